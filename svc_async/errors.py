@@ -1,0 +1,311 @@
+"""Every exception of this SDK.
+
+    SvcError                      .sent: no | maybe | yes      .repeatable: whether the same call may help
+    ├── InvalidArgument           refused before anything was sent; also a ValueError
+    ├── WouldWaitTooLong          the governor would have to wait beyond the caller's patience
+    ├── TransportError            no answer arrived
+    │   └── TimedOut              … in time
+    ├── UnexpectedAnswer          an answer arrived that cannot be understood
+    ├── BatchError                a batch ended with rows that were not accepted
+    └── ApiError                  the service refused
+        ├── BadRequest            400
+        ├── Unauthorized          401
+        ├── Forbidden             403
+        ├── NotFound              404
+        ├── Conflict              409
+        ├── RateLimited           429
+        └── ServerError           5xx
+
+A message never holds a secret or a value that was sent: it names parameters, codes and positions.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import attrs
+
+__all__ = [
+    "ApiError",
+    "BadRequest",
+    "BatchError",
+    "Conflict",
+    "ErrorDetail",
+    "Forbidden",
+    "InvalidArgument",
+    "NotFound",
+    "RateLimited",
+    "Sent",
+    "ServerError",
+    "SvcError",
+    "TimedOut",
+    "TransportError",
+    "Unauthorized",
+    "UnexpectedAnswer",
+    "WouldWaitTooLong",
+    "api_error",
+]
+
+
+class Sent(StrEnum):
+    """Whether a failed call reached the service."""
+
+    NO = "no"
+    """It certainly did not: nothing was written to a connection."""
+    MAYBE = "maybe"
+    """It may have: the connection failed after the request began."""
+    YES = "yes"
+    """It did: the service answered."""
+
+
+@attrs.frozen(kw_only=True)
+class ErrorDetail:
+    """One reason that the service gave.
+
+    Attributes:
+        code: capitals with underscores on the advertising API, a number on the main API; empty if none was given.
+        message: the service's words.
+        parameter: the parameter (or attribute) it concerns.
+    """
+
+    code: str | int = ""
+    message: str = ""
+    parameter: str | None = None
+
+
+class SvcError(Exception):
+    """The root of every exception of this SDK."""
+
+    sent: Sent = Sent.NO
+    repeatable: bool = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exceptions travel between processes although their constructors are keyword-only.
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(kind: type[SvcError], args: tuple[Any, ...], state: dict[str, Any]) -> SvcError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class InvalidArgument(SvcError, ValueError):
+    """An argument breaks a rule that needs no service to decide.
+
+    Attributes:
+        parameter: the parameter's name.
+        rule: what it must be, with the bound; together they make the message.
+    """
+
+    def __init__(self, parameter: str, rule: str) -> None:
+        super().__init__(f"{parameter} {rule}")
+        self.parameter = parameter
+        self.rule = rule
+
+
+class WouldWaitTooLong(SvcError):
+    """A rate limit opens later than the caller is willing to wait; nothing was sent.
+
+    Attributes:
+        until: when the limit opens.
+        limit: the limit's name.
+    """
+
+    repeatable = True
+
+    def __init__(self, *, until: datetime, limit: str, max_wait: float) -> None:
+        super().__init__(
+            f"the limit {limit!r} opens at {until:%Y-%m-%dT%H:%M:%SZ}, later than max_wait={max_wait:g} s allows; "
+            "call again then, or raise max_wait"
+        )
+        self.until = until
+        self.limit = limit
+
+
+class TransportError(SvcError):
+    """No answer arrived; `sent` tells whether the service may have acted."""
+
+    repeatable = True
+
+    def __init__(self, message: str, *, sent: Sent) -> None:
+        super().__init__(f"{message} (sent: {sent})")
+        self.sent = sent
+
+
+class TimedOut(TransportError):
+    """No answer arrived within the timeout."""
+
+
+class _Answered(SvcError):
+    """What exceptions about an answer have in common."""
+
+    sent = Sent.YES
+
+    def __init__(self, message: str, *, status: int, headers: Mapping[str, str], request_id: str | None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = headers
+        self.request_id = request_id
+
+
+class UnexpectedAnswer(_Answered):
+    """The service answered with success, in a form that cannot be understood.
+
+    Attributes:
+        status: the HTTP status.
+        headers: the answer's headers.
+        request_id: the service's name for the call, if it gave one.
+    """
+
+    repeatable = True
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int,
+        headers: Mapping[str, str] | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        super().__init__(
+            f"{message} (HTTP {status}{_named(request_id)})",
+            status=status,
+            headers=headers or {},
+            request_id=request_id,
+        )
+
+
+class BatchError(SvcError):
+    """A batch ended and not every row was accepted.
+
+    Attributes:
+        report: the report of the whole batch, with the failures by position.
+    """
+
+    sent = Sent.YES
+
+    def __init__(self, message: str, *, report: Any) -> None:
+        super().__init__(message)
+        self.report = report
+
+
+class ApiError(_Answered):
+    """The service refused a call.
+
+    Attributes:
+        status: the HTTP status.
+        errors: the service's reasons, possibly none.
+        operation_errors: the reasons of refused operations of a batch, by the position of the operation.
+        request_id: the service's name for the call, from the header that the session is told, else None.
+        headers: the answer's headers.
+        retry_at: when the service says that a repeat may work, if it says so.
+    """
+
+    _repeatable_statuses: ClassVar[frozenset[int]] = frozenset({408, 423, 429, 500, 502, 503, 504})
+
+    def __init__(
+        self,
+        *,
+        status: int,
+        errors: Sequence[ErrorDetail] = (),
+        operation_errors: Mapping[int, tuple[ErrorDetail, ...]] | None = None,
+        headers: Mapping[str, str] | None = None,
+        request_id: str | None = None,
+        retry_at: datetime | None = None,
+    ) -> None:
+        self.errors = tuple(errors)
+        self.operation_errors = dict(operation_errors or {})
+        self.retry_at = retry_at
+        # TOO_MANY_JOBS is the one code that says "later" with a status that says "never".
+        self.repeatable = status in self._repeatable_statuses or self.has_code("TOO_MANY_JOBS")
+        super().__init__(
+            self._describe(status, request_id), status=status, headers=headers or {}, request_id=request_id
+        )
+
+    def has_code(self, code: str | int) -> bool:
+        """Whether the service gave this code among its reasons."""
+        return any(str(error.code) == str(code) for error in self.errors)
+
+    def _describe(self, status: int, request_id: str | None) -> str:
+        reasons = [_reason(error) for error in self.errors]
+        reasons += [
+            f"operation {index}: {_reason(error)}"
+            for index, errors in sorted(self.operation_errors.items())[:3]
+            for error in errors
+        ]
+        advice = f"; try again at {self.retry_at:%Y-%m-%dT%H:%M:%SZ}" if self.retry_at else ""
+        return f"HTTP {status}{_named(request_id)}: {'; '.join(reasons) or 'no reason given'}{advice}"
+
+
+def _reason(error: ErrorDetail) -> str:
+    about = f" ({error.parameter})" if error.parameter else ""
+    return f"{error.code}{about} {error.message}".strip()
+
+
+def _named(request_id: str | None) -> str:
+    return f", request {request_id}" if request_id else ""
+
+
+class BadRequest(ApiError):
+    """400: the request breaks a rule."""
+
+
+class Unauthorized(ApiError):
+    """401: the credentials are wrong, expired or invalidated (code 89)."""
+
+
+class Forbidden(ApiError):
+    """403: the credentials may not do this."""
+
+
+class NotFound(ApiError):
+    """404: there is no such thing, or it was deleted."""
+
+
+class Conflict(ApiError):
+    """409: the state of the thing does not allow this."""
+
+
+class RateLimited(ApiError):
+    """429: a rate limit is used up; `retry_at` says when it opens."""
+
+
+class ServerError(ApiError):
+    """5xx: the service failed."""
+
+
+_BY_STATUS: Mapping[int, type[ApiError]] = MappingProxyType(
+    {
+        400: BadRequest,
+        401: Unauthorized,
+        403: Forbidden,
+        404: NotFound,
+        409: Conflict,
+        429: RateLimited,
+    }
+)
+
+
+def api_error(
+    *,
+    status: int,
+    errors: Sequence[ErrorDetail] = (),
+    operation_errors: Mapping[int, tuple[ErrorDetail, ...]] | None = None,
+    headers: Mapping[str, str] | None = None,
+    request_id: str | None = None,
+    retry_at: datetime | None = None,
+) -> ApiError:
+    """Make the exception that belongs to a status."""
+    kind = _BY_STATUS.get(status, ServerError if status >= 500 else ApiError)  # noqa: PLR2004 - the 5xx class
+    return kind(
+        status=status,
+        errors=errors,
+        operation_errors=operation_errors,
+        headers=headers,
+        request_id=request_id,
+        retry_at=retry_at,
+    )

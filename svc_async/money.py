@@ -1,0 +1,44 @@
+"""Decimal amounts and the service's `*_local_micro` integers (contract GEN-13)."""
+
+from decimal import Decimal
+
+from svc_async.errors import InvalidArgument
+
+__all__ = ["MICRO", "from_micro", "to_micro"]
+
+MICRO = 1_000_000
+"""Micro amounts in one unit of the funding instrument's currency (contract limit `micro.unit`)."""
+
+
+def to_micro(amount: Decimal | int | str) -> int:
+    """Turn an amount of currency units into a `*_local_micro` value.
+
+    Args:
+        amount: units of the funding instrument's currency, such as `"12.50"`. Floats are refused, since they
+            round silently.
+
+    Raises:
+        InvalidArgument: the amount is not a finite decimal number or is finer than a millionth.
+    """
+    micro = _decimal(amount).scaleb(6)
+    if micro != micro.to_integral_value():
+        raise InvalidArgument("amount", "must have at most 6 decimal places (contract GEN-13)")
+    return int(micro)
+
+
+def from_micro(micro: int) -> Decimal:
+    """Turn a `*_local_micro` value into currency units, exactly."""
+    return Decimal(micro).scaleb(-6)
+
+
+def _decimal(amount: Decimal | int | str) -> Decimal:
+    # bool is an int and float has a Decimal constructor: both are mistakes here.
+    if isinstance(amount, bool) or not isinstance(amount, Decimal | int | str):
+        raise InvalidArgument("amount", "must be a Decimal, an int or a string of digits, never a float")
+    try:
+        value = Decimal(amount)
+    except ArithmeticError:
+        raise InvalidArgument("amount", "must be a decimal number") from None
+    if not value.is_finite():
+        raise InvalidArgument("amount", "must be finite")
+    return value

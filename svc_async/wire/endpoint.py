@@ -1,0 +1,157 @@
+"""The rows of the service's reference as values.
+
+An `Endpoint` is one operation; calling it with the operation's parameters gives a `Request`, which knows what it
+will be answered with. A `Listing` is a GET that answers with pages.
+"""
+
+import enum
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+import attrs
+
+from svc_async.wire.envelope import Page
+from svc_async.wire.params import Param, fill_path, to_pairs
+from svc_async.wire.writing import to_json
+
+__all__ = ["Blocks", "Endpoint", "Listing", "Reply", "Request", "Surface"]
+
+T = TypeVar("T")
+
+
+class Surface(enum.Enum):
+    """The hosts of the platform (contract `operations.toml`, `surface`)."""
+
+    BASE = "base"
+    ADS = "ads"
+    ADS_SANDBOX = "ads_sandbox"
+
+
+class Reply(enum.Enum):
+    """Where an answer keeps its value."""
+
+    RECORD = "record"
+    """`data` is one record, as an object or as an array of one."""
+    PAGE = "page"
+    """`data` is an array of records, perhaps beside `next_cursor` and `total_count`."""
+    BODY = "body"
+    """The whole body is the value."""
+
+
+@attrs.frozen
+class Blocks:
+    """A large body as it is sent: blocks that are never joined, whose total is known before."""
+
+    blocks: Sequence[bytes]
+    size: int
+
+
+@attrs.frozen(kw_only=True)
+class Request(Generic[T]):
+    """One call, ready to be signed and sent.
+
+    Attributes:
+        template: the path as the reference prints it; the governor finds its limits by it.
+        path: the path with its ids, quoted.
+        query: quoted names and values, in the order in which they are sent.
+        scope: the ids in the path, by name, such as `account_id`.
+        body: the JSON body.
+        into: the model that the answer holds; None for plain JSON values.
+    """
+
+    method: str
+    surface: Surface
+    template: str
+    path: str
+    query: tuple[tuple[str, str], ...] = ()
+    scope: Mapping[str, str] = attrs.field(factory=dict)
+    body: bytes | Blocks | None = attrs.field(default=None, repr=False)
+    reply: Reply = Reply.RECORD
+    into: Any = None
+
+    @property
+    def safe_to_repeat(self) -> bool:
+        """Whether doing it twice is the same as doing it once, in effect and in answer.
+
+        A DELETE is not: repeated, it may answer 404 (contract LI-20c).
+        """
+        return self.method in {"GET", "PUT"}
+
+    def with_params(self, **params: Param) -> "Request[T]":
+        """Add query parameters; None is left out."""
+        return attrs.evolve(self, query=self.query + to_pairs(params))
+
+    def with_body(self, body: bytes | Blocks) -> "Request[T]":
+        """Carry this JSON body."""
+        return attrs.evolve(self, body=body)
+
+
+@attrs.frozen(slots=False)
+class Endpoint(Generic[T]):
+    """One operation of the reference.
+
+    Attributes:
+        method: the HTTP method.
+        path: the whole path, version included, with the ids in braces.
+        into: the model that the answer holds.
+        surface: the host.
+        json: the parameters outside the path travel as a JSON object, not in the query (contract GEN-15).
+        reply: where the answer keeps its value.
+    """
+
+    method: str
+    path: str
+    into: type[T] | None
+    surface: Surface = attrs.field(default=Surface.ADS, kw_only=True)
+    json: bool = attrs.field(default=False, kw_only=True)
+    reply: Reply = attrs.field(default=Reply.RECORD, kw_only=True)
+
+    def __call__(self, **params: Any) -> Request[T]:
+        """Fill the path with the ids; what remains goes into the query, or into the JSON body."""
+        scope = {name: params.pop(name) for name in self.ids}
+        return Request(
+            method=self.method,
+            surface=self.surface,
+            template=self.path,
+            path=fill_path(self.path, scope),
+            query=() if self.json else to_pairs(params),
+            scope=scope,
+            body=to_json(params) if self.json else None,
+            reply=self.reply,
+            into=self.into,
+        )
+
+    @cached_property
+    def ids(self) -> tuple[str, ...]:
+        """The names in the braces of the path."""
+        return tuple(re.findall(r"{(\w+)}", self.path))
+
+
+@attrs.frozen(slots=False)
+class Listing(Generic[T]):
+    """A GET that answers with pages of records.
+
+    Attributes:
+        path: the whole path, version included, with the ids in braces.
+        into: the model of one record.
+        count: the bounds of the page size; None where the service takes no `count`.
+        total_count: whether the service counts on demand (`with_total_count`).
+        surface: the host.
+    """
+
+    path: str
+    into: type[T]
+    count: tuple[int, int] | None = attrs.field(default=None, kw_only=True)
+    total_count: bool = attrs.field(default=False, kw_only=True)
+    surface: Surface = attrs.field(default=Surface.ADS, kw_only=True)
+
+    def __call__(self, **params: Any) -> Request[Page[T]]:
+        """Fill the path with the ids; what remains goes into the query."""
+        return self._endpoint(**params)
+
+    @cached_property
+    def _endpoint(self) -> Endpoint[Page[T]]:
+        row: Endpoint[Any] = Endpoint("GET", self.path, self.into, surface=self.surface, reply=Reply.PAGE)
+        return row
