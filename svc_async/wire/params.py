@@ -14,7 +14,7 @@ from svc_async.errors import InvalidArgument
 __all__ = ["Param", "fill_path", "query_string", "quote", "timestamp", "to_pairs"]
 
 _Scalar = str | int | bool | datetime | Enum
-Param = _Scalar | Iterable[type_Scalar] | None
+Param = _Scalar | Iterable[_Scalar] | None
 """What a query parameter may be: a scalar, or several, which travel as a comma list."""
 
 
