@@ -1,0 +1,211 @@
+"""Answers as models, in two readings that agree on what both accept.
+
+The fast reading decodes bytes straight into attrs models; it is strict in types and drops unknown fields. What it
+refuses goes to the tolerant reading, which takes a record in an array of one, ids that come as numbers, numbers
+that come as strings and moments without a zone, and which can keep unknown fields in `Record.extra`.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, Generic, TypeVar, cast
+
+import attrs
+import cattrs
+import msgspec
+from cattrs.gen import make_dict_structure_fn
+
+from svc_async.errors import UnexpectedAnswer
+from svc_async.open_enum import OpenEnum
+from svc_async.wire.endpoint import Reply, Request
+from svc_async.wire.envelope import Answer, Page
+from svc_async.wire.records import Record
+
+__all__ = ["Reader"]
+
+T = TypeVar("T")
+
+
+@attrs.frozen(kw_only=True)
+class Reader:
+    """Reads answers of success.
+
+    Attributes:
+        keep_unknown: fill `Record.extra`, at the price of the slower reading.
+        request_id_header: the header that names a call, in lower case, if the service has one.
+    """
+
+    keep_unknown: bool = False
+    request_id_header: str | None = None
+
+    def read(self, request: Request[T], answer: Answer) -> T:
+        """Give the value that an answer holds.
+
+        Raises:
+            UnexpectedAnswer: the body is not JSON or not what the operation answers with.
+        """
+        try:
+            return cast(T, self._fast(request, answer.body))
+        except msgspec.ValidationError:
+            pass  # JSON, but not to the letter
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise self._unexpected(answer, _describe(answer)) from None
+        try:
+            return cast(T, _tolerant(self.keep_unknown).read(request, msgspec.json.decode(answer.body)))
+        except (cattrs.BaseValidationError, _Misfit) as error:
+            raise self._unexpected(answer, f"the answer does not fit: {_misfits(error)}") from None
+
+    def _fast(self, request: Request[Any], body: bytes) -> Any:
+        if request.into is None and request.reply is Reply.BODY:
+            return msgspec.json.decode(body) if body.strip() else None
+        if self.keep_unknown:
+            raise msgspec.ValidationError
+        return _UNWRAP[request.reply](_decoder(request.reply, request.into).decode(body))
+
+    def _unexpected(self, answer: Answer, message: str) -> UnexpectedAnswer:
+        name = self.request_id_header
+        return UnexpectedAnswer(
+            message,
+            status=answer.status,
+            headers=answer.headers,
+            request_id=answer.headers.get(name) if name else None,
+        )
+
+
+class _RecordBody(msgspec.Struct, Generic[T]):
+    data: T
+
+
+class _PageBody(msgspec.Struct, Generic[T]):
+    data: list[T]
+    next_cursor: str | None = None
+    total_count: int | None = None
+
+
+_SHAPES: Mapping[Reply, Callable[[Any], Any]] = {
+    Reply.RECORD: lambda into: _RecordBody[into],  # type: ignore[valid-type] # made at run time
+    Reply.PAGE: lambda into: _PageBody[into],  # type: ignore[valid-type]
+    Reply.BODY: lambda into: into,
+}
+
+_UNWRAP: Mapping[Reply, Callable[[Any], Any]] = {
+    Reply.RECORD: lambda body: body.data,
+    Reply.PAGE: lambda body: Page(
+        items=body.data, next_cursor=body.next_cursor, total_count=body.total_count
+    ),
+    Reply.BODY: lambda body: body,
+}
+
+
+@cache
+def _decoder(reply: Reply, into: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(_SHAPES[reply](Any if into is None else into))
+
+
+class _Misfit(Exception):  # noqa: N818 - becomes an UnexpectedAnswer
+    """An envelope that is none."""
+
+
+@attrs.frozen
+class _Tolerant:
+    """The second reading, from plain values."""
+
+    converter: cattrs.Converter
+
+    def read(self, request: Request[Any], body: Any) -> Any:
+        into = Any if request.into is None else request.into
+        if request.reply is Reply.BODY:
+            return self.converter.structure(body, into)
+        if not isinstance(body, Mapping) or "data" not in body:
+            raise _Misfit("it has no `data`")
+        if request.reply is Reply.PAGE:
+            return self._page(body, into)
+        return self.converter.structure(_alone(body["data"]), into)
+
+    def _page(self, body: Mapping[str, Any], into: Any) -> Page[Any]:
+        return Page(
+            items=self.converter.structure(body["data"], list[into]),
+            next_cursor=self.converter.structure(body.get("next_cursor"), str | None),  # type: ignore[arg-type]
+            total_count=self.converter.structure(body.get("total_count"), int | None),  # type: ignore[arg-type]
+        )
+
+
+def _alone(data: Any) -> Any:
+    if not isinstance(data, list):
+        return data
+    if len(data) != 1:
+        raise _Misfit(f"it holds {len(data)} records where one was asked for")
+    return data[0]
+
+
+@cache
+def _tolerant(keep_unknown: bool) -> _Tolerant:  # noqa: FBT001 - a cache key
+    converter = cattrs.Converter()
+    # By default cattrs calls the type, so that null becomes "None" and "false" becomes True.
+    converter.register_structure_hook(str, _str)
+    converter.register_structure_hook(int, _int)
+    converter.register_structure_hook(float, _float)
+    converter.register_structure_hook(bool, _bool)
+    converter.register_structure_hook(datetime, _moment)
+    converter.register_structure_hook_func(
+        lambda kind: isinstance(kind, type) and issubclass(kind, OpenEnum), lambda value, kind: kind(_str(value, kind))
+    )
+    if keep_unknown:
+        converter.register_structure_hook_factory(
+            lambda kind: isinstance(kind, type) and issubclass(kind, Record),
+            lambda kind: _keeping(kind, make_dict_structure_fn(kind, converter)),
+        )
+    return _Tolerant(converter)
+
+
+def _keeping(kind: type[Record], structure: Callable[[Any, Any], Record]) -> Callable[[Any, Any], Record]:
+    known = {field.name for field in attrs.fields(kind) if field.init}
+
+    def keep(value: Any, target: Any) -> Record:
+        record = structure(value, target)
+        cast(dict[str, Any], record.extra).update((name, value[name]) for name in value.keys() - known)
+        return record
+
+    return keep
+
+
+def _str(value: Any, _: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return str(_int(value, int))
+
+
+def _int(value: Any, _: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise TypeError
+    return int(value)
+
+
+def _float(value: Any, _: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise TypeError
+    return float(value)
+
+
+def _bool(value: Any, _: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def _moment(value: Any, _: Any) -> datetime:
+    if not isinstance(value, str):
+        raise TypeError
+    moment = datetime.fromisoformat(value)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _describe(answer: Answer) -> str:
+    kind = answer.headers.get("content-type", "no content type")
+    return f"the answer is not JSON ({kind}, {len(answer.body)} bytes)"
+
+
+def _misfits(error: cattrs.BaseValidationError | _Misfit) -> str:
+    if isinstance(error, _Misfit):
+        return str(error)
+    return "; ".join(cattrs.transform_error(error)[:3])
