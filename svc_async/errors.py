@@ -148,7 +148,7 @@ class _Answered(SvcError):
     def __init__(self, message: str, *, status: int, headers: Mapping[str, str], request_id: str | None) -> None:
         super().__init__(message)
         self.status = status
-        self.headers = headers
+        self.headers = {name.lower(): value for name, value in headers.items()}
         self.request_id = request_id
 
 
@@ -157,7 +157,7 @@ class UnexpectedAnswer(_Answered):
 
     Attributes:
         status: the HTTP status.
-        headers: the answer's headers.
+        headers: the answer's headers, their names in lower case.
         request_id: the service's name for the call, if it gave one.
     """
 
@@ -201,7 +201,7 @@ class ApiError(_Answered):
         errors: the service's reasons, possibly none.
         operation_errors: the reasons of refused operations of a batch, by the position of the operation.
         request_id: the service's name for the call, from the header that the session is told, else None.
-        headers: the answer's headers.
+        headers: the answer's headers, their names in lower case.
         retry_at: when the service says that a repeat may work, if it says so.
     """
 

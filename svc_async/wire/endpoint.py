@@ -12,6 +12,8 @@ from typing import Any, Generic, TypeVar
 
 import attrs
 
+from svc_async.errors import InvalidArgument
+from svc_async.wire.checks import Check
 from svc_async.wire.envelope import Page
 from svc_async.wire.params import Param, fill_path, to_pairs
 from svc_async.wire.writing import to_json
@@ -59,6 +61,7 @@ class Request(Generic[T]):
         scope: the ids in the path, by name, such as `account_id`.
         body: the JSON body.
         into: the model that the answer holds; None for plain JSON values.
+        problem: the first rule that the parameters break, for sessions that check before they send.
     """
 
     method: str
@@ -70,6 +73,7 @@ class Request(Generic[T]):
     body: bytes | Blocks | None = attrs.field(default=None, repr=False)
     reply: Reply = Reply.RECORD
     into: Any = None
+    problem: InvalidArgument | None = None
 
     @property
     def safe_to_repeat(self) -> bool:
@@ -99,6 +103,7 @@ class Endpoint(Generic[T]):
         surface: the host.
         json: the parameters outside the path travel as a JSON object, not in the query (contract GEN-15).
         reply: where the answer keeps its value.
+        checks: the rules that need no service to decide.
     """
 
     method: str
@@ -107,9 +112,11 @@ class Endpoint(Generic[T]):
     surface: Surface = attrs.field(default=Surface.ADS, kw_only=True)
     json: bool = attrs.field(default=False, kw_only=True)
     reply: Reply = attrs.field(default=Reply.RECORD, kw_only=True)
+    checks: Sequence[Check] = attrs.field(default=(), kw_only=True)
 
     def __call__(self, **params: Any) -> Request[T]:
         """Fill the path with the ids; what remains goes into the query, or into the JSON body."""
+        problem = next(filter(None, (check(params) for check in self.checks)), None)
         scope = {name: params.pop(name) for name in self.ids}
         return Request(
             method=self.method,
@@ -121,6 +128,7 @@ class Endpoint(Generic[T]):
             body=to_json(params) if self.json else None,
             reply=self.reply,
             into=self.into,
+            problem=problem,
         )
 
     @cached_property
@@ -136,16 +144,14 @@ class Listing(Generic[T]):
     Attributes:
         path: the whole path, version included, with the ids in braces.
         into: the model of one record.
-        count: the bounds of the page size; None where the service takes no `count`.
-        total_count: whether the service counts on demand (`with_total_count`).
         surface: the host.
+        checks: the rules that need no service to decide.
     """
 
     path: str
     into: type[T]
-    count: tuple[int, int] | None = attrs.field(default=None, kw_only=True)
-    total_count: bool = attrs.field(default=False, kw_only=True)
     surface: Surface = attrs.field(default=Surface.ADS, kw_only=True)
+    checks: Sequence[Check] = attrs.field(default=(), kw_only=True)
 
     def __call__(self, **params: Any) -> Request[Page[T]]:
         """Fill the path with the ids; what remains goes into the query."""
@@ -153,5 +159,7 @@ class Listing(Generic[T]):
 
     @cached_property
     def _endpoint(self) -> Endpoint[Page[T]]:
-        row: Endpoint[Any] = Endpoint("GET", self.path, self.into, surface=self.surface, reply=Reply.PAGE)
+        row: Endpoint[Any] = Endpoint(
+            "GET", self.path, self.into, surface=self.surface, reply=Reply.PAGE, checks=self.checks
+        )
         return row

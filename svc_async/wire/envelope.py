@@ -33,7 +33,7 @@ class Page(Generic[T]):
 
 @attrs.frozen(kw_only=True)
 class Answer:
-    """An HTTP answer as it came: `headers` has lower-case names."""
+    """An HTTP answer as it came; names of `headers` are found in any case."""
 
     status: int
     headers: Mapping[str, str]

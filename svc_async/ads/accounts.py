@@ -1,0 +1,133 @@
+"""Ad accounts."""
+
+from collections.abc import Sequence
+
+import attrs
+
+from svc_async.open_enum import OpenEnum
+from svc_async.paging import CountedPager
+from svc_async.pipeline import Pipeline
+from svc_async.wire.checks import at_most, between
+from svc_async.wire.endpoint import Endpoint, Listing, Surface
+from svc_async.wire.records import Record, Timestamp
+
+__all__ = ["Account", "Accounts", "ApprovalStatus", "IndustryType"]
+
+
+class ApprovalStatus(OpenEnum):
+    """Whether an account may advertise; more values exist than the one that is documented."""
+
+    ACCEPTED = "ACCEPTED"
+
+
+class IndustryType(OpenEnum):
+    """The industry of an advertiser."""
+
+    AGENCY = "AGENCY"
+    BUSINESS_TO_BUSINESS = "BUSINESS_TO_BUSINESS"
+    ONLINE_SERVICES = "ONLINE_SERVICES"
+    EDUCATION = "EDUCATION"
+    FINANCIAL = "FINANCIAL"
+    HEALTH = "HEALTH"
+    GOVERNMENT = "GOVERNMENT"
+    MEDIA = "MEDIA"
+    MOBILE = "MOBILE"
+    RESTAURANT = "RESTAURANT"
+    RETAIL = "RETAIL"
+    TECHNOLOGY = "TECHNOLOGY"
+    TRAVEL = "TRAVEL"
+    OTHER = "OTHER"
+
+
+@attrs.frozen(kw_only=True)
+class Account(Record):
+    """An ad account (contract record `Account`).
+
+    Attributes:
+        business_name: None where the account belongs to no business, like `business_id`.
+        timezone: a zone name, such as `Europe/Vienna`.
+        timezone_switch_at: when a change of the zone takes effect.
+        industry_type: given on single reads and updates only (contract ACC-06).
+    """
+
+    id: str
+    name: str
+    business_name: str | None = None
+    business_id: str | None = None
+    timezone: str
+    timezone_switch_at: Timestamp | None = None
+    approval_status: ApprovalStatus
+    industry_type: IndustryType | None = None
+    created_at: Timestamp
+    updated_at: Timestamp
+    deleted: bool
+
+
+_LIST = Listing(
+    "/12/accounts", Account, checks=(between("count", 1, 1000), at_most("account_ids", 200))
+)
+_GET = Endpoint("GET", "/12/accounts/{account_id}", Account)
+_CREATE = Endpoint("POST", "/12/accounts", Account, surface=Surface.ADS_SANDBOX)
+_UPDATE = Endpoint("PUT", "/12/accounts/{account_id}", Account)
+_DELETE = Endpoint("DELETE", "/12/accounts/{account_id}", Account, surface=Surface.ADS_SANDBOX)
+
+
+@attrs.frozen
+class Accounts:
+    """The ad accounts of the user."""
+
+    _pipeline: Pipeline
+
+    def list(
+        self,
+        *,
+        account_ids: Sequence[str] | None = None,
+        count: int | None = None,
+        q: str | None = None,
+        sort_by: str | None = None,
+        with_deleted: bool | None = None,
+    ) -> CountedPager[Account]:
+        """List the accounts that the user may use.
+
+        Args:
+            account_ids: only these, at most 200.
+            count: records a page, from 1 to 1000; the service's default is 200.
+            q: only names that start so, in any case (contract ACC-01).
+            sort_by: an attribute and a direction, such as `created_at-desc`.
+            with_deleted: deleted ones too.
+
+        Contract: `accounts.list`.
+        """
+        return CountedPager(
+            self._pipeline,
+            _LIST(account_ids=account_ids, count=count, q=q, sort_by=sort_by, with_deleted=with_deleted),
+        )
+
+    async def get(self, account_id: str, *, with_deleted: bool | None = None) -> Account:
+        """Read one account; a deleted one only `with_deleted`.
+
+        Contract: `accounts.get`.
+        """
+        return await self._pipeline.send(_GET(account_id=account_id, with_deleted=with_deleted))
+
+    async def create(self) -> Account:
+        """Create an account, on the sandbox host only (contract ACC-03, `accounts.create`)."""
+        return await self._pipeline.send(_CREATE())
+
+    async def update(
+        self, account_id: str, *, name: str | None = None, industry_type: IndustryType | None = None
+    ) -> Account:
+        """Change what is given.
+
+        Contract: `accounts.update`.
+        """
+        return await self._pipeline.send(
+            _UPDATE(account_id=account_id, name=name, industry_type=industry_type)
+        )
+
+    async def delete(self, account_id: str) -> Account:
+        """Delete an account, on the sandbox host only; the record comes back with `deleted` true.
+
+        Contract: ACC-05, `accounts.delete`.
+        """
+        return await self._pipeline.send(_DELETE(account_id=account_id))

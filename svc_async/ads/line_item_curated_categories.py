@@ -1,0 +1,115 @@
+"""Which curated categories line items run in."""
+
+import attrs
+
+from svc_async.paging import CountedPager
+from svc_async.pipeline import Pipeline
+from svc_async.wire.checks import between
+from svc_async.wire.endpoint import Endpoint, Listing
+from svc_async.wire.records import Record, Timestamp
+
+__all__ = ["LineItemCuratedCategories", "LineItemCuratedCategory"]
+
+
+@attrs.frozen(kw_only=True)
+class LineItemCuratedCategory(Record):
+    """A line item that runs in a curated category (contract record `LineItemCuratedCategory`)."""
+
+    id: str
+    line_item_id: str
+    curated_category_id: str
+    created_at: Timestamp
+    updated_at: Timestamp
+    deleted: bool
+
+
+_ALL = "/12/accounts/{account_id}/line_item_curated_categories"
+_ONE = "/12/accounts/{account_id}/line_item_curated_categories/{line_item_curated_category_id}"
+
+_LIST = Listing(_ALL, LineItemCuratedCategory, checks=(between("count", 1, 1000),))
+_GET = Endpoint("GET", _ONE, LineItemCuratedCategory)
+_CREATE = Endpoint("POST", _ALL, LineItemCuratedCategory)
+_UPDATE = Endpoint("PUT", _ONE, LineItemCuratedCategory)
+_DELETE = Endpoint("DELETE", _ONE, LineItemCuratedCategory)
+
+
+@attrs.frozen
+class LineItemCuratedCategories:
+    """The curated categories that line items of one account run in."""
+
+    _pipeline: Pipeline
+    account_id: str
+
+    def list(
+        self, *, count: int | None = None, sort_by: str | None = None, with_deleted: bool | None = None
+    ) -> CountedPager[LineItemCuratedCategory]:
+        """List them.
+
+        Args:
+            count: records a page, from 1 to 1000; the service's default is 200.
+            sort_by: an attribute and a direction, such as `created_at-desc`.
+            with_deleted: deleted ones too.
+
+        Contract: `line_item_curated_categories.list`.
+        """
+        return CountedPager(
+            self._pipeline,
+            _LIST(account_id=self.account_id, count=count, sort_by=sort_by, with_deleted=with_deleted),
+        )
+
+    async def get(
+        self, line_item_curated_category_id: str, *, with_deleted: bool | None = None
+    ) -> LineItemCuratedCategory:
+        """Read one; a deleted one only `with_deleted`.
+
+        Contract: `line_item_curated_categories.get`.
+        """
+        return await self._pipeline.send(
+            _GET(
+                account_id=self.account_id,
+                line_item_curated_category_id=line_item_curated_category_id,
+                with_deleted=with_deleted,
+            )
+        )
+
+    async def create(self, *, line_item_id: str, curated_category_id: str) -> LineItemCuratedCategory:
+        """Let a line item run in a curated category.
+
+        Contract: `line_item_curated_categories.create`.
+        """
+        return await self._pipeline.send(
+            _CREATE(
+                account_id=self.account_id, line_item_id=line_item_id, curated_category_id=curated_category_id
+            )
+        )
+
+    async def update(
+        self,
+        line_item_curated_category_id: str,
+        *,
+        line_item_id: str | None = None,
+        curated_category_id: str | None = None,
+    ) -> LineItemCuratedCategory:
+        """Change what is given.
+
+        Contract: `line_item_curated_categories.update`.
+        """
+        return await self._pipeline.send(
+            _UPDATE(
+                account_id=self.account_id,
+                line_item_curated_category_id=line_item_curated_category_id,
+                line_item_id=line_item_id,
+                curated_category_id=curated_category_id,
+            )
+        )
+
+    async def delete(self, line_item_curated_category_id: str) -> LineItemCuratedCategory:
+        """Take the line item out of the category; the record comes back with `deleted` true.
+
+        Contract: LICC-05, `line_item_curated_categories.delete`.
+        """
+        return await self._pipeline.send(
+            _DELETE(
+                account_id=self.account_id, line_item_curated_category_id=line_item_curated_category_id
+            )
+        )

@@ -1,0 +1,1 @@
+"""Who is calling: credentials, and the headers that prove it."""

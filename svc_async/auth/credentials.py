@@ -1,0 +1,71 @@
+"""The kinds of credentials. Secrets never show in a repr, a log or an error."""
+
+from typing import Any
+
+import attrs
+
+from svc_async.errors import InvalidArgument
+
+__all__ = ["AppCredentials", "BearerToken", "Credentials", "OAuth2UserCredentials", "UserCredentials"]
+
+
+def _given(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
+    """Refuse what can only be a mistake: an empty variable, a pasted line break."""
+    if not isinstance(value, str) or not value or value != value.strip() or not value.isprintable():
+        raise InvalidArgument(field.name, "must be a non-empty string without surrounding white space")
+
+
+def _secret(*, default: Any = attrs.NOTHING) -> Any:
+    validator = _given if default is attrs.NOTHING else attrs.validators.optional(_given)
+    return attrs.field(default=default, repr=False, validator=validator)
+
+
+@attrs.frozen(kw_only=True)
+class AppCredentials:
+    """An app without a user: the consumer key and secret, and the OAuth 2.0 client if it has one."""
+
+    consumer_key: str = attrs.field(validator=_given)
+    consumer_secret: str = _secret()
+    client_id: str | None = attrs.field(default=None, validator=attrs.validators.optional(_given))
+    client_secret: str | None = _secret(default=None)
+
+
+@attrs.frozen(kw_only=True)
+class UserCredentials:
+    """A user who granted access to an app: OAuth 1.0a, what the advertising API takes."""
+
+    consumer_key: str = attrs.field(validator=_given)
+    consumer_secret: str = _secret()
+    token: str = _secret()
+    token_secret: str = _secret()
+
+    @property
+    def app(self) -> AppCredentials:
+        """The app that these credentials imply."""
+        return AppCredentials(consumer_key=self.consumer_key, consumer_secret=self.consumer_secret)
+
+
+@attrs.frozen
+class BearerToken:
+    """An app-only OAuth 2.0 token, as the service gave it: already percent-encoded, never encoded again."""
+
+    token: str = _secret()
+
+
+@attrs.frozen(kw_only=True)
+class OAuth2UserCredentials:
+    """A user who granted scopes to an app: OAuth 2.0 with PKCE.
+
+    Attributes:
+        access_token: what calls carry.
+        refresh_token: what buys the next access token, if `offline.access` was granted.
+        client_id: the OAuth 2.0 client that the token was given to.
+    """
+
+    access_token: str = _secret()
+    refresh_token: str | None = _secret(default=None)
+    client_id: str | None = attrs.field(default=None, validator=attrs.validators.optional(_given))
+
+
+Credentials = UserCredentials | AppCredentials | BearerToken | OAuth2UserCredentials
+"""Any kind of credentials."""

@@ -1,0 +1,164 @@
+"""The way of every call: retry( slot( sign + exchange ) → open → read )."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import attrs
+
+from svc_async import retry
+from svc_async.auth.authorization import Authorization
+from svc_async.clock import Clock
+from svc_async.errors import Sent, SvcError, TransportError
+from svc_async.governor.governor import Governor, Priority, Slot
+from svc_async.retry import Retries, RetryBudget
+from svc_async.transport import Transport
+from svc_async.wire.endpoint import Request, Surface
+from svc_async.wire.envelope import Answer, refusal
+from svc_async.wire.hosts import Endpoints
+from svc_async.wire.params import query_string
+from svc_async.wire.reading import Reader
+
+__all__ = ["CallEvent", "Pipeline"]
+
+T = TypeVar("T")
+
+_JSON: Mapping[str, str] = {"Content-Type": "application/json"}
+"""Contract GEN-16."""
+
+
+@attrs.frozen(kw_only=True)
+class CallEvent:
+    """One attempt of one call, told to `Session(on_event=)`; it holds nothing personal and no secret.
+
+    Attributes:
+        method: the HTTP method.
+        path: the path as the reference prints it, without ids.
+        seconds: how long it took, the wait at the governor included.
+        status: the answer's status; None when no answer came.
+        error: what became of it, if it failed.
+    """
+
+    method: str
+    path: str
+    seconds: float
+    status: int | None
+    error: SvcError | None
+
+
+@attrs.frozen(kw_only=True)
+class Pipeline:
+    """Sends requests of one session.
+
+    Attributes:
+        user: whose rate limits the calls use.
+        proxies: the proxy of each surface that has one.
+        max_wait: the longest wait at the governor in seconds; None means as long as it takes.
+        timeout: seconds for one exchange, when other than the transport's.
+        validate: refuse calls that break a known rule, before a request is spent.
+    """
+
+    transport: Transport
+    endpoints: Endpoints
+    authorization: Authorization
+    user: str
+    governor: Governor
+    retries: Retries
+    budget: RetryBudget
+    reader: Reader
+    clock: Clock
+    proxies: Mapping[Surface, str] = attrs.field(factory=dict)
+    priority: Priority = Priority.INTERACTIVE
+    max_wait: float | None = None
+    timeout: float | None = None
+    validate: bool = True
+    on_event: Callable[[CallEvent], object] | None = None
+
+    def but(self, **changes: Any) -> "Pipeline":
+        """Share everything with a pipeline of other settings, named as the attributes are."""
+        return attrs.evolve(self, **changes)
+
+    def check(self, request: Request[Any]) -> None:
+        """Refuse a call that breaks a known rule, if this session checks.
+
+        Raises:
+            InvalidArgument: names the parameter, the rule and the bound.
+        """
+        if self.validate and request.problem is not None:
+            raise request.problem
+
+    async def send(self, request: Request[T]) -> T:
+        """Make a call, repeat it while that helps and is safe, and read its answer.
+
+        Raises:
+            ApiError: the service refused.
+            TransportError: no answer arrived.
+            UnexpectedAnswer: the answer cannot be understood.
+            WouldWaitTooLong: a rate limit opens too late.
+            InvalidArgument: the parameters break a known rule.
+        """
+        self.check(request)
+        return await retry.run(
+            lambda: self._attempt(request),
+            retries=self.retries,
+            safe=request.safe_to_repeat,
+            clock=self.clock,
+            budget=self.budget,
+        )
+
+    async def _attempt(self, request: Request[T]) -> T:
+        started = self.clock.monotonic()
+        try:
+            answer = await self._exchange(request)
+            value = self._open(request, answer)
+        except SvcError as error:
+            self._tell(request, started, getattr(error, "status", None), error)
+            raise
+        self._tell(request, started, answer.status, None)
+        return value
+
+    async def _exchange(self, request: Request[Any]) -> Answer:
+        async with self.governor.slot(
+            request, user=self.user, priority=self.priority, max_wait=self.max_wait
+        ) as slot:
+            try:
+                answer = await self._sign_and_send(request, slot)
+            except TransportError as error:
+                if error.sent is not Sent.NO:
+                    slot.lost()
+                raise
+            slot.learn(answer.status, answer.headers)
+            return answer
+
+    async def _sign_and_send(self, request: Request[Any], slot: Slot) -> Answer:
+        # Signed inside the slot: nonce and timestamp would go stale in the queue.
+        url = self.endpoints.of(request.surface) + request.path
+        headers = {"Authorization": self.authorization(request.method, url, request.query)}
+        if request.body is not None:
+            headers.update(_JSON)
+        return await self.transport.exchange(
+            request.method,
+            f"{url}?{query_string(request.query)}" if request.query else url,
+            headers=headers,
+            body=request.body,
+            proxy=self.proxies.get(request.surface),
+            timeout=self.timeout,
+            on_sent=slot.began,
+        )
+
+    def _open(self, request: Request[T], answer: Answer) -> T:
+        if not answer.is_success:
+            raise refusal(
+                answer, now=self.clock.now(), request_id_header=self.reader.request_id_header
+            )
+        return self.reader.read(request, answer)
+
+    def _tell(
+        self, request: Request[Any], started: float, status: int | None, error: SvcError | None
+    ) -> None:
+        if self.on_event is not None:
+            seconds = self.clock.monotonic() - started
+            self.on_event(
+                CallEvent(
+                    method=request.method, path=request.template, seconds=seconds, status=status, error=error
+                )
+            )

@@ -1,0 +1,213 @@
+"""One exchange with the service; the only importer of aiohttp's client.
+
+Nothing is sent twice from here: aiohttp's own second try on a dropped connection is stopped, redirects are not
+followed, and every failure says whether the request may have reached the service.
+"""
+
+import ssl
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any, Final
+
+import aiohttp
+import attrs
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.payload import Payload
+from yarl import URL
+
+from svc_async.clock import Clock
+from svc_async.errors import InvalidArgument, Sent, TimedOut, TransportError, UnexpectedAnswer
+from svc_async.wire.endpoint import Blocks
+from svc_async.wire.envelope import Answer
+
+__all__ = ["Connector", "Timeouts", "Transport"]
+
+Connector = aiohttp.BaseConnector | ssl.SSLContext
+"""The caller's own pool of connections, which stays the caller's to close, or just a TLS context."""
+
+_READ_BUFFER: Final = 2**18
+
+
+@attrs.frozen(kw_only=True)
+class Timeouts:
+    """How long a call may take, in seconds.
+
+    Attributes:
+        total: from the moment it leaves the governor until its answer has been read; None means for ever.
+        connect: until a new connection stands, TLS included.
+    """
+
+    total: float | None = 60.0
+    connect: float = 10.0
+
+    def __attrs_post_init__(self) -> None:
+        if (self.total is not None and self.total <= 0) or self.connect <= 0:
+            raise InvalidArgument("timeouts", "must be greater than 0 seconds")
+
+
+class _Broken(Exception):  # noqa: N818 - never leaves this module
+    """A connection broke; aiohttp would send a GET, PUT or DELETE again if it saw its own exception."""
+
+
+async def _send_once(
+    request: aiohttp.ClientRequest, handler: Callable[[aiohttp.ClientRequest], Any]
+) -> aiohttp.ClientResponse:
+    try:
+        response: aiohttp.ClientResponse = await handler(request)
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise _Broken from error
+    return response
+
+
+class _BlocksPayload(Payload):
+    """A body in blocks with a known length: no join, no chunked coding, sent anew at every attempt."""
+
+    def __init__(self, body: Blocks) -> None:
+        super().__init__(body, content_type="application/json")
+        self._size = body.size
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return b"".join(self._value.blocks).decode(encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        for block in self._value.blocks:
+            await writer.write(block)
+
+
+@attrs.define
+class _Exchange:
+    """What is known of one exchange while it goes on."""
+
+    on_sent: Callable[[], None]
+    sent: bool = False
+
+    def mark_sent(self) -> None:
+        self.sent = True
+        self.on_sent()
+
+
+async def _headers_sent(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
+    exchange: _Exchange = context.trace_request_ctx
+    exchange.mark_sent()
+
+
+@attrs.define
+class Transport:
+    """Connections to the service. Open it inside the running loop, close it when done."""
+
+    _client: aiohttp.ClientSession
+    _clock: Clock
+    _timeouts: Timeouts
+
+    @classmethod
+    def open(
+        cls, *, user_agent: str, clock: Clock, timeouts: Timeouts, connector: Connector | None = None
+    ) -> "Transport":
+        """Make the pool of connections; none is opened before the first call."""
+        trace = aiohttp.TraceConfig()
+        trace.on_request_headers_sent.append(_headers_sent)
+        own = not isinstance(connector, aiohttp.BaseConnector)
+        client = aiohttp.ClientSession(
+            connector=_own_connector(connector) if own else connector,
+            connector_owner=own,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"User-Agent": user_agent, "Accept": "application/json"},
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeouts.connect),
+            read_bufsize=_READ_BUFFER,
+            middlewares=(_send_once,),
+            trace_configs=[trace],
+        )
+        return cls(client, clock, timeouts)
+
+    async def close(self) -> None:
+        """Close what this transport opened."""
+        await self._client.close()
+
+    async def exchange(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | Blocks | None = None,
+        proxy: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - on the injected clock
+        on_sent: Callable[[], None],
+    ) -> Answer:
+        """Send one request and read its whole answer.
+
+        Args:
+            method: the HTTP method.
+            url: the whole URL, quoted; it goes to the wire as it is.
+            headers: the headers of this request.
+            body: a JSON body.
+            proxy: the proxy's URL.
+            timeout: seconds for this exchange, when other than the transport's.
+            on_sent: called once, when the request's head has been written.
+
+        Raises:
+            TransportError: no answer arrived; `sent` says whether the request may have.
+            UnexpectedAnswer: an answer of success broke off.
+        """
+        exchange = _Exchange(on_sent)
+        try:
+            async with self._clock.timeout(timeout or self._timeouts.total):
+                return await self._exchange(exchange, method, url, headers=headers, body=body, proxy=proxy)
+        except (_Broken, aiohttp.ClientError, OSError) as error:
+            raise _failure(error.__cause__ if isinstance(error, _Broken) else error, exchange) from error
+
+    async def _exchange(
+        self,
+        exchange: _Exchange,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | Blocks | None,
+        proxy: str | None,
+    ) -> Answer:
+        async with self._client.request(
+            method,
+            URL(url, encoded=True),
+            headers=headers,
+            data=_BlocksPayload(body) if isinstance(body, Blocks) else body,
+            allow_redirects=False,
+            proxy=proxy,
+            trace_request_ctx=exchange,
+        ) as response:
+            return Answer(status=response.status, headers=response.headers, body=await _read(response))
+
+
+def _own_connector(context: ssl.SSLContext | aiohttp.BaseConnector | None) -> aiohttp.BaseConnector:
+    return aiohttp.TCPConnector(ssl=context if isinstance(context, ssl.SSLContext) else True)
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    try:
+        return await response.read()
+    except (aiohttp.ClientError, OSError) as error:
+        if response.ok:
+            raise UnexpectedAnswer(
+                "the answer broke off", status=response.status, headers=response.headers
+            ) from error
+        return b""  # a refusal is known by its status
+
+
+def _failure(error: BaseException | None, exchange: _Exchange) -> TransportError:
+    refused = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+    sent = Sent.MAYBE if exchange.sent and not refused else Sent.NO
+    if isinstance(error, TimeoutError):
+        return TimedOut("no answer in time", sent=sent)
+    return TransportError(_WHAT_FAILED.get(type(error), "the connection failed"), sent=sent)
+
+
+_WHAT_FAILED: Mapping[type, str] = {
+    aiohttp.ClientConnectorDNSError: "the host's name cannot be resolved",
+    aiohttp.ClientConnectorCertificateError: "the host's certificate cannot be trusted",
+    aiohttp.ClientConnectorSSLError: "TLS could not be agreed",
+    aiohttp.ClientConnectorError: "the connection was refused",
+    aiohttp.ClientProxyConnectionError: "the proxy cannot be reached",
+    aiohttp.ClientHttpProxyError: "the proxy refused",
+    aiohttp.ServerDisconnectedError: "the connection closed before an answer",
+    aiohttp.ClientOSError: "the connection was reset",
+}
