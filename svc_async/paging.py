@@ -77,8 +77,14 @@ class Pager(Generic[T]):
 
     async def _walk(self, first: Request[Page[T]], *, ahead: bool = True) -> AsyncGenerator[Page[T]]:
         page = await self._pipeline.send(first)
+        cursor: str | None = None
         while page.next_cursor is not None:
-            following = self._request.with_params(cursor=page.next_cursor)
+            if page.next_cursor == cursor:
+                raise UnexpectedAnswer(
+                    "the listing goes round in a circle: a page names itself as the next", status=200
+                )
+            cursor = page.next_cursor
+            following = self._request.with_params(cursor=cursor)
             if not ahead:
                 yield page
                 page = await self._pipeline.send(following)

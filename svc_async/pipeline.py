@@ -117,9 +117,7 @@ class Pipeline:
         return value
 
     async def _exchange(self, request: Request[Any]) -> Answer:
-        async with self.governor.slot(
-            request, user=self.user, priority=self.priority, max_wait=self.max_wait
-        ) as slot:
+        async with self.governor.slot(request, user=self.user, priority=self.priority, max_wait=self.max_wait) as slot:
             try:
                 answer = await self._sign_and_send(request, slot)
             except TransportError as error:
@@ -147,18 +145,12 @@ class Pipeline:
 
     def _open(self, request: Request[T], answer: Answer) -> T:
         if not answer.is_success:
-            raise refusal(
-                answer, now=self.clock.now(), request_id_header=self.reader.request_id_header
-            )
+            raise refusal(answer, now=self.clock.now(), request_id_header=self.reader.request_id_header)
         return self.reader.read(request, answer)
 
-    def _tell(
-        self, request: Request[Any], started: float, status: int | None, error: SvcError | None
-    ) -> None:
+    def _tell(self, request: Request[Any], started: float, status: int | None, error: SvcError | None) -> None:
         if self.on_event is not None:
             seconds = self.clock.monotonic() - started
             self.on_event(
-                CallEvent(
-                    method=request.method, path=request.template, seconds=seconds, status=status, error=error
-                )
+                CallEvent(method=request.method, path=request.template, seconds=seconds, status=status, error=error)
             )

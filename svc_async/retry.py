@@ -147,7 +147,7 @@ def _wait(state: RetryCallState, retries: Retries, clock: Clock) -> float:
     error = state.outcome.exception() if state.outcome else None
     if isinstance(error, RateLimited):
         return 0.0  # the governor's gate is closed and keeps the line
-    grown = min(retries.longest_wait, retries.first_wait * 2 ** (state.attempt_number - 1))
+    grown: float = min(retries.longest_wait, retries.first_wait * 2 ** (state.attempt_number - 1))
     spread = grown * (1 - retries.jitter * random.random())  # noqa: S311 - spreads load, guards nothing
     return max(spread, _asked_for(error, clock))
 

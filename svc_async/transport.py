@@ -45,7 +45,7 @@ class Timeouts:
             raise InvalidArgument("timeouts", "must be greater than 0 seconds")
 
 
-class _Broken(Exception):  # noqa: N818 - never leaves this module
+class _Broken(Exception):
     """A connection broke; aiohttp would send a GET, PUT or DELETE again if it saw its own exception."""
 
 
@@ -106,10 +106,10 @@ class Transport:
         """Make the pool of connections; none is opened before the first call."""
         trace = aiohttp.TraceConfig()
         trace.on_request_headers_sent.append(_headers_sent)
-        own = not isinstance(connector, aiohttp.BaseConnector)
+        given = connector if isinstance(connector, aiohttp.BaseConnector) else None
         client = aiohttp.ClientSession(
-            connector=_own_connector(connector) if own else connector,
-            connector_owner=own,
+            connector=given or aiohttp.TCPConnector(ssl=connector if isinstance(connector, ssl.SSLContext) else True),
+            connector_owner=given is None,
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": user_agent, "Accept": "application/json"},
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeouts.connect),
@@ -178,18 +178,12 @@ class Transport:
             return Answer(status=response.status, headers=response.headers, body=await _read(response))
 
 
-def _own_connector(context: ssl.SSLContext | aiohttp.BaseConnector | None) -> aiohttp.BaseConnector:
-    return aiohttp.TCPConnector(ssl=context if isinstance(context, ssl.SSLContext) else True)
-
-
 async def _read(response: aiohttp.ClientResponse) -> bytes:
     try:
         return await response.read()
     except (aiohttp.ClientError, OSError) as error:
         if response.ok:
-            raise UnexpectedAnswer(
-                "the answer broke off", status=response.status, headers=response.headers
-            ) from error
+            raise UnexpectedAnswer("the answer broke off", status=response.status, headers=response.headers) from error
         return b""  # a refusal is known by its status
 
 

@@ -63,9 +63,7 @@ class Account(Record):
     deleted: bool
 
 
-_LIST = Listing(
-    "/12/accounts", Account, checks=(between("count", 1, 1000), at_most("account_ids", 200))
-)
+_LIST = Listing("/12/accounts", Account, checks=(between("count", 1, 1000), at_most("account_ids", 200)))
 _GET = Endpoint("GET", "/12/accounts/{account_id}", Account)
 _CREATE = Endpoint("POST", "/12/accounts", Account, surface=Surface.ADS_SANDBOX)
 _UPDATE = Endpoint("PUT", "/12/accounts/{account_id}", Account)
@@ -121,9 +119,7 @@ class Accounts:
 
         Contract: `accounts.update`.
         """
-        return await self._pipeline.send(
-            _UPDATE(account_id=account_id, name=name, industry_type=industry_type)
-        )
+        return await self._pipeline.send(_UPDATE(account_id=account_id, name=name, industry_type=industry_type))
 
     async def delete(self, account_id: str) -> Account:
         """Delete an account, on the sandbox host only; the record comes back with `deleted` true.

@@ -107,9 +107,7 @@ class CustomAudiences:
     _pipeline: Pipeline
     account_id: str
 
-    def targeted(
-        self, custom_audience_id: str, *, with_active: bool | None = None
-    ) -> Pager[TargetedAudienceEntry]:
+    def targeted(self, custom_audience_id: str, *, with_active: bool | None = None) -> Pager[TargetedAudienceEntry]:
         """List the campaigns whose line items target an audience.
 
         Args:
@@ -118,7 +116,5 @@ class CustomAudiences:
 
         Contract: `targeted_audiences.list`.
         """
-        request = _TARGETED(
-            account_id=self.account_id, custom_audience_id=custom_audience_id, with_active=with_active
-        )
+        request = _TARGETED(account_id=self.account_id, custom_audience_id=custom_audience_id, with_active=with_active)
         return Pager(self._pipeline, request)

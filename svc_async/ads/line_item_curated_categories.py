@@ -78,9 +78,7 @@ class LineItemCuratedCategories:
         Contract: `line_item_curated_categories.create`.
         """
         return await self._pipeline.send(
-            _CREATE(
-                account_id=self.account_id, line_item_id=line_item_id, curated_category_id=curated_category_id
-            )
+            _CREATE(account_id=self.account_id, line_item_id=line_item_id, curated_category_id=curated_category_id)
         )
 
     async def update(
@@ -109,7 +107,5 @@ class LineItemCuratedCategories:
         Contract: LICC-05, `line_item_curated_categories.delete`.
         """
         return await self._pipeline.send(
-            _DELETE(
-                account_id=self.account_id, line_item_curated_category_id=line_item_curated_category_id
-            )
+            _DELETE(account_id=self.account_id, line_item_curated_category_id=line_item_curated_category_id)
         )

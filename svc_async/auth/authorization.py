@@ -6,7 +6,6 @@ from svc_async.auth.credentials import (
     AppCredentials,
     BearerToken,
     Credentials,
-
     UserCredentials,
 )
 from svc_async.auth.oauth1 import OAuth1Signer
@@ -22,9 +21,7 @@ def authorization(credentials: Credentials, clock: Clock) -> Authorization:
     """Give what makes the header for these credentials."""
     if isinstance(credentials, UserCredentials | AppCredentials):
         return OAuth1Signer(credentials, clock).header
-    return _bearer(
-        credentials.token if isinstance(credentials, BearerToken) else credentials.access_token
-    )
+    return _bearer(credentials.token if isinstance(credentials, BearerToken) else credentials.access_token)
 
 
 def _bearer(token: str) -> Authorization:

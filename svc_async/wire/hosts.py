@@ -15,16 +15,14 @@ __all__ = ["Endpoints"]
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
-def _base(value: str | None) -> str | None:
+def _base(value: str) -> str:
     """Write a URL as the signature's base string needs it (RFC 5849, 3.4.1.2); what is no URL is left for the check."""
     parts = _split(value)
-    if parts is None or not parts.hostname:
+    if parts is None or not parts.hostname or parts.username is not None:
         return value
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     if parts.port not in {None, _DEFAULT_PORTS.get(parts.scheme)}:
         host += f":{parts.port}"
-    if parts.username is not None:
-        return value
     return parts._replace(netloc=host, path=parts.path.rstrip("/")).geturl()
 
 
@@ -64,7 +62,7 @@ class Endpoints:
     base_url: str = attrs.field(converter=_base, validator=_is_base)
     ads_url: str = attrs.field(converter=_base, validator=_is_base)
     ads_sandbox_url: str | None = attrs.field(
-        default=None, converter=_base, validator=attrs.validators.optional(_is_base)
+        default=None, converter=attrs.converters.optional(_base), validator=attrs.validators.optional(_is_base)
     )
 
     def of(self, surface: Surface) -> str:

@@ -11,7 +11,7 @@ from urllib.parse import quote as _quote
 
 from svc_async.errors import InvalidArgument
 
-__all__ = ["Param", "fill_path", "query_string", "quote", "timestamp", "to_pairs"]
+__all__ = ["Param", "fill_path", "query_string", "quote", "segment", "timestamp", "to_pairs"]
 
 _Scalar = str | int | bool | datetime | Enum
 Param = _Scalar | Iterable[_Scalar] | None
@@ -45,15 +45,16 @@ def query_string(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def fill_path(template: str, segments: Mapping[str, object]) -> str:
-    """Put quoted ids into a path template.
+    """Put quoted ids into a path template."""
+    return template.format_map({name: segment(name, value) for name, value in segments.items()})
+
+
+def segment(name: str, value: object) -> str:
+    """Quote one id as a segment of a path.
 
     Raises:
-        InvalidArgument: an id is empty (a get would become a list call), holds a slash, or is `.` or `..`.
+        InvalidArgument: the id is empty (a get would become a list call), holds a slash, or is `.` or `..`.
     """
-    return template.format_map({name: _segment(name, value) for name, value in segments.items()})
-
-
-def _segment(name: str, value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise InvalidArgument(name, "must be an id: a string, or an int where the service says long")
     text = str(value)

@@ -90,9 +90,7 @@ _SHAPES: Mapping[Reply, Callable[[Any], Any]] = {
 
 _UNWRAP: Mapping[Reply, Callable[[Any], Any]] = {
     Reply.RECORD: lambda body: body.data,
-    Reply.PAGE: lambda body: Page(
-        items=body.data, next_cursor=body.next_cursor, total_count=body.total_count
-    ),
+    Reply.PAGE: lambda body: Page(items=body.data, next_cursor=body.next_cursor, total_count=body.total_count),
     Reply.BODY: lambda body: body,
 }
 
@@ -102,7 +100,7 @@ def _decoder(reply: Reply, into: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(_SHAPES[reply](Any if into is None else into))
 
 
-class _Misfit(Exception):  # noqa: N818 - becomes an UnexpectedAnswer
+class _Misfit(Exception):
     """An envelope that is none."""
 
 
@@ -148,7 +146,8 @@ def _tolerant(keep_unknown: bool) -> _Tolerant:  # noqa: FBT001 - a cache key
     converter.register_structure_hook(bool, _bool)
     converter.register_structure_hook(datetime, _moment)
     converter.register_structure_hook_func(
-        lambda kind: isinstance(kind, type) and issubclass(kind, OpenEnum), lambda value, kind: kind(_str(value, kind))
+        lambda kind: isinstance(kind, type) and issubclass(kind, OpenEnum),
+        lambda value, kind: kind(_str(value, kind)),
     )
     if keep_unknown:
         converter.register_structure_hook_factory(

@@ -1,0 +1,109 @@
+"""Async-first client SDK of the svc ads-and-social platform, with batch uploaders and an embedded sandbox.
+
+The everyday names, loaded when they are first asked for, so that importing the package costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from svc_async._version import __version__
+
+if TYPE_CHECKING:
+    from svc_async.auth.credentials import AppCredentials, BearerToken, OAuth2UserCredentials, UserCredentials
+    from svc_async.batch.encoding import Rows
+    from svc_async.errors import (
+        ApiError,
+        BadRequest,
+        BatchError,
+        Conflict,
+        Forbidden,
+        InvalidArgument,
+        NotFound,
+        RateLimited,
+        ServerError,
+        SvcError,
+        TimedOut,
+        TransportError,
+        Unauthorized,
+        UnexpectedAnswer,
+        WouldWaitTooLong,
+    )
+    from svc_async.governor.governor import Governor
+    from svc_async.retry import Retries
+    from svc_async.session import Session
+    from svc_async.transport import Timeouts
+    from svc_async.wire.hosts import Endpoints
+
+__all__ = [
+    "ApiError",
+    "AppCredentials",
+    "BadRequest",
+    "BatchError",
+    "BearerToken",
+    "Conflict",
+    "Endpoints",
+    "Forbidden",
+    "Governor",
+    "InvalidArgument",
+    "NotFound",
+    "OAuth2UserCredentials",
+    "RateLimited",
+    "Retries",
+    "Rows",
+    "ServerError",
+    "Session",
+    "SvcError",
+    "TimedOut",
+    "Timeouts",
+    "TransportError",
+    "Unauthorized",
+    "UnexpectedAnswer",
+    "UserCredentials",
+    "WouldWaitTooLong",
+    "__version__",
+]
+
+_HOMES = {
+    "svc_async.auth.credentials": (
+        "AppCredentials",
+        "BearerToken",
+        "OAuth2UserCredentials",
+        "UserCredentials",
+    ),
+    "svc_async.batch.encoding": ("Rows",),
+    "svc_async.errors": (
+        "ApiError",
+        "BadRequest",
+        "BatchError",
+        "Conflict",
+        "Forbidden",
+        "InvalidArgument",
+        "NotFound",
+        "RateLimited",
+        "ServerError",
+        "SvcError",
+        "TimedOut",
+        "TransportError",
+        "Unauthorized",
+        "UnexpectedAnswer",
+        "WouldWaitTooLong",
+    ),
+    "svc_async.governor.governor": ("Governor",),
+    "svc_async.retry": ("Retries",),
+    "svc_async.session": ("Session",),
+    "svc_async.transport": ("Timeouts",),
+    "svc_async.wire.hosts": ("Endpoints",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

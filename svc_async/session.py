@@ -1,0 +1,429 @@
+"""The front door: credentials, governor and services of one user, over one pool of connections."""
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from urllib.parse import quote
+
+import attrs
+
+from svc_async import profiles
+from svc_async._version import __version__
+from svc_async.ads.accounts import Accounts
+from svc_async.auth.authorization import authorization, identity
+from svc_async.auth.credentials import AppCredentials, Credentials, UserCredentials
+from svc_async.clock import Clock, SystemClock
+from svc_async.errors import InvalidArgument
+from svc_async.governor.governor import Governor
+from svc_async.handles import AccountHandle
+from svc_async.paging import Pager
+from svc_async.pipeline import CallEvent, Pipeline
+from svc_async.retry import Retries, RetryBudget
+from svc_async.transport import Connector, Timeouts, Transport
+from svc_async.wire.endpoint import Reply, Request, Surface
+from svc_async.wire.hosts import Endpoints
+from svc_async.wire.params import Param, to_pairs
+from svc_async.wire.reading import Reader
+from svc_async.wire.writing import to_json
+
+if TYPE_CHECKING:
+    from svc_async.sandbox import Sandbox
+
+__all__ = ["Session"]
+
+T = TypeVar("T")
+
+_log = logging.getLogger("svc_async")
+
+_ADVICE = "; or read the environment with Session.from_env(), or try without credentials with Session.sandbox()"
+
+
+@attrs.frozen(kw_only=True)
+class _Settings:
+    """What a session was made with."""
+
+    credentials: Credentials
+    app: AppCredentials | None
+    endpoints: Endpoints
+    validate: bool
+    keep_unknown: bool
+    governor: Governor | None
+    retries: Retries
+    timeouts: Timeouts
+    connector: Connector | None
+    proxies: Mapping[Surface, str] = attrs.field(repr=False)  # may hold the proxy's password
+    clock: Clock
+    on_event: Callable[[CallEvent], object] | None
+    request_id_header: str | None
+
+    def open(self) -> Pipeline:
+        governor = self.governor or Governor(clock=self.clock)
+        return Pipeline(
+            transport=Transport.open(
+                user_agent=f"svc-async/{__version__}",
+                clock=self.clock,
+                timeouts=self.timeouts,
+                connector=self.connector,
+            ),
+            endpoints=self.endpoints,
+            authorization=authorization(self.credentials, self.clock),
+            user=identity(self.credentials),
+            governor=governor,
+            retries=self.retries,
+            budget=RetryBudget(),
+            reader=Reader(keep_unknown=self.keep_unknown, request_id_header=self.request_id_header),
+            clock=self.clock,
+            proxies=self.proxies,
+            max_wait=governor.max_wait,
+            validate=self.validate,
+            on_event=self.on_event,
+        )
+
+
+class Session:
+    """Calls the service as one user. Use it as an async context manager.
+
+    It reads nothing from outside; `from_env` and `from_profile` do.
+
+    Args:
+        credentials: who calls; the advertising API takes `UserCredentials`.
+        app: the app, where the credentials do not imply it.
+        endpoints: the hosts; there are no defaults.
+        validate: refuse what breaks a known rule before a request is spent.
+        keep_unknown: keep fields that this SDK does not know in `record.extra`, at some cost in speed.
+        governor: shares rate limits with other sessions of the same loop.
+        retries: how often and how long calls are repeated.
+        timeouts: how long one exchange may take.
+        connector: an aiohttp connector, which stays yours to close, or an `ssl.SSLContext`.
+        proxy: the URL of an HTTP proxy for all hosts.
+        clock: where time comes from.
+        on_event: told of every attempt of every call.
+        request_id_header: the header in which the service names a call, for errors.
+
+    Raises:
+        InvalidArgument: credentials or endpoints are missing.
+    """
+
+    def __init__(
+        self,
+        credentials: Credentials | None = None,
+        *,
+        app: AppCredentials | None = None,
+        endpoints: Endpoints | None = None,
+        validate: bool = True,
+        keep_unknown: bool = False,
+        governor: Governor | None = None,
+        retries: Retries | None = None,
+        timeouts: Timeouts | None = None,
+        connector: Connector | None = None,
+        proxy: str | None = None,
+        clock: Clock | None = None,
+        on_event: Callable[[CallEvent], object] | None = None,
+        request_id_header: str | None = None,
+    ) -> None:
+        who = credentials or app
+        if who is None:
+            raise InvalidArgument("credentials", f"must be given{_ADVICE}")
+        if endpoints is None:
+            raise InvalidArgument("endpoints", f"must be given{_ADVICE}")
+        self._settings = _Settings(
+            credentials=who,
+            app=app or _implied_app(who),
+            endpoints=endpoints,
+            validate=validate,
+            keep_unknown=keep_unknown,
+            governor=governor,
+            retries=retries or Retries(),
+            timeouts=timeouts or Timeouts(),
+            connector=connector,
+            proxies=dict.fromkeys(Surface, proxy) if proxy else {},
+            clock=clock or SystemClock(),
+            on_event=on_event,
+            request_id_header=request_id_header and request_id_header.lower(),
+        )
+        self._opened: Pipeline | None = None
+
+    @classmethod
+    def from_env(cls) -> "Session":
+        """Take credentials and hosts from `SVC_*` variables, and proxies from theirs.
+
+        Raises:
+            InvalidArgument: names the variables that are missing.
+        """
+        return cls._from(profiles.from_environment())
+
+    @classmethod
+    def from_profile(cls, name: str = "default") -> "Session":
+        """Take credentials and hosts from a profile in the user's folder for configuration.
+
+        Raises:
+            InvalidArgument: there is no such profile, or names what is missing in it.
+        """
+        return cls._from(profiles.from_profile(name))
+
+    @classmethod
+    def _from(cls, source: profiles.Source) -> "Session":
+        session = cls(source.credentials, app=source.app, endpoints=source.endpoints)
+        session._settings = attrs.evolve(session._settings, proxies=profiles.proxies(source.endpoints))
+        return session
+
+    @classmethod
+    def sandbox(
+        cls,
+        running: "Sandbox | None" = None,
+        *,
+        validate: bool = True,
+        keep_unknown: bool = False,
+        governor: Governor | None = None,
+        retries: Retries | None = None,
+        timeouts: Timeouts | None = None,
+        connector: Connector | None = None,
+        on_event: Callable[[CallEvent], object] | None = None,
+    ) -> "Session":
+        """Talk to the embedded sandbox, on its clock: start one with the session, or join one that runs.
+
+        Args:
+            running: a sandbox that was started; it stays yours to close.
+            validate: as for a session.
+            keep_unknown: as for a session.
+            governor: as for a session.
+            retries: as for a session.
+            timeouts: as for a session.
+            connector: as for a session.
+            on_event: as for a session.
+        """
+        return _SandboxSession(
+            running,
+            validate=validate,
+            keep_unknown=keep_unknown,
+            governor=governor,
+            retries=retries,
+            timeouts=timeouts,
+            connector=connector,
+            on_event=on_event,
+        )
+
+    async def __aenter__(self) -> Self:
+        if self._opened is not None:
+            raise InvalidArgument("session", "must be entered once; a session made by but() is open already")
+        self._opened = self._settings.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pipeline, self._opened = self._pipeline, None
+        await pipeline.transport.close()
+
+    @property
+    def is_sandbox(self) -> bool:
+        """Whether this session talks to the embedded sandbox."""
+        return False
+
+    @property
+    def app(self) -> AppCredentials | None:
+        """The app, if it is known."""
+        return self._settings.app
+
+    @property
+    def governor(self) -> Governor:
+        """What keeps the rate limits; `snapshot()` tells where they stand."""
+        return self._pipeline.governor
+
+    def but(self, *, timeout: float | None = None, retries: Retries | None = None) -> "Session":
+        """Give a session of other settings over the same connections and governor; it closes with this one.
+
+        Args:
+            timeout: seconds for one exchange.
+            retries: how often and how long calls are repeated.
+        """
+        pipeline = self._pipeline
+        changed = pipeline.but(
+            timeout=pipeline.timeout if timeout is None else Timeouts(total=timeout).total,
+            retries=retries or pipeline.retries,
+        )
+        view = Session.__new__(type(self))
+        view.__dict__.update(self.__dict__, _opened=changed)
+        return view
+
+    @property
+    def accounts(self) -> Accounts:
+        """The ad accounts of the user."""
+        return Accounts(self._pipeline)
+
+    def account(self, account_id: str) -> AccountHandle:
+        """Bind an ad account; nothing is sent.
+
+        Raises:
+            InvalidArgument: the id is empty or holds a slash.
+        """
+        return AccountHandle(self._pipeline, account_id)
+
+    @overload
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Param] | None = None,
+        json: object = None,
+        into: type[T],
+        surface: Surface | str | None = None,
+    ) -> T: ...
+
+    @overload
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Param] | None = None,
+        json: object = None,
+        into: None = None,
+        surface: Surface | str | None = None,
+    ) -> Any: ...
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Param] | None = None,
+        json: object = None,
+        into: type[Any] | None = None,
+        surface: Surface | str | None = None,
+    ) -> Any:
+        """Make a call that this SDK does not list: signed, governed and repeated all the same.
+
+        Args:
+            method: the HTTP method.
+            path: the path with its ids, not quoted and without a query. One that starts with a version of the
+                advertising API (`/12/`, `/5/`) goes to the ads host, any other to the base host.
+            params: the query; None is left out, several values are joined by commas.
+            json: the body; models are written without what is None.
+            into: the model of the record in `data`; without it the whole body comes back as plain values.
+            surface: `"ads_sandbox"` for the sandbox host of the advertising API.
+        """
+        request = _raw(method, path, params, surface)
+        if json is not None:
+            request = request.with_body(to_json(json))
+        reply = Reply.BODY if into is None else Reply.RECORD
+        return await self._pipeline.send(attrs.evolve(request, into=into, reply=reply))
+
+    @overload
+    def iterate(
+        self,
+        path: str,
+        *,
+        params: Mapping[str, Param] | None = None,
+        into: type[T],
+        surface: Surface | str | None = None,
+    ) -> Pager[T]: ...
+
+    @overload
+    def iterate(
+        self,
+        path: str,
+        *,
+        params: Mapping[str, Param] | None = None,
+        into: None = None,
+        surface: Surface | str | None = None,
+    ) -> Pager[Any]: ...
+
+    def iterate(
+        self,
+        path: str,
+        *,
+        params: Mapping[str, Param] | None = None,
+        into: type[Any] | None = None,
+        surface: Surface | str | None = None,
+    ) -> Pager[Any]:
+        """Walk a listing that this SDK does not list.
+
+        Args:
+            path: as in `request`.
+            params: the query, without `cursor`.
+            into: the model of one record; without it records are plain values.
+            surface: `"ads_sandbox"` for the sandbox host of the advertising API.
+        """
+        request = _raw("GET", path, params, surface)
+        return Pager(self._pipeline, attrs.evolve(request, into=into, reply=Reply.PAGE))
+
+    @property
+    def _pipeline(self) -> Pipeline:
+        if self._opened is None:
+            raise InvalidArgument("session", "must be open: use it inside `async with`")
+        return self._opened
+
+
+class _SandboxSession(Session):
+    """A session whose hosts are known once the sandbox runs."""
+
+    def __init__(self, running: "Sandbox | None", **settings: Any) -> None:
+        self._running = running
+        self._own: Sandbox | None = None
+        self._more = settings
+        self._opened = None
+
+    async def __aenter__(self) -> Self:
+        from svc_async.sandbox import Sandbox  # noqa: PLC0415 - a server is not loaded by those who need none
+
+        if self._running is None:
+            self._own = Sandbox()
+            await self._own.start()
+        sandbox = self._running or self._own
+        assert sandbox is not None  # noqa: S101 - for the type checker
+        super().__init__(
+            UserCredentials(**sandbox.credentials),
+            endpoints=Endpoints(
+                base_url=sandbox.base_url, ads_url=sandbox.ads_url, ads_sandbox_url=sandbox.ads_sandbox_url
+            ),
+            clock=sandbox.clock,
+            **self._more,
+        )
+        _log.info("this session talks to the embedded sandbox at %s", sandbox.base_url)
+        return await super().__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await super().__aexit__(kind, error, trace)
+        if self._own is not None:
+            await self._own.aclose()
+
+    @property
+    def is_sandbox(self) -> bool:
+        return True
+
+
+_MAIN_API = re.compile(r"/(1\.1|2)/")
+_ADS_API = re.compile(r"/\d+/")
+_ACCOUNT = re.compile(r"(/accounts/)([^/]+)")
+
+
+def _raw(method: str, path: str, params: Mapping[str, Param] | None, surface: Surface | str | None) -> Request[Any]:
+    if not path.startswith("/") or "?" in path or "#" in path:
+        raise InvalidArgument("path", "must start with a slash and hold no query; give `params`")
+    if "//" in path or "/../" in f"{path}/" or "/./" in f"{path}/":
+        raise InvalidArgument("path", "must not hold empty or dotted segments: an id is missing")
+    account = _ACCOUNT.search(path)
+    return Request(
+        method=method.upper(),
+        surface=_surface(path) if surface is None else Surface(surface),
+        template=_ACCOUNT.sub(r"\1{account_id}", path),
+        path=quote(path, safe="/~"),
+        query=to_pairs(params or {}),
+        scope={"account_id": account.group(2)} if account else {},
+    )
+
+
+def _surface(path: str) -> Surface:
+    return Surface.ADS if _ADS_API.match(path) and not _MAIN_API.match(path) else Surface.BASE
+
+
+def _implied_app(credentials: Credentials) -> AppCredentials | None:
+    if isinstance(credentials, UserCredentials):
+        return credentials.app
+    return credentials if isinstance(credentials, AppCredentials) else None
