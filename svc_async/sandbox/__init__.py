@@ -1,0 +1,213 @@
+"""A strict emulator of the service: an HTTP server on a free port, with its state in memory.
+
+It imports nothing else of this project, so that it disagrees when the client is wrong.
+
+    async with Sandbox(seed=7, clock=VirtualClock()) as sandbox:
+        session = Session(UserCredentials(**sandbox.credentials), endpoints=..., clock=sandbox.clock)
+        ...
+        assert len(sandbox.audience(sandbox.audience_id).users) == 3
+"""
+
+import ssl
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Self
+
+import attrs
+
+from svc_async.sandbox import world
+from svc_async.sandbox.app import Server, Service
+from svc_async.sandbox.audiences import Audience, Member
+from svc_async.sandbox.auth import Token, Verifier
+from svc_async.sandbox.calls import Operation, Routes
+from svc_async.sandbox.clock import Clock, SystemClock, VirtualClock
+from svc_async.sandbox.config import RateRule, SandboxConfig
+from svc_async.sandbox.faults import Fault, Faults
+from svc_async.sandbox.journal import Entry, Journal
+from svc_async.sandbox.limits import Limits
+from svc_async.sandbox.paging import Pages
+from svc_async.sandbox.store import Store
+from svc_async.sandbox.surfaces import ads
+from svc_async.sandbox.surfaces.ads.accounts import add_account
+
+__all__ = [
+    "AudienceView",
+    "Entry",
+    "Fault",
+    "Faults",
+    "Journal",
+    "Member",
+    "RateRule",
+    "Sandbox",
+    "SandboxConfig",
+    "SystemClock",
+    "VirtualClock",
+]
+
+
+@attrs.frozen
+class AudienceView:
+    """A custom audience as it is now."""
+
+    _audience: Audience
+    _clock: Clock
+
+    @property
+    def id(self) -> str:
+        """The audience's id."""
+        return self._audience.id
+
+    @property
+    def account_id(self) -> str:
+        """The account that owns it."""
+        return self._audience.account_id
+
+    @property
+    def members(self) -> list[Member]:
+        """The users who have not expired, with their dates, in the order in which they came."""
+        return self._audience.members(self._clock.now())
+
+    @property
+    def users(self) -> list[dict[str, list[str]]]:
+        """Their identifiers only: `{kind: [hash]}`."""
+        return [member.identifiers for member in self.members]
+
+
+class Sandbox:
+    """The service in miniature.
+
+    Args:
+        seed: decides ids, keys and tokens.
+        clock: the service's time; the machine's by default.
+        port: 0 takes a free one.
+        host: the address to listen on.
+        config: the choices where the specification is silent.
+        ssl_context: serves https.
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int = 7,
+        clock: Clock | None = None,
+        port: int = 0,
+        host: str = "127.0.0.1",
+        config: SandboxConfig | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.config = config or SandboxConfig()
+        self.faults = Faults()
+        self.requests = Journal()
+        self._host, self._port, self._tls = host, port, ssl_context
+        self._store = Store(seed=seed, now=self.clock.now)
+        self._verifier = Verifier(self.clock, self.config.timestamp_skew)
+        self._world = world.build(self._store, self._verifier)
+        self._server: Server | None = None
+
+    async def start(self) -> None:
+        """Begin to serve."""
+        if self._server is not None:
+            raise RuntimeError("the sandbox is running")
+        self._server = Server(self._service())
+        self._port = await self._server.listen(self._host, self._port, self._tls)
+
+    async def aclose(self) -> None:
+        """Stop at once; open connections are closed."""
+        server, self._server = self._server, None
+        if server is not None:
+            await server.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.aclose()
+
+    @property
+    def base_url(self) -> str:
+        """Where the main API is; it has an address once the sandbox serves."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{'http' if self._tls is None else 'https'}://{host}:{self._port}"
+
+    @property
+    def ads_url(self) -> str:
+        """Where the advertising API is."""
+        return f"{self.base_url}/ads"
+
+    @property
+    def ads_sandbox_url(self) -> str:
+        """Where the advertising API's own sandbox is."""
+        return f"{self.base_url}/ads-sandbox"
+
+    @property
+    def app(self) -> Mapping[str, str]:
+        """The app's key and secret."""
+        app = self._world.app
+        return MappingProxyType({"consumer_key": app.consumer_key, "consumer_secret": app.consumer_secret})
+
+    @property
+    def credentials(self) -> Mapping[str, str]:
+        """What the first user of the seed world signs with."""
+        return self._signing(self._world.tokens[0])
+
+    @property
+    def other_credentials(self) -> Mapping[str, str]:
+        """What the second user signs with, who has other accounts."""
+        return self._signing(self._world.tokens[1])
+
+    @property
+    def account_id(self) -> str:
+        """The first user's account."""
+        return self._world.account_id
+
+    @property
+    def audience_id(self) -> str:
+        """A custom audience of that account."""
+        return self._world.audience_id
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """All calls that the sandbox answers, declared."""
+        return ads.OPERATIONS
+
+    def audience(self, audience_id: str) -> AudienceView:
+        """Look into an audience.
+
+        Raises:
+            KeyError: there is none with this id.
+        """
+        return AudienceView(self._store.audiences[audience_id], self.clock)
+
+    def add_audience(self, account_id: str | None = None, *, name: str = "Audience") -> str:
+        """Make an audience, by default of the first user's account, and give its id."""
+        return world.add_audience(self._store, account_id or self.account_id, name=name).id
+
+    def add_account(self, *, name: str = "Account") -> str:
+        """Make an account of the first user and give its id."""
+        return add_account(self._store, self._world.tokens[0].user_id, name=name).id
+
+    def invalidate(self, token: str) -> None:
+        """Make an access token worthless (AUTH-17)."""
+        self._verifier.tokens[token].valid = False
+
+    def _signing(self, token: Token) -> Mapping[str, str]:
+        return MappingProxyType({**self.app, "token": token.token, "token_secret": token.secret})
+
+    def _service(self) -> Service:
+        return Service(
+            config=self.config,
+            clock=self.clock,
+            store=self._store,
+            routes=Routes(ads.OPERATIONS),
+            verifier=self._verifier,
+            limits=Limits(self.clock, self.config),
+            pages=Pages(
+                self._store.ids.secret("cursor").encode(),
+                self.config.default_sort,
+                self.config.empty_page_before_last,
+            ),
+            faults=self.faults,
+            journal=self.requests,
+        )

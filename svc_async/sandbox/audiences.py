@@ -1,0 +1,89 @@
+"""Who is in an audience.
+
+A user is known by a key: the first identifier present, in the order of `KEY_ORDER`. An Update of a key that is there adds the
+identifiers that are new and replaces the two dates. A Delete removes every user who has any of the given identifiers.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+
+import attrs
+
+__all__ = ["KEY_ORDER", "Audience", "Member"]
+
+# Unspecified: what makes two users of two requests the same one (ASM-116 says only that a delete matches any identifier).
+KEY_ORDER = ("partner_user_id", "svc_id", "email", "phone_number", "handle", "device_id")
+
+User = Mapping[str, Sequence[str]]
+Identifier = tuple[str, str]
+
+
+@attrs.frozen
+class Member:
+    """A user of an audience, as the service holds it."""
+
+    identifiers: dict[str, list[str]]
+    effective_at: datetime
+    expires_at: datetime
+
+
+@attrs.define
+class Audience:
+    """The users of one custom audience."""
+
+    id: str
+    account_id: str
+    _members: dict[Identifier, Member] = attrs.field(factory=dict[Identifier, Member], repr=False)
+    _index: dict[Identifier, set[Identifier]] | None = attrs.field(default=None, repr=False)
+    """From each identifier to the keys of its users: built by the first Delete, since many audiences never see one."""
+
+    def update(self, user: User, effective_at: datetime, expires_at: datetime) -> None:
+        """Add a user, or add to one."""
+        key = _key(user)
+        known = self._members.get(key)
+        identifiers = dict(user) if known is None else _merged(known.identifiers, user)
+        self._members[key] = Member({k: list(v) for k, v in identifiers.items()}, effective_at, expires_at)
+        if self._index is not None:
+            for identifier in _identifiers(user):
+                self._index.setdefault(identifier, set()).add(key)
+
+    def remove(self, user: User) -> None:
+        """Remove whoever has any of these identifiers."""
+        index = self._indexed()
+        keys = {key for identifier in _identifiers(user) for key in index.get(identifier, ())}
+        for key in keys:
+            for identifier in _identifiers(self._members.pop(key).identifiers):
+                index[identifier].discard(key)
+
+    def members(self, now: datetime) -> list[Member]:
+        """Give the users who have not expired, in the order in which they came."""
+        return [member for member in self._members.values() if member.expires_at > now]
+
+    def _indexed(self) -> dict[Identifier, set[Identifier]]:
+        if self._index is None:
+            self._index = {}
+            for key, member in self._members.items():
+                for identifier in _identifiers(member.identifiers):
+                    self._index.setdefault(identifier, set()).add(key)
+        return self._index
+
+
+def _key(user: User) -> Identifier:
+    for kind in KEY_ORDER:
+        if user.get(kind):
+            return kind, user[kind][0]
+    return "", ""
+
+
+def _merged(known: User, user: User) -> dict[str, list[str]]:
+    merged = {kind: list(values) for kind, values in known.items()}
+    for kind, values in user.items():
+        held = merged.setdefault(kind, [])
+        held.extend(value for value in values if value not in held)
+    return merged
+
+
+def _identifiers(user: User) -> Iterator[Identifier]:
+    for kind, values in user.items():
+        for value in values:
+            yield kind, value

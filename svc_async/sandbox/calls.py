@@ -1,0 +1,159 @@
+"""A call of the service as a value: its route, its parameters, and the function that answers it."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+from urllib.parse import unquote
+
+import attrs
+
+from svc_async.sandbox.config import SandboxConfig
+from svc_async.sandbox.dialects import Basis, Problem, Refusal
+from svc_async.sandbox.paging import Page, Pages
+from svc_async.sandbox.params import Param, path_params
+from svc_async.sandbox.store import Collection, Row, Store
+
+__all__ = ["Answer", "Call", "Handler", "Operation", "Routes", "Surface", "many", "not_found", "one"]
+
+Surface = Literal["base", "ads", "ads_sandbox"]
+
+
+@attrs.frozen
+class Answer:
+    """What a handler found or did.
+
+    Attributes:
+        page: for a list, its page.
+    """
+
+    data: Any
+    page: Page | None = None
+
+    def envelope(self, request: Any) -> dict[str, Any]:
+        """Put it into the envelope of the advertising API (GEN-03, GEN-04)."""
+        if self.page is None:
+            return {"request": request, "data": self.data}
+        total = {} if self.page.total is None else {"total_count": self.page.total}
+        return {"request": request, "next_cursor": self.page.next_cursor, **total, "data": self.data}
+
+
+@attrs.frozen(kw_only=True)
+class Call:
+    """One verified request to an operation.
+
+    Attributes:
+        path: the decoded ids of the path.
+        params: all query parameters of the operation, with defaults.
+        sent: those that were sent.
+    """
+
+    operation: "Operation"
+    user: str
+    path: Mapping[str, str]
+    params: Mapping[str, Any]
+    sent: Mapping[str, Any]
+    body: bytes
+    now: datetime
+    store: Store
+    pages: Pages
+    config: SandboxConfig
+
+    @property
+    def account(self) -> str:
+        """The id of the account in the path."""
+        return self.path["account_id"]
+
+    def find(self, rows: Collection, name: str, *, code: str) -> Row:
+        """Find the record of this account that an id in the path names; deleted ones as `with_deleted` says.
+
+        Raises:
+            Refusal: there is none.
+        """
+        row = rows.get(self.path[name], owner=self.account, with_deleted=self.params.get("with_deleted", False))
+        if row is None:
+            raise not_found(code, name)
+        return row
+
+    def cut(self, rows: Iterable[Row], *, sortable: Sequence[str], filters: Mapping[str, Any]) -> Page:
+        """Cut one page from the rows."""
+        return self.pages.cut(
+            rows,
+            listing=f"{self.operation.id}:{self.user}",
+            params={"count": self.config.targeted_page_size, **filters, **self.params},
+            sortable=sortable,
+        )
+
+
+Handler = Callable[[Call], Answer]
+
+
+@attrs.frozen(kw_only=True)
+class Operation:
+    """One row of the sandbox's reference.
+
+    Attributes:
+        id: the contract's id.
+        path: beginning with the version.
+        query: the declared query parameters and fields of the body.
+        limit: the rate rule it counts in, in `config.RATE_RULES`.
+        rule: the rule that a plain success rests on.
+        surface: where it lives; what lives on `ads` is served on `ads_sandbox` too.
+        body: what it takes in the body; `array` is a JSON array.
+        batch: whether its refusals carry a list in `request`.
+    """
+
+    id: str
+    method: Literal["GET", "POST", "PUT", "DELETE"]
+    path: str
+    handler: Handler = attrs.field(repr=False)
+    query: tuple[Param, ...] = ()
+    limit: str
+    rule: str
+    surface: Surface = "ads"
+    body: Literal["none", "array"] = "none"
+    batch: bool = False
+
+    @property
+    def params(self) -> tuple[Param, ...]:
+        """All declared parameters."""
+        return path_params(self.path) + self.query
+
+
+def one(row: Row) -> Answer:
+    """Answer with one record."""
+    return Answer(dict(row.fields))
+
+
+def many(page: Page) -> Answer:
+    """Answer with a page of records."""
+    return Answer([dict(row.fields) for row in page.rows], page)
+
+
+def not_found(code: str, parameter: str) -> Refusal:
+    """Refuse an id that names nothing (ASM-100, ASM-102)."""
+    return Refusal(404, Problem(code, f"{parameter} names nothing here", parameter), rule="ASM-102")
+
+
+class Routes:
+    """Finds the operation of a request."""
+
+    def __init__(self, operations: Iterable[Operation]) -> None:
+        self.operations = tuple(operations)
+        self._patterns = [(operation, _pattern(operation.path)) for operation in self.operations]
+
+    def find(self, surface: Surface, method: str, path: str) -> tuple[Operation, dict[str, str]]:
+        """Find the operation and the decoded ids of the path.
+
+        Raises:
+            Refusal: there is none, in this version or on this surface (GEN-01, ASM-18, ASM-94).
+        """
+        for operation, pattern in self._patterns:
+            served = operation.surface == surface or (operation.surface, surface) == ("ads", "ads_sandbox")
+            if served and operation.method == method and (found := pattern.fullmatch(path)):
+                return operation, {name: unquote(value) for name, value in found.groupdict().items()}
+        raise Refusal(404, Problem("ROUTE_NOT_FOUND", "there is no such call here"), rule="GEN-01", basis=Basis.SPEC)
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    return re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", path))

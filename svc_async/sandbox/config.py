@@ -1,0 +1,70 @@
+"""Every choice of the sandbox where the specification is silent, as a setting with its default."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal
+
+import attrs
+
+__all__ = ["RateRule", "SandboxConfig"]
+
+
+@attrs.frozen
+class RateRule:
+    """So many requests in so many seconds, counted by ad account or by user.
+
+    Attributes:
+        scope: an `account` rule counts each account apart, a `user` rule each user's token.
+    """
+
+    requests: int
+    seconds: int
+    scope: Literal["account", "user"] = "account"
+
+
+RATE_RULES: Mapping[str, RateRule] = MappingProxyType(
+    {
+        "audience_users": RateRule(1500, 60),  # CAU-03, LIM-06
+        "total_count": RateRule(200, 900, "user"),  # GEN-10, LIM-05
+        "writes": RateRule(450, 60),  # Unspecified: this row and those below are ASM-11
+        "core_reads": RateRule(10_000, 900),
+        "account_reads": RateRule(2_000, 900),
+        "global_reads": RateRule(5, 900, "user"),
+    }
+)
+
+
+@attrs.frozen(kw_only=True)
+class SandboxConfig:
+    """What a test may choose about the service.
+
+    Attributes:
+        rate_limits: False lets every request pass and sends no rate headers.
+        rate_rules: replaces rows of `RATE_RULES` by name.
+        rate_windows: where windows begin: on multiples of their length, at the first request, or everywhere.
+        account_rate_headers: also send the `x-account-rate-limit-*` headers on calls of one account.
+        timestamp_skew: seconds that `oauth_timestamp` may differ from the clock.
+        empty_page_before_last: put an empty page before the last page of every list that needs several.
+        targeted_page_size: entries on a page of targeted audiences, a list without `count`.
+        default_sort: the order of a list without `sort_by`.
+        batch_counts: the unit of `success_count` and `total_count`.
+        batch_errors: `lists` by operation, or `objects` with an `index`.
+        refuse_empty: refuse an empty group, an operation without users and a user without identifiers.
+        expiry_months: months after which an audience user expires who came without `expires_at`.
+        keep_bodies: keep request bodies in the journal.
+    """
+
+    # Unspecified: all of them; the ids are those of assumptions.toml.
+    rate_limits: bool = True
+    rate_rules: Mapping[str, RateRule] = attrs.field(factory=dict[str, RateRule])  # ASM-11
+    rate_windows: Literal["fixed", "first-request", "sliding"] = "fixed"  # ASM-103
+    account_rate_headers: bool = False  # ASM-103
+    timestamp_skew: float = 300.0  # ASM-10
+    empty_page_before_last: bool = False  # ASM-98
+    targeted_page_size: int = 200
+    default_sort: str = "created_at-asc"  # ASM-12
+    batch_counts: Literal["users", "operations"] = "users"  # ASM-110
+    batch_errors: Literal["lists", "objects"] = "lists"  # ASM-111
+    refuse_empty: bool = True
+    expiry_months: int = 13  # CAU-06c states it; a test may shorten it
+    keep_bodies: bool = False

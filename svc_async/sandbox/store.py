@@ -1,0 +1,154 @@
+"""State: records in collections, undone as a whole when a request fails."""
+
+import itertools
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import attrs
+
+from svc_async.sandbox.audiences import Audience
+
+__all__ = ["Collection", "Ids", "Row", "Store", "written"]
+
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def written(moment: datetime) -> str:
+    """Write a moment as the service does (GEN-12)."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@attrs.frozen
+class Row:
+    """A record as it is now.
+
+    Attributes:
+        position: its place in the order of creation.
+        fields: what the service shows.
+        owner: the account it belongs to; of an account, the user who may use it.
+    """
+
+    position: int
+    owner: str
+    fields: Mapping[str, Any]
+
+    @property
+    def id(self) -> str:
+        """The record's id."""
+        return str(self.fields["id"])
+
+    @property
+    def deleted(self) -> bool:
+        """Whether it was deleted; it is kept all the same (GEN-14)."""
+        return bool(self.fields.get("deleted"))
+
+
+class Ids:
+    """Ids that look like the service's and depend on the seed alone."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._last: dict[str, int] = {}
+
+    def next(self, kind: str, length: int = 6) -> str:
+        """Give the next id of a kind: base 36, growing."""
+        low = 36 ** (length - 1)
+        start = low + random.Random(f"{self._seed}:{kind}").randrange(low)  # noqa: S311 ids, not secrets
+        number = self._last[kind] = self._last.get(kind, start) + 37
+        digits = ""
+        while number:
+            number, rest = divmod(number, 36)
+            digits = _DIGITS[rest] + digits
+        return digits
+
+    def secret(self, kind: str, length: int = 40) -> str:
+        """Give a key or a token; the same for the same seed."""
+        return "".join(random.Random(f"{self._seed}:{kind}").choices(_DIGITS, k=length))  # noqa: S311 made up
+
+
+class Collection:
+    """Records of one kind, by id, in the order of their creation."""
+
+    def __init__(self, store: "Store", kind: str) -> None:
+        self._store = store
+        self._rows: dict[str, Row] = {}
+        self._positions = itertools.count()
+        self.kind = kind
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self._rows.values())
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def get(self, key: str, *, owner: str | None = None, with_deleted: bool = False) -> Row | None:
+        """Find a record, unless it is another's, or deleted."""
+        row = self._rows.get(key)
+        if row is None or (owner is not None and row.owner != owner) or (row.deleted and not with_deleted):
+            return None
+        return row
+
+    def add(self, owner: str, fields: Mapping[str, Any]) -> Row:
+        """Keep a new record, made now."""
+        now = written(self._store.now())
+        dated = {**fields, "created_at": now, "updated_at": now, "deleted": False}
+        row = Row(next(self._positions), owner, dated)
+        self._put(row)
+        return row
+
+    def change(self, row: Row, **fields: Any) -> Row:
+        """Change some fields of a record."""
+        changed = {**row.fields, **fields, "updated_at": written(self._store.now())}
+        row = attrs.evolve(row, fields=changed)
+        self._put(row)
+        return row
+
+    def delete(self, row: Row) -> Row:
+        """Delete softly."""
+        return self.change(row, deleted=True)
+
+    def _put(self, row: Row) -> None:
+        before = self._rows.get(row.id)
+        self._rows[row.id] = row
+        self._store.note(lambda: self._restore(row.id, before))
+
+    def _restore(self, key: str, before: Row | None) -> None:
+        if before is None:
+            del self._rows[key]
+        else:
+            self._rows[key] = before
+
+
+class Store:
+    """All state of one sandbox, in memory."""
+
+    def __init__(self, *, seed: int, now: Callable[[], datetime]) -> None:
+        self.now = now
+        self.ids = Ids(seed)
+        self.audiences: dict[str, Audience] = {}
+        self._collections: dict[str, Collection] = {}
+        self._undo: list[Callable[[], None]] | None = None
+
+    def __getitem__(self, kind: str) -> Collection:
+        return self._collections.setdefault(kind, Collection(self, kind))
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Undo every change of the block when it fails."""
+        self._undo = []
+        try:
+            yield
+        except BaseException:
+            for undo in reversed(self._undo):
+                undo()
+            raise
+        finally:
+            self._undo = None
+
+    def note(self, undo: Callable[[], None]) -> None:
+        """Take note of how to undo a change."""
+        if self._undo is not None:
+            self._undo.append(undo)

@@ -1,0 +1,1 @@
+"""The surfaces of the service, one package each."""

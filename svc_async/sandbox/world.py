@@ -1,0 +1,65 @@
+"""Builds the world that a sandbox starts with from `world.toml` and the seed."""
+
+import tomllib
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+import attrs
+
+from svc_async.sandbox.audiences import Audience
+from svc_async.sandbox.auth import App, Token, Verifier
+from svc_async.sandbox.store import Store
+from svc_async.sandbox.surfaces.ads.accounts import add_account
+
+__all__ = ["World", "add_audience", "build"]
+
+_KINDS = ("campaigns", "line_items", "curated_categories", "line_item_curated_categories")
+
+
+@attrs.frozen
+class World:
+    """What the seed world has at hand."""
+
+    app: App
+    tokens: tuple[Token, ...]
+    account_id: str
+    audience_id: str
+
+
+def build(store: Store, verifier: Verifier) -> World:
+    """Fill a store and a verifier."""
+    seed = tomllib.loads(files(__package__).joinpath("world.toml").read_text("utf-8"))
+    app = App(store.ids.secret("consumer_key", 25), store.ids.secret("consumer_secret", 50))
+    verifier.apps[app.consumer_key] = app
+    users = {user["screen_name"]: user["id"] for user in seed["users"]}
+    tokens = tuple(_token(store, app, user_id) for user_id in users.values())
+    verifier.tokens |= {token.token: token for token in tokens}
+    accounts = [
+        add_account(store, users[record["user"]], **_fields(record, "user")) for record in seed["accounts"]
+    ]
+    for kind in _KINDS:
+        for record in seed[kind]:
+            store[kind].add(record.get("account", ""), _fields(record, "account"))
+    audiences = [
+        add_audience(store, record["account"], **_fields(record, "account"))
+        for record in seed["custom_audiences"]
+    ]
+    return World(app, tokens, accounts[0].id, audiences[0].id)
+
+
+def _fields(record: Mapping[str, Any], relation: str) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name != relation}
+
+
+def add_audience(store: Store, account_id: str, *, id: str | None = None, name: str = "Audience") -> Audience:  # noqa: A002 the record's field
+    """Keep a new, empty audience."""
+    fields: dict[str, Any] = {"id": id or store.ids.next("custom_audience", 5), "name": name}
+    row = store["custom_audiences"].add(account_id, fields)
+    audience = store.audiences[row.id] = Audience(row.id, account_id)
+    return audience
+
+
+def _token(store: Store, app: App, user_id: str) -> Token:
+    secret = store.ids.secret(f"token_secret:{user_id}", 45)
+    return Token(f"{user_id}-{store.ids.secret(f'token:{user_id}', 30)}", secret, user_id, app.consumer_key)
