@@ -17,7 +17,7 @@ from svc_async.auth.credentials import AppCredentials, UserCredentials
 from svc_async.clock import Clock
 from svc_async.wire.params import quote
 
-__all__ = ["OAuth1Signer"]
+__all__ = ["OAuth1Signer", "base_string", "signature"]
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -26,7 +26,7 @@ def _nonce() -> str:
     return secrets.token_hex(16)  # ASCII only: contract AUTH-06
 
 
-@attrs.frozen(slots=False)
+@attrs.frozen
 class OAuth1Signer:
     """Makes `Authorization` headers for one app, and for one user if it has a token.
 
@@ -40,21 +40,12 @@ class OAuth1Signer:
     clock: Clock
     nonce: Callable[[], str] = _nonce
 
-    def __attrs_post_init__(self) -> None:
-        user = self.credentials if isinstance(self.credentials, UserCredentials) else None
-        key = f"{quote(self.credentials.consumer_secret)}&{quote(user.token_secret) if user else ''}"
-        fixed = [
-            ("oauth_consumer_key", quote(self.credentials.consumer_key)),
-            ("oauth_signature_method", "HMAC-SHA1"),
-            ("oauth_version", "1.0"),
-        ]
-        if user:
-            fixed.append(("oauth_token", quote(user.token)))
-        object.__setattr__(self, "_key", key.encode())
-        object.__setattr__(self, "_fixed", tuple(fixed))
-
-    _key: bytes = attrs.field(init=False, repr=False)
-    _fixed: tuple[tuple[str, str], ...] = attrs.field(init=False, repr=False)
+    _key: bytes = attrs.field(
+        init=False, repr=False, default=attrs.Factory(lambda self: _key(self.credentials), takes_self=True)
+    )
+    _fixed: Pairs = attrs.field(
+        init=False, repr=False, default=attrs.Factory(lambda self: _fixed(self.credentials), takes_self=True)
+    )
 
     def header(self, method: str, url: str, query: Pairs = (), oauth: Mapping[str, str] | None = None) -> str:
         """Sign one attempt: every attempt has its own nonce and timestamp.
@@ -72,15 +63,36 @@ class OAuth1Signer:
         ]
         if oauth:
             parameters += [(quote(name), quote(value)) for name, value in oauth.items()]
-        signature = self._signature(method, url, [*parameters, *query])
-        parameters.append(("oauth_signature", quote(signature)))
+        signed = signature(self._key, base_string(method, url, [*parameters, *query]))
+        parameters.append(("oauth_signature", quote(signed)))
         return "OAuth " + ", ".join(f'{name}="{value}"' for name, value in parameters)
 
-    def _signature(self, method: str, url: str, parameters: list[tuple[str, str]]) -> str:
-        parameters.sort()
-        normalised = "&".join(f"{name}={value}" for name, value in parameters)
-        base = _prefix(method, url) + _quote_quoted(normalised)
-        return b64encode(hmac.digest(self._key, base.encode("ascii"), "sha1")).decode("ascii")
+
+def _key(credentials: UserCredentials | AppCredentials) -> bytes:
+    token_secret = credentials.token_secret if isinstance(credentials, UserCredentials) else ""
+    return f"{quote(credentials.consumer_secret)}&{quote(token_secret)}".encode("ascii")
+
+
+def _fixed(credentials: UserCredentials | AppCredentials) -> Pairs:
+    fixed = [
+        ("oauth_consumer_key", quote(credentials.consumer_key)),
+        ("oauth_signature_method", "HMAC-SHA1"),
+        ("oauth_version", "1.0"),
+    ]
+    if isinstance(credentials, UserCredentials):
+        fixed.append(("oauth_token", quote(credentials.token)))
+    return tuple(fixed)
+
+
+def base_string(method: str, url: str, parameters: Pairs) -> str:
+    """Write what is signed (RFC 5849, 3.4.1), from quoted names and values."""
+    normalised = "&".join(f"{name}={value}" for name, value in sorted(parameters))
+    return _prefix(method, url) + _quote_quoted(normalised)
+
+
+def signature(key: bytes, base: str) -> str:
+    """Sign a base string with HMAC-SHA1 (RFC 5849, 3.4.2)."""
+    return b64encode(hmac.digest(key, base.encode("ascii"), "sha1")).decode("ascii")
 
 
 @lru_cache(maxsize=4096)

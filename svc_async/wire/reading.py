@@ -51,7 +51,9 @@ class Reader:
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise self._unexpected(answer, _describe(answer)) from None
         try:
-            return cast(T, _tolerant(self.keep_unknown).read(request, msgspec.json.decode(answer.body)))
+            return cast(T, _tolerant(self.keep_unknown).read(request, answer.body))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise self._unexpected(answer, _describe(answer)) from None
         except (cattrs.BaseValidationError, _Misfit) as error:
             raise self._unexpected(answer, f"the answer does not fit: {_misfits(error)}") from None
 
@@ -72,21 +74,17 @@ class Reader:
         )
 
 
-class _RecordBody(msgspec.Struct, Generic[T]):
+@attrs.frozen
+class _RecordBody(Generic[T]):
     data: T
 
 
-class _PageBody(msgspec.Struct, Generic[T]):
+@attrs.frozen
+class _PageBody(Generic[T]):
     data: list[T]
     next_cursor: str | None = None
     total_count: int | None = None
 
-
-_SHAPES: Mapping[Reply, Callable[[Any], Any]] = {
-    Reply.RECORD: lambda into: _RecordBody[into],  # type: ignore[valid-type] # made at run time
-    Reply.PAGE: lambda into: _PageBody[into],  # type: ignore[valid-type]
-    Reply.BODY: lambda into: into,
-}
 
 _UNWRAP: Mapping[Reply, Callable[[Any], Any]] = {
     Reply.RECORD: lambda body: body.data,
@@ -95,9 +93,15 @@ _UNWRAP: Mapping[Reply, Callable[[Any], Any]] = {
 }
 
 
+def _shape(reply: Reply, into: Any) -> Any:
+    value = Any if into is None else into
+    shapes: Mapping[Reply, Any] = {Reply.RECORD: _RecordBody, Reply.PAGE: _PageBody}
+    return value if reply is Reply.BODY else shapes[reply][value]
+
+
 @cache
 def _decoder(reply: Reply, into: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(_SHAPES[reply](Any if into is None else into))
+    return msgspec.json.Decoder(_shape(reply, into))
 
 
 class _Misfit(Exception):
@@ -110,22 +114,13 @@ class _Tolerant:
 
     converter: cattrs.Converter
 
-    def read(self, request: Request[Any], body: Any) -> Any:
-        into = Any if request.into is None else request.into
-        if request.reply is Reply.BODY:
-            return self.converter.structure(body, into)
-        if not isinstance(body, Mapping) or "data" not in body:
+    def read(self, request: Request[Any], raw: bytes) -> Any:
+        body = msgspec.json.decode(raw)
+        if not isinstance(body, Mapping) or (request.reply is not Reply.BODY and "data" not in body):
             raise _Misfit("it has no `data`")
-        if request.reply is Reply.PAGE:
-            return self._page(body, into)
-        return self.converter.structure(_alone(body["data"]), into)
-
-    def _page(self, body: Mapping[str, Any], into: Any) -> Page[Any]:
-        return Page(
-            items=self.converter.structure(body["data"], list[into]),
-            next_cursor=self.converter.structure(body.get("next_cursor"), str | None),  # type: ignore[arg-type]
-            total_count=self.converter.structure(body.get("total_count"), int | None),  # type: ignore[arg-type]
-        )
+        if request.reply is Reply.RECORD:
+            body = {"data": _alone(body["data"])}
+        return _UNWRAP[request.reply](self.converter.structure(body, _shape(request.reply, request.into)))
 
 
 def _alone(data: Any) -> Any:

@@ -1,0 +1,39 @@
+import pytest
+
+from svc_async import AppCredentials, BearerToken, InvalidArgument, OAuth2UserCredentials, UserCredentials
+from svc_async.auth.authorization import authorization, identity
+from svc_async.auth.credentials import Credentials
+from svc_async.clock import SystemClock
+
+KINDS: list[Credentials] = [
+    UserCredentials(consumer_key="key", consumer_secret="hush-1", token="hush-2", token_secret="hush-3"),
+    AppCredentials(consumer_key="key", consumer_secret="hush-1", client_id="c", client_secret="hush-2"),
+    BearerToken("hush-1"),
+    OAuth2UserCredentials(access_token="hush-1", refresh_token="hush-2", client_id="c"),
+]
+
+
+@pytest.mark.parametrize("credentials", KINDS)
+def test_no_secret_shows_in_a_repr_or_in_the_name_for_limits(credentials: Credentials) -> None:
+    assert "hush" not in f"{credentials!r} {credentials} {identity(credentials)}"
+
+
+@pytest.mark.parametrize("value", ["", "  ", "a ", " a", "a\nb", "a\x00", None, 5])
+def test_what_cannot_be_a_credential_is_refused_by_name(value: object) -> None:
+    with pytest.raises(InvalidArgument, match="^token_secret must"):
+        UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret=value)  # type: ignore[arg-type]
+
+
+def test_a_bearer_token_goes_out_as_it_came_in() -> None:
+    header = authorization(BearerToken("AAA%2FBBB%3D"), SystemClock())
+    assert header("GET", "https://example.test/2/webhooks", ()) == "Bearer AAA%2FBBB%3D"
+
+
+def test_scoped_tokens_are_bearer_tokens() -> None:
+    header = authorization(OAuth2UserCredentials(access_token="tok"), SystemClock())
+    assert header("GET", "https://example.test/2/webhooks", ()) == "Bearer tok"
+
+
+def test_a_user_implies_the_app() -> None:
+    user = UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret="u")
+    assert user.app == AppCredentials(consumer_key="k", consumer_secret="s")

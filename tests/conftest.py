@@ -1,0 +1,36 @@
+"""What all tests share."""
+
+import inspect
+import tomllib
+from pathlib import Path
+
+import aiohttp
+import aioresponses.core
+import pytest
+
+
+class _AnswerOfToday(aiohttp.ClientResponse):
+    """A client answer as aioresponses makes it, which leaves out what aiohttp 3.14 demands."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        kwargs.setdefault("stream_writer", None)
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # passed through as it came
+
+
+if "stream_writer" in inspect.signature(aiohttp.ClientResponse.__init__).parameters:
+    vars(aioresponses.core)["ClientResponse"] = _AnswerOfToday
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Hold every test to the rules that exist: a marker that names none is a mistake."""
+    known = _rule_ids()
+    for item in items:
+        for marker in item.iter_markers("rule"):
+            unknown = set(marker.args) - known
+            if unknown:
+                raise pytest.UsageError(f"{item.nodeid} names unknown rules: {sorted(unknown)}")
+
+
+def _rule_ids() -> set[str]:
+    rules = tomllib.loads((Path(__file__).parent / "contract" / "rules.toml").read_text(encoding="utf-8"))
+    return {rule["id"] for rule in rules["rule"]}

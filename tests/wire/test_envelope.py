@@ -1,0 +1,118 @@
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from svc_async.errors import ApiError, ErrorDetail
+from svc_async.wire.envelope import Answer, refusal
+
+NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)
+
+
+def refused(status: int, body: object, headers: dict[str, str] | None = None) -> ApiError:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return refusal(Answer(status=status, headers=headers or {}, body=raw), now=NOW, request_id_header="x-request-id")
+
+
+@pytest.mark.rule("ERR-04")
+def test_the_advertising_api_gives_its_reasons_in_errors() -> None:
+    error = refused(
+        400,
+        {
+            "errors": [
+                {"code": "INVALID_PARAMETER", "message": "Bad.", "parameter": "count", "value": "secret"},
+                {"code": "MISSING_PARAMETER", "message": "Gone.", "attribute": "name"},
+            ],
+            "request": {"params": {}},
+        },
+        {"x-request-id": "r-7"},
+    )
+    assert error.errors == (
+        ErrorDetail(code="INVALID_PARAMETER", message="Bad.", parameter="count"),
+        ErrorDetail(code="MISSING_PARAMETER", message="Gone.", parameter="name"),
+    )
+    assert error.request_id == "r-7"
+    assert "secret" not in str(error)
+
+
+@pytest.mark.rule("ERR-01")
+def test_the_main_api_gives_numbers() -> None:
+    assert refused(401, {"errors": [{"code": 89, "message": "Invalid or expired token"}]}).has_code(89)
+
+
+def test_a_problem_document_is_a_reason() -> None:
+    error = refused(
+        429,
+        {
+            "type": "about:blank",
+            "title": "ConnectionException",
+            "detail": "Too many.",
+            "status": 429,
+            "connection_issue": "TooManyConnections",
+        },
+    )
+    assert error.errors == (ErrorDetail(code="TooManyConnections", message="Too many."),)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>502 Bad Gateway</html>",
+        b'{"errors":',
+        b"[]",
+        b"null",
+        b"\xff\xfe",
+        b'{"errors": 5}',
+        b'{"errors":[5]}',
+    ],
+)
+def test_the_status_decides_whatever_the_body_is(body: bytes) -> None:
+    error = refused(502, body)
+    assert error.status == 502
+    assert error.errors == ()
+
+
+@pytest.mark.rule("ERR-05", "CAU-11")
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [[], [{"code": "INVALID_PARAMETER", "message": "m", "parameter": "params.users"}], []],
+        [{"index": 1, "code": "INVALID_PARAMETER", "message": "m", "parameter": "params.users"}],
+    ],
+)
+def test_operation_errors_are_read_in_both_shapes(entries: object) -> None:
+    error = refused(400, {"operation_errors": entries})
+    assert error.operation_errors == {
+        1: (ErrorDetail(code="INVALID_PARAMETER", message="m", parameter="params.users"),)
+    }
+
+
+@pytest.mark.parametrize("entries", [None, {}, "x", [None, 3, "x"], [[[]]], [[{"code": "A"}], "x"]])
+def test_operation_errors_of_any_other_shape_do_not_crash(entries: object) -> None:
+    assert set(refused(400, {"operation_errors": entries}).operation_errors) <= {0}
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "seconds"),
+    [
+        (503, {"retry-after": "30"}, 30),
+        (503, {"retry-after": "Wed, 10 Jun 2026 12:00:45 GMT"}, 45),
+        (503, {"retry-after": "soon"}, None),
+        (503, {"retry-after": "-3"}, None),
+        (503, {"retry-after": "0"}, None),
+        (503, {}, None),
+        (429, {"x-rate-limit-reset": str(int(NOW.timestamp()) + 60)}, 60),
+        (429, {"x-rate-limit-reset": str(int(NOW.timestamp()) - 60)}, None),
+        (429, {"x-rate-limit-reset": "never"}, None),
+        (429, {"x-rate-limit-reset": "9" * 30}, None),
+        (429, {"x-account-rate-limit-reset": str(int(NOW.timestamp()) + 9), "x-rate-limit-reset": "1"}, 9),
+        (429, {"retry-after": "90", "x-rate-limit-reset": str(int(NOW.timestamp()) + 60)}, 90),
+        (400, {"x-rate-limit-reset": str(int(NOW.timestamp()) + 60)}, None),
+    ],
+)
+def test_retry_at_is_the_latest_moment_that_the_service_names(
+    status: int, headers: dict[str, str], seconds: int | None
+) -> None:
+    retry_at = refused(status, {}, headers).retry_at
+    assert (retry_at and (retry_at - NOW).total_seconds()) == seconds

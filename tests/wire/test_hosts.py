@@ -1,0 +1,42 @@
+import pytest
+
+from svc_async import Endpoints, InvalidArgument
+from svc_async.wire.endpoint import Surface
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("https://API.Example.test/", "https://api.example.test"),
+        ("https://api.example.test:443/v/", "https://api.example.test/v"),
+        ("https://api.example.test:8443", "https://api.example.test:8443"),
+        ("http://127.0.0.1:80/ads", "http://127.0.0.1/ads"),
+        ("http://[::1]:9/ads", "http://[::1]:9/ads"),
+        ("http://localhost:1234", "http://localhost:1234"),
+    ],
+)
+def test_urls_are_kept_in_the_form_that_is_signed(given: str, kept: str) -> None:
+    assert Endpoints(base_url=given, ads_url=given).ads_url == kept
+
+
+@pytest.mark.rule("AUTH-10")
+@pytest.mark.parametrize("url", ["http://api.example.test", "http://10.0.0.1", "ftp://localhost", "ws://127.0.0.1"])
+def test_plain_http_is_for_loopback_only(url: str) -> None:
+    with pytest.raises(InvalidArgument, match="^ads_url must start with https"):
+        Endpoints(base_url="https://a.example.test", ads_url=url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "api.example.test", "https://", "https://u:p@a.example.test", "https://a.example.test?x=1", "https://a:x", 5],
+)
+def test_what_is_no_base_url_is_refused(url: object) -> None:
+    with pytest.raises(InvalidArgument, match="^base_url must"):
+        Endpoints(base_url=url, ads_url="https://a.example.test")  # type: ignore[arg-type]
+
+
+def test_a_call_to_the_sandbox_host_says_when_there_is_none() -> None:
+    endpoints = Endpoints(base_url="https://a.example.test", ads_url="https://b.example.test")
+    assert endpoints.of(Surface.ADS) == "https://b.example.test"
+    with pytest.raises(InvalidArgument, match="^ads_sandbox_url must be given"):
+        endpoints.of(Surface.ADS_SANDBOX)

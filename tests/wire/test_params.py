@@ -1,0 +1,75 @@
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta, timezone
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from svc_async.ads.accounts import IndustryType
+from svc_async.errors import InvalidArgument
+from svc_async.wire.params import Param, fill_path, query_string, quote, timestamp, to_pairs
+
+UNRESERVED = set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~%")
+
+
+@pytest.mark.rule("GEN-15")
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("a b", "a%20b"),
+        ("it's $5: a+b, ~é", "it%27s%20%245%3A%20a%2Bb%2C%20~%C3%A9"),
+        (True, "true"),
+        (False, "false"),
+        (200, "200"),
+        (["a", "b"], "a%2Cb"),
+        ((1, 2), "1%2C2"),
+        ([], ""),
+        (IndustryType.RETAIL, "RETAIL"),
+        ([IndustryType.RETAIL, IndustryType("NEW")], "RETAIL%2CNEW"),
+        (datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC), "2026-01-02T03%3A04%3A05Z"),
+    ],
+)
+def test_values_are_written_the_way_the_service_reads_them(value: Param, text: str) -> None:
+    assert to_pairs({"name": value}) == (("name", text),)
+
+
+def test_none_is_not_given() -> None:
+    assert to_pairs({"a": None, "b": ""}) == (("b", ""),)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_quoting_leaves_only_unreserved_characters_and_can_be_undone(text: str) -> None:
+    assert set(quote(text)) <= UNRESERVED
+    assert unquote(quote(text)) == text
+
+
+@pytest.mark.rule("GEN-12")
+def test_moments_of_other_zones_are_written_in_utc() -> None:
+    assert timestamp(datetime(2026, 1, 1, 1, tzinfo=timezone(timedelta(hours=2)))) == "2025-12-31T23:00:00Z"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [datetime(2026, 1, 1), ["a,b"], b"bytes", 1.5, {"a": 1}, date(2026, 1, 1), object(), [["a"], ["b,c"]]],  # noqa: DTZ001
+)
+def test_values_that_cannot_travel_are_refused_by_the_name_of_the_parameter(value: object) -> None:
+    with pytest.raises(InvalidArgument, match="^start_time "):
+        to_pairs({"start_time": value})  # type: ignore[dict-item]  # what callers without types do
+
+
+@pytest.mark.rule("GEN-02")
+@pytest.mark.parametrize("bad", ["", " ", "a/b", "/", ".", "..", None, True, 1.5, b"a"])
+def test_ids_that_would_change_the_path_are_refused(bad: object) -> None:
+    with pytest.raises(InvalidArgument, match="^account_id must"):
+        fill_path("/12/accounts/{account_id}", {"account_id": bad})
+
+
+def test_ids_are_quoted() -> None:
+    assert fill_path("/12/accounts/{a}/x/{b}", {"a": "é?", "b": 7}) == "/12/accounts/%C3%A9%3F/x/7"
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers()), max_size=4))
+def test_a_query_string_keeps_the_order(pairs: Sequence[tuple[str, int]]) -> None:
+    quoted = [(name, str(value)) for name, value in pairs]
+    assert query_string(quoted) == "&".join(f"{name}={value}" for name, value in pairs)

@@ -1,0 +1,208 @@
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from svc_async.ads.accounts import Account, ApprovalStatus
+from svc_async.ads.custom_audiences import BatchCounts, TargetedAudienceEntry
+from svc_async.errors import UnexpectedAnswer
+from svc_async.wire.endpoint import Endpoint, Listing, Reply, Request
+from svc_async.wire.envelope import Answer, Page
+from svc_async.wire.reading import Reader
+
+GET = Endpoint("GET", "/12/accounts/{account_id}", Account)(account_id="a")
+LIST = Listing("/12/accounts", Account)()
+
+ACCOUNT: dict[str, Any] = {
+    "id": "18ce54d4x5t",
+    "name": "Ärger & Co",
+    "business_name": None,
+    "business_id": None,
+    "timezone": "Europe/Vienna",
+    "timezone_switch_at": None,
+    "approval_status": "ACCEPTED",
+    "created_at": "2026-01-02T03:04:05Z",
+    "updated_at": "2026-01-02T03:04:05Z",
+    "deleted": False,
+}
+
+
+def answer(body: object, status: int = 200) -> Answer:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return Answer(status=status, headers={"content-type": "application/json"}, body=raw)
+
+
+def both(request: Request[Any], body: object) -> Any:
+    """Read in both ways; they must agree."""
+    fast = Reader().read(request, answer(body))
+    tolerant = Reader(keep_unknown=True).read(request, answer(body))
+    assert fast == tolerant
+    return fast
+
+
+@pytest.mark.rule("GEN-03", "GEN-11", "GEN-12", "GEN-12b", "ACC-07", "ACC-09")
+def test_a_record_is_read_with_all_its_fields() -> None:
+    account = both(GET, {"request": {"params": {}}, "data": ACCOUNT})
+    assert account == Account(
+        id="18ce54d4x5t",
+        name="Ärger & Co",
+        timezone="Europe/Vienna",
+        approval_status=ApprovalStatus.ACCEPTED,
+        created_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        updated_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        deleted=False,
+    )
+
+
+@pytest.mark.rule("ACC-03")
+def test_a_record_in_an_array_of_one_is_the_record() -> None:
+    assert both(GET, {"data": [ACCOUNT]}).id == "18ce54d4x5t"
+
+
+@pytest.mark.parametrize("records", [[], [ACCOUNT, ACCOUNT]])
+def test_an_array_of_none_or_several_is_not_a_record(records: object) -> None:
+    with pytest.raises(UnexpectedAnswer, match=r"it holds \d records where one was asked for"):
+        Reader().read(GET, answer({"data": records}))
+
+
+@pytest.mark.rule("GEN-04", "GEN-04b", "GEN-07")
+def test_a_page_is_read_with_cursor_and_total() -> None:
+    page = both(LIST, {"request": {}, "next_cursor": "c", "total_count": 7, "data": [ACCOUNT]})
+    assert (page.items[0].name, page.next_cursor, page.total_count) == ("Ärger & Co", "c", 7)
+
+
+def test_a_page_without_cursor_is_one_page() -> None:
+    assert both(LIST, {"data": []}) == Page(items=[], next_cursor=None, total_count=None)
+
+
+def test_unknown_enum_values_are_always_kept() -> None:
+    account = both(GET, {"data": ACCOUNT | {"approval_status": "UNDER_REVIEW"}})
+    assert account.approval_status == "UNDER_REVIEW"
+    assert isinstance(account.approval_status, ApprovalStatus)
+
+
+def test_unknown_fields_are_dropped_or_kept_as_the_session_wishes() -> None:
+    body = {"data": ACCOUNT | {"salt": 1, "extra": {"x": 2}}}
+    assert Reader().read(GET, answer({"data": ACCOUNT | {"salt": 1}})).extra == {}
+    assert Reader(keep_unknown=True).read(GET, answer(body)).extra == {"salt": 1, "extra": {"x": 2}}
+
+
+def test_unknown_fields_of_nested_records_are_kept() -> None:
+    listing = Listing("/x", TargetedAudienceEntry)()
+    body = {"data": [{"campaign_id": "c", "campaign_name": "n", "line_items": [{"id": "l", "servable": True, "z": 3}]}]}
+    page = Reader(keep_unknown=True).read(listing, answer(body))
+    assert page.items[0].line_items[0].extra == {"z": 3}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"id": 123}, {"id": "123"}),
+        ({"created_at": "2026-01-02T03:04:05"}, {}),
+        ({"created_at": "2026-01-02T04:04:05+01:00"}, {}),
+        ({"created_at": "2026-01-02T03:04:05.000Z"}, {}),
+    ],
+)
+def test_answers_that_are_not_to_the_letter_are_read_all_the_same(
+    change: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    straight = both(GET, {"data": ACCOUNT})
+    assert both(GET, {"data": ACCOUNT | change}) == attrs.evolve(straight, **expected)
+
+
+def test_numbers_that_come_as_strings_are_numbers() -> None:
+    counts = Endpoint("POST", "/x", BatchCounts)()
+    assert both(counts, {"data": {"success_count": "4", "total_count": 4}}) == BatchCounts(
+        success_count=4, total_count=4
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        ({"name": None}, "name"),
+        ({"deleted": None}, "deleted"),
+        ({"deleted": "false"}, "deleted"),
+        ({"id": True}, "id"),
+        ({"created_at": "yesterday"}, "created_at"),
+        ({"created_at": 5}, "created_at"),
+        ({"approval_status": None}, "approval_status"),
+    ],
+)
+def test_a_misfit_names_the_field_and_never_its_value(change: dict[str, Any], where: str) -> None:
+    with pytest.raises(UnexpectedAnswer, match=where) as caught:
+        Reader().read(GET, answer({"data": ACCOUNT | change}))
+    assert "yesterday" not in str(caught.value)
+    assert "Ärger" not in str(caught.value)
+
+
+def test_a_missing_field_is_named() -> None:
+    body = {name: value for name, value in ACCOUNT.items() if name != "timezone"}
+    with pytest.raises(UnexpectedAnswer, match="timezone"):
+        Reader().read(GET, answer({"data": body}))
+
+
+@pytest.mark.parametrize("body", [b"", b"<html></html>", b'{"data": {', b"\xff", b'{"data": ["\xc3\x28"]}'])
+def test_what_is_not_json_is_unexpected(body: bytes) -> None:
+    with pytest.raises(UnexpectedAnswer, match="the answer is not JSON") as caught:
+        Reader().read(GET, answer(body))
+    assert caught.value.repeatable
+    assert caught.value.sent == "yes"
+
+
+@pytest.mark.parametrize("body", [b"{}", b"[]", b"null", b"5", b'{"errors":[]}'])
+def test_json_without_data_is_unexpected(body: bytes) -> None:
+    with pytest.raises(UnexpectedAnswer, match="it has no `data`"):
+        Reader().read(GET, answer(body))
+
+
+def test_a_call_without_a_model_gives_the_whole_body_as_plain_values() -> None:
+    request: Request[Any] = Endpoint("GET", "/x", None, reply=Reply.BODY)()
+    assert Reader().read(request, answer({"data": [1], "x": None})) == {"data": [1], "x": None}
+    assert Reader().read(request, answer(b"", status=204)) is None
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+MOMENT = st.datetimes(timezones=st.just(UTC)).map(lambda moment: moment.isoformat())
+RECORDS = st.fixed_dictionaries(
+    {
+        "id": TEXT,
+        "name": TEXT,
+        "business_name": st.none() | TEXT,
+        "timezone": TEXT,
+        "timezone_switch_at": st.none() | MOMENT,
+        "approval_status": st.sampled_from(["ACCEPTED", "NEW"]),
+        "created_at": MOMENT,
+        "updated_at": MOMENT,
+        "deleted": st.booleans(),
+    },
+    optional={"industry_type": st.sampled_from(["RETAIL", "NEW"]), "unknown": TEXT | st.integers()},
+)
+
+
+@given(st.lists(RECORDS, max_size=3), st.none() | TEXT)
+def test_both_readings_agree(records: list[dict[str, Any]], cursor: str | None) -> None:
+    assert len(both(LIST, {"data": records, "next_cursor": cursor}).items) == len(records)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | TEXT,
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(["data", "id", "name", "next_cursor"]), inner, max_size=3)
+        ),
+    )
+)
+def test_any_json_gives_a_record_or_one_typed_error(body: object) -> None:
+    requests: list[Request[Any]] = [GET, LIST]
+    for request in requests:
+        for reader in (Reader(), Reader(keep_unknown=True)):
+            try:
+                reader.read(request, answer(body))
+            except UnexpectedAnswer as error:
+                assert error.status == 200

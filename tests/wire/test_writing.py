@@ -1,0 +1,44 @@
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from svc_async.ads.custom_audiences import (
+    AudienceUser,
+    AudienceUserOperation,
+    AudienceUserOperationParams,
+    BatchOperationType,
+)
+from svc_async.errors import InvalidArgument
+from svc_async.wire.writing import to_json
+
+
+@pytest.mark.rule("CAU-04", "CAU-05")
+def test_models_are_written_without_what_is_not_given() -> None:
+    operation = AudienceUserOperation(
+        operation_type=BatchOperationType.UPDATE,
+        params=AudienceUserOperationParams(
+            users=[AudienceUser(email=["a" * 64])], expires_at=datetime(2027, 1, 1, tzinfo=UTC)
+        ),
+    )
+    assert json.loads(to_json([operation])) == [
+        {
+            "operation_type": "Update",
+            "params": {"users": [{"email": ["a" * 64]}], "expires_at": "2027-01-01T00:00:00Z"},
+        }
+    ]
+
+
+def test_none_is_left_out_of_mappings_and_false_is_not() -> None:
+    assert json.loads(to_json({"a": None, "b": False, "c": 0, "d": "", "e": []})) == {
+        "b": False,
+        "c": 0,
+        "d": "",
+        "e": [],
+    }
+
+
+@pytest.mark.parametrize("value", [object(), {"a": object()}, datetime(2026, 1, 1), "\ud800"])  # noqa: DTZ001
+def test_what_json_cannot_hold_is_refused(value: object) -> None:
+    with pytest.raises(InvalidArgument):
+        to_json(value)

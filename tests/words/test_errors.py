@@ -1,0 +1,124 @@
+import pickle
+from datetime import UTC, datetime
+
+import pytest
+
+from svc_async import errors
+from svc_async.errors import (
+    ApiError,
+    BadRequest,
+    Conflict,
+    ErrorDetail,
+    Forbidden,
+    InvalidArgument,
+    NotFound,
+    RateLimited,
+    Sent,
+    ServerError,
+    SvcError,
+    TimedOut,
+    TransportError,
+    Unauthorized,
+    UnexpectedAnswer,
+    WouldWaitTooLong,
+    api_error,
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, BadRequest),
+        (401, Unauthorized),
+        (403, Forbidden),
+        (404, NotFound),
+        (409, Conflict),
+        (418, ApiError),
+        (302, ApiError),
+        (429, RateLimited),
+        (500, ServerError),
+        (503, ServerError),
+        (599, ServerError),
+    ],
+)
+def test_the_status_chooses_the_class(status: int, kind: type[ApiError]) -> None:
+    assert type(api_error(status=status)) is kind
+
+
+@pytest.mark.parametrize("status", [408, 423, 429, 500, 502, 503, 504])
+def test_some_refusals_are_worth_a_repeat(status: int) -> None:
+    assert api_error(status=status).repeatable
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 501])
+def test_most_refusals_are_final(status: int) -> None:
+    assert not api_error(status=status).repeatable
+
+
+def test_too_many_jobs_is_worth_a_repeat_although_it_comes_with_400() -> None:
+    assert api_error(status=400, errors=[ErrorDetail(code="TOO_MANY_JOBS")]).repeatable
+
+
+def test_an_api_error_says_status_codes_request_and_when_to_try_again() -> None:
+    error = api_error(
+        status=429,
+        errors=[ErrorDetail(code="TOO_MANY_REQUESTS", message="Slow down.", parameter="account_id")],
+        request_id="r-1",
+        retry_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+    )
+    assert str(error) == (
+        "HTTP 429, request r-1: TOO_MANY_REQUESTS (account_id) Slow down.; try again at 2026-01-02T03:04:05Z"
+    )
+    assert error.sent == "yes"
+    assert error.has_code("TOO_MANY_REQUESTS")
+    assert not error.has_code(88)
+
+
+def test_numeric_codes_are_found_as_numbers_and_as_text() -> None:
+    error = api_error(status=401, errors=[ErrorDetail(code=89)])
+    assert error.has_code(89)
+    assert error.has_code("89")
+
+
+def test_an_error_without_reasons_says_so() -> None:
+    assert "no reason given" in str(api_error(status=500))
+
+
+def test_operation_errors_stand_in_the_message() -> None:
+    error = api_error(status=400, operation_errors={2: (ErrorDetail(code="INVALID_PARAMETER", message="bad"),)})
+    assert "operation 2: INVALID_PARAMETER bad" in str(error)
+
+
+def test_invalid_argument_is_a_value_error_that_names_parameter_and_rule() -> None:
+    error = InvalidArgument("count", "must be a whole number from 1 to 1000")
+    assert isinstance(error, ValueError)
+    assert (error.parameter, error.rule) == ("count", "must be a whole number from 1 to 1000")
+    assert str(error) == "count must be a whole number from 1 to 1000"
+    assert error.sent is Sent.NO
+    assert not error.repeatable
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InvalidArgument("count", "must be positive"),
+        WouldWaitTooLong(until=datetime(2026, 1, 1, tzinfo=UTC), limit="writes", max_wait=60),
+        TransportError("the connection was reset", sent=Sent.MAYBE),
+        TimedOut("no answer in time", sent=Sent.NO),
+        UnexpectedAnswer("not JSON", status=200, headers={"X-A": "1"}, request_id="r"),
+        api_error(status=404, errors=[ErrorDetail(code="NOT_FOUND")], headers={"A": "b"}),
+    ],
+)
+def test_every_error_survives_a_trip_between_processes(error: SvcError) -> None:
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert str(copy) == str(error)
+    assert copy.__dict__ == error.__dict__
+
+
+def test_the_tree_in_the_module_names_every_class() -> None:
+    assert errors.__doc__ is not None
+    for name in errors.__all__:
+        kind = getattr(errors, name)
+        if isinstance(kind, type) and issubclass(kind, SvcError):
+            assert name in errors.__doc__
