@@ -1,0 +1,140 @@
+"""The known limits, one table.
+
+An endpoint is counted by the first row that matches it, and besides by every row that says `with_total_count` if the
+request asks for the total count. An endpoint without a row is learned from the headers of its answers.
+"""
+
+import enum
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import attrs
+
+from svc_async.errors import InvalidArgument
+from svc_async.wire.endpoint import Surface
+
+__all__ = ["LIMITS", "Limit", "Scope", "changed"]
+
+_MINUTE = 60.0
+_QUARTER = 900.0
+_ADS = frozenset({Surface.ADS, Surface.ADS_SANDBOX})
+_BASE = frozenset({Surface.BASE})
+_READ = frozenset({"GET"})
+_WRITE = frozenset({"POST", "PUT", "DELETE"})
+
+
+class Scope(enum.Enum):
+    """Whose requests share a limit."""
+
+    APP = "app"
+    USER = "user"
+    ACCOUNT = "account"
+    """One ad account; where the path names none, the user."""
+
+
+def _positive(_limit: "Limit", attribute: "attrs.Attribute[Any]", value: float) -> None:
+    if value <= 0:
+        raise InvalidArgument(attribute.name, "must be greater than 0")
+
+
+@attrs.frozen(slots=False)
+class Limit:
+    """One row: these endpoints, together, may have so many requests in a period.
+
+    Attributes:
+        name: how errors and snapshots call it.
+        requests: how many.
+        period: the window in seconds.
+        scope: whose requests are counted together.
+        methods: the HTTP methods.
+        template: a regular expression that the whole path template matches.
+        surfaces: the hosts; each host counts for itself.
+        with_total_count: counts requests that ask for the total count, besides the endpoint's own row.
+        documented: the reference states it, so the headers may lower but never raise it.
+    """
+
+    name: str
+    requests: int = attrs.field(validator=_positive)
+    period: float = attrs.field(validator=_positive)
+    scope: Scope
+    methods: frozenset[str]
+    template: str
+    surfaces: frozenset[Surface] = _ADS
+    with_total_count: bool = attrs.field(default=False, kw_only=True)
+    documented: bool = attrs.field(default=False, kw_only=True)
+
+    def matches(self, method: str, surface: Surface, template: str) -> bool:
+        """Whether this row counts an endpoint."""
+        return method in self.methods and surface in self.surfaces and self._pattern.fullmatch(template) is not None
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile(self.template)
+
+
+_ID = r"/[^/]+"
+_ACCOUNT = rf"/\d+/(?:batch/)?accounts{_ID}"
+_CATALOGS = r"/\d+/product_catalogs"
+_PRODUCTS = rf"{_CATALOGS}{_ID}/products(?:/.*)?"
+_SETS = rf"{_CATALOGS}{_ID}/product_sets(?:/.*)?"
+_REST = r"(?:/.*)?"
+_CORE = r"(?:line_items|line_item_\w+|campaigns|funding_instruments|media_creatives|promoted_\w+)"
+
+# Unspecified: every row without `documented`, and every scope. They are public defaults of services of this kind:
+# pass `limits=` to change them; the headers of the answers correct them.
+# fmt: off
+LIMITS: tuple[Limit, ...] = (
+    Limit("ads.audience_users", 1_500, _MINUTE, Scope.ACCOUNT, frozenset({"POST"}),
+          rf"{_ACCOUNT}/custom_audiences{_ID}/users", documented=True),            # CAU-03, LIM-06
+    Limit("ads.total_count", 200, _QUARTER, Scope.ACCOUNT, _READ,
+          r"/\d+/.*", with_total_count=True, documented=True),                     # GEN-10, LIM-05
+    Limit("ads.audience_estimate", 400, _QUARTER, Scope.ACCOUNT, frozenset({"POST"}), rf"{_ACCOUNT}/audience_estimate"),
+    Limit("ads.keyword_insights", 500, _QUARTER, Scope.USER, _READ, r"/\d+/insights/keywords/search"),
+    Limit("ads.products.read", 1_000, _QUARTER, Scope.USER, _READ, _PRODUCTS),
+    Limit("ads.products.put", 600, _QUARTER, Scope.USER, frozenset({"PUT"}), _PRODUCTS),
+    Limit("ads.products.delete", 150, _QUARTER, Scope.USER, frozenset({"DELETE"}), _PRODUCTS),
+    Limit("ads.product_sets.read", 2_000, _QUARTER, Scope.USER, _READ, _SETS),
+    Limit("ads.product_sets.post", 100, _QUARTER, Scope.USER, frozenset({"POST"}), _SETS),
+    Limit("ads.product_sets.put", 500, _QUARTER, Scope.USER, frozenset({"PUT"}), _SETS),
+    Limit("ads.product_sets.delete", 100, _QUARTER, Scope.USER, frozenset({"DELETE"}), _SETS),
+    Limit("ads.product_catalogs.read", 1_000, _QUARTER, Scope.USER, _READ, _CATALOGS + _REST),
+    Limit("ads.product_catalogs.write", 20, _QUARTER, Scope.USER, _WRITE, _CATALOGS + _REST),
+    Limit("ads.reads.core", 10_000, _QUARTER, Scope.ACCOUNT, _READ, rf"{_ACCOUNT}/{_CORE}{_REST}"),
+    Limit("ads.reads.account", 2_000, _QUARTER, Scope.ACCOUNT, _READ, _ACCOUNT + _REST),
+    Limit("ads.reads.global", 5, _QUARTER, Scope.USER, _READ, r"/\d+/.*"),
+    Limit("ads.writes", 450, _MINUTE, Scope.ACCOUNT, _WRITE, r"/\d+/.*"),
+    Limit("webhooks.replay", 100, _QUARTER, Scope.APP, frozenset({"POST"}),
+          r"/2/webhooks/replay|/2/account_activity/replay/.*", _BASE),
+    Limit("webhooks", 450, _QUARTER, Scope.APP, _READ | _WRITE, r"/2/webhooks" + _REST, _BASE),
+    Limit("activity.subscriptions", 500, _QUARTER, Scope.APP, _READ | _WRITE,
+          r"/2/activity/subscriptions" + _REST, _BASE),
+    Limit("activity.stream", 450, _QUARTER, Scope.APP, _READ, r"/2/activity/stream", _BASE),
+    Limit("filtered_stream.stream", 50, _QUARTER, Scope.APP, _READ, r"/2/\w+/search/stream", _BASE),
+)
+# fmt: on
+
+
+def changed(
+    limits: Sequence[Limit], name: str, *, requests: int | None = None, period: float | None = None
+) -> tuple[Limit, ...]:
+    """Give the table with one limit changed.
+
+    Args:
+        limits: the table, such as `LIMITS`.
+        name: the limit's name.
+        requests: its new number of requests.
+        period: its new window in seconds.
+
+    Raises:
+        InvalidArgument: there is no limit of this name.
+    """
+    if all(limit.name != name for limit in limits):
+        raise InvalidArgument("name", f"must be one of {', '.join(limit.name for limit in limits)}")
+    return tuple(
+        attrs.evolve(limit, requests=requests or limit.requests, period=period or limit.period)
+        if limit.name == name
+        else limit
+        for limit in limits
+    )
