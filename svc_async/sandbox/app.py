@@ -11,16 +11,18 @@ import ssl
 import struct
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from email.utils import format_datetime
 from typing import Any
 
 import attrs
+import msgspec
 from aiohttp import web
 
 from svc_async.sandbox.auth import Token, Verifier
-from svc_async.sandbox.calls import Answer, Call, Operation, Routes, Surface
+from svc_async.sandbox.calls import Call, Operation, Routes, Surface
 from svc_async.sandbox.clock import Clock, VirtualClock
 from svc_async.sandbox.config import SandboxConfig
-from svc_async.sandbox.dialects import Basis, Problem, Refusal, Reply, encode, error_body
+from svc_async.sandbox.dialects import Basis, Problem, Refusal, Reply, encode, error_body, operation_errors
 from svc_async.sandbox.faults import Fault, Faults, Stage
 from svc_async.sandbox.journal import Entry, Journal
 from svc_async.sandbox.limits import Limits
@@ -36,6 +38,7 @@ _PATIENCE_AT_CLOSE = 0.005
 _SIGNATURE = re.compile(r'(?<=oauth_signature=")[^"]*')
 _JSON = "application/json"
 _FORM = "application/x-www-form-urlencoded"
+_PIECES = 4
 _LINGER_NOT = struct.pack("ii", 1, 0)
 
 
@@ -85,7 +88,7 @@ class Server:
             reply = await exchange.run()
             if reply is None:
                 return exchange.response or web.Response()
-            return _response(reply)
+            return await _written(reply, request, exchange.entry)
 
     def _holding(self) -> AbstractContextManager[None]:
         clock = self._service.clock
@@ -121,18 +124,11 @@ class _Exchange:
     entry: Entry
     closing: asyncio.Event
     response: web.StreamResponse | None = None
-    """What was already sent, if a fault sent it its own way."""
-    _sandbox_headers: dict[str, str] = attrs.field(factory=dict[str, str])
-    _echo: Any = attrs.field(factory=lambda: {"params": {}})
-    _effect: "_Effect | None" = None
-
-    @property
-    def clock(self) -> Clock:
-        return _ReleasedClock(self.service.clock)
-
-    @property
-    def batch_errors(self) -> str:
-        return self.service.config.batch_errors
+    """What a fault already sent, in its own way."""
+    _headers: dict[str, str] = attrs.field(factory=dict[str, str])
+    _operation: Operation | None = None
+    _echo: dict[str, Any] = attrs.field(factory=dict[str, Any])
+    _call: Call | None = None
 
     async def run(self) -> Reply | None:
         """Go the whole way; None means that there is nothing to send any more."""
@@ -146,7 +142,7 @@ class _Exchange:
         if reply is None:
             return None
         self._note(status=reply.status)
-        return attrs.evolve(reply, headers={**self._sandbox_headers, **reply.headers})
+        return attrs.evolve(reply, headers={**self._headers, **reply.headers})
 
     async def _strike(
         self, faults: Mapping[Stage, Fault], stage: Stage, reply: Reply | None
@@ -159,39 +155,28 @@ class _Exchange:
 
     async def _answer(self, faults: Mapping[Stage, Fault]) -> tuple[Reply | None, bool]:
         try:
-            self._effect = self._prepare()
+            self._call = call = self._prepare()
             reply, over = await self._strike(faults, "effect", None)
             if reply is None and not over:
-                reply = self._success(self._effect.run())
+                reply = self._success(call)
         except Refusal as refusal:
             return self._refused(refusal), False
         return reply, over
 
-    def take_effect(self) -> None:
-        """Do what the request asks for, and keep the answer to oneself."""
-        if self._effect is not None:
-            try:
-                self._effect.run()
-            except Refusal:
-                return
-
-    def _prepare(self) -> "_Effect":
+    def _prepare(self) -> Call:
+        service = self.service
         surface, path = _surface(self.path)
-        operation, ids = self.service.routes.find(surface, self.request.method, path)
+        self._operation, ids = service.routes.find(surface, self.request.method, path)
+        operation, self._echo = self._operation, dict(ids)
         self._note(operation=operation.id)
-        self._echo = {"params": ids}
-        if operation.batch:
-            self._echo = [self._echo]
         token = self._caller()
-        account = self._account(token, ids, operation)
-        self._sandbox_headers |= self.service.limits.take(
-            _limits(operation, self.query), user=token.token, account=account
-        )
+        account = self._account(token, ids)
+        limits = _limits(operation, self.query)
+        self._headers |= service.limits.take(limits, user=token.token, account=account)
         _check_content(operation, self.request.headers.get("Content-Type", ""), self.body)
         params, sent = read_query(operation.params, self.query)
-        self._echo = {"params": {**ids, **sent}}
-        service = self.service
-        call = Call(
+        self._echo |= sent
+        return Call(
             operation=operation,
             user=token.user_id,
             path=ids,
@@ -203,17 +188,16 @@ class _Exchange:
             pages=service.pages,
             config=service.config,
         )
-        return _Effect(call)
 
     def _caller(self) -> Token:
         headers = self.request.headers
-        form = self.body.decode("utf-8", "replace") if headers.get("Content-Type", "").startswith(_FORM) else ""
+        is_form = headers.get("Content-Type", "").startswith(_FORM)
+        form = self.body.decode("utf-8", "replace") if is_form else ""
         url = f"{self.request.scheme}://{headers.get('Host', '')}{self.path}"
-        return self.service.verifier.user(
-            self.request.method, url, self.query, headers.get("Authorization"), form
-        )
+        authorization = headers.get("Authorization")
+        return self.service.verifier.user(self.request.method, url, self.query, authorization, form)
 
-    def _account(self, token: Token, ids: Mapping[str, str], operation: Operation) -> str | None:
+    def _account(self, token: Token, ids: Mapping[str, str]) -> str | None:
         """Give the account in the path, which must be the caller's (GEN-02b)."""
         account_id = ids.get("account_id")
         if account_id is None:
@@ -222,45 +206,70 @@ class _Exchange:
         if account is None or account.owner != token.user_id:
             problem = Problem("ACCOUNT_NOT_FOUND", "the account is not associated with the user", "account_id")
             raise Refusal(403, problem, rule="GEN-02b", basis=Basis.SPEC)
-        if account.deleted and not operation.id.startswith("accounts."):
-            # Unspecified: what happens to what belongs to a deleted account (ASM-100).
-            raise Refusal(404, Problem("ACCOUNT_NOT_FOUND", "the account is deleted", "account_id"), rule="ASM-100")
+        if account.deleted and not self.path.endswith(f"/{account_id}"):
+            # Unspecified: what becomes of that which belongs to a deleted account (ASM-100).
+            problem = Problem("ACCOUNT_NOT_FOUND", "the account is deleted", "account_id")
+            raise Refusal(404, problem, rule="ASM-100", basis=Basis.PUBLIC)
         return account_id
 
-    def _success(self, answer: Answer) -> Reply:
-        assert self._effect is not None  # noqa: S101 it was prepared
-        self._found(self._effect.call.operation.rule, Basis.SPEC)
-        return Reply(200, encode(answer.envelope(self._echo)), headers=self._sandbox_headers)
+    def _success(self, call: Call) -> Reply:
+        answer = call.run()
+        self._rests_on(call.operation.rule, Basis.SPEC)
+        return Reply(200, encode(answer.envelope({"params": self._echo})))
 
     def _refused(self, refusal: Refusal) -> Reply:
-        self._found(refusal.rule, refusal.basis)
-        body = refusal.body if refusal.body is not None else error_body(refusal.problems, self._echo)
-        return Reply(refusal.status, encode(body), headers={**self._sandbox_headers, **refusal.headers})
+        self._rests_on(refusal.rule, refusal.basis)
+        request: Any = {"params": self._echo}
+        if self._operation is not None and self._operation.batch:
+            request = [request]  # Unspecified: a list where a batch fails (ASM-111), and what it holds.
+        body = {**error_body(refusal.problems, request), **refusal.more}
+        return Reply(refusal.status, encode(body), headers=refusal.headers)
 
-    def _found(self, rule: str, basis: Basis) -> None:
-        self._sandbox_headers |= {"x-sandbox-rule": rule, "x-sandbox-basis": basis.value}
+    def _rests_on(self, rule: str, basis: Basis) -> None:
+        self._headers |= {"x-sandbox-rule": rule, "x-sandbox-basis": basis.value}
         self._note(rule=rule, basis=basis.value)
 
     def _note(self, **changes: Any) -> None:
         self.entry = attrs.evolve(self.entry, **changes)
         self.service.journal.became(self.entry)
 
+    @property
+    def time(self) -> float:
+        return self.service.clock.now().timestamp()
+
+    async def pause(self, seconds: float) -> None:
+        """Let time pass on the sandbox's clock."""
+        with _released(self.service.clock):
+            await self.service.clock.sleep(seconds)
+
+    def take_effect_in(self, seconds: float) -> None:
+        """Do later what the request asks for, and keep the answer to oneself."""
+        if self._call is not None:
+            self.service.clock.call_later(seconds, self._call.run)
+
+    def refuse_operations(self, by_operation: Mapping[int, Problem]) -> Reply:
+        """Give the answer that refuses a group because of some of its operations."""
+        problems = {index: [problem] for index, problem in by_operation.items()}
+        total = len(msgspec.json.decode(self.body, type=list[msgspec.Raw]))
+        entries = operation_errors(problems, total, self.service.config.batch_errors)
+        return Reply(400, encode({"errors": [], "operation_errors": entries, "request": []}))
+
     async def send(self, reply: Reply, *, cut: int | None = None, pause: float = 0.0) -> None:
         """Send an answer in an unusual way."""
-        headers = {**self._sandbox_headers, **reply.headers}
-        self.response = response = web.StreamResponse(status=reply.status, headers=headers)
+        self.response = response = web.StreamResponse(
+            status=reply.status, headers={**self._headers, **reply.headers, "Content-Type": reply.content_type}
+        )
         response.content_length = len(reply.body)
-        response.headers["Content-Type"] = reply.content_type
         await response.prepare(self.request)
         self._note(status=reply.status)
         if cut is not None:
             await response.write(reply.body[:cut])
             self._close()
             return
-        step = max(len(reply.body) // 4, 1)
+        step = max(len(reply.body) // _PIECES, 1)
         for start in range(0, len(reply.body), step):
             await response.write(reply.body[start : start + step])
-            await self.clock.sleep(pause)
+            await self.pause(pause)
 
     def drop(self, *, reset: bool) -> None:
         """Close the connection without an answer."""
@@ -268,7 +277,8 @@ class _Exchange:
         if transport is None:
             return
         if reset:
-            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
+            kept = transport.get_extra_info("socket")
+            kept.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
         transport.abort()
 
     async def hang(self) -> None:
@@ -280,31 +290,6 @@ class _Exchange:
     def _close(self) -> None:
         if self.request.transport is not None:
             self.request.transport.close()
-
-
-@attrs.frozen
-class _Effect:
-    """What a prepared request does."""
-
-    call: Call
-
-    def run(self) -> Answer:
-        with self.call.store.transaction():
-            return self.call.operation.handler(self.call)
-
-
-@attrs.frozen
-class _ReleasedClock:
-    """The clock as a fault sees it: while it waits, time may jump."""
-
-    _clock: Clock
-
-    async def sleep(self, seconds: float) -> None:
-        with _released(self._clock):
-            await self._clock.sleep(seconds)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._clock, name)
 
 
 def _released(clock: Clock) -> AbstractContextManager[None]:
@@ -361,6 +346,22 @@ def _shown(headers: Mapping[str, str]) -> dict[str, str]:
     return shown
 
 
-def _response(reply: Reply) -> web.Response:
-    headers = {**reply.headers, "Content-Type": reply.content_type}
-    return web.Response(status=reply.status, body=reply.body, headers=headers)
+async def _written(reply: Reply, request: web.BaseRequest, entry: Entry) -> web.Response:
+    """Write the whole answer now, while time is held."""
+    response = web.Response(
+        status=reply.status,
+        body=reply.body,
+        headers={
+            **reply.headers,
+            "Content-Type": reply.content_type,
+            "Date": format_datetime(entry.time, usegmt=True),
+            "Server": "svc-sandbox",
+            "x-transaction-id": f"{entry.number:016x}",
+        },
+    )
+    try:
+        await response.prepare(request)
+        await response.write_eof()
+    except ConnectionError:
+        return response  # the caller has gone
+    return response

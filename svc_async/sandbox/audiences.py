@@ -1,20 +1,21 @@
 """Who is in an audience.
 
-A user is known by a key: the first identifier present, in the order of `KEY_ORDER`. An Update of a key that is there adds the
-identifiers that are new and replaces the two dates. A Delete removes every user who has any of the given identifiers.
+A user is known by a key: the first identifier present, in the order of `KEY_ORDER`. An Update of a key that is
+there adds the identifiers that are new and replaces the two dates. A Delete removes every user who has any of the
+given identifiers.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from datetime import datetime
 
 import attrs
 
 __all__ = ["KEY_ORDER", "Audience", "Member"]
 
-# Unspecified: what makes two users of two requests the same one (ASM-116 says only that a delete matches any identifier).
+# Unspecified: what makes two users of two requests the same one; ASM-116 says only what a Delete matches.
 KEY_ORDER = ("partner_user_id", "svc_id", "email", "phone_number", "handle", "device_id")
 
-User = Mapping[str, Sequence[str]]
+User = dict[str, list[str]]
 Identifier = tuple[str, str]
 
 
@@ -22,7 +23,7 @@ Identifier = tuple[str, str]
 class Member:
     """A user of an audience, as the service holds it."""
 
-    identifiers: dict[str, list[str]]
+    identifiers: User
     effective_at: datetime
     expires_at: datetime
 
@@ -41,8 +42,8 @@ class Audience:
         """Add a user, or add to one."""
         key = _key(user)
         known = self._members.get(key)
-        identifiers = dict(user) if known is None else _merged(known.identifiers, user)
-        self._members[key] = Member({k: list(v) for k, v in identifiers.items()}, effective_at, expires_at)
+        identifiers = user if known is None else _merged(known.identifiers, user)
+        self._members[key] = Member(identifiers, effective_at, expires_at)
         if self._index is not None:
             for identifier in _identifiers(user):
                 self._index.setdefault(identifier, set()).add(key)
@@ -75,7 +76,7 @@ def _key(user: User) -> Identifier:
     return "", ""
 
 
-def _merged(known: User, user: User) -> dict[str, list[str]]:
+def _merged(known: User, user: User) -> User:
     merged = {kind: list(values) for kind, values in known.items()}
     for kind, values in user.items():
         held = merged.setdefault(kind, [])

@@ -64,6 +64,11 @@ class Call:
         """The id of the account in the path."""
         return self.path["account_id"]
 
+    def run(self) -> Answer:
+        """Do what the request asks for, wholly or not at all."""
+        with self.store.transaction():
+            return self.operation.handler(self)
+
     def find(self, rows: Collection, name: str, *, code: str) -> Row:
         """Find the record of this account that an id in the path names; deleted ones as `with_deleted` says.
 

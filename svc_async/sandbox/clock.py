@@ -13,7 +13,7 @@ import heapq
 import itertools
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Literal, Protocol
@@ -136,7 +136,7 @@ class VirtualClock:
             await asyncio.sleep(0)
             return
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        timer = self._at(self._elapsed + seconds, lambda: woken.done() or woken.set_result(None), moves_time=True)
+        timer = self._at(self._elapsed + seconds, lambda: _wake(woken), moves_time=True)
         try:
             await woken
         finally:
@@ -157,9 +157,7 @@ class VirtualClock:
             self._expire_at(self._elapsed + max(seconds, 0.0), block)
         return block
 
-    async def advance(
-        self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
-    ) -> None:
+    async def advance(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> None:
         """Move time and run all that falls due, each at its own time, in order.
 
         Raises:
@@ -181,7 +179,7 @@ class VirtualClock:
             self._stir()
 
     @contextmanager
-    def holding(self) -> Iterator[None]:
+    def holding(self) -> Generator[None]:
         """Keep time from jumping while something that is not on this clock is under way."""
         self._held += 1
         try:
@@ -191,7 +189,7 @@ class VirtualClock:
             self._stir()
 
     @contextmanager
-    def released(self) -> Iterator[None]:
+    def released(self) -> Generator[None]:
         """Let time jump for a while inside `holding()`: what is under way waits for the clock itself."""
         self._held -= 1
         self._stir()
@@ -262,6 +260,11 @@ def _expire(block: asyncio.Timeout | None) -> None:
         block.reschedule(asyncio.get_running_loop().time())
     except RuntimeError:
         return  # the block was left before its time came
+
+
+def _wake(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)
 
 
 async def _rest() -> None:

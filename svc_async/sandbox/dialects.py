@@ -35,7 +35,7 @@ class Refusal(Exception):
     """Ends a request with an error.
 
     Attributes:
-        body: the whole body, where the shape is not the usual one.
+        more: what else the body holds.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Refusal(Exception):
         *problems: Problem,
         rule: str = "",
         basis: Basis = Basis.ASSUMED,
-        body: Mapping[str, Any] | None = None,
+        more: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(status, problems)
@@ -52,7 +52,7 @@ class Refusal(Exception):
         self.problems = problems
         self.rule = rule
         self.basis = basis
-        self.body = body
+        self.more = dict(more or {})
         self.headers = dict(headers or {})
 
 

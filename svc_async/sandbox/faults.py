@@ -15,8 +15,7 @@ from typing import Any, Literal, Protocol
 import attrs
 import msgspec
 
-from svc_async.sandbox.clock import Clock
-from svc_async.sandbox.dialects import Problem, Reply, encode, error_body, operation_errors
+from svc_async.sandbox.dialects import Problem, Reply, encode, error_body
 
 __all__ = ["Exchange", "Fault", "Faults", "Injection", "Plan", "Stage"]
 
@@ -26,9 +25,13 @@ Stage = Literal["before", "effect", "after"]
 class Exchange(Protocol):
     """What a fault may do to the request that it strikes."""
 
-    clock: Clock
-    body: bytes
-    batch_errors: str
+    @property
+    def time(self) -> float:
+        """The Unix time of the sandbox."""
+        ...
+
+    async def pause(self, seconds: float) -> None:
+        """Let time pass on the sandbox's clock."""
 
     async def send(self, reply: Reply, *, cut: int | None = None, pause: float = 0.0) -> None:
         """Send an answer in an unusual way: cut short after `cut` bytes, or with `pause` seconds between its pieces."""
@@ -39,8 +42,12 @@ class Exchange(Protocol):
     async def hang(self) -> None:
         """Stay silent until the sandbox closes."""
 
-    def take_effect(self) -> None:
-        """Do what the request asks for, and keep the answer to oneself."""
+    def take_effect_in(self, seconds: float) -> None:
+        """Do later what the request asks for, and keep the answer to oneself."""
+
+    def refuse_operations(self, by_operation: Mapping[int, Problem]) -> Reply:
+        """Give the answer that refuses a group because of some of its operations."""
+        ...
 
 
 Act = Callable[[Exchange, Reply | None], Awaitable[Reply | None]]
@@ -98,7 +105,7 @@ class Fault:
             del reply
             sent = {"x-rate-limit-limit": str(limit), "x-rate-limit-remaining": "0"} if headers else {}
             if headers and reset is not None:
-                sent["x-rate-limit-reset"] = str(round(exchange.clock.now().timestamp() + reset))
+                sent["x-rate-limit-reset"] = str(round(exchange.time + reset))
             problem = Problem("TOO_MANY_REQUESTS", "injected")
             return Reply(429, encode(error_body([problem], {"params": {}})), headers=sent)
 
@@ -109,7 +116,7 @@ class Fault:
         """Take so long on the sandbox's clock, then go on."""
 
         async def act(exchange: Exchange, reply: Reply | None) -> Reply | None:
-            await exchange.clock.sleep(seconds)
+            await exchange.pause(seconds)
             return reply
 
         return cls(f"latency({seconds:g})", act, ends=False)
@@ -195,10 +202,7 @@ class Fault:
 
         async def act(exchange: Exchange, reply: Reply | None) -> Reply:
             del reply
-            total = len(msgspec.json.decode(exchange.body, type=list[msgspec.Raw]))
-            by_operation = {index: [Problem(code, message)] for index, message in messages.items()}
-            entries = operation_errors(by_operation, total, exchange.batch_errors)
-            return Reply(400, encode({"errors": [], "operation_errors": entries, "request": []}))
+            return exchange.refuse_operations({index: Problem(code, message) for index, message in messages.items()})
 
         return cls("operation_errors", act)
 
@@ -208,7 +212,7 @@ class Fault:
         meanwhile = then or cls.drop_connection()
 
         async def act(exchange: Exchange, reply: Reply | None) -> Reply | None:
-            exchange.clock.call_later(delay, exchange.take_effect)
+            exchange.take_effect_in(delay)
             return await meanwhile.act(exchange, reply)
 
         return cls(f"late({delay:g})", act, stage="effect")
@@ -333,5 +337,3 @@ class Faults:
     def clear(self) -> None:
         """Disarm all."""
         self.armed.clear()
-
-

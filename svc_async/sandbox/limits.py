@@ -1,7 +1,7 @@
 """Rate windows on the sandbox's clock, and the headers that tell of them."""
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from math import ceil
 
 import attrs
@@ -101,7 +101,7 @@ class Limits:
         return headers
 
 
-def _headers(prefix: str, window: _Window, now: float) -> Mapping[str, str] | dict[str, str]:
+def _headers(prefix: str, window: _Window, now: float) -> dict[str, str]:
     return {
         f"{prefix}-limit": str(window.rule.requests),
         f"{prefix}-remaining": str(window.remaining),

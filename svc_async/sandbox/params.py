@@ -59,17 +59,20 @@ def csv(name: str, *, max_items: int, rule: str) -> Param:
 
 
 def json_field(
-    name: str, type: Literal["string", "timestamp", "array", "object"], *, required: bool = False, enum: Sequence[str] = (), rule: str  # noqa: A002 the contract's word
+    name: str,
+    kind: Literal["string", "timestamp", "array", "object"],
+    *,
+    required: bool = False,
+    enum: Sequence[str] = (),
+    rule: str,
 ) -> Param:
     """Declare a field of the JSON body's elements, for the record; its family reads it."""
-    return Param(name=name, place="json", type=type, required=required, enum=tuple(enum), rule=rule)
+    return Param(name=name, place="json", type=kind, required=required, enum=tuple(enum), rule=rule)
 
 
 def path_params(path: str) -> tuple[Param, ...]:
     """Declare what a path template holds."""
-    return tuple(
-        Param(name=name, place="path", required=True, rule="GEN-02") for name in re.findall(r"{(\w+)}", path)
-    )
+    return tuple(Param(name=name, place="path", required=True, rule="GEN-02") for name in re.findall(r"{(\w+)}", path))
 
 
 def read_query(declared: Iterable[Param], query: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -140,9 +143,7 @@ def _read_int(param: Param, value: str) -> int:
     if not re.fullmatch(r"-?\d{1,18}", value, re.ASCII):
         raise _Misfit(f"{param.name} must be an int")
     number = int(value)
-    if (param.minimum is not None and number < param.minimum) or (
-        param.maximum is not None and number > param.maximum
-    ):
+    if (param.minimum is not None and number < param.minimum) or (param.maximum is not None and number > param.maximum):
         raise _Misfit(f"{param.name} must be from {param.minimum} to {param.maximum}")
     return number
 

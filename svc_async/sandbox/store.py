@@ -2,7 +2,7 @@
 
 import itertools
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -14,6 +14,7 @@ from svc_async.sandbox.audiences import Audience
 __all__ = ["Collection", "Ids", "Row", "Store", "written"]
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_STEP = 37
 
 
 def written(moment: datetime) -> str:
@@ -57,7 +58,8 @@ class Ids:
         """Give the next id of a kind: base 36, growing."""
         low = 36 ** (length - 1)
         start = low + random.Random(f"{self._seed}:{kind}").randrange(low)  # noqa: S311 ids, not secrets
-        number = self._last[kind] = self._last.get(kind, start) + 37
+        number = self._last.get(kind, start) + _STEP
+        self._last[kind] = number
         digits = ""
         while number:
             number, rest = divmod(number, 36)
@@ -136,7 +138,7 @@ class Store:
         return self._collections.setdefault(kind, Collection(self, kind))
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> Generator[None]:
         """Undo every change of the block when it fails."""
         self._undo = []
         try:

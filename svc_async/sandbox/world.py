@@ -29,21 +29,18 @@ class World:
 
 def build(store: Store, verifier: Verifier) -> World:
     """Fill a store and a verifier."""
-    seed = tomllib.loads(files(__package__).joinpath("world.toml").read_text("utf-8"))
+    seed = tomllib.loads(files("svc_async.sandbox").joinpath("world.toml").read_text("utf-8"))
     app = App(store.ids.secret("consumer_key", 25), store.ids.secret("consumer_secret", 50))
     verifier.apps[app.consumer_key] = app
     users = {user["screen_name"]: user["id"] for user in seed["users"]}
     tokens = tuple(_token(store, app, user_id) for user_id in users.values())
     verifier.tokens |= {token.token: token for token in tokens}
-    accounts = [
-        add_account(store, users[record["user"]], **_fields(record, "user")) for record in seed["accounts"]
-    ]
+    accounts = [add_account(store, users[record["user"]], **_fields(record, "user")) for record in seed["accounts"]]
     for kind in _KINDS:
         for record in seed[kind]:
             store[kind].add(record.get("account", ""), _fields(record, "account"))
     audiences = [
-        add_audience(store, record["account"], **_fields(record, "account"))
-        for record in seed["custom_audiences"]
+        add_audience(store, record["account"], **_fields(record, "account")) for record in seed["custom_audiences"]
     ]
     return World(app, tokens, accounts[0].id, audiences[0].id)
 

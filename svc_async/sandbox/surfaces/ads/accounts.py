@@ -64,9 +64,7 @@ def _without_industry(row: Row) -> Row:
 
 
 def _mine(call: Call) -> Row:
-    row = call.store["accounts"].get(
-        call.account, owner=call.user, with_deleted=call.params.get("with_deleted", False)
-    )
+    row = call.store["accounts"].get(call.account, owner=call.user, with_deleted=call.params.get("with_deleted", False))
     if row is None:
         raise not_found("ACCOUNT_NOT_FOUND", "account_id")
     return row

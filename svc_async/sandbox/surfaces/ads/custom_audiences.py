@@ -14,7 +14,7 @@ import attrs
 import msgspec
 
 from svc_async.sandbox.audiences import Audience
-from svc_async.sandbox.calls import Answer, Call, Operation, many, not_found
+from svc_async.sandbox.calls import Answer, Call, Operation, many
 from svc_async.sandbox.dialects import Basis, Problem, Refusal, operation_errors
 from svc_async.sandbox.params import boolean, json_field, moment, text
 from svc_async.sandbox.store import Row
@@ -99,8 +99,7 @@ def _refused_group(call: Call, refused: Mapping[int, list["_Found"]], total: int
     rule = next(iter(refused.values()))[0].rule
     entries = operation_errors(by_operation, total, call.config.batch_errors)
     # Unspecified: the status, and that `errors` stays empty (UNS-batch-error-shape).
-    body = {"errors": [], "operation_errors": entries, "request": [{"params": dict(call.path)}]}
-    return Refusal(400, rule=rule, basis=Basis.SPEC, body=body)
+    return Refusal(400, rule=rule, basis=Basis.SPEC, more={"operation_errors": entries})
 
 
 @attrs.frozen
@@ -155,9 +154,7 @@ class _Check:
         self._only(params, ("users", "effective_at", "expires_at"), "CAU-05")
         now = self.call.now
         effective_at = self._moment(params, "effective_at", "CAU-06") or now
-        expires_at = self._moment(params, "expires_at", "CAU-06b") or _months_after(
-            now, self.call.config.expiry_months
-        )
+        expires_at = self._moment(params, "expires_at", "CAU-06b") or _months_after(now, self.call.config.expiry_months)
         if expires_at <= effective_at:
             self._wrong("CAU-06b", "must be later than effective_at", "expires_at")
         users = self._required(params, "users", "CAU-05")

@@ -23,9 +23,7 @@ def _list(call: Call) -> Answer:
 
 
 def _named(call: Call) -> Row:
-    return call.find(
-        call.store[_KIND], "line_item_curated_category_id", code="LINE_ITEM_CURATED_CATEGORY_NOT_FOUND"
-    )
+    return call.find(call.store[_KIND], "line_item_curated_category_id", code="LINE_ITEM_CURATED_CATEGORY_NOT_FOUND")
 
 
 def _check_references(call: Call) -> None:
