@@ -1,0 +1,251 @@
+"""What identifies a person: each kind is brought into its normal form and hashed (contract CAU-07, CAU-08).
+
+A kind is a few lines in one table: how a value is cleaned, the pattern that it must match then, and that rule in
+words. Cleaning and pattern work on lines of text, so that one value and a whole column go the same way: a column is
+joined, cleaned, checked and split again with a handful of calls instead of several for each value.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache, partial
+from hashlib import sha256
+from json import JSONEncoder
+from types import MappingProxyType
+
+import attrs
+
+from svc_async.errors import InvalidArgument
+
+__all__ = [
+    "HASH_LENGTH",
+    "IDENTIFIERS",
+    "HashedIdentifier",
+    "Identifier",
+    "Misfit",
+    "PartnerId",
+    "is_hash",
+    "with_region",
+]
+
+HASH_LENGTH = 64
+_all_hashes = re.compile(r"(?:[0-9a-fA-F]{64}\n)*+").fullmatch
+_is_hash = re.compile(r"[0-9a-fA-F]{64}").fullmatch
+_escaped = JSONEncoder(ensure_ascii=True).encode
+
+
+class Misfit(ValueError):
+    """A value breaks the rule of its kind; the message is the rule and never the value."""
+
+
+def is_hash(value: object) -> bool:
+    """Whether a value is a SHA-256 in hexadecimal digits."""
+    return isinstance(value, str) and _is_hash(value) is not None
+
+
+def _as_it_is(text: str) -> str:
+    return text
+
+
+@attrs.frozen(kw_only=True, slots=False)
+class HashedIdentifier:
+    """A kind of identifier of which the service receives the SHA-256 only.
+
+    Attributes:
+        name: the service's key.
+        pattern: what a cleaned line matches.
+        rule: the same in words.
+        clean: brings lines, whose ends are trimmed, into the normal form.
+        otherwise: gives a value that does not match another chance; answers with a normal form or None.
+    """
+
+    name: str
+    pattern: str
+    rule: str
+    clean: Callable[[str], str] = _as_it_is
+    otherwise: Callable[[str], str | None] | None = None
+
+    def token(self, text: str) -> str:
+        """Hash one value; a hash is taken as it is, and blank text gives an empty token.
+
+        Raises:
+            Misfit: the value breaks the rule of this kind.
+        """
+        text = text.strip()
+        if not text:
+            return ""
+        if _is_hash(text):
+            return text.lower()
+        return _digest(self._normal(text))
+
+    def tokens(self, texts: Sequence[str]) -> list[str] | None:
+        """Hash values that are all plain, or all hashes already; None if any of them needs a closer look."""
+        trimmed = "\n".join(map(str.strip, texts))
+        lines = self.clean(trimmed)
+        if lines.count("\n") != len(texts) - 1:  # a value of several lines must not pass as several values
+            return None
+        if self._all_fit(lines + "\n"):
+            return [sha256(line).hexdigest() for line in lines.encode().split(b"\n")]
+        if _all_hashes(trimmed + "\n"):
+            return trimmed.lower().split("\n")
+        return None
+
+    def _normal(self, text: str) -> str:
+        line = self.clean(text)
+        if self._fits(line):
+            return line
+        normal = self.otherwise(text) if self.otherwise else None
+        if normal is None:
+            raise Misfit(self.rule)
+        return normal
+
+    @cached_property
+    def _fits(self) -> Callable[[str], object]:
+        return re.compile(self.pattern).fullmatch
+
+    @cached_property
+    def _all_fit(self) -> Callable[[str], object]:
+        return re.compile(rf"(?:{self.pattern}\n)*+").fullmatch
+
+
+@attrs.frozen(kw_only=True)
+class PartnerId:
+    """The partner's own name for a person: sent as it is, never hashed (contract CAU-08)."""
+
+    name: str = "partner_user_id"
+    rule: str = "must be text in valid Unicode"
+
+    def token(self, text: str) -> str:
+        """Write one value as it stands between quotes in ASCII JSON; blank text gives an empty token.
+
+        Raises:
+            Misfit: the text has no form in UTF-8.
+        """
+        if not text.strip():
+            return ""
+        tokens = self.tokens([text])
+        if tokens is None:
+            raise Misfit(self.rule)
+        return tokens[0]
+
+    def tokens(self, texts: Sequence[str]) -> list[str] | None:
+        """Write values that are all plain; None if any of them needs a closer look."""
+        try:
+            "".join(texts).encode()
+        except UnicodeEncodeError:
+            return None
+        if not all(map(str.strip, texts)):
+            return None
+        return [_escaped(text)[1:-1] for text in texts]
+
+
+Identifier = HashedIdentifier | PartnerId
+
+
+def _digest(normal: str) -> str:
+    # The patterns leave only lone surrogates without a form in UTF-8.
+    try:
+        return sha256(normal.encode()).hexdigest()
+    except UnicodeEncodeError:
+        raise Misfit("must be text in valid Unicode") from None
+
+
+_leading_at = re.compile("^@", re.MULTILINE).sub
+_advertising_ids = re.compile("^.*-.*$", re.MULTILINE).sub
+_punctuation = str.maketrans(dict.fromkeys(" -.()\u00a0"))
+
+
+def _without_at(lines: str) -> str:
+    return _leading_at("", lines.lower())
+
+
+def _lower_with_dashes(lines: str) -> str:
+    return _advertising_ids(lambda line: line[0].lower(), lines)
+
+
+def _without_punctuation(lines: str) -> str:
+    return lines.translate(_punctuation)
+
+
+_PHONE_NUMBER = HashedIdentifier(
+    name="phone_number",
+    pattern=r"\+[1-9][0-9]{6,14}+",
+    rule="must be a phone number in E.164 with a leading +; national numbers need phone_region",
+    clean=_without_punctuation,
+)
+# The order decides a row's key: the first identifier that the row has.
+# Unspecified: how raw values are normalised (contract UNS-hash-normalization), except that partner ids are not hashed.
+IDENTIFIERS: Mapping[str, Identifier] = MappingProxyType(
+    {
+        identifier.name: identifier
+        for identifier in (
+            PartnerId(),
+            HashedIdentifier(
+                name="svc_id",
+                pattern=r"[0-9]{1,20}+",
+                rule="must be a decimal integer",
+            ),
+            HashedIdentifier(
+                name="email",
+                pattern=(
+                    r'[^\x00- @"(),:;<>\[\]\\\x7f]++'
+                    r'@[^\x00- @".(),:;<>\[\]\\\x7f]++'
+                    r'(?:\.[^\x00- @".(),:;<>\[\]\\\x7f]++)++'
+                ),
+                rule="must be an e-mail address",
+                clean=str.lower,
+            ),
+            _PHONE_NUMBER,
+            HashedIdentifier(
+                name="handle",
+                pattern=r"[a-z0-9_]{1,50}+",
+                rule="must be a handle: letters, digits and underscores, with or without a leading @",
+                clean=_without_at,
+            ),
+            HashedIdentifier(
+                name="device_id",
+                pattern=r"(?:[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-fA-F]{16})",
+                rule="must be an advertising id with dashes, or an Android id of 16 hexadecimal digits",
+                clean=_lower_with_dashes,
+            ),
+        )
+    }
+)
+
+
+def with_region(phone_region: str | None) -> Mapping[str, Identifier]:
+    """Give the identifiers; with a region (such as `DE`) national phone numbers of it are understood as well.
+
+    Raises:
+        InvalidArgument: the region is unknown, or the extra `phone` is not installed.
+    """
+    if phone_region is None:
+        return IDENTIFIERS
+    _require_region(phone_region)
+    phone = attrs.evolve(
+        _PHONE_NUMBER,
+        otherwise=partial(_to_e164, region=phone_region),
+        rule=f"must be a phone number in E.164 or a valid number of the region {phone_region}",
+    )
+    return MappingProxyType({**IDENTIFIERS, phone.name: phone})
+
+
+def _require_region(region: str) -> None:
+    try:
+        import phonenumbers  # noqa: PLC0415 - the extra `phone`, 20 times the weight of this module
+    except ImportError:
+        raise InvalidArgument("phone_region", 'needs the extra "phone": pip install "svc-async[phone]"') from None
+    if region not in phonenumbers.SUPPORTED_REGIONS:
+        raise InvalidArgument("phone_region", "must be a region of two capital letters, such as DE")
+
+
+@lru_cache(maxsize=4096)
+def _to_e164(text: str, *, region: str) -> str | None:
+    import phonenumbers  # noqa: PLC0415 - see above
+
+    try:
+        number = phonenumbers.parse(text, region)
+    except phonenumbers.NumberParseException:
+        return None
+    if not phonenumbers.is_valid_number(number):
+        return None
+    return phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.E164)

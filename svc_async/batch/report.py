@@ -1,0 +1,192 @@
+"""What became of every row: failures by position, receipts by request, totals that must add up.
+
+    read = accepted + coalesced + failed + pending
+
+A position counts the rows of the input from 0. Nothing here holds a value of a row.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from svc_async.errors import BatchError
+
+__all__ = ["Failure", "Progress", "Receipt", "Report", "Tally"]
+
+_KEPT = 10_000
+"""Failures that a report lists; `on_failure` is given all of them, so that memory stays flat."""
+
+
+@attrs.frozen
+class Failure:
+    """A row that was not accepted and never will be.
+
+    Attributes:
+        position: the row, counted from 0.
+        reason: the rule that it breaks, or the service's words.
+        code: `INVALID_ROW` and `TOO_LARGE` (not sent), `GAVE_UP` (sent too often), else the service's code.
+    """
+
+    position: int
+    reason: str
+    code: str
+
+
+@attrs.frozen(kw_only=True)
+class Receipt:
+    """One request whose answer settled rows.
+
+    Attributes:
+        first: the lowest position among its rows.
+        last: the highest; the ranges of requests overlap.
+        rows: how many rows it settled.
+        accepted: how many of them were accepted.
+        failures: the others.
+        request_id: the service's name for the request, if it gave one.
+        attempts: how many times the request was sent.
+    """
+
+    first: int
+    last: int
+    rows: int
+    accepted: int
+    failures: Sequence[Failure] = ()
+    request_id: str | None = None
+    attempts: int = 1
+
+
+@attrs.frozen(kw_only=True)
+class Progress:
+    """How far a job is.
+
+    Attributes:
+        read: rows taken from the source.
+        accepted: rows that the service confirmed.
+        coalesced: rows left out because an equal one travels in the same request.
+        failed: rows that will not be accepted.
+        pending: rows that are read and still on their way.
+        requests: how many times a request was sent.
+        in_flight: requests that are sent or wait for the rate limit.
+        in_doubt: pending rows that were sent without a clear answer.
+        rate_limited: answers that said 429.
+        seconds: since the job began.
+    """
+
+    read: int = 0
+    accepted: int = 0
+    coalesced: int = 0
+    failed: int = 0
+    pending: int = 0
+    requests: int = 0
+    in_flight: int = 0
+    in_doubt: int = 0
+    rate_limited: int = 0
+    seconds: float = 0.0
+
+    @property
+    def rows_per_second(self) -> float:
+        """Settled rows a second since the job began."""
+        return (self.accepted + self.coalesced + self.failed) / self.seconds if self.seconds else 0.0
+
+
+@attrs.frozen(kw_only=True)
+class Report:
+    """What became of a whole job.
+
+    A coalesced row shares the fate of the equal row that was sent in its place.
+
+    Attributes:
+        read: rows taken from the source; the sum of the next four.
+        accepted: rows that the service confirmed.
+        coalesced: rows left out because an equal one travelled in the same request.
+        failed: rows that will not be accepted.
+        pending: rows without an outcome, because the job ended early.
+        in_doubt: pending rows that were sent and may have been applied.
+        requests: how many times a request was sent.
+        failures: the first 10,000 failures, by position.
+    """
+
+    read: int = 0
+    accepted: int = 0
+    coalesced: int = 0
+    failed: int = 0
+    pending: int = 0
+    in_doubt: int = 0
+    requests: int = 0
+    failures: Sequence[Failure] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether every row that was read is in."""
+        return not self.failed and not self.pending
+
+    def raise_for_failures(self) -> None:
+        """Make sure that every row that was read is in.
+
+        Raises:
+            BatchError: rows failed or are pending; it carries this report.
+        """
+        if not self.complete:
+            raise BatchError(f"of {self.read} rows {self.failed} failed and {self.pending} are pending", report=self)
+
+    def as_dict(self) -> Mapping[str, Any]:
+        """Give plain values, ready for JSON."""
+        return attrs.asdict(self)
+
+
+@attrs.define
+class Tally:
+    """The running totals of a job."""
+
+    on_failure: Callable[[Failure], object] | None = None
+    read: int = 0
+    accepted: int = 0
+    coalesced: int = 0
+    failed: int = 0
+    requests: int = 0
+    rate_limited: int = 0
+    _failures: list[Failure] = attrs.field(factory=list, init=False)
+
+    def fail(self, failure: Failure) -> None:
+        """Count a row that failed, keep it for the report while there is room, and tell it."""
+        self.failed += 1
+        if len(self._failures) < _KEPT:
+            self._failures.append(failure)
+        if self.on_failure is not None:
+            self.on_failure(failure)
+
+    def progress(self, *, pending: int, in_flight: int, in_doubt: int, seconds: float) -> Progress:
+        """Say how far the job is; `pending` are the rows that it holds."""
+        self._balance(pending)
+        return Progress(
+            read=self.read,
+            accepted=self.accepted,
+            coalesced=self.coalesced,
+            failed=self.failed,
+            pending=pending,
+            requests=self.requests,
+            in_flight=in_flight,
+            in_doubt=in_doubt,
+            rate_limited=self.rate_limited,
+            seconds=seconds,
+        )
+
+    def report(self, *, pending: int, in_doubt: int) -> Report:
+        """Close the books; `pending` are the rows that the job still holds."""
+        self._balance(pending)
+        return Report(
+            read=self.read,
+            accepted=self.accepted,
+            coalesced=self.coalesced,
+            failed=self.failed,
+            pending=pending,
+            in_doubt=in_doubt,
+            requests=self.requests,
+            failures=tuple(sorted(self._failures, key=lambda failure: failure.position)),
+        )
+
+    def _balance(self, pending: int) -> None:
+        settled = self.accepted + self.coalesced + self.failed
+        if self.read != settled + pending:
+            raise RuntimeError(f"the books do not balance: {self.read} rows read, {settled} settled, {pending} pending")
