@@ -1,0 +1,176 @@
+import asyncio
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from svc_async import retry
+from svc_async.errors import (
+    ApiError,
+    ErrorDetail,
+    InvalidArgument,
+    Sent,
+    SvcError,
+    TimedOut,
+    TransportError,
+    UnexpectedAnswer,
+    WouldWaitTooLong,
+    api_error,
+)
+from svc_async.retry import Retries, RetryBudget, helps
+from svc_async.sandbox import VirtualClock
+
+UNREADABLE = UnexpectedAnswer("not JSON", status=200)
+TOO_MANY_JOBS = api_error(status=400, errors=[ErrorDetail(code="TOO_MANY_JOBS")])
+
+
+@pytest.mark.parametrize(
+    ("error", "safe", "unsafe"),
+    [
+        (TransportError("refused", sent=Sent.NO), True, True),
+        (TransportError("reset", sent=Sent.MAYBE), True, False),
+        (TimedOut("late", sent=Sent.MAYBE), True, False),
+        (UNREADABLE, True, False),
+        (api_error(status=429), True, True),
+        (api_error(status=503), True, True),
+        (api_error(status=423), True, True),
+        (TOO_MANY_JOBS, True, True),
+        (api_error(status=500), True, False),
+        (api_error(status=502), True, False),
+        (api_error(status=504), True, False),
+        (api_error(status=408), True, False),
+        (api_error(status=400), False, False),
+        (api_error(status=401), False, False),
+        (api_error(status=404), False, False),
+        (InvalidArgument("a", "b"), False, False),
+        (ValueError("not ours"), False, False),
+    ],
+)
+def test_only_what_is_safe_to_repeat_is_repeated(error: Exception, safe: bool, unsafe: bool) -> None:
+    assert (helps(error, safe=True), helps(error, safe=False)) == (safe, unsafe)
+
+
+def test_a_caller_without_patience_is_not_made_to_wait_by_repeats() -> None:
+    error = WouldWaitTooLong(until=VirtualClock().now(), limit="writes", max_wait=1)
+    assert error.repeatable
+    assert not helps(error, safe=True)
+
+
+class Calls:
+    """A call that fails with the given errors in turn and then succeeds, and notes when it was made."""
+
+    def __init__(self, clock: VirtualClock, *errors: SvcError) -> None:
+        self.clock = clock
+        self.errors: Iterator[SvcError] = iter(errors)
+        self.times: list[float] = []
+
+    async def __call__(self) -> str:
+        self.times.append(self.clock.monotonic())
+        error = next(self.errors, None)
+        if error is not None:
+            raise error
+        return "done"
+
+    @property
+    def waits(self) -> list[float]:
+        return [round(later - earlier, 6) for earlier, later in zip(self.times, self.times[1:], strict=False)]
+
+
+async def run(calls: Calls, retries: Retries, *, safe: bool = True, budget: RetryBudget | None = None) -> str:
+    return await retry.run(calls, retries=retries, safe=safe, clock=calls.clock, budget=budget or RetryBudget())
+
+
+async def test_waits_double_up_to_the_longest(clock: VirtualClock) -> None:
+    calls = Calls(clock, *[api_error(status=500)] * 5)
+    assert await run(calls, Retries(attempts=6, first_wait=1, longest_wait=4, jitter=0)) == "done"
+    assert calls.waits == [1, 2, 4, 4, 4]
+
+
+async def test_jitter_only_shortens_waits(clock: VirtualClock) -> None:
+    calls = Calls(clock, *[api_error(status=500)] * 4)
+    await run(calls, Retries(first_wait=8, longest_wait=8, jitter=0.5))
+    assert all(4 <= wait <= 8 for wait in calls.waits)
+    assert len(set(calls.waits)) > 1
+
+
+async def test_a_wait_never_ends_before_retry_after(clock: VirtualClock) -> None:
+    asked = api_error(status=503, retry_at=clock.now() + timedelta(seconds=90))
+    calls = Calls(clock, asked)
+    await run(calls, Retries(first_wait=1, jitter=0))
+    assert calls.waits == [90]
+
+
+async def test_a_call_is_made_as_often_as_allowed_and_the_last_error_is_raised(clock: VirtualClock) -> None:
+    errors = [api_error(status=500) for _ in range(9)]
+    calls = Calls(clock, *errors)
+    with pytest.raises(ApiError) as caught:
+        await run(calls, Retries(attempts=3))
+    assert len(calls.times) == 3
+    assert caught.value is errors[2]
+
+
+async def test_no_attempt_starts_after_the_deadline(clock: VirtualClock) -> None:
+    calls = Calls(clock, *[api_error(status=500)] * 99)
+    with pytest.raises(ApiError):
+        await run(calls, Retries(attempts=99, first_wait=10, longest_wait=10, jitter=0, deadline=35))
+    assert calls.waits == [10, 10, 10]
+
+
+async def test_a_wait_that_would_pass_the_deadline_is_not_begun(clock: VirtualClock) -> None:
+    started = clock.monotonic()
+    calls = Calls(clock, api_error(status=503, retry_at=clock.now() + timedelta(hours=2)))
+    with pytest.raises(ApiError):
+        await run(calls, Retries(deadline=300))
+    assert clock.monotonic() == started
+
+
+async def test_what_does_not_help_is_raised_at_once(clock: VirtualClock) -> None:
+    calls = Calls(clock, api_error(status=404))
+    with pytest.raises(ApiError):
+        await run(calls, Retries())
+    assert len(calls.times) == 1
+
+
+async def test_an_outage_is_not_answered_with_a_storm(clock: VirtualClock) -> None:
+    budget = RetryBudget(most=10, earned=0.1)
+    sent = 0
+    for _ in range(100):
+        calls = Calls(clock, *[api_error(status=500)] * 9)
+        with pytest.raises(ApiError):
+            await run(calls, Retries(attempts=5), budget=budget)
+        sent += len(calls.times)
+    assert sent == 100 + 10
+
+
+async def test_successes_earn_repeats_back(clock: VirtualClock) -> None:
+    budget = RetryBudget(most=1, earned=0.5)
+    assert await run(Calls(clock, api_error(status=500)), Retries(), budget=budget) == "done"
+    with pytest.raises(ApiError):
+        await run(Calls(clock, api_error(status=500)), Retries(), budget=budget)
+    await run(Calls(clock), Retries(), budget=budget)
+    assert await run(Calls(clock, api_error(status=500)), Retries(), budget=budget) == "done"
+
+
+async def test_many_calls_retry_at_the_same_time(clock: VirtualClock) -> None:
+    calls = [Calls(clock, api_error(status=500), api_error(status=502)) for _ in range(20)]
+    assert await asyncio.gather(*(run(call, Retries()) for call in calls)) == ["done"] * 20
+
+
+async def test_a_cancelled_wait_makes_no_further_call(clock: VirtualClock) -> None:
+    manual = VirtualClock()
+    calls = Calls(manual, api_error(status=500))
+    task = asyncio.ensure_future(run(calls, Retries()))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(calls.times) == 1
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"attempts": 0}, {"first_wait": -1}, {"longest_wait": -1}, {"deadline": -1}, {"jitter": 1.5}]
+)
+def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(InvalidArgument):
+        Retries(**wrong)  # type: ignore[arg-type]

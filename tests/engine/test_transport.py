@@ -1,0 +1,278 @@
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import aiohttp
+import pytest
+import trustme
+
+from svc_async.clock import SystemClock
+from svc_async.errors import InvalidArgument, Sent, TimedOut, TransportError, UnexpectedAnswer
+from svc_async.sandbox import VirtualClock
+from svc_async.transport import Timeouts, Transport
+from svc_async.wire.endpoint import Blocks
+
+Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+
+
+class Peer:
+    """A server that answers with bytes of the test's choice and keeps what it was sent."""
+
+    def __init__(self) -> None:
+        self.heads: list[bytes] = []
+        self.bodies: list[bytes] = []
+        self.url = ""
+        self.script: Script = self.answer(OK)
+
+    def answer(self, raw: bytes, *, close: bool = False) -> Script:
+        async def script(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(raw)
+            await writer.drain()
+            if close:
+                writer.close()
+
+        return script
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while not writer.is_closing():
+                head = await reader.readuntil(b"\r\n\r\n")
+                self.heads.append(head)
+                self.bodies.append(await reader.readexactly(_length(head)))
+                await self.script(reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+def _length(head: bytes) -> int:
+    for line in head.lower().split(b"\r\n"):
+        if line.startswith(b"content-length:"):
+            return int(line.partition(b":")[2])
+    return 0
+
+
+@pytest.fixture
+async def peer() -> AsyncIterator[Peer]:
+    peer = Peer()
+    server = await asyncio.start_server(peer.serve, "127.0.0.1", 0)
+    peer.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    yield peer
+    server.close()
+
+
+@pytest.fixture
+async def transport() -> AsyncIterator[Transport]:
+    transport = Transport.open(user_agent="t", clock=SystemClock(), timeouts=Timeouts())
+    yield transport
+    await transport.close()
+
+
+class Sendings:
+    count = 0
+
+    def __call__(self) -> None:
+        self.count += 1
+
+
+async def test_an_answer_comes_back_as_it_was_sent(peer: Peer, transport: Transport) -> None:
+    sent = Sendings()
+    answer = await transport.exchange("GET", f"{peer.url}/a?b=%20", headers={"X-A": "1"}, on_sent=sent)
+    assert (answer.status, answer.body) == (200, b"{}")
+    assert answer.headers["content-length"] == "2"
+    assert sent.count == 1
+    head = peer.heads[0]
+    assert head.startswith(b"GET /a?b=%20 HTTP/1.1\r\n")
+    assert b"X-A: 1\r\n" in head
+
+
+@pytest.mark.parametrize("path", ["/a%2Fb", "/%C3%A9", "/a?x=%27%24%2C%3A%2B~%25", "/a?x=%2520&y="])
+async def test_a_url_goes_to_the_wire_as_it_was_quoted(peer: Peer, transport: Transport, path: str) -> None:
+    await transport.exchange("GET", peer.url + path, headers={}, on_sent=Sendings())
+    assert peer.heads[0].split(b" ")[1].decode() == path
+
+
+async def test_a_body_in_blocks_is_sent_with_its_length_and_not_chunked(peer: Peer, transport: Transport) -> None:
+    blocks = Blocks([b"[" + b"1," * 70_000, b"2" * 70_000, b"]"], 210_002)
+    await transport.exchange("POST", peer.url, headers={}, body=blocks, on_sent=Sendings())
+    await transport.exchange("POST", peer.url, headers={}, body=blocks, on_sent=Sendings())
+    assert peer.bodies == [b"".join(blocks.blocks)] * 2
+    assert b"content-length: 210002\r\n" in peer.heads[0].lower()
+    assert b"chunked" not in peer.heads[0].lower()
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "POST"])
+async def test_a_dropped_kept_alive_connection_is_not_used_to_send_again(
+    peer: Peer, transport: Transport, method: str
+) -> None:
+    await transport.exchange("GET", peer.url, headers={}, on_sent=Sendings())
+    peer.script = peer.answer(b"", close=True)
+    sent = Sendings()
+    with pytest.raises(TransportError) as caught:
+        await transport.exchange(method, peer.url, headers={}, on_sent=sent)
+    assert caught.value.sent is Sent.MAYBE
+    assert sent.count == 1
+    assert len(peer.heads) == 2
+
+
+async def test_a_refused_connection_was_certainly_not_sent(transport: Transport) -> None:
+    server = await asyncio.start_server(lambda _, __: None, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    server.close()
+    await server.wait_closed()
+    sent = Sendings()
+    with pytest.raises(TransportError, match="the connection was refused") as caught:
+        await transport.exchange("POST", f"http://127.0.0.1:{port}", headers={}, on_sent=sent)
+    assert caught.value.sent is Sent.NO
+    assert caught.value.repeatable
+    assert sent.count == 0
+
+
+async def test_a_reset_before_an_answer_may_have_been_sent(peer: Peer, transport: Transport) -> None:
+    async def reset(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    peer.script = reset
+    with pytest.raises(TransportError) as caught:
+        await transport.exchange("POST", peer.url, headers={}, body=b"{}", on_sent=Sendings())
+    assert caught.value.sent is Sent.MAYBE
+
+
+async def test_redirects_are_not_followed(peer: Peer, transport: Transport) -> None:
+    peer.script = peer.answer(b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n")
+    answer = await transport.exchange("GET", peer.url, headers={"Authorization": "secret"}, on_sent=Sendings())
+    assert answer.status == 302
+    assert len(peer.heads) == 1
+
+
+async def test_cookies_are_not_kept(peer: Peer, transport: Transport) -> None:
+    peer.script = peer.answer(b"HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nContent-Length: 2\r\n\r\n{}")
+    for _ in range(2):
+        await transport.exchange("GET", peer.url, headers={}, on_sent=Sendings())
+    assert b"cookie" not in peer.heads[1].lower()
+
+
+async def test_a_success_that_breaks_off_is_unexpected(peer: Peer, transport: Transport) -> None:
+    peer.script = peer.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{", close=True)
+    with pytest.raises(UnexpectedAnswer, match="the answer broke off") as caught:
+        await transport.exchange("GET", peer.url, headers={}, on_sent=Sendings())
+    assert caught.value.status == 200
+
+
+async def test_a_refusal_that_breaks_off_is_still_a_refusal(peer: Peer, transport: Transport) -> None:
+    peer.script = peer.answer(b"HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nContent-Length: 50\r\n\r\n{", close=True)
+    answer = await transport.exchange("GET", peer.url, headers={}, on_sent=Sendings())
+    assert (answer.status, answer.body, answer.headers["retry-after"]) == (503, b"", "7")
+
+
+async def test_what_is_not_http_is_a_transport_error(peer: Peer, transport: Transport) -> None:
+    peer.script = peer.answer(b"\x00\x01 not http at all\r\n\r\n", close=True)
+    with pytest.raises(TransportError) as caught:
+        await transport.exchange("GET", peer.url, headers={}, on_sent=Sendings())
+    assert caught.value.sent is Sent.MAYBE
+
+
+async def test_a_call_that_takes_too_long_ends_on_the_injected_clock(peer: Peer) -> None:
+    clock = VirtualClock()
+    arrived = asyncio.Event()
+
+    async def silence(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        arrived.set()
+        await reader.read()
+
+    peer.script = silence
+    transport = Transport.open(user_agent="t", clock=clock, timeouts=Timeouts(total=30))
+    call = asyncio.ensure_future(transport.exchange("GET", peer.url, headers={}, on_sent=Sendings()))
+    await arrived.wait()
+    await clock.advance(seconds=29)
+    assert not call.done()
+    await clock.advance(seconds=1)
+    with pytest.raises(TimedOut) as caught:
+        await call
+    assert caught.value.sent is Sent.MAYBE
+    await transport.close()
+
+
+async def test_cancelling_a_call_is_not_turned_into_an_error(peer: Peer, transport: Transport) -> None:
+    arrived = asyncio.Event()
+
+    async def silence(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        arrived.set()
+        await reader.read()
+
+    peer.script = silence
+    call = asyncio.ensure_future(transport.exchange("GET", peer.url, headers={}, on_sent=Sendings()))
+    await arrived.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+
+async def test_a_proxy_is_asked_for_the_whole_url(peer: Peer, transport: Transport) -> None:
+    answer = await transport.exchange(
+        "GET", "http://ads.example.test/x?y=%20", headers={}, proxy=peer.url, on_sent=Sendings()
+    )
+    assert answer.status == 200
+    assert peer.heads[0].startswith(b"GET http://ads.example.test/x?y=%20 HTTP/1.1\r\n")
+
+
+async def test_a_proxy_that_is_not_there_was_not_sent_to(transport: Transport) -> None:
+    with pytest.raises(TransportError) as caught:
+        await transport.exchange(
+            "GET", "http://ads.example.test/", headers={}, proxy="http://127.0.0.1:1", on_sent=Sendings()
+        )
+    assert caught.value.sent is Sent.NO
+
+
+async def test_tls_takes_the_given_context_and_no_certificate_is_taken_on_trust() -> None:
+    authority = trustme.CA()
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(served)
+    peer = Peer()
+    server = await asyncio.start_server(peer.serve, "127.0.0.1", 0, ssl=served)
+    url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+
+    transport = Transport.open(user_agent="t", clock=SystemClock(), timeouts=Timeouts(), connector=trusting)
+    assert (await transport.exchange("GET", url, headers={}, on_sent=Sendings())).status == 200
+    await transport.close()
+
+    doubtful = Transport.open(user_agent="t", clock=SystemClock(), timeouts=Timeouts())
+    with pytest.raises(TransportError, match="certificate cannot be trusted") as caught:
+        await doubtful.exchange("GET", url, headers={}, on_sent=Sendings())
+    assert caught.value.sent is Sent.NO
+    await doubtful.close()
+    server.close()
+
+
+async def test_a_connector_of_the_callers_stays_open(peer: Peer) -> None:
+    connector = aiohttp.TCPConnector(limit=1)
+    transport = Transport.open(user_agent="t", clock=SystemClock(), timeouts=Timeouts(), connector=connector)
+    await transport.exchange("GET", peer.url, headers={}, on_sent=Sendings())
+    await transport.close()
+    assert not connector.closed
+    await connector.close()
+
+
+async def test_two_hundred_calls_do_not_open_two_hundred_connections(peer: Peer, transport: Transport) -> None:
+    peers: set[object] = set()
+
+    async def note(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peers.add(writer.get_extra_info("peername"))
+        writer.write(OK)
+
+    peer.script = note
+    calls = (transport.exchange("GET", peer.url, headers={}, on_sent=Sendings()) for _ in range(200))
+    await asyncio.gather(*calls)
+    assert len(peer.heads) == 200
+    assert len(peers) <= 100
+
+
+@pytest.mark.parametrize("wrong", [{"total": 0}, {"total": -1}, {"connect": 0}])
+def test_timeouts_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(InvalidArgument, match="^timeouts must be greater than 0"):
+        Timeouts(**wrong)
