@@ -208,6 +208,7 @@ class Session:
     async def __aenter__(self) -> Self:
         if self._opened is not None:
             raise InvalidArgument("session", "must be entered once; a session made by but() is open already")
+        await self._prepare()
         self._opened = self._settings.open()
         return self
 
@@ -216,6 +217,13 @@ class Session:
     ) -> None:
         pipeline, self._opened = self._pipeline, None
         await pipeline.transport.close()
+        await self._clean_up()
+
+    async def _prepare(self) -> None:
+        """Do what must be done before the settings are known."""
+
+    async def _clean_up(self) -> None:
+        """Undo it."""
 
     @property
     def is_sandbox(self) -> bool:
@@ -367,7 +375,7 @@ class _SandboxSession(Session):
         self._more = settings
         self._opened = None
 
-    async def __aenter__(self) -> Self:
+    async def _prepare(self) -> None:
         from svc_async.sandbox import Sandbox  # noqa: PLC0415 - a server is not loaded by those who need none
 
         if self._running is None:
@@ -384,12 +392,8 @@ class _SandboxSession(Session):
             **self._more,
         )
         _log.info("this session talks to the embedded sandbox at %s", sandbox.base_url)
-        return await super().__aenter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await super().__aexit__(kind, error, trace)
+    async def _clean_up(self) -> None:
         if self._own is not None:
             await self._own.aclose()
 

@@ -3,6 +3,7 @@
 import inspect
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import aiohttp
 import aioresponses.core
@@ -13,7 +14,7 @@ class _AnswerOfToday(aiohttp.ClientResponse):
     """A client answer as aioresponses makes it, which leaves out what aiohttp 3.14 demands."""
 
     def __init__(self, *args: object, **kwargs: object) -> None:
-        kwargs.setdefault("stream_writer", None)
+        kwargs.setdefault("stream_writer", SimpleNamespace(output_size=0))
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # passed through as it came
 
 

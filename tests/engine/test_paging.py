@@ -1,0 +1,194 @@
+import asyncio
+from typing import Any
+
+import pytest
+from aioresponses import aioresponses
+
+from svc_async import Endpoints, InvalidArgument, RateLimited, Retries, Session, UnexpectedAnswer, UserCredentials
+from svc_async.ads.line_item_curated_categories import LineItemCuratedCategories
+from svc_async.handles import AccountHandle
+from svc_async.sandbox import Fault, Sandbox, SandboxConfig, VirtualClock
+
+HOW_MANY = 7
+
+
+@pytest.fixture
+def account(session: Session, sandbox: Sandbox) -> AccountHandle:
+    return session.account(sandbox.account_id)
+
+
+@pytest.fixture
+async def categories(account: AccountHandle) -> LineItemCuratedCategories:
+    """The seed world's categories, filled up to seven."""
+    service = account.line_item_curated_categories
+    seeded = await service.list().collect()
+    for _ in range(HOW_MANY - len(seeded)):
+        await service.create(line_item_id=seeded[0].line_item_id, curated_category_id=seeded[0].curated_category_id)
+    return service
+
+
+@pytest.mark.rule("GEN-04", "GEN-06", "GEN-07", "LICC-01")
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 1000, None])
+async def test_items_come_page_after_page(categories: LineItemCuratedCategories, count: int | None) -> None:
+    ids = [item.id async for item in categories.list(count=count)]
+    assert len(ids) == len(set(ids)) == HOW_MANY
+
+
+async def test_a_pager_sends_nothing_until_it_is_walked(
+    categories: LineItemCuratedCategories, sandbox: Sandbox
+) -> None:
+    before = len(sandbox.requests)
+    categories.list()
+    assert len(sandbox.requests) == before
+
+
+async def test_a_pager_can_be_walked_again(categories: LineItemCuratedCategories) -> None:
+    pager = categories.list(count=2)
+    assert await pager.collect() == await pager.collect()
+
+
+async def test_pages_can_be_left_and_taken_up_again(categories: LineItemCuratedCategories) -> None:
+    pager = categories.list(count=3)
+    saved: str | None = None
+    seen: list[str] = []
+    async for page in pager.pages():
+        seen += [item.id for item in page.items]
+        saved = page.next_cursor
+        break
+    assert saved is not None
+    async for page in pager.pages(cursor=saved):
+        seen += [item.id for item in page.items]
+    assert seen == [item.id async for item in categories.list()]
+
+
+async def test_an_empty_page_is_not_the_end(clock: VirtualClock) -> None:
+    config = SandboxConfig(empty_page_before_last=True)
+    async with Sandbox(clock=clock, config=config) as sandbox, Session.sandbox(sandbox) as session:
+        service = session.account(sandbox.account_id).line_item_curated_categories
+        pages = [page async for page in service.list(count=1).pages()]
+        assert any(not page.items for page in pages[:-1])
+        assert len(await service.list(count=1).collect()) == sum(len(page.items) for page in pages) > 1
+
+
+async def test_the_first_costs_one_request(categories: LineItemCuratedCategories, sandbox: Sandbox) -> None:
+    before = len(sandbox.requests)
+    first = await categories.list(count=2).first()
+    assert first == (await categories.list().collect())[0]
+    assert len(sandbox.requests) == before + 2
+
+
+async def test_the_first_of_nothing_is_none(session: Session) -> None:
+    assert await session.accounts.list(q="nobody is called so").first() is None
+
+
+@pytest.mark.parametrize(("limit", "requests"), [(0, 0), (1, 1), (2, 1), (3, 2), (99, 4), (None, 4)])
+async def test_collect_asks_for_no_more_pages_than_its_limit_needs(
+    categories: LineItemCuratedCategories, sandbox: Sandbox, limit: int | None, requests: int
+) -> None:
+    before = len(sandbox.requests)
+    found = await categories.list(count=2).collect(limit=limit)
+    assert len(found) == min(HOW_MANY, HOW_MANY if limit is None else limit)
+    assert len(sandbox.requests) - before == requests
+
+
+async def test_a_negative_limit_is_refused(categories: LineItemCuratedCategories) -> None:
+    with pytest.raises(InvalidArgument, match="^limit must"):
+        await categories.list().collect(limit=-1)
+
+
+@pytest.mark.rule("GEN-04b", "GEN-09", "GEN-10")
+async def test_the_total_is_asked_for_without_a_cursor(categories: LineItemCuratedCategories, sandbox: Sandbox) -> None:
+    assert await categories.list(count=2).total_count() == HOW_MANY
+    query = sandbox.requests[-1].query
+    assert "with_total_count=true" in query
+    assert "cursor" not in query
+
+
+@pytest.mark.rule("GEN-14b", "LICC-05")
+async def test_the_next_page_is_stable_while_records_come_and_go(categories: LineItemCuratedCategories) -> None:
+    seen: list[str] = []
+    async for item in categories.list(count=2):
+        seen.append(item.id)
+        if len(seen) == 2:
+            await categories.delete(item.id)
+    assert len(seen) == len(set(seen)) == HOW_MANY
+
+
+async def test_leaving_early_cancels_the_page_that_was_asked_for_ahead(
+    categories: LineItemCuratedCategories, sandbox: Sandbox
+) -> None:
+    pages = categories.list(count=1).pages()
+    await anext(pages)
+    sandbox.faults.on("GET", "*/line_item_curated_categories").do(Fault.hang())
+    await asyncio.wait_for(pages.aclose(), timeout=30)  # type: ignore[attr-defined]  # it is a generator
+
+
+async def test_a_failure_in_the_middle_is_raised_after_the_items_before_it(
+    sandbox: Sandbox, categories: LineItemCuratedCategories
+) -> None:
+    sandbox.faults.on("GET", "*/line_item_curated_categories").nth(2).do(Fault.http(404))
+    seen = 0
+    with pytest.raises(Exception, match="404"):
+        async for _ in categories.list(count=3):
+            seen += 1
+    assert seen == 3
+
+
+@pytest.mark.rule("GEN-17", "LIM-07")
+async def test_two_hundred_and_one_ids_are_refused_before_a_request_is_spent(
+    session: Session, sandbox: Sandbox
+) -> None:
+    with pytest.raises(InvalidArgument, match="^account_ids must hold at most 200 ids"):
+        session.accounts.list(account_ids=[str(number) for number in range(201)])
+    assert len(sandbox.requests) == 0
+    assert await session.accounts.list(account_ids=[str(number) for number in range(200)]).collect() == []
+
+
+@pytest.mark.rule("GEN-06", "ACC-01b")
+@pytest.mark.parametrize("count", [0, 1001, -1, True, "5"])
+async def test_a_count_out_of_bounds_is_refused_before_a_request_is_spent(session: Session, count: Any) -> None:
+    with pytest.raises(InvalidArgument, match="^count must be a whole number from 1 to 1000"):
+        session.accounts.list(count=count)
+
+
+async def test_a_session_that_does_not_validate_lets_the_service_refuse(sandbox: Sandbox) -> None:
+    async with Session.sandbox(sandbox, validate=False) as session:
+        with pytest.raises(Exception, match="INVALID_PARAMETER"):
+            await session.accounts.list(count=1001).first()
+
+
+CREDENTIALS = UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret="u")
+HOSTS = Endpoints(base_url="https://base.example.test", ads_url="https://ads.example.test")
+
+
+async def test_a_listing_that_goes_round_in_a_circle_ends_in_an_error() -> None:
+    with aioresponses() as service:
+        service.get("https://ads.example.test/12/accounts", payload={"data": [], "next_cursor": "c"})
+        service.get(
+            "https://ads.example.test/12/accounts?cursor=c", payload={"data": [], "next_cursor": "c"}, repeat=True
+        )
+        async with Session(CREDENTIALS, endpoints=HOSTS) as session:
+            with pytest.raises(UnexpectedAnswer, match="goes round in a circle"):
+                await session.accounts.list().collect()
+
+
+async def test_a_total_that_is_not_given_is_an_error() -> None:
+    with aioresponses() as service:
+        service.get("https://ads.example.test/12/accounts?with_total_count=true", payload={"data": []})
+        async with Session(CREDENTIALS, endpoints=HOSTS) as session:
+            with pytest.raises(UnexpectedAnswer, match="no `total_count`"):
+                await session.accounts.list().total_count()
+
+
+async def test_a_429_in_the_middle_of_a_listing_is_waited_out(
+    sandbox: Sandbox, categories: LineItemCuratedCategories
+) -> None:
+    sandbox.faults.on("GET", "*/line_item_curated_categories").nth(2).do(Fault.rate_limited(reset=40))
+    assert len(await categories.list(count=2).collect()) == HOW_MANY
+
+
+async def test_without_repeats_a_429_is_raised_with_its_reset(sandbox: Sandbox, session: Session) -> None:
+    sandbox.faults.on("GET", "*/accounts").once().do(Fault.rate_limited(reset=40))
+    with pytest.raises(RateLimited) as caught:
+        await session.but(retries=Retries.none()).accounts.list().first()
+    assert caught.value.retry_at is not None
