@@ -395,13 +395,13 @@ class _Desk:
 
     def _move_up(self, buckets: Iterable[Bucket[Slot]], now: int) -> None:
         """Grant what may go, and tell those whose wait has become too long, until nothing moves."""
-        pending = [bucket for bucket in buckets if bucket.is_waited_for]
+        pending = [bucket for bucket in buckets if bucket.is_watched]
         while pending:
             bucket = pending.pop()
             line = bucket.next_line(now)
             moved = self._serve(line, now) if line else self._turn_away(bucket, now)
             if moved:
-                pending.extend(other for other in moved if other.is_waited_for)
+                pending.extend(other for other in moved if other.is_watched)
             else:
                 self._arm(bucket, now)
 

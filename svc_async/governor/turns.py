@@ -65,6 +65,11 @@ class Bucket(Generic[W]):
         """Whether anyone waits here."""
         return bool(self.interactive or self.bulk)
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether anyone waits here, or a timer is set for someone who did."""
+        return self.timer is not None or self.is_waited_for
+
     def cost(self, *, bulk: bool) -> int:
         """Give what must be free for one request: bulk leaves the reserve, except when its turn has come."""
         return 1 + self.window.reserve if bulk and not self._is_bulks_turn else 1
