@@ -1,0 +1,88 @@
+"""Every check of the project: `nox` runs them all, `nox -s NAME` one of them."""
+
+import subprocess
+import sys
+
+import nox
+
+PYPROJECT = nox.project.load_toml("pyproject.toml")
+SUPPORTED = ("3.11", "3.12", "3.13")
+
+nox.options.default_venv_backend = "uv|virtualenv"
+nox.options.sessions = ["tests", "floors", "types", "lint", "docs", "demo", "bench"]
+nox.options.error_on_missing_interpreters = False
+nox.options.reuse_existing_virtualenvs = True
+
+
+def _found() -> list[str]:
+    """Name the supported Pythons of this machine, the running one first."""
+    running = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return [running, *(version for version in SUPPORTED if version != running and _starts(f"python{version}"))]
+
+
+def _starts(interpreter: str) -> bool:
+    """Start it: a name on the path may be a shim of a version that is not there."""
+    try:
+        return subprocess.run([interpreter, "-c", "import ssl"], capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def _install(session: nox.Session, *groups: str, extras: str = "cli,phone") -> None:
+    session.install("-e", f".[{extras}]", *nox.project.dependency_groups(PYPROJECT, *groups))
+
+
+@nox.session(python=_found())
+def tests(session: nox.Session) -> None:
+    """Run the tests on every Python that is found."""
+    _install(session, "test")
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def floors(session: nox.Session) -> None:
+    """Run the tests with the oldest versions that pyproject.toml admits."""
+    if session.venv_backend != "uv":
+        session.skip("the oldest versions are chosen by uv")
+    session.install(
+        "--resolution=lowest-direct", "-e", ".[cli,phone]", *nox.project.dependency_groups(PYPROJECT, "test")
+    )
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check the types with both checkers."""
+    _install(session, "types", "test", "bench")
+    session.run("mypy")
+    session.run("pyright")
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style, format and the walls between the floors."""
+    _install(session, "lint")
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+    session.run("lint-imports")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Run every example of README.md and docs/ (the tests do so too)."""
+    _install(session, "test")
+    session.run("pytest", "tests/docs", *session.posargs)
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """Run the main job on the embedded sandbox: a customer file becomes an audience."""
+    session.install("-e", ".[cli]")
+    session.run("svc-async", "demo", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Print the paired ratios of docs/performance.md and write them as JSON."""
+    _install(session, "bench")
+    session.run("python", "-m", "benchmarks", "--json", "benchmarks/results/latest.json", *session.posargs)
