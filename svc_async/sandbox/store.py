@@ -56,13 +56,13 @@ class Ids:
 
     def next(self, kind: str, length: int = 6) -> str:
         """Give the next id of a kind: base 36, growing."""
-        low = 36 ** (length - 1)
+        low = int("1" + "0" * (length - 1), len(_DIGITS))
         start = low + random.Random(f"{self._seed}:{kind}").randrange(low)  # noqa: S311 ids, not secrets
         number = self._last.get(kind, start) + _STEP
         self._last[kind] = number
         digits = ""
         while number:
-            number, rest = divmod(number, 36)
+            number, rest = divmod(number, len(_DIGITS))
             digits = _DIGITS[rest] + digits
         return digits
 

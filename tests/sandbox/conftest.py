@@ -3,9 +3,11 @@
 import base64
 import hashlib
 import hmac
+import io
 import itertools
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
@@ -99,8 +101,9 @@ class Raw:
         url = f"{base or self.sandbox.ads_url}{path}" + (f"?{joined}" if joined else "")
         sent = {"Authorization": authorization or self.header(method, url), **(headers or {})}
         skip = () if "Content-Type" in sent else ("Content-Type",)
+        payload = None if data is None else io.BytesIO(data)
         async with self.http.request(
-            method, URL(url, encoded=True), data=data, headers=sent, skip_auto_headers=skip
+            method, URL(url, encoded=True), data=payload, headers=sent, skip_auto_headers=skip
         ) as answer:
             return Got(answer.status, dict(answer.headers), await answer.read())
 
@@ -132,7 +135,24 @@ async def sandbox(clock: VirtualClock, config: SandboxConfig) -> AsyncIterator[S
         yield running
 
 
-@pytest.fixture
-async def raw(sandbox: Sandbox) -> AsyncIterator[Raw]:
+@asynccontextmanager
+async def _raw_with(sandbox: Sandbox) -> AsyncIterator[Raw]:
     async with aiohttp.ClientSession() as http:
         yield Raw(sandbox, http)
+
+
+@pytest.fixture
+def raw_with() -> Callable[[Sandbox], AbstractAsyncContextManager[Raw]]:
+    """For tests that start their own sandbox."""
+    return _raw_with
+
+
+@pytest.fixture
+async def raw(sandbox: Sandbox) -> AsyncIterator[Raw]:
+    async with _raw_with(sandbox) as raw:
+        yield raw
+
+
+@pytest.fixture
+def sha256() -> Callable[[str], str]:
+    return lambda value: hashlib.sha256(value.encode()).hexdigest()

@@ -1,0 +1,201 @@
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from authlib.oauth1 import ClientAuth
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from svc_async.sandbox import SandboxConfig, VirtualClock
+from svc_async.sandbox.auth import App, Token, Verifier, escape, form_pairs, parse_header, signature, signature_base
+from svc_async.sandbox.dialects import Refusal
+
+PHOTOS = {"oauth_consumer_key": "dpf43f3p2l4k3l03", "oauth_signature_method": "HMAC-SHA1"}
+PATH = "/12/accounts/18ce54d4x5t/line_item_curated_categories"
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "parameters", "secret", "expected"),
+    [
+        (
+            "POST",
+            "https://photos.example.net/initiate",
+            {
+                "oauth_timestamp": "137131200",
+                "oauth_nonce": "wIjqoS",
+                "oauth_callback": "http://printer.example.com/ready",
+            },
+            "",
+            "74KNZJeDHnMBp0EMJ9ZHt/XKycU=",
+        ),
+        (
+            "POST",
+            "https://photos.example.net/token",
+            {
+                "oauth_token": "hh5s93j4hdidpola",
+                "oauth_timestamp": "137131201",
+                "oauth_nonce": "walatlh",
+                "oauth_verifier": "hfdp7dh39dks9884",
+            },
+            "hdhd0244k9j7ao03",
+            "gKgrFCywp7rO0OXSjdot/IHF7IU=",
+        ),
+        (
+            "GET",
+            "http://photos.example.net/photos",
+            {
+                "oauth_token": "nnch734d00sl2jdk",
+                "oauth_timestamp": "137131202",
+                "oauth_nonce": "chapoH",
+                "file": "vacation.jpg",
+                "size": "original",
+            },
+            "pfkkdhi9sl3r4s00",
+            "MdpQcU8iPSUjWoN/UDMsK2sui9I=",
+        ),
+    ],
+)
+def test_the_examples_of_rfc_5849_section_1_2(
+    method: str, url: str, parameters: dict[str, str], secret: str, expected: str
+) -> None:
+    base = signature_base(method, url, [*PHOTOS.items(), *parameters.items()])
+    assert signature(base, "kd94hf93k423kf44", secret) == expected
+
+
+def test_the_base_string_of_rfc_5849_section_3_4_1() -> None:
+    header = (
+        'OAuth realm="Example", oauth_consumer_key="9djdj82h48djs9d2", oauth_token="kkk9d7dh3k39sjv7", '
+        'oauth_signature_method="HMAC-SHA1", oauth_timestamp="137131201", oauth_nonce="7d8f3e4a", '
+        'oauth_signature="bYT5CMsGcbgUdFHObYMEfcx6bsw%3D"'
+    )
+    query, form = form_pairs("b5=%3D%253D&a3=a&c%40=&a2=r%20b"), form_pairs("c2&a3=2+q")
+    base = signature_base("post", "http://EXAMPLE.COM:80/request", [*parse_header(header), *query, *form])
+    assert base == (
+        "POST&http%3A%2F%2Fexample.com%2Frequest&a2%3Dr%2520b%26a3%3D2%2520q%26a3%3Da%26b5%3D%253D%25253D%26c%2540"
+        "%3D%26c2%3D%26oauth_consumer_key%3D9djdj82h48djs9d2%26oauth_nonce%3D7d8f3e4a%26oauth_signature_method%3D"
+        "HMAC-SHA1%26oauth_timestamp%3D137131201%26oauth_token%3Dkkk9d7dh3k39sjv7"
+    )
+
+
+_TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(_TEXT, _TEXT), max_size=5), _TEXT)
+def test_what_another_implementation_signs_is_accepted(pairs: list[tuple[str, str]], secret: str) -> None:
+    verifier = Verifier(VirtualClock(datetime.now(UTC)), skew=3600)
+    verifier.apps["key"] = App("key", secret)
+    verifier.tokens["token"] = Token("token", "token secret", "user", "key")
+    query = "&".join(f"{escape(name)}={escape(value)}" for name, value in pairs)
+    url = "https://ads.example.test:8443/ads/12/accounts"
+    signed = ClientAuth("key", secret, "token", "token secret").prepare("GET", f"{url}?{query}", {}, None)
+    assert verifier.user("GET", url, query, signed[1]["Authorization"]).user_id == "user"
+    with pytest.raises(Refusal):
+        verifier.user("GET", url, f"{query}&more=1", signed[1]["Authorization"])
+
+
+@pytest.mark.rule("AUTH-01f")
+async def test_a_signed_call_is_answered(raw: Any) -> None:
+    assert (await raw("GET", PATH)).status == 200
+
+
+@pytest.mark.rule("AUTH-01b", "AUTH-01f")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "oauth_consumer_key",
+        "oauth_nonce",
+        "oauth_signature_method",
+        "oauth_timestamp",
+        "oauth_token",
+        "oauth_version",
+    ],
+)
+async def test_each_header_parameter_is_required(raw: Any, name: str) -> None:
+    header = raw.header("GET", f"{raw.sandbox.ads_url}{PATH}", **{name: None})
+    got = await raw("GET", PATH, authorization=header)
+    assert (got.status, got.codes) == (401, [("UNAUTHORIZED_ACCESS", None)])
+    assert name in got.json["errors"][0]["message"]
+
+
+@pytest.mark.rule("AUTH-01", "AUTH-01c")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"oauth_signature_method": "PLAINTEXT"},
+        {"oauth_version": "2.0"},
+        {"oauth_nonce": "nönce"},
+        {"oauth_timestamp": "soon"},
+        {"oauth_consumer_key": "nobody"},
+    ],
+)
+async def test_wrong_header_parameters_are_refused(raw: Any, changes: dict[str, str]) -> None:
+    header = raw.header("GET", f"{raw.sandbox.ads_url}{PATH}", **changes)
+    got = await raw("GET", PATH, authorization=header)
+    assert (got.status, got.codes) == (401, [("UNAUTHORIZED_ACCESS", None)])
+
+
+async def test_a_header_that_is_none_is_refused(raw: Any) -> None:
+    for header in ("Basic abc", "OAuth", 'OAuth a="1", a="2"', "OAuth oauth_nonce=bare"):
+        assert (await raw("GET", PATH, authorization=header)).status == 401
+
+
+async def test_a_bearer_token_is_no_user(raw: Any) -> None:
+    got = await raw("GET", PATH, authorization="Bearer AAAA")
+    assert (got.status, got.codes) == (403, [(220, None)])
+
+
+async def test_a_signature_for_another_request_is_refused(raw: Any) -> None:
+    url = f"{raw.sandbox.ads_url}{PATH}"
+    for header in (raw.header("POST", url), raw.header("GET", f"{url}?count=1"), raw.header("GET", url + "x")):
+        assert (await raw("GET", PATH, authorization=header)).status == 401
+    wrong = raw.header("GET", url).replace('oauth_signature="', 'oauth_signature="A')
+    assert (await raw("GET", PATH, authorization=wrong)).status == 401
+
+
+async def test_a_nonce_is_good_once(raw: Any) -> None:
+    url = f"{raw.sandbox.ads_url}{PATH}"
+    first = await raw("GET", PATH, authorization=raw.header("GET", url, oauth_nonce="again"))
+    assert first.status == 200
+    assert (await raw("GET", PATH, authorization=raw.header("GET", url, oauth_nonce="again"))).status == 401
+    await raw.sandbox.clock.advance(seconds=601)
+    assert (await raw("GET", PATH, authorization=raw.header("GET", url, oauth_nonce="again"))).status == 200
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(-300, 200), (300, 200), (-301, 401), (301, 401)])
+async def test_a_timestamp_may_be_five_minutes_off(raw: Any, seconds: int, status: int) -> None:
+    moment = str(int(raw.sandbox.clock.now().timestamp()) + seconds)
+    header = raw.header("GET", f"{raw.sandbox.ads_url}{PATH}", oauth_timestamp=moment)
+    assert (await raw("GET", PATH, authorization=header)).status == status
+
+
+@pytest.mark.parametrize("config", [SandboxConfig(timestamp_skew=10)])
+async def test_how_far_off_is_a_setting(raw: Any, config: SandboxConfig) -> None:
+    moment = str(int(raw.sandbox.clock.now().timestamp()) - 11)
+    header = raw.header("GET", f"{raw.sandbox.ads_url}{PATH}", oauth_timestamp=moment)
+    assert config.timestamp_skew == 10
+    assert (await raw("GET", PATH, authorization=header)).status == 401
+
+
+@pytest.mark.rule("ERR-01", "AUTH-17")
+async def test_an_invalidated_or_unknown_token_is_401_with_code_89(raw: Any) -> None:
+    header = raw.header("GET", f"{raw.sandbox.ads_url}{PATH}", oauth_token="unknown")
+    unknown = await raw("GET", PATH, authorization=header)
+    raw.sandbox.invalidate(raw.credentials["token"])
+    for got in (unknown, await raw("GET", PATH)):
+        assert got.status == 401
+        assert got.json == {"errors": [{"code": 89, "message": "Invalid or expired token"}]}
+
+
+async def test_a_form_body_is_part_of_the_signature(raw: Any) -> None:
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    assert (await raw("POST", PATH, data=b"line_item_id=9cqi0", headers=form)).status == 401
+
+
+@pytest.mark.rule("GEN-02b")
+async def test_only_the_user_s_own_accounts_are_there(raw: Any) -> None:
+    got = await raw("GET", "/12/accounts/18ce55gze09")
+    assert (got.status, got.codes, got.rule) == (403, [("ACCOUNT_NOT_FOUND", "account_id")], "GEN-02b")
+    raw.credentials = raw.sandbox.other_credentials
+    assert (await raw("GET", "/12/accounts/18ce55gze09")).data["name"] == "Northern Trails"
+    assert (await raw("GET", "/12/accounts/nowhere")).status == 403

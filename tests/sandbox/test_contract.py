@@ -1,0 +1,81 @@
+"""The sandbox's declarations against the contract: method, path, parameters, required, enums, bounds."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from svc_async.sandbox.calls import Operation
+from svc_async.sandbox.config import RATE_RULES
+from svc_async.sandbox.params import Param
+from svc_async.sandbox.surfaces.ads import OPERATIONS
+from svc_async.sandbox.surfaces.ads.custom_audiences import MAX_BYTES, MAX_OPERATIONS
+
+CONTRACT = Path(__file__).parents[1] / "contract"
+
+
+def rows(name: str, table: str) -> dict[str, dict[str, Any]]:
+    return {row["id"]: row for row in tomllib.loads((CONTRACT / f"{name}.toml").read_text())[table]}
+
+
+CONTRACT_OPERATIONS = rows("operations", "operation")
+ENUMS = rows("enums", "enum")
+LIMITS = rows("limits", "limit")
+
+
+def declared(param: Param) -> dict[str, Any]:
+    return {
+        "in": param.place,
+        "type": param.type,
+        "required": param.required,
+        "default": param.default,
+        "min": param.minimum,
+        "max": param.maximum,
+        "max_items": param.max_items,
+        "enum": set(param.enum),
+    }
+
+
+def written(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "in": row["in"],
+        "type": row["type"],
+        "required": row["required"],
+        "default": row.get("default"),
+        "min": row.get("min"),
+        "max": row.get("max"),
+        "max_items": row.get("max_items"),
+        "enum": set(ENUMS[row["enum"]]["values"]) if "enum" in row else set(),
+    }
+
+
+@pytest.mark.rule("GEN-01", "GEN-02", "GEN-06", "GEN-08b", "GEN-11", "GEN-17")
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.id)
+def test_each_call_is_declared_as_the_contract_has_it(operation: Operation) -> None:
+    row = CONTRACT_OPERATIONS[operation.id]
+    assert (operation.method, operation.path, operation.surface) == (row["method"], row["path"], row["surface"])
+    assert operation.body == row.get("body_shape", row["body"])
+    expected = {param["name"]: written(param) for param in row.get("parameter", [])}
+    assert {param.name: declared(param) for param in operation.params} == expected
+
+
+def test_every_rule_that_is_named_is_in_the_contract() -> None:
+    known = rows("rules", "rule").keys() | rows("assumptions", "assumption").keys()
+    named = {operation.rule for operation in OPERATIONS} | {p.rule for o in OPERATIONS for p in o.params}
+    assert named <= known
+
+
+@pytest.mark.rule("CAU-01b", "CAU-02", "CAU-03", "LIM-05", "LIM-06")
+def test_the_numbers_are_the_contract_s() -> None:
+    assert LIMITS["audience_users.operations"]["value"] == MAX_OPERATIONS
+    assert LIMITS["audience_users.bytes"]["value"] == MAX_BYTES
+    for rule, limit in (("audience_users", "audience_users.rate"), ("total_count", "total_count.rate")):
+        stated = LIMITS[limit]["value"], LIMITS[limit]["per_minutes"] * 60
+        assert (RATE_RULES[rule].requests, RATE_RULES[rule].seconds) == stated
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.id)
+def test_ids_are_unique_and_rules_of_rate_exist(operation: Operation) -> None:
+    assert [other.id for other in OPERATIONS].count(operation.id) == 1
+    assert operation.limit in RATE_RULES
