@@ -1,0 +1,49 @@
+"""Every Python block of README.md and docs/ is a program that runs; a `text` block behind it is what it prints."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<output>.*?)^```)?", re.MULTILINE | re.DOTALL)
+
+
+def _line(page: Path, match: re.Match[str]) -> int:
+    return page.read_text(encoding="utf-8")[: match.start()].count("\n") + 2
+
+
+EXAMPLES = [
+    pytest.param(match["code"], match["output"], id=f"{page.name}:{_line(page, match)}")
+    for page in PAGES
+    for match in BLOCK.finditer(page.read_text(encoding="utf-8"))
+]
+LINKS = [
+    pytest.param(page, target, id=f"{page.name}->{target}")
+    for page in PAGES
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8"))
+]
+
+
+@pytest.mark.parametrize(("code", "output"), EXAMPLES)
+def test_an_example_runs_and_prints_what_the_page_says(
+    code: str,
+    output: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "example", "exec"), {"__name__": "__main__"})  # noqa: S102 - it is what a reader does
+    if output is not None:
+        assert capsys.readouterr().out == output
+
+
+@pytest.mark.parametrize(("page", "target"), LINKS)
+def test_a_link_leads_somewhere(page: Path, target: str) -> None:
+    assert (page.parent / target).exists()
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 5
