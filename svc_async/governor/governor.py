@@ -321,7 +321,7 @@ class _Desk:
             return
         slot.stage = _Stage.OVER
         now = self._now()
-        told = heard(headers, now=now, wall=self._clock.now().timestamp(), read=slot.route.is_read)
+        told = heard(headers, now=now, wall=self._wall, read=slot.route.is_read)
         about = _about(slot.route.buckets, told)
         for bucket in slot.route.buckets:
             bucket.window.settle(1, now, told if bucket in about[:1] else None)
@@ -467,6 +467,9 @@ class _Desk:
     def _now(self) -> int:
         return int(self._clock.monotonic() * SECOND)
 
+    def _wall(self) -> float:
+        return self._clock.now().timestamp()
+
     def _moment(self, tick: int, now: int) -> datetime:
         return self._clock.now() + timedelta(microseconds=max(0, tick - now))
 
@@ -481,5 +484,7 @@ def _about(buckets: tuple[Bucket[Slot], ...], told: Told) -> tuple[Bucket[Slot],
     Unspecified: which of two limits the headers describe. The one that has just this limit, if any; else all may be
     meant, and rather one whose limit is a guess than one that is documented.
     """
+    if len(buckets) == 1:
+        return buckets
     same = tuple(bucket for bucket in buckets if bucket.window.limit == told.limit)
     return same or tuple(sorted(buckets, key=lambda bucket: bucket.window.exact))

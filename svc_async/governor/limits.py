@@ -128,12 +128,16 @@ def changed(
         period: its new window in seconds.
 
     Raises:
-        InvalidArgument: there is no limit of this name.
+        InvalidArgument: there is no limit of this name, or a number is not positive.
     """
     if all(limit.name != name for limit in limits):
         raise InvalidArgument("name", f"must be one of {', '.join(limit.name for limit in limits)}")
     return tuple(
-        attrs.evolve(limit, requests=requests or limit.requests, period=period or limit.period)
+        attrs.evolve(
+            limit,
+            requests=limit.requests if requests is None else requests,
+            period=limit.period if period is None else period,
+        )
         if limit.name == name
         else limit
         for limit in limits

@@ -1,8 +1,9 @@
 """What an answer says about rate limits: its headers, read with mistrust."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from typing import TypeAlias
 
 import attrs
 
@@ -35,45 +36,54 @@ class Told:
     retry_at: int | None = None
 
 
+_Names: TypeAlias = tuple[str, str, str]
+_Numbers: TypeAlias = tuple[int | None, int | None, int | None]
+
 _NOTHING = Told()
-_USER = ("x-rate-limit-limit", "x-rate-limit-remaining", "x-rate-limit-reset")
-_ACCOUNT = ("x-account-rate-limit-limit", "x-account-rate-limit-remaining", "x-account-rate-limit-reset")
+_NO_NUMBERS: _Numbers = (None, None, None)
+_USER: _Names = ("x-rate-limit-limit", "x-rate-limit-remaining", "x-rate-limit-reset")
+_ACCOUNT: _Names = ("x-account-rate-limit-limit", "x-account-rate-limit-remaining", "x-account-rate-limit-reset")
+_READ = (_ACCOUNT, _USER)
+_WRITE = (_USER, _ACCOUNT)
 
 
-def heard(headers: Mapping[str, str], *, now: int, wall: float, read: bool) -> Told:
+def heard(headers: Mapping[str, str], *, now: int, wall: Callable[[], float], read: bool) -> Told:
     """Read the rate headers of an answer; what is absent or malformed is None.
 
     Args:
         headers: the answer's headers, with names in lower case.
         now: the tick at which it arrived.
-        wall: the Unix time at which it arrived.
+        wall: gives the Unix time; it is asked only if a header needs it.
         read: the request was a read, where the headers of the account win over those of the user.
     """
-    limit, remaining, reset = _most_telling(headers, (_ACCOUNT, _USER) if read else (_USER, _ACCOUNT))
+    limit, remaining, reset = _most_telling(headers, _READ if read else _WRITE)
     retry_after = headers.get("retry-after")
     if limit is None and reset is None and retry_after is None:
         return _NOTHING
-    if reset is not None and reset > wall + _DAY:
+    unix = wall()
+    if reset is not None and reset > unix + _DAY:
         reset = None
     return Told(
         limit=limit,
         remaining=remaining,
         reset=reset,
         # Unspecified: whether the second is rounded up or down; waiting until it is over is right in both cases.
-        reset_at=None if reset is None else now + round((reset + 1 - wall) * SECOND),
-        retry_at=None if retry_after is None else _after(retry_after.strip(), now, wall),
+        reset_at=None if reset is None else now + round((reset + 1 - unix) * SECOND),
+        retry_at=None if retry_after is None else _after(retry_after.strip(), now, unix),
     )
 
 
-def _most_telling(
-    headers: Mapping[str, str], kinds: tuple[tuple[str, str, str], ...]
-) -> tuple[int | None, int | None, int | None]:
-    limit = remaining = reset = None
-    for kind in kinds:
-        limit, remaining, reset = (_number(headers.get(name)) for name in kind)
-        if remaining is not None and reset is not None:
-            break
-    return limit or None, remaining, reset
+def _most_telling(headers: Mapping[str, str], kinds: tuple[_Names, _Names]) -> _Numbers:
+    first = _numbers(headers, kinds[0])
+    if first[1] is not None and first[2] is not None:
+        return first
+    second = _numbers(headers, kinds[1])
+    return second if second != _NO_NUMBERS else first
+
+
+def _numbers(headers: Mapping[str, str], names: _Names) -> _Numbers:
+    limit, remaining, reset = names
+    return _number(headers.get(limit)) or None, _number(headers.get(remaining)), _number(headers.get(reset))
 
 
 def _number(text: str | None) -> int | None:

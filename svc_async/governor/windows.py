@@ -61,7 +61,8 @@ class Log:
 
     def take_back(self, cost: int, time: int) -> None:
         """Strike out a cost that was entered at `time`; harmless if it has left."""
-        found = next((run for run in reversed(self._runs) if run[0] <= self._rounded(time)), None)
+        entered = self._rounded(time)
+        found = next((run for run in reversed(self._runs) if run[0] <= entered), None)
         if found is not None:
             struck = min(cost, found[1])
             found[1] -= struck
@@ -83,7 +84,7 @@ class Log:
         return NEVER
 
     def _rounded(self, time: int) -> int:
-        return -(-time // self.grain) * self.grain
+        return time if self.grain == 1 else -(-time // self.grain) * self.grain
 
 
 @attrs.define(eq=False)

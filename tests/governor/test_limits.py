@@ -100,6 +100,11 @@ def test_changing_an_unknown_limit_names_the_known_ones() -> None:
         changed(LIMITS, "ads.rights", requests=900)
 
 
+def test_a_limit_cannot_be_changed_to_nothing() -> None:
+    with pytest.raises(InvalidArgument, match="requests"):
+        changed(LIMITS, "ads.writes", requests=0)
+
+
 @pytest.mark.parametrize("bad", [{"requests": 0}, {"period": -1.0}])
 def test_a_limit_is_positive(bad: dict[str, float]) -> None:
     row = {"name": "x", "requests": 1, "period": 1.0, "scope": LIMITS[0].scope, "methods": frozenset(), "template": ""}

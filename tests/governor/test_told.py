@@ -12,7 +12,7 @@ NOW = 5_000_000
 
 
 def read(headers: dict[str, str], *, is_read: bool = True) -> Told:
-    return heard(headers, now=NOW, wall=WALL, read=is_read)
+    return heard(headers, now=NOW, wall=lambda: WALL, read=is_read)
 
 
 def test_a_reset_is_over_when_its_second_is() -> None:

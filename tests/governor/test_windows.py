@@ -193,6 +193,16 @@ def test_refusals_that_flew_together_count_once() -> None:
     assert window.closed_until == SECOND + 24
 
 
+def test_a_refusal_never_opens_a_gate_earlier() -> None:
+    window = opened(Window(50, QUARTER))
+    window.take(2, 1)
+    for retry in (100, 10):
+        answer = Told(retry_at=retry * SECOND)
+        window.settle(1, 2, answer)
+        window.refused(answer, 1, 2, 0)
+    assert window.closed_until == 100 * SECOND
+
+
 def test_rate_is_cut_by_refusals_without_headers_and_recovers() -> None:
     window = opened(Window(600, MINUTE))
     window.take(1, 1)

@@ -44,10 +44,10 @@ class VirtualTime:
         return self._now
 
     async def sleep(self, seconds: float) -> None:
-        over = asyncio.get_running_loop().create_future()
-        timer = self.call_later(seconds, lambda: over.done() or over.set_result(None))
+        over = asyncio.Event()
+        timer = self.call_later(seconds, over.set)
         try:
-            await over
+            await over.wait()
         finally:
             timer.cancel()
 
