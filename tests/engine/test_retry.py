@@ -156,7 +156,7 @@ async def test_many_calls_retry_at_the_same_time(clock: VirtualClock) -> None:
     assert await asyncio.gather(*(run(call, Retries()) for call in calls)) == ["done"] * 20
 
 
-async def test_a_cancelled_wait_makes_no_further_call(clock: VirtualClock) -> None:
+async def test_a_cancelled_wait_makes_no_further_call() -> None:
     manual = VirtualClock()
     calls = Calls(manual, api_error(status=500))
     task = asyncio.ensure_future(run(calls, Retries()))

@@ -1,0 +1,163 @@
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from svc_async import BearerToken, InvalidArgument, Session, UserCredentials, profiles
+from svc_async.sandbox import Sandbox
+from svc_async.wire.endpoint import Surface
+
+ENVIRONMENT = {
+    "SVC_CONSUMER_KEY": "key",
+    "SVC_CONSUMER_SECRET": "hush-1",
+    "SVC_ACCESS_TOKEN": "hush-2",
+    "SVC_ACCESS_TOKEN_SECRET": "hush-3",
+    "SVC_BASE_URL": "https://base.example.test",
+    "SVC_ADS_URL": "https://ads.example.test",
+}
+
+
+@pytest.fixture(autouse=True)
+def empty_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [*ENVIRONMENT, "SVC_BEARER_TOKEN", "SVC_ADS_SANDBOX_URL", "SVC_PROFILE"]:
+        monkeypatch.delenv(name, raising=False)
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+
+def write(text: str) -> None:
+    path = profiles.default_path()
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+PROFILE = """
+[default]
+consumer_key = "key"
+consumer_secret = "hush-1"
+access_token = "hush-2"
+access_token_secret = "hush-3"
+base_url = "https://base.example.test"
+ads_url = "https://ads.example.test"
+
+[app]
+bearer_token = "hush-4"
+base_url = "https://base.example.test"
+ads_url = "https://ads.example.test"
+"""
+
+
+def test_a_user_is_read_from_the_environment() -> None:
+    source = profiles.from_environment(ENVIRONMENT)
+    assert source.credentials == UserCredentials(
+        consumer_key="key", consumer_secret="hush-1", token="hush-2", token_secret="hush-3"
+    )
+    assert source.endpoints.ads_sandbox_url is None
+    assert source.app is not None
+    assert "hush" not in repr(source)
+
+
+def test_a_bearer_token_is_read_with_or_without_its_app() -> None:
+    hosts = {name: value for name, value in ENVIRONMENT.items() if name.endswith("URL")}
+    alone = profiles.from_environment({**hosts, "SVC_BEARER_TOKEN": "hush-4"})
+    assert (alone.credentials, alone.app) == (BearerToken("hush-4"), None)
+    app = {"SVC_CONSUMER_KEY": "key", "SVC_CONSUMER_SECRET": "hush-1"}
+    both = profiles.from_environment({**hosts, **app, "SVC_BEARER_TOKEN": "hush-4"})
+    assert both.credentials == BearerToken("hush-4")
+    assert both.app is not None
+
+
+@pytest.mark.parametrize("missing", sorted(ENVIRONMENT))
+def test_what_is_missing_is_named(missing: str) -> None:
+    rest = {name: value for name, value in ENVIRONMENT.items() if name != missing}
+    with pytest.raises(InvalidArgument, match=rf"{missing} missing.*Session\.sandbox\(\)") as caught:
+        profiles.from_environment(rest)
+    assert "hush" not in str(caught.value)
+
+
+def test_an_empty_variable_is_a_missing_one() -> None:
+    with pytest.raises(InvalidArgument, match="SVC_ACCESS_TOKEN missing"):
+        profiles.from_environment({**ENVIRONMENT, "SVC_ACCESS_TOKEN": ""})
+
+
+def test_an_empty_environment_says_what_to_do() -> None:
+    with pytest.raises(InvalidArgument, match=r"Session\.sandbox\(\)"):
+        Session.from_env()
+
+
+def test_profiles_are_read_by_name() -> None:
+    write(PROFILE)
+    assert isinstance(profiles.from_profile().credentials, UserCredentials)
+    assert profiles.from_profile("app").credentials == BearerToken("hush-4")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (PROFILE, "'other' is not in"),
+        ("other = 5", "'other' is not in"),
+        ("[other]\nconsumer_kee = 'hush'", "has unknown settings: consumer_kee"),
+        ("[other]\nconsumer_key = 5", "must hold strings only"),
+        ("[other]\nbase_url = 'https://a.example.test'", "ads_url missing"),
+        ("[other\nhush", "must be TOML"),
+    ],
+)
+def test_a_profile_that_cannot_be_used_says_why(text: str, message: str) -> None:
+    write(text)
+    with pytest.raises(InvalidArgument, match=message) as caught:
+        profiles.from_profile("other")
+    assert "hush" not in str(caught.value)
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(InvalidArgument, match=r"profiles\.toml, which does not exist"):
+        Session.from_profile()
+
+
+@pytest.mark.parametrize(
+    ("named", "environment", "name"),
+    [
+        ("app", {**ENVIRONMENT, "SVC_PROFILE": "default"}, "the profile 'app'"),
+        (None, {**ENVIRONMENT, "SVC_PROFILE": "app"}, "the profile 'app'"),
+        (None, ENVIRONMENT, "the environment"),
+        (None, {}, "the profile 'default'"),
+    ],
+)
+def test_one_whole_source_is_chosen_in_a_fixed_order(
+    named: str | None, environment: Mapping[str, str], name: str
+) -> None:
+    write(PROFILE)
+    assert profiles.find(named, environ=environment).name == name
+
+
+def test_sources_are_never_mixed() -> None:
+    write(PROFILE)
+    with pytest.raises(InvalidArgument, match="SVC_ACCESS_TOKEN"):
+        profiles.find(environ={"SVC_CONSUMER_KEY": "key"})
+
+
+def test_proxies_are_resolved_once_for_each_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "http://proxy.example.test:3128")
+    monkeypatch.setenv("no_proxy", "base.example.test")
+    source = profiles.from_environment(ENVIRONMENT)
+    assert profiles.proxies(source.endpoints) == {Surface.ADS: "http://proxy.example.test:3128"}
+
+
+async def test_a_session_from_the_environment_works(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "SVC_CONSUMER_KEY": sandbox.credentials["consumer_key"],
+        "SVC_CONSUMER_SECRET": sandbox.credentials["consumer_secret"],
+        "SVC_ACCESS_TOKEN": sandbox.credentials["token"],
+        "SVC_ACCESS_TOKEN_SECRET": sandbox.credentials["token_secret"],
+        "SVC_BASE_URL": sandbox.base_url,
+        "SVC_ADS_URL": sandbox.ads_url,
+    }.items():
+        monkeypatch.setenv(name, value)
+    session = Session.from_env()
+    async with session:
+        assert session.app is not None
+        # The sandbox of this test keeps its own time; a signature from the machine's time is too old or too new.
+        with pytest.raises(Exception, match="HTTP 401"):
+            await session.accounts.get(sandbox.account_id)
