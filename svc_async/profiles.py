@@ -26,9 +26,9 @@ __all__ = ["Source", "default_path", "find", "from_environment", "from_profile",
 
 _ADVICE = "; or try without credentials: Session.sandbox()"
 _APP = ("consumer_key", "consumer_secret")
-_USER = (*_APP, "access_token", "access_token_secret")
+_TOKEN = ("access_token", "access_token_secret")
 _HOSTS = ("base_url", "ads_url")
-_ALL = (*_USER, "bearer_token", *_HOSTS, "ads_sandbox_url")
+_ALL = (*_APP, *_TOKEN, "bearer_token", *_HOSTS, "ads_sandbox_url")
 
 
 @attrs.frozen(kw_only=True)
@@ -121,29 +121,26 @@ def _load(path: Path) -> Mapping[str, object]:
 
 
 def _source(where: str, settings: Mapping[str, str], spell: Callable[[str], str]) -> Source:
-    def demand(names: tuple[str, ...]) -> None:
-        missing = [spell(name) for name in names if name not in settings]
-        if missing:
-            raise InvalidArgument("credentials", f"are not complete in {where}: {', '.join(missing)} missing{_ADVICE}")
-
-    demand(_HOSTS)
-    app = None
-    if "bearer_token" not in settings or any(name in settings for name in _USER):
-        demand(_APP)
-        app = AppCredentials(consumer_key=settings["consumer_key"], consumer_secret=settings["consumer_secret"])
-    has_user = "access_token" in settings or "access_token_secret" in settings
-    if has_user or "bearer_token" not in settings:
-        demand(_USER)
+    has_user = any(name in settings for name in _TOKEN) or "bearer_token" not in settings
+    has_app = has_user or any(name in settings for name in _APP)
+    wanted = (*_HOSTS, *(_APP if has_app else ()), *(_TOKEN if has_user else ()))
+    missing = [spell(name) for name in wanted if name not in settings]
+    if missing:
+        raise InvalidArgument("credentials", f"are not complete in {where}: {', '.join(missing)} missing{_ADVICE}")
     return Source(
         name=where,
         credentials=_user(settings) if has_user else BearerToken(settings["bearer_token"]),
-        app=app,
+        app=_app(settings) if has_app else None,
         endpoints=Endpoints(
             base_url=settings["base_url"],
             ads_url=settings["ads_url"],
             ads_sandbox_url=settings.get("ads_sandbox_url"),
         ),
     )
+
+
+def _app(settings: Mapping[str, str]) -> AppCredentials:
+    return AppCredentials(consumer_key=settings["consumer_key"], consumer_secret=settings["consumer_secret"])
 
 
 def _user(settings: Mapping[str, str]) -> UserCredentials:
