@@ -10,7 +10,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from email.utils import format_datetime
 from typing import Any
 
@@ -244,8 +244,12 @@ class _Exchange:
 
     def take_effect_in(self, seconds: float) -> None:
         """Do later what the request asks for, and keep the answer to oneself."""
+        self.service.clock.call_later(seconds, self._take_effect)
+
+    def _take_effect(self) -> None:
         if self._call is not None:
-            self.service.clock.call_later(seconds, self._call.run)
+            with suppress(Refusal):  # the answer was withheld, so a refusal has nobody to go to
+                self._call.run()
 
     def refuse_operations(self, by_operation: Mapping[int, Problem]) -> Reply:
         """Give the answer that refuses a group because of some of its operations."""

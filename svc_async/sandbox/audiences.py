@@ -7,6 +7,7 @@ given identifiers.
 
 from collections.abc import Iterator
 from datetime import datetime
+from typing import NamedTuple
 
 import attrs
 
@@ -19,9 +20,8 @@ User = dict[str, list[str]]
 Identifier = tuple[str, str]
 
 
-@attrs.frozen
-class Member:
-    """A user of an audience, as the service holds it."""
+class Member(NamedTuple):
+    """A user of an audience, as the service holds it; a tuple, since there may be millions."""
 
     identifiers: User
     effective_at: datetime
@@ -71,7 +71,7 @@ class Audience:
 
 def _key(user: User) -> Identifier:
     for kind in KEY_ORDER:
-        if user.get(kind):
+        if kind in user and user[kind]:
             return kind, user[kind][0]
     return "", ""
 

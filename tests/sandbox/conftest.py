@@ -105,7 +105,7 @@ class Raw:
         async with self.http.request(
             method, URL(url, encoded=True), data=payload, headers=sent, skip_auto_headers=skip
         ) as answer:
-            return Got(answer.status, dict(answer.headers), await answer.read())
+            return Got(answer.status, answer.headers.copy(), await answer.read())
 
     @property
     def account(self) -> str:

@@ -52,7 +52,7 @@ async def test_an_empty_account_id_is_no_list(raw: Any) -> None:
 
 
 @pytest.mark.rule("GEN-06")
-@pytest.mark.parametrize("count", ["0", "-1", "1001", "ten", "1.5", "", "١"])
+@pytest.mark.parametrize("count", ["0", "-1", "1001", "ten", "1.5", "", "\u0661"])
 async def test_a_count_out_of_bounds_is_refused_and_named(raw: Any, path: str, count: str) -> None:
     got = await raw("GET", path, {"count": count})
     assert (got.status, got.codes) == (400, [("INVALID_PARAMETER", "count")])
