@@ -247,11 +247,23 @@ def test_concurrency_doubles_after_a_refusal() -> None:
 def test_refund_leaves_no_trace() -> None:
     window = opened(Window(100, MINUTE, 0.97))
     now = 30 * SECOND
-    before = window.opens_at(1, now)
     window.take(1, now)
+    before = window.opens_at(5, now)
+    window.take(1, now)
+    assert window.opens_at(5, now) > before
     window.refund(1, now)
-    assert window.used(now) == 1
-    assert window.opens_at(1, now) <= max(before, now)
+    assert window.opens_at(5, now) == before
+    assert window.used(now) == 2
+
+
+def test_an_even_pace_starts_afresh_after_a_refusal() -> None:
+    window = opened(Window(1_500, MINUTE, 0.97))
+    window.take(1, SECOND)
+    window.settle(1, SECOND)
+    window.refused(Told(retry_at=10 * SECOND), SECOND, SECOND, 0)
+    window.concurrency.allowed = 100
+    assert burst(window, 10 * SECOND) == 1
+    assert window.opens_at(1, 10 * SECOND) == 10 * SECOND + MINUTE // 1_455
 
 
 def test_large_limit_has_a_short_log() -> None:
