@@ -21,6 +21,7 @@ from svc_async.batch.identifiers import (
     Misfit,
     with_region,
 )
+from svc_async.batch.packer import PLAIN, Form
 from svc_async.errors import InvalidArgument
 from svc_async.wire.writing import to_plain
 
@@ -50,13 +51,16 @@ class Encoded:
     """A slice of rows that can be sent, and those that cannot.
 
     Attributes:
-        keys: what tells rows apart: the hash of the first identifier of each row.
-        users: the users in JSON.
+        form: what the users have in common.
+        keys: what tells rows apart: 64 bits of the hash of the first identifier of each row. Rows of different
+            persons with one key (there are none to be expected) would only be kept in order as well.
+        users: the users in JSON, without what their form has in common.
         places: where in the slice each of them stood.
         misfits: for each row that cannot be sent, by its place in the slice, the rule that it breaks.
     """
 
-    keys: Sequence[str]
+    form: Form
+    keys: Sequence[int]
     users: Sequence[str]
     places: Sequence[int]
     misfits: Mapping[int, str]
@@ -72,20 +76,32 @@ class RowEncoder:
     def __init__(self, columns: Sequence[str], *, identifiers: Mapping[str, Identifier] = IDENTIFIERS) -> None:
         _check_columns(columns)
         self._width = len(columns)
-        self._columns = [(columns.index(name), identifiers[name]) for name in identifiers if name in columns]
+        self._identifiers = [identifier for name, identifier in identifiers.items() if name in columns]
+        self._columns = [columns.index(identifier.name) for identifier in self._identifiers]
+        self._form = PLAIN if len(columns) > 1 else _form_of_one(columns[0])
 
     def encode(self, rows: Sequence[Sequence[object]], misfits: dict[int, str] | None = None) -> Encoded:
         """Encode a slice of rows; `misfits` are rows of it that are refused already."""
         misfits = {} if misfits is None else misfits
         by_column = self._transposed(rows, misfits)
-        tokens = [_tokens(identifier, by_column[index], misfits) for index, identifier in self._columns]
-        keys = _keys([identifier for _, identifier in self._columns], tokens)
-        users = _users([identifier.name for _, identifier in self._columns], tokens)
+        tokens = [
+            _tokens(identifier, by_column[index], misfits)
+            for identifier, index in zip(self._identifiers, self._columns, strict=True)
+        ]
+        keys = _keys(self._identifiers, tokens)
+        users = tokens[0] if len(tokens) == 1 else self._written_out(tokens)
         if "" in keys:
             for place, key in enumerate(keys):
                 if not key:
                     misfits.setdefault(place, "must have at least one identifier")
-        return _sorted_out(keys, users, misfits)
+        return _sorted_out(self._form, keys, users, misfits)
+
+    def _written_out(self, columns: Sequence[Sequence[str]]) -> list[str]:
+        members = [
+            [f'"{identifier.name}":["{token}"],' if token else "" for token in tokens]
+            for identifier, tokens in zip(self._identifiers, columns, strict=True)
+        ]
+        return [f"{{{user[:-1]}}}" for user in map("".join, zip(*members, strict=True))]
 
     def _transposed(self, rows: Sequence[Sequence[object]], misfits: dict[int, str]) -> Sequence[Sequence[object]]:
         try:
@@ -201,28 +217,31 @@ def _keys(identifiers: Sequence[Identifier], columns: Sequence[Sequence[str]]) -
 
 
 def _first_hashes(identifier: Identifier, tokens: Sequence[str]) -> Sequence[str]:
-    if isinstance(identifier, HashedIdentifier):
-        return [token[:HASH_LENGTH] for token in tokens]
-    return [token and sha256(token.split(_SEVERAL, 1)[0].encode()).hexdigest() for token in tokens]
+    if not isinstance(identifier, HashedIdentifier):
+        return [token and sha256(token.split(_SEVERAL, 1)[0].encode()).hexdigest() for token in tokens]
+    return tokens
 
 
-def _users(names: Sequence[str], columns: Sequence[Sequence[str]]) -> list[str]:
-    if len(names) == 1:
-        return [f'{{"{names[0]}":["{token}"]}}' for token in columns[0]]
-    members = [
-        [f'"{name}":["{token}"],' if token else "" for token in tokens]
-        for name, tokens in zip(names, columns, strict=True)
-    ]
-    return [f"{{{user[:-1]}}}" for user in map("".join, zip(*members, strict=True))]
+def _numbers(hashes: Sequence[str]) -> Sequence[int]:
+    """Read 64 bits of each hash, or of the first where there are several."""
+    joined = "".join(hashes)
+    if len(joined) != HASH_LENGTH * len(hashes):
+        joined = "".join([token[:HASH_LENGTH] for token in hashes])
+    return memoryview(bytes.fromhex(joined)).cast("Q")[:: HASH_LENGTH // 16].tolist()
 
 
-def _sorted_out(keys: Sequence[str], users: Sequence[str], misfits: Mapping[int, str]) -> Encoded:
+def _form_of_one(name: str) -> Form:
+    """With a single identifier the token is all that tells users apart."""
+    return Form(f'{{"{name}":["', f'"]}},{{"{name}":["', '"]}')
+
+
+def _sorted_out(form: Form, keys: Sequence[str], users: Sequence[str], misfits: Mapping[int, str]) -> Encoded:
     places: Sequence[int] = range(len(keys))
     if misfits:
         places = [place for place in places if place not in misfits]
         keys = [keys[place] for place in places]
         users = [users[place] for place in places]
-    return Encoded(keys, users, places, misfits)
+    return Encoded(form, _numbers(keys), users, places, misfits)
 
 
 def _mappings(members: Sequence[object], misfits: dict[int, str]) -> Sequence[Mapping[str, object]]:

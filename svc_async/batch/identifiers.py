@@ -188,8 +188,8 @@ IDENTIFIERS: Mapping[str, Identifier] = MappingProxyType(
                 name="email",
                 pattern=(
                     r'[^\x00- @"(),:;<>\[\]\\\x7f]++'
-                    r'@[^\x00- @".(),:;<>\[\]\\\x7f]++'
-                    r'(?:\.[^\x00- @".(),:;<>\[\]\\\x7f]++)++'
+                    r'@(?:[^\x00- @".(),:;<>\[\]\\\x7f]++\.)++'
+                    r'[^\x00- @".(),:;<>\[\]\\\x7f]++'
                 ),
                 rule="must be an e-mail address",
                 clean=str.lower,

@@ -4,29 +4,34 @@
     Batch    one request: operations that hold users, and the position of every row
     Sheaf    operations of one batch that are framed alike
 
-A draft holds one row of a key. Another row of the same key with equal identifiers takes its place (coalesced); with
-other identifiers it seals the draft, because rows of one key must arrive in their order.
+A batch holds one row of a key. Another row of the same key with equal identifiers takes its place (coalesced); with
+other identifiers it begins the next batch, because rows of one key must arrive in their order. Repeats are looked
+for when a draft is sealed: in one set then, instead of in many for every row.
 
-Rows come by the slice. A slice is taken whole when none of its keys is known and all of it fits, which is nearly
-always; otherwise it is taken row by row.
+Rows come many at a time. A parcel is taken whole if it fits, which is nearly always; otherwise each half is tried
+by itself, down to a single row.
 """
 
 import itertools
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from datetime import datetime
-from types import MappingProxyType
-from typing import Protocol
+from operator import itemgetter
+from typing import Protocol, TypeVar
 
 import attrs
 import msgspec
 
 from svc_async.wire.endpoint import Blocks
 
-__all__ = ["Batch", "Frame", "Group", "Limits", "Packer", "Sheaf"]
+__all__ = ["PLAIN", "Batch", "Form", "Frame", "Group", "Limits", "Load", "Packer", "Parcel", "Sheaf", "Spreader"]
+
+T = TypeVar("T")
 
 _BLOCK = 65_536
 """Bytes of a body that are joined at a time."""
+_WORTH_KEEPING = 7 / 8
+"""A draft that repeats have left as full as this is sealed all the same, or it would be searched again at once."""
 
 
 @attrs.frozen(kw_only=True)
@@ -44,6 +49,19 @@ class Limits:
     per_operation: int
 
 
+@attrs.frozen(eq=False)
+class Form:
+    """What users have in common in their JSON, so that it need not be written for each of them; ASCII."""
+
+    before: str
+    between: str
+    after: str
+
+
+PLAIN = Form("", ",", "")
+"""Users that are written out."""
+
+
 @attrs.frozen
 class Frame:
     """What stands before and after the users of an operation; ASCII."""
@@ -52,7 +70,7 @@ class Frame:
     tail: str
 
 
-class Group(Protocol):
+class Group(Hashable, Protocol):
     """What operations have in common; rows of equal groups share operations."""
 
     @property
@@ -66,32 +84,103 @@ class Group(Protocol):
 
 
 @attrs.frozen
+class Load:
+    """Encoded rows, in parallel sequences.
+
+    Attributes:
+        keys: what tells rows apart; rows of one key keep their order.
+        users: the users in JSON, without what their form has in common.
+        positions: the rows.
+    """
+
+    group: Group
+    form: Form
+    keys: Sequence[int]
+    users: Sequence[str]
+    positions: Sequence[int]
+
+
+@attrs.frozen
+class Parcel:
+    """A load that waits in a draft, packed so that no row is an object.
+
+    With one for each, the rows of a lane would lie far apart in memory, and reading them again would cost more than
+    their hash did. The users are strings of many, with a mark between.
+    """
+
+    group: Group
+    form: Form
+    keys: "array[int]" = attrs.field(factory=lambda: array("Q"))
+    users: list[str] = attrs.field(factory=list)
+    positions: "array[int]" = attrs.field(factory=lambda: array("q"))
+
+    @property
+    def letters(self) -> int:
+        """The length of all users together."""
+        marks = len(self.keys) - len(self.users)
+        return sum(map(len, self.users)) - marks
+
+    def part(self, start: int, end: int) -> "Parcel":
+        """Give some of its rows."""
+        users = [_MARK.join(_apart(self.users)[start:end])]
+        return Parcel(self.group, self.form, self.keys[start:end], users, self.positions[start:end])
+
+    def rows(self) -> "Iterator[_Row]":
+        """Give each row by itself."""
+        for key, user, position in zip(self.keys, _apart(self.users), self.positions, strict=True):
+            yield _Row(self.group, self.form, key, user, position)
+
+
+@attrs.frozen
+class _Row:
+    group: Group
+    form: Form
+    key: int
+    user: str
+    position: int
+
+    def as_parcel(self) -> Parcel:
+        return Parcel(self.group, self.form, array("Q", [self.key]), [self.user], array("q", [self.position]))
+
+    def is_same_user(self, other: "_Row") -> bool:
+        return self.form is other.form and self.user == other.user
+
+
+_MARK = "\n"
+"""JSON escapes it, so no user holds it."""
+
+
+def _apart(users: Iterable[str]) -> list[str]:
+    return _MARK.join(users).split(_MARK)
+
+
+@attrs.frozen
 class Sheaf:
     """Operations of one frame.
 
     Attributes:
-        users: the users of each operation in JSON, joined by commas.
+        users: the users of each operation, joined as their form has it.
         per_operation: how many users each of them holds; the last one may hold fewer.
         positions: the rows, in the order of the users.
     """
 
     frame: Frame
+    form: Form
     users: Sequence[str]
     per_operation: int
     positions: Sequence[int]
 
     @property
     def size(self) -> int:
-        """The bytes of the operations, joined by commas."""
-        each = len(self.frame.head) + len(self.frame.tail) + 1
-        return sum(map(len, self.users)) + each * len(self.users) - 1
+        """The bytes of the operations, each with a comma or bracket after it."""
+        return sum(map(len, self.users)) + (len(self._head) + len(self._tail) + 1) * len(self.users)
 
     def blocks(self) -> Iterator[str]:
         """Write the operations, some tens of kilobytes at a time; a comma ends each."""
-        between = f"{self.frame.tail},{self.frame.head}"
+        between = f"{self._tail},{self._head}"
         step = max(1, _BLOCK * len(self.users) // self.size)
         for start in range(0, len(self.users), step):
-            yield f"{self.frame.head}{between.join(self.users[start : start + step])}{self.frame.tail},"
+            yield f"{self._head}{between.join(self.users[start : start + step])}{self._tail},"
 
     def rows(self, operation: int) -> Sequence[int]:
         """Give the positions of the rows in an operation."""
@@ -100,14 +189,33 @@ class Sheaf:
 
     def take(self, operations: Sequence[int]) -> "Sheaf":
         """Give these operations, in their order, by themselves."""
-        positions = itertools.chain.from_iterable(map(self.rows, operations))
+        positions = array("q", itertools.chain.from_iterable(map(self.rows, operations)))
         users = [self.users[operation] for operation in operations]
-        return Sheaf(self.frame, users, self.per_operation, array("q", positions))
+        return attrs.evolve(self, users=users, positions=positions)
 
     def regrouped(self, per_operation: int) -> "Sheaf":
         """Hold the same users with another number of them in each operation."""
-        users = [user for joined in self.users for user in _separate(joined)]
-        return Sheaf(self.frame, _joined(users, per_operation), per_operation, self.positions)
+        users = [user for joined in self.users for user in self._written_out(joined)]
+        return Sheaf(self.frame, PLAIN, _joined(users, per_operation, PLAIN), per_operation, self.positions)
+
+    def _written_out(self, joined: str) -> Iterator[str]:
+        array_of_users = f"[{self.form.before}{joined}{self.form.after}]"
+        return (bytes(user).decode() for user in msgspec.json.decode(array_of_users, type=list[msgspec.Raw]))
+
+    @property
+    def _head(self) -> str:
+        return self.frame.head + self.form.before
+
+    @property
+    def _tail(self) -> str:
+        return self.form.after + self.frame.tail
+
+
+def _joined(users: Sequence[str], per_operation: int, form: Form) -> Sequence[str]:
+    if per_operation == 1:
+        return users
+    starts = range(0, len(users), per_operation)
+    return [form.between.join(users[start : start + per_operation]) for start in starts]
 
 
 @attrs.frozen
@@ -115,34 +223,38 @@ class Batch:
     """One request: sealed, so the same bytes can be sent again."""
 
     sheaves: Sequence[Sheaf]
+    size: int = attrs.field(init=False)
+    """The bytes of its body, as the sum of the parts."""
+    rows: int = attrs.field(init=False)
+    """How many rows, and so users, it holds."""
+    operations: int = attrs.field(init=False)
+    """How many operations it holds."""
+
+    @size.default
+    def _count_bytes(self) -> int:
+        return 1 + sum(sheaf.size for sheaf in self.sheaves)
+
+    @rows.default
+    def _count_rows(self) -> int:
+        return sum(len(sheaf.positions) for sheaf in self.sheaves)
+
+    @operations.default
+    def _count_operations(self) -> int:
+        return sum(len(sheaf.users) for sheaf in self.sheaves)
 
     @property
     def positions(self) -> Iterable[int]:
         """The positions of all rows."""
         return itertools.chain.from_iterable(sheaf.positions for sheaf in self.sheaves)
 
-    @property
-    def rows(self) -> int:
-        """How many rows, and so users, it holds."""
-        return sum(len(sheaf.positions) for sheaf in self.sheaves)
-
-    @property
-    def operations(self) -> int:
-        """How many operations it holds."""
-        return sum(len(sheaf.users) for sheaf in self.sheaves)
-
-    @property
-    def size(self) -> int:
-        """The bytes of its body, as the sum of the parts."""
-        return sum(sheaf.size + 1 for sheaf in self.sheaves) + 1
-
     def body(self) -> Blocks:
         """Write the body; its length is proven to be the size that it was counted with."""
         blocks = [block.encode() for sheaf in self.sheaves for block in sheaf.blocks()]
         blocks[0] = b"[" + blocks[0]
         blocks[-1] = blocks[-1][:-1] + b"]"
-        if sum(map(len, blocks)) != self.size:
-            raise RuntimeError(f"a body of {self.size} bytes was written with {sum(map(len, blocks))}")
+        written = sum(map(len, blocks))
+        if written != self.size:
+            raise RuntimeError(f"a body that was counted with {self.size} bytes has {written}")
         return Blocks(blocks, self.size)
 
     def fits(self, limits: Limits) -> bool:
@@ -152,15 +264,15 @@ class Batch:
     def parted(self, operations: Iterable[int]) -> "tuple[Batch, Batch]":
         """Part these operations, by their index in the request, from the others."""
         named = frozenset(operations)
-        parts: tuple[list[Sheaf], list[Sheaf]] = [], []
+        chosen: list[Sheaf] = []
+        others: list[Sheaf] = []
         first = 0
         for sheaf in self.sheaves:
-            for part, wanted in zip(parts, (True, False), strict=True):
-                chosen = [index for index in range(len(sheaf.users)) if (first + index in named) is wanted]
-                if chosen:
-                    part.append(sheaf.take(chosen))
-            first += len(sheaf.users)
-        return Batch(parts[0]), Batch(parts[1])
+            indexes = range(len(sheaf.users))
+            chosen.append(sheaf.take([index for index in indexes if first + index in named]))
+            others.append(sheaf.take([index for index in indexes if first + index not in named]))
+            first += len(indexes)
+        return Batch([sheaf for sheaf in chosen if sheaf.users]), Batch([sheaf for sheaf in others if sheaf.users])
 
     def halved(self) -> "tuple[Batch, Batch]":
         """Part the batch into two; a lone operation is parted into two with half of the users."""
@@ -169,52 +281,89 @@ class Batch:
             return Batch([sheaf.regrouped((self.rows + 1) // 2)]).halved()
         return self.parted(range((self.operations + 1) // 2))
 
-    def singles(self, limits: Limits) -> "list[Batch]":
+    def singles(self, limits: Limits) -> "Sequence[Batch]":
         """Hold one user in each operation, in as many batches as that takes."""
-        return list(_cut(Batch([sheaf.regrouped(1) for sheaf in self.sheaves]), limits))
+        return _cut(Batch([sheaf.regrouped(1) for sheaf in self.sheaves]), limits)
 
 
-def _cut(batch: Batch, limits: Limits) -> Iterator[Batch]:
-    if batch.fits(limits):
-        yield batch
-    else:
-        for half in batch.halved():
-            yield from _cut(half, limits)
-
-
-def _separate(joined: str) -> Iterator[str]:
-    raw: list[msgspec.Raw] = msgspec.json.decode(f"[{joined}]", type=list[msgspec.Raw])
-    return (bytes(user).decode() for user in raw)
-
-
-def _joined(users: Sequence[str], per_operation: int) -> Sequence[str]:
-    if per_operation == 1:
-        return users
-    return [",".join(users[start : start + per_operation]) for start in range(0, len(users), per_operation)]
+def _cut(batch: Batch, limits: Limits) -> Sequence[Batch]:
+    if batch.fits(limits) or batch.operations == 1:
+        return [batch]
+    first, second = batch.halved()
+    return [*_cut(first, limits), *_cut(second, limits)]
 
 
 @attrs.define
 class _Share:
-    """The rows of one group in a draft, by key."""
+    """The rows of one group and form in a draft."""
 
-    users: dict[str, str] = attrs.field(factory=dict)
-    positions: dict[str, int] = attrs.field(factory=dict)
+    group: Group
+    form: Form
+    parcels: list[Parcel] = attrs.field(factory=list)
+    rows: int = 0
     letters: int = 0
 
-    def add(self, users: dict[str, str], positions: Iterable[int], letters: int) -> None:
-        self.positions.update(zip(users, positions, strict=True))
-        self.users.update(users)
+    def measure(self, per_operation: int, rows: int = 0, letters: int = 0) -> tuple[int, int]:
+        """Count operations, and their bytes with a comma or bracket after each, with so many more rows."""
+        rows += self.rows
+        operations = -(-rows // per_operation)
+        around = len(self.form.before) + len(self.form.after) + self.group.overhead + 1
+        return operations, self.letters + letters + len(self.form.between) * (rows - operations) + around * operations
+
+    def sheaf(self, per_operation: int, now: datetime) -> Sheaf:
+        users = _apart(itertools.chain.from_iterable(parcel.users for parcel in self.parcels))
+        positions = array("q")
+        for parcel in self.parcels:
+            positions.extend(parcel.positions)
+        joined = _joined(users, per_operation, self.form)
+        return Sheaf(self.group.frame(now), self.form, joined, per_operation, positions)
+
+
+@attrs.define
+class _Draft:
+    """Parcels, in the order of their rows, that make one request."""
+
+    limits: Limits
+    parcels: list[Parcel] = attrs.field(factory=list)
+    rows: int = 0
+    letters: int = 0
+    _shares: dict[tuple[Group, Form], _Share] = attrs.field(factory=dict)
+
+    def add(self, parcel: Parcel) -> bool:
+        """Take a parcel, if it fits."""
+        rows, letters = len(parcel.keys), parcel.letters
+        mine = self._shares.get((parcel.group, parcel.form)) or _Share(parcel.group, parcel.form)
+        measures = [share.measure(self.limits.per_operation) for share in self._shares.values() if share is not mine]
+        measures.append(mine.measure(self.limits.per_operation, rows, letters))
+        operations, size = map(sum, zip(*measures, strict=True))
+        if operations > self.limits.operations or size + 1 > self.limits.size:
+            return False
+        self._shares[parcel.group, parcel.form] = mine
+        mine.parcels.append(parcel)
+        mine.rows += rows
+        mine.letters += letters
+        self.parcels.append(parcel)
+        self.rows += rows
         self.letters += letters
+        return True
 
-    def drop(self, key: str) -> str:
-        user = self.users.pop(key)
-        del self.positions[key]
-        self.letters -= len(user)
-        return user
+    def room(self, parcel: Parcel) -> int:
+        """How many of its rows the operations leave room for, if that is what parts it; else 0."""
+        operations, mine = self.limits.operations, 0
+        for key, share in self._shares.items():
+            if key == (parcel.group, parcel.form):
+                mine = share.rows
+            else:
+                operations -= share.measure(self.limits.per_operation)[0]
+        room = operations * self.limits.per_operation - mine
+        return room if 0 < room < len(parcel.keys) else 0
 
-    def sealed(self, frame: Frame, per_operation: int) -> Sheaf:
-        users = _joined(list(self.users.values()), per_operation)
-        return Sheaf(frame, users, per_operation, array("q", self.positions.values()))
+    @property
+    def has_repeats(self) -> bool:
+        return len(set(itertools.chain.from_iterable(parcel.keys for parcel in self.parcels))) < self.rows
+
+    def batch(self, now: datetime) -> Batch:
+        return Batch([share.sheaf(self.limits.per_operation, now) for share in self._shares.values()])
 
 
 @attrs.define
@@ -223,110 +372,169 @@ class Packer:
 
     Attributes:
         limits: what one request may hold.
+        repeats: whether a key may come more than once; if not, nobody looks.
         coalesced: how many rows gave way to an equal row of the same batch.
         too_large: the positions of rows that no request can hold.
     """
 
     limits: Limits
+    repeats: bool = True
     coalesced: int = 0
     too_large: list[int] = attrs.field(factory=list)
-    _shares: dict[Group, _Share] = attrs.field(factory=dict, init=False)
+    _draft: _Draft = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._draft = _Draft(self.limits)
 
     @property
     def rows(self) -> int:
-        """How many rows the draft holds."""
-        return sum(len(share.users) for share in self._shares.values())
+        """How many rows wait to be sealed."""
+        return self._draft.rows
 
     @property
-    def size(self) -> int:
-        """The bytes of the body that the draft would make now."""
-        return self._measure()[1]
+    def letters(self) -> int:
+        """How many bytes their users have, without what frames them."""
+        return self._draft.letters
 
-    def add(
-        self, group: Group, keys: Sequence[str], users: Sequence[str], positions: Sequence[int], now: datetime
-    ) -> list[Batch]:
-        """Take rows and give the batches that they complete."""
-        if len(keys) == 1:
-            return self._add_one(group, keys[0], users[0], positions[0], now)
-        if self._add_whole(group, keys, users, positions):
+    def add(self, parcel: Parcel, now: datetime) -> list[Batch]:
+        """Take rows and give the batches that they complete, built now."""
+        if self._draft.add(parcel):
             return []
-        half = len(keys) // 2
-        first = self.add(group, keys[:half], users[:half], positions[:half], now)
-        return first + self.add(group, keys[half:], users[half:], positions[half:], now)
+        if len(parcel.keys) > 1:
+            middle = self._draft.room(parcel) or len(parcel.keys) // 2
+            first, second = parcel.part(0, middle), parcel.part(middle, len(parcel.keys))
+            return self.add(first, now) + self.add(second, now)
+        batches = self._close(now, entirely=False)
+        if self._draft.add(parcel):
+            return batches
+        batches += self._close(now, entirely=True)
+        if not self._draft.add(parcel):
+            self.too_large.extend(parcel.positions)
+        return batches
 
-    def seal(self, now: datetime) -> Batch | None:
-        """Turn the draft into a batch that is built now, if it holds rows, and begin a new draft."""
-        if not self.rows:
-            self._shares.clear()
-            return None
-        per = self.limits.per_operation
-        batch = Batch([share.sealed(group.frame(now), per) for group, share in self._shares.items() if share.users])
-        self._shares.clear()
-        return batch
+    def seal(self, now: datetime) -> list[Batch]:
+        """Turn all rows into batches that are built now; only rows of one key make it more than one."""
+        return self._close(now, entirely=True)
 
     def absorb(self, other: "Packer") -> bool:
         """Take over the draft of another packer, which shares no key with this one, if it fits."""
-        shares = other._shares  # noqa: SLF001 - of the same class
-        grown = {group: (len(share.users), share.letters) for group, share in shares.items()}
-        if not self._within_limits(*self._measure(grown)):
+        parcels = other._draft.parcels  # noqa: SLF001 - of the same class
+        together = _Draft(self.limits)
+        if not all(together.add(parcel) for parcel in (*self._draft.parcels, *parcels)):
             return False
-        for group, share in shares.items():
-            self._share(group).add(share.users, share.positions.values(), share.letters)
-        shares.clear()
+        self._draft = together
+        other._draft = _Draft(self.limits)  # noqa: SLF001
         return True
 
-    def _add_whole(self, group: Group, keys: Sequence[str], users: Sequence[str], positions: Sequence[int]) -> bool:
-        fresh = dict(zip(keys, users, strict=True))
-        known = len(fresh) < len(keys) or not all(
-            share.users.keys().isdisjoint(fresh) for share in self._shares.values()
-        )
-        letters = sum(map(len, users))
-        if known or not self._has_room(group, len(users), letters):
-            return False
-        self._share(group).add(fresh, positions, letters)
-        return True
-
-    def _add_one(self, group: Group, key: str, user: str, position: int, now: datetime) -> list[Batch]:
-        sealed = [self._yield_to(key, user, now)]
-        if not self._has_room(group, 1, len(user)):
-            sealed.append(self.seal(now))
-        if self._has_room(group, 1, len(user)):
-            self._share(group).add({key: user}, [position], len(user))
+    def _close(self, now: datetime, *, entirely: bool) -> list[Batch]:
+        """Seal the draft; what remains of it after repeats were removed may stay open, unless `entirely`."""
+        draft, self._draft = self._draft, _Draft(self.limits)
+        if not self.repeats or not draft.has_repeats:
+            return [draft.batch(now)] if draft.rows else []
+        *sealed, last = self._coalesced(draft) or self._parted(draft)
+        if not entirely and last.rows < draft.rows * _WORTH_KEEPING:
+            self._draft = last
         else:
-            self.too_large.append(position)
-        return [batch for batch in sealed if batch is not None]
+            sealed.append(last)
+        return [part.batch(now) for part in sealed]
 
-    def _yield_to(self, key: str, user: str, now: datetime) -> Batch | None:
-        """Make way for a row: drop the equal row of its key, seal the draft before a different one."""
-        for share in self._shares.values():
-            if key in share.users:
-                if share.users[key] != user:
-                    return self.seal(now)
-                share.drop(key)
+    def _coalesced(self, draft: _Draft) -> Sequence[_Draft]:
+        """Let the last of equal rows win, if all rows of one key are equal; else nothing."""
+        first = draft.parcels[0]
+        if not all(parcel.group == first.group and parcel.form is first.form for parcel in draft.parcels):
+            return []
+        parcel = _merged(draft.parcels)
+        users = _apart(parcel.users)
+        user_of = dict(zip(parcel.keys, users, strict=True))
+        if len(set(zip(parcel.keys, users, strict=True))) > len(user_of):
+            return []
+        position_of = dict(zip(parcel.keys, parcel.positions, strict=True))
+        self.coalesced += len(users) - len(user_of)
+        packed = array("Q", user_of), [_MARK.join(user_of.values())], array("q", position_of.values())
+        return [_drafted(self.limits, [Parcel(first.group, first.form, *packed)])]
+
+    def _parted(self, draft: _Draft) -> Iterator[_Draft]:
+        """Let the last of equal rows win, and part the draft where rows of one key differ."""
+        kept: dict[int, _Row] = {}
+        for row in itertools.chain.from_iterable(parcel.rows() for parcel in draft.parcels):
+            earlier = kept.pop(row.key, None)
+            if earlier is not None and earlier.is_same_user(row):
                 self.coalesced += 1
-                break
-        return None
-
-    def _share(self, group: Group) -> _Share:
-        return self._shares.setdefault(group, _Share())
-
-    def _has_room(self, group: Group, users: int, letters: int) -> bool:
-        return self._within_limits(*self._measure({group: (users, letters)}))
-
-    def _within_limits(self, operations: int, size: int) -> bool:
-        return operations <= self.limits.operations and size <= self.limits.size
-
-    def _measure(self, grown: Mapping[Group, tuple[int, int]] = MappingProxyType({})) -> tuple[int, int]:
-        """Count the operations and the bytes of the draft with so many more users and letters in its groups."""
-        operations, size = 0, 1
-        for group in self._shares.keys() | grown.keys():
-            share, (users, letters) = self._shares.get(group, _EMPTY), grown.get(group, (0, 0))
-            users += len(share.users)
-            frames = -(-users // self.limits.per_operation)
-            operations += frames
-            # Each user is followed by a comma or by the end of its operation, each operation by a comma or bracket.
-            size += share.letters + letters + users - frames + frames * (group.overhead + 1)
-        return operations, size
+            elif earlier is not None:
+                kept[row.key] = earlier
+                yield _drafted(self.limits, map(_Row.as_parcel, kept.values()))
+                kept.clear()
+            kept[row.key] = row
+        yield _drafted(self.limits, map(_Row.as_parcel, kept.values()))
 
 
-_EMPTY = _Share()
+def _drafted(limits: Limits, parcels: Iterable[Parcel]) -> _Draft:
+    draft = _Draft(limits)
+    for _, alike in itertools.groupby(parcels, key=lambda parcel: (parcel.group, parcel.form)):
+        draft.add(_merged(list(alike)))
+    return draft
+
+
+_GATHERED = 2_048
+"""Rows that are spread at a time, since each lane costs a fixed effort."""
+
+
+@attrs.define
+class Spreader:
+    """Hands each row to the packer that its key falls to, so that rows of one key stay in their order."""
+
+    packers: Sequence[Packer]
+    rows: int = attrs.field(default=0, init=False)
+    """How many rows are gathered and not yet handed on."""
+    _gathered: list[Load] = attrs.field(factory=list, init=False)
+
+    def add(self, load: Load) -> bool:
+        """Gather rows; answers whether it is time to `spread` them."""
+        self._gathered.append(load)
+        self.rows += len(load.keys)
+        return self.rows >= _GATHERED
+
+    def spread(self, now: datetime) -> list[tuple[int, Batch]]:
+        """Hand the rows on and give the batches that they complete, each with the index of its packer."""
+        gathered, self._gathered, self.rows = self._gathered, [], 0
+        return [
+            (index, batch)
+            for _, alike in itertools.groupby(gathered, key=lambda load: (load.group, load.form))
+            for index, parcel in self._sorted(list(alike))
+            for batch in self.packers[index].add(parcel, now)
+        ]
+
+    def _sorted(self, loads: Sequence[Load]) -> Iterator[tuple[int, Parcel]]:
+        group, form = loads[0].group, loads[0].form
+        keys = _chained(load.keys for load in loads)
+        users = _chained(load.users for load in loads)
+        positions = _chained(load.positions for load in loads)
+        for index, places in enumerate(self._places(keys)):
+            if places:
+                pick = itemgetter(*places, places[-1])  # one more than needed: a lone place would not give a tuple
+                packed = array("Q", pick(keys)[:-1]), [_MARK.join(pick(users)[:-1])], array("q", pick(positions)[:-1])
+                yield index, Parcel(group, form, *packed)
+
+    def _places(self, keys: Sequence[int]) -> Sequence[Sequence[int]]:
+        count = len(self.packers)
+        if count == 1:
+            return [range(len(keys))]
+        places: list[list[int]] = [[] for _ in self.packers]
+        for place, chosen in enumerate(map(places.__getitem__, [key % count for key in keys])):
+            chosen.append(place)
+        return places
+
+
+def _chained(parts: Iterable[Sequence[T]]) -> list[T]:
+    return list(itertools.chain.from_iterable(parts))
+
+
+def _merged(parcels: Sequence[Parcel]) -> Parcel:
+    if len(parcels) == 1:
+        return parcels[0]
+    merged = Parcel(parcels[0].group, parcels[0].form)
+    for parcel in parcels:
+        merged.keys.extend(parcel.keys)
+        merged.users.extend(parcel.users)
+        merged.positions.extend(parcel.positions)
+    return merged
