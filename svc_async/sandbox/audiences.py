@@ -71,8 +71,8 @@ class Audience:
 
 def _key(user: User) -> Identifier:
     for kind in KEY_ORDER:
-        if kind in user and user[kind]:
-            return kind, user[kind][0]
+        if values := user.get(kind):
+            return kind, values[0]
     return "", ""
 
 

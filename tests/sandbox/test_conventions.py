@@ -89,6 +89,12 @@ async def test_pages_cover_the_list_once_and_only_null_ends_it(raw: Any, path: s
     assert isinstance(got.json["next_cursor"], str)
 
 
+@pytest.mark.rule("GEN-04")
+async def test_a_page_that_ends_with_the_list_is_the_last(raw: Any, path: str, many: list[str]) -> None:
+    got = await raw("GET", path, {"count": str(len(many))})
+    assert (len(got.data), got.json["next_cursor"]) == (len(many), None)
+
+
 @pytest.mark.parametrize("config", [SandboxConfig(rate_limits=False, empty_page_before_last=True)])
 async def test_an_empty_page_may_come_before_the_last(raw: Any, path: str, many: list[str]) -> None:
     assert await ids(raw, path, count="4") == many

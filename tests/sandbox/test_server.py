@@ -41,7 +41,12 @@ async def test_the_journal_counts_and_waits(raw: Any) -> None:
     await raw("GET", raw.account)
     await raw.users(USER)
     assert not waiting.done()
-    await raw.users(USER)
+    raw.sandbox.faults.on().once().do(Fault.latency(1))
+    last = asyncio.create_task(raw.users(USER))
+    await requests.wait(count=3)
+    assert not waiting.done()
+    await raw.sandbox.clock.advance(seconds=1)
+    await last
     assert [entry.status for entry in await waiting] == [200, 200]
     assert (requests.count(), requests.count("*/users"), requests.count(method="PUT"), len(requests)) == (3, 2, 0, 3)
 
