@@ -1,0 +1,1 @@
+"""What people run: where rows come from and what is done with them."""
