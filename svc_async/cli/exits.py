@@ -1,0 +1,94 @@
+"""How the command ends: its exit codes, and what it says about an error."""
+
+import enum
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from svc_async.errors import (
+    BatchError,
+    Forbidden,
+    InvalidArgument,
+    NotFound,
+    RateLimited,
+    ServerError,
+    SvcError,
+    TransportError,
+    Unauthorized,
+)
+
+__all__ = ["Exit", "exit_of", "explain"]
+
+
+class Exit(enum.IntEnum):
+    """What a shell is told."""
+
+    DONE = 0
+    FAILURE = 1
+    USAGE = 2
+    SOME_FAILED = 5
+    INTERRUPTED = 130
+
+
+_ADVICE: Mapping[type[SvcError], str] = MappingProxyType(
+    {
+        Unauthorized: "check the credentials (SVC_* variables or --profile)",
+        Forbidden: "`svc-async accounts list` shows the accounts that these credentials may use",
+        NotFound: "check the ids",
+        RateLimited: "the limit is used up; try again later",
+        ServerError: "the service is in trouble; try again later",
+        TransportError: "check SVC_ADS_URL, the network and the proxy",
+    }
+)
+_WAYS_IN = (
+    "set the SVC_* variables, name a profile with --profile, or try without credentials: "
+    "`svc-async demo`, or --sandbox where a command has it"
+)
+_OPTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "account_id": "--account",
+        "custom_audience_id": "--audience",
+        "profile": "--profile",
+        **{
+            name: f"--{name.replace('_', '-')}"
+            for name in (
+                "concurrency",
+                "effective_at",
+                "expires_at",
+                "failures",
+                "map",
+                "ordering",
+                "phone_region",
+                "quarantine",
+                "users_per_operation",
+            )
+        },
+    }
+)
+
+
+def exit_of(error: SvcError) -> Exit:
+    """Give the exit code of an error."""
+    return Exit.USAGE if isinstance(error, InvalidArgument) else Exit.FAILURE
+
+
+def explain(error: SvcError) -> str:
+    """Say in one line what went wrong and what to do next."""
+    if isinstance(error, InvalidArgument):
+        return _explain_argument(error)
+    if isinstance(error, BatchError) and isinstance(error.__cause__, SvcError):
+        return explain(error.__cause__)
+    advice = next((advice for kind, advice in _ADVICE.items() if isinstance(error, kind)), None)
+    return _one_line(f"{error}; {advice}" if advice else str(error))
+
+
+def _explain_argument(error: InvalidArgument) -> str:
+    name = _OPTIONS.get(error.parameter, error.parameter)
+    if error.parameter in {"credentials", "profile"}:
+        what, _, _ = error.rule.partition("; or")
+        return _one_line(f"{name} {what}; {_WAYS_IN}")
+    return _one_line(f"{name} {error.rule}")
+
+
+def _one_line(text: str) -> str:
+    """A service's words may hold anything."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
