@@ -3,8 +3,8 @@
 A bucket is one window with those who wait for it. A line is the requests of one account and one class that take the
 same buckets: among themselves they go first in, first out. At each bucket the lines of a class take turns, and
 interactive lines go before bulk lines. A line that one of its other buckets keeps closed is passed over, so that a
-busy bucket never holds up a free one. A line that was passed over often may hold its open buckets for a moment in
-which its last one opens: else lighter requests could take one or the other for ever.
+busy bucket never holds up a free one. There is one exception: whose turn it is at the slowest of its buckets may hold
+that one for a moment in which a faster one opens. Else lighter requests could take the one or the other for ever.
 """
 
 from collections import OrderedDict
@@ -24,9 +24,7 @@ W = TypeVar("W")
 
 _BULK_EVERY = 9
 """Interactive requests in a row while bulk waits; then bulk is first once."""
-_PASSED_OFTEN = 4
 _HELD_FOR = SECOND
-"""A bucket is held for an often passed line for at most this long."""
 
 
 @attrs.define(eq=False)
@@ -52,6 +50,8 @@ class Bucket(Generic[W]):
     timer: Timer | None = attrs.field(default=None, init=False)
     interactive: "OrderedDict[Line[W], None]" = attrs.field(factory=OrderedDict, init=False)
     bulk: "OrderedDict[Line[W], None]" = attrs.field(factory=OrderedDict, init=False)
+    _held_for: "Line[W] | None" = attrs.field(default=None, init=False)
+    _held_until: int = attrs.field(default=0, init=False)
 
     @property
     def lines(self) -> "Iterator[Line[W]]":
@@ -76,20 +76,28 @@ class Bucket(Generic[W]):
 
     def next_line(self, now: int) -> "Line[W] | None":
         """Give the line whose first request may go now."""
+        self._held_for = None
         if not self.window.admits(1, now):
             return None
         for line in self.lines:
             if line.may_go(now):
                 return line
-            if line.passed >= _PASSED_OFTEN and now < line.opens_at(now) <= now + _HELD_FOR:
+            if line.slowest is self and now < line.opens_at(now) <= now + _HELD_FOR:
+                self._held_for, self._held_until = line, line.opens_at(now)
                 return None
-            line.passed += 1
         return None
+
+    def admits(self, line: "Line[W]", now: int) -> bool:
+        """Whether one request of a line may go now, as far as this bucket decides."""
+        if self._held_for is not None and self._held_for is not line and now < self._held_until:
+            return False
+        return self.window.admits(self.cost(bulk=line.is_bulk), now)
 
     def look_again_at(self, now: int) -> int:
         """Give the tick at which waiting requests may go or lose patience; NEVER if only an answer can help."""
         costs = {1, self.cost(bulk=bool(self.bulk))}
-        return min(self.patience, *(self.window.look_again_at(cost, now) for cost in costs))
+        held_until = NEVER if self._held_for is None else self._held_until
+        return min(self.patience, held_until, *(self.window.look_again_at(cost, now) for cost in costs))
 
     def took(self, line: "Line[W]") -> None:
         """Send a line that was served to the end."""
@@ -109,13 +117,11 @@ class Line(Generic[W]):
         buckets: all of them are taken at once.
         is_bulk: the class.
         waiting: the requests, with the tick at which each loses patience.
-        passed: how often it was passed over since it was last served.
     """
 
     buckets: tuple[Bucket[W], ...]
     is_bulk: bool
     waiting: OrderedDict[W, int] = attrs.field(factory=OrderedDict, init=False)
-    passed: int = attrs.field(default=0, init=False)
 
     def join(self, waiter: W, deadline: int) -> None:
         """Stand at the end."""
@@ -131,13 +137,18 @@ class Line(Generic[W]):
             for bucket in self.buckets:
                 del (bucket.bulk if self.is_bulk else bucket.interactive)[self]
 
+    @property
+    def slowest(self) -> Bucket[W]:
+        """The bucket with the fewest requests in a time."""
+        return max(self.buckets, key=lambda bucket: bucket.window.spacing)
+
     def first(self) -> W:
         """Give whoever stands first."""
         return next(iter(self.waiting))
 
     def may_go(self, now: int) -> bool:
         """Whether all buckets admit one request now."""
-        return all(bucket.window.admits(bucket.cost(bulk=self.is_bulk), now) for bucket in self.buckets)
+        return all(bucket.admits(self, now) for bucket in self.buckets)
 
     def opens_at(self, now: int, *, ahead: int = 0) -> int:
         """Give the earliest tick at which time lets so many go, and then one more."""
@@ -145,7 +156,6 @@ class Line(Generic[W]):
 
     def serve(self) -> W:
         """Let the first go; the line's next turn comes after those of the others."""
-        self.passed = 0
         for bucket in self.buckets:
             bucket.took(self)
         waiter = self.first()

@@ -168,6 +168,11 @@ class Window:
         """Whether requests are paced evenly and keep headroom."""
         return self.limit is not None and self.limit * _MINUTE >= _EVEN_FROM * self.period
 
+    @property
+    def spacing(self) -> int:
+        """The ticks from one request to the next, if all of the limit is used evenly."""
+        return self.period // self.limit if self.limit else 0
+
     def used(self, now: int) -> int:
         """Count what the service may count at this tick."""
         return self.in_flight + self._answers.count(now)
