@@ -195,12 +195,16 @@ class Sheaf:
 
     def regrouped(self, per_operation: int) -> "Sheaf":
         """Hold the same users with another number of them in each operation."""
-        users = [user for joined in self.users for user in self._written_out(joined)]
+        users = [user for operation in range(len(self.users)) for user in self._written_out(operation)]
         return Sheaf(self.frame, PLAIN, _joined(users, per_operation, PLAIN), per_operation, self.positions)
 
-    def _written_out(self, joined: str) -> Iterator[str]:
-        array_of_users = f"[{self.form.before}{joined}{self.form.after}]"
-        return (bytes(user).decode() for user in msgspec.json.decode(array_of_users, type=list[msgspec.Raw]))
+    def users_of(self, operation: int) -> str:
+        """Give the users of an operation as a JSON array."""
+        return f"[{self.form.before}{self.users[operation]}{self.form.after}]"
+
+    def _written_out(self, operation: int) -> Iterator[str]:
+        users = msgspec.json.decode(self.users_of(operation), type=list[msgspec.Raw])
+        return (bytes(user).decode() for user in users)
 
     @property
     def _head(self) -> str:
@@ -246,6 +250,23 @@ class Batch:
     def positions(self) -> Iterable[int]:
         """The positions of all rows."""
         return itertools.chain.from_iterable(sheaf.positions for sheaf in self.sheaves)
+
+    def rows_of(self, operation: int) -> Sequence[int]:
+        """Give the positions of the rows in an operation, by its index in the request."""
+        sheaf, index = self._locate(operation)
+        return sheaf.rows(index)
+
+    def users_of(self, operation: int) -> str:
+        """Give the users of an operation as a JSON array."""
+        sheaf, index = self._locate(operation)
+        return sheaf.users_of(index)
+
+    def _locate(self, operation: int) -> tuple[Sheaf, int]:
+        for sheaf in self.sheaves:
+            if operation < len(sheaf.users):
+                return sheaf, operation
+            operation -= len(sheaf.users)
+        raise IndexError(operation)
 
     def body(self) -> Blocks:
         """Write the body; its length is proven to be the size that it was counted with."""
@@ -303,6 +324,10 @@ class _Share:
     rows: int = 0
     letters: int = 0
 
+    @property
+    def key(self) -> tuple[Group, Form]:
+        return self.group, self.form
+
     def measure(self, per_operation: int, rows: int = 0, letters: int = 0) -> tuple[int, int]:
         """Count operations, and their bytes with a comma or bracket after each, with so many more rows."""
         rows += self.rows
@@ -331,21 +356,40 @@ class _Draft:
 
     def add(self, parcel: Parcel) -> bool:
         """Take a parcel, if it fits."""
-        rows, letters = len(parcel.keys), parcel.letters
-        mine = self._shares.get((parcel.group, parcel.form)) or _Share(parcel.group, parcel.form)
-        measures = [share.measure(self.limits.per_operation) for share in self._shares.values() if share is not mine]
-        measures.append(mine.measure(self.limits.per_operation, rows, letters))
-        operations, size = map(sum, zip(*measures, strict=True))
-        if operations > self.limits.operations or size + 1 > self.limits.size:
+        share = _Share(parcel.group, parcel.form, [parcel], len(parcel.keys), parcel.letters)
+        if not self._has_room([share]):
             return False
-        self._shares[parcel.group, parcel.form] = mine
-        mine.parcels.append(parcel)
-        mine.rows += rows
-        mine.letters += letters
+        self._extend(share)
         self.parcels.append(parcel)
-        self.rows += rows
-        self.letters += letters
         return True
+
+    def absorb(self, other: "_Draft") -> bool:
+        """Take all parcels of another draft, if they fit."""
+        shares = other._shares.values()  # noqa: SLF001 - of the same class
+        if not self._has_room(shares):
+            return False
+        for share in shares:
+            self._extend(share)
+        self.parcels.extend(other.parcels)
+        return True
+
+    def _has_room(self, more: Iterable[_Share]) -> bool:
+        per_operation = self.limits.per_operation
+        measures = {key: share.measure(per_operation) for key, share in self._shares.items()}
+        for share in more:
+            mine = self._shares.get(share.key, _Share(*share.key))
+            measures[share.key] = mine.measure(per_operation, share.rows, share.letters)
+        operations = sum(operations for operations, _ in measures.values())
+        size = 1 + sum(size for _, size in measures.values())
+        return operations <= self.limits.operations and size <= self.limits.size
+
+    def _extend(self, share: _Share) -> None:
+        mine = self._shares.setdefault(share.key, _Share(*share.key))
+        mine.parcels.extend(share.parcels)
+        mine.rows += share.rows
+        mine.letters += share.letters
+        self.rows += share.rows
+        self.letters += share.letters
 
     def room(self, parcel: Parcel) -> int:
         """How many of its rows the operations leave room for, if that is what parts it; else 0."""
@@ -418,13 +462,10 @@ class Packer:
 
     def absorb(self, other: "Packer") -> bool:
         """Take over the draft of another packer, which shares no key with this one, if it fits."""
-        parcels = other._draft.parcels  # noqa: SLF001 - of the same class
-        together = _Draft(self.limits)
-        if not all(together.add(parcel) for parcel in (*self._draft.parcels, *parcels)):
-            return False
-        self._draft = together
-        other._draft = _Draft(self.limits)  # noqa: SLF001
-        return True
+        taken = self._draft.absorb(other._draft)  # noqa: SLF001 - of the same class
+        if taken:
+            other._draft = _Draft(self.limits)  # noqa: SLF001
+        return taken
 
     def _close(self, now: datetime, *, entirely: bool) -> list[Batch]:
         """Seal the draft; what remains of it after repeats were removed may stay open, unless `entirely`."""

@@ -148,13 +148,13 @@ class Tally:
     rate_limited: int = 0
     _failures: list[Failure] = attrs.field(factory=list, init=False)
 
-    def fail(self, failure: Failure) -> None:
-        """Count a row that failed, keep it for the report while there is room, and tell it."""
-        self.failed += 1
-        if len(self._failures) < _KEPT:
-            self._failures.append(failure)
+    def fail(self, failures: Sequence[Failure]) -> None:
+        """Count rows that failed, keep them for the report while there is room, and tell of each."""
+        self.failed += len(failures)
+        self._failures.extend(failures[: _KEPT - len(self._failures)])
         if self.on_failure is not None:
-            self.on_failure(failure)
+            for failure in failures:
+                self.on_failure(failure)
 
     def progress(self, *, pending: int, in_flight: int, in_doubt: int, seconds: float) -> Progress:
         """Say how far the job is; `pending` are the rows that it holds."""
