@@ -381,6 +381,12 @@ async def test_of_two_buckets_the_one_whose_limit_is_told_is_closed(time: Virtua
     assert state(governor, "ads.reads.account").closed_until is None
 
 
+async def test_of_two_buckets_one_heeds_the_headers(time: VirtualTime) -> None:
+    governor = governed(time)
+    await send(governor, cards(total=True), told(200, 7, 40))
+    assert [(bucket.limit, bucket.remaining) for bucket in governor.snapshot()] == [(2_000, None), (200, 7)]
+
+
 async def test_a_429_that_names_no_limit_closes_all_its_buckets(time: VirtualTime) -> None:
     governor = governed(time)
     await send(governor, cards(total=True), status=429)
@@ -549,7 +555,8 @@ async def test_many_accounts_do_not_pile_up(time: VirtualTime) -> None:
     assert len(governor.snapshot()) == 1_001
     await time.advance(3_600.0)
     await send(governor, users("another"))
-    assert len(governor.snapshot()) == 1
+    await send(governor, users("a5"))
+    assert [bucket.scope for bucket in governor.snapshot()] == ["account another", "account a5"]
 
 
 @pytest.mark.parametrize("headroom", [0, -0.1, 1.01])
