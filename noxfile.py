@@ -64,7 +64,7 @@ def lint(session: nox.Session) -> None:
     _install(session, "lint")
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
-    session.run("lint-imports")
+    session.run("lint-imports", "--no-cache")
 
 
 @nox.session
