@@ -1,0 +1,122 @@
+"""Answers of every kind, as the caller of a typed method meets them."""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import aiohttp
+import pytest
+from aioresponses import aioresponses
+
+from svc_async import (
+    ApiError,
+    BadRequest,
+    Conflict,
+    Endpoints,
+    Forbidden,
+    NotFound,
+    RateLimited,
+    Retries,
+    ServerError,
+    Session,
+    SvcError,
+    TransportError,
+    Unauthorized,
+    UnexpectedAnswer,
+    UserCredentials,
+)
+from svc_async.errors import Sent
+
+CREDENTIALS = UserCredentials(consumer_key="k", consumer_secret="hush-1", token="hush-2", token_secret="hush-3")
+HOSTS = Endpoints(base_url="https://base.example.test", ads_url="https://ads.example.test")
+URL = "https://ads.example.test/12/accounts/a"
+
+
+@pytest.fixture
+def service() -> Iterator[aioresponses]:
+    with aioresponses() as service:
+        yield service
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[Session]:
+    retries = Retries.none()
+    async with Session(CREDENTIALS, endpoints=HOSTS, retries=retries, request_id_header="X-Request-Id") as session:
+        yield session
+
+
+async def failure(session: Session) -> SvcError:
+    with pytest.raises(SvcError) as caught:
+        await session.accounts.get("a")
+    assert "hush" not in f"{caught.value} {caught.value.__dict__}"
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (301, ApiError),
+        (304, ApiError),
+        (400, BadRequest),
+        (401, Unauthorized),
+        (403, Forbidden),
+        (404, NotFound),
+        (409, Conflict),
+        (429, RateLimited),
+        (500, ServerError),
+        (503, ServerError),
+    ],
+)
+@pytest.mark.parametrize("body", ["", "<html>no</html>", '{"errors":[{"code":"SOME_CODE","message":"m"}]}', '{"err'])
+async def test_a_refusal_is_known_by_its_status_whatever_its_body(
+    service: aioresponses, session: Session, status: int, kind: type[ApiError], body: str
+) -> None:
+    service.get(URL, status=status, body=body, headers={"x-request-id": "r-1"})
+    error = await failure(session)
+    assert isinstance(error, ApiError)
+    assert type(error) is kind
+    assert (error.status, error.request_id, error.sent) == (status, "r-1", Sent.YES)
+    assert error.has_code("SOME_CODE") == ("SOME_CODE" in body)
+
+
+@pytest.mark.rule("AUTH-17", "ERR-01")
+async def test_an_invalidated_token_is_unauthorized_with_code_89(service: aioresponses, session: Session) -> None:
+    service.get(URL, status=401, payload={"errors": [{"code": 89, "message": "Invalid or expired token"}]})
+    error = await failure(session)
+    assert isinstance(error, Unauthorized)
+    assert error.has_code(89)
+    assert not error.repeatable
+
+
+@pytest.mark.parametrize("body", ["", "<html>ok</html>", "[]", "{}", '{"data":{}}', '{"data":[]}', '{"data": {"id": 1'])
+async def test_a_success_that_is_not_the_record_is_unexpected(
+    service: aioresponses, session: Session, body: str
+) -> None:
+    service.get(URL, status=200, body=body, headers={"x-request-id": "r-2"})
+    error = await failure(session)
+    assert isinstance(error, UnexpectedAnswer)
+    assert (error.status, error.request_id, error.sent) == (200, "r-2", Sent.YES)
+
+
+@pytest.mark.parametrize(
+    ("exception", "message"),
+    [
+        (aiohttp.ServerDisconnectedError(), "the connection closed before an answer"),
+        (aiohttp.ClientOSError(104, "reset"), "the connection was reset"),
+        (TimeoutError(), "no answer in time"),
+        (aiohttp.ClientError(), "the connection failed"),
+    ],
+)
+async def test_what_the_http_library_raises_never_reaches_the_caller(
+    service: aioresponses, session: Session, exception: Exception, message: str
+) -> None:
+    service.get(URL, exception=exception)
+    error = await failure(session)
+    assert isinstance(error, TransportError)
+    assert message in str(error)
+
+
+async def test_values_that_the_service_echoes_are_not_kept(service: aioresponses, session: Session) -> None:
+    detail: dict[str, Any] = {"code": "INVALID_PARAMETER", "message": "m", "parameter": "q", "value": "ada@example.org"}
+    service.get(URL, status=400, payload={"errors": [detail], "request": {"params": {"q": "ada@example.org"}}})
+    error = await failure(session)
+    assert "ada" not in f"{error} {error.__dict__}"
