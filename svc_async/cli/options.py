@@ -1,7 +1,7 @@
 """What one may say to the commands that send a file."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import attrs
 from cyclopts import Parameter
@@ -24,8 +24,6 @@ class JobOptions:
         map: COLUMN=KEY says what a column holds: email, phone_number, handle, svc_id, device_id or partner_user_id.
             COLUMN=- ignores a column, *=- all that are unknown. Give it as often as you need.
         phone_region: The region of phone numbers without a country code, such as DE. Needs the extra "phone".
-        effective_at: From when the people belong to the audience, in ISO 8601 with a time zone.
-        expires_at: Until when; the service's default is 13 months.
         concurrency: Requests in flight.
         users_per_operation: People in one operation; 1 makes each refusal name its row at once.
         ordering: "key" keeps the order of rows of one person; "none" is for files without repeats.
@@ -40,11 +38,9 @@ class JobOptions:
     sandbox: Flag = False
     map: Annotated[list[str], Parameter(negative=(), show_default=False)] = attrs.field(factory=list[str])
     phone_region: str | None = None
-    effective_at: str | None = None
-    expires_at: str | None = None
     concurrency: int = 32
     users_per_operation: int = 25
-    ordering: str = "key"
+    ordering: Literal["key", "none"] = "key"
     quarantine: float = 120.0
     failures: Path | None = None
     json: Flag = False

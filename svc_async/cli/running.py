@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -41,7 +41,7 @@ async def until_stopped(work: Coroutine[Any, Any, T]) -> T:
 
 
 @contextmanager
-def _told_of_signals(stop: Callable[[], None]) -> Iterator[None]:
+def _told_of_signals(stop: Callable[[], None]) -> Generator[None]:
     loop = asyncio.get_running_loop()
 
     def forget() -> None:

@@ -1,0 +1,140 @@
+"""What one may type."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from cyclopts import App, CycloptsError
+
+from svc_async._version import __version__
+from svc_async.cli.exits import Exit, exit_of, explain
+from svc_async.cli.options import Flag, JobOptions
+from svc_async.errors import SvcError
+
+__all__ = ["run"]
+
+_EPILOGUE = """Exit codes: 0 done, 1 failure, 2 wrong usage or input, 5 some rows failed, 130 interrupted."""
+
+app = App(
+    name="svc-async",
+    help=f"Audiences of the svc ads platform from the command line.\n\n{_EPILOGUE}",
+    help_format="plaintext",
+    version=__version__,
+    result_action="return_value",
+)
+audience = App(name="audience", help="Send a file of people to a custom audience.", help_format="plaintext")
+accounts = App(name="accounts", help="Look at ad accounts.", help_format="plaintext")
+app.command(audience)
+app.command(accounts)
+
+_DEFAULTS = JobOptions()
+
+
+@audience.command
+def upload(
+    file: Path,
+    /,
+    *,
+    options: JobOptions = _DEFAULTS,
+    effective_at: str | None = None,
+    expires_at: str | None = None,
+) -> int:
+    """Add the people of a CSV file to an audience.
+
+    Values are normalised and hashed on this machine. Rows that cannot be sent do not hold up the others.
+
+    Args:
+        file: A CSV file in UTF-8 with a header.
+        options: What uploads and removals have in common.
+        effective_at: From when the people belong to the audience, in ISO 8601 with a time zone. [default: now]
+        expires_at: Until when. [default: 13 months from now]
+    """
+    from svc_async.ads.custom_audiences import BatchOperationType  # noqa: PLC0415 - help and errors come at once
+    from svc_async.cli.audience import run as run_job  # noqa: PLC0415
+
+    return run_job(file, BatchOperationType.UPDATE, options, effective_at=effective_at, expires_at=expires_at)
+
+
+@audience.command
+def remove(file: Path, /, *, options: JobOptions = _DEFAULTS) -> int:
+    """Take the people of a CSV file out of an audience: everybody who has one of their identifiers.
+
+    Args:
+        file: A CSV file in UTF-8 with a header.
+        options: What uploads and removals have in common.
+    """
+    from svc_async.ads.custom_audiences import BatchOperationType  # noqa: PLC0415
+    from svc_async.cli.audience import run as run_job  # noqa: PLC0415
+
+    return run_job(file, BatchOperationType.DELETE, options)
+
+
+@accounts.command(name="list")
+def list_accounts(*, profile: str | None = None, json: Flag = False) -> int:
+    """List the ad accounts that the credentials may use.
+
+    Args:
+        profile: Take credentials and hosts from this profile, not from SVC_* variables.
+        json: Print one JSON object and say nothing else.
+    """
+    from svc_async.cli.accounts import run as run_list  # noqa: PLC0415
+
+    return run_list(profile, as_json=json)
+
+
+@app.command
+def sandbox(*, host: str = "127.0.0.1", port: int = 8765, seed: int = 7, json: Flag = False) -> int:
+    """Serve an embedded sandbox of the platform until it is stopped (Ctrl-C, exit code 0).
+
+    Its URLs and credentials are printed as ready `export` lines to stdout, and for people to stderr.
+
+    Args:
+        host: The address to listen on. Clients accept http:// on loopback only.
+        port: The port; 0 takes a free one.
+        seed: Decides ids, keys and tokens.
+        json: Print one JSON object and say nothing else.
+    """
+    from svc_async.cli.serve import run as serve  # noqa: PLC0415
+
+    return serve(host=host, port=port, seed=seed, as_json=json)
+
+
+@app.command
+def demo(*, rows: int = 200_000, seed: int = 7, json: Flag = False) -> int:
+    """See the main job run: a messy customer file becomes an audience on an embedded sandbox.
+
+    Args:
+        rows: Rows of the file.
+        seed: Decides what stands in them.
+        json: Print one JSON object and say nothing else.
+    """
+    from svc_async.cli.demo import run as run_demo  # noqa: PLC0415
+
+    return run_demo(rows=rows, seed=seed, as_json=json)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Do what the arguments say and give the exit code."""
+    try:
+        code: object = app(arguments, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        _complain(f"{' '.join(str(error).split())} See `svc-async --help`.")
+        return Exit.USAGE
+    except SvcError as error:
+        _complain(explain(error))
+        return exit_of(error)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _complain(f"the system refused: {error.strerror or type(error).__name__}")
+        return Exit.FAILURE
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    return code if isinstance(code, int) else Exit.DONE
+
+
+def _complain(message: str) -> None:
+    from svc_async.cli.consoles import complain  # noqa: PLC0415 - nothing is to be said usually
+
+    sys.stdout.flush()
+    complain(message)

@@ -1,0 +1,167 @@
+"""Shows how far a job is: a bar on a terminal, a line now and then elsewhere, or nothing."""
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from rich import progress as rich_progress
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from svc_async.batch.report import Progress
+from svc_async.clock import Clock
+from svc_async.jobs.sources import CsvSource
+
+__all__ = ["Bar", "Display", "Lines", "clock_time"]
+
+_PAUSE = 5.0
+"""Seconds between two lines."""
+_REST = 0.1
+"""Seconds between two changes of the bar."""
+
+
+class Display:
+    """Shows nothing, and remembers how far the job is.
+
+    Attributes:
+        last: the latest progress.
+    """
+
+    def __init__(self) -> None:
+        self.last = Progress()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Take down what is shown."""
+
+    def show(self, progress: Progress) -> None:
+        """Take note of how far the job is, and show it if it is time."""
+        self.last = progress
+
+
+class _Timed(Display):
+    """Shows something, but not too often."""
+
+    pause: float
+
+    def __init__(self, source: CsvSource, *, console: Console, clock: Clock) -> None:
+        super().__init__()
+        self._source = source
+        self._console = console
+        self._clock = clock
+        self._next = clock.monotonic() + self.pause
+
+    def show(self, progress: Progress) -> None:
+        super().show(progress)
+        now = self._clock.monotonic()
+        if now >= self._next:
+            self._next = now + self.pause
+            self.draw(progress)
+
+    def draw(self, progress: Progress) -> None:
+        """Show it."""
+        raise NotImplementedError
+
+
+class Lines(_Timed):
+    """Prints a line every few seconds."""
+
+    pause = _PAUSE
+
+    def draw(self, progress: Progress) -> None:
+        """Print a line."""
+        done = _done(progress, self._source)
+        self._console.print(f"{done:4.0%} | {_counts(progress)} | {_speed(progress)} | {_left(progress, done)} left")
+
+
+class Bar(_Timed):
+    """Draws a bar with the numbers below it."""
+
+    pause = _REST
+
+    def __init__(self, source: CsvSource, *, console: Console, clock: Clock) -> None:
+        super().__init__(source, console=console, clock=clock)
+        self._drawing = _Drawing(
+            rich_progress.SpinnerColumn(),
+            rich_progress.BarColumn(bar_width=40),
+            rich_progress.TaskProgressColumn(),
+            rich_progress.TextColumn("{task.fields[speed]}", style="cyan"),
+            rich_progress.TextColumn("{task.fields[left]}", style="dim"),
+            console=console,
+            transient=True,
+        )
+        self._task = self._drawing.add_task("", total=1.0, speed="", left="")
+
+    def __enter__(self) -> Self:
+        self._drawing.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._drawing.stop()
+
+    def draw(self, progress: Progress) -> None:
+        """Move the bar."""
+        done = _done(progress, self._source)
+        self._drawing.counts = _coloured(progress)
+        self._drawing.update(self._task, completed=done, speed=_speed(progress), left=f"{_left(progress, done)} left")
+
+
+class _Drawing(rich_progress.Progress):
+    """A bar and a line of numbers."""
+
+    counts = Text()
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield from super().get_renderables()
+        yield self.counts
+
+
+def clock_time(seconds: float) -> str:
+    """Write a duration as people read it."""
+    if seconds < 60:  # noqa: PLR2004 - a minute
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _done(progress: Progress, source: CsvSource) -> float:
+    """Estimate the share of the file that is settled, by the bytes that are read."""
+    settled = progress.accepted + progress.coalesced + progress.failed
+    return source.bytes_read / source.size * settled / progress.read if progress.read else 0.0
+
+
+def _left(progress: Progress, done: float) -> str:
+    return clock_time(progress.seconds * (1 - done) / done) if done else "?"
+
+
+def _speed(progress: Progress) -> str:
+    return f"{progress.rows_per_second:,.0f} rows/s"
+
+
+def _numbers(progress: Progress) -> list[tuple[str, int, str]]:
+    """Give what is counted; what is nothing to worry about while it is zero is left out then."""
+    return [
+        ("accepted", progress.accepted, "green"),
+        ("failed", progress.failed, "red" if progress.failed else ""),
+        ("in doubt", progress.in_doubt, "yellow" if progress.in_doubt else ""),
+        ("requests", progress.requests, ""),
+        *([("times rate limited", progress.rate_limited, "yellow")] if progress.rate_limited else []),
+    ]
+
+
+def _counts(progress: Progress) -> str:
+    return ", ".join(f"{number:,} {name}" for name, number, _ in _numbers(progress))
+
+
+def _coloured(progress: Progress) -> Text:
+    line = Text("  ")
+    for name, number, style in _numbers(progress):
+        line.append(f"{number:,} {name}", style).append("   ")
+    return line

@@ -1,0 +1,97 @@
+"""Serves a sandbox until it is stopped."""
+
+import asyncio
+import json
+import shlex
+from collections.abc import Mapping
+
+from rich.panel import Panel
+from rich.text import Text
+
+from svc_async.cli.consoles import people, results
+from svc_async.cli.exits import Exit
+from svc_async.cli.running import Interrupted, until_stopped
+from svc_async.errors import InvalidArgument
+from svc_async.sandbox import Sandbox
+
+__all__ = ["run"]
+
+_HIGHEST_PORT = 65_535
+
+
+def run(*, host: str, port: int, seed: int, as_json: bool) -> int:
+    """Serve, and give the exit code: 0 when it is stopped by Ctrl-C or SIGTERM, its usual ends."""
+    if not 0 <= port <= _HIGHEST_PORT:
+        raise InvalidArgument("--port", f"must be from 0 to {_HIGHEST_PORT}; 0 takes a free one")
+    try:
+        asyncio.run(_serve(Sandbox(host=host, port=port, seed=seed), as_json=as_json))
+    except Interrupted:
+        pass
+    except OSError as error:
+        reason = error.strerror or "not possible"
+        raise InvalidArgument("sandbox", f"cannot listen on {host} port {port}: {reason}") from None
+    if not as_json:
+        people().print("The sandbox is closed.")
+    return Exit.DONE
+
+
+async def _serve(sandbox: Sandbox, *, as_json: bool) -> None:
+    async with sandbox:
+        if as_json:
+            _print_line(json.dumps(_described(sandbox)))
+        else:
+            people().print(_panel(sandbox))
+            for name, value in _variables(sandbox).items():
+                _print_line(f"export {name}={shlex.quote(value)}")
+        await until_stopped(asyncio.Event().wait())
+
+
+def _print_line(line: str) -> None:
+    console = results()
+    console.print(line)
+    console.file.flush()
+
+
+def _variables(sandbox: Sandbox) -> Mapping[str, str]:
+    credentials = sandbox.credentials
+    return {
+        "SVC_BASE_URL": sandbox.base_url,
+        "SVC_ADS_URL": sandbox.ads_url,
+        "SVC_ADS_SANDBOX_URL": sandbox.ads_sandbox_url,
+        "SVC_CONSUMER_KEY": credentials["consumer_key"],
+        "SVC_CONSUMER_SECRET": credentials["consumer_secret"],
+        "SVC_ACCESS_TOKEN": credentials["token"],
+        "SVC_ACCESS_TOKEN_SECRET": credentials["token_secret"],
+    }
+
+
+def _described(sandbox: Sandbox) -> Mapping[str, object]:
+    return {
+        "base_url": sandbox.base_url,
+        "ads_url": sandbox.ads_url,
+        "ads_sandbox_url": sandbox.ads_sandbox_url,
+        "credentials": dict(sandbox.credentials),
+        "account_id": sandbox.account_id,
+        "custom_audience_id": sandbox.audience_id,
+        "environment": dict(_variables(sandbox)),
+    }
+
+
+def _panel(sandbox: Sandbox) -> Panel:
+    rows = {
+        "main API": sandbox.base_url,
+        "ads API": sandbox.ads_url,
+        "its sandbox": sandbox.ads_sandbox_url,
+        "account": sandbox.account_id,
+        "audience": sandbox.audience_id,
+    }
+    text = Text()
+    for name, value in rows.items():
+        text.append(f"{name:<12}", "dim").append(f"{value}\n", "bold")
+    text.append("\nSet the variables below in another shell, and try there\n", "dim")
+    text.append("  svc-async accounts list\n", "cyan")
+    text.append(
+        f"  svc-async audience upload FILE --account {sandbox.account_id} --audience {sandbox.audience_id}\n", "cyan"
+    )
+    text.append("\nIts state is in memory. Ctrl-C stops it.", "dim")
+    return Panel(text, title="The sandbox is open", title_align="left", border_style="green", expand=False)
