@@ -4,7 +4,6 @@ import calendar
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
-from functools import cached_property
 from typing import Any, Literal, TypeVar, get_args
 
 import attrs
@@ -59,10 +58,13 @@ class _Kind:
     operation_type: str
     effective_at: datetime | None = None
     expires_at: datetime | None = None
+    overhead: int = attrs.field(
+        init=False, eq=False, default=attrs.Factory(lambda kind: kind.measure(), takes_self=True)
+    )
 
-    @cached_property
-    def overhead(self) -> int:
-        frame = self.frame(datetime(2000, 1, 1, tzinfo=UTC))  # the length of a time does not depend on the time
+    def measure(self) -> int:
+        """Measure the frame; the length of a time does not depend on the time."""
+        frame = self.frame(datetime(2000, 1, 1, tzinfo=UTC))
         return len(frame.head) + len(frame.tail)
 
     def frame(self, now: datetime) -> Frame:

@@ -163,7 +163,8 @@ def _lower_with_dashes(lines: str) -> str:
 
 
 def _without_punctuation(lines: str) -> str:
-    return lines.translate(_punctuation)
+    # A zero in parentheses is dialled within the country only, in most countries: dropping or keeping it is a guess.
+    return lines.replace("(0)", "?").translate(_punctuation)
 
 
 _PHONE_NUMBER = HashedIdentifier(

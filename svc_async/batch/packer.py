@@ -14,7 +14,7 @@ by itself, down to a single row.
 
 import itertools
 from array import array
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from datetime import datetime
 from operator import itemgetter
 from typing import Protocol, TypeVar
@@ -222,29 +222,24 @@ def _joined(users: Sequence[str], per_operation: int, form: Form) -> Sequence[st
     return [form.between.join(users[start : start + per_operation]) for start in starts]
 
 
+def _counted(count: "Callable[[Batch], int]") -> int:
+    """Declare a field that is counted once, when a batch is made."""
+    factory: int = attrs.Factory(count, takes_self=True)
+    counted: int = attrs.field(init=False, default=factory)
+    return counted
+
+
 @attrs.frozen
 class Batch:
     """One request: sealed, so the same bytes can be sent again."""
 
     sheaves: Sequence[Sheaf]
-    size: int = attrs.field(init=False)
+    size: int = _counted(lambda batch: 1 + sum(sheaf.size for sheaf in batch.sheaves))
     """The bytes of its body, as the sum of the parts."""
-    rows: int = attrs.field(init=False)
+    rows: int = _counted(lambda batch: sum(len(sheaf.positions) for sheaf in batch.sheaves))
     """How many rows, and so users, it holds."""
-    operations: int = attrs.field(init=False)
+    operations: int = _counted(lambda batch: sum(len(sheaf.users) for sheaf in batch.sheaves))
     """How many operations it holds."""
-
-    @size.default
-    def _count_bytes(self) -> int:
-        return 1 + sum(sheaf.size for sheaf in self.sheaves)
-
-    @rows.default
-    def _count_rows(self) -> int:
-        return sum(len(sheaf.positions) for sheaf in self.sheaves)
-
-    @operations.default
-    def _count_operations(self) -> int:
-        return sum(len(sheaf.users) for sheaf in self.sheaves)
 
     @property
     def positions(self) -> Iterable[int]:
@@ -498,11 +493,10 @@ class Packer:
         """Let the last of equal rows win, and part the draft where rows of one key differ."""
         kept: dict[int, _Row] = {}
         for row in itertools.chain.from_iterable(parcel.rows() for parcel in draft.parcels):
-            earlier = kept.pop(row.key, None)
+            earlier = kept.get(row.key)
             if earlier is not None and earlier.is_same_user(row):
                 self.coalesced += 1
             elif earlier is not None:
-                kept[row.key] = earlier
                 yield _drafted(self.limits, map(_Row.as_parcel, kept.values()))
                 kept.clear()
             kept[row.key] = row

@@ -1,0 +1,146 @@
+from hashlib import sha256
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from svc_async.batch.identifiers import IDENTIFIERS, HashedIdentifier, Misfit, is_hash, with_region
+from svc_async.errors import InvalidArgument
+
+
+def hashed(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
+
+
+@pytest.mark.rule("CAU-08")
+def test_published_phone_vector() -> None:
+    token = IDENTIFIERS["phone_number"].token("+11234567890")
+    assert token.startswith("1fa6b8d9")
+    assert token.endswith("4231")
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw", "normal"),
+    [
+        ("email", "  Ann.Lee@Example.COM\t", "ann.lee@example.com"),
+        ("email", "a+b@sub.example.org", "a+b@sub.example.org"),
+        ("email", "jörg@exämple.de", "jörg@exämple.de"),
+        ("handle", " @Some_One ", "some_one"),
+        ("handle", "SOMEONE", "someone"),
+        ("svc_id", " 12345 ", "12345"),
+        ("phone_number", "+1 (123) 456-78.90", "+11234567890"),
+        ("device_id", "AEBE52E7-03EE-455A-B3C4-E57283966239", "aebe52e7-03ee-455a-b3c4-e57283966239"),
+        ("device_id", "9774d56d682e549C", "9774d56d682e549C"),
+    ],
+)
+def test_raw_values_are_normalised_and_hashed(kind: str, raw: str, normal: str) -> None:
+    identifier = IDENTIFIERS[kind]
+    assert identifier.token(raw) == hashed(normal)
+    assert identifier.tokens([raw, raw]) == [hashed(normal)] * 2
+
+
+@pytest.mark.parametrize("kind", ["email", "handle", "svc_id", "phone_number", "device_id"])
+def test_a_hash_is_not_hashed_again(kind: str) -> None:
+    digest = hashed("x")
+    identifier = IDENTIFIERS[kind]
+    assert identifier.token(f" {digest.upper()} ") == digest
+    assert identifier.tokens([digest.upper(), digest]) == [digest, digest]
+
+
+BAD = {
+    "email": [
+        "plain",
+        "@example.org",
+        "a@",
+        "a@b",
+        "a@b..org",
+        "a@.org",
+        "a@b.",
+        "a b@c.org",
+        "a@b@c.org",
+        "a@b.org,c@d.org",
+        "Ann <a@b.org>",
+        "a@b.org\nc@d.org",
+    ],
+    "handle": ["@", "two words", "@@twice", "ünder", "a" * 51],
+    "svc_id": ["12a", "-1", "1.5", "٣", "1" * 21],
+    "phone_number": ["030 123456", "0049301234567", "+0123456789", "+12", "+1234567890123456", "+1123abc7890", "+49 (0)30 901820"],
+    "device_id": ["aebe52e703ee455ab3c4e57283966239", "123", "aebe52e7-03ee-455a-b3c4"],
+}
+
+
+@pytest.mark.parametrize(("kind", "value"), [(kind, value) for kind, values in BAD.items() for value in values])
+def test_a_bad_value_is_refused_without_being_repeated(kind: str, value: str) -> None:
+    identifier = IDENTIFIERS[kind]
+    assert identifier.tokens([value]) is None
+    with pytest.raises(Misfit) as caught:
+        identifier.token(value)
+    assert len(value) == 1 or value not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", IDENTIFIERS)
+def test_blank_text_is_no_identifier(kind: str) -> None:
+    assert IDENTIFIERS[kind].token(" \t") == ""
+    assert IDENTIFIERS[kind].tokens(["x@example.org", " "]) is None
+
+
+@pytest.mark.rule("CAU-08")
+def test_partner_ids_are_escaped_and_never_hashed() -> None:
+    partner = IDENTIFIERS["partner_user_id"]
+    assert partner.token('a"b\\c\nü😀') == 'a\\"b\\\\c\\n\\u00fc\\ud83d\\ude00'
+    digest = hashed("x").upper()
+    assert partner.token(digest) == digest
+
+
+@pytest.mark.parametrize("kind", ["email", "partner_user_id"])
+def test_text_without_a_form_in_unicode_is_refused(kind: str) -> None:
+    with pytest.raises(Misfit):
+        IDENTIFIERS[kind].token("a\ud800@example.org")
+
+
+@given(st.lists(st.text(max_size=8) | st.sampled_from(["a@b.cd", "A@B.CD ", "+11234567890", "abc", "7"]), min_size=1))
+def test_a_column_gives_what_its_values_give(values: list[str]) -> None:
+    for identifier in IDENTIFIERS.values():
+        try:
+            tokens = identifier.tokens(values)
+        except UnicodeEncodeError:
+            tokens = None
+        if tokens is not None:
+            assert tokens == [identifier.token(value) for value in values]
+
+
+def test_a_hash_is_told_from_other_text() -> None:
+    assert is_hash("A" * 64)
+    assert not is_hash("g" * 64)
+    assert not is_hash("a" * 63)
+    assert not is_hash(None)
+
+
+def test_national_numbers_need_a_region() -> None:
+    with pytest.raises(Misfit, match="phone_region"):
+        IDENTIFIERS["phone_number"].token("030 901820")
+    german = with_region("DE")["phone_number"]
+    assert german.token("030 901820") == hashed("+4930901820")
+    assert german.token("+49 (0)30 901820") == hashed("+4930901820")
+    assert german.token("+11234567890") == IDENTIFIERS["phone_number"].token("+11234567890")
+    for impossible in ("12", "nonsense"):
+        with pytest.raises(Misfit, match="region DE"):
+            german.token(impossible)
+
+
+def test_an_unknown_region_is_refused_at_once() -> None:
+    with pytest.raises(InvalidArgument, match="phone_region"):
+        with_region("XX")
+
+
+def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "phonenumbers", None)
+    with pytest.raises(InvalidArgument, match=r"svc-async\[phone\]"):
+        with_region("DE")
+
+
+def test_patterns_never_match_a_hash() -> None:
+    # A hash that looked like a plain value would be hashed twice.
+    for identifier in IDENTIFIERS.values():
+        if isinstance(identifier, HashedIdentifier):
+            assert identifier.token("1" * 64) == "1" * 64
