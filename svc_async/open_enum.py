@@ -1,7 +1,7 @@
 """Enums that keep the values they do not know."""
 
 from enum import StrEnum
-from typing import Self, SupportsIndex
+from typing import Self
 
 __all__ = ["OpenEnum"]
 
@@ -22,7 +22,7 @@ class OpenEnum(StrEnum):
         member._value_ = value
         return member
 
-    def __reduce_ex__(self, _: SupportsIndex) -> tuple[type[Self], tuple[str]]:
+    def __reduce_ex__(self, proto: object) -> tuple[type[Self], tuple[str]]:
         # Some patch releases of Python 3.11 pickle members by name, which an unknown one does not have.
         return type(self), (self.value,)
 
