@@ -326,9 +326,8 @@ class AudienceUsers:
         )
 
     def _kind(self, operation_type: str, effective_at: datetime | None, expires_at: datetime | None) -> _Kind:
-        kind = _Kind(_operation_type(operation_type, "operation_type"), effective_at, expires_at)
-        _check_times(kind, "", self._pipeline.clock.now())
-        return kind
+        _check_times(effective_at, expires_at, "", self._pipeline.clock.now())
+        return _Kind(_operation_type(operation_type, "operation_type"), effective_at, expires_at)
 
     def _job(self, source: AsyncGenerator[Slice, None], settings: Settings, observers: Observers) -> Job[BatchCounts]:
         return Job(
@@ -417,13 +416,11 @@ def _parsed(operation: object, where: str, now: datetime) -> tuple[_Kind, Sequen
     users = params.get("users")
     if not isinstance(users, Sequence) or isinstance(users, str | bytes):
         raise InvalidArgument(f"{where}.params.users", "must be an array (contract CAU-05)")
-    kind = _Kind(
-        _operation_type(fields.get("operation_type"), f"{where}.operation_type"),
-        _moment(params.get("effective_at"), f"{where}.params.effective_at"),
-        _moment(params.get("expires_at"), f"{where}.params.expires_at"),
-    )
-    _check_times(kind, f"{where}.params.", now)
-    return kind, users
+    effective_at = _moment(params.get("effective_at"), f"{where}.params.effective_at")
+    expires_at = _moment(params.get("expires_at"), f"{where}.params.expires_at")
+    _check_times(effective_at, expires_at, f"{where}.params.", now)
+    operation_type = _operation_type(fields.get("operation_type"), f"{where}.operation_type")
+    return _Kind(operation_type, effective_at, expires_at), users
 
 
 def _object(value: object, where: str, keys: Iterable[str]) -> Mapping[str, Any]:
@@ -449,14 +446,12 @@ def _moment(value: object, where: str) -> datetime | None:
     raise InvalidArgument(where, "must be a time (contract CAU-06)")
 
 
-def _check_times(kind: _Kind, where: str, now: datetime) -> None:
+def _check_times(effective_at: datetime | None, expires_at: datetime | None, where: str, now: datetime) -> None:
     """Hold the times of an operation to their order, to the second, as they are sent (contract CAU-06b)."""
-    for name, moment in (("effective_at", kind.effective_at), ("expires_at", kind.expires_at)):
+    for name, moment in (("effective_at", effective_at), ("expires_at", expires_at)):
         if moment is not None and moment.tzinfo is None:
             raise InvalidArgument(f"{where}{name}", "must carry a time zone (contract GEN-12)")
-    effective_at = kind.effective_at or now
-    expires_at = kind.expires_at or _months_after(now, _MONTHS)
-    if timestamp(expires_at) <= timestamp(effective_at):
+    if timestamp(expires_at or _months_after(now, _MONTHS)) <= timestamp(effective_at or now):
         raise InvalidArgument(f"{where}expires_at", "must be later than effective_at (contract CAU-06b)")
 
 

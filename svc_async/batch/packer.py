@@ -5,7 +5,7 @@
     Sheaf    operations of one batch that are framed alike
 
 A batch holds one row of a key. Another row of the same key with equal identifiers takes its place (coalesced); with
-other identifiers it begins the next batch, because rows of one key must arrive in their order. Repeats are looked
+other identifiers goes into the next batch, because rows of one key must arrive in their order. Repeats are looked
 for when a draft is sealed: in one set then, instead of in many for every row.
 
 Rows come many at a time. A parcel is taken whole if it fits, which is nearly always; otherwise each half is tried
@@ -489,18 +489,20 @@ class Packer:
         packed = array("Q", user_of), [_MARK.join(user_of.values())], array("q", position_of.values())
         return [_drafted(self.limits, [Parcel(first.group, first.form, *packed)])]
 
-    def _parted(self, draft: _Draft) -> Iterator[_Draft]:
-        """Let the last of equal rows win, and part the draft where rows of one key differ."""
-        kept: dict[int, _Row] = {}
+    def _parted(self, draft: _Draft) -> Sequence[_Draft]:
+        """Let the last of equal rows win, and move a row that differs from the last of its key to the next batch."""
+        layers: list[dict[int, _Row]] = []
+        layer_of: dict[int, int] = {}
         for row in itertools.chain.from_iterable(parcel.rows() for parcel in draft.parcels):
-            earlier = kept.get(row.key)
-            if earlier is not None and earlier.is_same_user(row):
+            layer = layer_of.get(row.key, -1)
+            if layer >= 0 and layers[layer][row.key].is_same_user(row):
                 self.coalesced += 1
-            elif earlier is not None:
-                yield _drafted(self.limits, map(_Row.as_parcel, kept.values()))
-                kept.clear()
-            kept[row.key] = row
-        yield _drafted(self.limits, map(_Row.as_parcel, kept.values()))
+            else:
+                layer += 1
+                layer_of[row.key] = layer
+                layers += [{}] if layer == len(layers) else []
+            layers[layer][row.key] = row
+        return [_drafted(self.limits, map(_Row.as_parcel, rows.values())) for rows in layers]
 
 
 def _drafted(limits: Limits, parcels: Iterable[Parcel]) -> _Draft:

@@ -15,7 +15,8 @@ from svc_async.sandbox import Sandbox, VirtualClock
 from svc_async.session import Session
 from svc_async.wire.endpoint import Blocks, Request
 
-Outcome = Exception | Callable[["Service", list[Any]], BatchCounts | None]
+Answer = Callable[[list[Any]], BatchCounts | None]
+Outcome = Exception | Answer
 """What is raised; or, given the operations, raises or answers with other counts than the right ones."""
 
 
@@ -61,10 +62,8 @@ class Service:
         finally:
             self.in_flight -= 1
 
-    def _answer(
-        self, outcome: Callable[["Service", list[Any]], BatchCounts | None] | None, operations: list[Any]
-    ) -> BatchCounts:
-        counts = outcome(self, operations) if outcome else None
+    def _answer(self, answer: Answer | None, operations: list[Any]) -> BatchCounts:
+        counts = answer(operations) if answer else None
         if counts is None:
             self.accepted += operations
         users = sum(len(operation["params"]["users"]) for operation in operations)
@@ -78,6 +77,12 @@ def _bytes(body: bytes | Blocks | None) -> bytes:
         return joined
     assert body is not None
     return body
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Give the loop turns until something has happened."""
+    while not condition():  # noqa: ASYNC110 - nothing announces it
+        await asyncio.sleep(0)
 
 
 @pytest.fixture
