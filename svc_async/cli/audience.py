@@ -92,20 +92,20 @@ class _Job:
         path = self.options.failures or self.file.with_name(f"{self.file.name}.failures.csv")
         if path.resolve() == self.file.resolve():
             raise InvalidArgument("failures", "must not be the file itself")
-        async with _opened(self.options) as users:
+        async with _opened(self.options) as (session, users):
             with FailureList(path, source) as failures:
-                outcome = await self._send(users, source, failures)
+                outcome = await self._send(session, users, source, failures)
         self._tell(outcome, source, failures)
         return outcome.exit
 
-    async def _send(self, users: AudienceUsers, source: CsvSource, failures: FailureList) -> _Outcome:
+    async def _send(self, session: Session, users: AudienceUsers, source: CsvSource, failures: FailureList) -> _Outcome:
         began = self.clock.monotonic()
         error: BatchError | None = None
         interrupted = False
         with self._display(source) as display:
             receipts = self._receipts(users, source, failures, display)
             try:
-                await until_stopped(_sent(source, receipts))
+                await until_stopped(_sent(session, users, source, receipts))
             except BatchError as early:
                 error = early
             except Interrupted:
@@ -148,30 +148,33 @@ class _Job:
             people().print(_still_to_do(outcome.report, source))
 
 
-async def _sent(source: CsvSource, receipts: Receipts[BatchCounts]) -> None:
-    """See that the file is sound, then send it to its end."""
+async def _sent(session: Session, users: AudienceUsers, source: CsvSource, receipts: Receipts[BatchCounts]) -> None:
+    """See that the file is sound and the account is there, then send the file to its end."""
     await source.check()
+    # A wrong host, credential or account shows at once here, and not after the patience of a batch.
+    # Unspecified: that whoever may change an account's audiences may read the account.
+    await session.accounts.get(users.account_id)
     async with receipts:
         async for _ in receipts:
             pass
 
 
 @asynccontextmanager
-async def _opened(options: JobOptions) -> AsyncGenerator[AudienceUsers]:
+async def _opened(options: JobOptions) -> AsyncGenerator[tuple[Session, AudienceUsers]]:
     """Open the session and bind the audience."""
     if options.sandbox:
         if options.profile:
             raise InvalidArgument("profile", "must not be given with --sandbox, which brings credentials")
         async with Sandbox() as sandbox, Session.sandbox(sandbox) as session:
             account = session.account(options.account or sandbox.account_id)
-            yield account.custom_audience(options.audience or sandbox.audience_id).users
+            yield session, account.custom_audience(options.audience or sandbox.audience_id).users
         return
     if options.account is None:
         raise InvalidArgument("account_id", "must be given; `svc-async accounts list` shows yours")
     if options.audience is None:
         raise InvalidArgument("custom_audience_id", "must be given")
     async with session_of(options.profile) as session:
-        yield session.account(options.account).custom_audience(options.audience).users
+        yield session, session.account(options.account).custom_audience(options.audience).users
 
 
 def _mapping(pairs: Sequence[str]) -> Mapping[str, str]:
