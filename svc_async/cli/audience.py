@@ -166,8 +166,9 @@ async def _opened(options: JobOptions) -> AsyncGenerator[tuple[Session, Audience
         if options.profile:
             raise InvalidArgument("profile", "must not be given with --sandbox, which brings credentials")
         async with Sandbox() as sandbox, Session.sandbox(sandbox) as session:
-            account = session.account(options.account or sandbox.account_id)
-            yield session, account.custom_audience(options.audience or sandbox.audience_id).users
+            account = session.account(sandbox.account_id if options.account is None else options.account)
+            audience_id = sandbox.audience_id if options.audience is None else options.audience
+            yield session, account.custom_audience(audience_id).users
         return
     if options.account is None:
         raise InvalidArgument("account_id", "must be given; `svc-async accounts list` shows yours")

@@ -125,7 +125,7 @@ class _Drawing(rich_progress.Progress):
 def clock_time(seconds: float) -> str:
     """Write a duration as people read it."""
     if seconds < 60:  # noqa: PLR2004 - a minute
-        return f"{seconds:.1f} s"
+        return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
