@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from datetime import datetime
 from operator import itemgetter
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import attrs
 import msgspec
@@ -120,10 +120,11 @@ class Parcel:
         marks = len(self.keys) - len(self.users)
         return sum(map(len, self.users)) - marks
 
-    def part(self, start: int, end: int) -> "Parcel":
-        """Give some of its rows."""
-        users = [_MARK.join(_apart(self.users)[start:end])]
-        return Parcel(self.group, self.form, self.keys[start:end], users, self.positions[start:end])
+    def parted(self, row: int) -> "tuple[Parcel, Parcel]":
+        """Part it before a row."""
+        users = _apart(self.users)
+        first = Parcel(self.group, self.form, self.keys[:row], [_MARK.join(users[:row])], self.positions[:row])
+        return first, Parcel(self.group, self.form, self.keys[row:], [_MARK.join(users[row:])], self.positions[row:])
 
     def rows(self) -> "Iterator[_Row]":
         """Give each row by itself."""
@@ -168,7 +169,7 @@ class Sheaf:
     form: Form
     users: Sequence[str]
     per_operation: int
-    positions: Sequence[int]
+    positions: "array[int]"
 
     @property
     def size(self) -> int:
@@ -215,6 +216,13 @@ class Sheaf:
         return self.form.after + self.frame.tail
 
 
+def _concatenated(kind: Literal["q", "Q"], parts: "Iterable[array[int]]") -> "array[int]":
+    whole = array(kind)
+    for part in parts:
+        whole.extend(part)
+    return whole
+
+
 def _joined(users: Sequence[str], per_operation: int, form: Form) -> Sequence[str]:
     if per_operation == 1:
         return users
@@ -242,9 +250,9 @@ class Batch:
     """How many operations it holds."""
 
     @property
-    def positions(self) -> Iterable[int]:
+    def positions(self) -> "array[int]":
         """The positions of all rows."""
-        return itertools.chain.from_iterable(sheaf.positions for sheaf in self.sheaves)
+        return _concatenated("q", (sheaf.positions for sheaf in self.sheaves))
 
     def rows_of(self, operation: int) -> Sequence[int]:
         """Give the positions of the rows in an operation, by its index in the request."""
@@ -332,9 +340,7 @@ class _Share:
 
     def sheaf(self, per_operation: int, now: datetime) -> Sheaf:
         users = _apart(itertools.chain.from_iterable(parcel.users for parcel in self.parcels))
-        positions = array("q")
-        for parcel in self.parcels:
-            positions.extend(parcel.positions)
+        positions = _concatenated("q", (parcel.positions for parcel in self.parcels))
         joined = _joined(users, per_operation, self.form)
         return Sheaf(self.group.frame(now), self.form, joined, per_operation, positions)
 
@@ -399,7 +405,8 @@ class _Draft:
 
     @property
     def has_repeats(self) -> bool:
-        return len(set(itertools.chain.from_iterable(parcel.keys for parcel in self.parcels))) < self.rows
+        keys = _concatenated("Q", (parcel.keys for parcel in self.parcels))
+        return len(set(keys.tolist())) < self.rows
 
     def batch(self, now: datetime) -> Batch:
         return Batch([share.sheaf(self.limits.per_operation, now) for share in self._shares.values()])
@@ -440,8 +447,7 @@ class Packer:
         if self._draft.add(parcel):
             return []
         if len(parcel.keys) > 1:
-            middle = self._draft.room(parcel) or len(parcel.keys) // 2
-            first, second = parcel.part(0, middle), parcel.part(middle, len(parcel.keys))
+            first, second = parcel.parted(self._draft.room(parcel) or len(parcel.keys) // 2)
             return self.add(first, now) + self.add(second, now)
         batches = self._close(now, entirely=False)
         if self._draft.add(parcel):
@@ -512,7 +518,7 @@ def _drafted(limits: Limits, parcels: Iterable[Parcel]) -> _Draft:
     return draft
 
 
-_GATHERED = 2_048
+_GATHERED = 4_096
 """Rows that are spread at a time, since each lane costs a fixed effort."""
 
 
@@ -548,8 +554,8 @@ class Spreader:
         positions = _chained(load.positions for load in loads)
         for index, places in enumerate(self._places(keys)):
             if places:
-                pick = itemgetter(*places, places[-1])  # one more than needed: a lone place would not give a tuple
-                packed = array("Q", pick(keys)[:-1]), [_MARK.join(pick(users)[:-1])], array("q", pick(positions)[:-1])
+                pick = _picker(places)
+                packed = array("Q", pick(keys)), [_MARK.join(pick(users))], array("q", pick(positions))
                 yield index, Parcel(group, form, *packed)
 
     def _places(self, keys: Sequence[int]) -> Sequence[Sequence[int]]:
@@ -560,6 +566,12 @@ class Spreader:
         for place, chosen in enumerate(map(places.__getitem__, [key % count for key in keys])):
             chosen.append(place)
         return places
+
+
+def _picker(places: Sequence[int]) -> Callable[[Sequence[T]], Sequence[T]]:
+    if len(places) == 1:  # itemgetter would give the value itself
+        return lambda values: [values[places[0]]]
+    return itemgetter(*places)
 
 
 def _chained(parts: Iterable[Sequence[T]]) -> list[T]:

@@ -305,22 +305,25 @@ class Job(Generic[T]):
             except Exception as error:  # noqa: BLE001 - whatever a source may raise; what came before is finished
                 self._cause = error
                 break
-            self._take(part, tasks)
+            spread = self._take(part, tasks)
             if number % _PARTS_A_PROGRESS == 0:
                 self._tell()
             await asyncio.sleep(0)
-            await self._make_room(tasks)
+            if spread:
+                await self._make_room(tasks)
             if self._stopped:
                 return
         self._spread(tasks)
         await self._send_tails(tasks)
 
-    def _take(self, part: Slice, tasks: asyncio.TaskGroup) -> None:
+    def _take(self, part: Slice, tasks: asyncio.TaskGroup) -> bool:
+        """Take rows over; answers whether some reached the lanes."""
         self._tally.read += part.rows
         is_time = self._spreader.add(part.load)
         self._tally.fail([Failure(position, rule, "INVALID_ROW") for position, rule in part.misfits.items()])
         if is_time:
             self._spread(tasks)
+        return is_time
 
     def _spread(self, tasks: asyncio.TaskGroup) -> None:
         for index, batch in self._spreader.spread(self._clock.now()):
@@ -516,7 +519,7 @@ class Job(Generic[T]):
 
     def _receipt(self, batch: Batch, refused: Mapping[int, ErrorDetail], attempts: int, request_id: str | None) -> None:
         """Settle the rows of a batch."""
-        positions = list(batch.positions)
+        positions = batch.positions.tolist()
         failures = [Failure(positions[index], why.message, str(why.code)) for index, why in sorted(refused.items())]
         receipt = Receipt(
             first=min(positions),
