@@ -8,6 +8,11 @@ from svc_async.cli import demo
 from tests.cli.conftest import Ended
 
 
+@pytest.fixture(autouse=True)
+def short_quarantine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "_QUARANTINE", 0.001)
+
+
 def test_the_demo_shows_that_the_sandbox_holds_what_the_file_says(call: Callable[..., Ended]) -> None:
     ended = call("demo", "--rows", "2000")
     assert ended.code == 0
