@@ -132,8 +132,11 @@ class TransportError(SvcError):
     repeatable = True
 
     def __init__(self, message: str, *, sent: Sent) -> None:
-        super().__init__(f"{message} (sent: {sent})")
+        super().__init__(message)
         self.sent = sent
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} (sent: {self.sent})"
 
 
 class TimedOut(TransportError):

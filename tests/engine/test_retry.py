@@ -174,3 +174,40 @@ async def test_a_cancelled_wait_makes_no_further_call() -> None:
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InvalidArgument):
         Retries(**wrong)  # type: ignore[arg-type]
+
+
+async def test_a_call_may_be_repeated_for_ever(clock: VirtualClock) -> None:
+    calls = Calls(clock, *[api_error(status=500)] * 1_100)
+    patient = Retries(attempts=10_000, deadline=float("inf"))
+    assert await run(calls, patient, budget=RetryBudget(most=10_000)) == "done"
+
+
+NOT_SENT = TransportError("the connection was refused", sent=Sent.NO)
+
+
+@pytest.mark.parametrize(
+    ("first", "sent"),
+    [
+        (TimedOut("no answer in time", sent=Sent.MAYBE), Sent.MAYBE),
+        (api_error(status=500), Sent.MAYBE),
+        (UNREADABLE, Sent.MAYBE),
+        (api_error(status=503), Sent.NO),
+        (NOT_SENT, Sent.NO),
+    ],
+)
+async def test_a_call_that_may_have_had_an_effect_is_never_said_to_be_unsent(
+    clock: VirtualClock, first: SvcError, sent: Sent
+) -> None:
+    last = TransportError("the connection was refused", sent=Sent.NO)
+    with pytest.raises(TransportError, match=rf"refused \(sent: {sent}\)") as caught:
+        await run(Calls(clock, first, NOT_SENT, last), Retries(attempts=3))
+    assert caught.value.sent is sent
+
+
+async def test_a_repeat_that_would_wait_too_long_tells_that_the_first_attempt_may_have_had_an_effect(
+    clock: VirtualClock,
+) -> None:
+    too_long = WouldWaitTooLong(until=clock.now(), limit="writes", max_wait=1)
+    with pytest.raises(WouldWaitTooLong) as caught:
+        await run(Calls(clock, TimedOut("no answer in time", sent=Sent.MAYBE), too_long), Retries())
+    assert caught.value.sent is Sent.MAYBE
