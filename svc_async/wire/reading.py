@@ -7,7 +7,7 @@ that come as strings and moments without a zone, and which can keep unknown fiel
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Generic, TypeVar, cast
 
 import attrs
@@ -18,7 +18,7 @@ from cattrs.gen import make_dict_structure_fn
 from svc_async.errors import UnexpectedAnswer
 from svc_async.open_enum import OpenEnum
 from svc_async.wire.endpoint import Reply, Request
-from svc_async.wire.envelope import Answer, Page
+from svc_async.wire.envelope import NOT_JSON, Answer, Page
 from svc_async.wire.records import Record
 
 __all__ = ["Reader"]
@@ -48,11 +48,11 @@ class Reader:
             return cast(T, self._fast(request, answer.body))
         except msgspec.ValidationError:
             pass  # JSON, but not to the letter
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except NOT_JSON:
             raise self._unexpected(answer, _describe(answer)) from None
         try:
             return cast(T, _tolerant(self.keep_unknown).read(request, answer.body))
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except NOT_JSON:
             raise self._unexpected(answer, _describe(answer)) from None
         except (cattrs.BaseValidationError, _Misfit) as error:
             raise self._unexpected(answer, f"the answer does not fit: {_misfits(error)}") from None
@@ -99,7 +99,7 @@ def _shape(reply: Reply, into: Any) -> Any:
     return value if reply is Reply.BODY else shapes[reply][value]
 
 
-@cache
+@lru_cache(maxsize=1024)  # a caller's own models come and go
 def _decoder(reply: Reply, into: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(_shape(reply, into))
 

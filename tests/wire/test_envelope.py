@@ -40,6 +40,10 @@ def test_the_main_api_gives_numbers() -> None:
     assert refused(401, {"errors": [{"code": 89, "message": "Invalid or expired token"}]}).has_code(89)
 
 
+def test_a_reason_without_code_and_words_is_an_empty_one() -> None:
+    assert refused(400, {"errors": [{"code": None, "message": None}]}).errors == (ErrorDetail(),)
+
+
 def test_a_problem_document_is_a_reason() -> None:
     error = refused(
         429,
@@ -65,6 +69,7 @@ def test_a_problem_document_is_a_reason() -> None:
         b"\xff\xfe",
         b'{"errors": 5}',
         b'{"errors":[5]}',
+        b"[" * 100_000,
     ],
 )
 def test_the_status_decides_whatever_the_body_is(body: bytes) -> None:
@@ -99,6 +104,7 @@ def test_operation_errors_of_any_other_shape_do_not_crash(entries: object) -> No
         (503, {"retry-after": "30"}, 30),
         (503, {"retry-after": "Wed, 10 Jun 2026 12:00:45 GMT"}, 45),
         (503, {"retry-after": "soon"}, None),
+        (503, {"retry-after": "Wed, 10 Jun 99999999999999 12:00:45 GMT"}, None),
         (503, {"retry-after": "-3"}, None),
         (503, {"retry-after": "0"}, None),
         (503, {}, None),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svc_async.ads.accounts import Account, ApprovalStatus
-from svc_async.ads.custom_audiences import BatchCounts, TargetedAudienceEntry
+from svc_async.ads.custom_audiences import BatchCounts, TargetedAudienceEntry, TargetedAudienceLineItem
 from svc_async.errors import UnexpectedAnswer
 from svc_async.wire.endpoint import Endpoint, Listing, Reply, Request
 from svc_async.wire.envelope import Answer, Page
@@ -98,6 +98,15 @@ def test_unknown_fields_of_nested_records_are_kept() -> None:
     assert page.items[0].line_items[0].extra == {"z": 3}
 
 
+@pytest.mark.rule("TGT-02")
+def test_records_that_hold_records_are_equal_and_hashable() -> None:
+    items = [{"id": "l", "name": "n", "servable": False}]
+    body = {"data": [{"campaign_id": "c", "campaign_name": "n", "line_items": items}]}
+    page = both(Listing("/x", TargetedAudienceEntry)(), body)
+    item = TargetedAudienceLineItem(id="l", name="n", servable=False)
+    assert set(page.items) == {TargetedAudienceEntry(campaign_id="c", campaign_name="n", line_items=(item,))}
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -146,7 +155,9 @@ def test_a_missing_field_is_named() -> None:
         Reader().read(GET, answer({"data": body}))
 
 
-@pytest.mark.parametrize("body", [b"", b"<html></html>", b'{"data": {', b"\xff", b'{"data": ["\xc3\x28"]}'])
+@pytest.mark.parametrize(
+    "body", [b"[" * 100_000, b"", b"<html></html>", b'{"data": {', b"\xff", b'{"data": ["\xc3\x28"]}']
+)
 def test_what_is_not_json_is_unexpected(body: bytes) -> None:
     with pytest.raises(UnexpectedAnswer, match="the answer is not JSON") as caught:
         Reader().read(GET, answer(body))
