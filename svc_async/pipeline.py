@@ -8,7 +8,7 @@ import attrs
 from svc_async import retry
 from svc_async.auth.authorization import Authorization
 from svc_async.clock import Clock
-from svc_async.errors import Sent, SvcError, TransportError
+from svc_async.errors import Sent, SvcError, TransportError, UnexpectedAnswer
 from svc_async.governor.governor import Governor, Priority, Slot
 from svc_async.retry import Retries, RetryBudget
 from svc_async.transport import Transport
@@ -32,7 +32,7 @@ class CallEvent:
 
     Attributes:
         method: the HTTP method.
-        path: the path as the reference prints it, without ids.
+        path: the path as the reference prints it, without ids; of `Session.request`, without the account's id only.
         seconds: how long it took, the wait at the governor included.
         status: the answer's status; None when no answer came.
         error: what became of it, if it failed.
@@ -45,7 +45,7 @@ class CallEvent:
     error: SvcError | None
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)  # every service holds one, and a proxy's URL may hold a password
 class Pipeline:
     """Sends requests of one session.
 
@@ -123,6 +123,9 @@ class Pipeline:
             except TransportError as error:
                 if error.sent is not Sent.NO:
                     slot.lost()
+                raise
+            except UnexpectedAnswer as error:  # it broke off behind its headers
+                slot.learn(error.status, error.headers)
                 raise
             slot.learn(answer.status, answer.headers)
             return answer

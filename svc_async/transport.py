@@ -148,11 +148,16 @@ class Transport:
         Raises:
             TransportError: no answer arrived; `sent` says whether the request may have.
             UnexpectedAnswer: an answer of success broke off.
+            InvalidArgument: the transport was closed.
         """
+        if self._client.closed:
+            raise InvalidArgument("session", "must be open: it was closed")
         exchange = _Exchange(on_sent)
         try:
             async with self._clock.timeout(timeout or self._timeouts.total):
                 return await self._exchange(exchange, method, url, headers=headers, body=body, proxy=proxy)
+        except aiohttp.ClientResponseError as error:  # its words hold the URL, with the query or a proxy's password
+            raise _failure(error, exchange) from None
         except (_Broken, aiohttp.ClientError, OSError) as error:
             raise _failure(error.__cause__ if isinstance(error, _Broken) else error, exchange) from error
 

@@ -145,6 +145,17 @@ def test_proxies_are_resolved_once_for_each_host(monkeypatch: pytest.MonkeyPatch
     assert profiles.proxies(source.endpoints) == {Surface.ADS: "http://proxy.example.test:3128"}
 
 
+def test_a_proxy_without_a_scheme_is_taken_and_one_of_another_kind_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    endpoints = profiles.from_environment(ENVIRONMENT).endpoints
+    monkeypatch.setenv("https_proxy", "proxy.example.test:3128")
+    assert set(profiles.proxies(endpoints).values()) == {"http://proxy.example.test:3128"}
+    monkeypatch.setenv("https_proxy", "socks5://proxy.example.test")
+    with pytest.raises(InvalidArgument, match="^proxy must"):
+        profiles.proxies(endpoints)
+
+
 async def test_a_session_from_the_environment_works(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
         "SVC_CONSUMER_KEY": sandbox.credentials["consumer_key"],

@@ -27,6 +27,7 @@ from svc_async.ads.accounts import Account, IndustryType
 from svc_async.errors import Sent
 from svc_async.pipeline import CallEvent
 from svc_async.sandbox import Fault, Sandbox, SandboxConfig, VirtualClock
+from svc_async.transport import Transport
 
 HOSTS = Endpoints(base_url="https://base.example.test", ads_url="https://ads.example.test")
 
@@ -79,6 +80,51 @@ async def test_a_view_shares_connections_and_governor_and_closes_nothing(session
         async with view:
             pass
     assert (await session.accounts.list().first()) is not None
+
+
+async def test_what_was_bound_by_a_session_that_is_closed_says_so(sandbox: Sandbox) -> None:
+    async with Session.sandbox(sandbox) as session:
+        bound = [session.accounts, session.but(timeout=5).accounts]
+    for accounts in bound:
+        with pytest.raises(InvalidArgument, match="^session must be open"):
+            await accounts.get(sandbox.account_id)
+
+
+async def test_a_sandbox_of_its_own_is_closed_when_the_session_cannot_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[Sandbox] = []
+
+    async def aclose(self: Sandbox, close: Any = Sandbox.aclose) -> None:
+        closed.append(self)
+        await close(self)
+
+    def fail(**_: object) -> Transport:
+        raise RuntimeError("the connector belongs to another loop")
+
+    monkeypatch.setattr(Sandbox, "aclose", aclose)
+    monkeypatch.setattr(Transport, "open", fail)
+    with pytest.raises(RuntimeError, match="another loop"):
+        async with Session.sandbox():
+            pass
+    assert len(closed) == 1
+
+
+@pytest.mark.parametrize("bad", [None, {"consumer_key": "k"}, "key"])
+def test_what_are_no_credentials_are_refused(bad: Any) -> None:
+    with pytest.raises(InvalidArgument, match="^credentials must be given"):
+        Session(bad, endpoints=HOSTS)
+
+
+async def test_no_repr_shows_a_secret_or_the_password_of_a_proxy(sandbox_credentials: UserCredentials) -> None:
+    proxy = "http://user:hush@proxy.example.test:3128"
+    async with Session(sandbox_credentials, endpoints=HOSTS, proxy=proxy) as session:
+        handle = session.account("a")
+        seen = [session, session.accounts, session.accounts.list(), handle, handle.custom_audience("b")]
+        assert "hush" not in repr(seen)
+
+
+def test_what_is_no_proxy_is_refused(sandbox_credentials: UserCredentials) -> None:
+    with pytest.raises(InvalidArgument, match="^proxy must"):
+        Session(sandbox_credentials, endpoints=HOSTS, proxy="socks5://proxy.example.test")
 
 
 @pytest.mark.parametrize("bad", ["", " ", "a/b", "..", None])
@@ -209,10 +255,41 @@ async def test_the_version_in_the_path_chooses_the_host(
     assert sandbox.requests[-1].path == (f"/ads{path}" if host == "ads" else path)
 
 
-@pytest.mark.parametrize("path", ["12/accounts", "/12/accounts?count=1", "/12//x", "/12/accounts/../x", "/12/#", ""])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "12/accounts",
+        "/12/accounts?count=1",
+        "/12//x",
+        "/12/accounts/",
+        "/12/accounts/../x",
+        "/12/./x",
+        "/12/a#",
+        "/12/\ud800",
+        "",
+    ],
+)
 async def test_a_path_that_is_none_is_refused(session: Session, path: str) -> None:
     with pytest.raises(InvalidArgument, match="^path must"):
         await session.request("GET", path)
+
+
+@pytest.mark.parametrize("method", ["", "G ET", "GET\r\nX-A: b"])
+async def test_a_method_that_is_none_is_refused(session: Session, method: str) -> None:
+    with pytest.raises(InvalidArgument, match="^method must"):
+        await session.request(method, "/12/accounts")
+
+
+async def test_a_surface_that_is_none_is_refused(session: Session) -> None:
+    with pytest.raises(InvalidArgument, match="^surface must be one of base, ads, ads_sandbox$"):
+        await session.request("GET", "/12/accounts", surface="moon")
+
+
+@pytest.mark.rule("GEN-09")
+@pytest.mark.parametrize("name", ["cursor", "with_total_count"])
+async def test_a_raw_listing_leaves_cursor_and_total_to_the_pager(session: Session, name: str) -> None:
+    with pytest.raises(InvalidArgument, match="^params must"):
+        session.iterate("/12/accounts", params={name: "1"})
 
 
 @pytest.mark.parametrize("id_with", ["é", "a b", "100%", "a'b$c,d:e+f~g"])
@@ -359,6 +436,13 @@ async def test_every_attempt_is_told(sandbox: Sandbox) -> None:
     ]
     assert isinstance(told[0].error, ServerError)
     assert told[1].error is None
+
+
+async def test_an_answer_that_breaks_off_still_tells_the_limits(sandbox: Sandbox, session: Session) -> None:
+    sandbox.faults.on(*READ).once().do(Fault.truncate(10), stage="after")
+    with pytest.raises(UnexpectedAnswer, match="broke off"):
+        await session.but(retries=Retries.none()).accounts.get(sandbox.account_id)
+    assert any(bucket.remaining is not None for bucket in session.governor.snapshot())
 
 
 async def test_cancelled_calls_leave_the_session_usable(sandbox: Sandbox, session: Session) -> None:

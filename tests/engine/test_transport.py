@@ -1,5 +1,6 @@
 import asyncio
 import ssl
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import aiohttp
@@ -276,3 +277,32 @@ async def test_two_hundred_calls_do_not_open_two_hundred_connections(peer: Peer,
 def test_timeouts_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InvalidArgument, match="^timeouts must be greater than 0"):
         Timeouts(**wrong)
+
+
+def shown(error: BaseException) -> str:
+    """What a traceback tells in words, without the lines of code."""
+    return "".join(line for line in traceback.format_exception(error) if not line.startswith("  "))
+
+
+async def test_no_traceback_holds_a_value_of_the_query(peer: Peer, transport: Transport) -> None:
+    peer.script = peer.answer(b"\x00\x01 not http at all\r\n\r\n", close=True)
+    with pytest.raises(TransportError) as caught:
+        await transport.exchange("GET", f"{peer.url}/?q=private", headers={}, on_sent=Sendings())
+    assert "private" not in shown(caught.value)
+
+
+async def test_no_traceback_holds_the_password_of_a_proxy(peer: Peer, transport: Transport) -> None:
+    peer.script = peer.answer(b"HTTP/1.1 407 Who are you\r\nContent-Length: 0\r\n\r\n")
+    proxy = peer.url.replace("//", "//user:hush@")
+    with pytest.raises(TransportError, match="the proxy refused") as caught:
+        await transport.exchange("GET", "https://ads.example.test/", headers={}, proxy=proxy, on_sent=Sendings())
+    assert caught.value.sent is Sent.NO
+    assert peer.heads[0].startswith(b"CONNECT ads.example.test:443 ")
+    assert b"Proxy-Authorization: Basic " in peer.heads[0]
+    assert "hush" not in shown(caught.value)
+
+
+async def test_a_closed_transport_says_so(transport: Transport) -> None:
+    await transport.close()
+    with pytest.raises(InvalidArgument, match="^session must be open"):
+        await transport.exchange("GET", "http://127.0.0.1:1/", headers={}, on_sent=Sendings())
