@@ -246,6 +246,6 @@ def _print_reasons(failures: FailureList) -> None:
 
 
 def _still_to_do(report: Report, source: CsvSource) -> str:
-    unread = f"; it is read up to line {source.line(report.read):,}" if source.bytes_read < source.size else ""
+    unread = "" if source.exhausted else f", and the file from line {source.line(report.read):,} on"
     pending = f"Still to do: {report.pending:,} rows that were read{unread}. "
     return f"{pending}Run the same command again to finish: rows that are in already are not added twice."

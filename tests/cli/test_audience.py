@@ -1,6 +1,7 @@
 import csv
 import hashlib
 import json
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -229,8 +230,28 @@ async def test_people_are_told_what_is_still_to_do(command: Command, sandbox: Sa
     assert "2,500 accepted" in ended.out
     assert "3,500 pending" in ended.out
     assert "2,500   of these in doubt" in ended.out
-    assert "Still to do: 3,500 rows that were read" in ended.err
+    assert "Still to do: 3,500 rows that were read. " in ended.err
     assert "Run the same command again" in ended.err
+
+
+async def test_people_are_told_from_which_line_on_nothing_was_read(
+    command: Command, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    path = tmp_path / "endless.csv"
+    with path.open("w", encoding="utf-8") as file:
+        file.write("email\n" + "".join(f"user{number}@example.org\n" for number in range(40_000)))
+    sandbox.faults.on("POST", USERS).do(Fault.hang())
+    running = await command.start(
+        *("audience", "upload", str(path), *target(sandbox), "--concurrency", "1", "--users-per-operation", "1")
+    )
+    await sandbox.requests.wait(count=1, route=USERS)
+    running.send(signal.SIGINT)
+    ended = await running.ended()
+    found = re.search(r"Still to do: ([\d,]+) rows that were read, and the file from line ([\d,]+) on\.", ended.err)
+    assert ended.code == 130
+    assert found is not None
+    pending, line = (int(number.replace(",", "")) for number in found.groups())
+    assert line == pending + 2
 
 
 # --- refused by the service

@@ -143,6 +143,18 @@ def test_progress_is_told_in_bytes(write: Write) -> None:
     assert seen == sorted(seen)
     assert len(set(seen)) > 4
     assert source.bytes_read == source.size
+    assert source.exhausted
+
+
+def test_a_source_is_not_exhausted_before_its_last_row(write: Write) -> None:
+    source = CsvSource(write("email\na\nb\n"))
+    rows = source.rows().rows
+    assert isinstance(rows, Iterable)
+    walk = iter(rows)
+    assert next(walk) == ("a",)
+    assert not source.exhausted
+    assert list(walk) == [("b",)]
+    assert source.exhausted
 
 
 # --- where the rows stand
