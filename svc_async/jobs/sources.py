@@ -188,13 +188,12 @@ class CsvSource:
         if b"\0" in block:
             line = _line_at(self.path, self.bytes_read + block.index(b"\0"))
             raise self._refused(f"holds a NUL byte on line {line}: save it as CSV in UTF-8")
-        if not self.bytes_read and block.startswith(codecs.BOM_UTF8):
-            block = block[len(codecs.BOM_UTF8) :]
+        mark = b"" if self.bytes_read else codecs.BOM_UTF8
         try:
-            return decoder.decode(block, final=not block)
+            return decoder.decode(block.removeprefix(mark), final=not block)
         except UnicodeDecodeError as error:
-            read = self.bytes_read + len(block) - len(error.object)
-            line = _line_at(self.path, read + error.start)
+            from_end = len(error.object) - error.start
+            line = _line_at(self.path, self.bytes_read + len(block) - from_end)
             raise self._refused(f"is not UTF-8 on line {line}: save it as CSV in UTF-8") from None
 
     def _refused(self, what: str) -> InvalidArgument:

@@ -321,6 +321,15 @@ def test_the_line_is_told_however_far_it_is(write: Write) -> None:
         rows_of(CsvSource(path))
 
 
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_the_line_is_told_wherever_a_block_ends(write: Write, monkeypatch: pytest.MonkeyPatch, mark: bytes) -> None:
+    path = write(mark + "email\nü\n".encode() + b"\xc3\n\nx\n")
+    for size in range(4, 20):
+        monkeypatch.setattr("svc_async.jobs.sources._BLOCK", size)
+        with pytest.raises(InvalidArgument, match="is not UTF-8 on line 3:"):
+            rows_of(CsvSource(path))
+
+
 def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(write: Write) -> None:
     path = write(b"email\n" + b"a" * 5_000_000)
     with pytest.raises(InvalidArgument, match="has a line of several megabytes"):
