@@ -319,24 +319,32 @@ def _cut(batch: Batch, limits: Limits) -> Sequence[Batch]:
 
 @attrs.define
 class _Share:
-    """The rows of one group and form in a draft."""
+    """The rows of one group and form in a draft; its size counts a comma or bracket after each operation."""
 
     group: Group
     form: Form
-    parcels: list[Parcel] = attrs.field(factory=list)
+    parcels: list[Parcel] = attrs.field(factory=list[Parcel])
     rows: int = 0
     letters: int = 0
+    operations: int = 0
+    size: int = 0
 
     @property
     def key(self) -> tuple[Group, Form]:
         return self.group, self.form
 
-    def measure(self, per_operation: int, rows: int = 0, letters: int = 0) -> tuple[int, int]:
-        """Count operations, and their bytes with a comma or bracket after each, with so many more rows."""
+    def measure(self, rows: int, letters: int, per_operation: int) -> tuple[int, int]:
+        """Count operations and bytes that it would have with so many rows and letters more."""
         rows += self.rows
         operations = -(-rows // per_operation)
         around = len(self.form.before) + len(self.form.after) + self.group.overhead + 1
         return operations, self.letters + letters + len(self.form.between) * (rows - operations) + around * operations
+
+    def grow(self, added: "_Share", operations: int, size: int) -> None:
+        self.parcels.extend(added.parcels)
+        self.rows += added.rows
+        self.letters += added.letters
+        self.operations, self.size = operations, size
 
     def sheaf(self, per_operation: int, now: datetime) -> Sheaf:
         users = _apart(itertools.chain.from_iterable(parcel.users for parcel in self.parcels))
@@ -353,54 +361,44 @@ class _Draft:
     parcels: list[Parcel] = attrs.field(factory=list)
     rows: int = 0
     letters: int = 0
+    operations: int = 0
+    size: int = 1
+    """The bytes of the body; its first is a bracket."""
     _shares: dict[tuple[Group, Form], _Share] = attrs.field(factory=dict)
 
     def add(self, parcel: Parcel) -> bool:
         """Take a parcel, if it fits."""
         share = _Share(parcel.group, parcel.form, [parcel], len(parcel.keys), parcel.letters)
-        if not self._has_room([share]):
-            return False
-        self._extend(share)
-        self.parcels.append(parcel)
-        return True
+        return self._take([share], [parcel])
 
     def absorb(self, other: "_Draft") -> bool:
         """Take all parcels of another draft, if they fit."""
-        shares = other._shares.values()  # noqa: SLF001 - of the same class
-        if not self._has_room(shares):
+        return self._take(list(other._shares.values()), other.parcels)  # noqa: SLF001 - of the same class
+
+    def _take(self, more: Sequence[_Share], in_order: Sequence[Parcel]) -> bool:
+        mine = [self._shares.get(share.key) or _Share(share.group, share.form) for share in more]
+        measures = [
+            share.measure(added.rows, added.letters, self.limits.per_operation)
+            for share, added in zip(mine, more, strict=True)
+        ]
+        operations = self.operations + sum(measure[0] for measure in measures) - sum(each.operations for each in mine)
+        size = self.size + sum(measure[1] for measure in measures) - sum(each.size for each in mine)
+        if operations > self.limits.operations or size > self.limits.size:
             return False
-        for share in shares:
-            self._extend(share)
-        self.parcels.extend(other.parcels)
+        self.operations, self.size = operations, size
+        for share, added, measure in zip(mine, more, measures, strict=True):
+            self._shares[share.key] = share
+            share.grow(added, *measure)
+            self.rows += added.rows
+            self.letters += added.letters
+        self.parcels.extend(in_order)
         return True
-
-    def _has_room(self, more: Iterable[_Share]) -> bool:
-        per_operation = self.limits.per_operation
-        measures = {key: share.measure(per_operation) for key, share in self._shares.items()}
-        for share in more:
-            mine = self._shares.get(share.key, _Share(*share.key))
-            measures[share.key] = mine.measure(per_operation, share.rows, share.letters)
-        operations = sum(operations for operations, _ in measures.values())
-        size = 1 + sum(size for _, size in measures.values())
-        return operations <= self.limits.operations and size <= self.limits.size
-
-    def _extend(self, share: _Share) -> None:
-        mine = self._shares.setdefault(share.key, _Share(*share.key))
-        mine.parcels.extend(share.parcels)
-        mine.rows += share.rows
-        mine.letters += share.letters
-        self.rows += share.rows
-        self.letters += share.letters
 
     def room(self, parcel: Parcel) -> int:
         """How many of its rows the operations leave room for, if that is what parts it; else 0."""
-        operations, mine = self.limits.operations, 0
-        for key, share in self._shares.items():
-            if key == (parcel.group, parcel.form):
-                mine = share.rows
-            else:
-                operations -= share.measure(self.limits.per_operation)[0]
-        room = operations * self.limits.per_operation - mine
+        mine = self._shares.get((parcel.group, parcel.form)) or _Share(parcel.group, parcel.form)
+        operations = self.limits.operations - self.operations + mine.operations
+        room = operations * self.limits.per_operation - mine.rows
         return room if 0 < room < len(parcel.keys) else 0
 
     @property

@@ -371,6 +371,18 @@ async def test_tails_of_lanes_share_requests(users: AudienceUsers) -> None:
     assert (report.accepted, report.requests) == (6000, 3)
 
 
+async def test_tails_wait_for_requests_under_way_to_share_one(users: AudienceUsers, service: Service) -> None:
+    slow = iter([5.0])
+
+    def answer(_: list[Any]) -> None:
+        service.latency = next(slow, 1.0)
+
+    service.always = answer
+    service.latency = 1.0
+    report = await users.upload(members(6000), users_per_operation=1, concurrency=2)
+    assert (report.accepted, report.requests) == (6000, 3)
+
+
 async def test_a_source_larger_than_the_memory_is_read_in_pieces(
     users: AudienceUsers, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
