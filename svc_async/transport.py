@@ -63,7 +63,7 @@ class _BlocksPayload(Payload):
     """A body in blocks with a known length: no join, no chunked coding, sent anew at every attempt."""
 
     def __init__(self, body: Blocks) -> None:
-        super().__init__(body, content_type="application/json")
+        super().__init__(body)
         self._size = body.size
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
@@ -193,8 +193,7 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
 
 
 def _failure(error: BaseException | None, exchange: _Exchange) -> TransportError:
-    refused = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-    sent = Sent.MAYBE if exchange.sent and not refused else Sent.NO
+    sent = Sent.MAYBE if exchange.sent else Sent.NO
     if isinstance(error, TimeoutError):
         return TimedOut("no answer in time", sent=sent)
     return TransportError(_WHAT_FAILED.get(type(error), "the connection failed"), sent=sent)

@@ -110,6 +110,7 @@ async def test_a_call_is_made_as_often_as_allowed_and_the_last_error_is_raised(c
 
 
 async def test_no_attempt_starts_after_the_deadline(clock: VirtualClock) -> None:
+    await clock.advance(hours=1)
     calls = Calls(clock, *[api_error(status=500)] * 99)
     with pytest.raises(ApiError):
         await run(calls, Retries(attempts=99, first_wait=10, longest_wait=10, jitter=0, deadline=35))
@@ -211,3 +212,18 @@ async def test_a_repeat_that_would_wait_too_long_tells_that_the_first_attempt_ma
     with pytest.raises(WouldWaitTooLong) as caught:
         await run(Calls(clock, TimedOut("no answer in time", sent=Sent.MAYBE), too_long), Retries())
     assert caught.value.sent is Sent.MAYBE
+
+
+async def test_a_429_waits_at_the_governor_and_not_here(clock: VirtualClock) -> None:
+    refused = api_error(status=429, retry_at=clock.now() + timedelta(seconds=90))
+    calls = Calls(clock, refused, refused)
+    await run(calls, Retries(first_wait=1, jitter=0))
+    assert calls.waits == [0, 0]
+
+
+async def test_successes_do_not_save_up_more_than_a_full_budget(clock: VirtualClock) -> None:
+    budget = RetryBudget(most=1, earned=1)
+    for _ in range(5):
+        await run(Calls(clock), Retries(), budget=budget)
+    assert budget.spend()
+    assert not budget.spend()

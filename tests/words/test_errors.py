@@ -7,6 +7,7 @@ from svc_async import errors
 from svc_async.errors import (
     ApiError,
     BadRequest,
+    BatchError,
     Conflict,
     ErrorDetail,
     Forbidden,
@@ -122,3 +123,17 @@ def test_the_tree_in_the_module_names_every_class() -> None:
         kind = getattr(errors, name)
         if isinstance(kind, type) and issubclass(kind, SvcError):
             assert name in errors.__doc__
+
+
+def test_the_message_names_three_refused_operations_and_no_more() -> None:
+    error = api_error(status=400, operation_errors={index: (ErrorDetail(code="BAD"),) for index in range(2_500)})
+    assert str(error) == "HTTP 400: operation 0: BAD; operation 1: BAD; operation 2: BAD"
+    assert len(error.operation_errors) == 2_500
+
+
+def test_headers_are_found_in_lower_case() -> None:
+    assert api_error(status=500, headers={"X-Trace": "t"}).headers == {"x-trace": "t"}
+
+
+def test_a_batch_that_failed_has_reached_the_service() -> None:
+    assert BatchError("3 rows were not accepted", report=None).sent is Sent.YES
