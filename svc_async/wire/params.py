@@ -20,6 +20,8 @@ Param = _Scalar | Iterable[_Scalar] | None
 
 def quote(text: str) -> str:
     """Percent-encode all but the unreserved characters of RFC 3986."""
+    if text.isalnum() and text.isascii():
+        return text  # as most ids are
     return _quote(text, safe="~")
 
 

@@ -153,11 +153,11 @@ def _tolerant(keep_unknown: bool) -> _Tolerant:  # noqa: FBT001 - a cache key
 
 
 def _keeping(kind: type[Record], structure: Callable[[Any, Any], Record]) -> Callable[[Any, Any], Record]:
-    known = {field.name for field in attrs.fields(kind) if field.init}
+    known = {field.name for field in attrs.fields(cast(Any, kind))}
 
     def keep(value: Any, target: Any) -> Record:
         record = structure(value, target)
-        cast(dict[str, Any], record.extra).update((name, value[name]) for name in value.keys() - known)
+        record.keep({name: value[name] for name in value.keys() - known})
         return record
 
     return keep
