@@ -96,6 +96,11 @@ class Pipeline:
             WouldWaitTooLong: a rate limit opens too late.
             InvalidArgument: the parameters break a known rule.
         """
+        value, _ = await self.named(request)
+        return value
+
+    async def named(self, request: Request[T]) -> tuple[T, str | None]:
+        """Make a call as `send` does, and give the service's name for it beside its answer, if it has one."""
         self.check(request)
         return await retry.run(
             lambda: self._attempt(request),
@@ -105,7 +110,7 @@ class Pipeline:
             budget=self.budget,
         )
 
-    async def _attempt(self, request: Request[T]) -> T:
+    async def _attempt(self, request: Request[T]) -> tuple[T, str | None]:
         started = self.clock.monotonic()
         try:
             answer = await self._exchange(request)
@@ -114,7 +119,7 @@ class Pipeline:
             self._tell(request, started, getattr(error, "status", None), error)
             raise
         self._tell(request, started, answer.status, None)
-        return value
+        return value, answer.request_id(self.reader.request_id_header)
 
     async def _exchange(self, request: Request[Any]) -> Answer:
         async with self.governor.slot(request, user=self.user, priority=self.priority, max_wait=self.max_wait) as slot:

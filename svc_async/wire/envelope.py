@@ -42,6 +42,10 @@ class Answer:
     headers: Mapping[str, str]
     body: bytes = attrs.field(repr=False)
 
+    def request_id(self, header: str | None) -> str | None:
+        """Give the service's name for the call, from the header that the session is told."""
+        return self.headers.get(header) if header else None
+
     @property
     def is_success(self) -> bool:
         """Whether the status is a 2xx."""
@@ -59,7 +63,7 @@ def refusal(answer: Answer, *, now: datetime, request_id_header: str | None = No
         errors=[*_details(body.get("errors")), *_problem(body)],
         operation_errors=_operation_errors(body.get("operation_errors")),
         headers=answer.headers,
-        request_id=answer.headers.get(request_id_header) if request_id_header else None,
+        request_id=answer.request_id(request_id_header),
         retry_at=_retry_at(answer, now),
     )
 

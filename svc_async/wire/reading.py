@@ -65,12 +65,11 @@ class Reader:
         return _UNWRAP[request.reply](_decoder(request.reply, request.into).decode(body))
 
     def _unexpected(self, answer: Answer, message: str) -> UnexpectedAnswer:
-        name = self.request_id_header
         return UnexpectedAnswer(
             message,
             status=answer.status,
             headers=answer.headers,
-            request_id=answer.headers.get(name) if name else None,
+            request_id=answer.request_id(self.request_id_header),
         )
 
 
