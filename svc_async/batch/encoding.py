@@ -121,7 +121,7 @@ class RowEncoder:
             if isinstance(row, Sequence) and not isinstance(row, str) and len(row) == self._width:
                 yield row
             else:
-                misfits[place] = f"must be a tuple of {self._width} values, one for each column"
+                misfits[place] = f"must have {self._width} values, one for each column"
                 yield (None,) * self._width
 
 
