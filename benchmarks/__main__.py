@@ -1,4 +1,4 @@
-"""Run the benchmarks: `python -m benchmarks [--quick | --full] [--only NAME] [--json PATH]`."""
+"""Run the benchmarks: `python -m benchmarks [--quick | --full] [--only NAME] [--json PATH] [--markdown]`."""
 
 import argparse
 import importlib
@@ -43,7 +43,7 @@ def main() -> None:
         print(f"{name} …", file=sys.stderr, flush=True)
         module, function = _BENCHMARKS[name]
         figures += getattr(importlib.import_module(module), function)(options.scale)
-    _show(figures)
+    (_show_as_markdown if options.markdown else _show)([_cells(figure) for figure in figures])
     print(f"{_machine()}; {options.scale.value} run, {time.perf_counter() - started:.0f} s")
     if options.scale is Scale.QUICK:
         print("A quick run shows that everything works; its figures mean nothing.")
@@ -60,6 +60,7 @@ def _options() -> argparse.Namespace:
     parser.set_defaults(scale=Scale.NORMAL)
     parser.add_argument("--only", action="append", choices=_BENCHMARKS, metavar="NAME", help=", ".join(_BENCHMARKS))
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there")
+    parser.add_argument("--markdown", action="store_true", help="print the table of docs/performance.md")
     return parser.parse_args()
 
 
@@ -81,8 +82,7 @@ def _number(figure: Figure) -> str:
     return f"{figure.value:.4g} {figure.unit}".strip()
 
 
-def _show(figures: Sequence[Figure]) -> None:
-    rows = [_cells(figure) for figure in figures]
+def _show(rows: Sequence[tuple[str, ...]]) -> None:
     try:
         from rich.console import Console  # noqa: PLC0415 - not everybody has it
         from rich.table import Table  # noqa: PLC0415
@@ -99,6 +99,11 @@ def _show_plainly(rows: Sequence[tuple[str, ...]]) -> None:
     widths = [max(map(len, column)) for column in zip(_COLUMNS, *rows, strict=True)]
     for row in (_COLUMNS, *rows):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _show_as_markdown(rows: Sequence[tuple[str, ...]]) -> None:
+    for row in (_COLUMNS, ("---",) * len(_COLUMNS), *rows):
+        print(f"| {' | '.join(row)} |")
 
 
 def _machine() -> str:
