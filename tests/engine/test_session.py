@@ -17,6 +17,7 @@ from svc_async import (
     ServerError,
     Session,
     TimedOut,
+    Timeouts,
     TransportError,
     Unauthorized,
     UnexpectedAnswer,
@@ -395,17 +396,36 @@ async def test_every_attempt_is_signed_anew(sandbox: Sandbox, session: Session) 
     await session.accounts.get(sandbox.account_id)  # a nonce used twice would be refused
 
 
-async def test_a_call_without_an_answer_ends_at_its_timeout() -> None:
+@pytest.mark.parametrize(
+    ("timeouts", "changes"),
+    [
+        (None, [{"timeout": 7}]),
+        (None, [{"timeout": 7}, {"retries": Retries.none()}]),
+        (Timeouts(total=7), []),
+    ],
+)
+async def test_a_call_without_an_answer_ends_at_its_timeout(timeouts: Timeouts | None, changes: list[Any]) -> None:
     clock = VirtualClock()
-    async with Sandbox(clock=clock) as sandbox, Session.sandbox(sandbox, retries=Retries.none()) as session:
+    async with (
+        Sandbox(clock=clock) as sandbox,
+        Session.sandbox(sandbox, retries=Retries.none(), timeouts=timeouts) as opened,
+    ):
+        session = opened
+        for change in changes:
+            session = session.but(**change)
         sandbox.faults.on("*").do(Fault.hang())
-        call = asyncio.ensure_future(session.but(timeout=7).accounts.get(sandbox.account_id))
+        call = asyncio.ensure_future(session.accounts.get(sandbox.account_id))
         await sandbox.requests.wait(count=1)
         await clock.advance(seconds=6.9)
         assert not call.done()
         await clock.advance(seconds=0.2)
         with pytest.raises(TimedOut):
             await call
+
+
+async def test_a_timeout_that_makes_no_sense_is_refused(session: Session) -> None:
+    with pytest.raises(InvalidArgument, match="^timeouts must be greater than 0"):
+        session.but(timeout=0)
 
 
 async def test_a_limit_that_opens_too_late_is_told_at_once(clock: VirtualClock) -> None:
