@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import parse_qs
 
 import aiohttp
 import attrs
@@ -196,6 +197,21 @@ async def test_names_are_found_by_their_beginning_in_any_case(session: Session, 
     assert account.id in [each.id for each in found]
 
 
+@pytest.mark.rule("ACC-01", "LICC-01")
+async def test_every_parameter_of_a_listing_reaches_the_service(session: Session, sandbox: Sandbox) -> None:
+    common: dict[str, Any] = {"count": 5, "sort_by": "created_at-desc", "with_deleted": True}
+    await session.accounts.list(account_ids=["a", "b"], q="Har", **common).first()
+    assert parse_qs(sandbox.requests[-1].query) == {
+        "account_ids": ["a,b"],
+        "q": ["Har"],
+        "count": ["5"],
+        "sort_by": ["created_at-desc"],
+        "with_deleted": ["true"],
+    }
+    await session.account(sandbox.account_id).line_item_curated_categories.list(**common).first()
+    assert parse_qs(sandbox.requests[-1].query).keys() == common.keys()
+
+
 @pytest.mark.rule("LICC-02", "LICC-03", "LICC-04", "LICC-05")
 async def test_a_line_item_curated_category_lives_from_create_to_delete(session: Session, sandbox: Sandbox) -> None:
     service = session.account(sandbox.account_id).line_item_curated_categories
@@ -205,6 +221,9 @@ async def test_a_line_item_curated_category_lives_from_create_to_delete(session:
     moved = await service.update(made.id, line_item_id=seeded[1].line_item_id)
     assert moved.line_item_id == seeded[1].line_item_id
     assert moved.curated_category_id == made.curated_category_id
+    again = await service.update(made.id, curated_category_id=seeded[0].curated_category_id)
+    assert again.line_item_id == moved.line_item_id
+    assert again.curated_category_id == seeded[0].curated_category_id
     assert (await service.delete(made.id)).deleted
     with pytest.raises(NotFound):
         await service.get(made.id)

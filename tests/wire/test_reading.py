@@ -13,6 +13,7 @@ from svc_async.errors import UnexpectedAnswer
 from svc_async.wire.endpoint import Endpoint, Listing, Reply, Request
 from svc_async.wire.envelope import Answer, Page
 from svc_async.wire.reading import Reader
+from svc_async.wire.records import Record
 
 GET = Endpoint("GET", "/12/accounts/{account_id}", Account)(account_id="a")
 LIST = Listing("/12/accounts", Account)()
@@ -175,6 +176,30 @@ def test_a_call_without_a_model_gives_the_whole_body_as_plain_values() -> None:
     request: Request[Any] = Endpoint("GET", "/x", None, reply=Reply.BODY)()
     assert Reader().read(request, answer({"data": [1], "x": None})) == {"data": [1], "x": None}
     assert Reader().read(request, answer(b"", status=204)) is None
+    assert Reader().read(request, answer(b" \r\n", status=204)) is None
+
+
+@attrs.frozen(kw_only=True)
+class Share(Record):
+    ratio: float
+
+
+@pytest.mark.parametrize(("ratio", "expected"), [(0.5, 0.5), (2, 2.0), ("0.25", 0.25)])
+def test_a_fraction_is_read_from_any_number(ratio: object, expected: float) -> None:
+    assert both(Endpoint("GET", "/x", Share)(), {"data": {"ratio": ratio}}).ratio == expected
+
+
+@pytest.mark.parametrize("ratio", [None, True, "half", []])
+def test_what_is_no_number_is_no_fraction(ratio: object) -> None:
+    with pytest.raises(UnexpectedAnswer, match="ratio"):
+        Reader().read(Endpoint("GET", "/x", Share)(), answer({"data": {"ratio": ratio}}))
+
+
+def test_a_message_names_three_misfits_and_no_more() -> None:
+    wrong = dict.fromkeys(["id", "name", "timezone", "created_at", "deleted"])
+    with pytest.raises(UnexpectedAnswer) as caught:
+        Reader().read(GET, answer({"data": ACCOUNT | wrong}))
+    assert str(caught.value).count("$.data") == 3
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
