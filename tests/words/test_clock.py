@@ -25,7 +25,9 @@ async def test_a_callback_is_called_once_and_can_be_called_off() -> None:
     await called.wait()
     called.clear()
     late = SystemClock().call_later(HOUR, called.set)
-    await asyncio.sleep(0)
+    soon = asyncio.Event()
+    SystemClock().call_later(0, soon.set)
+    await soon.wait()
     late.cancel()
     assert not called.is_set()
 
