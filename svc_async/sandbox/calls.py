@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import attrs
 
-from svc_async.sandbox.config import SandboxConfig
+from svc_async.sandbox.config import Gate, SandboxConfig
 from svc_async.sandbox.dialects import Basis, Problem, Refusal
 from svc_async.sandbox.paging import Page, Pages
 from svc_async.sandbox.params import Param, path_params
@@ -44,8 +44,9 @@ class Call:
 
     Attributes:
         path: the decoded ids of the path.
-        params: all query parameters of the operation, with defaults.
+        params: all parameters of the operation but those of the path, with defaults.
         sent: those that were sent.
+        body: the body as it came; the fields of a JSON object are in `params` and `sent` too.
     """
 
     operation: "Operation"
@@ -103,8 +104,9 @@ class Operation:
         query: the declared query parameters and fields of the body.
         limit: the rate rule it counts in, in `config.RATE_RULES`.
         rule: the rule that a plain success rests on.
+        gate: what the app must have been let into, unless the configuration leaves it open.
         surface: where it lives; what lives on `ads` is served on `ads_sandbox` too.
-        body: what it takes in the body; `array` is a JSON array.
+        body: what it takes in the body; a JSON `array` is read by its family.
         batch: whether its refusals carry a list in `request`.
     """
 
@@ -115,8 +117,9 @@ class Operation:
     query: tuple[Param, ...] = ()
     limit: str
     rule: str
+    gate: Gate | None = None
     surface: Surface = "ads"
-    body: Literal["none", "array"] = "none"
+    body: Literal["none", "array", "object"] = "none"
     batch: bool = False
 
     @property
@@ -127,12 +130,12 @@ class Operation:
 
 def one(row: Row) -> Answer:
     """Answer with one record."""
-    return Answer(dict(row.fields))
+    return Answer(row.shown)
 
 
 def many(page: Page) -> Answer:
     """Answer with a page of records."""
-    return Answer([dict(row.fields) for row in page.rows], page)
+    return Answer([row.shown for row in page.rows], page)
 
 
 def not_found(code: str, parameter: str) -> Refusal:
@@ -144,7 +147,8 @@ class Routes:
     """Finds the operation of a request."""
 
     def __init__(self, operations: Iterable[Operation]) -> None:
-        self.operations = tuple(operations)
+        # A literal segment wins over an id: /cards/poll is no card.
+        self.operations = tuple(sorted(operations, key=lambda operation: operation.path.count("{")))
         self._patterns = [(operation, _pattern(operation.path)) for operation in self.operations]
 
     def find(self, surface: Surface, method: str, path: str) -> tuple[Operation, dict[str, str]]:

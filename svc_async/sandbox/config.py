@@ -6,7 +6,9 @@ from typing import Literal
 
 import attrs
 
-__all__ = ["RateRule", "SandboxConfig"]
+__all__ = ["Gate", "RateRule", "SandboxConfig"]
+
+Gate = Literal["early_access", "beta", "allowlist"]
 
 
 @attrs.frozen
@@ -51,6 +53,11 @@ class SandboxConfig:
         batch_errors: `lists` by operation, or `objects` with an `index`.
         refuse_empty: refuse an empty group, an operation without users and a user without identifiers.
         expiry_months: months after which an audience user expires who came without `expires_at`.
+        default_media_name: what a medium without a name is called.
+        media_processing: seconds until the service is done with a medium that was put into the library.
+        default_media_name: str = "Untitled media"  # ASM-135
+    media_processing: float = 0.0  # ASM-134
+    closed_gates: what the app was not let into; all gates are open by default.
         keep_bodies: keep request bodies in the journal.
     """
 
@@ -67,4 +74,7 @@ class SandboxConfig:
     batch_errors: Literal["lists", "objects"] = "lists"  # ASM-111
     refuse_empty: bool = True
     expiry_months: int = 13  # CAU-06c states it; a test may shorten it
+    default_media_name: str = "Untitled media"  # ASM-135
+    media_processing: float = 0.0  # ASM-134
+    closed_gates: frozenset[Gate] = frozenset()  # ASM-22
     keep_bodies: bool = False

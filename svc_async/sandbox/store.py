@@ -28,18 +28,25 @@ class Row:
 
     Attributes:
         position: its place in the order of creation.
-        fields: what the service shows.
-        owner: the account it belongs to; of an account, the user who may use it.
+        fields: what the service knows; a name with `_` before it is not shown.
+        owner: the account it belongs to; of an account or a catalog, the user who may use it.
+        key: what the record is found by, where that is not its `id`.
     """
 
     position: int
     owner: str
     fields: Mapping[str, Any]
+    key: str | None = None
 
     @property
     def id(self) -> str:
         """The record's id."""
-        return str(self.fields["id"])
+        return str(self.fields["id"]) if self.key is None else self.key
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The record as the service shows it."""
+        return {name: value for name, value in self.fields.items() if not name.startswith("_")}
 
     @property
     def deleted(self) -> bool:
@@ -93,11 +100,11 @@ class Collection:
             return None
         return row
 
-    def add(self, owner: str, fields: Mapping[str, Any]) -> Row:
+    def add(self, owner: str, fields: Mapping[str, Any], *, key: str | None = None) -> Row:
         """Keep a new record, made now."""
         now = written(self._store.now())
         dated = {**fields, "created_at": now, "updated_at": now, "deleted": False}
-        row = Row(next(self._positions), owner, dated)
+        row = Row(next(self._positions), owner, dated, key)
         self._put(row)
         return row
 
@@ -111,6 +118,11 @@ class Collection:
     def delete(self, row: Row) -> Row:
         """Delete softly."""
         return self.change(row, deleted=True)
+
+    def remove(self, row: Row) -> None:
+        """Delete for good."""
+        del self._rows[row.id]
+        self._store.note(lambda: self._restore(row.id, row))
 
     def _put(self, row: Row) -> None:
         before = self._rows.get(row.id)
