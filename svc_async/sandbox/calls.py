@@ -25,13 +25,16 @@ class Answer:
 
     Attributes:
         page: for a list, its page.
+        request: what stands in `request`, where that is not the parameters.
     """
 
     data: Any
     page: Page | None = None
+    request: Any = None
 
     def envelope(self, request: Any) -> dict[str, Any]:
         """Put it into the envelope of the advertising API (GEN-03, GEN-04)."""
+        request = request if self.request is None else self.request
         if self.page is None:
             return {"request": request, "data": self.data}
         total = {} if self.page.total is None else {"total_count": self.page.total}
@@ -67,7 +70,7 @@ class Call:
 
     def run(self) -> Answer:
         """Do what the request asks for, wholly or not at all."""
-        with self.store.transaction():
+        with self.store.transaction(self.user):
             return self.operation.handler(self)
 
     def find(self, rows: Collection, name: str, *, code: str) -> Row:

@@ -13,6 +13,7 @@ import msgspec
 
 from svc_async.sandbox.auth import form_pairs
 from svc_async.sandbox.dialects import Basis, Problem, Refusal
+from svc_async.sandbox.store import written
 
 __all__ = [
     "Finding",
@@ -31,9 +32,10 @@ __all__ = [
     "read_query",
     "refuse",
     "text",
+    "timestamp",
 ]
 
-Kind = Literal["string", "int", "long", "boolean", "csv", "timestamp", "array", "object"]
+Kind = Literal["string", "int", "long", "boolean", "csv", "timestamp", "date_hours", "array", "object"]
 
 
 @attrs.frozen(kw_only=True)
@@ -41,6 +43,7 @@ class Param:
     """One parameter of a call.
 
     Attributes:
+        above: the value that a number must be greater than.
         min_length: characters; so is `max_length`.
         uncounted: characters that do not count in the length.
         clearable: an empty value unsets the field.
@@ -54,12 +57,13 @@ class Param:
     default: Any = None
     minimum: int | None = None
     maximum: int | None = None
+    above: int | None = None
     min_length: int | None = None
     max_length: int | None = None
     uncounted: str = ""
     min_items: int | None = None
     max_items: int | None = None
-    enum: tuple[str, ...] = ()
+    enum: tuple[str | int, ...] = ()
     clearable: bool = False
     rule: str = "ASM-95"
 
@@ -91,15 +95,41 @@ def text(
 
 
 def integer(
-    name: str, *, default: int | None = None, minimum: int, maximum: int, required: bool = False, rule: str
+    name: str,
+    *,
+    default: int | None = None,
+    minimum: int | None = None,
+    maximum: int | None = None,
+    enum: Sequence[int] = (),
+    required: bool = False,
+    clearable: bool = False,
+    rule: str,
 ) -> Param:
-    """Declare a bounded number in the query."""
-    return Param(name=name, type="int", default=default, minimum=minimum, maximum=maximum, required=required, rule=rule)
+    """Declare a number in the query."""
+    return Param(
+        name=name,
+        type="int",
+        default=default,
+        minimum=minimum,
+        maximum=maximum,
+        enum=tuple(enum),
+        required=required,
+        clearable=clearable,
+        rule=rule,
+    )
 
 
-def long(name: str, *, required: bool = False, rule: str) -> Param:
+def long(name: str, *, above: int | None = None, required: bool = False, clearable: bool = False, rule: str) -> Param:
     """Declare a number of up to 64 bits in the query (GEN-11)."""
-    return Param(name=name, type="long", required=required, rule=rule)
+    return Param(name=name, type="long", above=above, required=required, clearable=clearable, rule=rule)
+
+
+def timestamp(
+    name: str, *, whole_hours: bool = False, required: bool = False, clearable: bool = False, rule: str
+) -> Param:
+    """Declare a moment in the query (GEN-12)."""
+    kind: Kind = "date_hours" if whole_hours else "timestamp"
+    return Param(name=name, type=kind, required=required, clearable=clearable, rule=rule)
 
 
 def boolean(name: str, *, default: bool, rule: str) -> Param:
@@ -107,9 +137,11 @@ def boolean(name: str, *, default: bool, rule: str) -> Param:
     return Param(name=name, type="boolean", default=default, rule=rule)
 
 
-def csv(name: str, *, max_items: int | None = None, enum: Sequence[str] = (), rule: str) -> Param:
+def csv(
+    name: str, *, required: bool = False, max_items: int | None = None, enum: Sequence[str] = (), rule: str
+) -> Param:
     """Declare a comma list in the query."""
-    return Param(name=name, type="csv", max_items=max_items, enum=tuple(enum), rule=rule)
+    return Param(name=name, type="csv", required=required, max_items=max_items, enum=tuple(enum), rule=rule)
 
 
 def json_field(
@@ -118,6 +150,7 @@ def json_field(
     *,
     required: bool = False,
     enum: Sequence[str] = (),
+    default: str | None = None,
     max_length: int | None = None,
     min_items: int | None = None,
     max_items: int | None = None,
@@ -131,6 +164,7 @@ def json_field(
         type=kind,
         required=required,
         enum=tuple(enum),
+        default=default,
         max_length=max_length,
         min_items=min_items,
         max_items=max_items,
@@ -293,8 +327,7 @@ def _read_empty(param: Param) -> None:
 
 
 def _read_string(param: Param, value: str) -> str:
-    if param.enum and value not in param.enum:
-        raise _Misfit(f"must be one of {', '.join(param.enum)}")
+    _check_enum(param, value)
     length = sum(character not in param.uncounted for character in value)
     if param.min_length is not None and length < param.min_length:
         raise _Misfit(f"needs at least {param.min_length} characters")
@@ -307,15 +340,36 @@ def _read_int(param: Param, value: str) -> int:
     if not re.fullmatch(r"-?\d{1,18}", value, re.ASCII):
         raise _Misfit("must be an int")
     number = int(value)
+    _check_enum(param, number)
     if (param.minimum is not None and number < param.minimum) or (param.maximum is not None and number > param.maximum):
         raise _Misfit(f"must be from {param.minimum} to {param.maximum}")
     return number
 
 
-def _read_long(_param: Param, value: str) -> int:
+def _read_long(param: Param, value: str) -> int:
     if not re.fullmatch(r"-?\d{1,19}", value, re.ASCII) or int(value) > _LARGEST:
         raise _Misfit("must be a long")
+    if param.above is not None and int(value) <= param.above:
+        raise _Misfit(f"must be greater than {param.above}")
     return int(value)
+
+
+def _read_timestamp(_param: Param, value: str) -> str:
+    return written(_moment(value))
+
+
+def _read_date_hours(_param: Param, value: str) -> str:
+    found = _moment(value)
+    if found.replace(minute=0, second=0, microsecond=0) != found:
+        raise _Misfit("must be a whole hour")
+    return written(found)
+
+
+def _moment(value: str) -> datetime:
+    try:
+        return moment(value)
+    except ValueError:
+        raise _Misfit("must be ISO 8601 in UTC") from None
 
 
 def _read_boolean(_param: Param, value: str) -> bool:
@@ -330,9 +384,14 @@ def _read_csv(param: Param, value: str) -> list[str]:
     if not all(items):
         raise _Misfit("holds an empty item")
     _check_size(param, items)
-    if param.enum and not set(items) <= set(param.enum):
-        raise _Misfit(f"takes {', '.join(param.enum)}")
+    for item in items:
+        _check_enum(param, item)
     return items
+
+
+def _check_enum(param: Param, value: str | int) -> None:
+    if param.enum and value not in param.enum:
+        raise _Misfit(f"must be one of {', '.join(map(str, param.enum))}")
 
 
 def _check_size(param: Param, items: Sequence[Any]) -> None:
@@ -350,6 +409,8 @@ _READERS: Mapping[str, Callable[[Param, str], Any]] = {
     "long": _read_long,
     "boolean": _read_boolean,
     "csv": _read_csv,
+    "timestamp": _read_timestamp,
+    "date_hours": _read_date_hours,
 }
 
 _JSON_KINDS: Mapping[str, tuple[type, str]] = {
