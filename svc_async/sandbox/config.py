@@ -58,6 +58,7 @@ class SandboxConfig:
         default_media_name: str = "Untitled media"  # ASM-135
     media_processing: float = 0.0  # ASM-134
     closed_gates: what the app was not let into; all gates are open by default.
+        account_countries: countries of accounts by their ids; what is available by country heeds it.
         keep_bodies: keep request bodies in the journal.
     """
 
@@ -77,4 +78,5 @@ class SandboxConfig:
     default_media_name: str = "Untitled media"  # ASM-135
     media_processing: float = 0.0  # ASM-134
     closed_gates: frozenset[Gate] = frozenset()  # ASM-22
+    account_countries: Mapping[str, str] = attrs.field(factory=dict[str, str])  # CAT-02 names no parameter
     keep_bodies: bool = False

@@ -11,10 +11,19 @@ from svc_async.sandbox.audiences import Audience
 from svc_async.sandbox.auth import App, Token, Verifier
 from svc_async.sandbox.store import Store
 from svc_async.sandbox.surfaces.ads.accounts import add_account
+from svc_async.sandbox.surfaces.ads.features import hold
 
 __all__ = ["World", "add_audience", "build"]
 
-_KINDS = ("campaigns", "line_items", "curated_categories", "line_item_curated_categories")
+_KINDS = (
+    "account_apps",
+    "advertiser_business_categories",
+    "campaigns",
+    "curated_categories",
+    "line_item_curated_categories",
+    "line_items",
+    "placements",
+)
 
 
 @attrs.frozen
@@ -36,6 +45,8 @@ def build(store: Store, verifier: Verifier) -> World:
     tokens = tuple(_token(store, app, user_id) for user_id in users.values())
     verifier.tokens |= {token.token: token for token in tokens}
     accounts = [add_account(store, users[record["user"]], **_fields(record, "user")) for record in seed["accounts"]]
+    for account_id, keys in seed["features"].items():
+        hold(store, account_id, keys)
     for kind in _KINDS:
         for record in seed[kind]:
             store[kind].add(record.get("account", ""), _fields(record, "account"))

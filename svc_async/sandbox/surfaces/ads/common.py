@@ -2,11 +2,13 @@
 
 from collections.abc import Container, Iterable
 
+import attrs
+
 from svc_async.sandbox.calls import Call
 from svc_async.sandbox.params import Param, boolean, integer, text
 from svc_async.sandbox.store import Row
 
-__all__ = ["WITH_DELETED", "chosen", "listing", "of_account", "prefixed"]
+__all__ = ["WITH_DELETED", "chosen", "listing", "of_account", "only", "prefixed"]
 
 WITH_DELETED = boolean("with_deleted", default=False, rule="GEN-08b")
 
@@ -31,6 +33,11 @@ def of_account(call: Call, kind: str) -> list[Row]:
 def chosen(rows: Iterable[Row], attribute: str, wanted: Container[str] | None) -> list[Row]:
     """Keep the records whose attribute is among the wanted ones; all of them if nothing is wanted."""
     return [row for row in rows if wanted is None or row.fields[attribute] in wanted]
+
+
+def only(row: Row, names: Iterable[str]) -> Row:
+    """Keep the fields that the service shows of a record of this kind."""
+    return attrs.evolve(row, fields={name: row.fields[name] for name in names})
 
 
 def prefixed(rows: Iterable[Row], q: str | None) -> list[Row]:
