@@ -19,7 +19,7 @@ import msgspec
 from aiohttp import web
 
 from svc_async.sandbox.auth import Token, Verifier
-from svc_async.sandbox.calls import Call, Operation, Routes, Surface
+from svc_async.sandbox.calls import Call, Operation, Routes, Surface, no_access
 from svc_async.sandbox.clock import Clock, VirtualClock
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.dialects import Basis, Problem, Refusal, Reply, encode, error_body, operation_errors
@@ -327,9 +327,7 @@ def _check_content(operation: Operation, content_type: str, body: bytes) -> None
 
 def _check_gate(operation: Operation, config: SandboxConfig) -> None:
     if operation.gate in config.closed_gates:
-        # Unspecified: status and code (ASM-22).
-        problem = Problem("UNAUTHORIZED_CLIENT_APPLICATION", f"the app has no access: {operation.gate}")
-        raise Refusal(403, problem, rule="ASM-22")
+        raise no_access(str(operation.gate))
 
 
 def _read(operation: Operation, query: str, body: bytes) -> tuple[dict[str, Any], dict[str, Any]]:

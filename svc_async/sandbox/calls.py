@@ -14,7 +14,7 @@ from svc_async.sandbox.paging import Page, Pages
 from svc_async.sandbox.params import Param, path_params
 from svc_async.sandbox.store import Collection, Row, Store
 
-__all__ = ["Answer", "Call", "Handler", "Operation", "Routes", "Surface", "many", "not_found", "one"]
+__all__ = ["Answer", "Call", "Handler", "Operation", "Routes", "Surface", "many", "no_access", "not_found", "one"]
 
 Surface = Literal["base", "ads", "ads_sandbox"]
 
@@ -144,6 +144,12 @@ def many(page: Page) -> Answer:
 def not_found(code: str, parameter: str) -> Refusal:
     """Refuse an id that names nothing (ASM-100, ASM-102)."""
     return Refusal(404, Problem(code, f"{parameter} names nothing here", parameter), rule="ASM-102")
+
+
+def no_access(what: str) -> Refusal:
+    """Refuse what the app, or the account, was not let into (ASM-22)."""
+    # Unspecified: status and code (ASM-22).
+    return Refusal(403, Problem("UNAUTHORIZED_CLIENT_APPLICATION", f"there is no access to {what}"), rule="ASM-22")
 
 
 class Routes:

@@ -36,6 +36,21 @@ RATE_RULES: Mapping[str, RateRule] = MappingProxyType(
 )
 
 
+# Unspecified: which default an objective has (ASM-15).
+LINE_ITEM_DEFAULTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "ENGAGEMENTS": {"bid_strategy": "AUTO", "goal": "ENGAGEMENT"},
+        "APP_INSTALLS": {"bid_strategy": "AUTO", "goal": "APP_INSTALLS"},
+        "APP_ENGAGEMENTS": {"bid_strategy": "AUTO", "goal": "APP_CLICKS"},
+        "REACH": {"bid_strategy": "AUTO", "goal": "MAX_REACH"},
+        "FOLLOWERS": {"bid_strategy": "AUTO", "goal": "FOLLOWERS"},
+        "VIDEO_VIEWS": {"bid_strategy": "AUTO", "goal": "VIDEO_VIEW"},
+        "PREROLL_VIEWS": {"bid_strategy": "AUTO", "goal": "PREROLL"},
+        "WEBSITE_CLICKS": {"bid_strategy": "AUTO", "goal": "LINK_CLICKS"},
+    }
+)
+
+
 @attrs.frozen(kw_only=True)
 class SandboxConfig:
     """What a test may choose about the service.
@@ -59,6 +74,10 @@ class SandboxConfig:
     media_processing: float = 0.0  # ASM-134
     closed_gates: what the app was not let into; all gates are open by default.
         account_countries: countries of accounts by their ids; what is available by country heeds it.
+        line_item_defaults: `bid_strategy` and `goal` of line items by objective.
+        line_item_dates_ordered: refuse a line item that ends before it starts.
+        categories_counted: what one or two categories of a line item are: business categories, or IAB values.
+        may_set_advertiser_user: whether the app may set `advertiser_user_id` of line items (LI-04).
         keep_bodies: keep request bodies in the journal.
     """
 
@@ -79,4 +98,8 @@ class SandboxConfig:
     media_processing: float = 0.0  # ASM-134
     closed_gates: frozenset[Gate] = frozenset()  # ASM-22
     account_countries: Mapping[str, str] = attrs.field(factory=dict[str, str])  # CAT-02 names no parameter
+    line_item_defaults: Mapping[str, Mapping[str, str]] = LINE_ITEM_DEFAULTS  # ASM-15
+    line_item_dates_ordered: bool = True  # ASM-121
+    categories_counted: Literal["business", "values"] = "business"  # UNS-categories-form
+    may_set_advertiser_user: bool = True  # ASM-22
     keep_bodies: bool = False

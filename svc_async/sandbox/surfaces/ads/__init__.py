@@ -8,6 +8,7 @@ from svc_async.sandbox.surfaces.ads import (
     custom_audiences,
     features,
     line_item_curated_categories,
+    line_items,
     placements,
 )
 
@@ -21,5 +22,6 @@ OPERATIONS = (
     *custom_audiences.OPERATIONS,
     *features.OPERATIONS,
     *line_item_curated_categories.OPERATIONS,
+    *line_items.OPERATIONS,
     *placements.OPERATIONS,
 )
