@@ -29,6 +29,7 @@ from svc_async.sandbox.paging import Pages
 from svc_async.sandbox.store import Store
 from svc_async.sandbox.surfaces import ads
 from svc_async.sandbox.surfaces.ads.accounts import add_account
+from svc_async.sandbox.surfaces.ads.features import hold, holds
 from svc_async.sandbox.surfaces.ads.line_items import add_campaign, add_line_item
 
 __all__ = [
@@ -188,6 +189,11 @@ class Sandbox:
     def add_account(self, *, name: str = "Account") -> str:
         """Make an account of the first user and give its id."""
         return add_account(self._store, self._world.tokens[0].user_id, name=name).id
+
+    def grant_feature(self, key: str, account_id: str | None = None) -> None:
+        """Let an account hold a feature, whatever the API accepts."""
+        account_id = account_id or self.account_id
+        hold(self._store, account_id, [*holds(self._store, account_id), key])
 
     def add_campaign(self, account_id: str | None = None, **fields: Any) -> str:
         """Make a campaign with these fields, by default of the first user's account, and give its id."""

@@ -215,7 +215,7 @@ class _Exchange:
 
     def _success(self, call: Call) -> Reply:
         answer = call.run()
-        self._rests_on(call.operation.rule, Basis.SPEC)
+        self._rests_on(call.operation.rule, call.operation.basis)
         return Reply(200, encode(answer.envelope({"params": self._echo})))
 
     def _refused(self, refusal: Refusal) -> Reply:

@@ -107,6 +107,7 @@ class Operation:
         query: the declared query parameters and fields of the body.
         limit: the rate rule it counts in, in `config.RATE_RULES`.
         rule: the rule that a plain success rests on.
+        basis: what that rule is.
         gate: what the app must have been let into, unless the configuration leaves it open.
         surface: where it lives; what lives on `ads` is served on `ads_sandbox` too.
         body: what it takes in the body; a JSON `array` is read by its family.
@@ -120,6 +121,7 @@ class Operation:
     query: tuple[Param, ...] = ()
     limit: str
     rule: str
+    basis: Basis = Basis.SPEC
     gate: Gate | None = None
     surface: Surface = "ads"
     body: Literal["none", "array", "object"] = "none"

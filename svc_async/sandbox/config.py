@@ -32,6 +32,8 @@ RATE_RULES: Mapping[str, RateRule] = MappingProxyType(
         "core_reads": RateRule(10_000, 900),
         "account_reads": RateRule(2_000, 900),
         "global_reads": RateRule(5, 900, "user"),
+        "keyword_insights": RateRule(500, 900, "user"),
+        "audience_estimate": RateRule(400, 900),
     }
 )
 
@@ -47,6 +49,21 @@ LINE_ITEM_DEFAULTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "VIDEO_VIEWS": {"bid_strategy": "AUTO", "goal": "VIDEO_VIEW"},
         "PREROLL_VIEWS": {"bid_strategy": "AUTO", "goal": "PREROLL"},
         "WEBSITE_CLICKS": {"bid_strategy": "AUTO", "goal": "LINK_CLICKS"},
+    }
+)
+
+
+# Unspecified: which targeting criteria are primary (UNS-primary-criteria).
+PRIMARY_TARGETING_TYPES = frozenset(
+    {
+        "BROAD_KEYWORD",
+        "CONVERSATION",
+        "CUSTOM_AUDIENCE",
+        "EVENT",
+        "FOLLOWERS_OF_USER",
+        "INTEREST",
+        "SIMILAR_TO_FOLLOWERS_OF_USER",
+        "TV_SHOW",
     }
 )
 
@@ -78,6 +95,8 @@ class SandboxConfig:
         line_item_dates_ordered: refuse a line item that ends before it starts.
         categories_counted: what one or two categories of a line item are: business categories, or IAB values.
         may_set_advertiser_user: whether the app may set `advertiser_user_id` of line items (LI-04).
+        keyword_country: the country of keyword insights that come without `location`.
+        primary_targeting_types: the types of targeting criteria of which an estimate needs one.
         keep_bodies: keep request bodies in the journal.
     """
 
@@ -102,4 +121,6 @@ class SandboxConfig:
     line_item_dates_ordered: bool = True  # ASM-121
     categories_counted: Literal["business", "values"] = "business"  # UNS-categories-form
     may_set_advertiser_user: bool = True  # ASM-22
+    keyword_country: str = "96683cc9126741d1"  # KW-07b names no default
+    primary_targeting_types: frozenset[str] = PRIMARY_TARGETING_TYPES  # UNS-primary-criteria
     keep_bodies: bool = False

@@ -22,7 +22,10 @@ _KINDS = (
     "advertiser_business_categories",
     "curated_categories",
     "line_item_curated_categories",
+    "locations",
     "placements",
+    "promoted_posts",
+    "tailored_audiences",
 )
 
 

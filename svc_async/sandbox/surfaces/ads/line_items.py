@@ -68,6 +68,7 @@ _NEW: Mapping[str, Any] = {
     "audience_expansion": None,
     "servable": True,
     "custom_audience_ids": [],
+    "deleted": False,
 }
 _NEW_CAMPAIGN: Mapping[str, Any] = {
     "name": "Campaign",
