@@ -10,7 +10,7 @@ from svc_async.sandbox.calls import Operation
 from svc_async.sandbox.config import RATE_RULES
 from svc_async.sandbox.params import Param
 from svc_async.sandbox.surfaces.ads import OPERATIONS
-from svc_async.sandbox.surfaces.ads.custom_audiences import MAX_BYTES, MAX_OPERATIONS
+from svc_async.sandbox.surfaces.ads.user_batches import MAX_BYTES, MAX_OPERATIONS
 
 GATES = ("early_access", "beta", "allowlist")
 CONTRACT = Path(__file__).parents[1] / "contract"
