@@ -32,6 +32,7 @@ RATE_RULES: Mapping[str, RateRule] = MappingProxyType(
         "core_reads": RateRule(10_000, 900),
         "account_reads": RateRule(2_000, 900),
         "global_reads": RateRule(5, 900, "user"),
+        "do_not_reach_users": RateRule(1500, 60),  # ASM-114
         "keyword_insights": RateRule(500, 900, "user"),
         "audience_estimate": RateRule(400, 900),
     }
@@ -97,6 +98,10 @@ class SandboxConfig:
         may_set_advertiser_user: whether the app may set `advertiser_user_id` of line items (LI-04).
         keyword_country: the country of keyword insights that come without `location`.
         primary_targeting_types: the types of targeting criteria of which an estimate needs one.
+        dnr_expires_at_required: refuse an operation on a do-not-reach list that has no `expires_at`.
+        dnr_expiry_bounded: refuse one whose `expires_at` is later than the default.
+        audience_processing: seconds for which a do-not-reach list is processed after an upload.
+        audience_minimum: users that make such a list large enough.
         keep_bodies: keep request bodies in the journal.
     """
 
@@ -123,4 +128,8 @@ class SandboxConfig:
     may_set_advertiser_user: bool = True  # ASM-22
     keyword_country: str = "96683cc9126741d1"  # KW-07b names no default
     primary_targeting_types: frozenset[str] = PRIMARY_TARGETING_TYPES  # UNS-primary-criteria
+    dnr_expires_at_required: bool = False  # ASM-17
+    dnr_expiry_bounded: bool = True  # ASM-114
+    audience_processing: float = 21_600.0  # ASM-116, ASM-118
+    audience_minimum: int = 100  # ASM-116, ASM-118
     keep_bodies: bool = False

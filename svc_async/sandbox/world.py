@@ -12,6 +12,7 @@ from svc_async.sandbox.auth import App, Token, Verifier
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.store import Store
 from svc_async.sandbox.surfaces.ads.accounts import add_account
+from svc_async.sandbox.surfaces.ads.do_not_reach import add_do_not_reach_list
 from svc_async.sandbox.surfaces.ads.features import hold
 from svc_async.sandbox.surfaces.ads.line_items import add_campaign, add_line_item
 
@@ -53,6 +54,8 @@ def build(store: Store, verifier: Verifier, config: SandboxConfig) -> World:
     for record in seed["line_items"]:
         fields = _fields(record, "account")
         add_line_item(store, record["account"], defaults=config.line_item_defaults, **fields)
+    for record in seed["do_not_reach_lists"]:
+        add_do_not_reach_list(store, record["account"], **_fields(record, "account"))
     for account_id, keys in seed["features"].items():
         hold(store, account_id, keys)
     for kind in _KINDS:
