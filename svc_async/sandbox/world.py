@@ -9,12 +9,25 @@ import attrs
 
 from svc_async.sandbox.audiences import Audience
 from svc_async.sandbox.auth import App, Token, Verifier
+from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.store import Store
 from svc_async.sandbox.surfaces.ads.accounts import add_account
+from svc_async.sandbox.surfaces.ads.do_not_reach import add_do_not_reach_list
+from svc_async.sandbox.surfaces.ads.features import hold
+from svc_async.sandbox.surfaces.ads.line_items import add_campaign, add_line_item
 
 __all__ = ["World", "add_audience", "build"]
 
-_KINDS = ("campaigns", "line_items", "curated_categories", "line_item_curated_categories")
+_KINDS = (
+    "account_apps",
+    "advertiser_business_categories",
+    "curated_categories",
+    "line_item_curated_categories",
+    "locations",
+    "placements",
+    "promoted_posts",
+    "tailored_audiences",
+)
 
 
 @attrs.frozen
@@ -27,7 +40,7 @@ class World:
     audience_id: str
 
 
-def build(store: Store, verifier: Verifier) -> World:
+def build(store: Store, verifier: Verifier, config: SandboxConfig) -> World:
     """Fill a store and a verifier."""
     seed = tomllib.loads(files("svc_async.sandbox").joinpath("world.toml").read_text("utf-8"))
     app = App(store.ids.secret("consumer_key", 25), store.ids.secret("consumer_secret", 50))
@@ -36,6 +49,15 @@ def build(store: Store, verifier: Verifier) -> World:
     tokens = tuple(_token(store, app, user_id) for user_id in users.values())
     verifier.tokens |= {token.token: token for token in tokens}
     accounts = [add_account(store, users[record["user"]], **_fields(record, "user")) for record in seed["accounts"]]
+    for record in seed["campaigns"]:
+        add_campaign(store, record["account"], **_fields(record, "account"))
+    for record in seed["line_items"]:
+        fields = _fields(record, "account")
+        add_line_item(store, record["account"], defaults=config.line_item_defaults, **fields)
+    for record in seed["do_not_reach_lists"]:
+        add_do_not_reach_list(store, record["account"], **_fields(record, "account"))
+    for account_id, keys in seed["features"].items():
+        hold(store, account_id, keys)
     for kind in _KINDS:
         for record in seed[kind]:
             store[kind].add(record.get("account", ""), _fields(record, "account"))
