@@ -15,6 +15,11 @@ from svc_async.sandbox.surfaces.ads.accounts import add_account
 from svc_async.sandbox.surfaces.ads.do_not_reach import add_do_not_reach_list
 from svc_async.sandbox.surfaces.ads.features import hold
 from svc_async.sandbox.surfaces.ads.line_items import add_campaign, add_line_item
+from svc_async.sandbox.media import add_upload
+from svc_async.sandbox.store import Row, Store
+from svc_async.sandbox.surfaces.ads.account_media import add_account_media
+from svc_async.sandbox.surfaces.ads.accounts import add_account
+from svc_async.sandbox.surfaces.ads.media_library import add_media
 
 __all__ = ["World", "add_audience", "build"]
 
@@ -61,6 +66,11 @@ def build(store: Store, verifier: Verifier, config: SandboxConfig) -> World:
     for kind in _KINDS:
         for record in seed[kind]:
             store[kind].add(record.get("account", ""), _fields(record, "account"))
+    for record in seed["account_media"]:
+        add_account_media(store, record["account"], **_fields(record, "account"))
+    uploads = {row.id: row for row in (_upload(store, record) for record in seed["uploads"])}
+    for record in seed["media_library"]:
+        add_media(store, uploads[record["media_key"]], **record)
     audiences = [
         add_audience(store, record["account"], **_fields(record, "account")) for record in seed["custom_audiences"]
     ]
@@ -69,6 +79,10 @@ def build(store: Store, verifier: Verifier, config: SandboxConfig) -> World:
 
 def _fields(record: Mapping[str, Any], relation: str) -> dict[str, Any]:
     return {name: value for name, value in record.items() if name != relation}
+
+
+def _upload(store: Store, record: Mapping[str, Any]) -> Row:
+    return add_upload(store, record["account"], **_fields(record, "account"))
 
 
 def add_audience(store: Store, account_id: str, *, id: str | None = None, name: str = "Audience") -> Audience:  # noqa: A002 the record's field

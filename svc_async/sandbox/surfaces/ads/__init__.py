@@ -15,6 +15,11 @@ from svc_async.sandbox.surfaces.ads import (
     line_items,
     placements,
     tailored_audience_permissions,
+    account_media,
+    accounts,
+    custom_audiences,
+    line_item_curated_categories,
+    media_library,
 )
 
 __all__ = ["OPERATIONS"]
@@ -22,6 +27,7 @@ __all__ = ["OPERATIONS"]
 OPERATIONS = (
     *account_apps.OPERATIONS,
     *account_history.OPERATIONS,
+    *account_media.OPERATIONS,
     *accounts.OPERATIONS,
     *advertiser_business_categories.OPERATIONS,
     *audience_estimate.OPERATIONS,
@@ -34,4 +40,5 @@ OPERATIONS = (
     *line_items.OPERATIONS,
     *placements.OPERATIONS,
     *tailored_audience_permissions.OPERATIONS,
+    *media_library.OPERATIONS,
 )
