@@ -102,6 +102,8 @@ class SandboxConfig:
         dnr_expiry_bounded: refuse one whose `expires_at` is later than the default.
         audience_processing: seconds for which a do-not-reach list is processed after an upload.
         audience_minimum: users that make such a list large enough.
+        card_writes_in_array: answer the creation and the update of a card with an array of one, as a read is.
+        closed_gates: what the app was not let into; all gates are open by default.
         keep_bodies: keep request bodies in the journal.
     """
 
@@ -120,6 +122,7 @@ class SandboxConfig:
     expiry_months: int = 13  # CAU-06c states it; a test may shorten it
     default_media_name: str = "Untitled media"  # ASM-135
     media_processing: float = 0.0  # ASM-134
+    card_writes_in_array: bool = False  # ASM-131
     closed_gates: frozenset[Gate] = frozenset()  # ASM-22
     account_countries: Mapping[str, str] = attrs.field(factory=dict[str, str])  # CAT-02 names no parameter
     line_item_defaults: Mapping[str, Mapping[str, str]] = LINE_ITEM_DEFAULTS  # ASM-15

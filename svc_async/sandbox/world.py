@@ -19,6 +19,7 @@ from svc_async.sandbox.media import add_upload
 from svc_async.sandbox.store import Row, Store
 from svc_async.sandbox.surfaces.ads.account_media import add_account_media
 from svc_async.sandbox.surfaces.ads.accounts import add_account
+from svc_async.sandbox.surfaces.ads.cards import add_card
 from svc_async.sandbox.surfaces.ads.media_library import add_media
 
 __all__ = ["World", "add_audience", "build"]
@@ -71,6 +72,8 @@ def build(store: Store, verifier: Verifier, config: SandboxConfig) -> World:
     uploads = {row.id: row for row in (_upload(store, record) for record in seed["uploads"])}
     for record in seed["media_library"]:
         add_media(store, uploads[record["media_key"]], **record)
+    for record in seed["cards"]:
+        add_card(store, record["account"], **_fields(record, "account"))
     audiences = [
         add_audience(store, record["account"], **_fields(record, "account")) for record in seed["custom_audiences"]
     ]
