@@ -103,6 +103,13 @@ class SandboxConfig:
         audience_processing: seconds for which a do-not-reach list is processed after an upload.
         audience_minimum: users that make such a list large enough.
         card_writes_in_array: answer the creation and the update of a card with an array of one, as a read is.
+        account_features: the features that rules ask about and every account holds.
+        later_choice_length: characters of the third and the fourth choice of a poll; None leaves them unbounded.
+        image_poll_type: the type of a poll with an image.
+        ratio_tolerance: how far the ratio of a medium may be from the one that is asked for.
+        whole_cards_after_update: hold a changed video conversation card to the rules of its creation.
+        card_must_exist: refuse a post whose `card_uri` names no card of the account.
+        post_mode: what a post without `post_mode` is made in: `compat` shows `text`, `extended` shows `full_text`.
         closed_gates: what the app was not let into; all gates are open by default.
         keep_bodies: keep request bodies in the journal.
     """
@@ -123,6 +130,13 @@ class SandboxConfig:
     default_media_name: str = "Untitled media"  # ASM-135
     media_processing: float = 0.0  # ASM-134
     card_writes_in_array: bool = False  # ASM-131
+    account_features: frozenset[str] = frozenset({"PROMOTED_MEDIA_POLLS"})  # ASM-22
+    later_choice_length: int | None = 25  # ASM-133
+    image_poll_type: str = "TEXT_POLLS"  # UNS-poll-image-type
+    ratio_tolerance: float = 0.01
+    whole_cards_after_update: bool = True  # CON-08
+    card_must_exist: bool = True  # ASM-136
+    post_mode: Literal["compat", "extended"] = "compat"  # UNS-post-mode-default
     closed_gates: frozenset[Gate] = frozenset()  # ASM-22
     account_countries: Mapping[str, str] = attrs.field(factory=dict[str, str])  # CAT-02 names no parameter
     line_item_defaults: Mapping[str, Mapping[str, str]] = LINE_ITEM_DEFAULTS  # ASM-15

@@ -21,6 +21,8 @@ from svc_async.sandbox.surfaces.ads import (
     custom_audiences,
     line_item_curated_categories,
     media_library,
+    poll_cards,
+    video_conversation_cards,
 )
 
 __all__ = ["OPERATIONS"]
@@ -43,4 +45,6 @@ OPERATIONS = (
     *placements.OPERATIONS,
     *tailored_audience_permissions.OPERATIONS,
     *media_library.OPERATIONS,
+    *poll_cards.OPERATIONS,
+    *video_conversation_cards.OPERATIONS,
 )
