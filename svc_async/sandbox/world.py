@@ -52,6 +52,8 @@ def build(store: Store, verifier: Verifier, config: SandboxConfig) -> World:
     app = App(store.ids.secret("consumer_key", 25), store.ids.secret("consumer_secret", 50))
     verifier.apps[app.consumer_key] = app
     users = {user["screen_name"]: user["id"] for user in seed["users"]}
+    for user in seed["users"]:
+        store["users"].add("", user)
     tokens = tuple(_token(store, app, user_id) for user_id in users.values())
     verifier.tokens |= {token.token: token for token in tokens}
     accounts = [add_account(store, users[record["user"]], **_fields(record, "user")) for record in seed["accounts"]]

@@ -22,6 +22,7 @@ from svc_async.sandbox.surfaces.ads import (
     line_item_curated_categories,
     media_library,
     poll_cards,
+    posts,
     video_conversation_cards,
 )
 
@@ -46,5 +47,6 @@ OPERATIONS = (
     *tailored_audience_permissions.OPERATIONS,
     *media_library.OPERATIONS,
     *poll_cards.OPERATIONS,
+    *posts.OPERATIONS,
     *video_conversation_cards.OPERATIONS,
 )
