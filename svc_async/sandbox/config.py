@@ -65,6 +65,14 @@ PRIMARY_TARGETING_TYPES = frozenset(
         "INTEREST",
         "SIMILAR_TO_FOLLOWERS_OF_USER",
         "TV_SHOW",
+        "catalog_reads": RateRule(1_000, 900, "user"),  # from here on ASM-104
+        "catalog_writes": RateRule(20, 900, "user"),
+        "product_reads": RateRule(1_000, 900, "user"),
+        "product_upserts": RateRule(600, 900, "user"),
+        "product_deletes": RateRule(150, 900, "user"),
+        "product_set_reads": RateRule(2_000, 900, "user"),
+        "product_set_creations": RateRule(100, 900, "user"),
+        "product_set_updates": RateRule(500, 900, "user"),
     }
 )
 
@@ -110,6 +118,10 @@ class SandboxConfig:
         whole_cards_after_update: hold a changed video conversation card to the rules of its creation.
         card_must_exist: refuse a post whose `card_uri` names no card of the account.
         post_mode: what a post without `post_mode` is made in: `compat` shows `text`, `extended` shows `full_text`.
+        catalogs_per_user: PC-01b reads as one; None takes any number.
+        duplicate_products: what becomes of items with the same id: no result, or a result with an error.
+        product_messages: what `errors` and `warnings` of a product's result hold.
+        whole_groups: give all products of a group to a list with `item_group_key`, not only the first.
         closed_gates: what the app was not let into; all gates are open by default.
         keep_bodies: keep request bodies in the journal.
     """
@@ -137,6 +149,10 @@ class SandboxConfig:
     whole_cards_after_update: bool = True  # CON-08
     card_must_exist: bool = True  # ASM-136
     post_mode: Literal["compat", "extended"] = "compat"  # UNS-post-mode-default
+    catalogs_per_user: int | None = 1
+    duplicate_products: Literal["left_out", "error"] = "left_out"  # UNS-product-duplicate-result
+    product_messages: Literal["objects", "strings"] = "objects"  # ASM-142
+    whole_groups: bool = True  # CON-20
     closed_gates: frozenset[Gate] = frozenset()  # ASM-22
     account_countries: Mapping[str, str] = attrs.field(factory=dict[str, str])  # CAT-02 names no parameter
     line_item_defaults: Mapping[str, Mapping[str, str]] = LINE_ITEM_DEFAULTS  # ASM-15

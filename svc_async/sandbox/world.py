@@ -76,6 +76,10 @@ def build(store: Store, verifier: Verifier, config: SandboxConfig) -> World:
         add_media(store, uploads[record["media_key"]], **record)
     for record in seed["cards"]:
         add_card(store, record["account"], **_fields(record, "account"))
+    for record in seed["product_catalogs"]:
+        store["product_catalogs"].add(users[record["user"]], _fields(record, "user"))
+    for record in seed["images"]:
+        store["images"].add("", record, key=record["url"])
     audiences = [
         add_audience(store, record["account"], **_fields(record, "account")) for record in seed["custom_audiences"]
     ]

@@ -23,6 +23,7 @@ from svc_async.sandbox.surfaces.ads import (
     media_library,
     poll_cards,
     posts,
+    product_catalogs,
     video_conversation_cards,
 )
 
@@ -48,5 +49,6 @@ OPERATIONS = (
     *media_library.OPERATIONS,
     *poll_cards.OPERATIONS,
     *posts.OPERATIONS,
+    *product_catalogs.OPERATIONS,
     *video_conversation_cards.OPERATIONS,
 )

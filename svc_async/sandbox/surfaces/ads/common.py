@@ -1,6 +1,7 @@
 """What the families share: declarations of parameters, and how their lists are chosen."""
 
 from collections.abc import Container, Iterable
+from typing import Any
 
 import attrs
 
@@ -9,6 +10,7 @@ from svc_async.sandbox.params import Param, boolean, integer, text
 from svc_async.sandbox.store import Row
 
 __all__ = ["WITH_DELETED", "chosen", "listing", "of_account", "only", "prefixed"]
+__all__ = ["WITH_DELETED", "chosen", "listing", "of_account", "prefixed", "undated"]
 
 WITH_DELETED = boolean("with_deleted", default=False, rule="GEN-08b")
 
@@ -44,3 +46,8 @@ def prefixed(rows: Iterable[Row], q: str | None) -> list[Row]:
     """Keep the records whose name begins with `q`, in any case."""
     prefix = (q or "").casefold()
     return [row for row in rows if row.fields["name"].casefold().startswith(prefix)]
+
+
+def undated(row: Row) -> dict[str, Any]:
+    """Show a record of those that have no dates and no `deleted` (CON-18)."""
+    return {name: value for name, value in row.shown.items() if name not in ("created_at", "updated_at", "deleted")}
