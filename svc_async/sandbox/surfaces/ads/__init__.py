@@ -24,6 +24,7 @@ from svc_async.sandbox.surfaces.ads import (
     poll_cards,
     posts,
     product_catalogs,
+    products,
     video_conversation_cards,
 )
 
@@ -50,5 +51,6 @@ OPERATIONS = (
     *poll_cards.OPERATIONS,
     *posts.OPERATIONS,
     *product_catalogs.OPERATIONS,
+    *products.OPERATIONS,
     *video_conversation_cards.OPERATIONS,
 )
