@@ -122,6 +122,10 @@ class SandboxConfig:
         duplicate_products: what becomes of items with the same id: no result, or a result with an error.
         product_messages: what `errors` and `warnings` of a product's result hold.
         whole_groups: give all products of a group to a list with `item_group_key`, not only the first.
+        product_set_processing: seconds for which a product set is `PROCESSING` after its products were chosen.
+        product_set_outcome: the status that a product set has after that.
+        manual_products_max: products of a `MANUAL` set.
+        filters_max: filters of a `FILTERED` set.
         closed_gates: what the app was not let into; all gates are open by default.
         keep_bodies: keep request bodies in the journal.
     """
@@ -153,6 +157,10 @@ class SandboxConfig:
     duplicate_products: Literal["left_out", "error"] = "left_out"  # UNS-product-duplicate-result
     product_messages: Literal["objects", "strings"] = "objects"  # ASM-142
     whole_groups: bool = True  # CON-20
+    product_set_processing: float = 0.0  # ASM-140
+    product_set_outcome: Literal["DONE", "FAILED"] = "DONE"  # ASM-140
+    manual_products_max: int = 50  # ASM-139
+    filters_max: int = 30  # ASM-139
     closed_gates: frozenset[Gate] = frozenset()  # ASM-22
     account_countries: Mapping[str, str] = attrs.field(factory=dict[str, str])  # CAT-02 names no parameter
     line_item_defaults: Mapping[str, Mapping[str, str]] = LINE_ITEM_DEFAULTS  # ASM-15

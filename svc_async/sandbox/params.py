@@ -238,7 +238,7 @@ def read_body(declared: Iterable[Param], body: bytes) -> tuple[dict[str, Any], d
     """
     try:
         value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise Refusal(400, Problem("INVALID_PARAMETER", "the body is no JSON object"), rule="GEN-16", basis=Basis.SPEC)

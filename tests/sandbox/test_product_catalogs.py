@@ -61,7 +61,7 @@ async def test_deletion_is_permanent_and_answers_the_catalog(raw: Any) -> None:
 @pytest.mark.parametrize("config", [SandboxConfig(closed_gates=frozenset({"early_access"}))])
 async def test_all_of_it_is_in_early_access(raw: Any) -> None:
     gated = [operation for operation in raw.sandbox.operations if operation.path.startswith(PATH)]
-    assert len(gated) == 7
+    assert len(gated) == 10
     for operation in gated:
         path = operation.path.format(product_catalog_id="a", product_set_id="b")
         got = await raw(operation.method, path)

@@ -24,6 +24,7 @@ from svc_async.sandbox.surfaces.ads import (
     poll_cards,
     posts,
     product_catalogs,
+    product_sets,
     products,
     video_conversation_cards,
 )
@@ -51,6 +52,7 @@ OPERATIONS = (
     *poll_cards.OPERATIONS,
     *posts.OPERATIONS,
     *product_catalogs.OPERATIONS,
+    *product_sets.OPERATIONS,
     *products.OPERATIONS,
     *video_conversation_cards.OPERATIONS,
 )
