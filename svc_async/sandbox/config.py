@@ -32,6 +32,14 @@ RATE_RULES: Mapping[str, RateRule] = MappingProxyType(
         "core_reads": RateRule(10_000, 900),
         "account_reads": RateRule(2_000, 900),
         "global_reads": RateRule(5, 900, "user"),
+        "catalog_reads": RateRule(1_000, 900, "user"),  # from here on ASM-104
+        "catalog_writes": RateRule(20, 900, "user"),
+        "product_reads": RateRule(1_000, 900, "user"),
+        "product_upserts": RateRule(600, 900, "user"),
+        "product_deletes": RateRule(150, 900, "user"),
+        "product_set_reads": RateRule(2_000, 900, "user"),
+        "product_set_creations": RateRule(100, 900, "user"),
+        "product_set_updates": RateRule(500, 900, "user"),
         "do_not_reach_users": RateRule(1500, 60),  # ASM-114
         "keyword_insights": RateRule(500, 900, "user"),
         "audience_estimate": RateRule(400, 900),
@@ -65,14 +73,6 @@ PRIMARY_TARGETING_TYPES = frozenset(
         "INTEREST",
         "SIMILAR_TO_FOLLOWERS_OF_USER",
         "TV_SHOW",
-        "catalog_reads": RateRule(1_000, 900, "user"),  # from here on ASM-104
-        "catalog_writes": RateRule(20, 900, "user"),
-        "product_reads": RateRule(1_000, 900, "user"),
-        "product_upserts": RateRule(600, 900, "user"),
-        "product_deletes": RateRule(150, 900, "user"),
-        "product_set_reads": RateRule(2_000, 900, "user"),
-        "product_set_creations": RateRule(100, 900, "user"),
-        "product_set_updates": RateRule(500, 900, "user"),
     }
 )
 

@@ -10,16 +10,14 @@ import attrs
 from svc_async.sandbox.audiences import Audience
 from svc_async.sandbox.auth import App, Token, Verifier
 from svc_async.sandbox.config import SandboxConfig
-from svc_async.sandbox.store import Store
-from svc_async.sandbox.surfaces.ads.accounts import add_account
-from svc_async.sandbox.surfaces.ads.do_not_reach import add_do_not_reach_list
-from svc_async.sandbox.surfaces.ads.features import hold
-from svc_async.sandbox.surfaces.ads.line_items import add_campaign, add_line_item
 from svc_async.sandbox.media import add_upload
 from svc_async.sandbox.store import Row, Store
 from svc_async.sandbox.surfaces.ads.account_media import add_account_media
 from svc_async.sandbox.surfaces.ads.accounts import add_account
 from svc_async.sandbox.surfaces.ads.cards import add_card
+from svc_async.sandbox.surfaces.ads.do_not_reach import add_do_not_reach_list
+from svc_async.sandbox.surfaces.ads.features import hold
+from svc_async.sandbox.surfaces.ads.line_items import add_campaign, add_line_item
 from svc_async.sandbox.surfaces.ads.media_library import add_media
 
 __all__ = ["World", "add_audience", "build"]

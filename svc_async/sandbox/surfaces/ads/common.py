@@ -9,8 +9,7 @@ from svc_async.sandbox.calls import Call
 from svc_async.sandbox.params import Param, boolean, integer, text
 from svc_async.sandbox.store import Row
 
-__all__ = ["WITH_DELETED", "chosen", "listing", "of_account", "only", "prefixed"]
-__all__ = ["WITH_DELETED", "chosen", "listing", "of_account", "prefixed", "undated"]
+__all__ = ["WITH_DELETED", "chosen", "listing", "of_account", "only", "prefixed", "undated"]
 
 WITH_DELETED = boolean("with_deleted", default=False, rule="GEN-08b")
 
