@@ -28,7 +28,7 @@ def to_json(value: object) -> bytes:
 def to_plain(value: object) -> Any:
     """Turn models into mappings without the keys whose value is None."""
     if attrs.has(type(value)):
-        return _given(attrs.asdict(value, recurse=False))  # type: ignore[arg-type]
+        return _given(attrs.asdict(value, recurse=False, filter=_is_sent))  # type: ignore[arg-type]
     if isinstance(value, Mapping):
         return _given(value)
     if isinstance(value, list | tuple):
@@ -36,6 +36,10 @@ def to_plain(value: object) -> Any:
     if isinstance(value, datetime):
         return timestamp(value)
     return value
+
+
+def _is_sent(field: "attrs.Attribute[Any]", _: object) -> bool:
+    return field.init  # `Record.extra` is what was read, never what is sent
 
 
 def _given(fields: Mapping[Any, Any]) -> dict[str, Any]:
