@@ -235,7 +235,7 @@ class LineItems:
                 audience_expansion=audience_expansion,
                 bid_amount_local_micro=bid_amount_local_micro,
                 bid_strategy=bid_strategy,
-                categories=categories,  # Unspecified: two values in one string, taken for a comma list
+                categories=categories,  # Unspecified: UNS-categories-form
                 duration_in_days=duration_in_days,
                 entity_status=entity_status,
                 start_time=start_time,

@@ -204,9 +204,9 @@ def distinct(name: str, field: str) -> Check:
     """Demand objects that differ in a field."""
 
     def check(params: Mapping[str, Any]) -> InvalidArgument | None:
-        seen: set[object] = set()
+        seen: set[str] = set()
         for position, element in enumerate(_elements(params.get(name))):
-            value = (fields_of(element) or {}).get(field)
+            value = str((fields_of(element) or {}).get(field))
             if value in seen:
                 return InvalidArgument(f"{name}[{position}].{field}", "must not occur twice in one request")
             seen.add(value)
