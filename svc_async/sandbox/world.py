@@ -55,6 +55,20 @@ def build(store: Store, verifier: Verifier, config: SandboxConfig) -> World:
     tokens = tuple(_token(store, app, user_id) for user_id in users.values())
     verifier.tokens |= {token.token: token for token in tokens}
     accounts = [add_account(store, users[record["user"]], **_fields(record, "user")) for record in seed["accounts"]]
+    _add_campaigns(store, seed, config)
+    _add_creatives(store, seed)
+    for kind in _KINDS:
+        for record in seed[kind]:
+            store[kind].add(record.get("account", ""), _fields(record, "account"))
+    for record in seed["product_catalogs"]:
+        store["product_catalogs"].add(users[record["user"]], _fields(record, "user"))
+    audiences = [
+        add_audience(store, record["account"], **_fields(record, "account")) for record in seed["custom_audiences"]
+    ]
+    return World(app, tokens, accounts[0].id, audiences[0].id)
+
+
+def _add_campaigns(store: Store, seed: Mapping[str, Any], config: SandboxConfig) -> None:
     for record in seed["campaigns"]:
         add_campaign(store, record["account"], **_fields(record, "account"))
     for record in seed["line_items"]:
@@ -64,9 +78,9 @@ def build(store: Store, verifier: Verifier, config: SandboxConfig) -> World:
         add_do_not_reach_list(store, record["account"], **_fields(record, "account"))
     for account_id, keys in seed["features"].items():
         hold(store, account_id, keys)
-    for kind in _KINDS:
-        for record in seed[kind]:
-            store[kind].add(record.get("account", ""), _fields(record, "account"))
+
+
+def _add_creatives(store: Store, seed: Mapping[str, Any]) -> None:
     for record in seed["account_media"]:
         add_account_media(store, record["account"], **_fields(record, "account"))
     uploads = {row.id: row for row in (_upload(store, record) for record in seed["uploads"])}
@@ -74,14 +88,8 @@ def build(store: Store, verifier: Verifier, config: SandboxConfig) -> World:
         add_media(store, uploads[record["media_key"]], **record)
     for record in seed["cards"]:
         add_card(store, record["account"], **_fields(record, "account"))
-    for record in seed["product_catalogs"]:
-        store["product_catalogs"].add(users[record["user"]], _fields(record, "user"))
     for record in seed["images"]:
         store["images"].add("", record, key=record["url"])
-    audiences = [
-        add_audience(store, record["account"], **_fields(record, "account")) for record in seed["custom_audiences"]
-    ]
-    return World(app, tokens, accounts[0].id, audiences[0].id)
 
 
 def _fields(record: Mapping[str, Any], relation: str) -> dict[str, Any]:
