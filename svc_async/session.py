@@ -144,7 +144,7 @@ class Session:
             proxies=dict.fromkeys(Surface, proxy_url(proxy)) if proxy else {},
             clock=clock or SystemClock(),
             on_event=on_event,
-            request_id_header=request_id_header and request_id_header.lower(),
+            request_id_header=request_id_header,
         )
         self._opened: Pipeline | None = None
 

@@ -34,7 +34,7 @@ class Reader:
 
     Attributes:
         keep_unknown: fill `Record.extra`, at the price of the slower reading.
-        request_id_header: the header that names a call, in lower case, if the service has one.
+        request_id_header: the header that names a call, if the service has one.
     """
 
     keep_unknown: bool = False

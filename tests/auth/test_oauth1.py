@@ -91,10 +91,12 @@ def test_the_published_base_string_of_rfc_5849_section_3_4_1() -> None:
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-# authlib refuses names of the protocol in a query and drops `realm`, which only a header loses (RFC 5849, 3.4.1.3).
+# What authlib reads otherwise: it refuses names of the protocol in a query, drops `realm` there too, although only a
+# header is to lose it (RFC 5849, 3.4.1.3.1), and decodes the values of the header twice.
 NAME = TEXT.filter(lambda name: name and not name.startswith("oauth_") and name != "realm")
 SECRET = st.text(
-    st.characters(min_codepoint=33, max_codepoint=0x2FF, exclude_categories=["Cs", "Cc", "Zs"]), min_size=1
+    st.characters(min_codepoint=33, max_codepoint=0x2FF, exclude_categories=["Cs", "Cc", "Zs"], exclude_characters="%"),
+    min_size=1,
 )
 
 

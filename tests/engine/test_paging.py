@@ -158,6 +158,11 @@ async def test_two_hundred_and_one_ids_are_refused_before_a_request_is_spent(
     assert await session.accounts.list(account_ids=[str(number) for number in range(200)]).collect() == []
 
 
+async def test_a_string_is_not_a_sequence_of_ids(session: Session) -> None:
+    with pytest.raises(InvalidArgument, match="^account_ids must be a sequence of ids"):
+        session.accounts.list(account_ids="18ce54d4x5t")
+
+
 @pytest.mark.rule("GEN-06", "ACC-01b")
 @pytest.mark.parametrize("count", [0, 1001, -1, True, "5"])
 async def test_a_count_out_of_bounds_is_refused_before_a_request_is_spent(session: Session, count: Any) -> None:

@@ -2,12 +2,15 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+import aiohttp
 import attrs
 import pytest
 
 from svc_async import (
     ApiError,
+    AppCredentials,
     BadRequest,
+    BearerToken,
     Endpoints,
     Forbidden,
     InvalidArgument,
@@ -71,6 +74,30 @@ async def test_what_is_given_by_hand_reaches_the_service(sandbox: Sandbox) -> No
     hosts = Endpoints(base_url=sandbox.base_url, ads_url=sandbox.ads_url, ads_sandbox_url=sandbox.ads_sandbox_url)
     async with Session(UserCredentials(**sandbox.credentials), endpoints=hosts, clock=sandbox.clock) as session:
         assert (await session.accounts.get(sandbox.account_id)).id == sandbox.account_id
+
+
+async def test_the_app_is_implied_or_given(sandbox_credentials: UserCredentials) -> None:
+    app = AppCredentials(consumer_key="k", consumer_secret="s")
+    assert Session(sandbox_credentials, endpoints=HOSTS).app == app
+    assert Session(app=app, endpoints=HOSTS).app == app
+    assert Session(BearerToken("t"), app=app, endpoints=HOSTS).app == app
+    assert Session(BearerToken("t"), endpoints=HOSTS).app is None
+
+
+async def test_a_session_uses_the_given_connector_and_leaves_it_open(sandbox: Sandbox) -> None:
+    class Counting(aiohttp.TCPConnector):
+        calls = 0
+
+        async def connect(self, *args: Any, **kwargs: Any) -> Any:
+            self.calls += 1
+            return await super().connect(*args, **kwargs)
+
+    connector = Counting()
+    async with connector:
+        async with Session.sandbox(sandbox, connector=connector) as session:
+            await session.accounts.get(sandbox.account_id)
+        assert connector.calls == 1
+        assert not connector.closed
 
 
 async def test_a_view_shares_connections_and_governor_and_closes_nothing(session: Session) -> None:
@@ -190,7 +217,7 @@ async def test_who_targets_an_audience(session: Session, sandbox: Sandbox) -> No
     active = await audience.targeted().collect()
     every = await audience.targeted(with_active=False).collect()
     assert all(item.servable for entry in active for item in entry.line_items)
-    assert sum(len(entry.line_items) for entry in every) >= sum(len(entry.line_items) for entry in active)
+    assert sum(len(entry.line_items) for entry in every) > sum(len(entry.line_items) for entry in active)
     assert every[0].campaign_id
 
 
@@ -242,6 +269,23 @@ async def test_a_json_body_is_sent_as_json(session: Session, sandbox: Sandbox) -
     operation = {"operation_type": "Update", "params": {"users": [{"email": ["a" * 64]}], "expires_at": None}}
     body = await session.request("POST", path, json=[operation])
     assert body["data"] == {"success_count": 1, "total_count": 1}
+
+
+async def test_an_empty_json_body_is_a_body(session: Session, sandbox: Sandbox) -> None:
+    path = f"/12/accounts/{sandbox.account_id}/custom_audiences/{sandbox.audience_id}/users"
+    with pytest.raises(BadRequest):
+        await session.request("POST", path, json=[])
+    assert sandbox.requests[-1].size == len("[]")
+    assert sandbox.requests[-1].headers["content-type"] == "application/json"
+
+
+async def test_any_call_counts_towards_the_limits_of_its_kind(session: Session, sandbox: Sandbox) -> None:
+    service = session.account(sandbox.account_id).line_item_curated_categories
+    await service.list().first()
+    before = {bucket.name: bucket.used for bucket in session.governor.snapshot()}
+    await session.request("GET", f"/12/accounts/{sandbox.account_id}/line_item_curated_categories")
+    after = {bucket.name: bucket.used for bucket in session.governor.snapshot()}
+    assert after == {name: used + 1 for name, used in before.items()}
 
 
 @pytest.mark.rule("GEN-01", "VER-01")
@@ -389,6 +433,14 @@ async def test_a_write_that_was_turned_away_is_sent_again(sandbox: Sandbox, sess
     before = sandbox.clock.now()
     assert (await session.accounts.update(sandbox.account_id, name="New")).name == "New"
     assert (sandbox.clock.now() - before).total_seconds() >= 20
+
+
+async def test_a_write_that_sets_values_is_sent_again_after_any_passing_fault(
+    sandbox: Sandbox, session: Session
+) -> None:
+    sandbox.faults.on("PUT", "*").once().do(Fault.drop_connection(), stage="after")
+    assert (await session.accounts.update(sandbox.account_id, name="New")).name == "New"
+    assert sandbox.requests.count(method="PUT") == 2
 
 
 async def test_every_attempt_is_signed_anew(sandbox: Sandbox, session: Session) -> None:
