@@ -155,6 +155,7 @@ async def test_the_name_is_required_and_bounded(raw: Any, path: str) -> None:
         [media(), media(), DETAILS],
         [media(), swipeable(IMAGE, VIDEO), BUTTON],
         [media(), {"type": "TEXT"}],
+        [media(), {"type": ["DETAILS"]}],
         [media(), DETAILS, {}],
         [media(), "DETAILS"],
     ],

@@ -138,6 +138,15 @@ async def test_a_filtered_set_follows_its_catalog(raw: Any, catalog: str, path: 
     assert (await raw("GET", f"{path}/{made['id']}")).data["product_ids"] == ["d"]
 
 
+@pytest.mark.parametrize("config", [SandboxConfig(catalogs_per_user=None)])
+async def test_a_filtered_set_has_products_of_its_catalog_only(raw: Any, path: str, keys: dict[str, str]) -> None:
+    other = (await raw("POST", "/12/product_catalogs", {"name": "Other"})).data["id"]
+    filters = [condition("price", "GREATER_THAN", "0")]
+    for where, expected in ((path, list(keys)), (f"/12/product_catalogs/{other}/product_sets", [])):
+        got = await send(raw, "POST", where, name="n", type="FILTERED", filters=filters)
+        assert got.data["product_ids"] == expected
+
+
 async def test_a_manual_set_loses_what_is_deleted(raw: Any, catalog: str, path: str, keys: dict[str, str]) -> None:
     made = (await send(raw, "POST", path, name="n", type="MANUAL", product_keys=list(keys.values()))).data
     await send(raw, "DELETE", f"{catalog}/products", product_keys=[keys["b"]])

@@ -52,8 +52,8 @@ def _create(call: Call) -> Answer:
 def _media(call: Call, media_keys: Sequence[str]) -> list[Row]:
     """Find the media: up to 4 images, or 1 GIF, or 1 video (POST-03)."""
     media = [uploaded(call, key, "media_keys") for key in media_keys]
-    types = {upload.fields["media_type"] for upload in media}
-    if len(types) > 1 or any(len(media) > _AT_MOST[media_type] for media_type in types):
+    # A GIF or a video beside an image is one medium too many for it.
+    if any(len(media) > _AT_MOST[upload.fields["media_type"]] for upload in media):
         refuse(invalid("POST-03", "takes up to 4 images, or 1 GIF, or 1 video", "media_keys"))
     return media
 
