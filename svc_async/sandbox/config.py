@@ -96,22 +96,7 @@ class SandboxConfig:
         expiry_months: months after which an audience user expires who came without `expires_at`.
         default_media_name: what a medium without a name is called.
         media_processing: seconds until the service is done with a medium that was put into the library.
-        default_media_name: str = "Untitled media"  # ASM-135
-    media_processing: float = 0.0  # ASM-134
-    closed_gates: what the app was not let into; all gates are open by default.
-        account_countries: countries of accounts by their ids; what is available by country heeds it.
-        line_item_defaults: `bid_strategy` and `goal` of line items by objective.
-        line_item_dates_ordered: refuse a line item that ends before it starts.
-        categories_counted: what one or two categories of a line item are: business categories, or IAB values.
-        may_set_advertiser_user: whether the app may set `advertiser_user_id` of line items (LI-04).
-        keyword_country: the country of keyword insights that come without `location`.
-        primary_targeting_types: the types of targeting criteria of which an estimate needs one.
-        dnr_expires_at_required: refuse an operation on a do-not-reach list that has no `expires_at`.
-        dnr_expiry_bounded: refuse one whose `expires_at` is later than the default.
-        audience_processing: seconds for which a do-not-reach list is processed after an upload.
-        audience_minimum: users that make such a list large enough.
         card_writes_in_array: answer the creation and the update of a card with an array of one, as a read is.
-        account_features: the features that rules ask about and every account holds.
         later_choice_length: characters of the third and the fourth choice of a poll; None leaves them unbounded.
         image_poll_type: the type of a poll with an image.
         ratio_tolerance: how far the ratio of a medium may be from the one that is asked for.
@@ -127,6 +112,17 @@ class SandboxConfig:
         manual_products_max: products of a `MANUAL` set.
         filters_max: filters of a `FILTERED` set.
         closed_gates: what the app was not let into; all gates are open by default.
+        account_countries: countries of accounts by their ids; what is available by country heeds it.
+        line_item_defaults: `bid_strategy` and `goal` of line items by objective.
+        line_item_dates_ordered: refuse a line item that ends before it starts.
+        categories_counted: what one or two categories of a line item are: business categories, or IAB values.
+        may_set_advertiser_user: whether the app may set `advertiser_user_id` of line items (LI-04).
+        keyword_country: the country of keyword insights that come without `location`.
+        primary_targeting_types: the types of targeting criteria of which an estimate needs one.
+        dnr_expires_at_required: refuse an operation on a do-not-reach list that has no `expires_at`.
+        dnr_expiry_bounded: refuse one whose `expires_at` is later than the default.
+        audience_processing: seconds for which a do-not-reach list is processed after an upload.
+        audience_minimum: users that make such a list large enough.
         keep_bodies: keep request bodies in the journal.
     """
 
@@ -146,7 +142,6 @@ class SandboxConfig:
     default_media_name: str = "Untitled media"  # ASM-135
     media_processing: float = 0.0  # ASM-134
     card_writes_in_array: bool = False  # ASM-131
-    account_features: frozenset[str] = frozenset({"PROMOTED_MEDIA_POLLS"})  # ASM-22
     later_choice_length: int | None = 25  # ASM-133
     image_poll_type: str = "TEXT_POLLS"  # UNS-poll-image-type
     ratio_tolerance: float = 0.01

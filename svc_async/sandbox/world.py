@@ -1,7 +1,7 @@
 """Builds the world that a sandbox starts with from `world.toml` and the seed."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -32,6 +32,12 @@ _KINDS = (
     "promoted_posts",
     "tailored_audiences",
 )
+_ADDERS: Mapping[str, Callable[..., object]] = {
+    "account_media": add_account_media,
+    "campaigns": add_campaign,
+    "cards": add_card,
+    "do_not_reach_lists": add_do_not_reach_list,
+}
 
 
 @attrs.frozen
@@ -55,11 +61,7 @@ def build(store: Store, verifier: Verifier, config: SandboxConfig) -> World:
     tokens = tuple(_token(store, app, user_id) for user_id in users.values())
     verifier.tokens |= {token.token: token for token in tokens}
     accounts = [add_account(store, users[record["user"]], **_fields(record, "user")) for record in seed["accounts"]]
-    _add_campaigns(store, seed, config)
-    _add_creatives(store, seed)
-    for kind in _KINDS:
-        for record in seed[kind]:
-            store[kind].add(record.get("account", ""), _fields(record, "account"))
+    _fill(store, seed, config)
     for record in seed["product_catalogs"]:
         store["product_catalogs"].add(users[record["user"]], _fields(record, "user"))
     audiences = [
@@ -68,26 +70,22 @@ def build(store: Store, verifier: Verifier, config: SandboxConfig) -> World:
     return World(app, tokens, accounts[0].id, audiences[0].id)
 
 
-def _add_campaigns(store: Store, seed: Mapping[str, Any], config: SandboxConfig) -> None:
-    for record in seed["campaigns"]:
-        add_campaign(store, record["account"], **_fields(record, "account"))
+def _fill(store: Store, seed: Mapping[str, Any], config: SandboxConfig) -> None:
+    """Keep what accounts have and what belongs to nobody."""
+    for kind, add in _ADDERS.items():
+        for record in seed[kind]:
+            add(store, record["account"], **_fields(record, "account"))
     for record in seed["line_items"]:
         fields = _fields(record, "account")
         add_line_item(store, record["account"], defaults=config.line_item_defaults, **fields)
-    for record in seed["do_not_reach_lists"]:
-        add_do_not_reach_list(store, record["account"], **_fields(record, "account"))
     for account_id, keys in seed["features"].items():
         hold(store, account_id, keys)
-
-
-def _add_creatives(store: Store, seed: Mapping[str, Any]) -> None:
-    for record in seed["account_media"]:
-        add_account_media(store, record["account"], **_fields(record, "account"))
+    for kind in _KINDS:
+        for record in seed[kind]:
+            store[kind].add(record.get("account", ""), _fields(record, "account"))
     uploads = {row.id: row for row in (_upload(store, record) for record in seed["uploads"])}
     for record in seed["media_library"]:
         add_media(store, uploads[record["media_key"]], **record)
-    for record in seed["cards"]:
-        add_card(store, record["account"], **_fields(record, "account"))
     for record in seed["images"]:
         store["images"].add("", record, key=record["url"])
 

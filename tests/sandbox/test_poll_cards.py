@@ -129,8 +129,10 @@ async def test_the_medium_is_one_of_the_media_library(raw: Any, path: str) -> No
 
 
 @pytest.mark.rule("POLL-04c")
-@pytest.mark.parametrize("config", [SandboxConfig(account_features=frozenset())])
 async def test_media_need_the_account_s_feature(raw: Any, path: str) -> None:
+    assert (await raw("POST", path, GOOD | {"media_key": VIDEO})).status == 200
+    keys = {"feature_keys": "PROMOTED_MEDIA_POLLS"}
+    await raw("DELETE", f"{raw.account}/features", keys, base=raw.sandbox.ads_sandbox_url)
     got = await raw("POST", path, GOOD | {"media_key": VIDEO})
     assert (got.status, got.codes, got.rule) == (400, [("FEATURE_NOT_AVAILABLE", "media_key")], "POLL-04c")
     assert (await raw("POST", path, GOOD)).status == 200

@@ -9,6 +9,7 @@ from svc_async.sandbox.media import has_ratio, kept_media, refuse_other_types
 from svc_async.sandbox.params import csv, integer, invalid, missing, refuse, text
 from svc_async.sandbox.store import Row, written
 from svc_async.sandbox.surfaces.ads.common import WITH_DELETED, chosen, listing, of_account, prefixed
+from svc_async.sandbox.surfaces.ads.features import holds
 
 __all__ = ["OPERATIONS"]
 
@@ -76,7 +77,7 @@ def _running(start: datetime, minutes: int) -> dict[str, str]:
 
 def _media(call: Call, media_key: str) -> dict[str, Any]:
     """Give what a poll shows of its medium; the key is not among it (POLL-04b)."""
-    if _FEATURE not in call.config.account_features:
+    if _FEATURE not in holds(call.store, call.account):
         # Unspecified: status and code (ASM-22).
         problem = Problem("FEATURE_NOT_AVAILABLE", f"the account has no feature {_FEATURE}", "media_key")
         raise Refusal(400, problem, rule="POLL-04c", basis=Basis.SPEC)

@@ -124,7 +124,7 @@ def _group(call: Call, rules: Rules) -> list[Any]:
         raise _request_error("BATCH_SIZE_EXCEEDED", f"the body is over {MAX_BYTES} bytes", rules.size)
     try:
         operations = msgspec.json.decode(call.body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise _request_error("INVALID_PARAMETER", "the body is not JSON", "GEN-16") from None
     if not isinstance(operations, list):
         raise _request_error("INVALID_PARAMETER", "the body must be an array of operations", rules.group)
