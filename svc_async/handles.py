@@ -1,15 +1,40 @@
 """An id bound to what can be done with it. Binding sends nothing."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import attrs
 
+from svc_async.ads.account_apps import AccountApps
+from svc_async.ads.account_history import AccountHistory
+from svc_async.ads.account_media import AccountMediaItems
+from svc_async.ads.audience_estimate import AudienceEstimate, AudienceEstimates, AudienceOperatorType
+from svc_async.ads.cards import Cards
+from svc_async.ads.curated_categories import CuratedCategories
 from svc_async.ads.custom_audiences import CustomAudiences, TargetedAudienceEntry
+from svc_async.ads.do_not_reach_lists import DoNotReachList, DoNotReachLists
+from svc_async.ads.features import Features
 from svc_async.ads.line_item_curated_categories import LineItemCuratedCategories
+from svc_async.ads.line_items import LineItems
+from svc_async.ads.media_library import MediaLibrary
+from svc_async.ads.poll_cards import PollCards
+from svc_async.ads.posts import Posts
+from svc_async.ads.product_sets import ProductSets
+from svc_async.ads.products import Products
+from svc_async.ads.tailored_audience_permissions import TailoredAudiencePermissions
+from svc_async.ads.video_conversation_cards import VideoConversationCards
 from svc_async.batch.audience_users import AudienceUsers
 from svc_async.paging import Pager
 from svc_async.pipeline import Pipeline
 from svc_async.wire.params import segment
 
-__all__ = ["AccountHandle", "CustomAudienceHandle"]
+__all__ = [
+    "AccountHandle",
+    "CustomAudienceHandle",
+    "DoNotReachListHandle",
+    "ProductCatalogHandle",
+    "TailoredAudienceHandle",
+]
 
 
 @attrs.frozen
@@ -41,6 +66,63 @@ class CustomAudienceHandle:
 
 
 @attrs.frozen
+class TailoredAudienceHandle:
+    """One tailored audience of one account."""
+
+    _pipeline: Pipeline
+    account_id: str
+    tailored_audience_id: str
+
+    def __attrs_post_init__(self) -> None:
+        segment("tailored_audience_id", self.tailored_audience_id)
+
+    @property
+    def permissions(self) -> TailoredAudiencePermissions:
+        """Which accounts may use the audience."""
+        return TailoredAudiencePermissions(self._pipeline, self.account_id, self.tailored_audience_id)
+
+
+@attrs.frozen
+class DoNotReachListHandle:
+    """One do-not-reach list of one account."""
+
+    _pipeline: Pipeline
+    account_id: str
+    do_not_reach_list_id: str
+
+    def __attrs_post_init__(self) -> None:
+        segment("do_not_reach_list_id", self.do_not_reach_list_id)
+
+    async def delete(self) -> DoNotReachList:
+        """Delete the list; the record comes back with `deleted` true.
+
+        Contract: DNR-06, `do_not_reach_lists.delete`.
+        """
+        return await DoNotReachLists(self._pipeline, self.account_id).delete(self.do_not_reach_list_id)
+
+
+@attrs.frozen
+class ProductCatalogHandle:
+    """One product catalog."""
+
+    _pipeline: Pipeline
+    product_catalog_id: str
+
+    def __attrs_post_init__(self) -> None:
+        segment("product_catalog_id", self.product_catalog_id)
+
+    @property
+    def products(self) -> Products:
+        """The products of the catalog."""
+        return Products(self._pipeline, self.product_catalog_id)
+
+    @property
+    def product_sets(self) -> ProductSets:
+        """The product sets of the catalog."""
+        return ProductSets(self._pipeline, self.product_catalog_id)
+
+
+@attrs.frozen
 class AccountHandle:
     """One ad account."""
 
@@ -51,10 +133,87 @@ class AccountHandle:
         segment("account_id", self.account_id)
 
     @property
+    def account_media(self) -> AccountMediaItems:
+        """The media that the account can show."""
+        return AccountMediaItems(self._pipeline, self.account_id)
+
+    @property
+    def apps(self) -> AccountApps:
+        """The account's apps."""
+        return AccountApps(self._pipeline, self.account_id)
+
+    @property
+    def cards(self) -> Cards:
+        """Website and app cards."""
+        return Cards(self._pipeline, self.account_id)
+
+    @property
+    def curated_categories(self) -> CuratedCategories:
+        """The curated categories that the account can use."""
+        return CuratedCategories(self._pipeline, self.account_id)
+
+    @property
+    def features(self) -> Features:
+        """What the account may do beyond what all may."""
+        return Features(self._pipeline, self.account_id)
+
+    @property
+    def history(self) -> AccountHistory:
+        """What changed in the account."""
+        return AccountHistory(self._pipeline, self.account_id)
+
+    @property
+    def line_items(self) -> LineItems:
+        """The account's line items."""
+        return LineItems(self._pipeline, self.account_id)
+
+    @property
     def line_item_curated_categories(self) -> LineItemCuratedCategories:
         """The curated categories that the account's line items run in."""
         return LineItemCuratedCategories(self._pipeline, self.account_id)
 
+    @property
+    def media_library(self) -> MediaLibrary:
+        """The account's media library."""
+        return MediaLibrary(self._pipeline, self.account_id)
+
+    @property
+    def poll_cards(self) -> PollCards:
+        """Poll cards."""
+        return PollCards(self._pipeline, self.account_id)
+
+    @property
+    def posts(self) -> Posts:
+        """Posts that are made to be promoted."""
+        return Posts(self._pipeline, self.account_id)
+
+    @property
+    def video_conversation_cards(self) -> VideoConversationCards:
+        """Video conversation cards."""
+        return VideoConversationCards(self._pipeline, self.account_id)
+
+    async def audience_estimate(
+        self, *, targeting_criteria: Sequence[Mapping[str, Any]], operator_type: AudienceOperatorType | None = None
+    ) -> AudienceEstimate:
+        """Estimate how many people criteria reach.
+
+        Args:
+            targeting_criteria: the criteria as for creating them, a primary one at least (contract EST-01c).
+            operator_type: `NE` negates; the service's default is `EQ`.
+
+        Contract: EST-01, `audience_estimate.create`.
+        """
+        estimates = AudienceEstimates(self._pipeline, self.account_id)
+        return await estimates.create(targeting_criteria=targeting_criteria, operator_type=operator_type)
+
     def custom_audience(self, custom_audience_id: str) -> CustomAudienceHandle:
         """Bind a custom audience."""
         return CustomAudienceHandle(self._pipeline, self.account_id, custom_audience_id)
+
+    def do_not_reach_list(self, do_not_reach_list_id: str) -> DoNotReachListHandle:
+        """Bind a do-not-reach list."""
+        return DoNotReachListHandle(self._pipeline, self.account_id, do_not_reach_list_id)
+
+    def tailored_audience(self, tailored_audience_id: str) -> TailoredAudienceHandle:
+        """Bind a tailored audience."""
+        return TailoredAudienceHandle(self._pipeline, self.account_id, tailored_audience_id)

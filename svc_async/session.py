@@ -11,12 +11,16 @@ import attrs
 from svc_async import profiles
 from svc_async._version import __version__
 from svc_async.ads.accounts import Accounts
+from svc_async.ads.advertiser_business_categories import AdvertiserBusinessCategories
+from svc_async.ads.keyword_insights import KeywordInsightsSearch
+from svc_async.ads.placements import Placements
+from svc_async.ads.product_catalogs import ProductCatalogs
 from svc_async.auth.authorization import authorization, identity
 from svc_async.auth.credentials import AppCredentials, Credentials, UserCredentials
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import InvalidArgument
 from svc_async.governor.governor import Governor
-from svc_async.handles import AccountHandle
+from svc_async.handles import AccountHandle, ProductCatalogHandle
 from svc_async.paging import Pager
 from svc_async.pipeline import CallEvent, Pipeline
 from svc_async.retry import Retries, RetryBudget
@@ -273,6 +277,34 @@ class Session:
             InvalidArgument: the id is empty or holds a slash.
         """
         return AccountHandle(self._pipeline, account_id)
+
+    @property
+    def advertiser_business_categories(self) -> AdvertiserBusinessCategories:
+        """The business categories that pre-roll advertisers choose from."""
+        return AdvertiserBusinessCategories(self._pipeline)
+
+    @property
+    def keyword_insights(self) -> KeywordInsightsSearch:
+        """How often keywords are used."""
+        return KeywordInsightsSearch(self._pipeline)
+
+    @property
+    def placements(self) -> Placements:
+        """Where line items may show."""
+        return Placements(self._pipeline)
+
+    @property
+    def product_catalogs(self) -> ProductCatalogs:
+        """The product catalogs that the user may use."""
+        return ProductCatalogs(self._pipeline)
+
+    def product_catalog(self, product_catalog_id: str) -> ProductCatalogHandle:
+        """Bind a product catalog; nothing is sent.
+
+        Raises:
+            InvalidArgument: the id is empty or holds a slash.
+        """
+        return ProductCatalogHandle(self._pipeline, product_catalog_id)
 
     @overload
     async def request(

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import attrs
 
-from svc_async.open_enum import OpenEnum
+from svc_async.ads.vocabulary import BatchCounts, BatchOperationType
 from svc_async.paging import Pager
 from svc_async.pipeline import Pipeline
 from svc_async.wire.endpoint import Endpoint, Listing
@@ -22,13 +22,6 @@ __all__ = [
     "TargetedAudienceEntry",
     "TargetedAudienceLineItem",
 ]
-
-
-class BatchOperationType(OpenEnum):
-    """What an operation does with its users (contract CAU-04)."""
-
-    UPDATE = "Update"
-    DELETE = "Delete"
 
 
 @attrs.frozen(kw_only=True)
@@ -67,14 +60,6 @@ class AudienceUserOperation:
 
     operation_type: BatchOperationType
     params: AudienceUserOperationParams
-
-
-@attrs.frozen(kw_only=True)
-class BatchCounts(Record):
-    """How many users the service took over, of how many (contract CAU-10)."""
-
-    success_count: int
-    total_count: int
 
 
 @attrs.frozen(kw_only=True)

@@ -1,37 +1,308 @@
-"""Rules that can be decided before a request is spent, as values that stand in an operation's row."""
+"""Rules that can be decided before a request is spent, as values that stand in an operation's row.
 
-from collections.abc import Callable, Mapping, Sized
+A check looks at the parameters of a call and gives what is wrong with them. A parameter that is not given breaks no
+rule about its value. Objects inside the parameters are checked by the same checks: see `inside`, `each`, `by_type`.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
+
+import attrs
 
 from svc_async.errors import InvalidArgument
 
-__all__ = ["Check", "at_most", "between"]
+__all__ = [
+    "Check",
+    "above",
+    "among",
+    "any_of",
+    "at_most",
+    "between",
+    "by_type",
+    "distinct",
+    "each",
+    "each_row",
+    "exclusive",
+    "fields_of",
+    "filled",
+    "first_problem",
+    "holds",
+    "inside",
+    "length",
+    "needs",
+    "not_above",
+    "related",
+    "required",
+    "sized",
+    "together_at_most",
+    "when",
+    "whole_hours",
+    "window",
+]
 
 Check = Callable[[Mapping[str, Any]], InvalidArgument | None]
 """Looks at the parameters of a call and gives what is wrong with them."""
 
 
+def first_problem(checks: Iterable[Check], params: Mapping[str, Any]) -> InvalidArgument | None:
+    """Give the first rule that is broken."""
+    return next(filter(None, (check(params) for check in checks)), None)
+
+
+def holds(name: str, accepts: Callable[[Any], bool], rule: str) -> Check:
+    """Demand that a value, where given, is accepted."""
+    return related((name,), accepts, rule)
+
+
+def related(names: Sequence[str], accept: Callable[..., bool], rule: str) -> Check:
+    """Demand that values, where all are given, are accepted together; the first of them is named."""
+
+    def check(params: Mapping[str, Any]) -> InvalidArgument | None:
+        values = [params.get(name) for name in names]
+        if any(value is None for value in values) or accept(*values):
+            return None
+        return InvalidArgument(names[0], rule)
+
+    return check
+
+
 def between(name: str, low: int, high: int) -> Check:
     """Demand an int within bounds."""
-
-    def check(params: Mapping[str, Any]) -> InvalidArgument | None:
-        value = params.get(name)
-        if value is None or (isinstance(value, int) and not isinstance(value, bool) and low <= value <= high):
-            return None
-        return InvalidArgument(name, f"must be a whole number from {low} to {high}")
-
-    return check
+    return holds(
+        name, lambda value: _is_whole(value) and low <= value <= high, f"must be a whole number from {low} to {high}"
+    )
 
 
-def at_most(name: str, bound: int) -> Check:
+def above(name: str, bound: int) -> Check:
+    """Demand an int greater than a bound."""
+    return holds(name, lambda value: _is_whole(value) and value > bound, f"must be a whole number greater than {bound}")
+
+
+def not_above(name: str, other: str) -> Check:
+    """Demand an int that is not greater than another."""
+
+    def fits(value: Any, bound: Any) -> bool:
+        return not (_is_whole(value) and _is_whole(bound)) or value <= bound
+
+    return related((name, other), fits, f"must be at most {other}")
+
+
+def among(name: str, *values: object) -> Check:
+    """Demand one of several values."""
+    return holds(name, lambda value: value in values and not isinstance(value, bool), f"must be {_listed(values)}")
+
+
+def length(name: str, most: int, *, least: int = 0, without: str = "") -> Check:
+    """Demand a text of so many characters, some of which may not count."""
+    bounds = f"from {least} to {most}" if least else f"at most {most}"
+    uncounted = f", {without} not counted" if without else ""
+
+    def fits(value: object) -> bool:
+        return isinstance(value, str) and least <= sum(character not in without for character in value) <= most
+
+    return holds(name, fits, f"must have {bounds} characters{uncounted}")
+
+
+def at_most(name: str, bound: int, of: str = "ids") -> Check:
     """Demand a sequence of at most so many (contract GEN-17)."""
+    return sized(name, 0, bound, of)
+
+
+def sized(name: str, low: int, high: int, of: str) -> Check:
+    """Demand a sequence of so many."""
+    bounds = f"from {low} to {high}" if low else f"at most {high}"
+    count = holds(name, lambda value: low <= len(value) <= high, f"must hold {bounds} {of}")
+    return lambda params: first_problem((_sequence(name, of), count), params)
+
+
+def together_at_most(names: Sequence[str], bound: int, of: str) -> Check:
+    """Demand sequences that hold at most so many in all."""
+    several = [_sequence(name, of) for name in names]
+
+    def count(params: Mapping[str, Any]) -> InvalidArgument | None:
+        total = sum(len(params.get(name) or ()) for name in names)
+        return InvalidArgument(names[0], _rule_of_all(names, bound, of)) if total > bound else None
+
+    return lambda params: first_problem((*several, count), params)
+
+
+def filled(*names: str) -> Check:
+    """Demand that sequences and texts, where given, are not empty."""
+    return lambda params: first_problem((holds(name, bool, "must not be empty") for name in names), params)
+
+
+def required(*names: str) -> Check:
+    """Demand that all are given."""
+
+    def check(params: Mapping[str, Any]) -> InvalidArgument | None:
+        missing = _missing(params, names)
+        return InvalidArgument(missing[0], "must be given") if missing else None
+
+    return check
+
+
+def any_of(*names: str) -> Check:
+    """Demand that one at least is given."""
+    others = " and ".join(names[1:])
+
+    def check(params: Mapping[str, Any]) -> InvalidArgument | None:
+        if len(_missing(params, names)) < len(names):
+            return None
+        return InvalidArgument(names[0], f"must be given where {others} {'are' if len(names) > 2 else 'is'} not")  # noqa: PLR2004 - grammar
+
+    return check
+
+
+def exclusive(*names: str) -> Check:
+    """Demand that one at most is given."""
+
+    def check(params: Mapping[str, Any]) -> InvalidArgument | None:
+        given = [name for name in names if params.get(name) is not None]
+        return InvalidArgument(given[1], f"must not be given together with {given[0]}") if len(given) > 1 else None
+
+    return check
+
+
+def needs(name: str, *others: str) -> Check:
+    """Demand that with one parameter others are given."""
+
+    def check(params: Mapping[str, Any]) -> InvalidArgument | None:
+        missing = _missing(params, others) if not _missing(params, (name,)) else ()
+        return InvalidArgument(missing[0], f"must be given with {name}") if missing else None
+
+    return check
+
+
+def when(name: str, values: Collection[str], needed: str) -> Check:
+    """Demand that with certain values of one parameter another is given."""
+
+    def check(params: Mapping[str, Any]) -> InvalidArgument | None:
+        if params.get(name) in values and _missing(params, (needed,)):
+            return InvalidArgument(needed, f"must be given when {name} is {_listed(values)}")
+        return None
+
+    return check
+
+
+def whole_hours(*names: str) -> Check:
+    """Demand moments whose minutes and seconds are zero, as they are sent: in UTC."""
+    rule = "must be a whole hour in UTC: minutes and seconds zero"
+    return lambda params: first_problem((holds(name, _is_whole_hour, rule) for name in names), params)
+
+
+def window(start: str, end: str, longest: timedelta) -> Check:
+    """Demand that two moments are not too far apart."""
+
+    def fits(last: Any, first: Any) -> bool:
+        return not (_is_aware(last) and _is_aware(first)) or last - first <= longest
+
+    return related((end, start), fits, f"must be at most {longest.days} days after {start}")
+
+
+def distinct(name: str, field: str) -> Check:
+    """Demand objects that differ in a field."""
+
+    def check(params: Mapping[str, Any]) -> InvalidArgument | None:
+        seen: set[str] = set()
+        for position, element in enumerate(_elements(params.get(name))):
+            value = str((fields_of(element) or {}).get(field))
+            if value in seen:
+                return InvalidArgument(f"{name}[{position}].{field}", "must not occur twice in one request")
+            seen.add(value)
+        return None
+
+    return check
+
+
+def inside(name: str, *checks: Check) -> Check:
+    """Check the fields of an object."""
 
     def check(params: Mapping[str, Any]) -> InvalidArgument | None:
         value = params.get(name)
-        if value is None:
-            return None
-        if isinstance(value, str | bytes) or not isinstance(value, Sized):
-            return InvalidArgument(name, "must be a sequence of ids")
-        return InvalidArgument(name, f"must hold at most {bound} ids") if len(value) > bound else None
+        return None if value is None else _problem_inside(name, value, checks)
 
     return check
+
+
+def each(name: str, *checks: Check) -> Check:
+    """Check the fields of each object of a sequence."""
+
+    def check(params: Mapping[str, Any]) -> InvalidArgument | None:
+        problems = (
+            _problem_inside(f"{name}[{position}]", element, checks)
+            for position, element in enumerate(_elements(params.get(name)))
+        )
+        return _sequence(name, "objects")(params) or next(filter(None, problems), None)
+
+    return check
+
+
+def each_row(name: str, *checks: Check) -> Check:
+    """Check the fields of each object of each sequence of a sequence."""
+
+    def check(params: Mapping[str, Any]) -> InvalidArgument | None:
+        rows = {f"{name}[{position}]": row for position, row in enumerate(_elements(params.get(name)))}
+        return _sequence(name, "sequences")(params) or first_problem((each(row, *checks) for row in rows), rows)
+
+    return check
+
+
+def by_type(checks: Mapping[str, Sequence[Check]]) -> Check:
+    """Check the fields of an object by its `type`; a type that is not listed is the service's to judge."""
+    return lambda params: first_problem(checks.get(str(params.get("type")), ()), params)
+
+
+def fields_of(value: object) -> Mapping[str, Any] | None:
+    """Give the fields of a model or a mapping; None for what has no fields."""
+    if isinstance(value, Mapping):
+        return value
+    return attrs.asdict(value, recurse=False) if attrs.has(type(value)) else None  # type: ignore[arg-type]
+
+
+def _problem_inside(where: str, value: object, checks: Sequence[Check]) -> InvalidArgument | None:
+    fields = fields_of(value)
+    if fields is None:
+        return InvalidArgument(where, "must be an object")
+    problem = first_problem(checks, fields)
+    return problem and InvalidArgument(f"{where}.{problem.parameter}", problem.rule)
+
+
+def _sequence(name: str, of: str) -> Check:
+    return holds(name, _is_sequence, f"must be a sequence of {of}")
+
+
+def _is_sequence(value: object) -> bool:
+    return isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
+
+
+def _elements(value: object) -> Iterable[Any]:
+    return value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else ()
+
+
+def _missing(params: Mapping[str, Any], names: Iterable[str]) -> Sequence[str]:
+    return [name for name in names if params.get(name) is None or params[name] in ("", [], ())]
+
+
+def _rule_of_all(names: Sequence[str], bound: int, of: str) -> str:
+    return f"must hold at most {bound} {of}, {' and '.join(names[1:])} counted as well"
+
+
+def _listed(values: Iterable[object]) -> str:
+    return " or ".join(str(value) for value in values)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_aware(value: object) -> bool:
+    return isinstance(value, datetime) and value.tzinfo is not None
+
+
+def _is_whole_hour(value: object) -> bool:
+    # A moment without a zone is refused where it is written, for a better reason.
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        return True
+    moment = value.astimezone(UTC)
+    return moment == moment.replace(minute=0, second=0, microsecond=0)

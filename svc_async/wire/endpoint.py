@@ -1,7 +1,7 @@
 """The rows of the service's reference as values.
 
 An `Endpoint` is one operation; calling it with the operation's parameters gives a `Request`, which knows what it
-will be answered with. A `Listing` is a GET that answers with pages.
+will be answered with. A `Listing` answers with pages.
 """
 
 import enum
@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import attrs
 
 from svc_async.errors import InvalidArgument
-from svc_async.wire.checks import Check
+from svc_async.wire.checks import Check, first_problem
 from svc_async.wire.envelope import Page
 from svc_async.wire.params import Param, fill_path, to_pairs
 from svc_async.wire.writing import to_json
@@ -40,6 +40,8 @@ class Reply(enum.Enum):
     """`data` is an array of records, perhaps beside `next_cursor` and `total_count`."""
     BODY = "body"
     """The whole body is the value."""
+    UNSTATED = "unstated"
+    """The answer is not documented: `data` is one record if it can be read as one, else there is no value."""
 
 
 @attrs.frozen
@@ -116,7 +118,7 @@ class Endpoint(Generic[T]):
 
     def __call__(self, **params: Any) -> Request[T]:
         """Fill the path with the ids; what remains goes into the query, or into the JSON body."""
-        problem = next(filter(None, (check(params) for check in self.checks)), None)
+        problem = first_problem(self.checks, params)
         scope = {name: params.pop(name) for name in self.ids}
         return Request(
             method=self.method,
@@ -139,17 +141,19 @@ class Endpoint(Generic[T]):
 
 @attrs.frozen(slots=False)
 class Listing(Generic[T]):
-    """A GET that answers with pages of records.
+    """An operation that answers with an array of records: a GET with pages, or another with one page.
 
     Attributes:
         path: the whole path, version included, with the ids in braces.
         into: the model of one record.
+        method: the HTTP method.
         surface: the host.
         checks: the rules that need no service to decide.
     """
 
     path: str
     into: type[T]
+    method: str = attrs.field(default="GET", kw_only=True)
     surface: Surface = attrs.field(default=Surface.ADS, kw_only=True)
     checks: Sequence[Check] = attrs.field(default=(), kw_only=True)
 
@@ -160,6 +164,6 @@ class Listing(Generic[T]):
     @cached_property
     def _endpoint(self) -> Endpoint[Page[T]]:
         row: Endpoint[Any] = Endpoint(
-            "GET", self.path, self.into, surface=self.surface, reply=Reply.PAGE, checks=self.checks
+            self.method, self.path, self.into, surface=self.surface, reply=Reply.PAGE, checks=self.checks
         )
         return row

@@ -2,13 +2,15 @@
 
 The fast reading decodes bytes straight into attrs models; it is strict in types and drops unknown fields. What it
 refuses goes to the tolerant reading, which takes a record in an array of one, ids that come as numbers, numbers
-that come as strings and moments without a zone, and which can keep unknown fields in `Record.extra`.
+that come as strings and moments without a zone, which tells the models of a union apart by their `type`, and which
+can keep unknown fields in `Record.extra`.
 """
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache, lru_cache
-from typing import Any, Generic, TypeVar, cast
+from types import UnionType
+from typing import Any, Generic, TypeVar, Union, cast, get_args, get_origin
 
 import attrs
 import cattrs
@@ -21,7 +23,7 @@ from svc_async.wire.endpoint import Reply, Request
 from svc_async.wire.envelope import NOT_JSON, Answer, Page
 from svc_async.wire.records import Record
 
-__all__ = ["Reader"]
+__all__ = ["Reader", "read_as"]
 
 T = TypeVar("T")
 
@@ -44,6 +46,8 @@ class Reader:
         Raises:
             UnexpectedAnswer: the body is not JSON or not what the operation answers with.
         """
+        if request.reply is Reply.UNSTATED:
+            return self._perhaps(request, answer)
         try:
             return cast(T, self._fast(request, answer.body))
         except msgspec.ValidationError:
@@ -60,9 +64,16 @@ class Reader:
     def _fast(self, request: Request[Any], body: bytes) -> Any:
         if request.into is None and request.reply is Reply.BODY:
             return msgspec.json.decode(body) if body.strip() else None
-        if self.keep_unknown:
+        decoder = None if self.keep_unknown else _decoder(request.reply, request.into)
+        if decoder is None:
             raise msgspec.ValidationError
-        return _UNWRAP[request.reply](_decoder(request.reply, request.into).decode(body))
+        return _UNWRAP[request.reply](decoder.decode(body))
+
+    def _perhaps(self, request: Request[T], answer: Answer) -> T:
+        try:
+            return self.read(attrs.evolve(request, reply=Reply.RECORD), answer)
+        except UnexpectedAnswer:
+            return cast(T, None)  # the row of such an operation says that its value may be None
 
     def _unexpected(self, answer: Answer, message: str) -> UnexpectedAnswer:
         return UnexpectedAnswer(
@@ -71,6 +82,18 @@ class Reader:
             headers=answer.headers,
             request_id=answer.request_id(self.request_id_header),
         )
+
+
+def read_as(into: type[T], value: object) -> T:
+    """Read a plain value that came inside a record, such as a snapshot of another one.
+
+    Raises:
+        UnexpectedAnswer: the value does not fit.
+    """
+    try:
+        return _tolerant(keep_unknown=False).converter.structure(value, into)
+    except cattrs.BaseValidationError as error:
+        raise UnexpectedAnswer(f"the value does not fit: {_misfits(error)}", status=200) from None
 
 
 @attrs.frozen
@@ -99,8 +122,11 @@ def _shape(reply: Reply, into: Any) -> Any:
 
 
 @lru_cache(maxsize=1024)  # a caller's own models come and go
-def _decoder(reply: Reply, into: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(_shape(reply, into))
+def _decoder(reply: Reply, into: Any) -> msgspec.json.Decoder[Any] | None:
+    try:
+        return msgspec.json.Decoder(_shape(reply, into))
+    except TypeError:
+        return None  # msgspec has no unions of attrs models
 
 
 class _Misfit(Exception):
@@ -143,12 +169,33 @@ def _tolerant(keep_unknown: bool) -> _Tolerant:  # noqa: FBT001 - a cache key
         lambda kind: isinstance(kind, type) and issubclass(kind, OpenEnum),
         lambda value, kind: kind(_str(value, kind)),
     )
+    converter.register_structure_hook_factory(
+        lambda kind: len(_models(kind)) > 1, lambda kind: _by_type(_models(kind), converter)
+    )
     if keep_unknown:
         converter.register_structure_hook_factory(
             lambda kind: isinstance(kind, type) and issubclass(kind, Record),
             lambda kind: _keeping(kind, make_dict_structure_fn(kind, converter)),
         )
     return _Tolerant(converter)
+
+
+def _models(kind: Any) -> Mapping[str, type[Any]]:
+    """Give the models of a union by the `type` that each has by default."""
+    members = [member for member in get_args(kind) if attrs.has(member)]
+    if get_origin(kind) not in {Union, UnionType} or len(members) == 1:
+        return {}
+    return {str(attrs.fields(member).type.default): member for member in members}
+
+
+def _by_type(models: Mapping[str, type[Any]], converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
+    def structure(value: Any, _: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise TypeError
+        model = models.get(str(value.get("type")))
+        return converter.structure(value, model) if model else value  # a type to come stays as it is
+
+    return structure
 
 
 def _keeping(kind: type[Record], structure: Callable[[Any, Any], Record]) -> Callable[[Any, Any], Record]:

@@ -29,7 +29,7 @@ def to_json(value: object) -> bytes:
 def to_plain(value: object) -> Any:
     """Turn models into mappings without the keys whose value is None."""
     if attrs.has(type(value)):
-        return _given(attrs.asdict(value, recurse=False))  # type: ignore[arg-type]
+        return _given(attrs.asdict(value, recurse=False, filter=_is_sent))  # type: ignore[arg-type]
     if isinstance(value, Mapping):
         return _given(value)
     if isinstance(value, list | tuple):
@@ -39,6 +39,10 @@ def to_plain(value: object) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):  # msgspec would write base64
         raise InvalidArgument("json", "must hold text, not bytes")
     return value
+
+
+def _is_sent(field: "attrs.Attribute[Any]", _: object) -> bool:
+    return field.init  # `Record.extra` is what was read, never what is sent
 
 
 def _given(fields: Mapping[Any, Any]) -> dict[str, Any]:

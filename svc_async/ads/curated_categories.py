@@ -1,0 +1,47 @@
+"""Curated categories: groups of publishers that line items can run with."""
+
+from collections.abc import Sequence
+
+import attrs
+
+from svc_async.pipeline import Pipeline
+from svc_async.wire.endpoint import Endpoint
+from svc_async.wire.records import Record, Timestamp
+
+__all__ = ["CuratedCategories", "CuratedCategory"]
+
+
+@attrs.frozen(kw_only=True)
+class CuratedCategory(Record):
+    """A curated category (contract record `CuratedCategory`).
+
+    Attributes:
+        country_codes: the only countries in which it is available (contract CAT-02).
+    """
+
+    id: str
+    name: str | None = None
+    description: str | None = None
+    country_codes: Sequence[str] = ()
+    publisher_user_ids: Sequence[str] = ()
+    videos_monetized_in_last_thirty_days: int | None = None
+    created_at: Timestamp
+    updated_at: Timestamp
+
+
+_GET = Endpoint("GET", "/12/accounts/{account_id}/curated_categories/{curated_category_id}", CuratedCategory)
+
+
+@attrs.frozen
+class CuratedCategories:
+    """The curated categories that one account can use."""
+
+    _pipeline: Pipeline
+    account_id: str
+
+    async def get(self, curated_category_id: str) -> CuratedCategory:
+        """Read one.
+
+        Contract: `curated_categories.get`.
+        """
+        return await self._pipeline.send(_GET(account_id=self.account_id, curated_category_id=curated_category_id))

@@ -1,0 +1,102 @@
+"""Do-not-reach lists: deleting one, and the row that carries its users."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import attrs
+
+from svc_async.ads.vocabulary import BatchCounts, BatchOperationType
+from svc_async.open_enum import OpenEnum
+from svc_async.pipeline import Pipeline
+from svc_async.wire.endpoint import Endpoint, Listing
+from svc_async.wire.records import Record, Timestamp
+
+__all__ = [
+    "USERS_BATCH",
+    "BatchCounts",
+    "BatchOperationType",
+    "DoNotReachList",
+    "DoNotReachLists",
+    "DoNotReachOperation",
+    "DoNotReachOperationParams",
+    "DoNotReachUser",
+    "NotTargetableReason",
+]
+
+
+class NotTargetableReason(OpenEnum):
+    """Why a list cannot be used; more values exist than the two that are documented."""
+
+    PROCESSING = "PROCESSING"
+    TOO_SMALL = "TOO_SMALL"
+
+
+@attrs.frozen(kw_only=True)
+class DoNotReachList(Record):
+    """A list of users that no campaign reaches (contract DNR-07, record `DoNotReachList`).
+
+    Attributes:
+        list_size: in the service's form, which is not documented.
+    """
+
+    id: str
+    name: str | None = None
+    description: str | None = None
+    targetable: bool
+    reasons_not_targetable: Sequence[NotTargetableReason] = ()
+    list_size: Any = None
+    created_at: Timestamp
+    updated_at: Timestamp
+    deleted: bool
+
+
+@attrs.frozen(kw_only=True)
+class DoNotReachUser:
+    """One user by hashes of any of its identifiers (contract DNR-03)."""
+
+    email: Sequence[str] | None = None
+    phone_number: Sequence[str] | None = None
+
+
+@attrs.frozen(kw_only=True)
+class DoNotReachOperationParams:
+    """The users of one operation.
+
+    Attributes:
+        users: the users.
+        expires_at: the end, later than now; the service's default is in 13 months (contract DNR-04, DNR-04b).
+    """
+
+    users: Sequence[DoNotReachUser]
+    expires_at: datetime | None = None
+
+
+@attrs.frozen(kw_only=True)
+class DoNotReachOperation:
+    """One operation of a users batch (contract DNR-01)."""
+
+    operation_type: BatchOperationType
+    params: DoNotReachOperationParams
+
+
+_DELETE = Endpoint("DELETE", "/12/accounts/{account_id}/do_not_reach_lists/{do_not_reach_list_id}", DoNotReachList)
+USERS_BATCH = Listing(
+    "/12/batch/accounts/{account_id}/do_not_reach_lists/{do_not_reach_list_id}/users", BatchCounts, method="POST"
+)
+"""The row that carries operations; it is answered with the counts of each (contract `do_not_reach_users.batch`)."""
+
+
+@attrs.frozen
+class DoNotReachLists:
+    """The do-not-reach lists of one account."""
+
+    _pipeline: Pipeline
+    account_id: str
+
+    async def delete(self, do_not_reach_list_id: str) -> DoNotReachList:
+        """Delete a list; the record comes back with `deleted` true.
+
+        Contract: DNR-06, `do_not_reach_lists.delete`.
+        """
+        return await self._pipeline.send(_DELETE(account_id=self.account_id, do_not_reach_list_id=do_not_reach_list_id))

@@ -1,0 +1,85 @@
+"""How often keywords are used, and which others go with them."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import attrs
+
+from svc_async.open_enum import OpenEnum
+from svc_async.pipeline import Pipeline
+from svc_async.wire.checks import filled, together_at_most, window
+from svc_async.wire.endpoint import Endpoint
+from svc_async.wire.records import Record
+
+__all__ = ["KeywordGranularity", "KeywordInsights", "KeywordInsightsSearch"]
+
+
+class KeywordGranularity(OpenEnum):
+    """The length of a period (contract KW-01)."""
+
+    DAY = "DAY"
+    HOUR = "HOUR"
+
+
+@attrs.frozen(kw_only=True)
+class KeywordInsights(Record):
+    """What is known about keywords in one country (contract KW-05, KW-06).
+
+    Attributes:
+        tweet_volume: how often the keywords themselves were used, one number a period.
+    """
+
+    related_keywords: Sequence[str] = ()
+    tweet_volume: Sequence[int] = ()
+
+
+_SEARCH = Endpoint(
+    "GET",
+    "/12/insights/keywords/search",
+    KeywordInsights,
+    checks=(
+        filled("keywords"),
+        together_at_most(("keywords", "negative_keywords"), 10, "keywords"),
+        window("start_time", "end_time", timedelta(days=7)),
+    ),
+)
+
+
+@attrs.frozen
+class KeywordInsightsSearch:
+    """The insights into keywords."""
+
+    _pipeline: Pipeline
+
+    async def search(
+        self,
+        *,
+        granularity: KeywordGranularity,
+        keywords: Sequence[str],
+        start_time: datetime,
+        end_time: datetime | None = None,
+        location: str | None = None,
+        negative_keywords: Sequence[str] | None = None,
+    ) -> KeywordInsights:
+        """Ask about keywords.
+
+        Args:
+            granularity: the length of a period.
+            keywords: any of these; with `negative_keywords` at most 10 (contract KW-03).
+            start_time: from here on.
+            end_time: up to here, at most 7 days after `start_time`; the service's default is now (contract KW-04).
+            location: a country, as the lookup of targeting locations names it.
+            negative_keywords: none of these.
+
+        Contract: `keyword_insights.search`.
+        """
+        return await self._pipeline.send(
+            _SEARCH(
+                granularity=granularity,
+                keywords=keywords,
+                start_time=start_time,
+                end_time=end_time,
+                location=location,
+                negative_keywords=negative_keywords,
+            )
+        )

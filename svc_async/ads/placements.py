@@ -1,0 +1,42 @@
+"""Where line items may show."""
+
+from collections.abc import Sequence
+
+import attrs
+
+from svc_async.ads.vocabulary import AdProductType, Placement
+from svc_async.paging import Pager
+from svc_async.pipeline import Pipeline
+from svc_async.wire.endpoint import Listing
+from svc_async.wire.records import Record
+
+__all__ = ["AdProductType", "Placement", "PlacementGroup", "Placements"]
+
+
+@attrs.frozen(kw_only=True)
+class PlacementGroup(Record):
+    """The placements of one product type (contract PLC-01).
+
+    Attributes:
+        placements: the combinations that are possible, each of one or several placements.
+    """
+
+    product_type: AdProductType
+    placements: Sequence[Sequence[Placement]] = ()
+
+
+_LIST = Listing("/12/line_items/placements", PlacementGroup)
+
+
+@attrs.frozen
+class Placements:
+    """The placements of all product types."""
+
+    _pipeline: Pipeline
+
+    def list(self, *, product_type: AdProductType | None = None) -> Pager[PlacementGroup]:
+        """List them, or those of one product type.
+
+        Contract: PLC-01, `placements.list`.
+        """
+        return Pager(self._pipeline, _LIST(product_type=product_type))

@@ -1,0 +1,153 @@
+"""Posts that are made to be promoted."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from svc_async.open_enum import OpenEnum
+from svc_async.pipeline import Pipeline
+from svc_async.wire.checks import any_of, at_most, length
+from svc_async.wire.endpoint import Endpoint
+from svc_async.wire.records import Record, Timestamp
+
+__all__ = ["ConversationSettings", "Post", "PostMode", "PostPublicationType", "Posts", "VideoCta"]
+
+
+class ConversationSettings(OpenEnum):
+    """Who may reply (contract POST-04)."""
+
+    EVERYONE = "EVERYONE"
+    FOLLOWING = "FOLLOWING"
+    MENTIONED_USERS = "MENTIONED_USERS"
+
+
+class PostMode(OpenEnum):
+    """The form of the answer (contract POST-08)."""
+
+    COMPAT = "compat"
+    EXTENDED = "extended"
+
+
+class PostPublicationType(OpenEnum):
+    """Whether a post is out; more values exist than the one that is documented."""
+
+    PUBLISHED = "PUBLISHED"
+
+
+class VideoCta(OpenEnum):
+    """The call to action of a video (contract POST-09)."""
+
+    VISIT_SITE = "VISIT_SITE"
+    WATCH_NOW = "WATCH_NOW"
+
+
+@attrs.frozen(kw_only=True)
+class Post(Record):
+    """A post (contract record `Post`); it has more fields than those that are documented.
+
+    Attributes:
+        text: the text, or `full_text`.
+        entities: in the service's form, which is not documented.
+        user: only its id with `trim_user`.
+        conversation_settings: not in the answer of `create` (contract POST-04b).
+    """
+
+    id: int
+    id_str: str | None = None
+    text: str | None = None
+    full_text: str | None = None
+    name: str | None = None
+    created_at: Timestamp | None = None
+    entities: Any = None
+    user: Mapping[str, Any] | None = None
+    nullcast: bool | None = None
+    # Unspecified: the name of this field is not exact (UNS-post-type-field).
+    tweet_type: PostPublicationType | None = None
+    scheduled_at: Timestamp | None = None
+    conversation_settings: ConversationSettings | None = None
+
+
+_CREATE = Endpoint(
+    "POST",
+    "/12/accounts/{account_id}/post",
+    Post,
+    checks=(
+        any_of("text", "media_keys"),
+        at_most("media_keys", 4, "images, or one GIF, or one video"),
+        length("name", 80),
+        length("video_description", 200),
+        length("video_title", 70),
+    ),
+)
+_UPDATE_NAME = Endpoint("PUT", "/12/accounts/{account_id}/posts/{post_id}/name", Post, checks=(length("name", 80),))
+
+
+@attrs.frozen
+class Posts:
+    """The posts of one account."""
+
+    _pipeline: Pipeline
+    account_id: str
+
+    async def create(
+        self,
+        *,
+        as_user_id: int,
+        text: str | None = None,
+        card_uri: str | None = None,
+        conversation_settings: ConversationSettings | None = None,
+        media_keys: Sequence[str] | None = None,
+        name: str | None = None,
+        nullcast: bool | None = None,
+        trim_user: bool | None = None,
+        post_mode: PostMode | None = None,
+        video_cta: VideoCta | None = None,
+        video_cta_value: str | None = None,
+        video_description: str | None = None,
+        video_title: str | None = None,
+    ) -> Post:
+        """Make a post.
+
+        Args:
+            as_user_id: the advertiser in whose name it is made.
+            text: needed without `media_keys`.
+            card_uri: a card to attach.
+            conversation_settings: who may reply; the service's default is everyone.
+            media_keys: up to 4 images, or one GIF, or one video (contract POST-03).
+            name: at most 80 characters.
+            nullcast: promoted only, the service's default; False is for the authenticated user only (POST-06b).
+            trim_user: answer with the id of the user only.
+            post_mode: the form of the answer.
+            video_cta: the call to action of the video.
+            video_cta_value: where it leads.
+            video_description: at most 200 characters.
+            video_title: at most 70 characters.
+
+        Contract: POST-01 to POST-12, `posts.create`.
+        """
+        return await self._pipeline.send(
+            _CREATE(
+                account_id=self.account_id,
+                as_user_id=as_user_id,
+                text=text,
+                card_uri=card_uri,
+                conversation_settings=conversation_settings,
+                media_keys=media_keys,
+                name=name,
+                nullcast=nullcast,
+                trim_user=trim_user,
+                post_mode=post_mode,
+                video_cta=video_cta,
+                video_cta_value=video_cta_value,
+                video_description=video_description,
+                video_title=video_title,
+            )
+        )
+
+    async def rename(self, post_id: str, *, name: str | None = None) -> Post:
+        """Give a post another name, of at most 80 characters.
+
+        Contract: POST-11, `posts.update_name`.
+        """
+        return await self._pipeline.send(_UPDATE_NAME(account_id=self.account_id, post_id=post_id, name=name))

@@ -1,0 +1,62 @@
+"""Product catalogs, in early access."""
+
+import attrs
+
+from svc_async.paging import Pager
+from svc_async.pipeline import Pipeline
+from svc_async.wire.endpoint import Endpoint, Listing
+from svc_async.wire.records import Record
+
+__all__ = ["ProductCatalog", "ProductCatalogs"]
+
+
+@attrs.frozen(kw_only=True)
+class ProductCatalog(Record):
+    """A catalog; one of a user holds all products (contract PC-01b, PC-03)."""
+
+    id: str
+    name: str | None = None
+
+
+_ALL = "/12/product_catalogs"
+_ONE = "/12/product_catalogs/{product_catalog_id}"
+
+_LIST = Listing(_ALL, ProductCatalog)
+_CREATE = Endpoint("POST", _ALL, ProductCatalog)
+_UPDATE = Endpoint("PUT", _ONE, ProductCatalog)
+_DELETE = Endpoint("DELETE", _ONE, ProductCatalog)
+
+
+@attrs.frozen
+class ProductCatalogs:
+    """The product catalogs that the user may use."""
+
+    _pipeline: Pipeline
+
+    def list(self, *, user_id: int | None = None) -> Pager[ProductCatalog]:
+        """List them, or those of one user.
+
+        Contract: PC-01, `product_catalogs.list`.
+        """
+        return Pager(self._pipeline, _LIST(user_id=user_id))
+
+    async def create(self, *, name: str, user_id: int | None = None) -> ProductCatalog:
+        """Make a catalog, if wanted for another user.
+
+        Contract: PC-01, `product_catalogs.create`.
+        """
+        return await self._pipeline.send(_CREATE(name=name, user_id=user_id))
+
+    async def update(self, product_catalog_id: str, *, name: str) -> ProductCatalog:
+        """Rename a catalog.
+
+        Contract: PC-01, `product_catalogs.update`.
+        """
+        return await self._pipeline.send(_UPDATE(product_catalog_id=product_catalog_id, name=name))
+
+    async def delete(self, product_catalog_id: str) -> ProductCatalog:
+        """Delete a catalog for good; its last state comes back.
+
+        Contract: PC-04, `product_catalogs.delete`.
+        """
+        return await self._pipeline.send(_DELETE(product_catalog_id=product_catalog_id))

@@ -1,0 +1,39 @@
+"""Words of the service that several families share; each family exports those it uses."""
+
+import attrs
+
+from svc_async.open_enum import OpenEnum
+from svc_async.wire.records import Record
+
+__all__ = ["AdProductType", "BatchCounts", "BatchOperationType", "Placement"]
+
+
+class AdProductType(OpenEnum):
+    """What a line item promotes."""
+
+    MEDIA = "MEDIA"
+    PROMOTED_ACCOUNT = "PROMOTED_ACCOUNT"
+    PROMOTED_POSTS = "PROMOTED_POSTS"
+
+
+class Placement(OpenEnum):
+    """Where a line item shows; more values exist than the three that are documented."""
+
+    ALL_ON_SVC = "ALL_ON_SVC"
+    SVC_TIMELINE = "SVC_TIMELINE"
+    PUBLISHER_NETWORK = "PUBLISHER_NETWORK"
+
+
+class BatchOperationType(OpenEnum):
+    """What an operation does with its users (contract CAU-04, DNR-01)."""
+
+    UPDATE = "Update"
+    DELETE = "Delete"
+
+
+@attrs.frozen(kw_only=True)
+class BatchCounts(Record):
+    """How many users the service took over, of how many (contract CAU-10, DNR-02)."""
+
+    success_count: int
+    total_count: int

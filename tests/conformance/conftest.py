@@ -1,0 +1,3 @@
+from tests.mocked import service, session
+
+__all__ = ["service", "session"]

@@ -1,0 +1,168 @@
+"""What each call sends, what it makes of the answer, and the bounds that it keeps: all from the contract."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import pytest
+from aioresponses import aioresponses
+from yarl import URL
+
+from svc_async import InvalidArgument, Session
+from svc_async.paging import Pager
+from tests.conformance.calls import BOUND, CALLS, bound, signature
+from tests.conformance.contract import OPERATIONS, Row, answer, parameters, value_of, written
+from tests.mocked import HOSTS, connect, serve
+
+EXCLUSIVE = {"cards.create": "slides", "cards.update": "slides"}
+"""Parameters that cannot be given together with all others."""
+
+HOST = {"ads": HOSTS.ads_url, "ads_sandbox": HOSTS.ads_sandbox_url}
+
+
+def samples(operation: str) -> dict[str, Any]:
+    """Give a value for every parameter."""
+    without = EXCLUSIVE.get(operation)
+    rows = parameters(OPERATIONS[operation])
+    return {row["name"]: BOUND.get(row["name"], value_of(row)) for row in rows if row["name"] != without}
+
+
+async def call(session: Session, operation: str, values: Mapping[str, Any]) -> list[Any]:
+    """Make a call, and give the records that it answers with."""
+    takes = signature(operation, session)
+    made = bound(operation, session)(**{name: value for name, value in values.items() if name in takes})
+    if isinstance(made, Pager):
+        return await made.collect()
+    result = await made
+    return [*result] if isinstance(result, list | tuple) else [result]
+
+
+def sent(service: aioresponses) -> tuple[str, URL, Any]:
+    """Give the one request that was sent: method, URL, body."""
+    (((method, url), (request,)),) = service.requests.items()
+    body = request.kwargs.get("data")
+    return method, url, body if body is None else json.loads(body)
+
+
+def plain(value: Any) -> Any:
+    """Give a record as it would be written, with all its fields."""
+    return json.loads(json.dumps(_fields(value), default=written))
+
+
+def _fields(value: Any) -> Any:
+    if attrs.has(type(value)):
+        return {field.name: _fields(getattr(value, field.name)) for field in attrs.fields(type(value))}
+    return [_fields(element) for element in value] if isinstance(value, list | tuple) else value
+
+
+@pytest.mark.rule("GEN-01", "GEN-11", "GEN-12", "GEN-13", "GEN-15", "GEN-16", "GEN-17", "FEAT-02", "ACC-03", "ACC-05")
+@pytest.mark.parametrize("operation", CALLS)
+async def test_every_parameter_is_sent_as_the_contract_says(
+    operation: str, service: aioresponses, session: Session
+) -> None:
+    row = OPERATIONS[operation]
+    serve(service, answer(row)[0])
+    values = samples(operation)
+    await call(session, operation, values)
+    method, url, body = sent(service)
+    placed = {place: {p["name"] for p in parameters(row) if p["in"] == place} for place in ("path", "query", "json")}
+    assert (method, f"{url.origin()}{url.path}") == (
+        row["method"],
+        HOST[row["surface"]] + row["path"].format_map(values),
+    ), f"operations.toml {operation}"
+    assert dict(url.query) == {name: written(values[name]) for name in placed["query"]}
+    assert body == ({name: values[name] for name in placed["json"] & values.keys()} if row["body"] == "json" else None)
+
+
+@pytest.mark.rule("GEN-15", "LI-01", "LICC-04", "ML-03", "POST-11", "PSET-04b", "VCC-05")
+@pytest.mark.parametrize("operation", CALLS)
+async def test_what_is_not_given_is_not_sent(operation: str, service: aioresponses, session: Session) -> None:
+    row = OPERATIONS[operation]
+    serve(service, answer(row)[0])
+    needed = {p["name"] for p in parameters(row) if p["required"]} | {"text", "title", "product_keys"}
+    values = {name: value for name, value in samples(operation).items() if name in needed}
+    await call(session, operation, values)
+    _, url, body = sent(service)
+    assert {*url.query, *(body or {})} <= needed
+
+
+@pytest.mark.rule(
+    *("GEN-03", "GEN-04", "GEN-12b", "ACC-07", "CARD-11", "CAT-01", "EST-01", "FEAT-03", "HIST-05", "KW-05", "LI-19"),
+    *("LI-20", "ML-05", "PC-03", "PLC-01", "POLL-01b", "POLL-07", "POLL-08", "POST-14", "PROD-08c", "PROD-10"),
+    *("PROD-11", "PSET-03", "PSET-06", "TGT-02", "VCC-06", "DNR-06", "CARD-12", "AM-03"),
+)
+@pytest.mark.parametrize("operation", CALLS)
+@pytest.mark.parametrize("keep_unknown", [False, True])
+async def test_every_field_is_read(operation: str, service: aioresponses, *, keep_unknown: bool) -> None:
+    payload, records = answer(OPERATIONS[operation])
+    serve(service, payload)
+    async with connect(keep_unknown=keep_unknown) as session:
+        found = await call(session, operation, samples(operation))
+    if OPERATIONS[operation]["response"]["record"] != "unspecified":
+        assert plain(found) == records, f"operations.toml {operation}"
+
+
+@pytest.mark.rule("CARD-11", "ACC-03")
+@pytest.mark.parametrize("operation", [name for name in CALLS if OPERATIONS[name]["response"]["shape"] == "single"])
+async def test_a_record_in_an_array_of_one_is_the_record(
+    operation: str, service: aioresponses, session: Session
+) -> None:
+    payload, records = answer(OPERATIONS[operation])
+    serve(service, {**payload, "data": records})
+    assert plain(await call(session, operation, samples(operation))) == records
+
+
+def text(size: int) -> str:
+    return "x" * size
+
+
+def many(parameter: Row, size: int) -> list[Any]:
+    kept = value_of(parameter)[0]
+    return [{**kept, "id": str(number)} if isinstance(kept, dict) else str(number) for number in range(size)]
+
+
+def edges(row: Row) -> dict[str, tuple[Any, Any]]:
+    """Give for each bound of a parameter a value within it, and the next one, which is not."""
+    pairs: dict[str, tuple[Any, Any]] = {}
+    if "min" in row:
+        pairs["min"] = row["min"], row["min"] - 1
+    if "max" in row:
+        pairs["max"] = row["max"], row["max"] + 1
+    if "exclusive_min" in row:
+        pairs["exclusive_min"] = row["exclusive_min"] + 1, row["exclusive_min"]
+    if "min_length" in row:
+        pairs["min_length"] = text(row["min_length"]), text(row["min_length"] - 1)
+    if "max_length" in row:
+        pairs["max_length"] = text(row["max_length"]), text(row["max_length"] + 1)
+    if "max_items" in row:
+        pairs["max_items"] = many(row, row["max_items"]), many(row, row["max_items"] + 1)
+    return pairs
+
+
+BOUNDS = [
+    pytest.param(operation, row["name"], *values, id=f"{operation} {row['name']} {kind}")
+    for operation in CALLS
+    for row in parameters(OPERATIONS[operation])
+    for kind, values in edges(row).items()
+]
+
+
+@pytest.mark.rule(
+    *("ACC-01b", "ACC-08", "AM-01", "CARD-02", "CARD-10", "GEN-06", "GEN-17", "LI-07b", "LICC-01", "LIM-07", "LIM-09"),
+    *("ML-01", "ML-02b", "POLL-01", "POLL-02", "POLL-09", "POST-05", "POST-10", "POST-11", "PROD-01", "PROD-10"),
+    *("TAP-01b", "VCC-01", "VCC-01b", "VCC-01c", "VCC-01d", "VCC-01e", "VCC-07"),
+)
+@pytest.mark.parametrize(("operation", "name", "within", "beyond"), BOUNDS)
+async def test_bounds_are_the_contract_s(
+    operation: str, name: str, within: Any, beyond: Any, *, service: aioresponses, session: Session
+) -> None:
+    serve(service, answer(OPERATIONS[operation])[0])
+    values = samples(operation)
+    with pytest.raises(InvalidArgument) as caught:
+        await call(session, operation, {**values, name: beyond})
+    assert caught.value.parameter == name, f"operations.toml {operation}, {name}"
+    assert re.search(r"\d", caught.value.rule), "the rule names its bound"
+    assert not service.requests
+    await call(session, operation, {**values, name: within})
