@@ -521,8 +521,10 @@ async def test_every_attempt_is_told(sandbox: Sandbox) -> None:
     async with Session.sandbox(sandbox, on_event=told.append) as session:
         sandbox.faults.on(*READ).once().do(Fault.http(500))
         await session.accounts.get(sandbox.account_id)
+        await session.request("GET", f"/12/accounts/{sandbox.account_id}")
     assert [(event.method, event.path, event.status) for event in told] == [
         ("GET", "/12/accounts/{account_id}", 500),
+        ("GET", "/12/accounts/{account_id}", 200),
         ("GET", "/12/accounts/{account_id}", 200),
     ]
     assert isinstance(told[0].error, ServerError)
