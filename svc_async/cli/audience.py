@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from datetime import datetime
 from pathlib import Path
 
@@ -92,7 +92,7 @@ class _Job:
         if path.resolve() == self.file.resolve():
             raise InvalidArgument("failures", "must not be the file itself")
         async with _opened(self.options) as (session, users):
-            with FailureList(path, source) as failures:
+            with closing(source), FailureList(path, source) as failures:
                 outcome = await self._send(session, users, source, failures)
         self._tell(outcome, source, failures)
         return outcome.exit

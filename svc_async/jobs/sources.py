@@ -14,7 +14,8 @@ import csv
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from io import StringIO
 from itertools import chain, islice
 from operator import itemgetter
@@ -87,6 +88,7 @@ class CsvSource:
         self._wanted = [index for index, key in enumerate(chosen) if key != IGNORED]
         self._width = len(header)
         self._lines = _Lines()
+        self._reading: Generator[Iterable[Sequence[str]], None, None] | None = None
 
     async def check(self) -> None:
         """Look through the whole file for what would stop a job half-way, before anything is sent.
@@ -95,25 +97,37 @@ class CsvSource:
             InvalidArgument: names the line that is not UTF-8, holds a NUL byte or opens a quote that is not closed.
         """
         quotes = 0
-        for text in self._texts():
-            quotes += text.count('"')
-            await asyncio.sleep(0)
-        if quotes % 2:
-            for _ in self._slices(_Lines()):
+        with closing(self._texts()) as texts:
+            for text in texts:
+                quotes += text.count('"')
                 await asyncio.sleep(0)
+        if quotes % 2:
+            with closing(self._slices(_Lines())) as slices:
+                for _ in slices:
+                    await asyncio.sleep(0)
 
     def rows(self) -> Rows:
         """Give the rows from the start, for an uploader; positions count them from 0."""
+        self.close()
         self._lines = _Lines()
         self.exhausted = False
-        return Rows(self.columns, chain.from_iterable(self._given()))
+        self._reading = self._given()
+        return Rows(self.columns, chain.from_iterable(self._reading))
+
+    def close(self) -> None:
+        """Let go of the file, if `rows()` was not read to its end."""
+        if self._reading is not None:
+            self._reading.close()
 
     def line(self, position: int) -> int:
         """Give the line of the file, counted from 1, on which a row begins that `rows()` has given."""
         return self._lines.of(position)
 
     def _read_header(self) -> tuple[Sequence[str], str]:
-        lines = chain.from_iterable(map(_lines_of, self._texts()))
+        with closing(self._texts()) as texts:
+            return self._header(chain.from_iterable(map(_lines_of, texts)))
+
+    def _header(self, lines: Iterator[str]) -> tuple[Sequence[str], str]:
         first = next(lines, "")
         if not first.strip(f"{_DELIMITERS} \r\n"):
             raise self._refused("has no header: line 1 is blank")
@@ -127,13 +141,17 @@ class CsvSource:
             raise self._refused("has no header: line 1 looks like data; put the names of the columns there")
         return names, delimiter
 
-    def _given(self) -> Iterator[Iterable[Sequence[str]]]:
+    def _given(self) -> Generator[Iterable[Sequence[str]], None, None]:
         yield from self._slices(self._lines)
         self.exhausted = True
 
-    def _slices(self, lines: "_Lines") -> Iterator[Iterable[Sequence[str]]]:
+    def _slices(self, lines: "_Lines") -> Generator[Iterable[Sequence[str]], None, None]:
         """Cut the file into slices of rows, each cut down to the columns that are wanted."""
-        reader = csv.reader(chain.from_iterable(map(_lines_of, self._texts())), delimiter=self._delimiter, strict=True)
+        with closing(self._texts()) as texts:
+            yield from self._cut(chain.from_iterable(map(_lines_of, texts)), lines)
+
+    def _cut(self, text: Iterator[str], lines: "_Lines") -> Iterator[Iterable[Sequence[str]]]:
+        reader = csv.reader(text, delimiter=self._delimiter, strict=True)
         next(reader)
         lines.start(reader.line_num)
         while rows := self._next_slice(reader, lines):
@@ -167,7 +185,7 @@ class CsvSource:
             return ()
         return [row[index] if index < len(row) else "" for index in self._wanted]
 
-    def _texts(self) -> Iterator[str]:
+    def _texts(self) -> Generator[str, None, None]:
         """Read the file in blocks that end where a line ends."""
         decoder = codecs.getincrementaldecoder("utf-8")()
         rest = ""

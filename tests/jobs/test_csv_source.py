@@ -338,3 +338,15 @@ def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(write: Writ
 
 async def test_a_good_file_passes_the_check(write: Write) -> None:
     await CsvSource(write('email,notes\n"a@b.c",5" pipe\nb@b.c,\n'), mapping={"notes": "-"}).check()
+
+
+def test_closing_lets_go_of_a_file_that_was_not_read_to_its_end(write: Write) -> None:
+    source = CsvSource(write(b"email\n" + b"someone@example.com\n" * 2_000))
+    rows = source.rows().rows
+    assert isinstance(rows, Iterable)
+    left = iter(rows)
+    next(left)
+    source.close()
+    assert len(list(left)) < 1_999
+    assert not source.exhausted
+    assert len(rows_of(source)) == 2_000
