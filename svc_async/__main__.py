@@ -2,27 +2,26 @@
 
 import os
 import sys
+from importlib.util import find_spec
 
-_NEEDED = {"cyclopts", "rich"}
+_NEEDED = ("cyclopts", "rich")
 
 
 def main() -> int:
     """Run the command line and give the exit code."""
-    try:
-        from svc_async.cli.app import run  # noqa: PLC0415 - the extra may be missing
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _NEEDED:
-            raise
+    if any(find_spec(name) is None for name in _NEEDED):
         sys.stderr.write('svc-async: the command needs the extra "cli"; run: pip install "svc-async[cli]"\n')
         return 2
-    except KeyboardInterrupt:
-        return 130
     try:
+        from svc_async.cli.app import run  # noqa: PLC0415 - the extra may be missing
+
         code = run(sys.argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read the output has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except KeyboardInterrupt:
+        return 130
     return code
 
 

@@ -16,7 +16,8 @@
         ├── RateLimited           429
         └── ServerError           5xx
 
-A message never holds a secret or a value that was sent: it names parameters, codes and positions.
+A message never holds a secret or a value that was sent: it names parameters, codes and positions. Beside them stand
+the service's own words, but not those about refused operations, which may repeat what a row holds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -132,8 +133,11 @@ class TransportError(SvcError):
     repeatable = True
 
     def __init__(self, message: str, *, sent: Sent) -> None:
-        super().__init__(f"{message} (sent: {sent})")
+        super().__init__(message)
         self.sent = sent
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} (sent: {self.sent})"
 
 
 class TimedOut(TransportError):
@@ -233,7 +237,7 @@ class ApiError(_Answered):
     def _describe(self, status: int, request_id: str | None) -> str:
         reasons = [_reason(error) for error in self.errors]
         reasons += [
-            f"operation {index}: {_reason(error)}"
+            f"operation {index}: {_what(error)}"
             for index, errors in sorted(self.operation_errors.items())[:3]
             for error in errors
         ]
@@ -242,8 +246,11 @@ class ApiError(_Answered):
 
 
 def _reason(error: ErrorDetail) -> str:
-    about = f" ({error.parameter})" if error.parameter else ""
-    return f"{error.code}{about} {error.message}".strip()
+    return f"{_what(error)} {error.message}".strip()
+
+
+def _what(error: ErrorDetail) -> str:
+    return f"{error.code} ({error.parameter})" if error.parameter else str(error.code)
 
 
 def _named(request_id: str | None) -> str:

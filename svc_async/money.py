@@ -1,6 +1,6 @@
 """Decimal amounts and the service's `*_local_micro` integers (contract GEN-13)."""
 
-from decimal import Decimal
+from decimal import Context, Decimal, Inexact
 
 from svc_async.errors import InvalidArgument
 
@@ -8,6 +8,9 @@ __all__ = ["MICRO", "from_micro", "to_micro"]
 
 MICRO = 1_000_000
 """Micro amounts in one unit of the funding instrument's currency (contract limit `micro.unit`)."""
+
+_EXACT = Context(prec=100, traps=[Inexact])
+"""Never rounds, whatever context the caller works in."""
 
 
 def to_micro(amount: Decimal | int | str) -> int:
@@ -20,15 +23,15 @@ def to_micro(amount: Decimal | int | str) -> int:
     Raises:
         InvalidArgument: the amount is not a finite decimal number or is finer than a millionth.
     """
-    micro = _decimal(amount).scaleb(6)
-    if micro != micro.to_integral_value():
-        raise InvalidArgument("amount", "must have at most 6 decimal places (contract GEN-13)")
-    return int(micro)
+    try:
+        return int(_EXACT.to_integral_exact(_EXACT.multiply(_decimal(amount), MICRO)))
+    except Inexact:
+        raise InvalidArgument("amount", "must have at most 6 decimal places (contract GEN-13)") from None
 
 
 def from_micro(micro: int) -> Decimal:
     """Turn a `*_local_micro` value into currency units, exactly."""
-    return Decimal(micro).scaleb(-6)
+    return Decimal(micro).scaleb(-6, _EXACT)
 
 
 def _decimal(amount: Decimal | int | str) -> Decimal:

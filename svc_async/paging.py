@@ -45,7 +45,7 @@ class Pager(Generic[T]):
 
     async def first(self) -> T | None:
         """Give the first record, or None if there is none."""
-        async with aclosing(self._walk(self._request, ahead=False)) as pages:
+        async with aclosing(self._walk(self._request)) as pages:
             async for page in pages:
                 if page.items:
                     return page.items[0]
@@ -62,7 +62,7 @@ class Pager(Generic[T]):
         found: list[T] = []
         if limit == 0:
             return found
-        async with aclosing(self._walk(self._request, ahead=limit is None)) as pages:
+        async with aclosing(self._walk(self._request)) as pages:
             async for page in pages:
                 found += page.items
                 if limit is not None and len(found) >= limit:
@@ -75,7 +75,7 @@ class Pager(Generic[T]):
                 for item in page.items:
                     yield item
 
-    async def _walk(self, first: Request[Page[T]], *, ahead: bool = True) -> AsyncGenerator[Page[T]]:
+    async def _walk(self, first: Request[Page[T]]) -> AsyncGenerator[Page[T]]:
         page = await self._pipeline.send(first)
         cursor: str | None = None
         while page.next_cursor is not None:
@@ -85,10 +85,7 @@ class Pager(Generic[T]):
                 )
             cursor = page.next_cursor
             following = self._request.with_params(cursor=cursor)
-            if not ahead:
-                yield page
-                page = await self._pipeline.send(following)
-                continue
+            # Begins when the reader of this page first waits: who leaves before that asked for no page too many.
             fetching = asyncio.ensure_future(self._pipeline.send(following))
             try:
                 yield page

@@ -8,7 +8,7 @@ import attrs
 from svc_async import retry
 from svc_async.auth.authorization import Authorization
 from svc_async.clock import Clock
-from svc_async.errors import Sent, SvcError, TransportError
+from svc_async.errors import Sent, SvcError, TransportError, UnexpectedAnswer
 from svc_async.governor.governor import Governor, Priority, Slot
 from svc_async.retry import Retries, RetryBudget
 from svc_async.transport import Transport
@@ -32,7 +32,7 @@ class CallEvent:
 
     Attributes:
         method: the HTTP method.
-        path: the path as the reference prints it, without ids.
+        path: the path as the reference prints it, without ids; of `Session.request`, without the account's id only.
         seconds: how long it took, the wait at the governor included.
         status: the answer's status; None when no answer came.
         error: what became of it, if it failed.
@@ -45,7 +45,7 @@ class CallEvent:
     error: SvcError | None
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)  # every service holds one, and a proxy's URL may hold a password
 class Pipeline:
     """Sends requests of one session.
 
@@ -96,6 +96,11 @@ class Pipeline:
             WouldWaitTooLong: a rate limit opens too late.
             InvalidArgument: the parameters break a known rule.
         """
+        value, _ = await self.named(request)
+        return value
+
+    async def named(self, request: Request[T]) -> tuple[T, str | None]:
+        """Make a call as `send` does, and give the service's name for it beside its answer, if it has one."""
         self.check(request)
         return await retry.run(
             lambda: self._attempt(request),
@@ -105,7 +110,7 @@ class Pipeline:
             budget=self.budget,
         )
 
-    async def _attempt(self, request: Request[T]) -> T:
+    async def _attempt(self, request: Request[T]) -> tuple[T, str | None]:
         started = self.clock.monotonic()
         try:
             answer = await self._exchange(request)
@@ -114,7 +119,7 @@ class Pipeline:
             self._tell(request, started, getattr(error, "status", None), error)
             raise
         self._tell(request, started, answer.status, None)
-        return value
+        return value, answer.request_id(self.reader.request_id_header)
 
     async def _exchange(self, request: Request[Any]) -> Answer:
         async with self.governor.slot(request, user=self.user, priority=self.priority, max_wait=self.max_wait) as slot:
@@ -123,6 +128,9 @@ class Pipeline:
             except TransportError as error:
                 if error.sent is not Sent.NO:
                     slot.lost()
+                raise
+            except UnexpectedAnswer as error:  # it broke off behind its headers
+                slot.learn(error.status, error.headers)
                 raise
             slot.learn(answer.status, answer.headers)
             return answer

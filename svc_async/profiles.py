@@ -20,7 +20,7 @@ import attrs
 from svc_async.auth.credentials import AppCredentials, BearerToken, Credentials, UserCredentials
 from svc_async.errors import InvalidArgument
 from svc_async.wire.endpoint import Surface
-from svc_async.wire.hosts import Endpoints
+from svc_async.wire.hosts import Endpoints, proxy_url
 
 __all__ = ["Source", "default_path", "find", "from_environment", "from_profile", "proxies"]
 
@@ -96,14 +96,18 @@ def find(profile: str | None = None, *, environ: Mapping[str, str] | None = None
 
 
 def proxies(endpoints: Endpoints) -> dict[Surface, str]:
-    """Resolve the proxy variables (`HTTPS_PROXY`, `NO_PROXY` and their like) for each host, once."""
+    """Resolve the proxy variables (`HTTPS_PROXY`, `NO_PROXY` and their like) for each host, once.
+
+    Raises:
+        InvalidArgument: a proxy is not an HTTP proxy.
+    """
     known = getproxies()
     found: dict[Surface, str] = {}
     for surface, url in zip(Surface, (endpoints.base_url, endpoints.ads_url, endpoints.ads_sandbox_url), strict=True):
         parts = urlsplit(url or "")
         proxy = known.get(parts.scheme) or known.get("all")
         if proxy and parts.hostname and not proxy_bypass(parts.hostname):
-            found[surface] = proxy
+            found[surface] = proxy_url(proxy)
     return found
 
 

@@ -8,7 +8,7 @@ A call is repeated when it certainly had no effect, or when doing it twice is th
 
 Waits grow with jitter, never end before the service's `retry-after`, and stop at a deadline. A budget shared by
 all calls of a session keeps an outage from being answered with a storm. A 429 waits at the governor's gate, in
-turn, and so needs no wait of its own here.
+turn, and so needs no wait of its own here; the governor's `max_wait` ends that wait, not the deadline.
 """
 
 import itertools
@@ -89,9 +89,12 @@ def helps(error: BaseException, *, safe: bool) -> bool:
     """Whether repeating a call that failed so may help now and can do no harm."""
     if not isinstance(error, SvcError) or not error.repeatable or isinstance(error, WouldWaitTooLong):
         return False
-    if safe or error.sent is Sent.NO:
-        return True
-    return isinstance(error, ApiError) and (error.status in _TURNED_AWAY or error.has_code("TOO_MANY_JOBS"))
+    return safe or _had_no_effect(error)
+
+
+def _had_no_effect(error: SvcError) -> bool:
+    turned_away = isinstance(error, ApiError) and (error.status in _TURNED_AWAY or error.has_code("TOO_MANY_JOBS"))
+    return turned_away or error.sent is Sent.NO
 
 
 async def run(
@@ -123,31 +126,42 @@ async def _repeat(
     budget: RetryBudget,
 ) -> T:
     attempts = itertools.count(1)
+    in_doubt = False
 
     async def attempt() -> T:
         if next(attempts) == 1:  # has been made and has failed
             raise failure
         return await call()
 
+    def repeats(error: BaseException) -> bool:
+        nonlocal in_doubt
+        in_doubt = in_doubt or not (isinstance(error, SvcError) and _had_no_effect(error))
+        return helps(error, safe=safe)
+
     def stop(state: RetryCallState) -> bool:
         too_late = clock.monotonic() - started + state.upcoming_sleep > retries.deadline
         return state.attempt_number >= retries.attempts or too_late or not budget.spend()
 
     retrying = AsyncRetrying(
-        retry=retry_if_exception(lambda error: helps(error, safe=safe)),
+        retry=retry_if_exception(repeats),
         wait=lambda state: _wait(state, retries, clock),
         stop=stop,
         sleep=clock.sleep,
         reraise=True,
     )
-    return await retrying(attempt)
+    try:
+        return await retrying(attempt)
+    except SvcError as error:
+        if error.sent is Sent.NO and in_doubt:  # an earlier attempt may have done what the last one did not
+            error.sent = Sent.MAYBE
+        raise
 
 
 def _wait(state: RetryCallState, retries: Retries, clock: Clock) -> float:
     error = state.outcome.exception() if state.outcome else None
     if isinstance(error, RateLimited):
         return 0.0  # the governor's gate is closed and keeps the line
-    grown: float = min(retries.longest_wait, retries.first_wait * 2 ** (state.attempt_number - 1))
+    grown: float = min(retries.longest_wait, retries.first_wait * 2.0 ** min(state.attempt_number - 1, 64))
     spread = grown * (1 - retries.jitter * random.random())  # noqa: S311 - spreads load, guards nothing
     return max(spread, _asked_for(error, clock))
 

@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
-from urllib.parse import quote
 
 import attrs
 
@@ -27,8 +26,8 @@ from svc_async.pipeline import CallEvent, Pipeline
 from svc_async.retry import Retries, RetryBudget
 from svc_async.transport import Connector, Timeouts, Transport
 from svc_async.wire.endpoint import Reply, Request, Surface
-from svc_async.wire.hosts import Endpoints
-from svc_async.wire.params import Param, to_pairs
+from svc_async.wire.hosts import Endpoints, proxy_url
+from svc_async.wire.params import Param, segment, to_pairs
 from svc_async.wire.reading import Reader
 from svc_async.wire.writing import to_json
 
@@ -107,7 +106,7 @@ class Session:
         request_id_header: the header in which the service names a call, for errors.
 
     Raises:
-        InvalidArgument: credentials or endpoints are missing.
+        InvalidArgument: credentials or endpoints are missing, or the proxy is not an HTTP proxy.
     """
 
     def __init__(
@@ -128,7 +127,7 @@ class Session:
         request_id_header: str | None = None,
     ) -> None:
         who = credentials or app
-        if who is None:
+        if not isinstance(who, Credentials):
             raise InvalidArgument("credentials", f"must be given{_ADVICE}")
         if endpoints is None:
             raise InvalidArgument("endpoints", f"must be given{_ADVICE}")
@@ -142,10 +141,10 @@ class Session:
             retries=retries or Retries(),
             timeouts=timeouts or Timeouts(),
             connector=connector,
-            proxies=dict.fromkeys(Surface, proxy) if proxy else {},
+            proxies=dict.fromkeys(Surface, proxy_url(proxy)) if proxy else {},
             clock=clock or SystemClock(),
             on_event=on_event,
-            request_id_header=request_id_header and request_id_header.lower(),
+            request_id_header=request_id_header,
         )
         self._opened: Pipeline | None = None
 
@@ -212,16 +211,22 @@ class Session:
     async def __aenter__(self) -> Self:
         if self._opened is not None:
             raise InvalidArgument("session", "must be entered once; a session made by but() is open already")
-        await self._prepare()
-        self._opened = self._settings.open()
+        try:
+            await self._prepare()
+            self._opened = self._settings.open()
+        except BaseException:
+            await self._clean_up()
+            raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         pipeline, self._opened = self._pipeline, None
-        await pipeline.transport.close()
-        await self._clean_up()
+        try:
+            await pipeline.transport.close()
+        finally:
+            await self._clean_up()
 
     async def _prepare(self) -> None:
         """Do what must be done before the settings are known."""
@@ -384,10 +389,14 @@ class Session:
 
         Args:
             path: as in `request`.
-            params: the query, without `cursor`.
+            params: the query, without `cursor` and `with_total_count`.
             into: the model of one record; without it records are plain values.
             surface: `"ads_sandbox"` for the sandbox host of the advertising API.
         """
+        if params and not params.keys().isdisjoint({"cursor", "with_total_count"}):
+            raise InvalidArgument(
+                "params", "must hold neither `cursor`, which is for `pages()`, nor `with_total_count`"
+            )
         request = _raw("GET", path, params, surface)
         return Pager(self._pipeline, attrs.evolve(request, into=into, reply=Reply.PAGE))
 
@@ -440,22 +449,27 @@ _ACCOUNT = re.compile(r"(/accounts/)([^/]+)")
 
 
 def _raw(method: str, path: str, params: Mapping[str, Param] | None, surface: Surface | str | None) -> Request[Any]:
+    if not (method.isascii() and method.isalpha()):
+        raise InvalidArgument("method", "must be an HTTP method")
     if not path.startswith("/") or "?" in path or "#" in path:
         raise InvalidArgument("path", "must start with a slash and hold no query; give `params`")
-    if "//" in path or "/../" in f"{path}/" or "/./" in f"{path}/":
-        raise InvalidArgument("path", "must not hold empty or dotted segments: an id is missing")
     account = _ACCOUNT.search(path)
     return Request(
         method=method.upper(),
-        surface=_surface(path) if surface is None else Surface(surface),
+        surface=_surface(path, surface),
         template=_ACCOUNT.sub(r"\1{account_id}", path),
-        path=quote(path, safe="/~"),
+        path="".join(f"/{segment('path', part)}" for part in path[1:].split("/")),
         query=to_pairs(params or {}),
         scope={"account_id": account.group(2)} if account else {},
     )
 
 
-def _surface(path: str) -> Surface:
+def _surface(path: str, named: Surface | str | None) -> Surface:
+    if named is not None:
+        try:
+            return Surface(named)
+        except ValueError:
+            raise InvalidArgument("surface", f"must be one of {', '.join(each.value for each in Surface)}") from None
     return Surface.ADS if _ADS_API.match(path) and not _MAIN_API.match(path) else Surface.BASE
 
 

@@ -63,7 +63,7 @@ class _BlocksPayload(Payload):
     """A body in blocks with a known length: no join, no chunked coding, sent anew at every attempt."""
 
     def __init__(self, body: Blocks) -> None:
-        super().__init__(body, content_type="application/json")
+        super().__init__(body)
         self._size = body.size
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
@@ -148,11 +148,16 @@ class Transport:
         Raises:
             TransportError: no answer arrived; `sent` says whether the request may have.
             UnexpectedAnswer: an answer of success broke off.
+            InvalidArgument: the transport was closed.
         """
+        if self._client.closed:
+            raise InvalidArgument("session", "must be open: it was closed")
         exchange = _Exchange(on_sent)
         try:
             async with self._clock.timeout(timeout or self._timeouts.total):
                 return await self._exchange(exchange, method, url, headers=headers, body=body, proxy=proxy)
+        except aiohttp.ClientResponseError as error:  # its words hold the URL, with the query or a proxy's password
+            raise _failure(error, exchange) from None
         except (_Broken, aiohttp.ClientError, OSError) as error:
             raise _failure(error.__cause__ if isinstance(error, _Broken) else error, exchange) from error
 
@@ -188,8 +193,7 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
 
 
 def _failure(error: BaseException | None, exchange: _Exchange) -> TransportError:
-    refused = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-    sent = Sent.MAYBE if exchange.sent and not refused else Sent.NO
+    sent = Sent.MAYBE if exchange.sent else Sent.NO
     if isinstance(error, TimeoutError):
         return TimedOut("no answer in time", sent=sent)
     return TransportError(_WHAT_FAILED.get(type(error), "the connection failed"), sent=sent)

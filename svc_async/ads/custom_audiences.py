@@ -77,7 +77,7 @@ class TargetedAudienceEntry(Record):
 
     campaign_id: str
     campaign_name: str | None = None
-    line_items: Sequence[TargetedAudienceLineItem] = ()
+    line_items: tuple[TargetedAudienceLineItem, ...] = ()
 
 
 _TARGETED = Listing("/12/accounts/{account_id}/custom_audiences/{custom_audience_id}/targeted", TargetedAudienceEntry)

@@ -17,7 +17,7 @@ from svc_async.auth.credentials import AppCredentials, UserCredentials
 from svc_async.clock import Clock
 from svc_async.wire.params import quote
 
-__all__ = ["OAuth1Signer", "base_string", "signature"]
+__all__ = ["OAuth1Signer", "base_string", "keyed", "signature"]
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -40,8 +40,8 @@ class OAuth1Signer:
     clock: Clock
     nonce: Callable[[], str] = _nonce
 
-    _key: bytes = attrs.field(
-        init=False, repr=False, default=attrs.Factory(lambda self: _key(self.credentials), takes_self=True)
+    _keyed: hmac.HMAC = attrs.field(
+        init=False, repr=False, default=attrs.Factory(lambda self: keyed(self.credentials), takes_self=True)
     )
     _fixed: Pairs = attrs.field(
         init=False, repr=False, default=attrs.Factory(lambda self: _fixed(self.credentials), takes_self=True)
@@ -63,14 +63,15 @@ class OAuth1Signer:
         ]
         if oauth:
             parameters += [(quote(name), quote(value)) for name, value in oauth.items()]
-        signed = signature(self._key, base_string(method, url, [*parameters, *query]))
-        parameters.append(("oauth_signature", quote(signed)))
+        signed = signature(self._keyed, base_string(method, url, [*parameters, *query]))
+        parameters.append(("oauth_signature", _quote_base64(signed)))
         return "OAuth " + ", ".join(f'{name}="{value}"' for name, value in parameters)
 
 
-def _key(credentials: UserCredentials | AppCredentials) -> bytes:
+def keyed(credentials: UserCredentials | AppCredentials) -> hmac.HMAC:
+    """Start the hash with the secrets (RFC 5849, 3.4.2)."""
     token_secret = credentials.token_secret if isinstance(credentials, UserCredentials) else ""
-    return f"{quote(credentials.consumer_secret)}&{quote(token_secret)}".encode("ascii")
+    return hmac.new(f"{quote(credentials.consumer_secret)}&{quote(token_secret)}".encode("ascii"), digestmod="sha1")
 
 
 def _fixed(credentials: UserCredentials | AppCredentials) -> Pairs:
@@ -90,14 +91,20 @@ def base_string(method: str, url: str, parameters: Pairs) -> str:
     return _prefix(method, url) + _quote_quoted(normalised)
 
 
-def signature(key: bytes, base: str) -> str:
-    """Sign a base string with HMAC-SHA1 (RFC 5849, 3.4.2)."""
-    return b64encode(hmac.digest(key, base.encode("ascii"), "sha1")).decode("ascii")
+def signature(keyed: hmac.HMAC, base: str) -> str:
+    """Sign a base string with HMAC-SHA1 (RFC 5849, 3.4.2); the keyed hash is copied, not used up."""
+    mac = keyed.copy()
+    mac.update(base.encode("ascii"))
+    return b64encode(mac.digest()).decode("ascii")
 
 
 @lru_cache(maxsize=4096)
 def _prefix(method: str, url: str) -> str:
     return f"{method}&{quote(url)}&"
+
+
+def _quote_base64(text: str) -> str:
+    return text.replace("+", "%2B").replace("/", "%2F").replace("=", "%3D")
 
 
 def _quote_quoted(text: str) -> str:

@@ -21,7 +21,7 @@ from svc_async.batch.identifiers import (
     Misfit,
     with_region,
 )
-from svc_async.batch.packer import PLAIN, Form
+from svc_async.batch.packer import Form
 from svc_async.errors import InvalidArgument
 from svc_async.wire.writing import to_plain
 
@@ -31,6 +31,7 @@ _SEVERAL = '","'
 """What stands between two tokens of one identifier; no token can hold it, since quotes inside are escaped."""
 _CLOSER_LOOK = 8
 """Values that are looked at one by one when one of them is not plain."""
+_FIELDS = Form("{", "},{", "}")
 
 
 @attrs.frozen
@@ -78,7 +79,8 @@ class RowEncoder:
         self._width = len(columns)
         self._identifiers = [identifier for name, identifier in identifiers.items() if name in columns]
         self._columns = [columns.index(identifier.name) for identifier in self._identifiers]
-        self._form = PLAIN if len(columns) > 1 else _form_of_one(columns[0])
+        self._openings = [f'{"," if index else ""}"{each.name}":["' for index, each in enumerate(self._identifiers)]
+        self._form = _FIELDS if len(columns) > 1 else _form_of_one(columns[0])
 
     def encode(self, rows: Sequence[Sequence[object]], misfits: dict[int, str] | None = None) -> Encoded:
         """Encode a slice of rows; `misfits` are rows of it that are refused already."""
@@ -97,11 +99,13 @@ class RowEncoder:
         return _sorted_out(self._form, keys, users, misfits)
 
     def _written_out(self, columns: Sequence[Sequence[str]]) -> list[str]:
-        members = [
-            [f'"{identifier.name}":["{token}"],' if token else "" for token in tokens]
-            for identifier, tokens in zip(self._identifiers, columns, strict=True)
+        """Write the fields of each user, with a comma before all but the first column."""
+        fields = [
+            [f'{opening}{token}"]' if token else "" for token in tokens]
+            for opening, tokens in zip(self._openings, columns, strict=True)
         ]
-        return [f"{{{user[:-1]}}}" for user in map("".join, zip(*members, strict=True))]
+        users = list(map("".join, zip(*fields, strict=True)))
+        return [user.lstrip(",") for user in users] if "" in columns[0] else users
 
     def _transposed(self, rows: Sequence[Sequence[object]], misfits: dict[int, str]) -> Sequence[Sequence[object]]:
         try:
@@ -117,7 +121,7 @@ class RowEncoder:
             if isinstance(row, Sequence) and not isinstance(row, str) and len(row) == self._width:
                 yield row
             else:
-                misfits[place] = f"must be a tuple of {self._width} values, one for each column"
+                misfits[place] = f"must have {self._width} values, one for each column"
                 yield (None,) * self._width
 
 

@@ -149,13 +149,12 @@ def _digest(normal: str) -> str:
         raise Misfit("must be text in valid Unicode") from None
 
 
-_leading_at = re.compile("^@", re.MULTILINE).sub
 _advertising_ids = re.compile("^.*-.*$", re.MULTILINE).sub
 _punctuation = str.maketrans(dict.fromkeys(" -.()\u00a0"))
 
 
 def _without_at(lines: str) -> str:
-    return _leading_at("", lines.lower())
+    return f"\n{lines.lower()}".replace("\n@", "\n")[1:]
 
 
 def _lower_with_dashes(lines: str) -> str:

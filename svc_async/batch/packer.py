@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from datetime import datetime
 from operator import itemgetter
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import attrs
 import msgspec
@@ -120,10 +120,11 @@ class Parcel:
         marks = len(self.keys) - len(self.users)
         return sum(map(len, self.users)) - marks
 
-    def part(self, start: int, end: int) -> "Parcel":
-        """Give some of its rows."""
-        users = [_MARK.join(_apart(self.users)[start:end])]
-        return Parcel(self.group, self.form, self.keys[start:end], users, self.positions[start:end])
+    def parted(self, row: int) -> "tuple[Parcel, Parcel]":
+        """Part it before a row."""
+        users = _apart(self.users)
+        first = Parcel(self.group, self.form, self.keys[:row], [_MARK.join(users[:row])], self.positions[:row])
+        return first, Parcel(self.group, self.form, self.keys[row:], [_MARK.join(users[row:])], self.positions[row:])
 
     def rows(self) -> "Iterator[_Row]":
         """Give each row by itself."""
@@ -168,7 +169,7 @@ class Sheaf:
     form: Form
     users: Sequence[str]
     per_operation: int
-    positions: Sequence[int]
+    positions: "array[int]"
 
     @property
     def size(self) -> int:
@@ -215,6 +216,13 @@ class Sheaf:
         return self.form.after + self.frame.tail
 
 
+def _concatenated(kind: Literal["q", "Q"], parts: "Iterable[array[int]]") -> "array[int]":
+    whole = array(kind)
+    for part in parts:
+        whole.extend(part)
+    return whole
+
+
 def _joined(users: Sequence[str], per_operation: int, form: Form) -> Sequence[str]:
     if per_operation == 1:
         return users
@@ -242,9 +250,9 @@ class Batch:
     """How many operations it holds."""
 
     @property
-    def positions(self) -> Iterable[int]:
+    def positions(self) -> "array[int]":
         """The positions of all rows."""
-        return itertools.chain.from_iterable(sheaf.positions for sheaf in self.sheaves)
+        return _concatenated("q", (sheaf.positions for sheaf in self.sheaves))
 
     def rows_of(self, operation: int) -> Sequence[int]:
         """Give the positions of the rows in an operation, by its index in the request."""
@@ -311,30 +319,36 @@ def _cut(batch: Batch, limits: Limits) -> Sequence[Batch]:
 
 @attrs.define
 class _Share:
-    """The rows of one group and form in a draft."""
+    """The rows of one group and form in a draft; its size counts a comma or bracket after each operation."""
 
     group: Group
     form: Form
-    parcels: list[Parcel] = attrs.field(factory=list)
+    parcels: list[Parcel] = attrs.field(factory=list[Parcel])
     rows: int = 0
     letters: int = 0
+    operations: int = 0
+    size: int = 0
 
     @property
     def key(self) -> tuple[Group, Form]:
         return self.group, self.form
 
-    def measure(self, per_operation: int, rows: int = 0, letters: int = 0) -> tuple[int, int]:
-        """Count operations, and their bytes with a comma or bracket after each, with so many more rows."""
+    def measure(self, rows: int, letters: int, per_operation: int) -> tuple[int, int]:
+        """Count operations and bytes that it would have with so many rows and letters more."""
         rows += self.rows
         operations = -(-rows // per_operation)
         around = len(self.form.before) + len(self.form.after) + self.group.overhead + 1
         return operations, self.letters + letters + len(self.form.between) * (rows - operations) + around * operations
 
+    def grow(self, added: "_Share", operations: int, size: int) -> None:
+        self.parcels.extend(added.parcels)
+        self.rows += added.rows
+        self.letters += added.letters
+        self.operations, self.size = operations, size
+
     def sheaf(self, per_operation: int, now: datetime) -> Sheaf:
         users = _apart(itertools.chain.from_iterable(parcel.users for parcel in self.parcels))
-        positions = array("q")
-        for parcel in self.parcels:
-            positions.extend(parcel.positions)
+        positions = _concatenated("q", (parcel.positions for parcel in self.parcels))
         joined = _joined(users, per_operation, self.form)
         return Sheaf(self.group.frame(now), self.form, joined, per_operation, positions)
 
@@ -347,59 +361,50 @@ class _Draft:
     parcels: list[Parcel] = attrs.field(factory=list)
     rows: int = 0
     letters: int = 0
+    operations: int = 0
+    size: int = 1
+    """The bytes of the body; its first is a bracket."""
     _shares: dict[tuple[Group, Form], _Share] = attrs.field(factory=dict)
 
     def add(self, parcel: Parcel) -> bool:
         """Take a parcel, if it fits."""
         share = _Share(parcel.group, parcel.form, [parcel], len(parcel.keys), parcel.letters)
-        if not self._has_room([share]):
-            return False
-        self._extend(share)
-        self.parcels.append(parcel)
-        return True
+        return self._take([share], [parcel])
 
     def absorb(self, other: "_Draft") -> bool:
         """Take all parcels of another draft, if they fit."""
-        shares = other._shares.values()  # noqa: SLF001 - of the same class
-        if not self._has_room(shares):
+        return self._take(list(other._shares.values()), other.parcels)  # noqa: SLF001 - of the same class
+
+    def _take(self, more: Sequence[_Share], in_order: Sequence[Parcel]) -> bool:
+        mine = [self._shares.get(share.key) or _Share(share.group, share.form) for share in more]
+        measures = [
+            share.measure(added.rows, added.letters, self.limits.per_operation)
+            for share, added in zip(mine, more, strict=True)
+        ]
+        operations = self.operations + sum(measure[0] for measure in measures) - sum(each.operations for each in mine)
+        size = self.size + sum(measure[1] for measure in measures) - sum(each.size for each in mine)
+        if operations > self.limits.operations or size > self.limits.size:
             return False
-        for share in shares:
-            self._extend(share)
-        self.parcels.extend(other.parcels)
+        self.operations, self.size = operations, size
+        for share, added, measure in zip(mine, more, measures, strict=True):
+            self._shares[share.key] = share
+            share.grow(added, *measure)
+            self.rows += added.rows
+            self.letters += added.letters
+        self.parcels.extend(in_order)
         return True
-
-    def _has_room(self, more: Iterable[_Share]) -> bool:
-        per_operation = self.limits.per_operation
-        measures = {key: share.measure(per_operation) for key, share in self._shares.items()}
-        for share in more:
-            mine = self._shares.get(share.key, _Share(*share.key))
-            measures[share.key] = mine.measure(per_operation, share.rows, share.letters)
-        operations = sum(operations for operations, _ in measures.values())
-        size = 1 + sum(size for _, size in measures.values())
-        return operations <= self.limits.operations and size <= self.limits.size
-
-    def _extend(self, share: _Share) -> None:
-        mine = self._shares.setdefault(share.key, _Share(*share.key))
-        mine.parcels.extend(share.parcels)
-        mine.rows += share.rows
-        mine.letters += share.letters
-        self.rows += share.rows
-        self.letters += share.letters
 
     def room(self, parcel: Parcel) -> int:
         """How many of its rows the operations leave room for, if that is what parts it; else 0."""
-        operations, mine = self.limits.operations, 0
-        for key, share in self._shares.items():
-            if key == (parcel.group, parcel.form):
-                mine = share.rows
-            else:
-                operations -= share.measure(self.limits.per_operation)[0]
-        room = operations * self.limits.per_operation - mine
+        mine = self._shares.get((parcel.group, parcel.form)) or _Share(parcel.group, parcel.form)
+        operations = self.limits.operations - self.operations + mine.operations
+        room = operations * self.limits.per_operation - mine.rows
         return room if 0 < room < len(parcel.keys) else 0
 
     @property
     def has_repeats(self) -> bool:
-        return len(set(itertools.chain.from_iterable(parcel.keys for parcel in self.parcels))) < self.rows
+        keys = _concatenated("Q", (parcel.keys for parcel in self.parcels))
+        return len(set(keys.tolist())) < self.rows
 
     def batch(self, now: datetime) -> Batch:
         return Batch([share.sheaf(self.limits.per_operation, now) for share in self._shares.values()])
@@ -440,8 +445,7 @@ class Packer:
         if self._draft.add(parcel):
             return []
         if len(parcel.keys) > 1:
-            middle = self._draft.room(parcel) or len(parcel.keys) // 2
-            first, second = parcel.part(0, middle), parcel.part(middle, len(parcel.keys))
+            first, second = parcel.parted(self._draft.room(parcel) or len(parcel.keys) // 2)
             return self.add(first, now) + self.add(second, now)
         batches = self._close(now, entirely=False)
         if self._draft.add(parcel):
@@ -512,7 +516,7 @@ def _drafted(limits: Limits, parcels: Iterable[Parcel]) -> _Draft:
     return draft
 
 
-_GATHERED = 2_048
+_GATHERED = 4_096
 """Rows that are spread at a time, since each lane costs a fixed effort."""
 
 
@@ -548,8 +552,8 @@ class Spreader:
         positions = _chained(load.positions for load in loads)
         for index, places in enumerate(self._places(keys)):
             if places:
-                pick = itemgetter(*places, places[-1])  # one more than needed: a lone place would not give a tuple
-                packed = array("Q", pick(keys)[:-1]), [_MARK.join(pick(users)[:-1])], array("q", pick(positions)[:-1])
+                pick = _picker(places)
+                packed = array("Q", pick(keys)), [_MARK.join(pick(users))], array("q", pick(positions))
                 yield index, Parcel(group, form, *packed)
 
     def _places(self, keys: Sequence[int]) -> Sequence[Sequence[int]]:
@@ -560,6 +564,12 @@ class Spreader:
         for place, chosen in enumerate(map(places.__getitem__, [key % count for key in keys])):
             chosen.append(place)
         return places
+
+
+def _picker(places: Sequence[int]) -> Callable[[Sequence[T]], Sequence[T]]:
+    if len(places) == 1:  # itemgetter would give the value itself
+        return lambda values: [values[places[0]]]
+    return itemgetter(*places)
 
 
 def _chained(parts: Iterable[Sequence[T]]) -> list[T]:

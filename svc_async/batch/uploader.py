@@ -74,8 +74,8 @@ class Sender(Protocol):
         """Where time comes from."""
         ...
 
-    async def send(self, request: Request[T]) -> T:
-        """Send it once and read its answer."""
+    async def named(self, request: Request[T]) -> tuple[T, str | None]:
+        """Send it once; give its answer and the service's name for the request."""
         ...
 
 
@@ -305,22 +305,25 @@ class Job(Generic[T]):
             except Exception as error:  # noqa: BLE001 - whatever a source may raise; what came before is finished
                 self._cause = error
                 break
-            self._take(part, tasks)
+            spread = self._take(part, tasks)
             if number % _PARTS_A_PROGRESS == 0:
                 self._tell()
             await asyncio.sleep(0)
-            await self._make_room(tasks)
+            if spread:
+                await self._make_room(tasks)
             if self._stopped:
                 return
         self._spread(tasks)
         await self._send_tails(tasks)
 
-    def _take(self, part: Slice, tasks: asyncio.TaskGroup) -> None:
+    def _take(self, part: Slice, tasks: asyncio.TaskGroup) -> bool:
+        """Take rows over; answers whether some reached the lanes."""
         self._tally.read += part.rows
         is_time = self._spreader.add(part.load)
         self._tally.fail([Failure(position, rule, "INVALID_ROW") for position, rule in part.misfits.items()])
         if is_time:
             self._spread(tasks)
+        return is_time
 
     def _spread(self, tasks: asyncio.TaskGroup) -> None:
         for index, batch in self._spreader.spread(self._clock.now()):
@@ -399,20 +402,20 @@ class Job(Generic[T]):
         delays = iter(self._settings.retry_delays)
         for attempts in itertools.count(1):
             try:
-                refused = await self._attempt(lane, batch)
+                refused, request_id = await self._attempt(lane, batch)
             except SvcError as error:
                 if await self._recover(lane, batch, error, attempts, delays):
                     continue
             else:
-                self._close(lane, batch, refused, attempts)
+                self._close(lane, batch, refused, attempts, request_id)
             return
 
-    async def _attempt(self, lane: _Lane, batch: Batch) -> Mapping[int, ErrorDetail]:
+    async def _attempt(self, lane: _Lane, batch: Batch) -> tuple[Mapping[int, ErrorDetail], str | None]:
         self._tally.requests += 1
         before = lane.in_doubt
         lane.in_flight = lane.in_doubt = True
         try:
-            answer = await self._sender.send(self._destination.request(batch))
+            answer, request_id = await self._sender.named(self._destination.request(batch))
         except SvcError as error:
             # Refusing a repeat says nothing of the first attempt, but its quarantine is over.
             lane.in_doubt = isinstance(error, UnexpectedAnswer) or error.sent is Sent.MAYBE or before
@@ -423,7 +426,7 @@ class Job(Generic[T]):
         if refused is None:
             raise _CountsDiffer("the service counted other rows than were sent")
         lane.in_doubt = False
-        return refused
+        return refused, request_id
 
     async def _recover(
         self, lane: _Lane, batch: Batch, error: SvcError, attempts: int, delays: Iterator[float]
@@ -454,7 +457,7 @@ class Job(Generic[T]):
         if _remedy(error) is _Remedy.QUARANTINE:  # newer rows must still not be undone
             await self._hold(lane, self._quarantine)
         why = ErrorDetail(code="GAVE_UP", message=f"gave up after {attempts} attempts: {_summary(error)}")
-        self._close(lane, batch, dict.fromkeys(range(batch.rows), why), attempts)
+        self._close(lane, batch, dict.fromkeys(range(batch.rows), why), attempts, _request_id(error))
 
     def _pause_after(self, error: SvcError, remedy: _Remedy) -> float:
         """Give the seconds before which a repeat would do harm or no good."""
@@ -510,13 +513,15 @@ class Job(Generic[T]):
         lane.in_doubt = False
         lane.queue.extendleft(batch for batch in reversed(batches) if batch.rows)
 
-    def _close(self, lane: _Lane, batch: Batch, refused: Mapping[int, ErrorDetail], attempts: int) -> None:
+    def _close(
+        self, lane: _Lane, batch: Batch, refused: Mapping[int, ErrorDetail], attempts: int, request_id: str | None
+    ) -> None:
         self._replace(lane, [])
-        self._receipt(batch, refused, attempts, None)
+        self._receipt(batch, refused, attempts, request_id)
 
     def _receipt(self, batch: Batch, refused: Mapping[int, ErrorDetail], attempts: int, request_id: str | None) -> None:
         """Settle the rows of a batch."""
-        positions = list(batch.positions)
+        positions = batch.positions.tolist()
         failures = [Failure(positions[index], why.message, str(why.code)) for index, why in sorted(refused.items())]
         receipt = Receipt(
             first=min(positions),
@@ -596,7 +601,7 @@ def _first_reason(error: SvcError) -> ErrorDetail:
 
 
 def _request_id(error: SvcError) -> str | None:
-    return error.request_id if isinstance(error, ApiError) else None
+    return error.request_id if isinstance(error, ApiError | UnexpectedAnswer) else None
 
 
 def _spare(reason: ErrorDetail, user: str) -> ErrorDetail:

@@ -128,8 +128,6 @@ def run(arguments: Sequence[str]) -> int:
     except OSError as error:
         _complain(f"the system refused: {error.strerror or type(error).__name__}")
         return Exit.FAILURE
-    except KeyboardInterrupt:
-        return Exit.INTERRUPTED
     return code if isinstance(code, int) else Exit.DONE
 
 

@@ -18,13 +18,12 @@ from svc_async.cli.consoles import complain, people, results
 from svc_async.cli.exits import Exit, exit_of, explain
 from svc_async.cli.failures import FailureList
 from svc_async.cli.options import JobOptions
-from svc_async.cli.progress import Bar, Display, Lines, clock_time
+from svc_async.cli.progress import Display, clock_time, display_of
 from svc_async.cli.running import Interrupted, until_stopped
 from svc_async.cli.sessions import session_of
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import BatchError, InvalidArgument, SvcError
 from svc_async.jobs.sources import CsvSource
-from svc_async.sandbox import Sandbox
 from svc_async.session import Session
 
 __all__ = ["run"]
@@ -102,7 +101,7 @@ class _Job:
         began = self.clock.monotonic()
         error: BatchError | None = None
         interrupted = False
-        with self._display(source) as display:
+        with display_of(source, console=people(), clock=self.clock, quiet=self.options.json) as display:
             receipts = self._receipts(users, source, failures, display)
             try:
                 await until_stopped(_sent(session, users, source, receipts))
@@ -131,12 +130,6 @@ class _Job:
             on_failure=failures.add,
         )
 
-    def _display(self, source: CsvSource) -> Display:
-        if self.options.json:
-            return Display()
-        console = people()
-        return (Bar if console.is_terminal else Lines)(source, console=console, clock=self.clock)
-
     def _tell(self, outcome: _Outcome, source: CsvSource, failures: FailureList) -> None:
         if self.options.json:
             results().print(_as_json(self.file, outcome, failures))
@@ -163,11 +156,14 @@ async def _sent(session: Session, users: AudienceUsers, source: CsvSource, recei
 async def _opened(options: JobOptions) -> AsyncGenerator[tuple[Session, AudienceUsers]]:
     """Open the session and bind the audience."""
     if options.sandbox:
+        from svc_async.sandbox import Sandbox  # noqa: PLC0415 - a server is not loaded by those who need none
+
         if options.profile:
             raise InvalidArgument("profile", "must not be given with --sandbox, which brings credentials")
         async with Sandbox() as sandbox, Session.sandbox(sandbox) as session:
-            account = session.account(options.account or sandbox.account_id)
-            yield session, account.custom_audience(options.audience or sandbox.audience_id).users
+            account = session.account(sandbox.account_id if options.account is None else options.account)
+            audience_id = sandbox.audience_id if options.audience is None else options.audience
+            yield session, account.custom_audience(audience_id).users
         return
     if options.account is None:
         raise InvalidArgument("account_id", "must be given; `svc-async accounts list` shows yours")
@@ -250,6 +246,6 @@ def _print_reasons(failures: FailureList) -> None:
 
 
 def _still_to_do(report: Report, source: CsvSource) -> str:
-    unread = f"; it is read up to line {source.line(report.read):,}" if source.bytes_read < source.size else ""
+    unread = "" if source.exhausted else f", and the file from line {source.line(report.read):,} on"
     pending = f"Still to do: {report.pending:,} rows that were read{unread}. "
     return f"{pending}Run the same command again to finish: rows that are in already are not added twice."

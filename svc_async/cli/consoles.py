@@ -7,8 +7,10 @@ __all__ = ["complain", "people", "results"]
 
 
 def people() -> Console:
-    """Give the console for what people are told."""
-    return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    """Give the console for what people are told; only a terminal breaks lines."""
+    console = Console(stderr=True, highlight=False, markup=False)
+    console.soft_wrap = not console.is_terminal
+    return console
 
 
 def results() -> Console:

@@ -27,9 +27,8 @@ from rich.text import Text
 from svc_async.batch.report import Report
 from svc_async.cli.consoles import people, results
 from svc_async.cli.exits import Exit
-from svc_async.cli.progress import Bar, Display, Lines, clock_time
+from svc_async.cli.progress import clock_time, display_of
 from svc_async.cli.running import Interrupted, until_stopped
-from svc_async.clock import Clock, SystemClock
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.sources import IGNORED, CsvSource
 from svc_async.sandbox import Fault, Sandbox
@@ -63,7 +62,19 @@ class _Expectation:
 
     held: Holding
     sendable: int
-    failed: int
+
+
+@attrs.frozen(kw_only=True)
+class _Upload:
+    """What the uploader says of its work."""
+
+    report: Report
+    reasons: Mapping[str, int]
+    seconds: float
+
+    @property
+    def speed(self) -> float:
+        return self.report.read / self.seconds
 
 
 @attrs.frozen(kw_only=True)
@@ -71,29 +82,19 @@ class _Story:
     """What happened, and what came of it."""
 
     file_size: int
-    report: Report
-    reasons: Mapping[str, int]
+    upload: _Upload
     faults: Sequence[str]
-    seconds: float
     expected: _Expectation
     held: Holding
 
     @property
     def equal(self) -> bool:
         """Whether the sandbox holds exactly what it should, and the report says so."""
-        report, expected = self.report, self.expected
-        return (
-            self.held == expected.held
-            and report.accepted + report.coalesced == expected.sendable
-            and report.failed == expected.failed
-        )
-
-    @property
-    def speed(self) -> float:
-        return self.report.read / self.seconds
+        report, expected = self.upload.report, self.expected
+        return self.held == expected.held and report.accepted + report.coalesced == expected.sendable
 
     def as_dict(self) -> Mapping[str, object]:
-        report = self.report
+        report = self.upload.report
         return {
             "rows": report.read,
             "file_size": self.file_size,
@@ -101,12 +102,12 @@ class _Story:
             "coalesced": report.coalesced,
             "failed": report.failed,
             "pending": report.pending,
-            "failed_by_reason": dict(self.reasons),
+            "failed_by_reason": dict(self.upload.reasons),
             "requests": report.requests,
             "faults_survived": list(self.faults),
             "quarantine": _QUARANTINE,
-            "seconds": round(self.seconds, 3),
-            "rows_per_second": round(self.speed, 1),
+            "seconds": round(self.upload.seconds, 3),
+            "rows_per_second": round(self.upload.speed, 1),
             "people_expected": _people(self.expected.held),
             "people_held": _people(self.held),
             "equal": self.equal,
@@ -126,39 +127,35 @@ async def _tell(rows: int, seed: int, *, quiet: bool) -> _Story:
             sandbox.faults.on("POST", _ROUTE).nth(1).do(Fault.http(503))
             sandbox.faults.on("POST", _ROUTE).nth(2).do(Fault.drop_connection(), stage="after")
             say(f"(After a lost answer rows rest {_QUARANTINE:g} s here, so that you need not wait; usually 120 s.)")
-            return await _uploaded(path, sandbox, quiet=quiet)
+            audience_id = sandbox.add_audience()
+            upload = await _upload(path, sandbox, audience_id, quiet=quiet)
+            say("All is sent. Computing from the file alone who must be in the audience ...")
+            return _Story(
+                file_size=path.stat().st_size,
+                upload=upload,
+                faults=_struck(sandbox),
+                expected=_expected(path),
+                held=_held(sandbox, audience_id),
+            )
 
 
-async def _uploaded(path: Path, sandbox: Sandbox, *, quiet: bool) -> _Story:
-    clock = SystemClock()
+async def _upload(path: Path, sandbox: Sandbox, audience_id: str, *, quiet: bool) -> _Upload:
     source = CsvSource(path, mapping={"Name": IGNORED})
     reasons: Counter[str] = Counter()
-    audience_id = sandbox.add_audience()
     async with Session.sandbox(sandbox) as session:
-        began = clock.monotonic()
-        with _display(source, clock, quiet=quiet) as display:
+        users = session.account(sandbox.account_id).custom_audience(audience_id).users
+        began = sandbox.clock.monotonic()
+        with display_of(source, console=people(), clock=sandbox.clock, quiet=quiet) as display:
             await source.check()
-            report = (
-                await session.account(sandbox.account_id)
-                .custom_audience(audience_id)
-                .users.upload(
-                    source.rows(),
-                    quarantine=_QUARANTINE,
-                    retry_delays=(0, _QUARANTINE, _QUARANTINE),
-                    progress=display.show,
-                    on_failure=lambda failure: reasons.update([failure.reason]),
-                )
+            report = await users.upload(
+                source.rows(),
+                quarantine=_QUARANTINE,
+                retry_delays=(0, _QUARANTINE, _QUARANTINE),
+                progress=display.show,
+                on_failure=lambda failure: reasons.update([failure.reason]),
             )
-        seconds = clock.monotonic() - began
-    return _Story(
-        file_size=source.size,
-        report=report,
-        reasons=dict(reasons.most_common()),
-        faults=_struck(sandbox),
-        seconds=seconds,
-        expected=_expected(path),
-        held=_held(sandbox, audience_id),
-    )
+        seconds = sandbox.clock.monotonic() - began
+    return _Upload(report=report, reasons=dict(reasons.most_common()), seconds=seconds)
 
 
 def _struck(sandbox: Sandbox) -> list[str]:
@@ -186,21 +183,20 @@ _is_phone = re.compile(r"\+[1-9]\d{6,14}").fullmatch
 def _expected(path: Path) -> _Expectation:
     """Compute from the file who must be in the audience; these are the independent few lines."""
     held: set[tuple[str, str, str]] = set()
-    sendable = failed = 0
+    sendable = 0
     with path.open(encoding="utf-8", newline="") as file:
         rows = csv.reader(file)
         next(rows)
         for _, email, phone in rows:
             email, phone = email.strip().lower(), re.sub(r"[ ().-]", "", phone)  # noqa: PLW2901 - in its normal form
             if (email and not _is_email(email)) or (phone and not _is_phone(phone)) or not (email or phone):
-                failed += 1
                 continue
             sendable += 1
             values = {"email": email, "phone_number": phone}
             hashes = {kind: hashlib.sha256(value.encode()).hexdigest() for kind, value in values.items() if value}
             person = next(iter(hashes.values()))
             held.update((person, kind, value) for kind, value in hashes.items())
-    return _Expectation(held=held, sendable=sendable, failed=failed)
+    return _Expectation(held=held, sendable=sendable)
 
 
 _WRITTEN_EMAILS: Sequence[Callable[[str], str]] = (
@@ -300,15 +296,8 @@ def _silence(_: str) -> None:
     """Say nothing."""
 
 
-def _display(source: CsvSource, clock: Clock, *, quiet: bool) -> Display:
-    if quiet:
-        return Display()
-    console = people()
-    return (Bar if console.is_terminal else Lines)(source, console=console, clock=clock)
-
-
 def _panel(story: _Story) -> Panel:
-    report = story.report
+    upload, report = story.upload, story.upload.report
     text = Text()
 
     def line(name: str, value: object, style: str = "bold") -> None:
@@ -319,12 +308,12 @@ def _panel(story: _Story) -> Panel:
     line("accepted", report.accepted, "bold green")
     line("repeated in a request", report.coalesced, "bold cyan")
     line("failed", report.failed, "bold red")
-    for reason, count in story.reasons.items():
+    for reason, count in upload.reasons.items():
         text.append(f"  {count:>7,}  {reason.partition(';')[0]}\n", "dim")
     line("requests", report.requests)
     line("faults survived", " and ".join(story.faults), "bold yellow")
-    line("time", clock_time(story.seconds))
-    line("rows a second", round(story.speed))
+    line("time", clock_time(upload.seconds))
+    line("rows a second", round(upload.speed))
     line("people in the audience", _people(story.held))
     verdict = ("yes", "bold green") if story.equal else ("NO", "bold red")
     text.append("\nThe sandbox holds exactly what the file says: ").append(*verdict)

@@ -12,7 +12,7 @@ from svc_async.batch.report import Progress
 from svc_async.clock import Clock
 from svc_async.jobs.sources import CsvSource
 
-__all__ = ["Bar", "Display", "Lines", "clock_time"]
+__all__ = ["Bar", "Display", "Lines", "clock_time", "display_of"]
 
 _PAUSE = 5.0
 """Seconds between two lines."""
@@ -122,10 +122,17 @@ class _Drawing(rich_progress.Progress):
         yield self.counts
 
 
+def display_of(source: CsvSource, *, console: Console, clock: Clock, quiet: bool) -> Display:
+    """Choose how a job is shown."""
+    if quiet:
+        return Display()
+    return (Bar if console.is_terminal else Lines)(source, console=console, clock=clock)
+
+
 def clock_time(seconds: float) -> str:
     """Write a duration as people read it."""
     if seconds < 60:  # noqa: PLR2004 - a minute
-        return f"{seconds:.1f} s"
+        return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
@@ -146,11 +153,11 @@ def _speed(progress: Progress) -> str:
 
 
 def _numbers(progress: Progress) -> list[tuple[str, int, str]]:
-    """Give what is counted; what is nothing to worry about while it is zero is left out then."""
+    """Give what is counted; rows that are under way and rows in doubt are both unanswered so far."""
     return [
         ("accepted", progress.accepted, "green"),
         ("failed", progress.failed, "red" if progress.failed else ""),
-        ("in doubt", progress.in_doubt, "yellow" if progress.in_doubt else ""),
+        ("unanswered", progress.in_doubt, ""),
         ("requests", progress.requests, ""),
         *([("times rate limited", progress.rate_limited, "yellow")] if progress.rate_limited else []),
     ]

@@ -69,6 +69,7 @@ class CsvSource:
         ignored: the names of the columns that are left out.
         size: bytes of the file.
         bytes_read: how far `rows()` has come.
+        exhausted: whether `rows()` has given its last row.
 
     Raises:
         InvalidArgument: says why the file cannot be used.
@@ -78,6 +79,7 @@ class CsvSource:
         self.path = Path(path)
         self.size = _size(self.path)
         self.bytes_read = 0
+        self.exhausted = False
         header, self._delimiter = self._read_header()
         chosen = _Matching(self.path, header, mapping or {}).chosen()
         self.columns: Sequence[str] = tuple(key for key in chosen if key != IGNORED)
@@ -103,7 +105,8 @@ class CsvSource:
     def rows(self) -> Rows:
         """Give the rows from the start, for an uploader; positions count them from 0."""
         self._lines = _Lines()
-        return Rows(self.columns, chain.from_iterable(self._slices(self._lines)))
+        self.exhausted = False
+        return Rows(self.columns, chain.from_iterable(self._given()))
 
     def line(self, position: int) -> int:
         """Give the line of the file, counted from 1, on which a row begins that `rows()` has given."""
@@ -123,6 +126,10 @@ class CsvSource:
         if any(_holds_data(name) or is_hash(name) for name in names):
             raise self._refused("has no header: line 1 looks like data; put the names of the columns there")
         return names, delimiter
+
+    def _given(self) -> Iterator[Iterable[Sequence[str]]]:
+        yield from self._slices(self._lines)
+        self.exhausted = True
 
     def _slices(self, lines: "_Lines") -> Iterator[Iterable[Sequence[str]]]:
         """Cut the file into slices of rows, each cut down to the columns that are wanted."""
@@ -181,13 +188,12 @@ class CsvSource:
         if b"\0" in block:
             line = _line_at(self.path, self.bytes_read + block.index(b"\0"))
             raise self._refused(f"holds a NUL byte on line {line}: save it as CSV in UTF-8")
-        if not self.bytes_read and block.startswith(codecs.BOM_UTF8):
-            block = block[len(codecs.BOM_UTF8) :]
+        mark = b"" if self.bytes_read else codecs.BOM_UTF8
         try:
-            return decoder.decode(block, final=not block)
+            return decoder.decode(block.removeprefix(mark), final=not block)
         except UnicodeDecodeError as error:
-            read = self.bytes_read + len(block) - len(error.object)
-            line = _line_at(self.path, read + error.start)
+            from_end = len(error.object) - error.start
+            line = _line_at(self.path, self.bytes_read + len(block) - from_end)
             raise self._refused(f"is not UTF-8 on line {line}: save it as CSV in UTF-8") from None
 
     def _refused(self, what: str) -> InvalidArgument:

@@ -11,7 +11,7 @@ It imports nothing else of this project, so that it disagrees when the client is
 import ssl
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Self
+from typing import Any, Self
 
 import attrs
 
@@ -29,6 +29,8 @@ from svc_async.sandbox.paging import Pages
 from svc_async.sandbox.store import Store
 from svc_async.sandbox.surfaces import ads
 from svc_async.sandbox.surfaces.ads.accounts import add_account
+from svc_async.sandbox.surfaces.ads.features import hold, holds
+from svc_async.sandbox.surfaces.ads.line_items import add_campaign, add_line_item
 
 __all__ = [
     "AudienceView",
@@ -102,7 +104,7 @@ class Sandbox:
         self._host, self._port, self._tls = host, port, ssl_context
         self._store = Store(seed=seed, now=self.clock.now)
         self._verifier = Verifier(self.clock, self.config.timestamp_skew)
-        self._world = world.build(self._store, self._verifier)
+        self._world = world.build(self._store, self._verifier, self.config)
         self._server: Server | None = None
 
     async def start(self) -> None:
@@ -187,6 +189,22 @@ class Sandbox:
     def add_account(self, *, name: str = "Account") -> str:
         """Make an account of the first user and give its id."""
         return add_account(self._store, self._world.tokens[0].user_id, name=name).id
+
+    def grant_feature(self, key: str, account_id: str | None = None) -> None:
+        """Let an account hold a feature, whatever the API accepts."""
+        account_id = account_id or self.account_id
+        hold(self._store, account_id, [*holds(self._store, account_id), key])
+
+    def add_campaign(self, account_id: str | None = None, **fields: Any) -> str:
+        """Make a campaign with these fields, by default of the first user's account, and give its id."""
+        return add_campaign(self._store, account_id or self.account_id, **fields).id
+
+    def add_line_item(self, account_id: str | None = None, *, campaign_id: str | None = None, **fields: Any) -> str:
+        """Make a line item with these fields, as it is after its creation, and give its id."""
+        account_id = account_id or self.account_id
+        campaign_id = campaign_id or self.add_campaign(account_id)
+        defaults = self.config.line_item_defaults
+        return add_line_item(self._store, account_id, defaults=defaults, campaign_id=campaign_id, **fields).id
 
     def invalidate(self, token: str) -> None:
         """Make an access token worthless (AUTH-17)."""

@@ -19,7 +19,7 @@ import msgspec
 from aiohttp import web
 
 from svc_async.sandbox.auth import Token, Verifier
-from svc_async.sandbox.calls import Call, Operation, Routes, Surface
+from svc_async.sandbox.calls import Call, Operation, Routes, Surface, no_access
 from svc_async.sandbox.clock import Clock, VirtualClock
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.dialects import Basis, Problem, Refusal, Reply, encode, error_body, operation_errors
@@ -27,7 +27,7 @@ from svc_async.sandbox.faults import Fault, Faults, Stage
 from svc_async.sandbox.journal import Entry, Journal
 from svc_async.sandbox.limits import Limits
 from svc_async.sandbox.paging import Pages
-from svc_async.sandbox.params import read_query
+from svc_async.sandbox.params import read_body, read_query
 from svc_async.sandbox.store import Store
 
 __all__ = ["Server", "Service"]
@@ -96,7 +96,7 @@ class Server:
 
     async def _arrived(self, request: web.BaseRequest) -> "_Exchange":
         path, _, query = _origin_form(request.raw_path).partition("?")
-        body = await _read(request)
+        body = await _received(request)
         service = self._service
         entry = Entry(
             number=len(service.journal),
@@ -171,10 +171,11 @@ class _Exchange:
         self._note(operation=operation.id)
         token = self._caller()
         account = self._account(token, ids)
+        _check_gate(operation, service.config)
         limits = _limits(operation, self.query)
         self._headers |= service.limits.take(limits, user=token.token, account=account)
         _check_content(operation, self.request.headers.get("Content-Type", ""), self.body)
-        params, sent = read_query(operation.params, self.query)
+        params, sent = _read(operation, self.query, self.body)
         self._echo |= sent
         return Call(
             operation=operation,
@@ -214,7 +215,7 @@ class _Exchange:
 
     def _success(self, call: Call) -> Reply:
         answer = call.run()
-        self._rests_on(call.operation.rule, Basis.SPEC)
+        self._rests_on(call.operation.rule, call.operation.basis)
         return Reply(200, encode(answer.envelope({"params": self._echo})))
 
     def _refused(self, refusal: Refusal) -> Reply:
@@ -324,7 +325,20 @@ def _check_content(operation: Operation, content_type: str, body: bytes) -> None
         raise Refusal(400, problem, rule="GEN-16", basis=Basis.SPEC)
 
 
-async def _read(request: web.BaseRequest) -> bytes:
+def _check_gate(operation: Operation, config: SandboxConfig) -> None:
+    if operation.gate in config.closed_gates:
+        raise no_access(str(operation.gate))
+
+
+def _read(operation: Operation, query: str, body: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    params, sent = read_query(operation.params, query)
+    if operation.body == "object":
+        fields, given = read_body(operation.params, body)
+        return params | fields, sent | given
+    return params, sent
+
+
+async def _received(request: web.BaseRequest) -> bytes:
     blocks: list[bytes] = []
     size = 0
     async for block in request.content.iter_any():

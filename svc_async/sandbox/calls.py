@@ -8,13 +8,13 @@ from urllib.parse import unquote
 
 import attrs
 
-from svc_async.sandbox.config import SandboxConfig
+from svc_async.sandbox.config import Gate, SandboxConfig
 from svc_async.sandbox.dialects import Basis, Problem, Refusal
 from svc_async.sandbox.paging import Page, Pages
 from svc_async.sandbox.params import Param, path_params
 from svc_async.sandbox.store import Collection, Row, Store
 
-__all__ = ["Answer", "Call", "Handler", "Operation", "Routes", "Surface", "many", "not_found", "one"]
+__all__ = ["Answer", "Call", "Handler", "Operation", "Routes", "Surface", "many", "no_access", "not_found", "one"]
 
 Surface = Literal["base", "ads", "ads_sandbox"]
 
@@ -25,13 +25,16 @@ class Answer:
 
     Attributes:
         page: for a list, its page.
+        request: what stands in `request`, where that is not the parameters.
     """
 
     data: Any
     page: Page | None = None
+    request: Any = None
 
     def envelope(self, request: Any) -> dict[str, Any]:
         """Put it into the envelope of the advertising API (GEN-03, GEN-04)."""
+        request = request if self.request is None else self.request
         if self.page is None:
             return {"request": request, "data": self.data}
         total = {} if self.page.total is None else {"total_count": self.page.total}
@@ -44,8 +47,9 @@ class Call:
 
     Attributes:
         path: the decoded ids of the path.
-        params: all query parameters of the operation, with defaults.
+        params: all parameters of the operation but those of the path, with defaults.
         sent: those that were sent.
+        body: the body as it came; the fields of a JSON object are in `params` and `sent` too.
     """
 
     operation: "Operation"
@@ -66,7 +70,7 @@ class Call:
 
     def run(self) -> Answer:
         """Do what the request asks for, wholly or not at all."""
-        with self.store.transaction():
+        with self.store.transaction(self.user):
             return self.operation.handler(self)
 
     def find(self, rows: Collection, name: str, *, code: str) -> Row:
@@ -103,8 +107,10 @@ class Operation:
         query: the declared query parameters and fields of the body.
         limit: the rate rule it counts in, in `config.RATE_RULES`.
         rule: the rule that a plain success rests on.
+        basis: what that rule is.
+        gate: what the app must have been let into, unless the configuration leaves it open.
         surface: where it lives; what lives on `ads` is served on `ads_sandbox` too.
-        body: what it takes in the body; `array` is a JSON array.
+        body: what it takes in the body; a JSON `array` is read by its family.
         batch: whether its refusals carry a list in `request`.
     """
 
@@ -115,8 +121,10 @@ class Operation:
     query: tuple[Param, ...] = ()
     limit: str
     rule: str
+    basis: Basis = Basis.SPEC
+    gate: Gate | None = None
     surface: Surface = "ads"
-    body: Literal["none", "array"] = "none"
+    body: Literal["none", "array", "object"] = "none"
     batch: bool = False
 
     @property
@@ -127,12 +135,12 @@ class Operation:
 
 def one(row: Row) -> Answer:
     """Answer with one record."""
-    return Answer(dict(row.fields))
+    return Answer(row.shown)
 
 
 def many(page: Page) -> Answer:
     """Answer with a page of records."""
-    return Answer([dict(row.fields) for row in page.rows], page)
+    return Answer([row.shown for row in page.rows], page)
 
 
 def not_found(code: str, parameter: str) -> Refusal:
@@ -140,11 +148,18 @@ def not_found(code: str, parameter: str) -> Refusal:
     return Refusal(404, Problem(code, f"{parameter} names nothing here", parameter), rule="ASM-102")
 
 
+def no_access(what: str) -> Refusal:
+    """Refuse what the app, or the account, was not let into (ASM-22)."""
+    # Unspecified: status and code (ASM-22).
+    return Refusal(403, Problem("UNAUTHORIZED_CLIENT_APPLICATION", f"there is no access to {what}"), rule="ASM-22")
+
+
 class Routes:
     """Finds the operation of a request."""
 
     def __init__(self, operations: Iterable[Operation]) -> None:
-        self.operations = tuple(operations)
+        # A literal segment wins over an id: /cards/poll is no card.
+        self.operations = tuple(sorted(operations, key=lambda operation: operation.path.count("{")))
         self._patterns = [(operation, _pattern(operation.path)) for operation in self.operations]
 
     def find(self, surface: Surface, method: str, path: str) -> tuple[Operation, dict[str, str]]:

@@ -6,7 +6,9 @@ from typing import Literal
 
 import attrs
 
-__all__ = ["RateRule", "SandboxConfig"]
+__all__ = ["Gate", "RateRule", "SandboxConfig"]
+
+Gate = Literal["early_access", "beta", "allowlist"]
 
 
 @attrs.frozen
@@ -30,6 +32,47 @@ RATE_RULES: Mapping[str, RateRule] = MappingProxyType(
         "core_reads": RateRule(10_000, 900),
         "account_reads": RateRule(2_000, 900),
         "global_reads": RateRule(5, 900, "user"),
+        "catalog_reads": RateRule(1_000, 900, "user"),  # from here on ASM-104
+        "catalog_writes": RateRule(20, 900, "user"),
+        "product_reads": RateRule(1_000, 900, "user"),
+        "product_upserts": RateRule(600, 900, "user"),
+        "product_deletes": RateRule(150, 900, "user"),
+        "product_set_reads": RateRule(2_000, 900, "user"),
+        "product_set_creations": RateRule(100, 900, "user"),
+        "product_set_updates": RateRule(500, 900, "user"),
+        "do_not_reach_users": RateRule(1500, 60),  # ASM-114
+        "keyword_insights": RateRule(500, 900, "user"),
+        "audience_estimate": RateRule(400, 900),
+    }
+)
+
+
+# Unspecified: which default an objective has (ASM-15).
+LINE_ITEM_DEFAULTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "ENGAGEMENTS": {"bid_strategy": "AUTO", "goal": "ENGAGEMENT"},
+        "APP_INSTALLS": {"bid_strategy": "AUTO", "goal": "APP_INSTALLS"},
+        "APP_ENGAGEMENTS": {"bid_strategy": "AUTO", "goal": "APP_CLICKS"},
+        "REACH": {"bid_strategy": "AUTO", "goal": "MAX_REACH"},
+        "FOLLOWERS": {"bid_strategy": "AUTO", "goal": "FOLLOWERS"},
+        "VIDEO_VIEWS": {"bid_strategy": "AUTO", "goal": "VIDEO_VIEW"},
+        "PREROLL_VIEWS": {"bid_strategy": "AUTO", "goal": "PREROLL"},
+        "WEBSITE_CLICKS": {"bid_strategy": "AUTO", "goal": "LINK_CLICKS"},
+    }
+)
+
+
+# Unspecified: which targeting criteria are primary (UNS-primary-criteria).
+PRIMARY_TARGETING_TYPES = frozenset(
+    {
+        "BROAD_KEYWORD",
+        "CONVERSATION",
+        "CUSTOM_AUDIENCE",
+        "EVENT",
+        "FOLLOWERS_OF_USER",
+        "INTEREST",
+        "SIMILAR_TO_FOLLOWERS_OF_USER",
+        "TV_SHOW",
     }
 )
 
@@ -51,6 +94,35 @@ class SandboxConfig:
         batch_errors: `lists` by operation, or `objects` with an `index`.
         refuse_empty: refuse an empty group, an operation without users and a user without identifiers.
         expiry_months: months after which an audience user expires who came without `expires_at`.
+        default_media_name: what a medium without a name is called.
+        media_processing: seconds until the service is done with a medium that was put into the library.
+        card_writes_in_array: answer the creation and the update of a card with an array of one, as a read is.
+        later_choice_length: characters of the third and the fourth choice of a poll; None leaves them unbounded.
+        image_poll_type: the type of a poll with an image.
+        ratio_tolerance: how far the ratio of a medium may be from the one that is asked for.
+        whole_cards_after_update: hold a changed video conversation card to the rules of its creation.
+        card_must_exist: refuse a post whose `card_uri` names no card of the account.
+        post_mode: what a post without `post_mode` is made in: `compat` shows `text`, `extended` shows `full_text`.
+        catalogs_per_user: PC-01b reads as one; None takes any number.
+        duplicate_products: what becomes of items with the same id: no result, or a result with an error.
+        product_messages: what `errors` and `warnings` of a product's result hold.
+        whole_groups: give all products of a group to a list with `item_group_key`, not only the first.
+        product_set_processing: seconds for which a product set is `PROCESSING` after its products were chosen.
+        product_set_outcome: the status that a product set has after that.
+        manual_products_max: products of a `MANUAL` set.
+        filters_max: filters of a `FILTERED` set.
+        closed_gates: what the app was not let into; all gates are open by default.
+        account_countries: countries of accounts by their ids; what is available by country heeds it.
+        line_item_defaults: `bid_strategy` and `goal` of line items by objective.
+        line_item_dates_ordered: refuse a line item that ends before it starts.
+        categories_counted: what one or two categories of a line item are: business categories, or IAB values.
+        may_set_advertiser_user: whether the app may set `advertiser_user_id` of line items (LI-04).
+        keyword_country: the country of keyword insights that come without `location`.
+        primary_targeting_types: the types of targeting criteria of which an estimate needs one.
+        dnr_expires_at_required: refuse an operation on a do-not-reach list that has no `expires_at`.
+        dnr_expiry_bounded: refuse one whose `expires_at` is later than the default.
+        audience_processing: seconds for which a do-not-reach list is processed after an upload.
+        audience_minimum: users that make such a list large enough.
         keep_bodies: keep request bodies in the journal.
     """
 
@@ -67,4 +139,33 @@ class SandboxConfig:
     batch_errors: Literal["lists", "objects"] = "lists"  # ASM-111
     refuse_empty: bool = True
     expiry_months: int = 13  # CAU-06c states it; a test may shorten it
+    default_media_name: str = "Untitled media"  # ASM-135
+    media_processing: float = 0.0  # ASM-134
+    card_writes_in_array: bool = False  # ASM-131
+    later_choice_length: int | None = 25  # ASM-133
+    image_poll_type: str = "TEXT_POLLS"  # UNS-poll-image-type
+    ratio_tolerance: float = 0.01
+    whole_cards_after_update: bool = True  # CON-08
+    card_must_exist: bool = True  # ASM-136
+    post_mode: Literal["compat", "extended"] = "compat"  # UNS-post-mode-default
+    catalogs_per_user: int | None = 1
+    duplicate_products: Literal["left_out", "error"] = "left_out"  # UNS-product-duplicate-result
+    product_messages: Literal["objects", "strings"] = "objects"  # ASM-142
+    whole_groups: bool = True  # CON-20
+    product_set_processing: float = 0.0  # ASM-140
+    product_set_outcome: Literal["DONE", "FAILED"] = "DONE"  # ASM-140
+    manual_products_max: int = 50  # ASM-139
+    filters_max: int = 30  # ASM-139
+    closed_gates: frozenset[Gate] = frozenset()  # ASM-22
+    account_countries: Mapping[str, str] = attrs.field(factory=dict[str, str])  # CAT-02 names no parameter
+    line_item_defaults: Mapping[str, Mapping[str, str]] = LINE_ITEM_DEFAULTS  # ASM-15
+    line_item_dates_ordered: bool = True  # ASM-121
+    categories_counted: Literal["business", "values"] = "business"  # UNS-categories-form
+    may_set_advertiser_user: bool = True  # ASM-22
+    keyword_country: str = "96683cc9126741d1"  # KW-07b names no default
+    primary_targeting_types: frozenset[str] = PRIMARY_TARGETING_TYPES  # UNS-primary-criteria
+    dnr_expires_at_required: bool = False  # ASM-17
+    dnr_expiry_bounded: bool = True  # ASM-114
+    audience_processing: float = 21_600.0  # ASM-116, ASM-118
+    audience_minimum: int = 100  # ASM-116, ASM-118
     keep_bodies: bool = False

@@ -11,7 +11,7 @@ import attrs
 
 from svc_async.sandbox.audiences import Audience
 
-__all__ = ["Collection", "Ids", "Row", "Store", "written"]
+__all__ = ["Change", "Collection", "Ids", "Row", "Store", "written"]
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _STEP = 37
@@ -28,23 +28,47 @@ class Row:
 
     Attributes:
         position: its place in the order of creation.
-        fields: what the service shows.
-        owner: the account it belongs to; of an account, the user who may use it.
+        fields: what the service knows; a name with `_` before it is not shown.
+        owner: the account it belongs to; of an account or a catalog, the user who may use it.
+        key: what the record is found by, where that is not its `id`.
     """
 
     position: int
     owner: str
     fields: Mapping[str, Any]
+    key: str | None = None
 
     @property
     def id(self) -> str:
         """The record's id."""
-        return str(self.fields["id"])
+        return str(self.fields["id"]) if self.key is None else self.key
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The record as the service shows it."""
+        return {name: value for name, value in self.fields.items() if not name.startswith("_")}
 
     @property
     def deleted(self) -> bool:
         """Whether it was deleted; it is kept all the same (GEN-14)."""
         return bool(self.fields.get("deleted"))
+
+
+@attrs.frozen
+class Change:
+    """What happened to a record.
+
+    Attributes:
+        user: who did it; None is the one who made the world.
+        before: None where the record was made.
+        after: None where it was deleted for good.
+    """
+
+    time: datetime
+    user: str | None
+    kind: str
+    before: Row | None
+    after: Row | None
 
 
 class Ids:
@@ -93,11 +117,11 @@ class Collection:
             return None
         return row
 
-    def add(self, owner: str, fields: Mapping[str, Any]) -> Row:
+    def add(self, owner: str, fields: Mapping[str, Any], *, key: str | None = None) -> Row:
         """Keep a new record, made now."""
         now = written(self._store.now())
-        dated = {**fields, "created_at": now, "updated_at": now, "deleted": False}
-        row = Row(next(self._positions), owner, dated)
+        dated = {**fields, "created_at": now, "updated_at": now, "deleted": fields.get("deleted", False)}
+        row = Row(next(self._positions), owner, dated, key)
         self._put(row)
         return row
 
@@ -108,14 +132,26 @@ class Collection:
         self._put(row)
         return row
 
+    def replace(self, row: Row, fields: Mapping[str, Any]) -> Row:
+        """Put other fields in the place of all of a record's."""
+        dates = {"created_at": row.fields["created_at"], "updated_at": written(self._store.now()), "deleted": False}
+        row = attrs.evolve(row, fields={**fields, **dates})
+        self._put(row)
+        return row
+
     def delete(self, row: Row) -> Row:
         """Delete softly."""
         return self.change(row, deleted=True)
 
+    def remove(self, row: Row) -> None:
+        """Delete for good."""
+        del self._rows[row.id]
+        self._store.note(self.kind, row, None, lambda: self._restore(row.id, row))
+
     def _put(self, row: Row) -> None:
         before = self._rows.get(row.id)
         self._rows[row.id] = row
-        self._store.note(lambda: self._restore(row.id, before))
+        self._store.note(self.kind, before, row, lambda: self._restore(row.id, before))
 
     def _restore(self, key: str, before: Row | None) -> None:
         if before is None:
@@ -132,15 +168,17 @@ class Store:
         self.ids = Ids(seed)
         self.audiences: dict[str, Audience] = {}
         self._collections: dict[str, Collection] = {}
+        self.changes: list[Change] = []
+        self._user: str | None = None
         self._undo: list[Callable[[], None]] | None = None
 
     def __getitem__(self, kind: str) -> Collection:
         return self._collections.setdefault(kind, Collection(self, kind))
 
     @contextmanager
-    def transaction(self) -> Generator[None]:
-        """Undo every change of the block when it fails."""
-        self._undo = []
+    def transaction(self, user: str | None = None) -> Generator[None]:
+        """Undo every change of the block, which a user makes, when it fails."""
+        self._undo, self._user = [], user
         try:
             yield
         except BaseException:
@@ -148,9 +186,13 @@ class Store:
                 undo()
             raise
         finally:
-            self._undo = None
+            self._undo = self._user = None
 
-    def note(self, undo: Callable[[], None]) -> None:
-        """Take note of how to undo a change."""
+    def note(self, kind: str, before: Row | None, after: Row | None, undo: Callable[[], None]) -> None:
+        """Take note of a change and of how to undo it."""
+        self.changes.append(Change(self.now(), self._user, kind, before, after))
         if self._undo is not None:
-            self._undo.append(undo)
+            self._undo += [self._forget_last, undo]
+
+    def _forget_last(self) -> None:
+        self.changes.pop()

@@ -1,7 +1,7 @@
 """Builds the world that a sandbox starts with from `world.toml` and the seed."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -9,12 +9,35 @@ import attrs
 
 from svc_async.sandbox.audiences import Audience
 from svc_async.sandbox.auth import App, Token, Verifier
-from svc_async.sandbox.store import Store
+from svc_async.sandbox.config import SandboxConfig
+from svc_async.sandbox.media import add_upload
+from svc_async.sandbox.store import Row, Store
+from svc_async.sandbox.surfaces.ads.account_media import add_account_media
 from svc_async.sandbox.surfaces.ads.accounts import add_account
+from svc_async.sandbox.surfaces.ads.cards import add_card
+from svc_async.sandbox.surfaces.ads.do_not_reach import add_do_not_reach_list
+from svc_async.sandbox.surfaces.ads.features import hold
+from svc_async.sandbox.surfaces.ads.line_items import add_campaign, add_line_item
+from svc_async.sandbox.surfaces.ads.media_library import add_media
 
 __all__ = ["World", "add_audience", "build"]
 
-_KINDS = ("campaigns", "line_items", "curated_categories", "line_item_curated_categories")
+_KINDS = (
+    "account_apps",
+    "advertiser_business_categories",
+    "curated_categories",
+    "line_item_curated_categories",
+    "locations",
+    "placements",
+    "promoted_posts",
+    "tailored_audiences",
+)
+_ADDERS: Mapping[str, Callable[..., object]] = {
+    "account_media": add_account_media,
+    "campaigns": add_campaign,
+    "cards": add_card,
+    "do_not_reach_lists": add_do_not_reach_list,
+}
 
 
 @attrs.frozen
@@ -27,26 +50,52 @@ class World:
     audience_id: str
 
 
-def build(store: Store, verifier: Verifier) -> World:
+def build(store: Store, verifier: Verifier, config: SandboxConfig) -> World:
     """Fill a store and a verifier."""
     seed = tomllib.loads(files("svc_async.sandbox").joinpath("world.toml").read_text("utf-8"))
     app = App(store.ids.secret("consumer_key", 25), store.ids.secret("consumer_secret", 50))
     verifier.apps[app.consumer_key] = app
     users = {user["screen_name"]: user["id"] for user in seed["users"]}
+    for user in seed["users"]:
+        store["users"].add("", user)
     tokens = tuple(_token(store, app, user_id) for user_id in users.values())
     verifier.tokens |= {token.token: token for token in tokens}
     accounts = [add_account(store, users[record["user"]], **_fields(record, "user")) for record in seed["accounts"]]
-    for kind in _KINDS:
-        for record in seed[kind]:
-            store[kind].add(record.get("account", ""), _fields(record, "account"))
+    _fill(store, seed, config)
+    for record in seed["product_catalogs"]:
+        store["product_catalogs"].add(users[record["user"]], _fields(record, "user"))
     audiences = [
         add_audience(store, record["account"], **_fields(record, "account")) for record in seed["custom_audiences"]
     ]
     return World(app, tokens, accounts[0].id, audiences[0].id)
 
 
+def _fill(store: Store, seed: Mapping[str, Any], config: SandboxConfig) -> None:
+    """Keep what accounts have and what belongs to nobody."""
+    for kind, add in _ADDERS.items():
+        for record in seed[kind]:
+            add(store, record["account"], **_fields(record, "account"))
+    for record in seed["line_items"]:
+        fields = _fields(record, "account")
+        add_line_item(store, record["account"], defaults=config.line_item_defaults, **fields)
+    for account_id, keys in seed["features"].items():
+        hold(store, account_id, keys)
+    for kind in _KINDS:
+        for record in seed[kind]:
+            store[kind].add(record.get("account", ""), _fields(record, "account"))
+    uploads = {row.id: row for row in (_upload(store, record) for record in seed["uploads"])}
+    for record in seed["media_library"]:
+        add_media(store, uploads[record["media_key"]], **record)
+    for record in seed["images"]:
+        store["images"].add("", record, key=record["url"])
+
+
 def _fields(record: Mapping[str, Any], relation: str) -> dict[str, Any]:
     return {name: value for name, value in record.items() if name != relation}
+
+
+def _upload(store: Store, record: Mapping[str, Any]) -> Row:
+    return add_upload(store, record["account"], **_fields(record, "account"))
 
 
 def add_audience(store: Store, account_id: str, *, id: str | None = None, name: str = "Audience") -> Audience:  # noqa: A002 the record's field

@@ -11,9 +11,12 @@ import msgspec
 
 from svc_async.errors import ApiError, ErrorDetail, api_error
 
-__all__ = ["Answer", "Page", "refusal"]
+__all__ = ["NOT_JSON", "Answer", "Page", "refusal"]
 
 T = TypeVar("T")
+
+NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises about a body; the last for one that is nested without end."""
 
 
 @attrs.frozen(kw_only=True)
@@ -39,6 +42,10 @@ class Answer:
     headers: Mapping[str, str]
     body: bytes = attrs.field(repr=False)
 
+    def request_id(self, header: str | None) -> str | None:
+        """Give the service's name for the call, from the header that the session is told."""
+        return self.headers.get(header) if header else None
+
     @property
     def is_success(self) -> bool:
         """Whether the status is a 2xx."""
@@ -56,7 +63,7 @@ def refusal(answer: Answer, *, now: datetime, request_id_header: str | None = No
         errors=[*_details(body.get("errors")), *_problem(body)],
         operation_errors=_operation_errors(body.get("operation_errors")),
         headers=answer.headers,
-        request_id=answer.headers.get(request_id_header) if request_id_header else None,
+        request_id=answer.request_id(request_id_header),
         retry_at=_retry_at(answer, now),
     )
 
@@ -64,7 +71,7 @@ def refusal(answer: Answer, *, now: datetime, request_id_header: str | None = No
 def _json_object(body: bytes) -> Mapping[str, Any]:
     try:
         value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except NOT_JSON:
         return {}
     return value if isinstance(value, dict) else {}
 
@@ -80,7 +87,7 @@ def _details(errors: object) -> Iterable[ErrorDetail]:
 
 
 def _detail(error: Mapping[str, Any]) -> ErrorDetail:
-    code = error.get("code", "")
+    code = error.get("code") or ""
     parameter = error.get("parameter") or error.get("attribute")
     return ErrorDetail(
         code=code if isinstance(code, int) else str(code),
@@ -127,7 +134,7 @@ def _after(value: str, now: datetime) -> datetime | None:
         return now + timedelta(seconds=int(value))
     try:
         moment = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return moment.replace(tzinfo=moment.tzinfo or UTC)
 

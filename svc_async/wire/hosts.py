@@ -1,5 +1,6 @@
-"""Where the platform is: the base URLs of its three surfaces."""
+"""Where the platform is: the base URLs of its three surfaces, and the way there."""
 
+import re
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -9,16 +10,17 @@ import attrs
 from svc_async.errors import InvalidArgument
 from svc_async.wire.endpoint import Surface
 
-__all__ = ["Endpoints"]
+__all__ = ["Endpoints", "proxy_url"]
 
-
+_URL = re.compile(r"[!-~]+")
+"""What a URL is written in; anything else would not be signed as it is sent."""
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
 def _base(value: str) -> str:
     """Write a URL as the signature's base string needs it (RFC 5849, 3.4.1.2); what is no URL is left for the check."""
     parts = _split(value)
-    if parts is None or not parts.hostname or parts.username is not None:
+    if parts is None or not parts.hostname or "@" in parts.netloc:
         return value
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     if parts.port not in {None, _DEFAULT_PORTS.get(parts.scheme)}:
@@ -28,15 +30,15 @@ def _base(value: str) -> str:
 
 def _is_base(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
     parts = _split(value)
-    if parts is None or not parts.hostname or parts.query or parts.fragment or parts.username:
-        raise InvalidArgument(field.name, "must be an absolute URL without user, query and fragment")
+    if parts is None or not parts.hostname or "@" in parts.netloc or parts.query or parts.fragment:
+        raise InvalidArgument(field.name, "must be an absolute URL in ASCII without user, query and fragment")
     if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname)):
         raise InvalidArgument(field.name, "must start with https://; http:// is accepted on loopback only (AUTH-10)")
 
 
 def _split(value: object) -> SplitResult | None:
     try:
-        parts = urlsplit(value) if isinstance(value, str) else None
+        parts = urlsplit(value) if isinstance(value, str) and _URL.fullmatch(value) else None
         return parts if parts and parts.port != 0 else None
     except ValueError:
         return None
@@ -79,3 +81,16 @@ class Endpoints:
         if url is None:
             raise InvalidArgument("ads_sandbox_url", "must be given for calls to the sandbox host")
         return url
+
+
+def proxy_url(value: str) -> str:
+    """Write the URL of a proxy in full; without a scheme it is an `http://` one.
+
+    Raises:
+        InvalidArgument: it is not the URL of an HTTP proxy. The message does not show it: it may hold a password.
+    """
+    url = value if "://" in value else f"http://{value}"
+    parts = _split(url)
+    if parts is None or not parts.hostname or parts.scheme not in _DEFAULT_PORTS:
+        raise InvalidArgument("proxy", "must be the URL of an HTTP proxy: http://host:port")
+    return url

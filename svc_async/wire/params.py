@@ -20,6 +20,8 @@ Param = _Scalar | Iterable[_Scalar] | None
 
 def quote(text: str) -> str:
     """Percent-encode all but the unreserved characters of RFC 3986."""
+    if text.isalnum() and text.isascii():
+        return text  # as most ids are
     return _quote(text, safe="~")
 
 
@@ -36,7 +38,9 @@ def timestamp(moment: datetime) -> str:
 
 def to_pairs(params: Mapping[str, Param]) -> tuple[tuple[str, str], ...]:
     """Quote the parameters that are given; None means not given."""
-    return tuple((quote(name), quote(_text(name, value))) for name, value in params.items() if value is not None)
+    return tuple(
+        (quote(name), _quoted(name, _text(name, value))) for name, value in params.items() if value is not None
+    )
 
 
 def query_string(pairs: Iterable[tuple[str, str]]) -> str:
@@ -61,8 +65,15 @@ def segment(name: str, value: object) -> str:
     if not text.strip():
         raise InvalidArgument(name, "must not be empty (contract GEN-02)")
     if "/" in text or text in {".", ".."}:
-        raise InvalidArgument(name, "must be a single path segment, without a slash")
-    return quote(text)
+        raise InvalidArgument(name, "must be a single path segment: no slash, and neither `.` nor `..`")
+    return _quoted(name, text)
+
+
+def _quoted(name: str, text: str) -> str:
+    try:
+        return quote(text)
+    except UnicodeEncodeError:
+        raise InvalidArgument(name, "must be text that UTF-8 can write: it holds half a character") from None
 
 
 def _text(name: str, value: object) -> str:

@@ -8,7 +8,7 @@ can keep unknown fields in `Record.extra`.
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from types import UnionType
 from typing import Any, Generic, TypeVar, Union, cast, get_args, get_origin
 
@@ -20,7 +20,7 @@ from cattrs.gen import make_dict_structure_fn
 from svc_async.errors import UnexpectedAnswer
 from svc_async.open_enum import OpenEnum
 from svc_async.wire.endpoint import Reply, Request
-from svc_async.wire.envelope import Answer, Page
+from svc_async.wire.envelope import NOT_JSON, Answer, Page
 from svc_async.wire.records import Record
 
 __all__ = ["Reader", "read_as"]
@@ -34,7 +34,7 @@ class Reader:
 
     Attributes:
         keep_unknown: fill `Record.extra`, at the price of the slower reading.
-        request_id_header: the header that names a call, in lower case, if the service has one.
+        request_id_header: the header that names a call, if the service has one.
     """
 
     keep_unknown: bool = False
@@ -52,11 +52,11 @@ class Reader:
             return cast(T, self._fast(request, answer.body))
         except msgspec.ValidationError:
             pass  # JSON, but not to the letter
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except NOT_JSON:
             raise self._unexpected(answer, _describe(answer)) from None
         try:
             return cast(T, _tolerant(self.keep_unknown).read(request, answer.body))
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except NOT_JSON:
             raise self._unexpected(answer, _describe(answer)) from None
         except (cattrs.BaseValidationError, _Misfit) as error:
             raise self._unexpected(answer, f"the answer does not fit: {_misfits(error)}") from None
@@ -76,12 +76,11 @@ class Reader:
             return cast(T, None)  # the row of such an operation says that its value may be None
 
     def _unexpected(self, answer: Answer, message: str) -> UnexpectedAnswer:
-        name = self.request_id_header
         return UnexpectedAnswer(
             message,
             status=answer.status,
             headers=answer.headers,
-            request_id=answer.headers.get(name) if name else None,
+            request_id=answer.request_id(self.request_id_header),
         )
 
 
@@ -122,7 +121,7 @@ def _shape(reply: Reply, into: Any) -> Any:
     return value if reply is Reply.BODY else shapes[reply][value]
 
 
-@cache
+@lru_cache(maxsize=1024)  # a caller's own models come and go
 def _decoder(reply: Reply, into: Any) -> msgspec.json.Decoder[Any] | None:
     try:
         return msgspec.json.Decoder(_shape(reply, into))
@@ -200,11 +199,11 @@ def _by_type(models: Mapping[str, type[Any]], converter: cattrs.Converter) -> Ca
 
 
 def _keeping(kind: type[Record], structure: Callable[[Any, Any], Record]) -> Callable[[Any, Any], Record]:
-    known = {field.name for field in attrs.fields(kind) if field.init}
+    known = {field.name for field in attrs.fields(cast(Any, kind))}
 
     def keep(value: Any, target: Any) -> Record:
         record = structure(value, target)
-        cast(dict[str, Any], record.extra).update((name, value[name]) for name in value.keys() - known)
+        record.keep({name: value[name] for name in value.keys() - known})
         return record
 
     return keep

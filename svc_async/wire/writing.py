@@ -17,10 +17,11 @@ def to_json(value: object) -> bytes:
     """Write a model, or plain values that may hold models, as JSON in UTF-8.
 
     Raises:
-        InvalidArgument: a value has no form in JSON, such as bytes, a set or a moment without a time zone.
+        InvalidArgument: a value has no form in JSON, such as bytes or a moment without a time zone.
     """
+    plain = to_plain(value)
     try:
-        return msgspec.json.encode(to_plain(value))
+        return msgspec.json.encode(plain)
     except (TypeError, ValueError):
         raise InvalidArgument("json", "must hold only values that JSON can write") from None
 
@@ -35,6 +36,8 @@ def to_plain(value: object) -> Any:
         return [to_plain(element) for element in value]
     if isinstance(value, datetime):
         return timestamp(value)
+    if isinstance(value, bytes | bytearray | memoryview):  # msgspec would write base64
+        raise InvalidArgument("json", "must hold text, not bytes")
     return value
 
 

@@ -37,3 +37,8 @@ def test_scoped_tokens_are_bearer_tokens() -> None:
 def test_a_user_implies_the_app() -> None:
     user = UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret="u")
     assert user.app == AppCredentials(consumer_key="k", consumer_secret="s")
+
+
+def test_one_token_has_one_name_for_limits_and_two_have_two() -> None:
+    assert identity(BearerToken("a")) == identity(BearerToken("a"))
+    assert len({identity(credentials) for credentials in [*KINDS, BearerToken("a"), BearerToken("b")]}) == 6

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svc_async.auth.credentials import AppCredentials, UserCredentials
-from svc_async.auth.oauth1 import OAuth1Signer, base_string, signature
+from svc_async.auth.oauth1 import OAuth1Signer, base_string, keyed, signature
 from svc_async.clock import SystemClock
 from svc_async.wire.params import query_string, quote, to_pairs
 
@@ -64,7 +64,7 @@ def test_the_published_signature_of_rfc_5849_section_1_2() -> None:
             ("oauth_nonce", "chapoH"),
         ],
     )
-    assert signature(b"kd94hf93k423kf44&pfkkdhi9sl3r4s00", base) == "MdpQcU8iPSUjWoN/UDMsK2sui9I="
+    assert signature(keyed(USER), base) == "MdpQcU8iPSUjWoN/UDMsK2sui9I="
 
 
 def test_the_published_base_string_of_rfc_5849_section_3_4_1() -> None:
@@ -91,14 +91,18 @@ def test_the_published_base_string_of_rfc_5849_section_3_4_1() -> None:
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+# What authlib reads otherwise: it refuses names of the protocol in a query, drops `realm` there too, although only a
+# header is to lose it (RFC 5849, 3.4.1.3.1), and decodes the values of the header twice.
+NAME = TEXT.filter(lambda name: name and not name.startswith("oauth_") and name != "realm")
 SECRET = st.text(
-    st.characters(min_codepoint=33, max_codepoint=0x2FF, exclude_categories=["Cs", "Cc", "Zs"]), min_size=1
+    st.characters(min_codepoint=33, max_codepoint=0x2FF, exclude_categories=["Cs", "Cc", "Zs"], exclude_characters="%"),
+    min_size=1,
 )
 
 
 @pytest.mark.rule("AUTH-01b", "AUTH-01c", "AUTH-01f")
 @given(
-    params=st.dictionaries(TEXT.filter(bool), TEXT, max_size=5),
+    params=st.dictionaries(NAME, TEXT, max_size=5),
     method=st.sampled_from(["GET", "POST", "PUT", "DELETE"]),
     path=st.lists(TEXT.filter(bool), max_size=3),
     secrets=st.tuples(SECRET, SECRET, SECRET, SECRET),

@@ -48,6 +48,9 @@ class Service:
         return [user for operation in self.accepted for user in operation["params"]["users"]]
 
     async def send(self, request: Request[Any]) -> Any:
+        return (await self.named(request))[0]
+
+    async def named(self, request: Request[Any]) -> tuple[Any, str]:
         body = _bytes(request.body)
         self.bodies.append(body)
         self.times.append(self.clock.monotonic())
@@ -58,7 +61,7 @@ class Service:
             await (self.clock.sleep(self.latency) if self.latency else asyncio.sleep(0))
             if isinstance(outcome, Exception):
                 raise outcome
-            return self._answer(outcome, msgspec.json.decode(body))
+            return self._answer(outcome, msgspec.json.decode(body)), f"r-{len(self.bodies)}"
         finally:
             self.in_flight -= 1
 

@@ -226,3 +226,15 @@ def test_a_draft_absorbs_another_only_as_a_whole() -> None:
     assert not first.absorb(third)
     assert (first.rows, third.rows) == (6, 5)
     assert numbers(first.seal(NOW)) == [1, 2, 3, 4, 5, 6]
+
+
+def test_an_absorbed_draft_keeps_the_order_of_its_operations() -> None:
+    limits = Limits(operations=9, size=10**6, per_operation=2)
+    first, second = Packer(limits), Packer(limits)
+    fill(first, [user(1)], [1])
+    for position, kind in enumerate("UDU", start=1):
+        fill(second, [user(2)], [2], kind=Kind(kind), first=position)
+    assert first.absorb(second)
+    (batch,) = first.seal(NOW)
+    assert sorted(batch.positions) == [0, 3]
+    assert {operation["t"] for operation in read(batch)} == {"U"}

@@ -200,6 +200,7 @@ async def test_a_refused_operation_costs_only_its_own_row(
     assert report.accepted == 96
     assert sorted(names(service)) == sorted({f"p{number}" for number in range(100)} - bad)
     assert sum(receipt.rows for receipt in receipts) == 100
+    assert all(receipt.request_id for receipt in receipts if receipt.accepted)
     assert report.requests <= 4
 
 
@@ -368,6 +369,18 @@ async def _last_of_each(rows: list[dict[str, str]]) -> dict[str, list[str]]:
 
 async def test_tails_of_lanes_share_requests(users: AudienceUsers) -> None:
     report = await users.upload(members(6000), users_per_operation=1, concurrency=32)
+    assert (report.accepted, report.requests) == (6000, 3)
+
+
+async def test_tails_wait_for_requests_under_way_to_share_one(users: AudienceUsers, service: Service) -> None:
+    slow = iter([5.0])
+
+    def answer(_: list[Any]) -> None:
+        service.latency = next(slow, 1.0)
+
+    service.always = answer
+    service.latency = 1.0
+    report = await users.upload(members(6000), users_per_operation=1, concurrency=2)
     assert (report.accepted, report.requests) == (6000, 3)
 
 

@@ -12,7 +12,6 @@ from yarl import URL
 
 from svc_async import InvalidArgument, Session
 from svc_async.paging import Pager
-from svc_async.wire.records import Record
 from tests.conformance.calls import BOUND, CALLS, bound, signature
 from tests.conformance.contract import OPERATIONS, Row, answer, parameters, value_of, written
 from tests.mocked import HOSTS, connect, serve
@@ -53,8 +52,8 @@ def plain(value: Any) -> Any:
 
 
 def _fields(value: Any) -> Any:
-    if isinstance(value, Record):
-        return {field.name: _fields(getattr(value, field.name)) for field in attrs.fields(type(value)) if field.init}
+    if attrs.has(type(value)):
+        return {field.name: _fields(getattr(value, field.name)) for field in attrs.fields(type(value))}
     return [_fields(element) for element in value] if isinstance(value, list | tuple) else value
 
 

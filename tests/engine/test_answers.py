@@ -120,3 +120,11 @@ async def test_values_that_the_service_echoes_are_not_kept(service: aioresponses
     service.get(URL, status=400, payload={"errors": [detail], "request": {"params": {"q": "ada@example.org"}}})
     error = await failure(session)
     assert "ada" not in f"{error} {error.__dict__}"
+
+
+async def test_a_receipt_names_the_request_that_the_service_answered(service: aioresponses, session: Session) -> None:
+    url = "https://ads.example.test/12/accounts/a/custom_audiences/b/users"
+    service.post(url, payload={"data": {"success_count": 1, "total_count": 1}}, headers={"x-request-id": "r-3"})
+    users = session.account("a").custom_audience("b").users
+    receipts = [receipt async for receipt in users.stream([{"email": "ada@example.org"}])]
+    assert [receipt.request_id for receipt in receipts] == ["r-3"]

@@ -126,10 +126,15 @@ async def test_the_next_page_is_stable_while_records_come_and_go(categories: Lin
 async def test_leaving_early_cancels_the_page_that_was_asked_for_ahead(
     categories: LineItemCuratedCategories, sandbox: Sandbox
 ) -> None:
+    sandbox.faults.on("GET", "*/line_item_curated_categories").nth(2).do(Fault.hang())
+    before = len(sandbox.requests)
     pages = categories.list(count=1).pages()
     await anext(pages)
-    sandbox.faults.on("GET", "*/line_item_curated_categories").do(Fault.hang())
-    await asyncio.wait_for(pages.aclose(), timeout=30)  # type: ignore[attr-defined]  # it is a generator
+    await sandbox.requests.wait(count=before + 2)  # the next page is asked for while this one is read
+    (fetching,) = [task for task in asyncio.all_tasks() if "Pipeline.send" in repr(task.get_coro())]
+    await pages.aclose()  # type: ignore[attr-defined]  # it is a generator
+    await asyncio.wait([fetching])
+    assert fetching.cancelled()
 
 
 async def test_a_failure_in_the_middle_is_raised_after_the_items_before_it(
@@ -151,6 +156,11 @@ async def test_two_hundred_and_one_ids_are_refused_before_a_request_is_spent(
         session.accounts.list(account_ids=[str(number) for number in range(201)])
     assert len(sandbox.requests) == 0
     assert await session.accounts.list(account_ids=[str(number) for number in range(200)]).collect() == []
+
+
+async def test_a_string_is_not_a_sequence_of_ids(session: Session) -> None:
+    with pytest.raises(InvalidArgument, match="^account_ids must be a sequence of ids"):
+        session.accounts.list(account_ids="18ce54d4x5t")
 
 
 @pytest.mark.rule("GEN-06", "ACC-01b")

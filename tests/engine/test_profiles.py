@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from svc_async import BearerToken, InvalidArgument, Session, UserCredentials, profiles
+from svc_async import BearerToken, InvalidArgument, Retries, Session, TransportError, UserCredentials, profiles
 from svc_async.sandbox import Sandbox
 from svc_async.wire.endpoint import Surface
 
@@ -59,6 +59,11 @@ def test_a_user_is_read_from_the_environment() -> None:
     assert "hush" not in repr(source)
 
 
+def test_the_sandbox_host_is_optional() -> None:
+    source = profiles.from_environment({**ENVIRONMENT, "SVC_ADS_SANDBOX_URL": "https://sandbox.example.test"})
+    assert source.endpoints.ads_sandbox_url == "https://sandbox.example.test"
+
+
 def test_a_bearer_token_is_read_with_or_without_its_app() -> None:
     hosts = {name: value for name, value in ENVIRONMENT.items() if name.endswith("URL")}
     alone = profiles.from_environment({**hosts, "SVC_BEARER_TOKEN": "hush-4"})
@@ -109,6 +114,7 @@ def test_a_profile_that_cannot_be_used_says_why(text: str, message: str) -> None
     with pytest.raises(InvalidArgument, match=message) as caught:
         profiles.from_profile("other")
     assert "hush" not in str(caught.value)
+    assert caught.value.__context__ is None or caught.value.__suppress_context__
 
 
 def test_a_missing_file_is_named() -> None:
@@ -143,6 +149,33 @@ def test_proxies_are_resolved_once_for_each_host(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("no_proxy", "base.example.test")
     source = profiles.from_environment(ENVIRONMENT)
     assert profiles.proxies(source.endpoints) == {Surface.ADS: "http://proxy.example.test:3128"}
+
+
+def test_one_proxy_may_serve_all_kinds_of_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("all_proxy", "http://proxy.example.test:3128")
+    endpoints = profiles.from_environment(ENVIRONMENT).endpoints
+    assert set(profiles.proxies(endpoints)) == {Surface.BASE, Surface.ADS}
+
+
+async def test_a_session_from_the_environment_uses_its_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    nobody = "http://127.0.0.1:1"
+    for name, value in {**ENVIRONMENT, "SVC_BASE_URL": nobody, "SVC_ADS_URL": nobody}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:2")
+    async with Session.from_env() as session:
+        with pytest.raises(TransportError, match="the proxy cannot be reached"):
+            await session.but(retries=Retries.none()).accounts.get("a")
+
+
+def test_a_proxy_without_a_scheme_is_taken_and_one_of_another_kind_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    endpoints = profiles.from_environment(ENVIRONMENT).endpoints
+    monkeypatch.setenv("https_proxy", "proxy.example.test:3128")
+    assert set(profiles.proxies(endpoints).values()) == {"http://proxy.example.test:3128"}
+    monkeypatch.setenv("https_proxy", "socks5://proxy.example.test")
+    with pytest.raises(InvalidArgument, match="^proxy must"):
+        profiles.proxies(endpoints)
 
 
 async def test_a_session_from_the_environment_works(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,6 +110,7 @@ async def test_a_call_is_made_as_often_as_allowed_and_the_last_error_is_raised(c
 
 
 async def test_no_attempt_starts_after_the_deadline(clock: VirtualClock) -> None:
+    await clock.advance(hours=1)
     calls = Calls(clock, *[api_error(status=500)] * 99)
     with pytest.raises(ApiError):
         await run(calls, Retries(attempts=99, first_wait=10, longest_wait=10, jitter=0, deadline=35))
@@ -174,3 +175,55 @@ async def test_a_cancelled_wait_makes_no_further_call() -> None:
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InvalidArgument):
         Retries(**wrong)  # type: ignore[arg-type]
+
+
+async def test_a_call_may_be_repeated_for_ever(clock: VirtualClock) -> None:
+    calls = Calls(clock, *[api_error(status=500)] * 1_100)
+    patient = Retries(attempts=10_000, deadline=float("inf"))
+    assert await run(calls, patient, budget=RetryBudget(most=10_000)) == "done"
+
+
+NOT_SENT = TransportError("the connection was refused", sent=Sent.NO)
+
+
+@pytest.mark.parametrize(
+    ("first", "sent"),
+    [
+        (TimedOut("no answer in time", sent=Sent.MAYBE), Sent.MAYBE),
+        (api_error(status=500), Sent.MAYBE),
+        (UNREADABLE, Sent.MAYBE),
+        (api_error(status=503), Sent.NO),
+        (NOT_SENT, Sent.NO),
+    ],
+)
+async def test_a_call_that_may_have_had_an_effect_is_never_said_to_be_unsent(
+    clock: VirtualClock, first: SvcError, sent: Sent
+) -> None:
+    last = TransportError("the connection was refused", sent=Sent.NO)
+    with pytest.raises(TransportError, match=rf"refused \(sent: {sent}\)") as caught:
+        await run(Calls(clock, first, NOT_SENT, last), Retries(attempts=3))
+    assert caught.value.sent is sent
+
+
+async def test_a_repeat_that_would_wait_too_long_tells_that_the_first_attempt_may_have_had_an_effect(
+    clock: VirtualClock,
+) -> None:
+    too_long = WouldWaitTooLong(until=clock.now(), limit="writes", max_wait=1)
+    with pytest.raises(WouldWaitTooLong) as caught:
+        await run(Calls(clock, TimedOut("no answer in time", sent=Sent.MAYBE), too_long), Retries())
+    assert caught.value.sent is Sent.MAYBE
+
+
+async def test_a_429_waits_at_the_governor_and_not_here(clock: VirtualClock) -> None:
+    refused = api_error(status=429, retry_at=clock.now() + timedelta(seconds=90))
+    calls = Calls(clock, refused, refused)
+    await run(calls, Retries(first_wait=1, jitter=0))
+    assert calls.waits == [0, 0]
+
+
+async def test_successes_do_not_save_up_more_than_a_full_budget(clock: VirtualClock) -> None:
+    budget = RetryBudget(most=1, earned=1)
+    for _ in range(5):
+        await run(Calls(clock), Retries(), budget=budget)
+    assert budget.spend()
+    assert not budget.spend()

@@ -1,13 +1,17 @@
 import asyncio
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import parse_qs
 
+import aiohttp
 import attrs
 import pytest
 
 from svc_async import (
     ApiError,
+    AppCredentials,
     BadRequest,
+    BearerToken,
     Endpoints,
     Forbidden,
     InvalidArgument,
@@ -17,6 +21,7 @@ from svc_async import (
     ServerError,
     Session,
     TimedOut,
+    Timeouts,
     TransportError,
     Unauthorized,
     UnexpectedAnswer,
@@ -27,6 +32,7 @@ from svc_async.ads.accounts import Account, IndustryType
 from svc_async.errors import Sent
 from svc_async.pipeline import CallEvent
 from svc_async.sandbox import Fault, Sandbox, SandboxConfig, VirtualClock
+from svc_async.transport import Transport
 
 HOSTS = Endpoints(base_url="https://base.example.test", ads_url="https://ads.example.test")
 
@@ -71,6 +77,30 @@ async def test_what_is_given_by_hand_reaches_the_service(sandbox: Sandbox) -> No
         assert (await session.accounts.get(sandbox.account_id)).id == sandbox.account_id
 
 
+async def test_the_app_is_implied_or_given(sandbox_credentials: UserCredentials) -> None:
+    app = AppCredentials(consumer_key="k", consumer_secret="s")
+    assert Session(sandbox_credentials, endpoints=HOSTS).app == app
+    assert Session(app=app, endpoints=HOSTS).app == app
+    assert Session(BearerToken("t"), app=app, endpoints=HOSTS).app == app
+    assert Session(BearerToken("t"), endpoints=HOSTS).app is None
+
+
+async def test_a_session_uses_the_given_connector_and_leaves_it_open(sandbox: Sandbox) -> None:
+    class Counting(aiohttp.TCPConnector):
+        calls = 0
+
+        async def connect(self, *args: Any, **kwargs: Any) -> Any:
+            self.calls += 1
+            return await super().connect(*args, **kwargs)
+
+    connector = Counting()
+    async with connector:
+        async with Session.sandbox(sandbox, connector=connector) as session:
+            await session.accounts.get(sandbox.account_id)
+        assert connector.calls == 1
+        assert not connector.closed
+
+
 async def test_a_view_shares_connections_and_governor_and_closes_nothing(session: Session) -> None:
     view = session.but(timeout=5)
     assert view.governor is session.governor
@@ -79,6 +109,51 @@ async def test_a_view_shares_connections_and_governor_and_closes_nothing(session
         async with view:
             pass
     assert (await session.accounts.list().first()) is not None
+
+
+async def test_what_was_bound_by_a_session_that_is_closed_says_so(sandbox: Sandbox) -> None:
+    async with Session.sandbox(sandbox) as session:
+        bound = [session.accounts, session.but(timeout=5).accounts]
+    for accounts in bound:
+        with pytest.raises(InvalidArgument, match="^session must be open"):
+            await accounts.get(sandbox.account_id)
+
+
+async def test_a_sandbox_of_its_own_is_closed_when_the_session_cannot_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[Sandbox] = []
+
+    async def aclose(self: Sandbox, close: Any = Sandbox.aclose) -> None:
+        closed.append(self)
+        await close(self)
+
+    def fail(**_: object) -> Transport:
+        raise RuntimeError("the connector belongs to another loop")
+
+    monkeypatch.setattr(Sandbox, "aclose", aclose)
+    monkeypatch.setattr(Transport, "open", fail)
+    with pytest.raises(RuntimeError, match="another loop"):
+        async with Session.sandbox():
+            pass
+    assert len(closed) == 1
+
+
+@pytest.mark.parametrize("bad", [None, {"consumer_key": "k"}, "key"])
+def test_what_are_no_credentials_are_refused(bad: Any) -> None:
+    with pytest.raises(InvalidArgument, match="^credentials must be given"):
+        Session(bad, endpoints=HOSTS)
+
+
+async def test_no_repr_shows_a_secret_or_the_password_of_a_proxy(sandbox_credentials: UserCredentials) -> None:
+    proxy = "http://user:hush@proxy.example.test:3128"
+    async with Session(sandbox_credentials, endpoints=HOSTS, proxy=proxy) as session:
+        handle = session.account("a")
+        seen = [session, session.accounts, session.accounts.list(), handle, handle.custom_audience("b")]
+        assert "hush" not in repr(seen)
+
+
+def test_what_is_no_proxy_is_refused(sandbox_credentials: UserCredentials) -> None:
+    with pytest.raises(InvalidArgument, match="^proxy must"):
+        Session(sandbox_credentials, endpoints=HOSTS, proxy="socks5://proxy.example.test")
 
 
 @pytest.mark.parametrize("bad", ["", " ", "a/b", "..", None])
@@ -122,6 +197,21 @@ async def test_names_are_found_by_their_beginning_in_any_case(session: Session, 
     assert account.id in [each.id for each in found]
 
 
+@pytest.mark.rule("ACC-01", "LICC-01")
+async def test_every_parameter_of_a_listing_reaches_the_service(session: Session, sandbox: Sandbox) -> None:
+    common: dict[str, Any] = {"count": 5, "sort_by": "created_at-desc", "with_deleted": True}
+    await session.accounts.list(account_ids=["a", "b"], q="Har", **common).first()
+    assert parse_qs(sandbox.requests[-1].query) == {
+        "account_ids": ["a,b"],
+        "q": ["Har"],
+        "count": ["5"],
+        "sort_by": ["created_at-desc"],
+        "with_deleted": ["true"],
+    }
+    await session.account(sandbox.account_id).line_item_curated_categories.list(**common).first()
+    assert parse_qs(sandbox.requests[-1].query).keys() == common.keys()
+
+
 @pytest.mark.rule("LICC-02", "LICC-03", "LICC-04", "LICC-05")
 async def test_a_line_item_curated_category_lives_from_create_to_delete(session: Session, sandbox: Sandbox) -> None:
     service = session.account(sandbox.account_id).line_item_curated_categories
@@ -131,6 +221,9 @@ async def test_a_line_item_curated_category_lives_from_create_to_delete(session:
     moved = await service.update(made.id, line_item_id=seeded[1].line_item_id)
     assert moved.line_item_id == seeded[1].line_item_id
     assert moved.curated_category_id == made.curated_category_id
+    again = await service.update(made.id, curated_category_id=seeded[0].curated_category_id)
+    assert again.line_item_id == moved.line_item_id
+    assert again.curated_category_id == seeded[0].curated_category_id
     assert (await service.delete(made.id)).deleted
     with pytest.raises(NotFound):
         await service.get(made.id)
@@ -143,7 +236,7 @@ async def test_who_targets_an_audience(session: Session, sandbox: Sandbox) -> No
     active = await audience.targeted().collect()
     every = await audience.targeted(with_active=False).collect()
     assert all(item.servable for entry in active for item in entry.line_items)
-    assert sum(len(entry.line_items) for entry in every) >= sum(len(entry.line_items) for entry in active)
+    assert sum(len(entry.line_items) for entry in every) > sum(len(entry.line_items) for entry in active)
     assert every[0].campaign_id
 
 
@@ -197,6 +290,23 @@ async def test_a_json_body_is_sent_as_json(session: Session, sandbox: Sandbox) -
     assert body["data"] == {"success_count": 1, "total_count": 1}
 
 
+async def test_an_empty_json_body_is_a_body(session: Session, sandbox: Sandbox) -> None:
+    path = f"/12/accounts/{sandbox.account_id}/custom_audiences/{sandbox.audience_id}/users"
+    with pytest.raises(BadRequest):
+        await session.request("POST", path, json=[])
+    assert sandbox.requests[-1].size == len("[]")
+    assert sandbox.requests[-1].headers["content-type"] == "application/json"
+
+
+async def test_any_call_counts_towards_the_limits_of_its_kind(session: Session, sandbox: Sandbox) -> None:
+    service = session.account(sandbox.account_id).line_item_curated_categories
+    await service.list().first()
+    before = {bucket.name: bucket.used for bucket in session.governor.snapshot()}
+    await session.request("GET", f"/12/accounts/{sandbox.account_id}/line_item_curated_categories")
+    after = {bucket.name: bucket.used for bucket in session.governor.snapshot()}
+    assert after == {name: used + 1 for name, used in before.items()}
+
+
 @pytest.mark.rule("GEN-01", "VER-01")
 @pytest.mark.parametrize(
     ("path", "host"), [("/12/x", "ads"), ("/5/x", "ads"), ("/2/x", "base"), ("/1.1/x", "base"), ("/oauth/x", "base")]
@@ -209,10 +319,41 @@ async def test_the_version_in_the_path_chooses_the_host(
     assert sandbox.requests[-1].path == (f"/ads{path}" if host == "ads" else path)
 
 
-@pytest.mark.parametrize("path", ["12/accounts", "/12/accounts?count=1", "/12//x", "/12/accounts/../x", "/12/#", ""])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "12/accounts",
+        "/12/accounts?count=1",
+        "/12//x",
+        "/12/accounts/",
+        "/12/accounts/../x",
+        "/12/./x",
+        "/12/a#",
+        "/12/\ud800",
+        "",
+    ],
+)
 async def test_a_path_that_is_none_is_refused(session: Session, path: str) -> None:
     with pytest.raises(InvalidArgument, match="^path must"):
         await session.request("GET", path)
+
+
+@pytest.mark.parametrize("method", ["", "G ET", "GET\r\nX-A: b"])
+async def test_a_method_that_is_none_is_refused(session: Session, method: str) -> None:
+    with pytest.raises(InvalidArgument, match="^method must"):
+        await session.request(method, "/12/accounts")
+
+
+async def test_a_surface_that_is_none_is_refused(session: Session) -> None:
+    with pytest.raises(InvalidArgument, match="^surface must be one of base, ads, ads_sandbox$"):
+        await session.request("GET", "/12/accounts", surface="moon")
+
+
+@pytest.mark.rule("GEN-09")
+@pytest.mark.parametrize("name", ["cursor", "with_total_count"])
+async def test_a_raw_listing_leaves_cursor_and_total_to_the_pager(session: Session, name: str) -> None:
+    with pytest.raises(InvalidArgument, match="^params must"):
+        session.iterate("/12/accounts", params={name: "1"})
 
 
 @pytest.mark.parametrize("id_with", ["é", "a b", "100%", "a'b$c,d:e+f~g"])
@@ -313,22 +454,49 @@ async def test_a_write_that_was_turned_away_is_sent_again(sandbox: Sandbox, sess
     assert (sandbox.clock.now() - before).total_seconds() >= 20
 
 
+async def test_a_write_that_sets_values_is_sent_again_after_any_passing_fault(
+    sandbox: Sandbox, session: Session
+) -> None:
+    sandbox.faults.on("PUT", "*").once().do(Fault.drop_connection(), stage="after")
+    assert (await session.accounts.update(sandbox.account_id, name="New")).name == "New"
+    assert sandbox.requests.count(method="PUT") == 2
+
+
 async def test_every_attempt_is_signed_anew(sandbox: Sandbox, session: Session) -> None:
     sandbox.faults.on(*READ).times(2).do(Fault.http(500), stage="after")
     await session.accounts.get(sandbox.account_id)  # a nonce used twice would be refused
 
 
-async def test_a_call_without_an_answer_ends_at_its_timeout() -> None:
+@pytest.mark.parametrize(
+    ("timeouts", "changes"),
+    [
+        (None, [{"timeout": 7}]),
+        (None, [{"timeout": 7}, {"retries": Retries.none()}]),
+        (Timeouts(total=7), []),
+    ],
+)
+async def test_a_call_without_an_answer_ends_at_its_timeout(timeouts: Timeouts | None, changes: list[Any]) -> None:
     clock = VirtualClock()
-    async with Sandbox(clock=clock) as sandbox, Session.sandbox(sandbox, retries=Retries.none()) as session:
+    async with (
+        Sandbox(clock=clock) as sandbox,
+        Session.sandbox(sandbox, retries=Retries.none(), timeouts=timeouts) as opened,
+    ):
+        session = opened
+        for change in changes:
+            session = session.but(**change)
         sandbox.faults.on("*").do(Fault.hang())
-        call = asyncio.ensure_future(session.but(timeout=7).accounts.get(sandbox.account_id))
+        call = asyncio.ensure_future(session.accounts.get(sandbox.account_id))
         await sandbox.requests.wait(count=1)
         await clock.advance(seconds=6.9)
         assert not call.done()
         await clock.advance(seconds=0.2)
         with pytest.raises(TimedOut):
             await call
+
+
+async def test_a_timeout_that_makes_no_sense_is_refused(session: Session) -> None:
+    with pytest.raises(InvalidArgument, match="^timeouts must be greater than 0"):
+        session.but(timeout=0)
 
 
 async def test_a_limit_that_opens_too_late_is_told_at_once(clock: VirtualClock) -> None:
@@ -359,6 +527,13 @@ async def test_every_attempt_is_told(sandbox: Sandbox) -> None:
     ]
     assert isinstance(told[0].error, ServerError)
     assert told[1].error is None
+
+
+async def test_an_answer_that_breaks_off_still_tells_the_limits(sandbox: Sandbox, session: Session) -> None:
+    sandbox.faults.on(*READ).once().do(Fault.truncate(10), stage="after")
+    with pytest.raises(UnexpectedAnswer, match="broke off"):
+        await session.but(retries=Retries.none()).accounts.get(sandbox.account_id)
+    assert any(bucket.remaining is not None for bucket in session.governor.snapshot())
 
 
 async def test_cancelled_calls_leave_the_session_usable(sandbox: Sandbox, session: Session) -> None:

@@ -1,5 +1,6 @@
 import asyncio
 import ssl
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import aiohttp
@@ -150,8 +151,9 @@ async def test_redirects_are_not_followed(peer: Peer, transport: Transport) -> N
 
 async def test_cookies_are_not_kept(peer: Peer, transport: Transport) -> None:
     peer.script = peer.answer(b"HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nContent-Length: 2\r\n\r\n{}")
+    url = peer.url.replace("127.0.0.1", "localhost")  # cookies of bare addresses are not kept in any case
     for _ in range(2):
-        await transport.exchange("GET", peer.url, headers={}, on_sent=Sendings())
+        await transport.exchange("GET", url, headers={}, on_sent=Sendings())
     assert b"cookie" not in peer.heads[1].lower()
 
 
@@ -276,3 +278,44 @@ async def test_two_hundred_calls_do_not_open_two_hundred_connections(peer: Peer,
 def test_timeouts_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InvalidArgument, match="^timeouts must be greater than 0"):
         Timeouts(**wrong)
+
+
+def shown(error: BaseException) -> str:
+    """What a traceback tells in words, without the lines of code."""
+    return "".join(line for line in traceback.format_exception(error) if not line.startswith("  "))
+
+
+async def test_no_traceback_holds_a_value_of_the_query(peer: Peer, transport: Transport) -> None:
+    peer.script = peer.answer(b"\x00\x01 not http at all\r\n\r\n", close=True)
+    with pytest.raises(TransportError) as caught:
+        await transport.exchange("GET", f"{peer.url}/?q=private", headers={}, on_sent=Sendings())
+    assert "private" not in shown(caught.value)
+
+
+async def test_no_traceback_holds_the_password_of_a_proxy(peer: Peer, transport: Transport) -> None:
+    peer.script = peer.answer(b"HTTP/1.1 407 Who are you\r\nContent-Length: 0\r\n\r\n")
+    proxy = peer.url.replace("//", "//user:hush@")
+    with pytest.raises(TransportError, match="the proxy refused") as caught:
+        await transport.exchange("GET", "https://ads.example.test/", headers={}, proxy=proxy, on_sent=Sendings())
+    assert caught.value.sent is Sent.NO
+    assert peer.heads[0].startswith(b"CONNECT ads.example.test:443 ")
+    assert b"Proxy-Authorization: Basic " in peer.heads[0]
+    assert "hush" not in shown(caught.value)
+
+
+async def test_a_closed_transport_says_so(transport: Transport) -> None:
+    await transport.close()
+    with pytest.raises(InvalidArgument, match="^session must be open"):
+        await transport.exchange("GET", "http://127.0.0.1:1/", headers={}, on_sent=Sendings())
+
+
+async def test_no_timeout_but_ours_ends_a_call() -> None:
+    transport = Transport.open(user_agent="t", clock=SystemClock(), timeouts=Timeouts(connect=3))
+    assert transport._client.timeout == aiohttp.ClientTimeout(total=None, sock_connect=3)
+    await transport.close()
+
+
+async def test_a_request_says_who_sends_it_and_what_it_takes(peer: Peer, transport: Transport) -> None:
+    await transport.exchange("GET", peer.url, headers={}, on_sent=Sendings())
+    assert b"\r\nUser-Agent: t\r\n" in peer.heads[0]
+    assert b"\r\nAccept: application/json\r\n" in peer.heads[0]

@@ -143,6 +143,18 @@ def test_progress_is_told_in_bytes(write: Write) -> None:
     assert seen == sorted(seen)
     assert len(set(seen)) > 4
     assert source.bytes_read == source.size
+    assert source.exhausted
+
+
+def test_a_source_is_not_exhausted_before_its_last_row(write: Write) -> None:
+    source = CsvSource(write("email\na\nb\n"))
+    rows = source.rows().rows
+    assert isinstance(rows, Iterable)
+    walk = iter(rows)
+    assert next(walk) == ("a",)
+    assert not source.exhausted
+    assert list(walk) == [("b",)]
+    assert source.exhausted
 
 
 # --- where the rows stand
@@ -307,6 +319,15 @@ def test_the_line_is_told_however_far_it_is(write: Write) -> None:
     path = write(b"email\n" + b"someone@example.com\n" * 20_000 + b"\xff\n")
     with pytest.raises(InvalidArgument, match="is not UTF-8 on line 20002:"):
         rows_of(CsvSource(path))
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_the_line_is_told_wherever_a_block_ends(write: Write, monkeypatch: pytest.MonkeyPatch, mark: bytes) -> None:
+    path = write(mark + "email\nü\n".encode() + b"\xc3\n\nx\n")
+    for size in range(4, 20):
+        monkeypatch.setattr("svc_async.jobs.sources._BLOCK", size)
+        with pytest.raises(InvalidArgument, match="is not UTF-8 on line 3:"):
+            rows_of(CsvSource(path))
 
 
 def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(write: Write) -> None:

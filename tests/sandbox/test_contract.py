@@ -10,8 +10,9 @@ from svc_async.sandbox.calls import Operation
 from svc_async.sandbox.config import RATE_RULES
 from svc_async.sandbox.params import Param
 from svc_async.sandbox.surfaces.ads import OPERATIONS
-from svc_async.sandbox.surfaces.ads.custom_audiences import MAX_BYTES, MAX_OPERATIONS
+from svc_async.sandbox.surfaces.ads.user_batches import MAX_BYTES, MAX_OPERATIONS
 
+GATES = ("early_access", "beta", "allowlist")
 CONTRACT = Path(__file__).parents[1] / "contract"
 
 
@@ -32,6 +33,9 @@ def declared(param: Param) -> dict[str, Any]:
         "default": param.default,
         "min": param.minimum,
         "max": param.maximum,
+        "exclusive_min": param.above,
+        "min_length": param.min_length,
+        "max_length": param.max_length,
         "max_items": param.max_items,
         "enum": set(param.enum),
     }
@@ -40,11 +44,14 @@ def declared(param: Param) -> dict[str, Any]:
 def written(row: dict[str, Any]) -> dict[str, Any]:
     return {
         "in": row["in"],
-        "type": row["type"],
+        "type": "string" if row["type"] == "unspecified" else row["type"],
         "required": row["required"],
         "default": row.get("default"),
         "min": row.get("min"),
         "max": row.get("max"),
+        "exclusive_min": row.get("exclusive_min"),
+        "min_length": row.get("min_length"),
+        "max_length": row.get("max_length"),
         "max_items": row.get("max_items"),
         "enum": set(ENUMS[row["enum"]]["values"]) if "enum" in row else set(),
     }
@@ -56,6 +63,8 @@ def test_each_call_is_declared_as_the_contract_has_it(operation: Operation) -> N
     row = CONTRACT_OPERATIONS[operation.id]
     assert (operation.method, operation.path, operation.surface) == (row["method"], row["path"], row["surface"])
     assert operation.body == row.get("body_shape", row["body"])
+    flags = [flag for flag in GATES if row.get(flag)]
+    assert operation.gate in flags if flags else operation.gate is None
     expected = {param["name"]: written(param) for param in row.get("parameter", [])}
     assert {param.name: declared(param) for param in operation.params} == expected
 

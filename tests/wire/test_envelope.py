@@ -40,6 +40,26 @@ def test_the_main_api_gives_numbers() -> None:
     assert refused(401, {"errors": [{"code": 89, "message": "Invalid or expired token"}]}).has_code(89)
 
 
+@pytest.mark.parametrize("name", ["message", "detail", "title"])
+def test_the_words_of_a_reason_are_found_under_each_name(name: str) -> None:
+    assert refused(400, {"title": "Invalid", "errors": [{name: "Bad."}]}).errors == (ErrorDetail(message="Bad."),)
+
+
+def test_all_reasons_of_one_operation_are_kept() -> None:
+    entries = [{"index": 7, "code": "A"}, {"index": 7, "code": "B"}]
+    assert refused(400, {"operation_errors": entries}).operation_errors == {
+        7: (ErrorDetail(code="A"), ErrorDetail(code="B"))
+    }
+
+
+def test_a_body_does_not_show() -> None:
+    assert "Ada" not in repr(Answer(status=200, headers={}, body=b"Ada"))
+
+
+def test_a_reason_without_code_and_words_is_an_empty_one() -> None:
+    assert refused(400, {"errors": [{"code": None, "message": None}]}).errors == (ErrorDetail(),)
+
+
 def test_a_problem_document_is_a_reason() -> None:
     error = refused(
         429,
@@ -65,6 +85,7 @@ def test_a_problem_document_is_a_reason() -> None:
         b"\xff\xfe",
         b'{"errors": 5}',
         b'{"errors":[5]}',
+        b"[" * 100_000,
     ],
 )
 def test_the_status_decides_whatever_the_body_is(body: bytes) -> None:
@@ -98,7 +119,9 @@ def test_operation_errors_of_any_other_shape_do_not_crash(entries: object) -> No
     [
         (503, {"retry-after": "30"}, 30),
         (503, {"retry-after": "Wed, 10 Jun 2026 12:00:45 GMT"}, 45),
+        (503, {"retry-after": "Wed, 10 Jun 2026 12:00:45 -0000"}, 45),
         (503, {"retry-after": "soon"}, None),
+        (503, {"retry-after": "Wed, 10 Jun 99999999999999 12:00:45 GMT"}, None),
         (503, {"retry-after": "-3"}, None),
         (503, {"retry-after": "0"}, None),
         (503, {}, None),

@@ -2,6 +2,7 @@ import pytest
 
 from svc_async import Endpoints, InvalidArgument
 from svc_async.wire.endpoint import Surface
+from svc_async.wire.hosts import proxy_url
 
 
 @pytest.mark.parametrize(
@@ -28,7 +29,22 @@ def test_plain_http_is_for_loopback_only(url: str) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "api.example.test", "https://", "https://u:p@a.example.test", "https://a.example.test?x=1", "https://a:x", 5],
+    [
+        "",
+        "api.example.test",
+        "https://",
+        "https://u:p@a.example.test",
+        "https://:p@a.example.test",
+        "https://@a.example.test",
+        "https://a.example.test?x=1",
+        "https://a.example.test#x",
+        "https://a:x",
+        "https://a:0",
+        "https://a.example.test/x y",
+        "https://a.example.test/é",
+        "https://é.example.test",
+        5,
+    ],
 )
 def test_what_is_no_base_url_is_refused(url: object) -> None:
     with pytest.raises(InvalidArgument, match="^base_url must"):
@@ -40,3 +56,22 @@ def test_a_call_to_the_sandbox_host_says_when_there_is_none() -> None:
     assert endpoints.of(Surface.ADS) == "https://b.example.test"
     with pytest.raises(InvalidArgument, match="^ads_sandbox_url must be given"):
         endpoints.of(Surface.ADS_SANDBOX)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("http://proxy.example.test:3128", "http://proxy.example.test:3128"),
+        ("https://user:pass@proxy.example.test", "https://user:pass@proxy.example.test"),
+        ("proxy.example.test:3128", "http://proxy.example.test:3128"),
+    ],
+)
+def test_a_proxy_without_a_scheme_is_an_http_proxy(given: str, kept: str) -> None:
+    assert proxy_url(given) == kept
+
+
+@pytest.mark.parametrize("url", ["socks5://u:hush@proxy.example.test:1080", "http://", "http://u:hush@a:x", " ", "a b"])
+def test_what_is_no_http_proxy_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(InvalidArgument, match="^proxy must be the URL of an HTTP proxy") as caught:
+        proxy_url(url)
+    assert "hush" not in str(caught.value)

@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svc_async.ads.accounts import Account, ApprovalStatus
-from svc_async.ads.custom_audiences import BatchCounts, TargetedAudienceEntry
+from svc_async.ads.custom_audiences import BatchCounts, TargetedAudienceEntry, TargetedAudienceLineItem
 from svc_async.errors import UnexpectedAnswer
 from svc_async.wire.endpoint import Endpoint, Listing, Reply, Request
 from svc_async.wire.envelope import Answer, Page
 from svc_async.wire.reading import Reader
+from svc_async.wire.records import Record
 
 GET = Endpoint("GET", "/12/accounts/{account_id}", Account)(account_id="a")
 LIST = Listing("/12/accounts", Account)()
@@ -98,6 +99,15 @@ def test_unknown_fields_of_nested_records_are_kept() -> None:
     assert page.items[0].line_items[0].extra == {"z": 3}
 
 
+@pytest.mark.rule("TGT-02")
+def test_records_that_hold_records_are_equal_and_hashable() -> None:
+    items = [{"id": "l", "name": "n", "servable": False}]
+    body = {"data": [{"campaign_id": "c", "campaign_name": "n", "line_items": items}]}
+    page = both(Listing("/x", TargetedAudienceEntry)(), body)
+    item = TargetedAudienceLineItem(id="l", name="n", servable=False)
+    assert set(page.items) == {TargetedAudienceEntry(campaign_id="c", campaign_name="n", line_items=(item,))}
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -146,7 +156,9 @@ def test_a_missing_field_is_named() -> None:
         Reader().read(GET, answer({"data": body}))
 
 
-@pytest.mark.parametrize("body", [b"", b"<html></html>", b'{"data": {', b"\xff", b'{"data": ["\xc3\x28"]}'])
+@pytest.mark.parametrize(
+    "body", [b"[" * 100_000, b"", b"<html></html>", b'{"data": {', b"\xff", b'{"data": ["\xc3\x28"]}']
+)
 def test_what_is_not_json_is_unexpected(body: bytes) -> None:
     with pytest.raises(UnexpectedAnswer, match="the answer is not JSON") as caught:
         Reader().read(GET, answer(body))
@@ -164,6 +176,30 @@ def test_a_call_without_a_model_gives_the_whole_body_as_plain_values() -> None:
     request: Request[Any] = Endpoint("GET", "/x", None, reply=Reply.BODY)()
     assert Reader().read(request, answer({"data": [1], "x": None})) == {"data": [1], "x": None}
     assert Reader().read(request, answer(b"", status=204)) is None
+    assert Reader().read(request, answer(b" \r\n", status=204)) is None
+
+
+@attrs.frozen(kw_only=True)
+class Share(Record):
+    ratio: float
+
+
+@pytest.mark.parametrize(("ratio", "expected"), [(0.5, 0.5), (2, 2.0), ("0.25", 0.25)])
+def test_a_fraction_is_read_from_any_number(ratio: object, expected: float) -> None:
+    assert both(Endpoint("GET", "/x", Share)(), {"data": {"ratio": ratio}}).ratio == expected
+
+
+@pytest.mark.parametrize("ratio", [None, True, "half", []])
+def test_what_is_no_number_is_no_fraction(ratio: object) -> None:
+    with pytest.raises(UnexpectedAnswer, match="ratio"):
+        Reader().read(Endpoint("GET", "/x", Share)(), answer({"data": {"ratio": ratio}}))
+
+
+def test_a_message_names_three_misfits_and_no_more() -> None:
+    wrong = dict.fromkeys(["id", "name", "timezone", "created_at", "deleted"])
+    with pytest.raises(UnexpectedAnswer) as caught:
+        Reader().read(GET, answer({"data": ACCOUNT | wrong}))
+    assert str(caught.value).count("$.data") == 3
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

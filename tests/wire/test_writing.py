@@ -38,7 +38,12 @@ def test_none_is_left_out_of_mappings_and_false_is_not() -> None:
     }
 
 
-@pytest.mark.parametrize("value", [object(), {"a": object()}, datetime(2026, 1, 1), "\ud800"])  # noqa: DTZ001
+@pytest.mark.parametrize("value", [object(), {"a": object()}, b"bytes", [bytearray()], datetime(2026, 1, 1), "\ud800"])  # noqa: DTZ001
 def test_what_json_cannot_hold_is_refused(value: object) -> None:
     with pytest.raises(InvalidArgument):
         to_json(value)
+
+
+def test_a_moment_without_a_zone_is_named_as_such() -> None:
+    with pytest.raises(InvalidArgument, match="must carry a time zone"):
+        to_json({"expires_at": datetime(2026, 1, 1)})  # noqa: DTZ001 - that is the point

@@ -7,6 +7,7 @@ from svc_async import errors
 from svc_async.errors import (
     ApiError,
     BadRequest,
+    BatchError,
     Conflict,
     ErrorDetail,
     Forbidden,
@@ -84,9 +85,11 @@ def test_an_error_without_reasons_says_so() -> None:
     assert "no reason given" in str(api_error(status=500))
 
 
-def test_operation_errors_stand_in_the_message() -> None:
-    error = api_error(status=400, operation_errors={2: (ErrorDetail(code="INVALID_PARAMETER", message="bad"),)})
-    assert "operation 2: INVALID_PARAMETER bad" in str(error)
+def test_operation_errors_stand_in_the_message_without_words_that_may_repeat_a_row() -> None:
+    reason = ErrorDetail(code="INVALID_PARAMETER", message="ada@example.org is no hash", parameter="email")
+    error = api_error(status=400, operation_errors={2: (reason,)})
+    assert str(error) == "HTTP 400: operation 2: INVALID_PARAMETER (email)"
+    assert error.operation_errors[2][0].message == "ada@example.org is no hash"
 
 
 def test_invalid_argument_is_a_value_error_that_names_parameter_and_rule() -> None:
@@ -122,3 +125,17 @@ def test_the_tree_in_the_module_names_every_class() -> None:
         kind = getattr(errors, name)
         if isinstance(kind, type) and issubclass(kind, SvcError):
             assert name in errors.__doc__
+
+
+def test_the_message_names_three_refused_operations_and_no_more() -> None:
+    error = api_error(status=400, operation_errors={index: (ErrorDetail(code="BAD"),) for index in range(2_500)})
+    assert str(error) == "HTTP 400: operation 0: BAD; operation 1: BAD; operation 2: BAD"
+    assert len(error.operation_errors) == 2_500
+
+
+def test_headers_are_found_in_lower_case() -> None:
+    assert api_error(status=500, headers={"X-Trace": "t"}).headers == {"x-trace": "t"}
+
+
+def test_a_batch_that_failed_has_reached_the_service() -> None:
+    assert BatchError("3 rows were not accepted", report=None).sent is Sent.YES

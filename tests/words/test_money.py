@@ -1,4 +1,4 @@
-from decimal import Decimal
+from decimal import Decimal, localcontext
 
 import pytest
 from hypothesis import given
@@ -21,7 +21,16 @@ def test_micro_amounts_survive_the_way_there_and_back(micro: int) -> None:
     assert to_micro(from_micro(micro)) == micro
 
 
-@pytest.mark.parametrize("amount", ["0.0000001", "twelve", "NaN", "Infinity", 1.5, True, None, b"1"])
+@pytest.mark.parametrize(
+    "amount",
+    ["0.0000001", "1" + "0" * 99 + "1", "1." + "0" * 99 + "1", "twelve", "NaN", "Infinity", 1.5, True, None, b"1"],
+)
 def test_what_is_no_exact_amount_is_refused(amount: object) -> None:
     with pytest.raises(InvalidArgument, match="^amount must"):
         to_micro(amount)  # type: ignore[arg-type]  # what callers without types do
+
+
+def test_amounts_are_exact_whatever_precision_the_caller_works_in() -> None:
+    with localcontext(prec=3):
+        assert to_micro("12345.678901") == 12_345_678_901
+        assert str(from_micro(12_345_678_901)) == "12345.678901"

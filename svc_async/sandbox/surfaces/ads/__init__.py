@@ -1,11 +1,55 @@
 """The advertising API, one module a family; a family's rows are in its `OPERATIONS`."""
 
-from svc_async.sandbox.surfaces.ads import accounts, custom_audiences, line_item_curated_categories
+from svc_async.sandbox.surfaces.ads import (
+    account_apps,
+    account_history,
+    account_media,
+    accounts,
+    advertiser_business_categories,
+    audience_estimate,
+    cards,
+    curated_categories,
+    custom_audiences,
+    do_not_reach,
+    features,
+    keyword_insights,
+    line_item_curated_categories,
+    line_items,
+    media_library,
+    placements,
+    poll_cards,
+    posts,
+    product_catalogs,
+    product_sets,
+    products,
+    tailored_audience_permissions,
+    video_conversation_cards,
+)
 
 __all__ = ["OPERATIONS"]
 
 OPERATIONS = (
+    *account_apps.OPERATIONS,
+    *account_history.OPERATIONS,
+    *account_media.OPERATIONS,
     *accounts.OPERATIONS,
+    *advertiser_business_categories.OPERATIONS,
+    *audience_estimate.OPERATIONS,
+    *cards.OPERATIONS,
+    *curated_categories.OPERATIONS,
     *custom_audiences.OPERATIONS,
+    *do_not_reach.OPERATIONS,
+    *features.OPERATIONS,
+    *keyword_insights.OPERATIONS,
     *line_item_curated_categories.OPERATIONS,
+    *line_items.OPERATIONS,
+    *media_library.OPERATIONS,
+    *placements.OPERATIONS,
+    *poll_cards.OPERATIONS,
+    *posts.OPERATIONS,
+    *product_catalogs.OPERATIONS,
+    *product_sets.OPERATIONS,
+    *products.OPERATIONS,
+    *tailored_audience_permissions.OPERATIONS,
+    *video_conversation_cards.OPERATIONS,
 )

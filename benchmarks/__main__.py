@@ -1,0 +1,138 @@
+"""Run the benchmarks: `python -m benchmarks [--quick | --full] [--only NAME] [--json PATH] [--markdown]`."""
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from benchmarks.measure import Figure, Scale
+
+_BENCHMARKS: Mapping[str, tuple[str, str]] = {
+    "one": ("benchmarks.bodies", "measure_one"),
+    "packed": ("benchmarks.bodies", "measure_packed"),
+    "four": ("benchmarks.bodies", "measure_four"),
+    "upload": ("benchmarks.upload", "measure"),
+    "pace": ("benchmarks.pace", "measure"),
+    "limit": ("benchmarks.limit", "measure"),
+    "memory": ("benchmarks.memory", "measure"),
+    "get": ("benchmarks.small_get", "measure"),
+    "signing": ("benchmarks.signing", "measure"),
+    "page": ("benchmarks.pages", "measure"),
+    "import": ("benchmarks.imports", "measure"),
+}
+_PACKAGES = ("svc-async", "aiohttp", "attrs", "authlib", "cattrs", "msgspec")
+_WIDTH = 160
+_COLUMNS = ("job", "figure", "lowest - highest", "target", "verdict", "beside")
+
+
+def main() -> None:
+    """Measure, print the table, and write JSON where it is asked for."""
+    options = _options()
+    started = time.perf_counter()
+    figures: list[Figure] = []
+    for name in options.only or _BENCHMARKS:
+        print(f"{name} …", file=sys.stderr, flush=True)
+        module, function = _BENCHMARKS[name]
+        figures += getattr(importlib.import_module(module), function)(options.scale)
+    (_show_as_markdown if options.markdown else _show)([_cells(figure) for figure in figures])
+    print(f"{_machine()}; {options.scale.value} run, {time.perf_counter() - started:.0f} s")
+    if options.scale is Scale.QUICK:
+        print("A quick run shows that everything works; its figures mean nothing.")
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(_as_plain(figures, options.scale), indent=2) + "\n", encoding="utf-8")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure the SDK beside plain code.")
+    scale = parser.add_mutually_exclusive_group()
+    for each in (Scale.QUICK, Scale.FULL):
+        scale.add_argument(f"--{each.value}", dest="scale", action="store_const", const=each, help=_HELP[each])
+    parser.set_defaults(scale=Scale.NORMAL)
+    parser.add_argument("--only", action="append", choices=_BENCHMARKS, metavar="NAME", help=", ".join(_BENCHMARKS))
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there")
+    parser.add_argument("--markdown", action="store_true", help="print the table of docs/performance.md")
+    return parser.parse_args()
+
+
+_HELP = {
+    Scale.QUICK: "a smoke run of some seconds, whose figures mean nothing",
+    Scale.FULL: "memory with one and ten million rows",
+}
+
+
+def _cells(figure: Figure) -> tuple[str, ...]:
+    spread = f"{figure.spread[0]:.2f} - {figure.spread[1]:.2f}" if figure.spread else ""
+    target = f"{figure.target} {figure.unit}".strip() if figure.target else ""
+    return figure.job, _number(figure), spread, target, figure.verdict, figure.floor
+
+
+def _number(figure: Figure) -> str:
+    if figure.unit == "x":
+        return f"{figure.value:.2f}x"
+    return f"{figure.value:.4g} {figure.unit}".strip()
+
+
+def _show(rows: Sequence[tuple[str, ...]]) -> None:
+    try:
+        from rich.console import Console  # noqa: PLC0415 - not everybody has it
+        from rich.table import Table  # noqa: PLC0415
+    except ImportError:
+        _show_plainly(rows)
+        return
+    table = Table(*_COLUMNS)
+    for row in rows:
+        table.add_row(*row, style="red" if "MISSED" in row else None)
+    Console(width=None if sys.stdout.isatty() else _WIDTH).print(table)
+
+
+def _show_plainly(rows: Sequence[tuple[str, ...]]) -> None:
+    widths = [max(map(len, column)) for column in zip(_COLUMNS, *rows, strict=True)]
+    for row in (_COLUMNS, *rows):
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _show_as_markdown(rows: Sequence[tuple[str, ...]]) -> None:
+    for row in (_COLUMNS, ("---",) * len(_COLUMNS), *rows):
+        print(f"| {' | '.join(row)} |")
+
+
+def _machine() -> str:
+    return f"{platform.python_implementation()} {platform.python_version()}, {platform.system()}, {_cores()} cores"
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _as_plain(figures: Sequence[Figure], scale: Scale) -> dict[str, Any]:
+    return {
+        "scale": scale.value,
+        "machine": {
+            "python": platform.python_version(),
+            "implementation": platform.python_implementation(),
+            "system": platform.system(),
+            "architecture": platform.machine(),
+            "cores": _cores(),
+        },
+        "versions": {package: version(package) for package in _PACKAGES},
+        "figures": [_figure_as_plain(figure) for figure in figures],
+    }
+
+
+def _figure_as_plain(figure: Figure) -> dict[str, Any]:
+    plain = attrs.asdict(figure, recurse=False)
+    return {**plain, "target": str(figure.target) if figure.target else None, "verdict": figure.verdict}
+
+
+if __name__ == "__main__":
+    main()

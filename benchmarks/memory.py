@@ -1,0 +1,70 @@
+"""The most memory that a job holds, in a process of its own, uploading to a service that only counts."""
+
+import asyncio
+import json
+import re
+import resource
+import sys
+from pathlib import Path
+
+from benchmarks import sink
+from benchmarks.customers import emails
+from benchmarks.measure import Figure, Scale, at_most
+from benchmarks.processes import told_by
+from benchmarks.standing_in import CREDENTIALS, lifted
+from svc_async import Endpoints, Governor, Rows, Session
+
+__all__ = ["measure"]
+
+
+def measure(scale: Scale) -> list[Figure]:
+    """Measure a job and one of ten times the rows, one user an operation."""
+    few = scale.pick(20_000, 200_000, 1_000_000)
+    with sink.running() as service:
+        (_, small), (before, large) = (_peaks(service.url, rows) for rows in (few, 10 * few))
+    return [
+        Figure(
+            job=f"peak memory, {10 * few:,} against {few:,} rows",
+            value=large / small,
+            target=at_most(1.05),
+            floor=f"{few:,} rows",
+        ),
+        Figure(
+            job=f"peak memory, {10 * few:,} rows, with interpreter and imports",
+            value=large,
+            unit="MiB",
+            target=at_most(64),
+            notes={"before_the_job_MiB": before},
+        ),
+    ]
+
+
+def _peaks(url: str, rows: int) -> tuple[float, float]:
+    """Give the mebibytes before the job and at most."""
+    before, most = told_by("-m", "benchmarks.memory", url, str(rows))
+    return before, most
+
+
+async def _upload(url: str, rows: int) -> None:
+    governor = Governor(limits=lifted())
+    async with Session(CREDENTIALS, endpoints=Endpoints(base_url=url, ads_url=url), governor=governor) as session:
+        audience = session.account("18ce54d4x5t").custom_audience("1nmth")
+        members = Rows(("email",), ((email,) for email in emails(rows)))
+        report = await audience.users.upload(members, users_per_operation=1)
+    assert report.accepted == rows
+
+
+def _mebibytes() -> float:
+    """Give this process's peak; getrusage would count the parent's, from before the exec."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        (kibibytes,) = re.findall(r"VmHWM:\s+(\d+) kB", status.read_text(encoding="ascii"))
+        return int(kibibytes) / 1_024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+
+
+if __name__ == "__main__":
+    at_start = _mebibytes()
+    asyncio.run(_upload(sys.argv[1], int(sys.argv[2])))
+    print(json.dumps([at_start, _mebibytes()]))

@@ -1,0 +1,84 @@
+"""A page of 1,000 records becomes models, beside msgspec's own structs of the same types."""
+
+import gc
+import json
+import statistics
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from benchmarks import sink
+from benchmarks.measure import Figure, Scale, at_most, cost_of, paired
+from svc_async.ads.accounts import Account
+from svc_async.wire.endpoint import Reply, Request, Surface
+from svc_async.wire.envelope import Answer, Page
+from svc_async.wire.reading import Reader
+
+__all__ = ["measure"]
+
+_RECORDS = 1_000
+
+
+class _Approval(StrEnum):
+    ACCEPTED = "ACCEPTED"
+
+
+class _Industry(StrEnum):
+    RETAIL = "RETAIL"
+
+
+class _Account(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    business_name: str | None = None
+    business_id: str | None = None
+    timezone: str
+    timezone_switch_at: datetime | None = None
+    approval_status: _Approval
+    industry_type: _Industry | None = None
+    created_at: datetime
+    updated_at: datetime
+    deleted: bool
+
+
+class _Page(msgspec.Struct):
+    data: list[_Account]
+    next_cursor: str | None = None
+    total_count: int | None = None
+
+
+def measure(scale: Scale) -> list[Figure]:
+    """Measure the reading of one answer."""
+    body = json.dumps({"data": [sink.ACCOUNT] * _RECORDS, "next_cursor": "c-1", "request": {"params": {}}}).encode()
+    answer = Answer(status=200, headers={"content-type": "application/json"}, body=body)
+    request: Request[Page[Account]] = Request(
+        method="GET",
+        surface=Surface.ADS,
+        template="/12/accounts",
+        path="/12/accounts",
+        reply=Reply.PAGE,
+        into=Account,
+    )
+    reader = Reader()
+    decoder = msgspec.json.Decoder(_Page)
+    times = scale.pick(3, 100)
+
+    def ours() -> None:
+        for _ in range(times):
+            assert reader.read(request, answer).next_cursor
+
+    def floor() -> None:
+        for _ in range(times):
+            assert decoder.decode(body).next_cursor
+
+    gc.collect()
+    pairs = paired(lambda: cost_of(ours), lambda: cost_of(floor), scale.pick(1, 9))
+    return [
+        pairs.cost(
+            f"a page of {_RECORDS:,} records → attrs models",
+            at_most(1.5),
+            floor="msgspec structs",
+            milliseconds=1e3 * statistics.median(pairs.ours) / times,
+        )
+    ]

@@ -1,0 +1,114 @@
+"""The command as people run it: a process of its own, against a sandbox of the test."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+
+import attrs
+import pytest
+
+import svc_async
+from svc_async.cli.app import run
+from svc_async.sandbox import Sandbox
+
+ROOT = Path(svc_async.__file__).parents[1]
+
+
+@attrs.frozen
+class Ended:
+    """What a run of the command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+@attrs.frozen
+class Running:
+    """A command that was started."""
+
+    process: asyncio.subprocess.Process
+
+    async def line(self) -> str:
+        assert self.process.stdout is not None
+        return (await self.process.stdout.readline()).decode()
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    async def ended(self) -> Ended:
+        out, err = await self.process.communicate()
+        return Ended(self.process.returncode or 0, out.decode(), err.decode())
+
+
+@attrs.frozen
+class Command:
+    """Starts the command in a process of its own."""
+
+    folder: Path
+    environ: Mapping[str, str]
+
+    async def start(self, *arguments: str | Path, program: tuple[str, ...] = ("-m", "svc_async")) -> Running:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *program,
+            *map(str, arguments),
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(self.folder), **self.environ},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        return Running(process)
+
+    async def __call__(self, *arguments: str | Path, program: tuple[str, ...] = ("-m", "svc_async")) -> Ended:
+        return await (await self.start(*arguments, program=program)).ended()
+
+
+def environment_of(sandbox: Sandbox) -> dict[str, str]:
+    credentials = sandbox.credentials
+    return {
+        "SVC_BASE_URL": sandbox.base_url,
+        "SVC_ADS_URL": sandbox.ads_url,
+        "SVC_CONSUMER_KEY": credentials["consumer_key"],
+        "SVC_CONSUMER_SECRET": credentials["consumer_secret"],
+        "SVC_ACCESS_TOKEN": credentials["token"],
+        "SVC_ACCESS_TOKEN_SECRET": credentials["token_secret"],
+    }
+
+
+@pytest.fixture
+async def sandbox() -> AsyncIterator[Sandbox]:
+    async with Sandbox() as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+async def command(sandbox: Sandbox, tmp_path: Path) -> Command:
+    return Command(tmp_path, environment_of(sandbox))
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder without credentials around it."""
+    for name in list(os.environ):
+        if name.startswith("SVC_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def call(here: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """The command in this process, for what needs no sandbox of the test."""
+    del here
+
+    def call(*arguments: str | Path) -> Ended:
+        code = run([str(argument) for argument in arguments])
+        out, err = capfd.readouterr()
+        return Ended(code, out, err)
+
+    return call

@@ -1,0 +1,387 @@
+import csv
+import hashlib
+import json
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from svc_async import Session
+from svc_async.sandbox import Fault, Sandbox
+from tests.cli.conftest import Command, Ended, environment_of
+
+USERS = "*/custom_audiences/*/users"
+
+MESSY = """E-Mail;Phone;Notes
+ Ada@Example.ORG ;+44 20 7946-0958;likes maps
+ada@example.org;+442079460958;again
+broken.at.example.org;;typed badly
+;+1 (212) 555-0101;
+grace@example.org;12345;no country
+
+;;
+"late@example.org";;"two
+lines"
+bob@example.org;+4930123456;x;too;many
+late@example.org;nonsense;
+"""
+SECRET_PARTS = ("ada@", "Ada@", "grace", "broken.at", "late@", "bob@", "7946", "555", "12345", "nonsense", "maps")
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@pytest.fixture
+def messy(tmp_path: Path) -> Path:
+    path = tmp_path / "customers.csv"
+    path.write_text(MESSY, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    path = tmp_path / "many.csv"
+    path.write_text("email\n" + "".join(f"user{number}@example.org\n" for number in range(6_000)), encoding="utf-8")
+    return path
+
+
+def target(sandbox: Sandbox) -> tuple[str, ...]:
+    return "--account", sandbox.account_id, "--audience", sandbox.audience_id
+
+
+def assert_nothing_private(ended: Ended, sandbox: Sandbox, *more: str) -> None:
+    for output in (ended.out, ended.err, *more):
+        assert not [part for part in SECRET_PARTS if part in output]
+        assert not [secret for secret in environment_of(sandbox).values() if "://" not in secret and secret in output]
+
+
+# --- uploads and removals
+
+
+async def test_a_messy_file_becomes_an_audience(command: Command, sandbox: Sandbox, messy: Path) -> None:
+    ended = await command("audience", "upload", messy, *target(sandbox), "--map", "notes=-")
+    assert ended.code == 5
+    assert sandbox.audience(sandbox.audience_id).users == [
+        {"email": [sha256("ada@example.org")], "phone_number": [sha256("+442079460958")]},
+        {"phone_number": [sha256("+12125550101")]},
+        {"email": [sha256("late@example.org")]},
+    ]
+    assert "customers.csv: 9 rows read" in ended.out
+    assert "3 accepted" in ended.out
+    assert "1 repeated" in ended.out
+    assert "5 failed" in ended.out
+    assert "1 email must be an e-mail address" in ended.out
+    assert f"listed in {messy}.failures.csv" in ended.out
+
+
+async def test_failures_are_listed_by_line_and_reason_and_never_by_value(
+    command: Command, sandbox: Sandbox, messy: Path, tmp_path: Path
+) -> None:
+    listed = tmp_path / "failed.csv"
+    ended = await command("audience", "upload", messy, *target(sandbox), "--map", "*=-", "--failures", listed)
+    content = listed.read_text(encoding="utf-8")
+    with listed.open(encoding="utf-8", newline="") as file:
+        rows = [(row["position"], row["line"], row["field"], row["code"]) for row in csv.DictReader(file)]
+    assert sorted(rows) == [
+        ("2", "4", "email", "INVALID_ROW"),
+        ("4", "6", "phone_number", "INVALID_ROW"),
+        ("5", "8", "", "INVALID_ROW"),
+        ("7", "11", "", "INVALID_ROW"),
+        ("8", "12", "phone_number", "INVALID_ROW"),
+    ]
+    assert_nothing_private(ended, sandbox, content)
+
+
+async def test_json_is_one_object_and_all_that_is_said(command: Command, sandbox: Sandbox, messy: Path) -> None:
+    ended = await command("audience", "upload", messy, *target(sandbox), "--map", "*=-", "--json")
+    report = json.loads(ended.out)
+    assert ended.code == 5
+    assert ended.err == ""
+    assert ended.out.count("\n") == 1
+    assert (report["read"], report["accepted"], report["coalesced"], report["failed"]) == (9, 3, 1, 5)
+    assert report["pending"] == report["in_doubt"] == 0
+    assert report["requests"] == 1
+    assert report["file"] == str(messy)
+    assert report["failures_file"] == f"{messy}.failures.csv"
+    assert report["interrupted"] is False
+    assert report["error"] is None
+    assert report["seconds"] > 0
+    assert report["rows_per_second"] > 0
+    assert [failure["position"] for failure in report["failures"]] == [2, 4, 5, 7, 8]
+    assert_nothing_private(ended, sandbox)
+
+
+async def test_a_file_without_failures_ends_well_and_leaves_no_list(
+    command: Command, sandbox: Sandbox, many: Path
+) -> None:
+    (many.parent / "many.csv.failures.csv").write_text("position,line,field,reason,code\n1,3,,of last time,X\n")
+    ended = await command("audience", "upload", str(many), *target(sandbox), "--concurrency", "4")
+    assert ended.code == 0
+    assert len(sandbox.audience(sandbox.audience_id).users) == 6_000
+    assert "failed" not in ended.out
+    assert [path.name for path in many.parent.iterdir()] == ["many.csv"]
+
+
+async def test_people_are_taken_out_again(command: Command, sandbox: Sandbox, tmp_path: Path) -> None:
+    async with Session.sandbox(sandbox) as session:
+        audience = session.account(sandbox.account_id).custom_audience(sandbox.audience_id)
+        await audience.users.upload({"email": f"user{number}@example.org"} for number in range(60))
+    gone = tmp_path / "gone.csv"
+    gone.write_text("email\nUSER7@example.org\nuser8@example.org\n", encoding="utf-8")
+    ended = await command("audience", "remove", gone, *target(sandbox), "--json")
+    assert ended.code == 0
+    left = {user["email"][0] for user in sandbox.audience(sandbox.audience_id).users}
+    assert len(left) == 58
+    assert sha256("user7@example.org") not in left
+
+
+async def test_settings_reach_the_service(command: Command, sandbox: Sandbox, many: Path) -> None:
+    ended = await command(
+        *("audience", "upload", str(many), *target(sandbox), "--json"),
+        *("--effective-at", "2030-01-01T00:00:00+01:00", "--expires-at", "2031-01-01T00:00:00Z"),
+        *("--users-per-operation", "1", "--concurrency", "1", "--ordering", "none"),
+    )
+    assert json.loads(ended.out)["requests"] == 3
+    member = sandbox.audience(sandbox.audience_id).members[0]
+    assert member.effective_at.isoformat() == "2029-12-31T23:00:00+00:00"
+    assert member.expires_at.isoformat() == "2031-01-01T00:00:00+00:00"
+
+
+async def test_national_numbers_are_understood_with_a_region(
+    command: Command, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    pytest.importorskip("phonenumbers")
+    path = tmp_path / "phones.csv"
+    path.write_text("phone\n030 1234567\n", encoding="utf-8")
+    ended = await command("audience", "upload", path, *target(sandbox), "--phone-region", "DE")
+    assert ended.code == 0
+    assert sandbox.audience(sandbox.audience_id).users == [{"phone_number": [sha256("+49301234567")]}]
+
+
+async def test_a_fault_on_the_way_is_survived(command: Command, sandbox: Sandbox, many: Path) -> None:
+    sandbox.faults.on("POST", USERS).nth(1).do(Fault.http(503))
+    sandbox.faults.on("POST", USERS).nth(3).do(Fault.drop_connection(), stage="after")
+    ended = await command(
+        "audience", "upload", many, *target(sandbox), "--quarantine", "0", "--users-per-operation", "1"
+    )
+    assert ended.code == 0
+    assert not sandbox.faults.unused()
+    assert len(sandbox.audience(sandbox.audience_id).users) == 6_000
+
+
+def test_anybody_can_try_it_on_a_sandbox(call: Callable[..., Ended], here: Path) -> None:
+    (here / "customers.csv").write_text("email\na@example.org\n", encoding="utf-8")
+    ended = call("audience", "upload", "customers.csv", "--sandbox")
+    assert ended.code == 0
+    assert "1 accepted" in ended.out
+
+
+def test_an_empty_file_with_a_header_is_done_at_once(call: Callable[..., Ended], here: Path) -> None:
+    (here / "customers.csv").write_text("email\n", encoding="utf-8")
+    ended = call("audience", "upload", "customers.csv", "--sandbox", "--json")
+    assert ended.code == 0
+    assert json.loads(ended.out)["read"] == 0
+
+
+# --- interrupted
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_ends_the_job_with_its_report(
+    command: Command, sandbox: Sandbox, many: Path, number: signal.Signals
+) -> None:
+    sandbox.faults.on("POST", USERS).nth(2).do(Fault.hang())
+    running = await command.start(
+        *(
+            "audience",
+            "upload",
+            str(many),
+            *target(sandbox),
+            "--json",
+            "--concurrency",
+            "1",
+            "--users-per-operation",
+            "1",
+        )
+    )
+    await sandbox.requests.wait(count=2, route=USERS)
+    running.send(number)
+    ended = await running.ended()
+    report = json.loads(ended.out)
+    assert ended.code == 130
+    assert report["interrupted"] is True
+    assert (report["read"], report["accepted"], report["pending"], report["in_doubt"]) == (6_000, 2_500, 3_500, 2_500)
+    assert len(sandbox.audience(sandbox.audience_id).users) == 2_500
+    assert "Traceback" not in ended.err
+
+
+async def test_people_are_told_what_is_still_to_do(command: Command, sandbox: Sandbox, many: Path) -> None:
+    sandbox.faults.on("POST", USERS).nth(2).do(Fault.hang())
+    running = await command.start(
+        *("audience", "upload", str(many), *target(sandbox), "--concurrency", "1", "--users-per-operation", "1")
+    )
+    await sandbox.requests.wait(count=2, route=USERS)
+    running.send(signal.SIGINT)
+    ended = await running.ended()
+    assert ended.code == 130
+    assert "2,500 accepted" in ended.out
+    assert "3,500 pending" in ended.out
+    assert "2,500   of these in doubt" in ended.out
+    assert "Still to do: 3,500 rows that were read. " in ended.err
+    assert "Run the same command again" in ended.err
+
+
+async def test_people_are_told_from_which_line_on_nothing_was_read(
+    command: Command, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    path = tmp_path / "endless.csv"
+    with path.open("w", encoding="utf-8") as file:
+        file.write("email\n" + "".join(f"user{number}@example.org\n" for number in range(40_000)))
+    sandbox.faults.on("POST", USERS).do(Fault.hang())
+    running = await command.start(
+        *("audience", "upload", str(path), *target(sandbox), "--concurrency", "1", "--users-per-operation", "1")
+    )
+    await sandbox.requests.wait(count=1, route=USERS)
+    running.send(signal.SIGINT)
+    ended = await running.ended()
+    found = re.search(r"Still to do: ([\d,]+) rows that were read, and the file from line ([\d,]+) on\.", ended.err)
+    assert ended.code == 130
+    assert found is not None
+    pending, line = (int(number.replace(",", "")) for number in found.groups())
+    assert line == pending + 2
+
+
+# --- refused by the service
+
+
+async def test_wrong_credentials_show_before_anything_is_sent(command: Command, sandbox: Sandbox, many: Path) -> None:
+    sandbox.invalidate(sandbox.credentials["token"])
+    ended = await command("audience", "upload", str(many), *target(sandbox))
+    assert ended.code == 1
+    assert ended.out == ""
+    assert "HTTP 401" in ended.err
+    assert "check the credentials" in ended.err
+    assert len(ended.err.splitlines()) == 1
+    assert not sandbox.requests.count(USERS)
+    assert_nothing_private(ended, sandbox)
+
+
+def test_an_account_of_somebody_else_is_named_with_what_to_do(call: Callable[..., Ended], here: Path) -> None:
+    (here / "customers.csv").write_text("email\na@example.org\n", encoding="utf-8")
+    ended = call("audience", "upload", "customers.csv", "--sandbox", "--account", "18ce55gze09")
+    assert ended.code == 1
+    assert "HTTP 403" in ended.err
+    assert "svc-async accounts list" in ended.err
+
+
+def test_an_audience_that_is_not_there_leaves_a_report(call: Callable[..., Ended], here: Path) -> None:
+    (here / "customers.csv").write_text("email\na@example.org\n", encoding="utf-8")
+    ended = call("audience", "upload", "customers.csv", "--sandbox", "--audience", "nowhere")
+    assert ended.code == 1
+    assert "1 pending" in ended.out
+    assert "HTTP 404" in ended.err
+    assert "check the ids" in ended.err
+    as_json = call("audience", "upload", "customers.csv", "--sandbox", "--audience", "nowhere", "--json")
+    assert as_json.code == 1
+    assert "HTTP 404" in json.loads(as_json.out)["error"]
+
+
+# --- refused before
+
+GOOD = "email\na@example.org\n"
+USAGE = [
+    pytest.param((), None, "file customers.csv does not exist", id="no file"),
+    pytest.param((), "", "is empty", id="empty"),
+    pytest.param((), "a@example.org\nb@example.org\n", "has no header: line 1 looks like data", id="no header"),
+    pytest.param((), "Ann,Smith\n", "has no column that is known", id="nothing known"),
+    pytest.param((), "email,First\na@example.org,Ann\n", "--map COLUMN=-", id="unknown column"),
+    pytest.param((), "email,e-mail\n", "more than one column of 'email'", id="two columns"),
+    pytest.param((), b"email\nm\xfcller@example.org\n", "is not UTF-8 on line 2", id="latin-1"),
+    pytest.param((), b"email\na\0@example.org\n", "holds a NUL byte on line 2", id="nul"),
+    pytest.param((), 'email\n"a@example.org\n', "opens a quote on line 2 that is not closed", id="open quote"),
+    pytest.param(("--map", "email"), GOOD, "--map must be COLUMN=KEY", id="map without key"),
+    pytest.param(("--map", "email=mail"), GOOD, "--map must give COLUMN=KEY", id="map to no key"),
+    pytest.param(("--map", "nope=-"), GOOD, "--map names columns that", id="map of no column"),
+    pytest.param(("--expires-at", "soon"), GOOD, "--expires-at must be a time in ISO 8601", id="no time"),
+    pytest.param(("--expires-at", "2030-01-01T00:00:00"), GOOD, "must say its time zone", id="no zone"),
+    pytest.param(("--expires-at", "2001-01-01T00:00:00Z"), GOOD, "--expires-at must", id="expired"),
+    pytest.param(("--concurrency", "0"), GOOD, "--concurrency must be at least 1", id="no concurrency"),
+    pytest.param(("--concurrency", "x"), GOOD, "--concurrency", id="not a number"),
+    pytest.param(("--users-per-operation", "0"), GOOD, "--users-per-operation must be", id="no users"),
+    pytest.param(("--quarantine", "-1"), GOOD, "--quarantine must be", id="quarantine"),
+    pytest.param(("--ordering", "random"), GOOD, "--ordering", id="ordering"),
+    pytest.param(("--phone-region", "de"), GOOD, "--phone-region must be a region", id="region"),
+    pytest.param(("--profile", "mine"), GOOD, "must not be given with --sandbox", id="profile"),
+    pytest.param(("--failures", "customers.csv"), GOOD, "--failures must not be the file itself", id="over the file"),
+    pytest.param(("--failures", "nowhere/f.csv"), GOOD, "--failures cannot be written", id="nowhere to list"),
+    pytest.param(("--failures", "notes.txt"), GOOD, "which holds something else", id="over another file"),
+    pytest.param(("--account", "a/b"), GOOD, "--account must", id="slashed id"),
+    pytest.param(("--audience", ""), GOOD, "--audience must", id="empty id"),
+    pytest.param(("--colour",), GOOD, "--colour", id="unknown option"),
+]
+
+
+@pytest.mark.parametrize(("options", "content", "expected"), USAGE)
+def test_wrong_input_is_one_line_and_exit_2(
+    call: Callable[..., Ended], here: Path, options: tuple[str, ...], content: str | bytes | None, expected: str
+) -> None:
+    if content is not None:
+        (here / "customers.csv").write_bytes(content.encode() if isinstance(content, str) else content)
+    (here / "notes.txt").write_text("mine\n")
+    ended = call("audience", "upload", "customers.csv", "--sandbox", *options)
+    assert ended.code == 2
+    assert ended.out == ""
+    assert ended.err.startswith("svc-async: ")
+    assert expected in ended.err
+    assert len(ended.err.splitlines()) == 1
+    assert not [part for part in ("example.org", "Ann", "Smith") if part in ended.err]
+    assert (here / "notes.txt").read_text() == "mine\n"
+    assert not (here / "customers.csv.failures.csv").exists()
+
+
+def test_a_folder_is_no_file(call: Callable[..., Ended], here: Path) -> None:
+    ended = call("audience", "remove", here, "--sandbox")
+    assert ended.code == 2
+    assert "is a folder" in ended.err
+
+
+def test_account_and_audience_must_be_given(call: Callable[..., Ended], here: Path) -> None:
+    (here / "customers.csv").write_text(GOOD)
+    ended = call("audience", "upload", "customers.csv")
+    assert ended.code == 2
+    assert "--account must be given; `svc-async accounts list` shows yours" in ended.err
+    ended = call("audience", "upload", "customers.csv", "--account", "a")
+    assert ended.code == 2
+    assert "--audience must be given" in ended.err
+
+
+def test_without_credentials_one_learns_how_to_give_them(call: Callable[..., Ended], here: Path) -> None:
+    (here / "customers.csv").write_text(GOOD)
+    ended = call("audience", "upload", "customers.csv", "--account", "a", "--audience", "b")
+    assert ended.code == 2
+    assert "SVC_BASE_URL" in ended.err
+    assert "--profile" in ended.err
+    assert "--sandbox" in ended.err
+    assert len(ended.err.splitlines()) == 1
+
+
+def test_what_breaks_in_the_middle_leaves_a_report(
+    call: Callable[..., Ended], here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two wrongs that look right: an even number of quotes passes the quick check."""
+    lines = ["email", *(f"user{number}@example.org" for number in range(2_000)), '"a"b', 'c"d', "e@example.org"]
+    (here / "customers.csv").write_text("\n".join([*lines, '"x'[1:]]) + '\n"y"z\n', encoding="utf-8")
+    monkeypatch.setattr("svc_async.jobs.sources.CsvSource.check", _unchecked)
+    ended = call("audience", "upload", "customers.csv", "--sandbox", "--json")
+    report = json.loads(ended.out)
+    assert ended.code == 2
+    assert "has quotes on line 2002 that do not match" in report["error"]
+    assert report["accepted"] == report["read"] == 1_536
+    assert report["pending"] == 0
+
+
+async def _unchecked(_: object) -> None:
+    """Find nothing."""

@@ -1,0 +1,152 @@
+"""The other commands, and what all of them have in common."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from svc_async import Session, __version__
+from svc_async.auth.credentials import UserCredentials
+from svc_async.sandbox import Fault, Sandbox
+from svc_async.wire.hosts import Endpoints
+from tests.cli.conftest import ROOT, Command, Ended, environment_of
+
+# --- accounts list
+
+
+async def test_accounts_are_listed_for_people(command: Command, sandbox: Sandbox) -> None:
+    ended = await command("accounts", "list")
+    assert ended.code == 0
+    assert ended.out.splitlines()[0].split() == ["ID", "Name", "Status", "Time", "zone"]
+    assert sandbox.account_id in ended.out
+    assert "Harbour Books" in ended.out
+    assert ended.err == ""
+
+
+async def test_accounts_are_listed_as_one_object(command: Command, sandbox: Sandbox) -> None:
+    ended = await command("accounts", "list", "--json")
+    assert [account["id"] for account in json.loads(ended.out)["accounts"]] == [sandbox.account_id]
+
+
+async def test_credentials_are_taken_from_a_profile(sandbox: Sandbox, tmp_path: Path) -> None:
+    settings = {name.removeprefix("SVC_").lower(): value for name, value in environment_of(sandbox).items()}
+    folder = tmp_path / "svc_async"
+    folder.mkdir()
+    lines = [f'{name} = "{value}"' for name, value in settings.items()]
+    (folder / "profiles.toml").write_text("\n".join(["[mine]", *lines]))
+    command = Command(tmp_path, {"SVC_CONSUMER_KEY": "of-another"})
+    assert (await command("accounts", "list", "--profile", "mine")).code == 0
+    ended = await command("accounts", "list", "--profile", "yours")
+    assert ended.code == 2
+    assert "'yours' is not in" in ended.err
+
+
+async def test_a_service_in_trouble_is_an_error_of_one_line(command: Command, sandbox: Sandbox) -> None:
+    sandbox.faults.on("GET", "*/accounts").do(Fault.http(400, message="bad\nluck \x1b[31m"))
+    ended = await command("accounts", "list")
+    assert ended.code == 1
+    assert ended.err.splitlines() == ["svc-async: HTTP 400: BAD_REQUEST bad luck [31m"]
+
+
+# --- sandbox
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_sandbox_serves_until_it_is_stopped(tmp_path: Path, number: signal.Signals) -> None:
+    running = await Command(tmp_path, {}).start("sandbox", "--port", "0", "--json")
+    described = json.loads(await running.line())
+    endpoints = Endpoints(base_url=described["base_url"], ads_url=described["ads_url"])
+    async with Session(UserCredentials(**described["credentials"]), endpoints=endpoints) as session:
+        assert (await session.accounts.get(described["account_id"])).id == described["account_id"]
+    running.send(number)
+    ended = await running.ended()
+    assert (ended.code, ended.out, ended.err) == (0, "", "")
+
+
+async def test_a_sandbox_prints_what_a_shell_needs(tmp_path: Path) -> None:
+    running = await Command(tmp_path, {}).start("sandbox", "--port", "0")
+    lines = [await running.line() for _ in range(7)]
+    variables = dict(line.strip().removeprefix("export ").split("=", 1) for line in lines)
+    assert all(line.startswith("export SVC_") for line in lines)
+    assert (await Command(tmp_path, variables)("accounts", "list")).code == 0
+    running.send(signal.SIGINT)
+    ended = await running.ended()
+    assert ended.code == 0
+    assert variables["SVC_ADS_URL"] in ended.err
+    assert "Ctrl-C stops it" in ended.err
+    assert ended.err.endswith("The sandbox is closed.\n")
+
+
+def test_a_port_that_is_taken_is_an_error_of_one_line(call: Callable[..., Ended]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ended = call("sandbox", "--port", str(taken.getsockname()[1]))
+    assert ended.code == 2
+    assert "cannot listen on 127.0.0.1 port" in ended.err
+    assert len(ended.err.splitlines()) == 1
+
+
+def test_a_port_out_of_range(call: Callable[..., Ended]) -> None:
+    ended = call("sandbox", "--port", "70000")
+    assert ended.code == 2
+    assert "--port must be from 0 to 65535" in ended.err
+
+
+# --- all of them
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("audience",), ("audience", "upload", "--help")])
+def test_help_is_a_result(call: Callable[..., Ended], arguments: tuple[str, ...]) -> None:
+    ended = call(*arguments)
+    assert ended.code == 0
+    assert "Usage: svc-async" in ended.out
+    assert ended.err == ""
+
+
+def test_the_exit_codes_are_in_the_help(call: Callable[..., Ended]) -> None:
+    text = " ".join(call("--help").out.split())
+    assert "0 done, 1 failure, 2 wrong usage or input, 5 some rows failed, 130 interrupted" in text
+
+
+def test_the_version(call: Callable[..., Ended]) -> None:
+    assert call("--version").out.strip() == __version__
+
+
+@pytest.mark.parametrize("arguments", [("audeince",), ("audience", "uplaod"), ("accounts", "list", "x"), ("--nope",)])
+def test_what_is_mistyped_is_one_line_and_exit_2(call: Callable[..., Ended], arguments: tuple[str, ...]) -> None:
+    ended = call(*arguments)
+    assert ended.code == 2
+    assert ended.out == ""
+    assert len(ended.err.splitlines()) == 1
+    assert "See `svc-async --help`." in ended.err
+
+
+def test_help_loads_no_engine() -> None:
+    code = (
+        "import sys; from svc_async.cli.app import run; run(['audience', 'upload', '--help']);"
+        "print(sorted({'aiohttp', 'tenacity', 'cattrs', 'svc_async.session', 'svc_async.sandbox'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("missing", ["cyclopts", "rich"])
+async def test_without_the_extra_one_learns_what_to_install(tmp_path: Path, missing: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; from svc_async.__main__ import main; sys.exit(main())"
+    ended = await Command(tmp_path, {})("--help", program=("-c", code))
+    assert ended.code == 2
+    assert ended.err == 'svc-async: the command needs the extra "cli"; run: pip install "svc-async[cli]"\n'
+
+
+async def test_a_reader_that_has_had_enough_is_no_error(command: Command) -> None:
+    script = f'"{sys.executable}" -m svc_async accounts list --json | true; exit "${{PIPESTATUS[0]}}"'
+    done = await command("-c", script, program=("-c", _BASH))
+    assert "Traceback" not in done.err
+    assert "BrokenPipe" not in done.err
+
+
+_BASH = "import subprocess, sys; sys.exit(subprocess.run(['bash', *sys.argv[1:]], check=False).returncode)"

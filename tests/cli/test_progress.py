@@ -1,0 +1,80 @@
+from collections.abc import Iterable
+from io import StringIO
+from pathlib import Path
+
+import attrs
+import pytest
+from rich.console import Console
+
+from svc_async.batch.report import Progress
+from svc_async.cli.progress import Bar, Display, Lines, clock_time, display_of
+from svc_async.jobs.sources import CsvSource
+from svc_async.sandbox import VirtualClock
+
+HALFWAY = Progress(read=1_000, accepted=480, failed=20, pending=500, requests=3, in_doubt=500, seconds=10.0)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> CsvSource:
+    path = tmp_path / "customers.csv"
+    path.write_text("email\na@example.org\n")
+    source = CsvSource(path)
+    rows = source.rows().rows
+    assert isinstance(rows, Iterable)
+    assert len(list(rows)) == 1
+    return source
+
+
+def console(*, terminal: bool) -> Console:
+    return Console(file=StringIO(), force_terminal=terminal, width=100, highlight=False)
+
+
+def printed(console: Console) -> str:
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def test_a_terminal_gets_a_bar_others_get_lines_and_json_gets_nothing(source: CsvSource) -> None:
+    clock = VirtualClock()
+    terminal, pipe = console(terminal=True), console(terminal=False)
+    assert type(display_of(source, console=terminal, clock=clock, quiet=False)) is Bar
+    assert type(display_of(source, console=pipe, clock=clock, quiet=False)) is Lines
+    assert type(display_of(source, console=terminal, clock=clock, quiet=True)) is Display
+
+
+async def test_a_line_comes_every_five_seconds_at_most(source: CsvSource) -> None:
+    clock, out = VirtualClock(), console(terminal=False)
+    with Lines(source, console=out, clock=clock) as lines:
+        for _ in range(60):
+            lines.show(HALFWAY)
+            await clock.advance(seconds=0.2)
+    assert printed(out).splitlines() == [
+        " 50% | 480 accepted, 20 failed, 500 unanswered, 3 requests | 50 rows/s | 10.0 s left",
+        " 50% | 480 accepted, 20 failed, 500 unanswered, 3 requests | 50 rows/s | 10.0 s left",
+    ]
+    assert lines.last is HALFWAY
+
+
+async def test_the_bar_shows_the_numbers(source: CsvSource) -> None:
+    clock, out = VirtualClock(), console(terminal=True)
+    with Bar(source, console=out, clock=clock) as bar:
+        await clock.advance(seconds=1)
+        bar.show(attrs.evolve(HALFWAY, rate_limited=2))
+    shown = printed(out)
+    for part in ("50%", "50 rows/s", "10.0 s left", "480 accepted", "20 failed", "3 requests", "2 times rate limited"):
+        assert part in shown
+
+
+async def test_nothing_settled_yet_is_no_division_by_zero(source: CsvSource) -> None:
+    clock, out = VirtualClock(), console(terminal=False)
+    lines = Lines(source, console=out, clock=clock)
+    await clock.advance(seconds=6)
+    lines.show(Progress(read=512, pending=512))
+    assert "? left" in printed(out)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.0123, "12 ms"), (5.04, "5.0 s"), (61, "1:01"), (3_599.7, "1:00:00"), (7_322, "2:02:02")]
+)
+def test_durations_are_written_for_people(seconds: float, text: str) -> None:
+    assert clock_time(seconds) == text

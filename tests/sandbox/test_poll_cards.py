@@ -1,0 +1,169 @@
+from typing import Any
+
+import pytest
+
+from svc_async.sandbox import SandboxConfig
+
+TEXT_FIELDS = {
+    "id",
+    "name",
+    "card_uri",
+    "card_type",
+    "first_choice",
+    "second_choice",
+    "third_choice",
+    "fourth_choice",
+    "duration_in_minutes",
+    "start_time",
+    "end_time",
+    "created_at",
+    "updated_at",
+    "deleted",
+}
+MEDIA_FIELDS = {
+    "video_url",
+    "video_hls_url",
+    "video_height",
+    "video_width",
+    "video_poster_url",
+    "video_poster_height",
+    "video_poster_width",
+    "content_duration_seconds",
+}
+GOOD = {"duration_in_minutes": "60", "first_choice": "Prose", "second_choice": "Verse", "name": "What next"}
+IMAGE, SQUARE, NARROW, GIF, VIDEO = "3_880101", "3_880102", "3_880103", "16_880201", "7_880301"
+
+
+@pytest.fixture
+def path(raw: Any) -> str:
+    return f"{raw.account}/cards/poll"
+
+
+async def ids(raw: Any, path: str, **query: str) -> list[str]:
+    return [record["id"] for record in (await raw("GET", path, query)).data]
+
+
+@pytest.mark.rule("POLL-01", "POLL-01b", "POLL-03", "POLL-07", "CARD-13", "GEN-12b")
+async def test_a_poll_runs_from_its_creation_on(raw: Any, path: str) -> None:
+    got = (await raw("POST", path, GOOD)).data
+    assert got.keys() == TEXT_FIELDS
+    assert got.items() >= GOOD.items()
+    assert (got["card_type"], got["card_uri"]) == ("TEXT_POLLS", f"card://{got['id']}")
+    assert (got["start_time"], got["end_time"]) == ("2026-06-10T12:00:00Z", "2026-06-10T13:00:00Z")
+    assert (got["third_choice"], got["fourth_choice"]) == (None, None)
+    assert (await raw("GET", f"{path}/{got['id']}")).data == got
+    assert (await raw("GET", path)).data == [got]
+
+
+@pytest.mark.rule("POLL-01", "POLL-02", "POLL-03")
+async def test_what_is_missing_is_named(raw: Any, path: str) -> None:
+    got = await raw("POST", path)
+    assert (got.status, got.codes) == (400, [("MISSING_PARAMETER", name) for name in GOOD])
+
+
+@pytest.mark.rule("POLL-01")
+async def test_the_duration_has_bounds(raw: Any, path: str) -> None:
+    for minutes in ("4", "10081", "5.5", "-5"):
+        got = await raw("POST", path, GOOD | {"duration_in_minutes": minutes})
+        assert (got.status, got.codes, got.rule) == (400, [("INVALID_PARAMETER", "duration_in_minutes")], "POLL-01")
+    for minutes in ("5", "10080"):
+        assert (await raw("POST", path, GOOD | {"duration_in_minutes": minutes})).status == 200
+
+
+@pytest.mark.rule("POLL-02")
+@pytest.mark.parametrize("choice", ["first_choice", "second_choice"])
+async def test_choices_have_25_characters(raw: Any, path: str, choice: str) -> None:
+    got = await raw("POST", path, GOOD | {choice: "x" * 26})
+    assert (got.status, got.codes, got.rule) == (400, [("INVALID_PARAMETER", choice)], "POLL-02")
+    assert (await raw("POST", path, GOOD | {choice: "é" * 25})).data[choice] == "é" * 25
+
+
+async def test_the_later_choices_are_bounded_by_a_setting(raw: Any, path: str, raw_with: Any) -> None:
+    for choices in ({"third_choice": "x" * 26}, {"third_choice": "x", "fourth_choice": "x" * 26}):
+        got = await raw("POST", path, GOOD | choices)
+        assert (got.status, got.rule, got.basis) == (400, "ASM-133", "assumed")
+        config = SandboxConfig(later_choice_length=None)
+        async with type(raw.sandbox)(config=config) as sandbox, raw_with(sandbox) as other:
+            assert (await other("POST", path, GOOD | choices)).status == 200
+
+
+@pytest.mark.rule("POLL-02b", "POLL-02c")
+async def test_a_choice_needs_those_before_it(raw: Any, path: str) -> None:
+    got = await raw("POST", path, GOOD | {"fourth_choice": "Maps"})
+    assert (got.status, got.codes, got.rule) == (400, [("MISSING_PARAMETER", "third_choice")], "POLL-02c")
+    without = {name: value for name, value in GOOD.items() if name != "second_choice"}
+    got = await raw("POST", path, without | {"third_choice": "Essays"})
+    assert (got.status, got.codes) == (400, [("MISSING_PARAMETER", "second_choice")])
+    got = await raw("POST", path, GOOD | {"third_choice": "Essays", "fourth_choice": "Maps"})
+    assert (got.data["third_choice"], got.data["fourth_choice"]) == ("Essays", "Maps")
+
+
+@pytest.mark.rule("POLL-04", "POLL-04b", "POLL-07", "POLL-08")
+async def test_a_poll_with_a_video_shows_the_video_and_not_its_key(raw: Any, path: str) -> None:
+    got = (await raw("POST", path, GOOD | {"media_key": VIDEO})).data
+    assert got.keys() == TEXT_FIELDS | MEDIA_FIELDS
+    assert (got["card_type"], got["content_duration_seconds"]) == ("VIDEO_POLLS", "15")
+    assert (got["video_width"], got["video_height"]) == ("1920", "1080")
+    assert all(got[name] is not None for name in MEDIA_FIELDS)
+    assert (await raw("GET", f"{path}/{got['id']}")).data == got
+
+
+@pytest.mark.rule("POLL-04", "POLL-04b")
+async def test_an_image_needs_its_width_and_its_ratio(raw: Any, path: str, raw_with: Any) -> None:
+    got = (await raw("POST", path, GOOD | {"media_key": IMAGE})).data
+    assert got.keys() == TEXT_FIELDS | MEDIA_FIELDS
+    assert (got["card_type"], got["video_url"], got["video_poster_width"]) == ("TEXT_POLLS", None, "1200")
+    for wrong in (SQUARE, NARROW, GIF):
+        refused = await raw("POST", path, GOOD | {"media_key": wrong})
+        assert (refused.status, refused.codes, refused.rule) == (400, [("INVALID_PARAMETER", "media_key")], "POLL-04")
+    config = SandboxConfig(image_poll_type="IMAGE_POLLS", ratio_tolerance=1.0)
+    async with type(raw.sandbox)(config=config) as sandbox, raw_with(sandbox) as other:
+        assert (await other("POST", path, GOOD | {"media_key": SQUARE})).data["card_type"] == "IMAGE_POLLS"
+
+
+@pytest.mark.rule("POLL-04")
+async def test_the_medium_is_one_of_the_media_library(raw: Any, path: str) -> None:
+    for unknown in ("3_1", "3_880104", "3_880501"):
+        got = await raw("POST", path, GOOD | {"media_key": unknown})
+        assert (got.status, got.codes) == (404, [("MEDIA_NOT_FOUND", "media_key")])
+
+
+@pytest.mark.rule("POLL-04c")
+async def test_media_need_the_account_s_feature(raw: Any, path: str) -> None:
+    assert (await raw("POST", path, GOOD | {"media_key": VIDEO})).status == 200
+    keys = {"feature_keys": "PROMOTED_MEDIA_POLLS"}
+    await raw("DELETE", f"{raw.account}/features", keys, base=raw.sandbox.ads_sandbox_url)
+    got = await raw("POST", path, GOOD | {"media_key": VIDEO})
+    assert (got.status, got.codes, got.rule) == (400, [("FEATURE_NOT_AVAILABLE", "media_key")], "POLL-04c")
+    assert (await raw("POST", path, GOOD)).status == 200
+
+
+@pytest.mark.rule("POLL-05")
+async def test_a_poll_cannot_be_changed(raw: Any, path: str) -> None:
+    made = (await raw("POST", path, GOOD)).data
+    assert (await raw("PUT", f"{path}/{made['id']}", {"name": "n"})).codes == [("ROUTE_NOT_FOUND", None)]
+    assert (await raw("GET", f"{path}/{made['id']}")).data == made
+
+
+@pytest.mark.rule("POLL-06", "POLL-09")
+async def test_a_deleted_poll_is_gone_for_good(raw: Any, path: str) -> None:
+    kept, gone = [(await raw("POST", path, GOOD)).data["id"] for _ in range(2)]
+    assert (await raw("DELETE", f"{path}/{gone}")).data["deleted"] is True
+    for query in ({}, {"with_deleted": "true"}):
+        assert (await raw("GET", f"{path}/{gone}", query)).status == 404
+        assert await ids(raw, path, **query) == [kept]
+    assert (await raw("DELETE", f"{path}/{gone}")).status == 404
+
+
+@pytest.mark.rule("POLL-09", "GEN-17", "LIM-07")
+async def test_the_list_is_chosen_sorted_and_counted(raw: Any, path: str) -> None:
+    first = (await raw("POST", path, GOOD)).data["id"]
+    second = (await raw("POST", path, GOOD | {"name": "Another"})).data["id"]
+    assert await ids(raw, path, card_ids=f"{second},nothing") == [second]
+    assert await ids(raw, path, q="WHAT") == [first]
+    assert await ids(raw, path, sort_by="name-asc") == [second, first]
+    got = await raw("GET", path, {"with_total_count": "true", "count": 1})
+    assert (got.json["total_count"], len(got.data)) == (2, 1)
+    for wrong in ({"card_ids": ",".join(["a"] * 201)}, {"count": "1001"}, {"count": "0"}, {"card_id": "a"}):
+        got = await raw("GET", path, wrong)
+        assert (got.status, got.codes) == (400, [("INVALID_PARAMETER", next(iter(wrong)))])

@@ -1,0 +1,326 @@
+import json
+from typing import Any
+
+import pytest
+
+from svc_async.sandbox import SandboxConfig
+
+GOOD: dict[str, Any] = {
+    "id": "sku-1",
+    "title": "Sea charts",
+    "description": "Charts of all harbours",
+    "availability": "in stock",
+    "condition": "new",
+    "price": "12.50 EUR",
+    "link": "https://harbour.example/charts",
+    "image_link": "https://harbour.example/cover.png",
+    "brand": "Harbour",
+}
+
+
+@pytest.fixture
+async def path(raw: Any) -> str:
+    catalog = (await raw("POST", "/12/product_catalogs", {"name": "Shop"})).data["id"]
+    return f"/12/product_catalogs/{catalog}/products"
+
+
+async def send(raw: Any, method: str, path: str, body: Any) -> Any:
+    return await raw(method, path, data=json.dumps(body).encode(), headers={"Content-Type": "application/json"})
+
+
+async def upsert(raw: Any, path: str, *products: Any) -> list[dict[str, Any]]:
+    got = await send(raw, "PUT", path, {"products": products})
+    results: list[dict[str, Any]] = got.data["products_response"]
+    return results
+
+
+async def ids(raw: Any, path: str, **query: str) -> list[str]:
+    return [product["id"] for product in (await raw("GET", path, query)).data]
+
+
+def named(merchant_id: str, **fields: Any) -> dict[str, Any]:
+    return {**GOOD, "id": merchant_id, **fields}
+
+
+@pytest.mark.rule("PROD-08", "PROD-08b", "PROD-08c", "PROD-09", "PROD-14")
+async def test_an_upsert_creates_updates_or_leaves(raw: Any, path: str) -> None:
+    (created,) = await upsert(raw, path, GOOD)
+    assert created.keys() == {"warnings", "errors", "product_key", "id", "status"}
+    assert (created["id"], created["status"], created["errors"]) == ("sku-1", "CREATE_SUCCESS", [])
+    (listed,) = (await raw("GET", path)).data
+    assert listed == GOOD | {"product_key": created["product_key"]}
+    (same,) = await upsert(raw, path, GOOD)
+    assert same == created | {"status": "NO_CHANGE"}
+    (updated,) = await upsert(raw, path, GOOD | {"price": "13 EUR"})
+    assert updated == created | {"status": "UPDATE_SUCCESS"}
+    assert (await raw("GET", path)).data == [listed | {"price": "13 EUR"}]
+
+
+@pytest.mark.rule("PROD-08", "PROD-08b", "PROD-08c", "ERR-06b")
+async def test_each_item_has_its_own_result_in_its_place(raw: Any, path: str) -> None:
+    await upsert(raw, path, named("a"), named("b"))
+    results = await upsert(raw, path, named("b", size="L"), {"id": "c"}, named("a"), named("d"), 7)
+    assert [(result["id"], result["status"]) for result in results] == [
+        ("b", "UPDATE_SUCCESS"),
+        ("c", "ERROR"),
+        ("a", "NO_CHANGE"),
+        ("d", "CREATE_SUCCESS"),
+        (None, "ERROR"),
+    ]
+    assert await ids(raw, path) == ["a", "b", "d"]
+
+
+@pytest.mark.rule("PROD-01", "LIM-09", "GEN-16", "ERR-04")
+async def test_a_batch_has_up_to_25_products(raw: Any, path: str) -> None:
+    products = [named(f"sku-{number}") for number in range(26)]
+    got = await send(raw, "PUT", path, {"products": products})
+    assert (got.status, got.codes, got.rule) == (400, [("INVALID_PARAMETER", "products")], "PROD-01")
+    assert len(await upsert(raw, path, *products[:25])) == 25
+    assert (await send(raw, "PUT", path, {})).codes == [("MISSING_PARAMETER", "products")]
+    wrong: dict[str, Any]
+    for wrong in ({"products": GOOD}, {"products": []}, {"products": [GOOD], "dry_run": True}):
+        assert (await send(raw, "PUT", path, wrong)).status == 400
+    body = json.dumps({"products": [GOOD]}).encode()
+    assert (await raw("PUT", path, data=body)).codes == [("INVALID_PARAMETER", "Content-Type")]
+    assert len(await ids(raw, path)) == 25
+
+
+@pytest.mark.parametrize("config", [SandboxConfig(refuse_empty=False)])
+async def test_whether_an_empty_batch_is_refused_is_a_setting(raw: Any, path: str) -> None:
+    assert await upsert(raw, path) == []
+    assert (await send(raw, "DELETE", path, {"product_keys": []})).data == {"delete_products": []}
+
+
+@pytest.mark.rule("PROD-02", "PROD-03")
+@pytest.mark.parametrize("name", list(GOOD))
+async def test_what_is_missing_is_named(raw: Any, path: str, name: str) -> None:
+    (result,) = await upsert(raw, path, {key: value for key, value in GOOD.items() if key != name})
+    assert result["status"] == "ERROR"
+    assert [(error["code"], error["parameter"]) for error in result["errors"]] == [("MISSING_PARAMETER", name)]
+    assert (await raw("GET", path)).data == []
+
+
+WRONG: list[tuple[str, Any]] = [
+    ("id", ""),
+    ("id", 7),
+    ("title", "x" * 151),
+    ("description", "x" * 5001),
+    ("description", "<b>bold</b>"),
+    ("availability", "sold out"),
+    ("condition", "mint"),
+    ("gender", "any"),
+    ("age_group", "senior"),
+    ("price", "12.50"),
+    ("price", "12,50 EUR"),
+    ("price", "EUR 12.50"),
+    ("price", "12.50 eur"),
+    ("price", 12.5),
+    ("link", "http://harbour.example/charts"),
+    ("link", "harbour.example"),
+    ("mobile_link", "http://m.harbour.example"),
+    ("image_link", "cover.png"),
+    ("image_link", "https://harbour.example/cover.bmp"),
+    ("image_link", "https://harbour.example/renamed.jpg"),
+    ("image_link", "https://harbour.example/narrow.jpg"),
+    ("image_link", "https://harbour.example/low.webp"),
+    ("image_link", "https://harbour.example/heavy.gif"),
+    ("additional_image_link", ",".join(["https://harbour.example/1.png"] * 11)),
+    ("additional_image_link", "https://harbour.example/1.png,nothing"),
+    ("google_product_category", "Media>Books"),
+    ("product_type", "Books > "),
+    ("inventory", 0),
+    ("inventory", "3"),
+    ("inventory", True),
+    ("sale_price", "12.50 EUR"),
+    ("sale_price", "9 USD"),
+    ("sale_price", "9"),
+    ("sale_price_effective_date", "2026-06-10T12:00:00Z"),
+    ("sale_price_effective_date", "2026-06-10/2026-06-11"),
+    ("sale_price_effective_date", "2026-06-10T12:00:00Z/soon"),
+    ("color", "#ff0000"),
+    ("color", "00ff00"),
+    ("weight", "1 kg"),
+    ("brand", None),
+]
+
+
+@pytest.mark.rule(
+    "PROD-02",
+    "PROD-02b",
+    "PROD-02c",
+    "PROD-02d",
+    "PROD-02e",
+    "PROD-02f",
+    "PROD-02g",
+    "PROD-02h",
+    "PROD-04",
+    "PROD-05",
+    "PROD-06",
+    "PROD-06b",
+    "PROD-06c",
+    "PROD-12",
+    "PROD-13",
+)
+@pytest.mark.parametrize(("name", "value"), WRONG)
+async def test_a_wrong_value_is_named_and_changes_nothing(raw: Any, path: str, name: str, value: Any) -> None:
+    for held in ([], [GOOD | {"gtin": "1"}]):
+        await upsert(raw, path, *held) if held else None
+        (result,) = await upsert(raw, path, GOOD | {"gtin": "1", name: value})
+        assert result["status"] == "ERROR"
+        assert {error["parameter"] for error in result["errors"]} == {name}
+        assert len((await raw("GET", path)).data) == len(held)
+
+
+RIGHT: list[tuple[str, Any]] = [
+    ("title", "ö" * 150),
+    ("description", "5 < 6 and 7 > 6" + "x" * 4985),
+    *(("availability", value) for value in ("in stock", "available for order", "preorder")),
+    *(("availability", value) for value in ("out of stock", "discontinued")),
+    *(("condition", value) for value in ("new", "used", "refurbished")),
+    *(("gender", value) for value in ("female", "male", "unisex")),
+    *(("age_group", value) for value in ("adult", "all ages", "teen", "kids", "toddler", "infant", "newborn")),
+    ("price", "13 EUR"),
+    ("mobile_link", "https://m.harbour.example/charts"),
+    *(("image_link", f"https://harbour.example/other.{ending}") for ending in ("jpg", "GIF", "webp", "png", "jpeg")),
+    ("image_link", "https://harbour.example/image/7"),
+    ("additional_image_link", ",".join(["https://harbour.example/1.png"] * 10)),
+    ("google_product_category", "Media > Books > Maps"),
+    ("product_type", "Charts"),
+    ("inventory", 1),
+    ("sale_price", "12.49 EUR"),
+    ("sale_price_effective_date", "2026-06-10T12:00:00Z/2026-06-12T12:00:00+02:00"),
+    ("color", "light blue"),
+    ("color", "beige"),
+    ("size", "A2"),
+    *((f"custom_label_{number}", "x") for number in range(5)),
+]
+
+
+@pytest.mark.rule(
+    "PROD-02b",
+    "PROD-02c",
+    "PROD-02d",
+    "PROD-02e",
+    "PROD-02h",
+    "PROD-04",
+    "PROD-05",
+    "PROD-06",
+    "PROD-06b",
+    "PROD-06c",
+    "PROD-12",
+    "PROD-13",
+)
+@pytest.mark.parametrize(("name", "value"), RIGHT)
+async def test_a_right_value_is_kept(raw: Any, path: str, name: str, value: Any) -> None:
+    (result,) = await upsert(raw, path, GOOD | {name: value})
+    assert (result["status"], result["errors"]) == ("CREATE_SUCCESS", [])
+    assert (await raw("GET", path)).data[0][name] == value
+
+
+@pytest.mark.rule("PROD-05")
+async def test_stock_counts_only_while_it_is_in_stock(raw: Any, path: str) -> None:
+    sold = GOOD | {"availability": "out of stock", "inventory": 0}
+    assert (await upsert(raw, path, sold))[0]["status"] == "CREATE_SUCCESS"
+    (result,) = await upsert(raw, path, GOOD)
+    assert (result["status"], result["errors"][0]["parameter"]) == ("ERROR", "inventory")
+
+
+@pytest.mark.rule("PROD-03")
+async def test_any_of_three_identifiers_will_do_and_an_empty_one_is_unset(raw: Any, path: str) -> None:
+    bare = {name: value for name, value in GOOD.items() if name != "brand"}
+    for number, name in enumerate(("brand", "gtin", "mpn")):
+        product = bare | {"id": f"sku-{number}", name: "x"}
+        assert (await upsert(raw, path, product))[0]["status"] == "CREATE_SUCCESS"
+        (result,) = await upsert(raw, path, product | {name: ""})
+        assert [error["parameter"] for error in result["errors"]] == ["brand"]
+    await upsert(raw, path, named("sku-0", size="L"))
+    await upsert(raw, path, named("sku-0", size=""))
+    assert "size" not in (await raw("GET", path)).data[0]
+
+
+@pytest.mark.rule("PROD-07")
+async def test_all_items_of_an_id_that_occurs_twice_are_ignored(raw: Any, path: str, raw_with: Any) -> None:
+    group = [named("a"), named("b"), named("a", size="L"), {"id": "b"}, named("c")]
+    assert [result["id"] for result in await upsert(raw, path, *group)] == ["c"]
+    assert await ids(raw, path) == ["c"]
+    config = SandboxConfig(duplicate_products="error")
+    async with type(raw.sandbox)(config=config) as sandbox, raw_with(sandbox) as other:
+        await other("POST", "/12/product_catalogs", {"name": "Shop"})
+        results = await upsert(other, path, *group)
+        assert [result["status"] for result in results] == ["ERROR"] * 4 + ["CREATE_SUCCESS"]
+        assert await ids(other, path) == ["c"]
+
+
+@pytest.mark.rule("PROD-09", "PROD-09b", "PROD-10", "PROD-10b")
+async def test_variants_share_a_key_and_the_first_stands_for_them(raw: Any, path: str, raw_with: Any) -> None:
+    group = [named("s", item_group_id="g"), named("x"), named("m", item_group_id="g"), named("y", item_group_id="h")]
+    await upsert(raw, path, *group)
+    listed = {product["id"]: product for product in (await raw("GET", path)).data}
+    assert list(listed) == ["s", "x", "y"]
+    assert "item_group_key" not in listed["x"]
+    key = listed["s"]["item_group_key"]
+    assert key not in ("g", listed["y"]["item_group_key"])
+    assert await ids(raw, path, item_group_key=key) == ["s", "m"]
+    assert await ids(raw, path, item_group_key="nothing") == []
+    await send(raw, "DELETE", path, {"product_keys": [listed["s"]["product_key"]]})
+    assert await ids(raw, path) == ["x", "m", "y"]
+    async with type(raw.sandbox)(config=SandboxConfig(whole_groups=False)) as sandbox, raw_with(sandbox) as other:
+        await other("POST", "/12/product_catalogs", {"name": "Shop"})
+        await upsert(other, path, *group)
+        assert await ids(other, path, item_group_key=key) == ["s"]
+
+
+@pytest.mark.rule("PROD-09")
+async def test_keys_are_given_by_the_service(raw: Any, path: str) -> None:
+    (made,) = await upsert(raw, path, GOOD | {"product_key": "mine", "item_group_key": "ours"})
+    assert (made["status"], made["product_key"] != "mine") == ("CREATE_SUCCESS", True)
+    assert [warning["parameter"] for warning in made["warnings"]] == ["product_key", "item_group_key"]
+    (listed,) = (await raw("GET", path)).data
+    assert "item_group_key" not in listed
+    (again,) = await upsert(raw, path, listed)
+    assert (again["status"], again["warnings"]) == ("NO_CHANGE", [])
+
+
+@pytest.mark.parametrize("config", [SandboxConfig(product_messages="strings")])
+async def test_messages_may_be_strings(raw: Any, path: str) -> None:
+    (result,) = await upsert(raw, path, GOOD | {"price": "free"})
+    assert result["errors"] == ["price must be like 12.50 EUR"]
+
+
+@pytest.mark.rule("PROD-10")
+async def test_the_list_pages(raw: Any, path: str) -> None:
+    for start in range(0, 125, 25):
+        await upsert(raw, path, *(named(f"sku-{number:03}") for number in range(start, start + 25)))
+    first = await raw("GET", path)
+    assert len(first.data) == 100
+    assert len((await raw("GET", path, {"cursor": first.json["next_cursor"]})).data) == 25
+    for wrong in ({"count": "101"}, {"count": "0"}, {"sort_by": "id-asc"}, {"with_deleted": "true"}):
+        got = await raw("GET", path, wrong)
+        assert (got.status, got.codes) == (400, [("INVALID_PARAMETER", next(iter(wrong)))])
+    assert (await raw("GET", "/12/product_catalogs/2mb9xk41/products")).status == 404
+
+
+@pytest.mark.rule("PROD-11", "PROD-11b", "PROD-14")
+async def test_deletion_by_key_is_permanent_and_answers_for_each(raw: Any, path: str) -> None:
+    kept, gone = (result["product_key"] for result in await upsert(raw, path, named("a"), named("b")))
+    got = await send(raw, "DELETE", path, {"product_keys": ["nothing", gone, gone]})
+    results = got.data["delete_products"]
+    assert all(result.keys() == {"product_key", "failed_product_key", "message"} for result in results)
+    assert [(result["product_key"], result["failed_product_key"]) for result in results] == [
+        (None, "nothing"),
+        (gone, None),
+        (None, gone),
+    ]
+    assert [result["message"] is None for result in results] == [False, True, False]
+    assert [product["product_key"] for product in (await raw("GET", path)).data] == [kept]
+    (again,) = await upsert(raw, path, named("b"))
+    assert (again["status"], again["product_key"] != gone) == ("CREATE_SUCCESS", True)
+
+
+@pytest.mark.rule("PROD-11")
+async def test_a_deletion_needs_its_keys_in_json(raw: Any, path: str) -> None:
+    assert (await send(raw, "DELETE", path, {})).codes == [("MISSING_PARAMETER", "product_keys")]
+    for wrong in ("a", [], [7], [""]):
+        got = await send(raw, "DELETE", path, {"product_keys": wrong})
+        assert (got.status, got.codes, got.rule) == (400, [("INVALID_PARAMETER", "product_keys")], "PROD-11")
+    assert (await raw("DELETE", path, {"product_keys": "a"})).status == 400

@@ -1,0 +1,192 @@
+from typing import Any
+
+import pytest
+
+from svc_async.sandbox import SandboxConfig
+
+FIELDS = {
+    "id",
+    "name",
+    "card_uri",
+    "card_type",
+    "title",
+    "first_cta",
+    "first_cta_post",
+    "second_cta",
+    "second_cta_post",
+    "third_cta",
+    "third_cta_post",
+    "fourth_cta",
+    "fourth_cta_post",
+    "thank_you_text",
+    "thank_you_url",
+    "media_key",
+    "media_url",
+    "poster_media_url",
+    "video_owner_id",
+    "video_height",
+    "video_width",
+    "created_at",
+    "updated_at",
+    "deleted",
+}
+VIDEO, SQUARE, PROMO, IMAGE = "7_880301", "7_880302", "13_880401", "3_880101"
+REQUIRED = {
+    "first_cta": "#ReadMore",
+    "first_cta_post": "I read more",
+    "media_key": VIDEO,
+    "name": "Reading",
+    "thank_you_text": "Thanks",
+}
+GOOD = REQUIRED | {"title": "Read with us"}
+
+
+@pytest.fixture
+def path(raw: Any) -> str:
+    return f"{raw.account}/cards/video_conversation"
+
+
+@pytest.fixture
+async def made(raw: Any, path: str) -> dict[str, Any]:
+    card: dict[str, Any] = (await raw("POST", path, GOOD)).data
+    return card
+
+
+async def ids(raw: Any, path: str, **query: str) -> list[str]:
+    return [record["id"] for record in (await raw("GET", path, query)).data]
+
+
+@pytest.mark.rule("VCC-01f", "VCC-06", "CARD-13", "GEN-12b")
+async def test_a_card_is_made(raw: Any, path: str, made: dict[str, Any]) -> None:
+    assert made.keys() == FIELDS
+    assert made.items() >= GOOD.items()
+    assert (made["card_type"], made["card_uri"]) == ("VIDEO_CONVERSATION", f"card://{made['id']}")
+    assert (made["video_width"], made["video_height"]) == ("1920", "1080")
+    assert (await raw("GET", f"{path}/{made['id']}")).data == made
+
+
+@pytest.mark.rule("VCC-01", "VCC-01b", "VCC-01f")
+async def test_what_is_missing_is_named(raw: Any, path: str) -> None:
+    got = await raw("POST", path)
+    assert (got.status, got.codes) == (400, [("MISSING_PARAMETER", name) for name in REQUIRED])
+
+
+@pytest.mark.rule("VCC-01", "VCC-01b", "VCC-01c", "VCC-01d", "VCC-01e")
+@pytest.mark.parametrize(
+    ("name", "bound"),
+    [
+        ("first_cta", (20, "VCC-01")),
+        ("second_cta", (20, "VCC-01d")),
+        ("third_cta", (20, "VCC-01e")),
+        ("fourth_cta", (20, "VCC-01e")),
+        ("title", (23, "VCC-01c")),
+        ("thank_you_text", (23, "VCC-01b")),
+    ],
+)
+async def test_texts_have_their_lengths(
+    raw: Any, path: str, made: dict[str, Any], name: str, bound: tuple[int, str]
+) -> None:
+    most, rule = bound
+    posts = {f"{which}_cta_post": "p" for which in ("second", "third", "fourth")}
+    for method, where in (("POST", path), ("PUT", f"{path}/{made['id']}")):
+        got = await raw(method, where, GOOD | posts | {name: "x" * (most + 1)})
+        assert (got.status, got.codes, got.rule) == (400, [("INVALID_PARAMETER", name)], rule)
+        assert (await raw(method, where, GOOD | posts | {name: "ñ" * most})).data[name] == "ñ" * most
+
+
+@pytest.mark.rule("VCC-01")
+async def test_the_hash_sign_does_not_count_in_the_first_cta(raw: Any, path: str) -> None:
+    assert (await raw("POST", path, GOOD | {"first_cta": "#" + "x" * 20})).status == 200
+    assert (await raw("POST", path, GOOD | {"first_cta": "#" + "x" * 21})).status == 400
+
+
+@pytest.mark.rule("VCC-01c", "VCC-01d")
+async def test_a_title_or_a_second_cta_is_needed(raw: Any, path: str) -> None:
+    got = await raw("POST", path, REQUIRED)
+    assert (got.status, got.codes) == (400, [("MISSING_PARAMETER", "title"), ("MISSING_PARAMETER", "second_cta")])
+    second = {"second_cta": "#Later", "second_cta_post": "later"}
+    assert (await raw("POST", path, REQUIRED | second)).data["title"] is None
+    assert (await raw("POST", path, GOOD | second)).status == 200
+
+
+@pytest.mark.rule("VCC-02", "VCC-02b", "VCC-02c")
+@pytest.mark.parametrize(("which", "rule"), [("second", "VCC-02"), ("third", "VCC-02b"), ("fourth", "VCC-02c")])
+async def test_a_cta_needs_its_post(raw: Any, path: str, which: str, rule: str) -> None:
+    got = await raw("POST", path, GOOD | {f"{which}_cta": "#Go"})
+    assert (got.status, got.codes, got.rule) == (400, [("MISSING_PARAMETER", f"{which}_cta_post")], rule)
+    good = await raw("POST", path, GOOD | {f"{which}_cta": "#Go", f"{which}_cta_post": "went"})
+    assert good.data[f"{which}_cta_post"] == "went"
+
+
+@pytest.mark.rule("VCC-03")
+async def test_the_medium_is_a_video_of_the_library_in_16_to_9(raw: Any, path: str) -> None:
+    for wrong in (SQUARE, IMAGE):
+        got = await raw("POST", path, GOOD | {"media_key": wrong})
+        assert (got.status, got.codes, got.rule) == (400, [("INVALID_PARAMETER", "media_key")], "VCC-03")
+    for unknown in (PROMO, "7_1"):
+        assert (await raw("POST", path, GOOD | {"media_key": unknown})).status == 404
+
+
+@pytest.mark.rule("VCC-03b")
+async def test_the_poster_is_a_long_and_else_the_first_frame(raw: Any, path: str, made: dict[str, Any]) -> None:
+    video = (await raw("GET", f"{raw.account}/media_library/{VIDEO}")).data
+    assert made["poster_media_url"] == video["poster_media_url"]
+    named = (await raw("POST", path, GOOD | {"poster_media_key": "880101"})).data
+    assert IMAGE in named["poster_media_url"]
+    changed = (await raw("PUT", f"{path}/{made['id']}", {"poster_media_key": "880101"})).data
+    assert changed["poster_media_url"] == named["poster_media_url"]
+    for wrong in (IMAGE, "1.5", str(2**63)):
+        got = await raw("POST", path, GOOD | {"poster_media_key": wrong})
+        assert (got.status, got.codes, got.rule) == (400, [("INVALID_PARAMETER", "poster_media_key")], "VCC-03b")
+    assert (await raw("POST", path, GOOD | {"poster_media_key": "1"})).status == 404
+
+
+@pytest.mark.rule("VCC-04")
+async def test_the_keys_of_what_is_unlocked_are_not_shown(raw: Any, path: str) -> None:
+    unlocked = {"unlocked_image_media_key": IMAGE, "unlocked_video_media_key": VIDEO}
+    got = (await raw("POST", path, GOOD | unlocked)).data
+    assert got.keys() == FIELDS
+    for name, wrong in (("unlocked_image_media_key", VIDEO), ("unlocked_video_media_key", IMAGE)):
+        assert (await raw("POST", path, GOOD | {name: wrong})).codes == [("INVALID_PARAMETER", name)]
+        assert (await raw("POST", path, GOOD | {name: "3_1"})).status == 404
+
+
+@pytest.mark.rule("VCC-05")
+async def test_an_update_changes_what_is_given(raw: Any, path: str, made: dict[str, Any]) -> None:
+    where = f"{path}/{made['id']}"
+    await raw("POST", f"{raw.account}/media_library", {"media_key": PROMO})
+    await raw.sandbox.clock.advance(hours=1)
+    assert (await raw("PUT", where)).data == {**made, "updated_at": "2026-06-10T13:00:00Z"}
+    for name in (*GOOD, "thank_you_url"):
+        value = PROMO if name == "media_key" else "new"
+        assert (await raw("PUT", where, {name: value})).data[name] == value
+    assert (await raw("GET", where)).data["video_width"] == "1280"
+    assert (await raw("PUT", where, {"thank_you_url": ""})).data["thank_you_url"] is None
+    assert (await raw("PUT", f"{path}/nothing", {"name": "n"})).status == 404
+
+
+async def test_whether_a_changed_card_must_be_whole_is_a_setting(raw: Any, path: str, raw_with: Any) -> None:
+    config = SandboxConfig(whole_cards_after_update=False)
+    async with type(raw.sandbox)(config=config) as sandbox, raw_with(sandbox) as other:
+        for which, status in ((raw, 400), (other, 200)):
+            made = (await which("POST", path, GOOD)).data["id"]
+            for change in ({"title": ""}, {"second_cta": "#Go"}):
+                assert (await which("PUT", f"{path}/{made}", change)).status == status
+
+
+@pytest.mark.rule("VCC-07", "GEN-17", "LIM-07")
+async def test_the_list_is_chosen_sorted_and_counted(raw: Any, path: str, made: dict[str, Any]) -> None:
+    second = (await raw("POST", path, GOOD | {"name": "Another"})).data["id"]
+    assert await ids(raw, path) == [made["id"], second]
+    assert await ids(raw, path, card_ids=f"{second},nothing") == [second]
+    assert await ids(raw, path, q="READ") == [made["id"]]
+    assert await ids(raw, path, sort_by="name-asc", with_deleted="true") == [second, made["id"]]
+    got = await raw("GET", path, {"with_total_count": "true", "count": 1})
+    assert (got.json["total_count"], len(got.data)) == (2, 1)
+    for wrong in ({"card_ids": ",".join(["a"] * 201)}, {"count": "1001"}, {"count": "0"}, {"card_id": "a"}):
+        got = await raw("GET", path, wrong)
+        assert (got.status, got.codes) == (400, [("INVALID_PARAMETER", next(iter(wrong)))])
+
+
+async def test_no_deletion_is_shown(raw: Any, path: str, made: dict[str, Any]) -> None:
+    assert (await raw("DELETE", f"{path}/{made['id']}")).codes == [("ROUTE_NOT_FOUND", None)]
