@@ -213,6 +213,34 @@ BREACHES = [
     ),
     case(
         "cards.create",
+        "components[0].media_keys",
+        "must be given",
+        {**CARD, "components": [{"type": "SWIPEABLE_MEDIA"}, DETAILS]},
+        "CARD-05b",
+    ),
+    case(
+        "cards.create",
+        "components[1].label.value",
+        "must be given",
+        {**CARD, "components": [MEDIA, {"type": "BUTTON", "label": {"type": "ENUM"}, "destination": APP}]},
+        "CARD-06",
+    ),
+    *(
+        case(
+            "cards.create",
+            f"components[1].destination.{name}",
+            broken,
+            {**CARD, "components": [MEDIA, {"type": "BUTTON", "label": BUTTON.label, "destination": destination}]},
+            "CARD-07b",
+        )
+        for name, broken, destination in (
+            ("country_code", "must be given", {"type": "APP", "googleplay_app_id": "com.example"}),
+            ("type", "must be given", {"country_code": "AT", "googleplay_app_id": "com.example"}),
+            ("type", "must be APP", {"type": "WEBSITE", "country_code": "AT", "googleplay_app_id": "com.example"}),
+        )
+    ),
+    case(
+        "cards.create",
         "slides[1][0].media_keys",
         "must hold from 2 to 6 media keys",
         {**CARD, "slides": [[MEDIA, DETAILS], [swipes(1), DETAILS]]},
@@ -220,6 +248,16 @@ BREACHES = [
     ),
     case("cards.create", "slides", "must be a sequence of sequences", {**CARD, "slides": 1}, "CARD-03"),
     case("cards.create", "slides[0]", "must be a sequence of objects", {**CARD, "slides": [MEDIA]}, "CARD-03"),
+    *(
+        case(
+            "cards.update",
+            f"{name}[0].media_keys",
+            "must hold from 2 to 6 media keys",
+            {"card_id": "c", name.split("[", maxsplit=1)[0]: content},
+            "CARD-05b",
+        )
+        for name, content in (("components", [swipes(1), DETAILS]), ("slides[0]", [[swipes(1), DETAILS]]))
+    ),
     # audience estimate, features
     case("estimate", "targeting_criteria", "must not be empty", {"targeting_criteria": []}, "EST-01c"),
     case("features.add", "feature_keys", "must not be empty", {"feature_keys": []}, "FEAT-02"),
@@ -396,12 +434,12 @@ BREACHES = [
             "vcc.create",
             f"{cta}_post",
             f"must be given with {cta}",
-            {**VCC, "title": "t", cta: "#b"},
+            {**VCC, "title": "t", cta: "#b", f"{cta}_post": ""},
             "VCC-02",
             "VCC-02b",
             "VCC-02c",
         )
-        for cta in ("second_cta", "third_cta", "fourth_cta")
+        for cta in ("first_cta", "second_cta", "third_cta", "fourth_cta")
     ),
     case("vcc.update", "first_cta", "# not counted", {"card_id": "c", "first_cta": "#" + "x" * 21}, "VCC-01"),
 ]
