@@ -3,8 +3,9 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 
 from svc_async._version import __version__
 from svc_async.cli.exits import Exit, exit_of, explain
@@ -27,24 +28,32 @@ accounts = App(name="accounts", help="Look at ad accounts.", help_format="plaint
 app.command(audience)
 app.command(accounts)
 
+
+def _no_option(_: object, file: Path) -> None:
+    if str(file).startswith("-") and str(file) != "-":
+        raise ValueError(f"Unknown option {file}.")
+
+
+Input = Annotated[Path, Parameter(allow_leading_hyphen=True, validator=_no_option)]
+"""A file; `-` is standard input."""
 _DEFAULTS = JobOptions()
 
 
 @audience.command
 def upload(
-    file: Path,
+    file: Input,
     /,
     *,
     options: JobOptions = _DEFAULTS,
     effective_at: str | None = None,
     expires_at: str | None = None,
 ) -> int:
-    """Add the people of a CSV file to an audience.
+    """Add the people of a file to an audience.
 
     Values are normalised and hashed on this machine. Rows that cannot be sent do not hold up the others.
 
     Args:
-        file: A CSV file in UTF-8 with a header.
+        file: A file in CSV (with a header), JSON lines or Parquet, compressed or not; - is standard input.
         options: What uploads and removals have in common.
         effective_at: From when the people belong to the audience, in ISO 8601 with a time zone. [default: now]
         expires_at: Until when. [default: 13 months from now]
@@ -56,11 +65,11 @@ def upload(
 
 
 @audience.command
-def remove(file: Path, /, *, options: JobOptions = _DEFAULTS) -> int:
-    """Take the people of a CSV file out of an audience: everybody who has one of their identifiers.
+def remove(file: Input, /, *, options: JobOptions = _DEFAULTS) -> int:
+    """Take the people of a file out of an audience: everybody who has one of their identifiers.
 
     Args:
-        file: A CSV file in UTF-8 with a header.
+        file: A file in CSV (with a header), JSON lines or Parquet, compressed or not; - is standard input.
         options: What uploads and removals have in common.
     """
     from svc_async.ads.custom_audiences import BatchOperationType  # noqa: PLC0415

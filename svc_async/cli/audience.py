@@ -23,7 +23,8 @@ from svc_async.cli.running import Interrupted, until_stopped
 from svc_async.cli.sessions import session_of
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import BatchError, InvalidArgument, SvcError
-from svc_async.jobs.sources import CsvSource
+from svc_async.jobs.sources.opening import STANDARD_INPUT, open_source
+from svc_async.jobs.sources.source import Source
 from svc_async.session import Session
 
 __all__ = ["run"]
@@ -48,7 +49,13 @@ def run(
         effective_at=_moment("effective_at", effective_at),
         expires_at=_moment("expires_at", expires_at),
     )
-    return asyncio.run(job.run())
+    # Standard input is read here, since waiting for it would keep an event loop from hearing of a signal.
+    with closing(_source(file, options)) as source:
+        return asyncio.run(job.run(source))
+
+
+def _source(file: Path, options: JobOptions) -> Source:
+    return open_source(file, format=options.format, mapping=_mapping(options.map), encoding=options.encoding)
 
 
 @attrs.frozen(kw_only=True)
@@ -86,18 +93,17 @@ class _Job:
     expires_at: datetime | None = attrs.field(kw_only=True)
     clock: Clock = attrs.field(kw_only=True, factory=SystemClock)
 
-    async def run(self) -> int:
-        source = CsvSource(self.file, mapping=_mapping(self.options.map))
-        path = self.options.failures or self.file.with_name(f"{self.file.name}.failures.csv")
+    async def run(self, source: Source) -> int:
+        path = self.options.failures or self.file.with_name(f"{_title(self.file)}.failures.csv")
         if path.resolve() == self.file.resolve():
             raise InvalidArgument("failures", "must not be the file itself")
         async with _opened(self.options) as (session, users):
-            with closing(source), FailureList(path, source) as failures:
+            with FailureList(path, source) as failures:
                 outcome = await self._send(session, users, source, failures)
         self._tell(outcome, source, failures)
         return outcome.exit
 
-    async def _send(self, session: Session, users: AudienceUsers, source: CsvSource, failures: FailureList) -> _Outcome:
+    async def _send(self, session: Session, users: AudienceUsers, source: Source, failures: FailureList) -> _Outcome:
         began = self.clock.monotonic()
         error: BatchError | None = None
         interrupted = False
@@ -113,7 +119,7 @@ class _Job:
         return _Outcome(report=receipts.report, seconds=seconds, error=error, interrupted=interrupted)
 
     def _receipts(
-        self, users: AudienceUsers, source: CsvSource, failures: FailureList, display: Display
+        self, users: AudienceUsers, source: Source, failures: FailureList, display: Display
     ) -> Receipts[BatchCounts]:
         options = self.options
         return users.stream(
@@ -130,7 +136,7 @@ class _Job:
             on_failure=failures.add,
         )
 
-    def _tell(self, outcome: _Outcome, source: CsvSource, failures: FailureList) -> None:
+    def _tell(self, outcome: _Outcome, source: Source, failures: FailureList) -> None:
         if self.options.json:
             results().print(_as_json(self.file, outcome, failures))
         else:
@@ -141,7 +147,7 @@ class _Job:
             people().print(_still_to_do(outcome.report, source))
 
 
-async def _sent(session: Session, users: AudienceUsers, source: CsvSource, receipts: Receipts[BatchCounts]) -> None:
+async def _sent(session: Session, users: AudienceUsers, source: Source, receipts: Receipts[BatchCounts]) -> None:
     """See that the file is sound and the account is there, then send the file to its end."""
     await source.check()
     # A wrong host, credential or account shows at once here, and not after the patience of a batch.
@@ -171,6 +177,11 @@ async def _opened(options: JobOptions) -> AsyncGenerator[tuple[Session, Audience
         raise InvalidArgument("custom_audience_id", "must be given")
     async with session_of(options.profile) as session:
         yield session, session.account(options.account).custom_audience(options.audience).users
+
+
+def _title(file: Path) -> str:
+    """Call the file by its name."""
+    return "stdin" if str(file) == STANDARD_INPUT else file.name
 
 
 def _mapping(pairs: Sequence[str]) -> Mapping[str, str]:
@@ -214,7 +225,7 @@ def _print_report(file: Path, outcome: _Outcome, failures: FailureList) -> None:
     requests = f"{report.requests:,} request{'' if report.requests == 1 else 's'}"
     out.print(
         Text.assemble(
-            (file.name, "bold"),
+            (_title(file), "bold"),
             f": {report.read:,} rows read in {clock_time(outcome.seconds)}",
             (f" ({outcome.speed:,.0f} rows/s, {requests})", "dim"),
         )
@@ -245,7 +256,9 @@ def _print_reasons(failures: FailureList) -> None:
     out.print(Text.assemble(" " * 14, ("listed in ", "dim"), str(failures.path)))
 
 
-def _still_to_do(report: Report, source: CsvSource) -> str:
-    unread = "" if source.exhausted else f", and the file from line {source.line(report.read):,} on"
+def _still_to_do(report: Report, source: Source) -> str:
+    line = source.line(report.read)
+    place = f"row {report.read + 1:,}" if line is None else f"line {line:,}"
+    unread = "" if source.exhausted else f", and the file from {place} on"
     pending = f"Still to do: {report.pending:,} rows that were read{unread}. "
     return f"{pending}Run the same command again to finish: rows that are in already are not added twice."

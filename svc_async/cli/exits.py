@@ -53,8 +53,10 @@ _OPTIONS: Mapping[str, str] = MappingProxyType(
             for name in (
                 "concurrency",
                 "effective_at",
+                "encoding",
                 "expires_at",
                 "failures",
+                "format",
                 "map",
                 "ordering",
                 "phone_region",

@@ -9,7 +9,7 @@ from typing import Self, TextIO
 from svc_async.batch.identifiers import IDENTIFIERS
 from svc_async.batch.report import Failure
 from svc_async.errors import InvalidArgument
-from svc_async.jobs.sources import CsvSource
+from svc_async.jobs.sources.source import Origin
 
 __all__ = ["FailureList"]
 
@@ -37,7 +37,7 @@ class FailureList:
         InvalidArgument: the file holds something else, or cannot be written.
     """  # noqa: D205 - two sentences that belong together
 
-    def __init__(self, path: Path, source: CsvSource) -> None:
+    def __init__(self, path: Path, source: Origin) -> None:
         self.path = path
         self.count = 0
         self.reasons: Counter[str] = Counter()

@@ -23,6 +23,8 @@ class JobOptions:
         sandbox: Try it: start an embedded sandbox and send the file there. No credentials are needed.
         map: COLUMN=KEY says what a column holds: email, phone_number, handle, svc_id, device_id or partner_user_id.
             COLUMN=- ignores a column, *=- all that are unknown. Give it as often as you need.
+        format: csv, tsv, jsonl or parquet (needs the extra "feeds"). [default: told from the content]
+        encoding: The file's encoding, such as cp1252, if it is not Unicode.
         phone_region: The region of phone numbers without a country code, such as DE. Needs the extra "phone".
         concurrency: Requests in flight.
         users_per_operation: People in one operation; 1 makes each refusal name its row at once.
@@ -37,6 +39,8 @@ class JobOptions:
     profile: str | None = None
     sandbox: Flag = False
     map: Annotated[list[str], Parameter(negative=(), show_default=False)] = attrs.field(factory=list[str])
+    format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None
+    encoding: str | None = None
     phone_region: str | None = None
     concurrency: int = 32
     users_per_operation: int = 25

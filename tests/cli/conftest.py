@@ -39,8 +39,8 @@ class Running:
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    async def ended(self) -> Ended:
-        out, err = await self.process.communicate()
+    async def ended(self, given: bytes | None = None) -> Ended:
+        out, err = await self.process.communicate(given)
         return Ended(self.process.returncode or 0, out.decode(), err.decode())
 
 
@@ -58,6 +58,7 @@ class Command:
             *map(str, arguments),
             cwd=self.folder,
             env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(self.folder), **self.environ},
+            stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
