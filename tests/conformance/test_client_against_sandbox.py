@@ -32,6 +32,7 @@ COMPONENTS: Sequence[Mapping[str, Any]] = [
     {"type": "DETAILS", "title": "Autumn", "destination": WEBSITE},
 ]
 
+Params = Mapping[str, int | str | bool]
 Walk = Callable[[Session, AccountHandle], Awaitable[object]]
 
 
@@ -261,3 +262,12 @@ async def test_a_family_lives_its_life(family: str, sandbox: Sandbox) -> None:
 
 def test_no_operation_is_left_out() -> None:
     assert WALKS.keys() == {name.partition(".")[0] for name in CALLS}
+
+
+@pytest.mark.rule("VER-05")
+async def test_what_no_table_lists_goes_through_a_plain_request(sandbox: Sandbox) -> None:
+    path = f"/12/accounts/{sandbox.account_id}/post"
+    params: Params = {"as_user_id": 756201191646691328, "text": "With a partner", "paid_partnership": True}
+    async with Session.sandbox(sandbox) as session:
+        answer = await session.request("POST", path, params=params)
+    assert answer["request"]["params"]["paid_partnership"] is True
