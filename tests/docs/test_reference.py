@@ -1,9 +1,11 @@
-"""The page of operations is the code's, and leaves none of the contract's out."""
+"""Pages that are made from the code say what it says, and leave nothing out."""
 
 import re
 import runpy
 import tomllib
 from pathlib import Path
+
+import pytest
 
 from tests.conformance.calls import WITHOUT_CALL
 from tests.conformance.contract import FOLDER, OPERATIONS
@@ -12,9 +14,11 @@ UNSPECIFIED = tomllib.loads((FOLDER / "unspecified.toml").read_text(encoding="ut
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 
 
-def test_the_page_is_what_the_code_says() -> None:
-    made = runpy.run_path(str(REFERENCE / "operations.py"))["page"]()
-    assert (REFERENCE / "operations.md").read_text(encoding="utf-8") == made, "run python docs/reference/operations.py"
+@pytest.mark.parametrize("name", ["operations", "settings"])
+def test_a_page_is_what_the_code_says(name: str) -> None:
+    made = runpy.run_path(str(REFERENCE / f"{name}.py"))["page"]()
+    page = (REFERENCE / f"{name}.md").read_text(encoding="utf-8")
+    assert page == made, f"run python docs/reference/{name}.py"
 
 
 def test_no_operation_is_left_out() -> None:
