@@ -1,4 +1,4 @@
-"""Writes settings.md beside it: what may be chosen about the sandbox, from `SandboxConfig` and the comments on its fields."""
+"""Writes settings.md beside it: what may be chosen about the sandbox, from the source of `SandboxConfig`."""
 
 import inspect
 import re
@@ -16,9 +16,11 @@ PAGE = Path(__file__).with_name("settings.md")
 _HEAD = """\
 # Settings of the sandbox
 
-Made from the code by `python docs/reference/settings.py`; the tests compare it. Each is a choice where the specification is
-silent or speaks against itself: `Sandbox(config=SandboxConfig(card_must_exist=False))`. The last column names what it rests on, in
-`tests/contract/assumptions.toml` (`ASM-`), `unspecified.toml` (`UNS-`, `CON-`) or `rules.toml`.
+Made from the code by `python docs/reference/settings.py`; the tests compare it. Each is a choice where the
+specification
+is silent or speaks against itself: `Sandbox(config=SandboxConfig(card_must_exist=False))`. The last column names what
+it
+rests on, in `tests/contract/assumptions.toml` (`ASM-`), `unspecified.toml` (`UNS-`, `CON-`) or `rules.toml`.
 
 | Setting | Default | Meaning | Rests on |
 |---|---|---|---|
