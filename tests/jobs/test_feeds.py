@@ -137,8 +137,7 @@ async def test_what_is_wrong_is_said_with_its_line_and_without_a_value(
 
 
 def test_a_declaration_is_refused_before_any_product_is_given(write: Write) -> None:
-    products = XmlFeed(write(RSS)).products()
-    assert next(products)
+    assert next(iter(XmlFeed(write(RSS)).products()))
     with pytest.raises(InvalidArgument, match="document type declaration"):
         XmlFeed(write('<!DOCTYPE rss [<!ENTITY a "b">]>' + RSS.split("\n", 1)[1]))
 

@@ -98,7 +98,7 @@ def test_closing_lets_go_of_a_file_that_was_not_read_to_its_end(write: Write) ->
         assert list(rows) == []
         assert not source.exhausted
     feed = open_feed(write("<feed><entry/><entry/></feed>", "c"))
-    products = feed.products()
+    products = iter(feed.products())
     next(products)
     feed.close()
     assert list(products) == []

@@ -10,6 +10,7 @@ from svc_async.jobs.sources.csv_table import CsvTable
 from svc_async.jobs.sources.inputs import Input, as_input, digest_of
 from svc_async.jobs.sources.lines import Lines
 from svc_async.jobs.sources.product_attributes import PRODUCTS, tidied
+from svc_async.jobs.sources.source import Replay
 from svc_async.jobs.sources.texts import Texts
 
 __all__ = ["CsvFeed"]
@@ -78,13 +79,9 @@ class CsvFeed:
         """
         await self._table.check()
 
-    def products(self) -> Iterator[Mapping[str, Any]]:
+    def products(self) -> Replay[Mapping[str, Any]]:
         """Give the products from the start, for an uploader; positions count them from 0."""
-        self._stop()
-        self._lines = Lines()
-        self.exhausted = False
-        self._reading = self._given()
-        return self._reading
+        return Replay(self._begin)
 
     def line(self, position: int) -> int:
         """Give the line of the file, counted from 1, on which a product begins that `products()` has given."""
@@ -100,6 +97,13 @@ class CsvFeed:
         """Let go of the file, if `products()` was not read to its end."""
         self._stop()
         self._input.close()
+
+    def _begin(self) -> Iterator[Mapping[str, Any]]:
+        self._stop()
+        self._lines = Lines()
+        self.exhausted = False
+        self._reading = self._given()
+        return self._reading
 
     def _stop(self) -> None:
         if self._reading is not None:

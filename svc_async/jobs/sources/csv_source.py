@@ -1,6 +1,6 @@
 """Files of people in CSV."""
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -9,6 +9,7 @@ from svc_async.jobs.sources.columns import IGNORED, PEOPLE, Matching, Vocabulary
 from svc_async.jobs.sources.csv_table import CsvTable
 from svc_async.jobs.sources.inputs import Input, as_input, digest_of
 from svc_async.jobs.sources.lines import Lines
+from svc_async.jobs.sources.source import Replay
 from svc_async.jobs.sources.texts import Texts
 
 __all__ = ["CsvSource"]
@@ -80,11 +81,7 @@ class CsvSource:
 
     def rows(self) -> Rows:
         """Give the rows from the start, for an uploader; positions count them from 0."""
-        self._stop()
-        self._lines = Lines()
-        self.exhausted = False
-        self._reading = self._slices()
-        return Rows(self.columns, chain.from_iterable(self._reading))
+        return Rows(self.columns, Replay(self._begin))
 
     def line(self, position: int) -> int:
         """Give the line of the file, counted from 1, on which a row begins that `rows()` has given."""
@@ -100,6 +97,13 @@ class CsvSource:
         """Let go of the file, if `rows()` was not read to its end."""
         self._stop()
         self._input.close()
+
+    def _begin(self) -> Iterator[Sequence[str]]:
+        self._stop()
+        self._lines = Lines()
+        self.exhausted = False
+        self._reading = self._slices()
+        return chain.from_iterable(self._reading)
 
     def _stop(self) -> None:
         if self._reading is not None:

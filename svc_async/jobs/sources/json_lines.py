@@ -1,7 +1,7 @@
 """Files of people in JSON lines: one object on each line."""
 
 import asyncio
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain, repeat
 from pathlib import Path
@@ -13,6 +13,7 @@ from svc_async.batch.encoding import Rows
 from svc_async.jobs.sources.columns import IGNORED, OTHERS, PEOPLE, Matching, Vocabulary, looks_like_data
 from svc_async.jobs.sources.inputs import Input, as_input, digest_of
 from svc_async.jobs.sources.lines import Lines
+from svc_async.jobs.sources.source import Replay
 from svc_async.jobs.sources.texts import Texts
 
 __all__ = ["JsonLinesSource"]
@@ -87,11 +88,7 @@ class JsonLinesSource:
 
     def rows(self) -> Rows:
         """Give the rows from the start, for an uploader; positions count them from 0."""
-        self._stop()
-        self._lines = Lines()
-        self.exhausted = False
-        self._reading = self._given()
-        return Rows(self.columns, chain.from_iterable(self._reading))
+        return Rows(self.columns, Replay(self._begin))
 
     def line(self, position: int) -> int:
         """Give the line of the file, counted from 1, of a row that `rows()` has given."""
@@ -105,6 +102,13 @@ class JsonLinesSource:
         """Let go of the file, if `rows()` was not read to its end."""
         self._stop()
         self._input.close()
+
+    def _begin(self) -> Iterator[Sequence[Any]]:
+        self._stop()
+        self._lines = Lines()
+        self.exhausted = False
+        self._reading = self._given()
+        return chain.from_iterable(self._reading)
 
     def _stop(self) -> None:
         if self._reading is not None:

@@ -1,7 +1,7 @@
 """Files of people in Parquet: column by column, a few thousand rows at a time. Needs the extra `feeds`."""
 
 import asyncio
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from importlib import import_module
 from itertools import chain
@@ -14,6 +14,7 @@ from svc_async.batch.encoding import Rows
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.sources.columns import IGNORED, PEOPLE, Matching, Vocabulary
 from svc_async.jobs.sources.inputs import Input, as_input, digest_of, refused
+from svc_async.jobs.sources.source import Replay
 
 __all__ = ["ParquetSource"]
 
@@ -76,10 +77,7 @@ class ParquetSource:
 
     def rows(self) -> Rows:
         """Give the rows from the start, for an uploader; positions count them from 0."""
-        self._stop()
-        self.exhausted = False
-        self._reading = self._given()
-        return Rows(self.columns, chain.from_iterable(self._reading))
+        return Rows(self.columns, Replay(self._begin))
 
     def line(self, position: int) -> None:
         """Give none: a Parquet file has no lines."""
@@ -92,6 +90,12 @@ class ParquetSource:
         """Let go of the file, if `rows()` was not read to its end."""
         self._stop()
         self._input.close()
+
+    def _begin(self) -> Iterator[Sequence[Any]]:
+        self._stop()
+        self.exhausted = False
+        self._reading = self._given()
+        return chain.from_iterable(self._reading)
 
     def _stop(self) -> None:
         if self._reading is not None:

@@ -1,11 +1,25 @@
 """What a job needs to know about where its rows come from."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+import attrs
 
 from svc_async.batch.encoding import Rows
 
-__all__ = ["Feed", "Origin", "Source"]
+__all__ = ["Feed", "Origin", "Replay", "Source"]
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Replay(Generic[T]):
+    """Rows that begin anew each time they are asked for."""
+
+    _begin: Callable[[], Iterator[T]]
+
+    def __iter__(self) -> Iterator[T]:
+        return self._begin()
 
 
 class Origin(Protocol):
@@ -73,6 +87,6 @@ class Source(Origin, Protocol):
 class Feed(Origin, Protocol):
     """Products of a merchant."""
 
-    def products(self) -> Iterator[Mapping[str, Any]]:
+    def products(self) -> Iterable[Mapping[str, Any]]:
         """Give the products from the start, for an uploader; positions count them from 0."""
         ...

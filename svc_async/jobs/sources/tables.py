@@ -14,6 +14,7 @@ from svc_async.batch.encoding import Rows
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.sources.columns import IGNORED, PEOPLE, Matching, Vocabulary
 from svc_async.jobs.sources.inputs import refused
+from svc_async.jobs.sources.source import Replay
 
 __all__ = ["SpooledRows", "from_cursor", "from_rows"]
 
@@ -153,8 +154,7 @@ class SpooledRows:
 
     def rows(self) -> Rows:
         """Give the rows from the start, for an uploader; positions count them from 0."""
-        self.exhausted = False
-        return Rows(self.columns, chain.from_iterable(self._slices()))
+        return Rows(self.columns, Replay(self._begin))
 
     def line(self, position: int) -> None:
         """Give none: there are no lines."""
@@ -166,6 +166,10 @@ class SpooledRows:
     def close(self) -> None:
         """Delete the file."""
         self._file.close()
+
+    def _begin(self) -> Iterator[Sequence[Any]]:
+        self.exhausted = False
+        return chain.from_iterable(self._slices())
 
     async def _fill(self, rows: AnyRows) -> None:
         async for part in _in_slices(rows):

@@ -20,6 +20,7 @@ from svc_async.errors import InvalidArgument
 from svc_async.jobs.sources.columns import IGNORED, Vocabulary, plain
 from svc_async.jobs.sources.inputs import Bytes, Input, as_input, digest_of, refused
 from svc_async.jobs.sources.product_attributes import PRODUCTS, joined
+from svc_async.jobs.sources.source import Replay
 
 __all__ = ["XmlFeed"]
 
@@ -87,12 +88,9 @@ class XmlFeed:
                 await asyncio.sleep(0)
         self.bytes_read = 0
 
-    def products(self) -> Iterator[Mapping[str, Any]]:
+    def products(self) -> Replay[Mapping[str, Any]]:
         """Give the products from the start, for an uploader; positions count them from 0."""
-        self._stop()
-        self.exhausted = False
-        self._reading = self._given()
-        return self._reading
+        return Replay(self._begin)
 
     def line(self, position: int) -> None:
         """Give none: products of XML are counted, since they may share a line."""
@@ -105,6 +103,12 @@ class XmlFeed:
         """Let go of the file, if `products()` was not read to its end."""
         self._stop()
         self._input.close()
+
+    def _begin(self) -> Iterator[Mapping[str, Any]]:
+        self._stop()
+        self.exhausted = False
+        self._reading = self._given()
+        return self._reading
 
     def _stop(self) -> None:
         if self._reading is not None:
