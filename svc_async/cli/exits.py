@@ -47,6 +47,8 @@ _OPTIONS: Mapping[str, str] = MappingProxyType(
     {
         "account_id": "--account",
         "custom_audience_id": "--audience",
+        "do_not_reach_list_id": "--list",
+        "product_catalog_id": "--catalog",
         "profile": "--profile",
         **{
             name: f"--{name.replace('_', '-')}"
@@ -58,9 +60,13 @@ _OPTIONS: Mapping[str, str] = MappingProxyType(
                 "failures",
                 "format",
                 "map",
+                "max_removal_share",
                 "ordering",
                 "phone_region",
                 "quarantine",
+                "refresh_days",
+                "report",
+                "state",
                 "users_per_operation",
             )
         },

@@ -44,6 +44,10 @@ class Running:
         return Ended(self.process.returncode or 0, out.decode(), err.decode())
 
 
+def _homes(folder: Path) -> dict[str, str]:
+    return {"XDG_CONFIG_HOME": str(folder), "XDG_STATE_HOME": str(folder)}
+
+
 @attrs.frozen
 class Command:
     """Starts the command in a process of its own."""
@@ -57,7 +61,7 @@ class Command:
             *program,
             *map(str, arguments),
             cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(self.folder), **self.environ},
+            env={**os.environ, "PYTHONPATH": str(ROOT), **_homes(self.folder), **self.environ},
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -97,7 +101,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in list(os.environ):
         if name.startswith("SVC_"):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for name, folder in _homes(tmp_path).items():
+        monkeypatch.setenv(name, folder)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
