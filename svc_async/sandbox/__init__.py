@@ -16,9 +16,9 @@ from typing import Any, Self
 import attrs
 
 from svc_async.sandbox import world
-from svc_async.sandbox.app import Server, Service
+from svc_async.sandbox.app import Server
 from svc_async.sandbox.audiences import Audience, Member
-from svc_async.sandbox.auth import Token, Verifier
+from svc_async.sandbox.auth import Verifier
 from svc_async.sandbox.calls import Operation, Routes
 from svc_async.sandbox.clock import Clock, SystemClock, VirtualClock
 from svc_async.sandbox.config import RateRule, SandboxConfig
@@ -26,6 +26,8 @@ from svc_async.sandbox.faults import Fault, Faults
 from svc_async.sandbox.journal import Entry, Journal
 from svc_async.sandbox.limits import Limits
 from svc_async.sandbox.paging import Pages
+from svc_async.sandbox.registry import Registry
+from svc_async.sandbox.service import Service
 from svc_async.sandbox.store import Store
 from svc_async.sandbox.surfaces import ads
 from svc_async.sandbox.surfaces.ads.accounts import add_account
@@ -103,8 +105,8 @@ class Sandbox:
         self.requests = Journal()
         self._host, self._port, self._tls = host, port, ssl_context
         self._store = Store(seed=seed, now=self.clock.now)
-        self._verifier = Verifier(self.clock, self.config.timestamp_skew)
-        self._world = world.build(self._store, self._verifier, self.config)
+        self._registry = Registry(self._store.ids)
+        self._world = world.build(self._store, self._registry, self.config)
         self._server: Server | None = None
 
     async def start(self) -> None:
@@ -145,19 +147,33 @@ class Sandbox:
 
     @property
     def app(self) -> Mapping[str, str]:
-        """The app's key and secret."""
-        app = self._world.app
-        return MappingProxyType({"consumer_key": app.consumer_key, "consumer_secret": app.consumer_secret})
+        """The app's keys and secrets."""
+        return MappingProxyType(self._world.identity(0))
+
+    @property
+    def public_app(self) -> Mapping[str, str]:
+        """Those of another app, which is read-only and keeps no client secret: a public client of OAuth 2.0."""
+        return MappingProxyType(self._world.identity(1))
 
     @property
     def credentials(self) -> Mapping[str, str]:
         """What the first user of the seed world signs with."""
-        return self._signing(self._world.tokens[0])
+        return MappingProxyType(self._world.signing(0))
 
     @property
     def other_credentials(self) -> Mapping[str, str]:
         """What the second user signs with, who has other accounts."""
-        return self._signing(self._world.tokens[1])
+        return MappingProxyType(self._world.signing(1))
+
+    @property
+    def user_id(self) -> str:
+        """The first user's id."""
+        return self._world.tokens[0].user_id
+
+    @property
+    def callback_url(self) -> str:
+        """A callback that the app has configured, on the loopback interface."""
+        return self._world.apps[0].callback_urls[0]
 
     @property
     def account_id(self) -> str:
@@ -208,18 +224,17 @@ class Sandbox:
 
     def invalidate(self, token: str) -> None:
         """Make an access token worthless (AUTH-17)."""
-        self._verifier.tokens[token].valid = False
-
-    def _signing(self, token: Token) -> Mapping[str, str]:
-        return MappingProxyType({**self.app, "token": token.token, "token_secret": token.secret})
+        self._registry.tokens[token].valid = False
 
     def _service(self) -> Service:
         return Service(
             config=self.config,
             clock=self.clock,
             store=self._store,
-            routes=Routes(ads.OPERATIONS),
-            verifier=self._verifier,
+            world=self._world,
+            routes=Routes(self.operations),
+            registry=self._registry,
+            verifier=Verifier(self.clock, self.config.timestamp_skew, self._registry),
             limits=Limits(self.clock, self.config),
             pages=Pages(
                 self._store.ids.secret("cursor").encode(),

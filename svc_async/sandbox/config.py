@@ -16,7 +16,7 @@ class RateRule:
     """So many requests in so many seconds, counted by ad account or by user.
 
     Attributes:
-        scope: an `account` rule counts each account apart, a `user` rule each user's token.
+        scope: an `account` rule counts each account apart, a `user` rule each user's token, or each app without a user.
     """
 
     requests: int
@@ -43,6 +43,18 @@ RATE_RULES: Mapping[str, RateRule] = MappingProxyType(
         "do_not_reach_users": RateRule(1500, 60),  # ASM-114
         "keyword_insights": RateRule(500, 900, "user"),
         "audience_estimate": RateRule(400, 900),
+        "request_tokens": RateRule(15, 900, "user"),  # from here on ASM-07; counted by app, or by the user's token
+        "access_tokens": RateRule(15, 900, "user"),
+        "invalidations": RateRule(15, 900, "user"),
+        "scoped_tokens": RateRule(15, 900, "user"),
+        "bearer_tokens": RateRule(10, 900, "user"),  # ASM-08
+        "bearer_invalidations": RateRule(15, 900, "user"),
+        "webhooks": RateRule(450, 900, "user"),  # from here on ASM-57, ASM-62
+        "replays": RateRule(100, 900, "user"),
+        "activity_subscriptions": RateRule(500, 900, "user"),
+        "activity_connects": RateRule(450, 900, "user"),
+        "filtered_connects": RateRule(50, 900, "user"),
+        "stream_rules": RateRule(450, 900, "user"),
     }
 )
 
@@ -123,6 +135,7 @@ class SandboxConfig:
         dnr_expiry_bounded: refuse one whose `expires_at` is later than the default.
         audience_processing: seconds for which a do-not-reach list is processed after an upload.
         audience_minimum: users that make such a list large enough.
+        require_https: refuse plain http on the main API.
         keep_bodies: keep request bodies in the journal.
     """
 
@@ -168,4 +181,5 @@ class SandboxConfig:
     dnr_expiry_bounded: bool = True  # ASM-114
     audience_processing: float = 21_600.0  # ASM-116, ASM-118
     audience_minimum: int = 100  # ASM-116, ASM-118
+    require_https: bool = False  # ASM-84
     keep_bodies: bool = False
