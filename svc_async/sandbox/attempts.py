@@ -129,6 +129,6 @@ class Attempts:
             return None, Verdict.CLOSED, str(error)
         except Unmapped as error:
             return None, Verdict.UNMAPPED, str(error)
-        except Exception:
+        except Exception:  # noqa: BLE001 a receiver that breaks is a server that answers 500
             _log.exception("a target in this process failed")
             return Answer(500), Verdict.SERVER_ERROR, ""

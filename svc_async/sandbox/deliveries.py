@@ -1,7 +1,7 @@
 """Delivers events to webhooks: signed, once again if need be, and all of it written down.
 
-Only HTTP 200 within 10 seconds acknowledges a delivery (WH-41, WH-42, ASM-03). What fails is sent again after the pauses
-of `delivery_delays`. Nothing is sent to a webhook that is invalid or deleted, neither first nor again (ASM-40).
+Only HTTP 200 within 10 seconds acknowledges a delivery (WH-41, WH-42, ASM-03). What fails is sent again after the
+pauses of `delivery_delays`. Nothing is sent to a webhook that is invalid or deleted, neither first nor again (ASM-40).
 """
 
 import asyncio
@@ -185,17 +185,6 @@ class Deliveries:
         for _ in range(fault.duplicate):
             self._begin(webhook, event, attrs.evolve(fault, reorder=False), replay_job=replay_job, repeated=True)
         return delivery
-
-    def again(self, delivery_id: str) -> Delivery:
-        """Send a delivery once more, as a new one.
-
-        Raises:
-            KeyError: there is none with this id.
-        """
-        before = next((delivery for delivery in self._log if delivery.id == delivery_id), None)
-        if before is None:
-            raise KeyError(delivery_id)
-        return self._begin(before.webhook, before.event, _NO_FAULT, repeated=True)
 
     def _begin(
         self,

@@ -1,24 +1,21 @@
 """What can happen to a user, and how the activity product tells of it: one row a type of event.
 
-An event reaches webhooks and streams in an envelope, `{"data": {event_uuid, filter, event_type, tag?, payload}}` (ASM-24).
+Payloads are made from the users of the world, in the shapes of ASM-24, with an invented post, message or change.
 """
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Literal
 
 import attrs
 
-from svc_async.sandbox.store import Ids, Row, Store, written
+from svc_async.sandbox.store import Store, written
 
-__all__ = ["KINDS", "Direction", "Event", "Events", "Kind", "dotted", "may_have_direction", "merged", "with_paths"]
+__all__ = ["KINDS", "Direction", "Event", "Events", "Kind", "may_have_direction", "with_paths"]
 
 Direction = Literal["sent", "received"]
-
-NAMES_CHANGED = datetime(2026, 3, 18, tzinfo=UTC)
-"""From then on the dot-separated names are the only ones (EV-02, ASM-50)."""
 
 _DIRECTED = ("dm.", "chat.")  # ACT-03
 
@@ -65,17 +62,15 @@ class _Scene:
         return f"What I like about {self.keyword or 'books'}: there is always a next one"
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class Kind:
     """A type of event.
 
     Attributes:
-        older: its PascalCase name before 2026-03-18.
         payload: makes one from the world.
         direction: the one it has when none is given.
     """
 
-    older: str
     payload: Callable[[_Scene], dict[str, Any]] = attrs.field(repr=False)
     direction: Direction | None = None
 
@@ -136,38 +131,27 @@ def _shown(user: Mapping[str, Any]) -> dict[str, Any]:
     return {name: user[name] for name in ("id", "name", "screen_name") if name in user}
 
 
-# EV-01; the last four continue its pattern (ASM-19). Unspecified: the literal PascalCase names (EV-02).
+# EV-01; the last four continue its pattern (ASM-19).
 KINDS: Mapping[str, Kind] = MappingProxyType(
     {
-        "post.create": Kind(older="PostCreate", payload=_post),
-        "post.delete": Kind(older="PostDelete", payload=_deleted_post),
-        "dm.received": Kind(older="DmReceived", payload=_message, direction="received"),
-        "dm.sent": Kind(older="DmSent", payload=_message, direction="sent"),
-        "dm.read": Kind(older="DmRead", payload=_message, direction="received"),
-        "dm.indicate_typing": Kind(older="DmIndicateTyping", payload=_message, direction="received"),
-        "spaces.start": Kind(older="SpacesStart", payload=_space),
-        "spaces.end": Kind(older="SpacesEnd", payload=_space),
-        "profile.update.bio": Kind(older="ProfileBioUpdate", payload=_change("bio", "Reads more than is good for me")),
-        "profile.update.verified": Kind(older="ProfileVerifiedUpdate", payload=_change("verified", True)),
-        "profile.update.affiliate": Kind(older="ProfileAffiliateUpdate", payload=_change("affiliate", "Harbour Books")),
-        "profile.update.screenname": Kind(older="ProfileScreennameUpdate", payload=_change("screen_name", "anna_reads")),
-        "profile.update.picture": Kind(
-            older="ProfilePictureUpdate", payload=_change("picture", "https://pictures.example/new.png")
-        ),
-        "profile.update.banner": Kind(
-            older="ProfileBannerUpdate", payload=_change("banner", "https://pictures.example/wide.png")
-        ),
-        "profile.update.geo": Kind(older="ProfileGeoUpdate", payload=_change("geo", "Porto")),
-        "profile.update.url": Kind(older="ProfileUrlUpdate", payload=_change("url", "https://anna.example")),
+        "post.create": Kind(_post),
+        "post.delete": Kind(_deleted_post),
+        "dm.received": Kind(_message, direction="received"),
+        "dm.sent": Kind(_message, direction="sent"),
+        "dm.read": Kind(_message, direction="received"),
+        "dm.indicate_typing": Kind(_message, direction="received"),
+        "spaces.start": Kind(_space),
+        "spaces.end": Kind(_space),
+        "profile.update.bio": Kind(_change("bio", "Reads more than is good for me")),
+        "profile.update.verified": Kind(_change("verified", True)),
+        "profile.update.affiliate": Kind(_change("affiliate", "Harbour Books")),
+        "profile.update.screenname": Kind(_change("screen_name", "reads_at_night")),
+        "profile.update.picture": Kind(_change("picture", "https://pictures.example/new.png")),
+        "profile.update.banner": Kind(_change("banner", "https://pictures.example/wide.png")),
+        "profile.update.geo": Kind(_change("geo", "Porto")),
+        "profile.update.url": Kind(_change("url", "https://reading.example")),
     }
 )
-
-_BY_OLDER_NAME = {kind.older: name for name, kind in KINDS.items()}
-
-
-def dotted(name: str, now: datetime) -> str:
-    """Give the dot-separated name; before the names changed, of a PascalCase one too (ASM-50)."""
-    return _BY_OLDER_NAME.get(name, name) if now < NAMES_CHANGED else name
 
 
 def may_have_direction(event_type: str) -> bool:
@@ -180,7 +164,6 @@ class Events:
     """Makes events out of the world."""
 
     store: Store
-    ids: Ids
 
     def make(
         self,
@@ -199,7 +182,7 @@ class Events:
         return Event(
             event_type=event_type,
             user_id=user_id,
-            payload=merged(usual, payload or {}),
+            payload=_merged(usual, payload or {}),
             time=scene.now,
             direction=direction,
             keyword=keyword,
@@ -212,11 +195,11 @@ class Events:
         return {"id": user_id, "name": f"User {user_id}", "screen_name": f"user{user_id}"} if row is None else row.shown
 
     def _scene(self, event_type: str, user_id: str, direction: Direction | None, keyword: str | None) -> _Scene:
-        other = next(row for row in self.store["users"] if row.id != user_id)
+        other = next(row.shown for row in self.store["users"] if row.id != user_id)
         return _Scene(
             event_type=event_type,
             user=self.user(user_id),
-            other=_fields(other),
+            other=other,
             now=self.store.now(),
             new_id=self._new_id,
             keyword=keyword,
@@ -224,21 +207,17 @@ class Events:
         )
 
     def _new_id(self) -> str:
-        return str(int(self.ids.next("post", 12), 36))
+        return str(int(self.store.ids.next("post", 12), 36))
 
 
-def _fields(row: Row) -> Mapping[str, Any]:
-    return row.shown
-
-
-def merged(usual: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(usual: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Put changes into a JSON object, down to the objects in it."""
-    result = dict(usual)
-    for name, value in changes.items():
-        before = result.get(name)
-        both = isinstance(before, Mapping) and isinstance(value, Mapping)
-        result[name] = merged(before, value) if both else value  # type: ignore[arg-type] # both says so
-    return result
+    return {**usual, **{name: _changed(usual.get(name), value) for name, value in changes.items()}}
+
+
+def _changed(before: Any, after: Any) -> Any:
+    both = isinstance(before, Mapping) and isinstance(after, Mapping)
+    return _merged(before, after) if both else after
 
 
 def with_paths(payload: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -103,7 +103,6 @@ class Replays:
             for delivery in self.deliveries
             if delivery.webhook is webhook
             and delivery.attempted
-            and delivery.event_uuid is not None
             and not (delivery.repeated or delivery.replay_job)
             and window.holds(delivery.created_at, inclusive=self.config.replay_to_date_inclusive)
         ]

@@ -3,12 +3,14 @@
 import base64
 import hashlib
 import hmac
+from collections.abc import Mapping
 
 import attrs
 
-__all__ = ["Signer", "signature"]
+from svc_async.sandbox.config import SandboxConfig
+from svc_async.sandbox.registry import App
 
-_HEADER = "x-svc-webhooks-signature"
+__all__ = ["Signer", "signature"]
 
 
 def signature(secret: str, message: bytes) -> str:
@@ -21,22 +23,20 @@ class Signer:
     """Writes signature headers (WH-40b).
 
     Attributes:
-        style: which keys sign: the consumer secret, the client secret of OAuth 2.0, or both.
-        header: where the signature with the consumer secret stands.
-        second_header: where the one with the client secret stands.
+        keys: the headers that are sent, with the secret of each.
     """
 
     consumer_secret: str = attrs.field(repr=False)
-    client_secret: str = attrs.field(repr=False)
-    style: str = "consumer"
-    header: str = _HEADER
-    second_header: str = f"{_HEADER}-oauth2"
+    keys: Mapping[str, str] = attrs.field(repr=False)
+
+    @classmethod
+    def of(cls, app: App, config: SandboxConfig) -> "Signer":
+        """Sign for an app; one without a client secret has no second header."""
+        consumer = {config.signature_header: app.consumer_secret}
+        client = {} if app.client_secret is None else {config.second_signature_header: app.client_secret}
+        styles = {"consumer": consumer, "oauth2": client, "both": consumer | client}
+        return cls(consumer_secret=app.consumer_secret, keys=styles[config.signature_style])
 
     def headers(self, message: bytes, *, secret: str | None = None) -> dict[str, str]:
         """Give the headers for a message; `secret` signs in the place of the right ones."""
-        keys = {self.header: ("oauth2", self.consumer_secret), self.second_header: ("consumer", self.client_secret)}
-        return {
-            name: signature(right if secret is None else secret, message)
-            for name, (other_style, right) in keys.items()
-            if self.style != other_style
-        }
+        return {name: signature(secret or right, message) for name, right in self.keys.items()}

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import attrs
 
 from svc_async.sandbox.clock import Timer
+from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.dialects import encode
 from svc_async.sandbox.jobs import Jobs
 
@@ -47,11 +48,14 @@ class Connection:
     hub: "Hub" = attrs.field(repr=False)
     _outbox: asyncio.Queue[bytes | None] = attrs.field(factory=asyncio.Queue[bytes | None], init=False)
     _flowing: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
-    _beat: Timer | None = None
-    _abort: Callable[[], None] | None = None
+    _beat: Timer | None = attrs.field(default=None, init=False)
+    _abort: Callable[[], None] | None = attrs.field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._flowing.set()
 
     async def run(self, recorded: Iterable[bytes], write: Write, abort: Callable[[], None], *, live: bool) -> None:
-        """Write until the stream ends.
+        """Write until the stream ends, or the client has gone.
 
         Args:
             recorded: lines of the past, which go first.
@@ -60,18 +64,19 @@ class Connection:
             live: whether the stream goes on after the past.
         """
         self._abort = abort
-        self._flowing.set()
         try:
             for line in recorded:
                 await self._write(write, line)
             if live:
                 await self._write_live(write)
+        except ConnectionError:
+            return  # the client has gone
         finally:
             self.leave()
 
     def put(self, line: bytes) -> None:
         """Let a line go out; who does not read fast enough is dropped (ASM-59)."""
-        if self._outbox.qsize() >= self.hub.buffer:
+        if self._outbox.qsize() >= self.hub.config.stream_buffer:
             self.drop()
         else:
             self._outbox.put_nowait(line)
@@ -117,7 +122,7 @@ class Connection:
     def _beat_later(self) -> None:
         if self._beat is not None:
             self.hub.jobs.forget(self._beat)
-        self._beat = self.hub.jobs.later(self.hub.heartbeat, self._put_beat, moves_time=False)
+        self._beat = self.hub.jobs.later(self.hub.config.stream_heartbeat, self._put_beat, moves_time=False)
 
     def _put_beat(self) -> None:
         if self._flowing.is_set():
@@ -132,16 +137,12 @@ class Hub:
 
     Attributes:
         limit: connections at a time.
-        heartbeat: seconds of silence after which a blank line goes out.
-        buffer: lines that may wait for a slow reader.
         piece: bytes that are written at once; None writes whole lines.
     """
 
-    name: str
     jobs: Jobs = attrs.field(repr=False)
+    config: SandboxConfig = attrs.field(repr=False)
     limit: int
-    heartbeat: float
-    buffer: int
     piece: int | None = None
     _open: list[Connection] = attrs.field(factory=list[Connection], init=False)
     _opened: int = attrs.field(default=0, init=False)

@@ -1,14 +1,14 @@
 """Where deliveries go: the delivery map, and the kinds of targets that it may name.
 
-A registered URL is https without a port, which no receiver on this machine can serve. So a URL is mapped to a target: an
-object with `handle()`, an ASGI application, or an http address on loopback. What is not mapped does not leave the
+A registered URL is https without a port, which no receiver on this machine can serve. So a URL is mapped to a target:
+an object with `handle()`, an ASGI application, or an http address on loopback. What is not mapped does not leave the
 machine, unless the configuration allows egress.
 """
 
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 import aiohttp
@@ -30,6 +30,11 @@ class Sent:
     query: str = ""
     headers: Mapping[str, str] = attrs.field(factory=dict[str, str])
     body: bytes = attrs.field(default=b"", repr=False)
+
+    @property
+    def raw_query(self) -> str:
+        """The query of the URL itself and what comes after it."""
+        return "&".join(filter(None, (urlsplit(self.url).query, self.query)))
 
 
 @attrs.frozen
@@ -99,7 +104,7 @@ class DeliveryMap:
         send = self._sends.get(sent.url)
         if send is None and not self._allow_egress:
             raise Unmapped("no delivery mapping: deliver_to(url, target) puts something behind the URL")
-        return await (send or self._over_http(sent.url))(sent)
+        return await (send or self._over_http(sent.url.partition("?")[0]))(sent)
 
     async def close(self) -> None:
         """Close the connections to targets."""
@@ -114,12 +119,13 @@ class DeliveryMap:
         if (handle := getattr(target, "handle", None)) is not None:
             return _in_process(handle)
         if callable(target):
-            return _to_asgi(cast("AsgiApp", target))
+            return _to_asgi(target)
         raise TypeError("a target is an object with handle(), an ASGI application or an http address on loopback")
 
     def _over_http(self, address: str) -> Send:
         async def send(sent: Sent) -> Answer:
-            url = URL(f"{address}?{sent.query}" if sent.query else address, encoded=True)
+            joint = "&" if "?" in address else "?"
+            url = URL(f"{address}{joint}{sent.raw_query}" if sent.raw_query else address, encoded=True)
             try:
                 return await _exchanged(self._session(), sent, url)
             except aiohttp.ClientSSLError as error:
@@ -166,7 +172,7 @@ def _check_loopback(address: str) -> None:
 
 def _in_process(handle: Callable[..., Awaitable[tuple[int, Mapping[str, str], bytes]]]) -> Send:
     async def send(sent: Sent) -> Answer:
-        status, headers, body = await handle(sent.method, sent.query, sent.headers, sent.body)
+        status, headers, body = await handle(sent.method, sent.raw_query, sent.headers, sent.body)
         return Answer(status, _lower(headers), body)
 
     return send
@@ -222,7 +228,7 @@ def _scope(sent: Sent) -> Message:
         "path": unquote(parts.path) or "/",
         "raw_path": parts.path.encode() or b"/",
         "root_path": "",
-        "query_string": sent.query.encode(),
+        "query_string": sent.raw_query.encode(),
         "headers": [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()],
         "client": None,
         "server": (parts.hostname or "", 443),
