@@ -98,10 +98,15 @@ def _event(service: Service, body: Body) -> Event:
     refuse(*found)
     if given["event_type"] not in KINDS and "payload" not in given:
         refuse(invalid("ASM-24", f"must be one of {', '.join(KINDS)}, or come with a payload", "event_type"))
-    changes = given.pop("set", {})
-    event = service.outlets.events.make(**{"user_id": service.world.tokens[0].user_id, **given})
+    event = service.outlets.events.make(
+        given["event_type"],
+        user_id=given.get("user_id", service.world.tokens[0].user_id),
+        payload=given.get("payload"),
+        direction=given.get("direction"),
+        keyword=given.get("keyword"),
+    )
     try:
-        return attrs.evolve(event, payload=with_paths(event.payload, changes))
+        return attrs.evolve(event, payload=with_paths(event.payload, given.get("set", {})))
     except KeyError as error:
         refuse(invalid("ASM-24", f"names {error.args[0]}, where the payload has nothing", "set"))
         raise

@@ -37,11 +37,11 @@ class Post:
     fields: Mapping[str, Any] = attrs.field(repr=False)
     author: str
     time: datetime
-    words: tuple[str, ...] = attrs.field(init=False, repr=False)
-
-    @words.default
-    def _words(self) -> tuple[str, ...]:
-        return _words_of(str(self.fields.get("text", "")))
+    words: tuple[str, ...] = attrs.field(
+        default=attrs.Factory(lambda post: _words_of(str(post.fields.get("text", ""))), takes_self=True),
+        init=False,
+        repr=False,
+    )
 
     @property
     def is_repost(self) -> bool:

@@ -5,6 +5,7 @@ A connection writes one JSON object a line, ended by CRLF, and a blank line when
 """
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
@@ -148,6 +149,7 @@ class Hub:
     _opened: int = attrs.field(default=0, init=False)
     _recorded: deque[tuple[datetime, bytes]] = attrs.field(factory=deque[tuple[datetime, bytes]], init=False)
     _refusals: list[Reason] = attrs.field(factory=list[Reason], init=False)
+    _changed: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -168,12 +170,20 @@ class Hub:
         self._opened += 1
         connection = Connection(number=self._opened, opened_at=self.jobs.clock.now(), hub=self)
         self._open.append(connection)
+        self._changed.set()
         return connection
 
     def free(self, connection: Connection) -> None:
         """Free the place of a connection, once."""
         if connection in self._open:
             self._open.remove(connection)
+            self._changed.set()
+
+    async def wait(self, count: int) -> None:
+        """Wait until so many streams are open, no more and no less."""
+        while len(self._open) != count:
+            self._changed.clear()
+            await self._changed.wait()
 
     def publish(self, event: Mapping[str, Any]) -> None:
         """Send an event to all who are connected, and keep it for those who recover."""
@@ -217,7 +227,7 @@ class Hub:
 
     def refuse(self, reason: Reason = "TooManyConnections", *, times: int = 1) -> None:
         """Refuse the next connections: as one too many, or with a status."""
-        self._refusals += [reason] * times
+        self._refusals.extend(itertools.repeat(reason, times))
 
     def split_bytes(self, size: int | None) -> None:
         """Write at most so many bytes at once from now on; None writes whole lines again."""

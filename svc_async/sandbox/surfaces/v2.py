@@ -95,12 +95,14 @@ def _not_admitted(refused: NotAdmitted) -> Refusal:
 
 def _past(call: Call, hub: Hub) -> tuple[list[bytes], bool]:
     """Give what is to be sent of the past, and whether the stream goes on after it (ASM-58)."""
-    backfill, start, end = (call.params[param.name] for param in CONNECT)
+    backfill: int | None = call.params["backfill_minutes"]
+    start: str | None = call.params["start_time"]
+    end: str | None = call.params["end_time"]
     if backfill is None and start is None and end is None:
         return [], True
     if not call.config.stream_recovery:
         raise refusal(403, "RecoveryNotAvailable", "the app may not recover what it missed", rule="ASM-58")
-    if start is None and end is None:
+    if backfill is not None and start is None and end is None:
         return hub.recorded(call.now - timedelta(minutes=backfill), call.now), True
     if backfill is not None or start is None:
         problem = "start_time and end_time come without backfill_minutes, and end_time with start_time"
