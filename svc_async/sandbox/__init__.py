@@ -22,6 +22,7 @@ from svc_async.sandbox.auth import Verifier
 from svc_async.sandbox.calls import Operation, Routes
 from svc_async.sandbox.clock import Clock, SystemClock, VirtualClock
 from svc_async.sandbox.config import RateRule, SandboxConfig
+from svc_async.sandbox.dialects import Refusal
 from svc_async.sandbox.faults import Fault, Faults
 from svc_async.sandbox.journal import Entry, Journal
 from svc_async.sandbox.limits import Limits
@@ -29,10 +30,11 @@ from svc_async.sandbox.paging import Pages
 from svc_async.sandbox.registry import Registry
 from svc_async.sandbox.service import Service
 from svc_async.sandbox.store import Store
-from svc_async.sandbox.surfaces import ads
+from svc_async.sandbox.surfaces import ads, oauth
 from svc_async.sandbox.surfaces.ads.accounts import add_account
 from svc_async.sandbox.surfaces.ads.features import hold, holds
 from svc_async.sandbox.surfaces.ads.line_items import add_campaign, add_line_item
+from svc_async.sandbox.surfaces.oauth import oauth1, pkce
 
 __all__ = [
     "AudienceView",
@@ -188,7 +190,7 @@ class Sandbox:
     @property
     def operations(self) -> tuple[Operation, ...]:
         """All calls that the sandbox answers, declared."""
-        return ads.OPERATIONS
+        return (*ads.OPERATIONS, *oauth.OPERATIONS)
 
     def audience(self, audience_id: str) -> AudienceView:
         """Look into an audience.
@@ -221,6 +223,28 @@ class Sandbox:
         campaign_id = campaign_id or self.add_campaign(account_id)
         defaults = self.config.line_item_defaults
         return add_line_item(self._store, account_id, defaults=defaults, campaign_id=campaign_id, **fields).id
+
+    def approve(self, oauth_token: str, *, user_id: str | None = None) -> str:
+        """Let a user, by default the first, approve a request token, and give the verifier or the PIN.
+
+        Raises:
+            KeyError: there is no such request token.
+        """
+        token = self._registry.request_tokens[oauth_token]
+        return oauth1.approve(self._registry, token, user_id or self.user_id)
+
+    def approve_oauth2(self, authorization_url: str, *, user_id: str | None = None) -> str:
+        """Let a user, by default the first, say yes on an authorize page; gives the URL that the browser is sent to.
+
+        Raises:
+            ValueError: the page would not be shown; the message says why.
+        """
+        try:
+            return pkce.approve(
+                self._registry, self.config, self.clock.now(), authorization_url, user_id or self.user_id
+            )
+        except Refusal as refusal:
+            raise ValueError("; ".join(problem.message for problem in refusal.problems)) from None
 
     def invalidate(self, token: str) -> None:
         """Make an access token worthless (AUTH-17)."""

@@ -19,6 +19,7 @@ from svc_async.sandbox.clock import VirtualClock
 from svc_async.sandbox.dialects import Dialect, Problem, Refusal, Reply, encode, refused
 from svc_async.sandbox.service import Service
 from svc_async.sandbox.store import written
+from svc_async.sandbox.surfaces.oauth import oauth1, pkce
 
 __all__ = ["CALLS", "PREFIX", "AdminCall", "answer", "wanted"]
 
@@ -62,6 +63,20 @@ def _credentials(service: Service, _body: Body) -> Any:
     return {**world.signing(0), **world.identity(0), "user_id": world.tokens[0].user_id}
 
 
+def _approve(service: Service, body: Body) -> Any:
+    """Approve for a user, by default the first: a request token, or what the address of an authorize page asks."""
+    user_id = wanted(body, "user_id") if "user_id" in body else service.world.tokens[0].user_id
+    if service.store["users"].get(user_id) is None:
+        raise Refusal(404, Problem("USER_NOT_FOUND", "there is no such user", "user_id"))
+    if "authorization_url" in body:
+        url = wanted(body, "authorization_url")
+        return {"redirect_url": pkce.approve(service.registry, service.config, service.clock.now(), url, user_id)}
+    token = service.registry.request_tokens.get(wanted(body, "oauth_token"))
+    if token is None:
+        raise Refusal(404, Problem("TOKEN_NOT_FOUND", "there is no such request token", "oauth_token"))
+    return {"oauth_verifier": oauth1.approve(service.registry, token, user_id)}
+
+
 async def _advance(service: Service, body: Body) -> Any:
     seconds = wanted(body, "seconds", (int, float))
     if not isinstance(service.clock, VirtualClock):
@@ -77,6 +92,7 @@ _LONGEST = 10 * 365 * 86_400
 CALLS: tuple[AdminCall, ...] = (
     AdminCall("GET", "health", _health),
     AdminCall("GET", "credentials", _credentials),
+    AdminCall("POST", "oauth/approve", _approve),
     AdminCall("POST", "clock/advance", _advance),
 )
 

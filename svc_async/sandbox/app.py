@@ -12,7 +12,7 @@ import re
 import socket
 import ssl
 import struct
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from email.utils import format_datetime
 from typing import Any
@@ -40,7 +40,7 @@ from svc_async.sandbox.dialects import (
 from svc_async.sandbox.faults import Fault, Stage
 from svc_async.sandbox.journal import Entry
 from svc_async.sandbox.lines import Line, released
-from svc_async.sandbox.params import read_body, read_form, read_header, read_query
+from svc_async.sandbox.params import Param, read_body, read_form, read_header, read_query
 from svc_async.sandbox.service import Service
 
 __all__ = ["Server"]
@@ -395,7 +395,9 @@ def _check_content(operation: Operation, content_type: str, body: bytes) -> None
         if body:
             problem = Problem("INVALID_PARAMETER", "the parameters of this call go in the query string")
             raise Refusal(400, problem, rule="GEN-15", basis=Basis.SPEC)
-    elif content_type.partition(";")[0].strip().lower() != _TYPES[operation.body]:
+    elif (body or operation.body != "form") and content_type.partition(";")[0].strip().lower() != _TYPES[
+        operation.body
+    ]:
         # Unspecified: status and code (ASM-96).
         problem = Problem("INVALID_PARAMETER", f"the body needs Content-Type: {_TYPES[operation.body]}", "Content-Type")
         raise Refusal(400, problem, rule="GEN-16", basis=Basis.SPEC)
@@ -407,14 +409,21 @@ def _check_gate(operation: Operation, config: SandboxConfig) -> None:
 
 
 def _read(operation: Operation, caller: Caller, query: str, body: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read all parameters; gives their values with the defaults, and those that were sent."""
     params, sent = read_query(operation.params, query)
-    signed, _ = read_header(operation.params, caller.protocol)
-    reader = _BODIES.get(operation.body)
-    fields, given = ({}, {}) if reader is None else reader(operation.params, body)
-    return params | signed | fields, sent | given
+    signed, in_header = read_header(operation.params, caller.protocol)
+    fields, in_body = _BODIES.get(operation.body, _no_fields)(operation.params, body)
+    return signed | params | fields | in_header | sent | in_body, sent | in_body
 
 
-_BODIES = {"object": read_body, "form": read_form}
+def _no_fields(_params: Iterable[Param], _body: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    return {}, {}
+
+
+_BODIES: Mapping[str, Callable[[Iterable[Param], bytes], tuple[dict[str, Any], dict[str, Any]]]] = {
+    "object": read_body,
+    "form": read_form,
+}
 
 
 async def _received(request: web.BaseRequest) -> bytes:

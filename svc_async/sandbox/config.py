@@ -89,6 +89,21 @@ PRIMARY_TARGETING_TYPES = frozenset(
 )
 
 
+# Unspecified: all but `follow.read` (AUTH-26).
+SCOPES = frozenset(
+    {
+        "dm.read",
+        "dm.write",
+        "follow.read",
+        "follow.write",
+        "offline.access",
+        "post.read",
+        "post.write",
+        "users.read",
+    }
+)
+
+
 @attrs.frozen(kw_only=True)
 class SandboxConfig:
     """What a test may choose about the service.
@@ -135,6 +150,11 @@ class SandboxConfig:
         dnr_expiry_bounded: refuse one whose `expires_at` is later than the default.
         audience_processing: seconds for which a do-not-reach list is processed after an upload.
         audience_minimum: users that make such a list large enough.
+        request_token_minutes: life of a request token.
+        access_type_in: where `svc_auth_access_type` stands: in the query, or in the `Authorization` header.
+        scopes: the scopes of OAuth 2.0 that exist; `offline.access` gives refresh tokens.
+        authorization_code_seconds: life of an authorization code.
+        scoped_token_seconds: life of an access token of OAuth 2.0.
         require_https: refuse plain http on the main API.
         keep_bodies: keep request bodies in the journal.
     """
@@ -181,5 +201,10 @@ class SandboxConfig:
     dnr_expiry_bounded: bool = True  # ASM-114
     audience_processing: float = 21_600.0  # ASM-116, ASM-118
     audience_minimum: int = 100  # ASM-116, ASM-118
+    request_token_minutes: float = 15.0  # ASM-09
+    access_type_in: Literal["query", "header"] = "query"  # ASM-82
+    scopes: frozenset[str] = SCOPES  # AUTH-26 names one of them
+    authorization_code_seconds: float = 30.0
+    scoped_token_seconds: int = 7200
     require_https: bool = False  # ASM-84
     keep_bodies: bool = False

@@ -17,6 +17,7 @@ import attrs
 import msgspec
 
 __all__ = [
+    "PAGE_HEADERS",
     "Basis",
     "Dialect",
     "Problem",
@@ -237,7 +238,7 @@ $content
 PAGE_HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
 

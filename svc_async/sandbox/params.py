@@ -20,6 +20,7 @@ __all__ = [
     "Param",
     "boolean",
     "csv",
+    "form_field",
     "integer",
     "invalid",
     "json_field",
@@ -173,6 +174,13 @@ def json_field(
         clearable=clearable,
         rule=rule,
     )
+
+
+def form_field(
+    name: str, *, required: bool = False, enum: Sequence[str] = (), clearable: bool = False, rule: str
+) -> Param:
+    """Declare a field of a form."""
+    return Param(name=name, place="form", required=required, enum=tuple(enum), clearable=clearable, rule=rule)
 
 
 def path_params(path: str) -> tuple[Param, ...]:
