@@ -8,7 +8,6 @@ that the operation does not take is a wrong scheme (ASM-73), everything else tha
 """
 
 import base64
-import binascii
 import hashlib
 import hmac
 import re
@@ -114,7 +113,7 @@ class Caller:
 
 def escape(text: str) -> str:
     """Percent-encode as RFC 5849 3.6 does."""
-    return quote(text, safe="~")
+    return quote(text, safe="~", errors="surrogateescape")
 
 
 def parse_header(header: str) -> list[tuple[str, str]]:
@@ -124,7 +123,7 @@ def parse_header(header: str) -> list[tuple[str, str]]:
         ValueError: it is not such a header.
     """
     scheme, _, rest = header.partition(" ")
-    if scheme.lower() != "oauth":
+    if scheme.lower() != "oauth" or not rest.isascii():
         raise ValueError("not an OAuth header")
     pairs = [_header_part(part) for part in rest.split(",")]
     return [(name, value) for name, value in pairs if name != "realm"]
@@ -336,7 +335,7 @@ def _basic_parts(credential: str) -> tuple[str, str]:
     """Read `key:secret`, each percent-encoded, of a Basic header (ASM-81); nonsense gives empty parts."""
     try:
         decoded = base64.b64decode(credential, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # no base64, or no UTF-8 in it
         return "", ""
     key, _, secret = decoded.partition(":")
     return unquote_plus(key), unquote_plus(secret)
