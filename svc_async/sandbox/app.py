@@ -273,11 +273,7 @@ class _Exchange:
     @property
     def dialect(self) -> Dialect:
         """How the operation speaks, or where there is none, the part of the service."""
-        if self._operation is not None:
-            return self._operation.dialect
-        if _surface(self.path)[0] != "base":
-            return Dialect.ADS
-        return Dialect.V2 if self.path.startswith("/2/") else Dialect.V1
+        return _spoken(self.path) if self._operation is None else self._operation.dialect
 
     @property
     def common(self) -> Mapping[str, str]:
@@ -309,6 +305,10 @@ class _Exchange:
         if self._call is not None:
             with suppress(Refusal):  # the answer was withheld, so a refusal has nobody to go to
                 self._call.run()
+
+    def refuse(self, status: int, problem: Problem, headers: Mapping[str, str]) -> Reply:
+        """Give a refusal that looks as this part of the service has it."""
+        return refused(_spoken(self.path), Refusal(status, problem, headers=headers), {"params": {}})
 
     def refuse_operations(self, by_operation: Mapping[int, Problem]) -> Reply:
         """Give the answer that refuses a group because of some of its operations."""
@@ -360,6 +360,12 @@ def _surface(path: str) -> tuple[Surface, str]:
         if path.startswith(f"{prefix}/"):
             return surface, path.removeprefix(prefix)
     return "base", path
+
+
+def _spoken(path: str) -> Dialect:
+    if _surface(path)[0] != "base":
+        return Dialect.ADS
+    return Dialect.V2 if path.startswith("/2/") else Dialect.V1
 
 
 def _limits(operation: Operation, query: str) -> tuple[str, ...]:

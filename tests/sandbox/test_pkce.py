@@ -104,6 +104,17 @@ def exchange(raw: Any, client: str, sandbox: Sandbox) -> Callable[..., Any]:
 
 
 @pytest.fixture
+def granted(exchange: Any, code_for: Any) -> Callable[..., Any]:
+    """Go the whole way and give the answer."""
+
+    async def grant(user_id: str = DARIO, **changes: str) -> dict[str, Any]:
+        got: dict[str, Any] = (await exchange(code_for(user_id, **changes))).json
+        return got
+
+    return grant
+
+
+@pytest.fixture
 def refresh(raw: Any, client: str) -> Callable[..., Any]:
     async def ask(token: str, *, authorization: str = client, **more: str) -> Any:
         fields = {"grant_type": "refresh_token", "refresh_token": token, **more}
@@ -295,8 +306,8 @@ async def test_both_lives_are_settings(sandbox: Any, bearing: Any, exchange: Any
     assert (await bearing("GET", "/2/follows", got.json["access_token"])).status == 401
 
 
-async def test_refreshing_rotates(bearing: Any, exchange: Any, refresh: Any, code_for: Any) -> None:
-    first = (await exchange(code_for())).json
+async def test_refreshing_rotates(bearing: Any, refresh: Any, granted: Any) -> None:
+    first = await granted()
     second = (await refresh(first["refresh_token"])).json
     assert second.keys() == first.keys()
     assert second["scope"] == SCOPES
@@ -305,10 +316,8 @@ async def test_refreshing_rotates(bearing: Any, exchange: Any, refresh: Any, cod
     assert (await bearing("GET", "/2/follows", second["access_token"])).status == 200
 
 
-async def test_an_old_refresh_token_revokes_the_family(
-    bearing: Any, exchange: Any, refresh: Any, code_for: Any
-) -> None:
-    first, untouched = (await exchange(code_for())).json, (await exchange(code_for())).json
+async def test_an_old_refresh_token_revokes_the_family(bearing: Any, refresh: Any, granted: Any) -> None:
+    first, untouched = await granted(), await granted()
     second = (await refresh(first["refresh_token"])).json
     assert error(await refresh(first["refresh_token"])) == (400, "invalid_grant")
     assert error(await refresh(second["refresh_token"])) == (400, "invalid_grant")
@@ -317,10 +326,8 @@ async def test_an_old_refresh_token_revokes_the_family(
     assert (await bearing("GET", "/2/follows", untouched["access_token"])).status == 200
 
 
-async def test_a_refresh_may_ask_for_less_and_not_for_more(
-    bearing: Any, exchange: Any, refresh: Any, code_for: Any
-) -> None:
-    got = (await exchange(code_for(scope=f"{SCOPES} follow.write"))).json
+async def test_a_refresh_may_ask_for_less_and_not_for_more(bearing: Any, refresh: Any, granted: Any) -> None:
+    got = await granted(scope=f"{SCOPES} follow.write")
     less = (await refresh(got["refresh_token"], scope="follow.write")).json
     assert less["scope"] == "follow.write"
     assert (await bearing("GET", "/2/follows", less["access_token"])).status == 403
@@ -329,12 +336,12 @@ async def test_a_refresh_may_ask_for_less_and_not_for_more(
     assert (await refresh(less["refresh_token"])).json["scope"] == f"{SCOPES} follow.write"
 
 
-async def test_without_offline_access_there_is_nothing_to_refresh(exchange: Any, code_for: Any) -> None:
-    assert "refresh_token" not in (await exchange(code_for(scope="follow.read"))).json
+async def test_without_offline_access_there_is_nothing_to_refresh(granted: Any) -> None:
+    assert "refresh_token" not in await granted(scope="follow.read")
 
 
-async def test_revoking(raw: Any, bearing: Any, exchange: Any, refresh: Any, code_for: Any, client: str) -> None:
-    first, second = (await exchange(code_for())).json, (await exchange(code_for())).json
+async def test_revoking(raw: Any, bearing: Any, refresh: Any, granted: Any, client: str) -> None:
+    first, second = await granted(), await granted()
     got = await raw.post(REVOKE, {"token": first["access_token"]}, authorization=client)
     assert (got.status, got.json) == (200, {"revoked": True})
     assert (await bearing("GET", "/2/follows", first["access_token"])).status == 401
@@ -348,9 +355,9 @@ async def test_revoking(raw: Any, bearing: Any, exchange: Any, refresh: Any, cod
 
 
 async def test_another_client_revokes_and_refreshes_nothing(
-    raw: Any, bearing: Any, exchange: Any, code_for: Any, sandbox: Sandbox
+    raw: Any, bearing: Any, sandbox: Sandbox, granted: Any
 ) -> None:
-    token = (await exchange(code_for())).json
+    token = await granted()
     public = {"client_id": sandbox.public_app["client_id"]}
     for name in ("access_token", "refresh_token"):
         got = await raw.post(REVOKE, {"token": token[name], **public}, authorization="")
@@ -361,8 +368,8 @@ async def test_another_client_revokes_and_refreshes_nothing(
 
 
 @pytest.mark.rule("AUTH-26")
-async def test_a_scope_allows_what_it_names_and_no_more(bearing: Any, exchange: Any, code_for: Any) -> None:
-    token = (await exchange(code_for())).json["access_token"]
+async def test_a_scope_allows_what_it_names_and_no_more(bearing: Any, granted: Any) -> None:
+    token = (await granted())["access_token"]
     assert (await bearing("GET", "/2/follows", token)).status == 200
     got = await bearing("POST", "/2/follows", token)
     assert (got.status, got.rule) == (403, "AUTH-26")
@@ -370,10 +377,8 @@ async def test_a_scope_allows_what_it_names_and_no_more(bearing: Any, exchange: 
 
 
 @pytest.mark.rule("AUTH-26b")
-async def test_permissions_of_oauth_1_override_scopes(
-    raw: Any, bearing: Any, exchange: Any, code_for: Any, sandbox: Sandbox
-) -> None:
-    write = (await exchange(code_for(sandbox.user_id, scope="users.read"))).json["access_token"]
+async def test_permissions_of_oauth_1_override_scopes(raw: Any, bearing: Any, sandbox: Sandbox, granted: Any) -> None:
+    write = (await granted(sandbox.user_id, scope="users.read"))["access_token"]
     assert (await bearing("POST", "/2/follows", write)).status == 200  # anna granted all with OAuth 1.0a
     sandbox.invalidate(sandbox.credentials["token"])
     assert (await bearing("POST", "/2/follows", write)).status == 403
@@ -385,7 +390,7 @@ async def test_permissions_of_oauth_1_override_scopes(
     pin = sandbox.approve(token["token"])
     await raw.oauth("POST", "/oauth/access_token", credentials=token, oauth_verifier=pin)
     scopes = "follow.read follow.write"
-    read = (await exchange(code_for(sandbox.user_id, scope=scopes))).json["access_token"]
+    read = (await granted(sandbox.user_id, scope=scopes))["access_token"]
     assert (await bearing("GET", "/2/follows", read)).status == 200
     refused = await bearing("POST", "/2/follows", read)
     assert (refused.status, refused.json["errors"][0]["code"]) == (403, 220)
