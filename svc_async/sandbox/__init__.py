@@ -23,6 +23,7 @@ from svc_async.sandbox.calls import Operation, Routes
 from svc_async.sandbox.clock import Clock, SystemClock, VirtualClock
 from svc_async.sandbox.config import RateRule, SandboxConfig
 from svc_async.sandbox.deliveries import Deliveries, Delivery
+from svc_async.sandbox.dialects import Refusal
 from svc_async.sandbox.events import Direction
 from svc_async.sandbox.faults import Fault, Faults
 from svc_async.sandbox.jobs import Jobs
@@ -34,10 +35,11 @@ from svc_async.sandbox.registry import Registry
 from svc_async.sandbox.service import Service
 from svc_async.sandbox.store import Store
 from svc_async.sandbox.streams import Hub
-from svc_async.sandbox.surfaces import activity, ads, filtered, webhooks
+from svc_async.sandbox.surfaces import activity, ads, filtered, oauth, webhooks
 from svc_async.sandbox.surfaces.ads.accounts import add_account
 from svc_async.sandbox.surfaces.ads.features import hold, holds
 from svc_async.sandbox.surfaces.ads.line_items import add_campaign, add_line_item
+from svc_async.sandbox.surfaces.oauth import oauth1, pkce
 from svc_async.sandbox.targets import Target
 
 __all__ = [
@@ -196,7 +198,13 @@ class Sandbox:
     @property
     def operations(self) -> tuple[Operation, ...]:
         """All calls that the sandbox answers, declared."""
-        return (*ads.OPERATIONS, *webhooks.OPERATIONS, *activity.OPERATIONS, *filtered.OPERATIONS)
+        return (
+            *ads.OPERATIONS,
+            *oauth.OPERATIONS,
+            *webhooks.OPERATIONS,
+            *activity.OPERATIONS,
+            *filtered.OPERATIONS,
+        )
 
     def audience(self, audience_id: str) -> AudienceView:
         """Look into an audience.
@@ -287,6 +295,28 @@ class Sandbox:
     @property
     def _outlet(self) -> Outlet:
         return self._outlets.of(self._world.apps[0])
+
+    def approve(self, oauth_token: str, *, user_id: str | None = None) -> str:
+        """Let a user, by default the first, approve a request token, and give the verifier or the PIN.
+
+        Raises:
+            KeyError: there is no such request token.
+        """
+        token = self._registry.request_tokens[oauth_token]
+        return oauth1.approve(self._registry, token, user_id or self.user_id)
+
+    def approve_oauth2(self, authorization_url: str, *, user_id: str | None = None) -> str:
+        """Let a user, by default the first, say yes on an authorize page; gives the URL that the browser is sent to.
+
+        Raises:
+            ValueError: the page would not be shown; the message says why.
+        """
+        try:
+            return pkce.approve(
+                self._registry, self.config, self.clock.now(), authorization_url, user_id or self.user_id
+            )
+        except Refusal as refusal:
+            raise ValueError("; ".join(problem.message for problem in refusal.problems)) from None
 
     def invalidate(self, token: str) -> None:
         """Make an access token worthless (AUTH-17)."""

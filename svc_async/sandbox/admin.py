@@ -22,6 +22,7 @@ from svc_async.sandbox.events import KINDS, Event, with_paths
 from svc_async.sandbox.params import invalid, json_field, read_fields, refuse
 from svc_async.sandbox.service import Service
 from svc_async.sandbox.store import written
+from svc_async.sandbox.surfaces.oauth import oauth1, pkce
 
 __all__ = ["CALLS", "PREFIX", "AdminCall", "answer", "wanted"]
 
@@ -63,6 +64,20 @@ def _health(service: Service, _body: Body) -> Any:
 def _credentials(service: Service, _body: Body) -> Any:
     world = service.world
     return {**world.signing(0), **world.identity(0), "user_id": world.tokens[0].user_id}
+
+
+def _approve(service: Service, body: Body) -> Any:
+    """Approve for a user, by default the first: a request token, or what the address of an authorize page asks."""
+    user_id = wanted(body, "user_id") if "user_id" in body else service.world.tokens[0].user_id
+    if service.store["users"].get(user_id) is None:
+        raise Refusal(404, Problem("USER_NOT_FOUND", "there is no such user", "user_id"))
+    if "authorization_url" in body:
+        url = wanted(body, "authorization_url")
+        return {"redirect_url": pkce.approve(service.registry, service.config, service.clock.now(), url, user_id)}
+    token = service.registry.request_tokens.get(wanted(body, "oauth_token"))
+    if token is None:
+        raise Refusal(404, Problem("TOKEN_NOT_FOUND", "there is no such request token", "oauth_token"))
+    return {"oauth_verifier": oauth1.approve(service.registry, token, user_id)}
 
 
 async def _advance(service: Service, body: Body) -> Any:
@@ -144,6 +159,7 @@ _LONGEST = 10 * 365 * 86_400
 CALLS: tuple[AdminCall, ...] = (
     AdminCall("GET", "health", _health),
     AdminCall("GET", "credentials", _credentials),
+    AdminCall("POST", "oauth/approve", _approve),
     AdminCall("POST", "clock/advance", _advance),
     AdminCall("POST", "events", _trigger),
     AdminCall("GET", "deliveries", _deliveries),

@@ -12,7 +12,7 @@ import re
 import socket
 import ssl
 import struct
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from email.utils import format_datetime
 from typing import Any
@@ -40,7 +40,7 @@ from svc_async.sandbox.dialects import (
 from svc_async.sandbox.faults import Fault, Stage
 from svc_async.sandbox.journal import Entry
 from svc_async.sandbox.lines import Line, released
-from svc_async.sandbox.params import read_body, read_form, read_header, read_query
+from svc_async.sandbox.params import Param, read_body, read_form, read_header, read_query
 from svc_async.sandbox.service import Service
 
 __all__ = ["Server"]
@@ -274,11 +274,7 @@ class _Exchange:
     @property
     def dialect(self) -> Dialect:
         """How the operation speaks, or where there is none, the part of the service."""
-        if self._operation is not None:
-            return self._operation.dialect
-        if _surface(self.path)[0] != "base":
-            return Dialect.ADS
-        return Dialect.V2 if self.path.startswith("/2/") else Dialect.V1
+        return _spoken(self.path) if self._operation is None else self._operation.dialect
 
     @property
     def common(self) -> Mapping[str, str]:
@@ -310,6 +306,10 @@ class _Exchange:
         if self._call is not None:
             with suppress(Refusal):  # the answer was withheld, so a refusal has nobody to go to
                 self._call.run()
+
+    def refuse(self, status: int, problem: Problem, headers: Mapping[str, str]) -> Reply:
+        """Give a refusal that looks as this part of the service has it."""
+        return refused(_spoken(self.path), Refusal(status, problem, headers=headers), {"params": {}})
 
     def refuse_operations(self, by_operation: Mapping[int, Problem]) -> Reply:
         """Give the answer that refuses a group because of some of its operations."""
@@ -363,6 +363,12 @@ def _surface(path: str) -> tuple[Surface, str]:
     return "base", path
 
 
+def _spoken(path: str) -> Dialect:
+    if _surface(path)[0] != "base":
+        return Dialect.ADS
+    return Dialect.V2 if path.startswith("/2/") else Dialect.V1
+
+
 def _limits(operation: Operation, query: str) -> tuple[str, ...]:
     if operation.limit is None:
         return ()
@@ -396,7 +402,9 @@ def _check_content(operation: Operation, content_type: str, body: bytes) -> None
         if body:
             problem = Problem("INVALID_PARAMETER", "the parameters of this call go in the query string")
             raise Refusal(400, problem, rule="GEN-15", basis=Basis.SPEC)
-    elif content_type.partition(";")[0].strip().lower() != _TYPES[operation.body]:
+    elif (body or operation.body != "form") and content_type.partition(";")[0].strip().lower() != _TYPES[
+        operation.body
+    ]:
         # Unspecified: status and code (ASM-96).
         problem = Problem("INVALID_PARAMETER", f"the body needs Content-Type: {_TYPES[operation.body]}", "Content-Type")
         raise Refusal(400, problem, rule="GEN-16", basis=Basis.SPEC)
@@ -408,14 +416,21 @@ def _check_gate(operation: Operation, config: SandboxConfig) -> None:
 
 
 def _read(operation: Operation, caller: Caller, query: str, body: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read all parameters; gives their values with the defaults, and those that were sent."""
     params, sent = read_query(operation.params, query)
-    signed, _ = read_header(operation.params, caller.protocol)
-    reader = _BODIES.get(operation.body)
-    fields, given = ({}, {}) if reader is None else reader(operation.params, body)
-    return params | signed | fields, sent | given
+    signed, in_header = read_header(operation.params, caller.protocol)
+    fields, in_body = _BODIES.get(operation.body, _no_fields)(operation.params, body)
+    return signed | params | fields | in_header | sent | in_body, sent | in_body
 
 
-_BODIES = {"object": read_body, "form": read_form}
+def _no_fields(_params: Iterable[Param], _body: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    return {}, {}
+
+
+_BODIES: Mapping[str, Callable[[Iterable[Param], bytes], tuple[dict[str, Any], dict[str, Any]]]] = {
+    "object": read_body,
+    "form": read_form,
+}
 
 
 async def _received(request: web.BaseRequest) -> bytes:

@@ -8,7 +8,6 @@ that the operation does not take is a wrong scheme (ASM-73), everything else tha
 """
 
 import base64
-import binascii
 import hashlib
 import hmac
 import re
@@ -22,7 +21,18 @@ from svc_async.sandbox.clock import Clock
 from svc_async.sandbox.dialects import Basis, Problem, Refusal
 from svc_async.sandbox.registry import Access, App, Registry, RequestToken, Token
 
-__all__ = ["Caller", "Scheme", "Sent", "Verifier", "form_pairs", "parse_header", "signature", "signature_base"]
+__all__ = [
+    "Caller",
+    "Scheme",
+    "Sent",
+    "Verifier",
+    "expired",
+    "form_pairs",
+    "parse_header",
+    "refused",
+    "signature",
+    "signature_base",
+]
 
 Scheme = Literal[
     "oauth1_user", "oauth1_consumer", "oauth1_request_token", "basic_app", "bearer_app", "oauth2_user", "client", "none"
@@ -103,7 +113,7 @@ class Caller:
 
 def escape(text: str) -> str:
     """Percent-encode as RFC 5849 3.6 does."""
-    return quote(text, safe="~")
+    return quote(text, safe="~", errors="surrogateescape")
 
 
 def parse_header(header: str) -> list[tuple[str, str]]:
@@ -113,7 +123,7 @@ def parse_header(header: str) -> list[tuple[str, str]]:
         ValueError: it is not such a header.
     """
     scheme, _, rest = header.partition(" ")
-    if scheme.lower() != "oauth":
+    if scheme.lower() != "oauth" or not rest.isascii():
         raise ValueError("not an OAuth header")
     pairs = [_header_part(part) for part in rest.split(",")]
     return [(name, value) for name, value in pairs if name != "realm"]
@@ -245,10 +255,11 @@ class Verifier:
 
     def _client(self, sent: Sent) -> Caller:
         """Tell which client of OAuth 2.0 it is: one with a secret by Basic, a public one by its id in the form."""
-        form = dict(form_pairs(sent.form))
-        client_id, secret = _basic_parts(sent.credential) if sent.kind == "basic" else (form.get("client_id", ""), None)
+        in_form = dict(form_pairs(sent.form)).get("client_id")
+        client_id, secret = _basic_parts(sent.credential) if sent.kind == "basic" else (in_form or "", None)
         app = self.registry.client(client_id)
-        if app is None or (secret is None) != (app.client_secret is None) or not _same(app.client_secret, secret):
+        known = app is not None and in_form in (None, client_id)
+        if app is None or not known or not _same(app.client_secret, secret):
             raise refused("the client is unknown, or its secret is wrong or not by Basic", rule="AUTH-26")
         return Caller(scheme="client", app=app)
 
@@ -324,11 +335,13 @@ def _basic_parts(credential: str) -> tuple[str, str]:
     """Read `key:secret`, each percent-encoded, of a Basic header (ASM-81); nonsense gives empty parts."""
     try:
         decoded = base64.b64decode(credential, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # no base64, or no UTF-8 in it
         return "", ""
     key, _, secret = decoded.partition(":")
     return unquote_plus(key), unquote_plus(secret)
 
 
 def _same(expected: str | None, given: str | None) -> bool:
-    return hmac.compare_digest((expected or "").encode(), (given or "").encode())
+    if expected is None or given is None:
+        return expected is given
+    return hmac.compare_digest(expected.encode(), given.encode())

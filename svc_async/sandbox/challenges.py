@@ -21,7 +21,7 @@ from svc_async.sandbox.signing import Signer, signature
 from svc_async.sandbox.store import Ids, written
 from svc_async.sandbox.targets import Answer, Sent
 
-__all__ = ["Challenges", "Occasion", "Webhook"]
+__all__ = ["INTERVAL", "INVALID_AFTER", "RECHECK_AFTER", "Challenges", "Occasion", "Webhook"]
 
 Occasion = Literal["creation", "put", "every_30_minutes"]
 

@@ -1,6 +1,7 @@
 """Every choice of the sandbox where the specification is silent, as a setting with its default."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Literal
 
@@ -112,6 +113,21 @@ PASCAL_CASE_NAMES: Mapping[str, str] = MappingProxyType(
 )
 
 
+# Unspecified: all but `follow.read` (AUTH-26).
+SCOPES = frozenset(
+    {
+        "dm.read",
+        "dm.write",
+        "follow.read",
+        "follow.write",
+        "offline.access",
+        "post.read",
+        "post.write",
+        "users.read",
+    }
+)
+
+
 @attrs.frozen(kw_only=True)
 class SandboxConfig:
     """What a test may choose about the service.
@@ -138,6 +154,7 @@ class SandboxConfig:
         whole_cards_after_update: hold a changed video conversation card to the rules of its creation.
         card_must_exist: refuse a post whose `card_uri` names no card of the account.
         post_mode: what a post without `post_mode` is made in: `compat` shows `text`, `extended` shows `full_text`.
+        paid_partnership_since: when the creation of posts began to take `paid_partnership`; None refuses it.
         catalogs_per_user: PC-01b reads as one; None takes any number.
         duplicate_products: what becomes of items with the same id: no result, or a result with an error.
         product_messages: what `errors` and `warnings` of a product's result hold.
@@ -158,6 +175,11 @@ class SandboxConfig:
         dnr_expiry_bounded: refuse one whose `expires_at` is later than the default.
         audience_processing: seconds for which a do-not-reach list is processed after an upload.
         audience_minimum: users that make such a list large enough.
+        request_token_minutes: life of a request token.
+        access_type_in: where `svc_auth_access_type` stands: in the query, or in the `Authorization` header.
+        scopes: the scopes of OAuth 2.0 that exist; `offline.access` gives refresh tokens.
+        authorization_code_seconds: life of an authorization code.
+        scoped_token_seconds: life of an access token of OAuth 2.0.
         require_https: refuse plain http on the main API.
         webhooks_per_app: URLs that an app may register.
         webhook_url_length: characters of such a URL.
@@ -222,6 +244,7 @@ class SandboxConfig:
     whole_cards_after_update: bool = True  # CON-08
     card_must_exist: bool = True  # ASM-136
     post_mode: Literal["compat", "extended"] = "compat"  # UNS-post-mode-default
+    paid_partnership_since: datetime | None = datetime(2026, 6, 3, tzinfo=UTC)  # CON-23
     catalogs_per_user: int | None = 1
     duplicate_products: Literal["left_out", "error"] = "left_out"  # UNS-product-duplicate-result
     product_messages: Literal["objects", "strings"] = "objects"  # ASM-142
@@ -242,6 +265,11 @@ class SandboxConfig:
     dnr_expiry_bounded: bool = True  # ASM-114
     audience_processing: float = 21_600.0  # ASM-116, ASM-118
     audience_minimum: int = 100  # ASM-116, ASM-118
+    request_token_minutes: float = 15.0  # ASM-09
+    access_type_in: Literal["query", "header"] = "query"  # ASM-82
+    scopes: frozenset[str] = SCOPES  # AUTH-26 names one of them
+    authorization_code_seconds: float = 30.0
+    scoped_token_seconds: int = 7200
     require_https: bool = False  # ASM-84
     webhooks_per_app: int = 5  # ASM-05
     webhook_url_length: int = 200  # ASM-42

@@ -17,6 +17,7 @@ import attrs
 import msgspec
 
 __all__ = [
+    "PAGE_HEADERS",
     "Basis",
     "Dialect",
     "Problem",
@@ -24,7 +25,6 @@ __all__ = [
     "Reply",
     "answered",
     "encode",
-    "error_body",
     "operation_errors",
     "page",
     "refused",
@@ -92,11 +92,6 @@ def encode(value: Any) -> bytes:
     return msgspec.json.encode(value)
 
 
-def error_body(problems: Sequence[Problem], request: Any) -> dict[str, Any]:
-    """Give the body of a refusal on the advertising API."""
-    return {"errors": [problem.as_json() for problem in problems], "request": request}
-
-
 def operation_errors(by_operation: Mapping[int, Sequence[Problem]], total: int, form: str) -> list[Any]:
     """Give `operation_errors`: a list by operation, or one object with its `index` for each problem."""
     if form == "objects":
@@ -148,11 +143,12 @@ def refused(dialect: Dialect, refusal: Refusal, request: Any) -> Reply:
 
 
 def _on_ads(refusal: Refusal, request: Any) -> Reply:
-    body = {**error_body(refusal.problems, request), **refusal.more}
+    errors = [problem.as_json() for problem in refusal.problems]
+    body = {"errors": errors, "request": request, **refusal.more}
     return Reply(refusal.status, encode(body), headers=refusal.headers)
 
 
-# Unspecified: the numbers of ordinary refusals on the main API (ASM-74, ASM-75; 34, 38, 44, 92 and 415 are public).
+# Unspecified: the numbers of ordinary refusals on the main API (ASM-74, ASM-75; the others are public).
 _NUMBERS: Mapping[str, int] = {
     "UNAUTHORIZED_ACCESS": 32,
     "ROUTE_NOT_FOUND": 34,
@@ -160,6 +156,8 @@ _NUMBERS: Mapping[str, int] = {
     "INVALID_PARAMETER": 44,
     "TOO_MANY_REQUESTS": 88,
     "HTTPS_REQUIRED": 92,
+    "OVER_CAPACITY": 130,
+    "INTERNAL_ERROR": 131,
     "CALLBACK_NOT_APPROVED": 415,
 }
 
@@ -237,7 +235,7 @@ $content
 PAGE_HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
 

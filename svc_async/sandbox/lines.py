@@ -19,12 +19,13 @@ class Line:
     Attributes:
         request: the request; its body has been read.
         over: set when the caller has hung up or the sandbox closes.
+        clock: the sandbox's time.
         response: what was opened.
     """
 
     request: web.BaseRequest = attrs.field(repr=False)
     over: asyncio.Event
-    _clock: Clock
+    clock: Clock
     _headers: Callable[[int], Mapping[str, str]]
     response: web.StreamResponse | None = None
 
@@ -50,7 +51,7 @@ class Line:
 
     def released(self) -> AbstractContextManager[None]:
         """Let time go on while the block waits for something: time is held while a request is worked on."""
-        return released(self._clock)
+        return released(self.clock)
 
 
 def released(clock: Clock) -> AbstractContextManager[None]:

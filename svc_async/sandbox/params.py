@@ -20,6 +20,7 @@ __all__ = [
     "Param",
     "boolean",
     "csv",
+    "form_field",
     "integer",
     "invalid",
     "json_field",
@@ -134,7 +135,7 @@ def timestamp(
     return Param(name=name, type=kind, required=required, clearable=clearable, rule=rule)
 
 
-def boolean(name: str, *, default: bool, rule: str) -> Param:
+def boolean(name: str, *, default: bool | None = None, rule: str) -> Param:
     """Declare `true` or `false` in the query."""
     return Param(name=name, type="boolean", default=default, rule=rule)
 
@@ -173,6 +174,13 @@ def json_field(
         clearable=clearable,
         rule=rule,
     )
+
+
+def form_field(
+    name: str, *, required: bool = False, enum: Sequence[str] = (), clearable: bool = False, rule: str
+) -> Param:
+    """Declare a field of a form."""
+    return Param(name=name, place="form", required=required, enum=tuple(enum), clearable=clearable, rule=rule)
 
 
 def path_params(path: str) -> tuple[Param, ...]:

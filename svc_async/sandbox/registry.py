@@ -12,7 +12,7 @@ import attrs
 
 from svc_async.sandbox.store import Ids
 
-__all__ = ["Access", "App", "Family", "Registry", "RequestToken", "ScopedToken", "Token"]
+__all__ = ["Access", "App", "Code", "Family", "Registry", "RequestToken", "ScopedToken", "Token"]
 
 Access = Literal["read", "write"]
 
@@ -56,6 +56,7 @@ class RequestToken:
 
     Attributes:
         callback: where the user goes back to; `oob` shows a PIN.
+        log_in: whether whoever approves it must log in first, since a page was asked for so.
         user_id: who approved it.
         verifier: what proves the approval: in the callback, or the PIN.
     """
@@ -66,6 +67,7 @@ class RequestToken:
     callback: str
     access: Access
     expires: datetime
+    log_in: bool = False
     user_id: str | None = None
     verifier: str | None = attrs.field(default=None, repr=False)
 
@@ -84,6 +86,17 @@ class Family:
     scopes: tuple[str, ...]
     refresh_token: str | None = attrs.field(default=None, repr=False)
     valid: bool = True
+
+
+@attrs.define(kw_only=True)
+class Code:
+    """An authorization code: a consent to OAuth 2.0 that is to be exchanged."""
+
+    family: Family
+    redirect_uri: str
+    challenge: str
+    expires: datetime
+    used: bool = False
 
 
 @attrs.define
@@ -108,8 +121,10 @@ class Registry:
         apps: by consumer key.
         tokens: access tokens of OAuth 1.0a.
         bearers: the outstanding app-only token of each app, by consumer key.
+        codes: authorization codes of OAuth 2.0, used ones too.
         scoped: access tokens of OAuth 2.0.
         refreshers: the grants by their refresh tokens, used ones too.
+        sessions: who is logged in in which browser, by its cookie; empty while nobody is.
     """
 
     ids: Ids
@@ -117,8 +132,10 @@ class Registry:
     tokens: dict[str, Token] = attrs.field(factory=dict[str, Token])
     request_tokens: dict[str, RequestToken] = attrs.field(factory=dict[str, RequestToken])
     bearers: dict[str, str] = attrs.field(factory=dict[str, str])
+    codes: dict[str, Code] = attrs.field(factory=dict[str, Code])
     scoped: dict[str, ScopedToken] = attrs.field(factory=dict[str, ScopedToken])
     refreshers: dict[str, Family] = attrs.field(factory=dict[str, Family])
+    sessions: dict[str, str] = attrs.field(factory=dict[str, str])
     _numbers: Iterator[int] = attrs.field(factory=itertools.count)
 
     def secret(self, kind: str, length: int = 40) -> str:

@@ -7,6 +7,7 @@ import hmac
 import json
 import ssl
 import tomllib
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,32 +15,21 @@ import pytest
 from aiohttp import web
 
 from svc_async.sandbox import Fault, Sandbox, SandboxConfig, SystemClock, VirtualClock
+from svc_async.sandbox.challenges import INTERVAL, INVALID_AFTER, RECHECK_AFTER
 from svc_async.sandbox.signing import signature
-from svc_async.sandbox.surfaces import activity, filtered, webhooks
 
 URL = "https://hooks.example.test/svc"
-CONTRACT = Path(__file__).parents[1] / "contract"
-OPERATIONS = {row.id: row for row in (*webhooks.OPERATIONS, *activity.OPERATIONS, *filtered.OPERATIONS)}
+CONTRACT = Path(__file__).parents[1] / "contract" / "limits.toml"
 
 
-@pytest.mark.rule("WH-09", "WH-10", "WH-11", "WH-12", "WH-50", "WH-51", "VER-01", "STR-01", "FS-01")
-def test_each_call_is_where_the_contract_has_it() -> None:
-    rows = {row["id"]: row for row in tomllib.loads((CONTRACT / "operations.toml").read_text())["operation"]}
-    for name in OPERATIONS.keys() & rows.keys():
-        row, mine = rows[name], OPERATIONS[name]
-        assert (mine.method, mine.path, mine.surface) == (row["method"], row["path"], row["surface"])
-        assert mine.schemes == ("bearer_app",)
-    stated = {name for name in rows if name.startswith(("webhooks.", "activity", "stream_rules.", "account_activity."))}
-    assert stated <= OPERATIONS.keys()
-    ids = {row["id"] for name in ("rules", "assumptions") for row in rows_of(name)}
-    assert {row.rule for row in OPERATIONS.values()} | {p.rule for row in OPERATIONS.values() for p in row.params} <= (
-        ids | {"GEN-02"}
-    )
-
-
-def rows_of(name: str) -> list[dict[str, Any]]:
-    content = tomllib.loads((CONTRACT / f"{name}.toml").read_text())
-    return [row for table in content.values() if isinstance(table, list) for row in table if "id" in row]
+@pytest.mark.rule("WH-20", "WH-28", "WH-28b", "WH-42")
+def test_the_numbers_are_the_contract_s() -> None:
+    limits = {row["id"]: row for row in tomllib.loads(CONTRACT.read_text())["limit"]}
+    assert timedelta(minutes=limits["crc.interval"]["value"]) == INTERVAL
+    assert timedelta(hours=limits["crc.recheck_after"]["value"]) == RECHECK_AFTER
+    assert timedelta(hours=limits["crc.invalid_after"]["value"]) == INVALID_AFTER
+    assert timedelta(hours=limits["crc.grace"]["value"]) == INVALID_AFTER - RECHECK_AFTER
+    assert limits["webhook.ack"]["value"] == SandboxConfig().ack_timeout
 
 
 @pytest.mark.rule("WH-04", "WH-09", "WH-34", "WH-35", "WH-36")

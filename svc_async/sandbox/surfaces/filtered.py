@@ -177,6 +177,7 @@ OPERATIONS = (
         query=(csv("ids", rule="FS-01"), *PAGING),
         limit="stream_rules",
         rule="FS-01",
+        basis=Basis.PUBLIC,
     ),
     operation(
         id="filtered_stream.connect",
@@ -186,5 +187,6 @@ OPERATIONS = (
         query=CONNECT,
         limit="filtered_connects",
         rule="FS-01",
+        basis=Basis.PUBLIC,
     ),
 )
