@@ -140,7 +140,7 @@ def test_one_whole_source_is_chosen_in_a_fixed_order(
 
 def test_sources_are_never_mixed() -> None:
     write(PROFILE)
-    with pytest.raises(InvalidArgument, match="SVC_ACCESS_TOKEN"):
+    with pytest.raises(InvalidArgument, match="SVC_CONSUMER_SECRET missing"):
         profiles.find(environ={"SVC_CONSUMER_KEY": "key"})
 
 
