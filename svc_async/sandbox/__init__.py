@@ -16,21 +16,25 @@ from typing import Any, Self
 import attrs
 
 from svc_async.sandbox import world
-from svc_async.sandbox.app import Server, Service
+from svc_async.sandbox.app import Server
 from svc_async.sandbox.audiences import Audience, Member
-from svc_async.sandbox.auth import Token, Verifier
+from svc_async.sandbox.auth import Verifier
 from svc_async.sandbox.calls import Operation, Routes
 from svc_async.sandbox.clock import Clock, SystemClock, VirtualClock
 from svc_async.sandbox.config import RateRule, SandboxConfig
+from svc_async.sandbox.dialects import Refusal
 from svc_async.sandbox.faults import Fault, Faults
 from svc_async.sandbox.journal import Entry, Journal
 from svc_async.sandbox.limits import Limits
 from svc_async.sandbox.paging import Pages
+from svc_async.sandbox.registry import Registry
+from svc_async.sandbox.service import Service
 from svc_async.sandbox.store import Store
-from svc_async.sandbox.surfaces import ads
+from svc_async.sandbox.surfaces import ads, oauth
 from svc_async.sandbox.surfaces.ads.accounts import add_account
 from svc_async.sandbox.surfaces.ads.features import hold, holds
 from svc_async.sandbox.surfaces.ads.line_items import add_campaign, add_line_item
+from svc_async.sandbox.surfaces.oauth import oauth1, pkce
 
 __all__ = [
     "AudienceView",
@@ -103,8 +107,8 @@ class Sandbox:
         self.requests = Journal()
         self._host, self._port, self._tls = host, port, ssl_context
         self._store = Store(seed=seed, now=self.clock.now)
-        self._verifier = Verifier(self.clock, self.config.timestamp_skew)
-        self._world = world.build(self._store, self._verifier, self.config)
+        self._registry = Registry(self._store.ids)
+        self._world = world.build(self._store, self._registry, self.config)
         self._server: Server | None = None
 
     async def start(self) -> None:
@@ -145,19 +149,33 @@ class Sandbox:
 
     @property
     def app(self) -> Mapping[str, str]:
-        """The app's key and secret."""
-        app = self._world.app
-        return MappingProxyType({"consumer_key": app.consumer_key, "consumer_secret": app.consumer_secret})
+        """The app's keys and secrets."""
+        return MappingProxyType(self._world.identity(0))
+
+    @property
+    def public_app(self) -> Mapping[str, str]:
+        """Those of another app, which is read-only and keeps no client secret: a public client of OAuth 2.0."""
+        return MappingProxyType(self._world.identity(1))
 
     @property
     def credentials(self) -> Mapping[str, str]:
         """What the first user of the seed world signs with."""
-        return self._signing(self._world.tokens[0])
+        return MappingProxyType(self._world.signing(0))
 
     @property
     def other_credentials(self) -> Mapping[str, str]:
         """What the second user signs with, who has other accounts."""
-        return self._signing(self._world.tokens[1])
+        return MappingProxyType(self._world.signing(1))
+
+    @property
+    def user_id(self) -> str:
+        """The first user's id."""
+        return self._world.tokens[0].user_id
+
+    @property
+    def callback_url(self) -> str:
+        """A callback that the app has configured, on the loopback interface."""
+        return self._world.apps[0].callback_urls[0]
 
     @property
     def account_id(self) -> str:
@@ -172,7 +190,7 @@ class Sandbox:
     @property
     def operations(self) -> tuple[Operation, ...]:
         """All calls that the sandbox answers, declared."""
-        return ads.OPERATIONS
+        return (*ads.OPERATIONS, *oauth.OPERATIONS)
 
     def audience(self, audience_id: str) -> AudienceView:
         """Look into an audience.
@@ -206,20 +224,41 @@ class Sandbox:
         defaults = self.config.line_item_defaults
         return add_line_item(self._store, account_id, defaults=defaults, campaign_id=campaign_id, **fields).id
 
+    def approve(self, oauth_token: str, *, user_id: str | None = None) -> str:
+        """Let a user, by default the first, approve a request token, and give the verifier or the PIN.
+
+        Raises:
+            KeyError: there is no such request token.
+        """
+        token = self._registry.request_tokens[oauth_token]
+        return oauth1.approve(self._registry, token, user_id or self.user_id)
+
+    def approve_oauth2(self, authorization_url: str, *, user_id: str | None = None) -> str:
+        """Let a user, by default the first, say yes on an authorize page; gives the URL that the browser is sent to.
+
+        Raises:
+            ValueError: the page would not be shown; the message says why.
+        """
+        try:
+            return pkce.approve(
+                self._registry, self.config, self.clock.now(), authorization_url, user_id or self.user_id
+            )
+        except Refusal as refusal:
+            raise ValueError("; ".join(problem.message for problem in refusal.problems)) from None
+
     def invalidate(self, token: str) -> None:
         """Make an access token worthless (AUTH-17)."""
-        self._verifier.tokens[token].valid = False
-
-    def _signing(self, token: Token) -> Mapping[str, str]:
-        return MappingProxyType({**self.app, "token": token.token, "token_secret": token.secret})
+        self._registry.tokens[token].valid = False
 
     def _service(self) -> Service:
         return Service(
             config=self.config,
             clock=self.clock,
             store=self._store,
-            routes=Routes(ads.OPERATIONS),
-            verifier=self._verifier,
+            world=self._world,
+            routes=Routes(self.operations),
+            registry=self._registry,
+            verifier=Verifier(self.clock, self.config.timestamp_skew, self._registry),
             limits=Limits(self.clock, self.config),
             pages=Pages(
                 self._store.ids.secret("cursor").encode(),

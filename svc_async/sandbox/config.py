@@ -17,7 +17,7 @@ class RateRule:
     """So many requests in so many seconds, counted by ad account or by user.
 
     Attributes:
-        scope: an `account` rule counts each account apart, a `user` rule each user's token.
+        scope: an `account` rule counts each account apart, a `user` rule each user's token, or each app without a user.
     """
 
     requests: int
@@ -44,6 +44,18 @@ RATE_RULES: Mapping[str, RateRule] = MappingProxyType(
         "do_not_reach_users": RateRule(1500, 60),  # ASM-114
         "keyword_insights": RateRule(500, 900, "user"),
         "audience_estimate": RateRule(400, 900),
+        "request_tokens": RateRule(15, 900, "user"),  # from here on ASM-07; counted by app, or by the user's token
+        "access_tokens": RateRule(15, 900, "user"),
+        "invalidations": RateRule(15, 900, "user"),
+        "scoped_tokens": RateRule(15, 900, "user"),
+        "bearer_tokens": RateRule(10, 900, "user"),  # ASM-08
+        "bearer_invalidations": RateRule(15, 900, "user"),
+        "webhooks": RateRule(450, 900, "user"),  # from here on ASM-57, ASM-62
+        "replays": RateRule(100, 900, "user"),
+        "activity_subscriptions": RateRule(500, 900, "user"),
+        "activity_connects": RateRule(450, 900, "user"),
+        "filtered_connects": RateRule(50, 900, "user"),
+        "stream_rules": RateRule(450, 900, "user"),
     }
 )
 
@@ -74,6 +86,21 @@ PRIMARY_TARGETING_TYPES = frozenset(
         "INTEREST",
         "SIMILAR_TO_FOLLOWERS_OF_USER",
         "TV_SHOW",
+    }
+)
+
+
+# Unspecified: all but `follow.read` (AUTH-26).
+SCOPES = frozenset(
+    {
+        "dm.read",
+        "dm.write",
+        "follow.read",
+        "follow.write",
+        "offline.access",
+        "post.read",
+        "post.write",
+        "users.read",
     }
 )
 
@@ -125,6 +152,12 @@ class SandboxConfig:
         dnr_expiry_bounded: refuse one whose `expires_at` is later than the default.
         audience_processing: seconds for which a do-not-reach list is processed after an upload.
         audience_minimum: users that make such a list large enough.
+        request_token_minutes: life of a request token.
+        access_type_in: where `svc_auth_access_type` stands: in the query, or in the `Authorization` header.
+        scopes: the scopes of OAuth 2.0 that exist; `offline.access` gives refresh tokens.
+        authorization_code_seconds: life of an authorization code.
+        scoped_token_seconds: life of an access token of OAuth 2.0.
+        require_https: refuse plain http on the main API.
         keep_bodies: keep request bodies in the journal.
     """
 
@@ -171,4 +204,10 @@ class SandboxConfig:
     dnr_expiry_bounded: bool = True  # ASM-114
     audience_processing: float = 21_600.0  # ASM-116, ASM-118
     audience_minimum: int = 100  # ASM-116, ASM-118
+    request_token_minutes: float = 15.0  # ASM-09
+    access_type_in: Literal["query", "header"] = "query"  # ASM-82
+    scopes: frozenset[str] = SCOPES  # AUTH-26 names one of them
+    authorization_code_seconds: float = 30.0
+    scoped_token_seconds: int = 7200
+    require_https: bool = False  # ASM-84
     keep_bodies: bool = False
