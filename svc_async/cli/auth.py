@@ -56,7 +56,7 @@ def whoami(profile: str | None, *, check: bool, as_json: bool) -> int:
     source = profiles.find(profile)
     told = _described(source)
     try:
-        told |= asyncio.run(_checked(source)) if check else {}
+        told |= asyncio.run(until_stopped(_checked(source))) if check else {}
     except Interrupted:
         return Exit.INTERRUPTED
     if as_json:
@@ -75,7 +75,7 @@ def logout(profile: str | None, *, as_json: bool) -> int:
     if isinstance(source.credentials, AppCredentials):
         raise InvalidArgument("token", f"is not in the profile {name!r}: nobody is logged in")
     try:
-        invalidated = asyncio.run(_invalidated(source))
+        invalidated = asyncio.run(until_stopped(_invalidated(source)))
     except Interrupted:
         return Exit.INTERRUPTED
     path = profiles.remove(name, _TOKENS)
@@ -120,14 +120,15 @@ class _Steps:
     browser: bool
 
     def with_pin(self) -> AccessToken:
-        token, page = asyncio.run(self._begun())
+        token, page = asyncio.run(until_stopped(self._begun()))
         self._show(page)
-        people().print("The PIN that the page shows: ", end="")
+        if sys.stdin.isatty():
+            people().print("The PIN that the page shows: ", end="")
         # Read outside the loop: a thread that waits for a line could not be stopped.
         pin = sys.stdin.readline().strip()
         if not pin:
             raise InvalidArgument("PIN", "must be given: type it, or pass it as a line on stdin")
-        return asyncio.run(self._exchanged(token, pin))
+        return asyncio.run(until_stopped(self._exchanged(token, pin)))
 
     def with_callback(self, callback: str) -> AccessToken:
         parts = urlsplit(callback)
@@ -135,24 +136,24 @@ class _Steps:
             raise InvalidArgument(
                 "callback", "must be http:// on loopback with a port, such as http://127.0.0.1:8766/done"
             )
-        return asyncio.run(self._listened(callback, parts))
+        return asyncio.run(until_stopped(self._listened(callback, parts)))
 
     async def _begun(self) -> tuple[RequestToken, str]:
         async with self._session() as session:
-            token = await until_stopped(session.oauth1.request_token(callback=OUT_OF_BAND))
+            token = await session.oauth1.request_token(callback=OUT_OF_BAND)
             return token, session.oauth1.authorize_url(token)
 
     async def _exchanged(self, token: RequestToken, verifier: str) -> AccessToken:
         async with self._session() as session:
-            return await until_stopped(session.oauth1.access_token(token, verifier=verifier))
+            return await session.oauth1.access_token(token, verifier=verifier)
 
     async def _listened(self, callback: str, parts: SplitResult) -> AccessToken:
         async with self._session() as session:
-            token = await until_stopped(session.oauth1.request_token(callback=callback))
+            token = await session.oauth1.request_token(callback=callback)
             async with _returned(session.oauth1, token, parts) as verifier:
                 self._show(session.oauth1.authorize_url(token))
-                found = await until_stopped(_outcome(verifier))
-            return await until_stopped(session.oauth1.access_token(token, verifier=found))
+                found = await verifier
+            return await session.oauth1.access_token(token, verifier=found)
 
     def _session(self) -> Session:
         return session_with(self.source, surface=Surface.BASE, credentials=self.app)
@@ -193,10 +194,6 @@ async def _returned(
         await runner.cleanup()
 
 
-async def _outcome(verifier: "asyncio.Future[str]") -> str:
-    return await verifier
-
-
 # --- who calls
 
 
@@ -222,10 +219,10 @@ async def _checked(source: Source) -> dict[str, str | list[str] | None]:
     """Ask the service for what the credentials may use: the accounts of a user, the webhooks of an app."""
     if isinstance(source.credentials, UserCredentials):
         async with session_with(source, surface=Surface.ADS) as session:
-            accounts = await until_stopped(session.accounts.list().collect())
+            accounts = await session.accounts.list().collect()
             return {"accounts": [account.id for account in accounts]}
     async with session_with(source, surface=Surface.BASE) as session:
-        webhooks = await until_stopped(session.webhooks.list().collect())
+        webhooks = await session.webhooks.list().collect()
         return {"webhooks": [webhook.url for webhook in webhooks]}
 
 
@@ -239,7 +236,7 @@ async def _invalidated(source: Source) -> bool:
         is_user = isinstance(source.credentials, UserCredentials)
         call = session.oauth1.invalidate_token if is_user else session.oauth2.invalidate_token
         try:
-            await until_stopped(call())
+            await call()
         except Unauthorized as refusal:
             if not refusal.has_code(89):  # else it did not work any more
                 raise

@@ -196,4 +196,4 @@ async def test_what_is_missing_is_named(service: Service) -> None:
 def test_every_step_needs_https_but_on_loopback() -> None:
     with pytest.raises(InvalidArgument, match=r"^base_url must start with https.*AUTH-10"):
         Endpoints(base_url="http://example.test", ads_url="https://example.test")
-    assert Endpoints(base_url="http://127.0.0.1:1", ads_url="https://example.test")
+    assert Endpoints(base_url="http://127.0.0.1:1", ads_url="https://example.test").ads_url == "https://example.test"
