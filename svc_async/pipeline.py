@@ -1,6 +1,7 @@
-"""The way of every call: retry( slot( sign + exchange ) → open → read )."""
+"""The way of every call: retry( slot( sign + exchange ) → open → read ); and of a stream: slot( sign + connect )."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
 import attrs
@@ -8,10 +9,10 @@ import attrs
 from svc_async import retry
 from svc_async.auth.authorization import Authorization
 from svc_async.clock import Clock
-from svc_async.errors import Sent, SvcError, TransportError, UnexpectedAnswer
+from svc_async.errors import ApiError, Sent, SvcError, TooManyConnections, TransportError, UnexpectedAnswer
 from svc_async.governor.governor import Governor, Priority, Slot
 from svc_async.retry import Retries, RetryBudget
-from svc_async.transport import Transport
+from svc_async.transport import OpenStream, Transport
 from svc_async.wire.endpoint import Request, Surface
 from svc_async.wire.envelope import Answer, refusal
 from svc_async.wire.hosts import Endpoints
@@ -22,6 +23,7 @@ __all__ = ["CallEvent", "Pipeline"]
 
 T = TypeVar("T")
 
+_OK = 200
 _JSON: Mapping[str, str] = {"Content-Type": "application/json"}
 """Contract GEN-16."""
 
@@ -110,6 +112,46 @@ class Pipeline:
             budget=self.budget,
         )
 
+    @asynccontextmanager
+    async def stream(self, request: Request[Any], *, timeout: float) -> AsyncGenerator[OpenStream]:  # noqa: ASYNC109
+        """Open a stream, once, and keep it for as long as the block lasts; it waits at the governor as long as it takes.
+
+        Args:
+            request: what opens it.
+            timeout: seconds until the answer has begun.
+
+        Raises:
+            ApiError: the service refused.
+            TransportError: no answer began.
+            InvalidArgument: the parameters break a known rule.
+        """
+        self.check(request)
+        started = self.clock.monotonic()
+        async with AsyncExitStack() as stack:
+            try:
+                stream = await self._connect(request, stack, timeout)
+            except SvcError as error:
+                self._tell(request, started, getattr(error, "status", None), error)
+                raise
+            self._tell(request, started, stream.answer.status, None)
+            yield stream
+
+    async def _connect(self, request: Request[Any], stack: AsyncExitStack, seconds: float) -> OpenStream:
+        async with self.governor.slot(request, user=self.user, priority=self.priority, max_wait=None) as slot:
+            try:
+                stream = await stack.enter_async_context(self._sign_and_open(request, slot, seconds))
+            except TransportError as error:
+                if error.sent is not Sent.NO:
+                    slot.lost()
+                raise
+            refused = None if stream.answer.is_success else self._refusal(stream.answer)
+            # Too many open streams are not too many requests: the limit's gate stays open.
+            status = _OK if isinstance(refused, TooManyConnections) else stream.answer.status
+            slot.learn(status, stream.answer.headers)
+        if refused is not None:
+            raise refused
+        return stream
+
     async def _attempt(self, request: Request[T]) -> tuple[T, str | None]:
         started = self.clock.monotonic()
         try:
@@ -151,10 +193,26 @@ class Pipeline:
             on_sent=slot.began,
         )
 
+    def _sign_and_open(
+        self, request: Request[Any], slot: Slot, seconds: float
+    ) -> AbstractAsyncContextManager[OpenStream]:
+        url = self.endpoints.of(request.surface) + request.path
+        return self.transport.stream(
+            request.method,
+            f"{url}?{query_string(request.query)}" if request.query else url,
+            headers={"Authorization": self.authorization(request.method, url, request.query)},
+            proxy=self.proxies.get(request.surface),
+            timeout=seconds,
+            on_sent=slot.began,
+        )
+
     def _open(self, request: Request[T], answer: Answer) -> T:
         if not answer.is_success:
-            raise refusal(answer, now=self.clock.now(), request_id_header=self.reader.request_id_header)
+            raise self._refusal(answer)
         return self.reader.read(request, answer)
+
+    def _refusal(self, answer: Answer) -> ApiError:
+        return refusal(answer, now=self.clock.now(), request_id_header=self.reader.request_id_header)
 
     def _tell(self, request: Request[Any], started: float, status: int | None, error: SvcError | None) -> None:
         if self.on_event is not None:
