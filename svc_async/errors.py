@@ -9,6 +9,7 @@
     ├── StreamDropped             an open stream ended
     ├── StreamOverflow            a stream's events come faster than they are taken
     ├── BatchError                a batch ended with rows that were not accepted
+    ├── WebhookInvalid            a webhook does not answer its checks as it must
     └── ApiError                  the service refused
         ├── BadRequest            400
         ├── Unauthorized          401
@@ -51,6 +52,7 @@ __all__ = [
     "TransportError",
     "Unauthorized",
     "UnexpectedAnswer",
+    "WebhookInvalid",
     "WouldWaitTooLong",
     "api_error",
 ]
@@ -233,6 +235,20 @@ class BatchError(SvcError):
     def __init__(self, message: str, *, report: Any) -> None:
         super().__init__(message)
         self.report = report
+
+
+class WebhookInvalid(SvcError):
+    """A webhook does not answer its checks as it must, so that nothing is delivered to it.
+
+    Attributes:
+        webhook_id: the webhook.
+    """
+
+    sent = Sent.YES
+
+    def __init__(self, webhook_id: str) -> None:
+        super().__init__(f"the webhook {webhook_id} is not valid: see what its URL answers to a check")
+        self.webhook_id = webhook_id
 
 
 class ApiError(_Answered):

@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Literal, Self, get_args
 
@@ -12,13 +13,16 @@ from svc_async.clock import Clock
 from svc_async.errors import InvalidArgument, SvcError
 from svc_async.events.models import Event
 from svc_async.events.router import EventRouter
+from svc_async.pipeline import Pipeline
 from svc_async.streams.buffer import Buffer, Overflow
-from svc_async.streams.inlet import Inlet, Waiting
+from svc_async.streams.inlet import Connection, Inlet, Waiting
 from svc_async.streams.lanes import Reconnects
 from svc_async.streams.reader import Observers, Reader, Source
 from svc_async.streams.recovery import NO_REACH, REPLAY_REACH, Gap
 from svc_async.streams.seen import Seen
 from svc_async.streams.states import Checkpoint, Malformed, StateChange, StreamState, StreamStats
+from svc_async.wire.endpoint import Endpoint
+from svc_async.wire.params import Param
 
 __all__ = ["EventStream", "Recover", "StreamSettings"]
 
@@ -111,6 +115,24 @@ class EventStream:
         )
         self._task: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
+
+    @classmethod
+    def over(
+        cls, pipeline: Pipeline, endpoint: Endpoint[Any], *, connections: int, settings: StreamSettings
+    ) -> "EventStream":
+        """Follow an endpoint.
+
+        Args:
+            pipeline: opens its connections.
+            endpoint: the stream.
+            connections: how many the service lets an app have open at once.
+            settings: how the stream behaves.
+        """
+
+        def connect(params: Mapping[str, Param]) -> AbstractAsyncContextManager[Connection]:
+            return pipeline.stream(endpoint(**params), timeout=settings.stall_timeout)
+
+        return cls(Source(connect=connect, connections=connections), settings, clock=pipeline.clock)
 
     @property
     def state(self) -> StreamState:

@@ -140,7 +140,9 @@ class Reader:
         return 0.0 if self._opened_at is None else self.clock.monotonic() - self._opened_at
 
     async def _back_off(self, error: SvcError, lanes: Lanes) -> None:
-        age, self._opened_at = self._age(), None
+        age = self._age()
+        self.inlet.stats.refusals += self._opened_at is None
+        self._opened_at = None
         if self._asks_for_missed and isinstance(error, BadRequest | Forbidden):
             self._stop_asking(error)
             return
@@ -180,6 +182,8 @@ class Reader:
                 raise
             except SvcError as error:
                 failure = error
+            if not isinstance(failure, StreamDropped):
+                self.inlet.stats.refusals += 1
             if isinstance(failure, BadRequest | Forbidden):
                 self._stop_asking(failure)
                 break

