@@ -126,6 +126,7 @@ class Transport:
     _client: aiohttp.ClientSession
     _clock: Clock
     _timeouts: Timeouts
+    _streams: set[aiohttp.ClientResponse] = attrs.field(factory=set[aiohttp.ClientResponse], init=False)
 
     @classmethod
     def open(
@@ -148,7 +149,9 @@ class Transport:
         return cls(client, clock, timeouts)
 
     async def close(self) -> None:
-        """Close what this transport opened."""
+        """Close what this transport opened; who reads a stream is told that it broke off."""
+        for response in self._streams:
+            response.close()
         await self._client.close()
 
     async def exchange(
@@ -224,11 +227,27 @@ class Transport:
                         proxy=proxy,
                         trace_request_ctx=exchange,
                     )
-                    stack.push_async_callback(_hang_up, response)
+                    stack.push_async_callback(self._hang_up, response)
+                    self._keep(response)
                     body = b"" if response.ok else await _read(response)
             except _FAILURES as error:
                 raise _failure(error, exchange) from _shown(error)
             yield OpenStream(Answer(status=response.status, headers=response.headers, body=body), response.content)
+
+    def _keep(self, response: aiohttp.ClientResponse) -> None:
+        self._streams.add(response)
+        if response.connection and response.connection.protocol:
+            # At its end the service hangs up, too: such a connection must not go back into the pool.
+            response.connection.protocol.force_close()
+
+    async def _hang_up(self, response: aiohttp.ClientResponse) -> None:
+        """Close a connection and see it closed, so that the service can give its place to another."""
+        self._streams.discard(response)
+        connection = response.connection
+        closed = connection.protocol.closed if connection and connection.protocol else None
+        response.close()
+        if closed is not None:
+            await asyncio.wait([closed])
 
     def _check_open(self) -> None:
         if self._client.closed:
@@ -263,15 +282,6 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
         if response.ok:
             raise UnexpectedAnswer("the answer broke off", status=response.status, headers=response.headers) from error
         return b""  # a refusal is known by its status
-
-
-async def _hang_up(response: aiohttp.ClientResponse) -> None:
-    """Close the connection and see it closed, so that the service can give its place to another."""
-    connection = response.connection
-    closed = connection.protocol.closed if connection and connection.protocol else None
-    response.close()
-    if closed is not None:
-        await asyncio.wait([closed])
 
 
 def _failure(error: BaseException, exchange: _Exchange) -> TransportError:

@@ -7,13 +7,16 @@ from svc_async.wire.endpoint import Surface
 __all__ = ["session_of"]
 
 
-def session_of(profile: str | None) -> Session:
+def session_of(profile: str | None, surface: Surface = Surface.ADS) -> Session:
     """Make a session of one whole source: the named profile, SVC_PROFILE, SVC_* variables, the profile `default`.
+
+    Args:
+        profile: the profile's name.
+        surface: the host that the command calls, whose proxy is the one that matters.
 
     Raises:
         InvalidArgument: names what is missing.
     """
     source = profiles.find(profile)
-    # All that the command calls is on the advertising API, so its host's proxy is the one that matters.
-    proxy = profiles.proxies(source.endpoints).get(Surface.ADS)
+    proxy = profiles.proxies(source.endpoints).get(surface)
     return Session(source.credentials, app=source.app, endpoints=source.endpoints, proxy=proxy)

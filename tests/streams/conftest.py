@@ -39,10 +39,23 @@ def line(number: int, **fields: Any) -> bytes:
 class Visit:
     """One connection of a client, with its request read."""
 
-    target: str
+    head: str
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     over: asyncio.Event = attrs.field(factory=asyncio.Event)
+
+    @property
+    def method(self) -> str:
+        return self.head.split(" ")[0]
+
+    @property
+    def target(self) -> str:
+        return self.head.split(" ")[1]
+
+    @property
+    def headers(self) -> dict[str, str]:
+        fields = (field.partition(": ") for field in self.head.split("\r\n")[1:])
+        return {name.lower(): value for name, _, value in fields}
 
     @property
     def path(self) -> str:
@@ -138,7 +151,7 @@ class Adversary:
         visit: Visit | None = None
         try:
             head = await reader.readuntil(b"\r\n\r\n")
-            visit = Visit(head.split(b" ")[1].decode(), reader, writer)
+            visit = Visit(head.decode(), reader, writer)
             script = self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0]
             await self._note(visit)
             await script(visit)
