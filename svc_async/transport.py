@@ -14,6 +14,7 @@ from typing import Any, Final
 import aiohttp
 import attrs
 from aiohttp.abc import AbstractStreamWriter
+from aiohttp.client_proto import ResponseHandler
 from aiohttp.payload import Payload
 from yarl import URL
 
@@ -236,15 +237,15 @@ class Transport:
 
     def _keep(self, response: aiohttp.ClientResponse) -> None:
         self._streams.add(response)
-        if response.connection and response.connection.protocol:
-            # At its end the service hangs up, too: such a connection must not go back into the pool.
-            response.connection.protocol.force_close()
+        protocol = _protocol(response)
+        if protocol is not None:
+            protocol.force_close()  # it ends with its stream, also where the service ends that
 
     async def _hang_up(self, response: aiohttp.ClientResponse) -> None:
         """Close a connection and see it closed, so that the service can give its place to another."""
         self._streams.discard(response)
-        connection = response.connection
-        closed = connection.protocol.closed if connection and connection.protocol else None
+        protocol = _protocol(response)
+        closed = None if protocol is None else protocol.closed
         response.close()
         if closed is not None:
             await asyncio.wait([closed])
@@ -273,6 +274,10 @@ class Transport:
             trace_request_ctx=exchange,
         ) as response:
             return Answer(status=response.status, headers=response.headers, body=await _read(response))
+
+
+def _protocol(response: aiohttp.ClientResponse) -> ResponseHandler | None:
+    return None if response.connection is None else response.connection.protocol
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:

@@ -94,6 +94,7 @@ class EventStream:
         self._stats = StreamStats()
         self._buffer: Buffer[Waiting] = Buffer(settings.queue_size, settings.overflow, on_drop=self._count_drop)
         self._last = settings.since
+        self._is_left = False
         inlet = Inlet(
             buffer=self._buffer,
             seen=_seen(settings),
@@ -147,11 +148,9 @@ class EventStream:
     @property
     def checkpoint(self) -> Checkpoint | None:
         """How far the stream has been taken, the event taken last included; None before it was open."""
-        if self._reader.inlet.safe_at is None:
-            return None
-        if self._last is not None and len(self._buffer):
+        if self._last is None or self._is_left or len(self._buffer):
             return self._last
-        return Checkpoint(at=self._reader.inlet.complete_until, key=self._last.key if self._last else None)
+        return attrs.evolve(self._last, at=self._reader.inlet.complete_until)
 
     async def __aenter__(self) -> Self:
         if self._task is not None:
@@ -164,6 +163,7 @@ class EventStream:
             raise
         if self._failure is not None and not self._stats.connects:
             raise self._failure
+        self._last = self._last or Checkpoint(at=self._reader.inlet.complete_until)
         return self
 
     async def __aexit__(
@@ -200,6 +200,7 @@ class EventStream:
 
     async def aclose(self) -> None:
         """Close the connection and drop what was not taken; whoever waits for an event learns that there is none."""
+        self._last, self._is_left = self.checkpoint, True
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

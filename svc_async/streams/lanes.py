@@ -25,6 +25,8 @@ from svc_async.errors import (
 __all__ = ["LANES", "Growth", "Lane", "Lanes", "Outcome", "Reconnects", "outcome_of"]
 
 _MOST_DOUBLINGS = 64
+_LONGEST_ASKED = 86_400.0
+"""Seconds; a service that asks for more than a day is mistaken."""
 
 
 class Outcome(enum.Enum):
@@ -154,7 +156,8 @@ class Lanes:
         failures = self._failures[lane.name]
         if lane.most is not None and failures > lane.most:
             return None
-        return max(lane.wait(failures, chance), asked if lane.heeds_service else 0.0)
+        heeded = min(asked, _LONGEST_ASKED) if lane.heeds_service else 0.0
+        return max(lane.wait(failures, chance), heeded)
 
 
 _CALM = 420

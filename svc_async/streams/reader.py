@@ -173,34 +173,35 @@ class Reader:
         self._tell_gap(attrs.evolve(gap, cover=Cover.NONE, error=error) if error else gap)
 
     async def _replay(self, gap: Gap) -> SvcError | None:
-        lanes = Lanes(self.reconnects)
-        for _ in range(_MOST_REPLAYS):
-            try:
-                await self._read_side(gap)
-                return None
-            except StreamOverflow:
-                raise
-            except SvcError as error:
-                failure = error
-            if not isinstance(failure, StreamDropped):
-                self.inlet.stats.refusals += 1
-            if isinstance(failure, BadRequest | Forbidden):
-                self._stop_asking(failure)
-                break
-            wait = self._wait(failure, lanes, age=0.0)
-            if wait is None:
+        """Bring a gap, or give what it failed for in the end."""
+        lanes, failures = Lanes(self.reconnects), 0
+        while (error := await self._side(gap)) is not None:
+            failures += 1
+            wait = self._wait(error, lanes, age=0.0)
+            if wait is None or failures == _MOST_REPLAYS:
                 break
             await self._pause(wait)
-        return failure
+        return error
 
-    async def _read_side(self, gap: Gap) -> None:
-        async with self.source.connect(replay(gap)) as connection:
-            self.inlet.stats.connects += 1
-            self.opened.set()
-            await self.inlet.read(connection, on_chunk=lambda _: None, until_quiet=True)
+    async def _side(self, gap: Gap) -> SvcError | None:
+        try:
+            async with self.source.connect(replay(gap)) as connection:
+                self.inlet.stats.connects += 1
+                self.opened.set()
+                await self.inlet.read(connection, on_chunk=lambda _: None, until_quiet=True)
+        except StreamOverflow:
+            raise
+        except SvcError as error:
+            self.inlet.stats.refusals += not isinstance(error, StreamDropped)
+            if isinstance(error, BadRequest | Forbidden):
+                self._stop_asking(error)
+            return error
+        return None
 
     def _stop_asking(self, error: SvcError) -> None:
         """Unspecified parameters may be refused, and then always: go on without what they would bring."""
+        if not self.reach:
+            return
         self.reach, self._why_not = NO_REACH, error
         _log.warning("the service does not make good what a stream missed, so it is not asked any more: %s", error)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -558,15 +559,32 @@ async def test_what_is_older_than_a_day_is_lost_and_told(
     assert lost == [(since.at, 6 * 3600)]
 
 
-async def test_a_checkpoint_is_of_the_event_that_was_taken_last(adversary: Adversary, follow: Follow) -> None:
+async def test_a_checkpoint_is_of_the_event_that_was_taken_last(
+    adversary: Adversary, follow: Follow, clock: VirtualClock
+) -> None:
     adversary.scripts = [holding(line(1), line(2))]
     stream = follow()
     assert stream.checkpoint is None
     async with stream:
         await until(lambda: stream.stats.waiting == 2)
+        assert stream.checkpoint == Checkpoint(at=clock.now())
         await anext(stream)
-        assert stream.checkpoint is not None
-        assert stream.checkpoint.key == "-1"
+        await clock.advance(seconds=60)
+        taken = stream.checkpoint
+        assert taken == Checkpoint(at=clock.now() - timedelta(seconds=60), key="-1")
+    assert stream.checkpoint == taken
+
+
+async def test_the_checkpoint_of_a_quiet_stream_moves_on(
+    adversary: Adversary, follow: Follow, clock: VirtualClock
+) -> None:
+    async with follow() as stream:
+        visit = await adversary.visit(1)
+        for beats in range(1, 5):
+            await clock.advance(seconds=20)
+            await visit.send(BEAT)
+            await heard(stream, beats)
+        assert stream.checkpoint == Checkpoint(at=clock.now())
 
 
 async def test_the_event_taken_last_is_not_repeated_by_the_next_stream(

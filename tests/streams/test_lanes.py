@@ -89,6 +89,10 @@ def test_the_service_s_own_time_counts_where_it_is_about_this(outcome: Outcome, 
     assert waits(outcome, 1, asked=700) == [expected]
 
 
+def test_a_service_that_asks_for_years_is_mistaken() -> None:
+    assert waits(Outcome.LIMITED, 1, asked=1e9) == [86_400]
+
+
 def test_network_and_young_ends_share_their_count_and_no_others() -> None:
     lanes = Lanes(Reconnects())
 

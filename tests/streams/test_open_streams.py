@@ -9,7 +9,7 @@ import pytest
 from svc_async.errors import InvalidArgument, Sent, StreamDropped, TimedOut, TransportError
 from svc_async.sandbox import VirtualClock
 from svc_async.transport import OpenStream, Timeouts, Transport
-from tests.streams.conftest import Adversary, Visit, closing, hold, holding, refusing
+from tests.streams.conftest import Adversary, Visit, hold, holding, refusing
 
 
 @pytest.fixture
@@ -54,11 +54,23 @@ async def test_leaving_the_block_hangs_up(adversary: Adversary, transport: Trans
 
 
 async def test_a_connection_is_never_used_again(adversary: Adversary, transport: Transport) -> None:
-    adversary.scripts = [closing(b"a")]
-    for _ in range(2):
+    async def end_and_stay(visit: Visit) -> None:
+        await visit.open()
+        await visit.send(b"a")
+        await seen.wait()
+        await visit.end()
+        await visit.hung_up()
+
+    seen = asyncio.Event()
+    adversary.scripts = [end_and_stay, holding(b"b")]
+    for expected in (b"a", b"b"):
         async with opened(transport, adversary.url) as stream:
-            assert (await stream.chunk(), await stream.chunk()) == (b"a", b"")
+            assert await stream.chunk() == expected
+            seen.set()
+            if expected == b"a":
+                assert await stream.chunk() == b""
     assert len(adversary.visits) == 2
+    await adversary.visits[0].over.wait()
 
 
 async def test_a_stream_that_breaks_off_says_so(adversary: Adversary, transport: Transport) -> None:
