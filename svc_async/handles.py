@@ -20,10 +20,11 @@ from svc_async.ads.media_library import MediaLibrary
 from svc_async.ads.poll_cards import PollCards
 from svc_async.ads.posts import Posts
 from svc_async.ads.product_sets import ProductSets
-from svc_async.ads.products import Products
 from svc_async.ads.tailored_audience_permissions import TailoredAudiencePermissions
 from svc_async.ads.video_conversation_cards import VideoConversationCards
 from svc_async.batch.audience_users import AudienceUsers
+from svc_async.batch.do_not_reach_users import DoNotReachUsers
+from svc_async.batch.products import Products
 from svc_async.paging import Pager
 from svc_async.pipeline import Pipeline
 from svc_async.wire.params import segment
@@ -93,6 +94,11 @@ class DoNotReachListHandle:
     def __attrs_post_init__(self) -> None:
         segment("do_not_reach_list_id", self.do_not_reach_list_id)
 
+    @property
+    def users(self) -> DoNotReachUsers:
+        """Send, upload, remove: who is not reached."""
+        return DoNotReachUsers(self._pipeline, self.account_id, self.do_not_reach_list_id)
+
     async def delete(self) -> DoNotReachList:
         """Delete the list; the record comes back with `deleted` true.
 
@@ -113,7 +119,7 @@ class ProductCatalogHandle:
 
     @property
     def products(self) -> Products:
-        """The products of the catalog."""
+        """List, send, upsert, delete: what the catalog holds."""
         return Products(self._pipeline, self.product_catalog_id)
 
     @property

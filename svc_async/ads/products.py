@@ -1,18 +1,18 @@
-"""The products of a catalog: listing them, and the rows that carry them."""
+"""The products of a catalog: their records, what they must keep to, and the rows that carry them."""
 
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
+from urllib.parse import urlsplit
 
 import attrs
 
 from svc_async.open_enum import OpenEnum
-from svc_async.paging import Pager
-from svc_async.pipeline import Pipeline
 from svc_async.wire.checks import (
     Check,
+    among,
     any_of,
     at_most,
     between,
@@ -20,6 +20,7 @@ from svc_async.wire.checks import (
     each,
     holds,
     length,
+    needs,
     related,
     required,
 )
@@ -28,6 +29,7 @@ from svc_async.wire.records import Record
 
 __all__ = [
     "DELETE",
+    "LIST",
     "PRODUCT_CHECKS",
     "UPSERT",
     "Product",
@@ -40,7 +42,6 @@ __all__ = [
     "ProductUpsertResult",
     "ProductUpsertResults",
     "ProductUpsertStatus",
-    "Products",
 ]
 
 
@@ -181,63 +182,133 @@ class ProductDeleteResults(Record):
 
 
 _PRICE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ([A-Z]{3})")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _PRICE_RULE = "must be a number, a space and a 3-letter currency code, such as 9.90 EUR"
+_MARKUP = re.compile(r"</?[A-Za-z][^<>]*>")
+_HEX = re.compile(r"#.*|(?=.*[0-9])[0-9A-Fa-f]{6}(?:[0-9A-Fa-f]{2})?", re.DOTALL)
+_MOST_IMAGES = 10
+_NO_IMAGE = re.compile(
+    r".*\.(?:avif|bmp|eps|hei[cf]|html?|ico|mov|mp4|pdf|psd|svg|tiff?|webm)", re.IGNORECASE | re.DOTALL
+)
+
+
+def _is_text(value: object) -> bool:
+    """Whether it is text that has a form in UTF-8."""
+    return isinstance(value, str) and not _SURROGATE.search(value)
 
 
 def _is_price(value: object) -> bool:
     return isinstance(value, str) and _PRICE.fullmatch(value) is not None
 
 
-def _is_lower(price: str, than: str) -> bool:
+def _is_lower(price: object, than: object) -> bool:
     """Compare two prices; those of different currencies are the service's to compare."""
-    low, high = _PRICE.fullmatch(price), _PRICE.fullmatch(than)
+    low, high = _PRICE.fullmatch(str(price)), _PRICE.fullmatch(str(than))
     if low is None or high is None or low[2] != high[2]:
         return True
     return Decimal(low[1]) < Decimal(high[1])
 
 
+def _is_url(value: object, *schemes: str) -> bool:
+    try:
+        parts = urlsplit(str(value))
+        host = parts.hostname
+    except ValueError:
+        return False
+    return parts.scheme in (schemes or ("http", "https")) and bool(host) and not re.search(r"\s", str(value))
+
+
 def _is_https(value: object) -> bool:
-    return isinstance(value, str) and value.lower().startswith("https://")
+    return _is_url(value, "https")
+
+
+def _may_be_image(value: object) -> bool:
+    # Unspecified: how the kind of an image is told without fetching it. An ending that is another kind's tells enough.
+    return _is_url(value) and not _NO_IMAGE.fullmatch(urlsplit(str(value)).path)
+
+
+def _are_urls(value: object) -> bool:
+    return all(_is_url(link.strip()) for link in str(value).split(","))
 
 
 def _is_range(value: object) -> bool:
     try:
-        moments = [datetime.fromisoformat(moment) for moment in str(value).split("/")]
-    except ValueError:
+        start, end = [datetime.fromisoformat(moment) for moment in str(value).split("/") if "T" in moment]
+        return str(value).count("/") == 1 and start < end
+    except (TypeError, ValueError):  # no two timestamps, or only one of them with a zone
         return False
-    return len(moments) == len(("start", "end"))
+
+
+def _is_path(value: object) -> bool:
+    levels = str(value).split(" > ")
+    return all(level and level == level.strip() and ">" not in level for level in levels)
+
+
+def _is_stock(inventory: object) -> bool:
+    return isinstance(inventory, int) and not isinstance(inventory, bool) and inventory >= 0
 
 
 def _is_stocked(inventory: object, availability: object) -> bool:
     return availability != ProductAvailability.IN_STOCK or (isinstance(inventory, int) and inventory >= 1)
 
 
-_MOST_IMAGES = 10
+def _unset_aside(check: Check) -> Check:
+    """Look away from empty texts, which take the value of an optional attribute away."""
+    return lambda params: check({name: value for name, value in params.items() if value != ""})
 
-PRODUCT_CHECKS: Sequence[Check] = (
-    required("id", "title", "description", "availability", "condition", "price", "link", "image_link"),
-    length("title", 150),
-    length("description", 5000),
-    holds("price", _is_price, _PRICE_RULE),
-    holds("link", _is_https, "must be an https URL"),
-    holds("mobile_link", _is_https, "must be an https URL"),
-    any_of("brand", "gtin", "mpn"),
-    holds(
-        "additional_image_link",
-        lambda links: str(links).count(",") < _MOST_IMAGES,
-        f"must hold at most {_MOST_IMAGES} URLs",
-    ),
-    related(("inventory", "availability"), _is_stocked, "must be at least 1 when availability is in stock"),
-    holds("sale_price", _is_price, _PRICE_RULE),
-    related(("sale_price", "price"), _is_lower, "must be lower than price"),
-    holds("sale_price_effective_date", _is_range, "must be two ISO 8601 timestamps with a slash between them"),
-    holds("color", lambda color: not str(color).startswith("#"), "must be a word, not a hex code"),
+
+_REQUIRED = ("id", "title", "description", "availability", "condition", "price", "link", "image_link")
+_TEXTS = tuple(field.name for field in attrs.fields(Product) if field.init and field.name != "inventory")
+_ENUMS: Mapping[str, type[OpenEnum]] = {
+    "availability": ProductAvailability,
+    "condition": ProductCondition,
+    "gender": ProductGender,
+    "age_group": ProductAgeGroup,
+}
+
+PRODUCT_CHECKS: Sequence[Check] = tuple(
+    map(
+        _unset_aside,
+        (
+            *map(required, _REQUIRED),
+            *(holds(name, _is_text, "must be text in valid Unicode") for name in _TEXTS),
+            length("title", 150),
+            length("description", 5000),
+            holds("description", lambda text: not _MARKUP.search(str(text)), "must be plain text, without tags"),
+            *(among(name, *kind) for name, kind in _ENUMS.items()),
+            holds("price", _is_price, _PRICE_RULE),
+            holds("link", _is_https, "must be an https URL"),
+            holds("mobile_link", _is_https, "must be an https URL"),
+            holds("image_link", _may_be_image, "must be the URL of a JPG, GIF, WEBP or PNG"),
+            any_of("brand", "gtin", "mpn"),
+            holds(
+                "additional_image_link",
+                lambda links: str(links).count(",") < _MOST_IMAGES,
+                f"must hold at most {_MOST_IMAGES} URLs",
+            ),
+            holds("additional_image_link", _are_urls, "must hold URLs with commas between them"),
+            holds("google_product_category", _is_path, "must have its levels separated by ' > '"),
+            holds("product_type", _is_path, "must have its levels separated by ' > '"),
+            holds("inventory", _is_stock, "must be a whole number of at least 0"),
+            related(("inventory", "availability"), _is_stocked, "must be at least 1 when availability is in stock"),
+            holds("sale_price", _is_price, _PRICE_RULE),
+            related(("sale_price", "price"), _is_lower, "must be lower than price"),
+            holds(
+                "sale_price_effective_date",
+                _is_range,
+                "must be two ISO 8601 timestamps with a slash between them, the later one last",
+            ),
+            needs("item_group_key", "item_group_id"),
+            holds("color", lambda color: not _HEX.fullmatch(str(color)), "must be a word, not a hex code"),
+        ),
+    )
 )
-"""What the service demands of a product and can be told without it (contract PROD-02 to PROD-06c, PROD-12)."""
+"""What the service demands of a product and can be told without it (contract PROD-02 to PROD-06c, PROD-09b to 13)."""
 
 _ALL = "/12/product_catalogs/{product_catalog_id}/products"
 
-_LIST = Listing(_ALL, Product, checks=(between("count", 1, 100),))
+LIST = Listing(_ALL, Product, checks=(between("count", 1, 100),))
+"""The row that lists products (contract `products.list`)."""
 UPSERT = Endpoint(
     "PUT",
     _ALL,
@@ -248,36 +319,3 @@ UPSERT = Endpoint(
 """The row that makes and changes up to 25 products (contract `products.upsert`)."""
 DELETE = Endpoint("DELETE", _ALL, ProductDeleteResults, json=True)
 """The row that deletes products for good (contract `products.delete`)."""
-
-
-@attrs.frozen
-class Products:
-    """The products of one catalog."""
-
-    _pipeline: Pipeline
-    product_catalog_id: str
-
-    def list(self, *, item_group_key: str | None = None, count: int | None = None) -> Pager[Product]:
-        """List them; of grouped ones only the one that was sent first (contract PROD-10b).
-
-        Args:
-            item_group_key: only the variants of this group.
-            count: records a page, from 1 to 100, the service's default.
-
-        Contract: PROD-10, `products.list`.
-        """
-        return Pager(
-            self._pipeline,
-            _LIST(product_catalog_id=self.product_catalog_id, item_group_key=item_group_key, count=count),
-        )
-
-    async def send(self, products: Sequence[Product | Mapping[str, Any]]) -> Sequence[ProductUpsertResult]:
-        """Make or change products in one request; one result for each comes back, in their order.
-
-        Args:
-            products: at most 25, none twice: the service would ignore all of one id (contract PROD-07).
-
-        Contract: PROD-01, `products.upsert`.
-        """
-        answer = await self._pipeline.send(UPSERT(product_catalog_id=self.product_catalog_id, products=products))
-        return answer.products_response

@@ -75,7 +75,7 @@ class RowEncoder:
     """
 
     def __init__(self, columns: Sequence[str], *, identifiers: Mapping[str, Identifier] = IDENTIFIERS) -> None:
-        _check_columns(columns)
+        _check_columns(columns, identifiers)
         self._width = len(columns)
         self._identifiers = [identifier for name, identifier in identifiers.items() if name in columns]
         self._columns = [columns.index(identifier.name) for identifier in self._identifiers]
@@ -126,10 +126,16 @@ class RowEncoder:
 
 
 class MemberEncoder:
-    """Encodes mappings with the service's keys, whatever keys each of them has."""
+    """Encodes mappings with the service's keys, whatever keys each of them has.
 
-    def __init__(self, *, phone_region: str | None = None) -> None:
-        self._identifiers = with_region(phone_region)
+    Args:
+        phone_region: the region of national phone numbers.
+        names: the keys that the service takes.
+    """
+
+    def __init__(self, *, phone_region: str | None = None, names: Collection[str] = tuple(IDENTIFIERS)) -> None:
+        known = with_region(phone_region)
+        self._identifiers = {name: known[name] for name in names}
         self._encoders: dict[frozenset[str], tuple[list[str], RowEncoder]] = {}
 
     def for_rows(self, columns: Sequence[str]) -> RowEncoder:
@@ -141,9 +147,9 @@ class MemberEncoder:
         misfits: dict[int, str] = {}
         mappings = _mappings(members, misfits)
         names = frozenset[Any]().union(*mappings)
-        if not names <= IDENTIFIERS.keys():
-            _refuse_unknown_keys(mappings, misfits)
-            names &= frozenset(IDENTIFIERS)
+        if not names <= self._identifiers.keys():
+            _refuse_unknown_keys(mappings, self._identifiers, misfits)
+            names &= frozenset(self._identifiers)
         columns, encoder = self._compiled(names or frozenset({"email"}))
         return encoder.encode([[member.get(name) for name in columns] for member in mappings], misfits)
 
@@ -154,10 +160,9 @@ class MemberEncoder:
         return self._encoders[names]
 
 
-def _check_columns(columns: Sequence[str]) -> None:
-    unknown = [column for column in columns if column not in IDENTIFIERS]
-    if unknown or not columns:
-        raise InvalidArgument("columns", f"must be among {', '.join(IDENTIFIERS)} (contract CAU-07)")
+def _check_columns(columns: Sequence[str], known: Collection[str]) -> None:
+    if not columns or not set(columns) <= set(known):
+        raise InvalidArgument("columns", f"must be among {', '.join(known)} (contract CAU-07, DNR-03)")
     if len(set(columns)) != len(columns):
         raise InvalidArgument("columns", "must not repeat; several values of one kind are a list in one column")
 
@@ -262,8 +267,10 @@ def _mapping(member: object, place: int, misfits: dict[int, str]) -> Mapping[str
     return {}
 
 
-def _refuse_unknown_keys(members: Sequence[Mapping[str, object]], misfits: dict[int, str]) -> None:
-    rule = f"must have no key but {', '.join(IDENTIFIERS)} (contract CAU-07)"
+def _refuse_unknown_keys(
+    members: Sequence[Mapping[str, object]], known: Collection[str], misfits: dict[int, str]
+) -> None:
+    rule = f"must have no key but {', '.join(known)} (contract CAU-07, DNR-03)"
     for place, member in enumerate(members):
-        if not member.keys() <= IDENTIFIERS.keys():
+        if not member.keys() <= set(known):
             misfits[place] = rule

@@ -1,7 +1,7 @@
 """Cuts rows into requests, by count and by exact bytes; no I/O.
 
     Packer   collects the rows of one lane in a draft and seals it into a batch when the next row would not fit
-    Batch    one request: operations that hold users, and the position of every row
+    Batch    one request: operations that hold users (or are a row each), and the position of every row
     Sheaf    operations of one batch that are framed alike
 
 A batch holds one row of a key. Another row of the same key with equal identifiers takes its place (coalesced); with
@@ -24,7 +24,20 @@ import msgspec
 
 from svc_async.wire.endpoint import Blocks
 
-__all__ = ["PLAIN", "Batch", "Form", "Frame", "Group", "Limits", "Load", "Packer", "Parcel", "Sheaf", "Spreader"]
+__all__ = [
+    "ARRAY",
+    "PLAIN",
+    "Batch",
+    "Form",
+    "Frame",
+    "Group",
+    "Limits",
+    "Load",
+    "Packer",
+    "Parcel",
+    "Sheaf",
+    "Spreader",
+]
 
 T = TypeVar("T")
 
@@ -32,21 +45,6 @@ _BLOCK = 65_536
 """Bytes of a body that are joined at a time."""
 _WORTH_KEEPING = 7 / 8
 """A draft that repeats have left as full as this is sealed all the same, or it would be searched again at once."""
-
-
-@attrs.frozen(kw_only=True)
-class Limits:
-    """What one request may hold.
-
-    Attributes:
-        operations: operations in a request.
-        size: bytes of a body.
-        per_operation: users in an operation.
-    """
-
-    operations: int
-    size: int
-    per_operation: int
 
 
 @attrs.frozen(eq=False)
@@ -64,10 +62,38 @@ PLAIN = Form("", ",", "")
 
 @attrs.frozen
 class Frame:
-    """What stands before and after the users of an operation; ASCII."""
+    """What stands before and after the users of an operation, or the operations of a body; ASCII."""
 
     head: str
     tail: str
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return len(self.head) + len(self.tail)
+
+
+ARRAY = Frame("[", "]")
+"""A body that is its operations."""
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """What one request may hold.
+
+    Attributes:
+        operations: operations in a request.
+        size: bytes of a body.
+        per_operation: users in an operation.
+        wrapper: what stands around the operations of a body; it counts.
+        distinct: no key may stand twice in a request, even where no order is asked for.
+    """
+
+    operations: int
+    size: int
+    per_operation: int = 1
+    wrapper: Frame = ARRAY
+    distinct: bool = False
 
 
 class Group(Hashable, Protocol):
@@ -242,7 +268,8 @@ class Batch:
     """One request: sealed, so the same bytes can be sent again."""
 
     sheaves: Sequence[Sheaf]
-    size: int = _counted(lambda batch: 1 + sum(sheaf.size for sheaf in batch.sheaves))
+    wrapper: Frame = ARRAY
+    size: int = _counted(lambda batch: batch.wrapper.size - 1 + sum(sheaf.size for sheaf in batch.sheaves))
     """The bytes of its body, as the sum of the parts."""
     rows: int = _counted(lambda batch: sum(len(sheaf.positions) for sheaf in batch.sheaves))
     """How many rows, and so users, it holds."""
@@ -274,8 +301,8 @@ class Batch:
     def body(self) -> Blocks:
         """Write the body; its length is proven to be the size that it was counted with."""
         blocks = [block.encode() for sheaf in self.sheaves for block in sheaf.blocks()]
-        blocks[0] = b"[" + blocks[0]
-        blocks[-1] = blocks[-1][:-1] + b"]"
+        blocks[0] = self.wrapper.head.encode() + blocks[0]
+        blocks[-1] = blocks[-1][:-1] + self.wrapper.tail.encode()
         written = sum(map(len, blocks))
         if written != self.size:
             raise RuntimeError(f"a body that was counted with {self.size} bytes has {written}")
@@ -296,18 +323,21 @@ class Batch:
             chosen.append(sheaf.take([index for index in indexes if first + index in named]))
             others.append(sheaf.take([index for index in indexes if first + index not in named]))
             first += len(indexes)
-        return Batch([sheaf for sheaf in chosen if sheaf.users]), Batch([sheaf for sheaf in others if sheaf.users])
+        return self._of(sheaf for sheaf in chosen if sheaf.users), self._of(sheaf for sheaf in others if sheaf.users)
 
     def halved(self) -> "tuple[Batch, Batch]":
         """Part the batch into two; a lone operation is parted into two with half of the users."""
         if self.operations == 1:
             (sheaf,) = self.sheaves
-            return Batch([sheaf.regrouped((self.rows + 1) // 2)]).halved()
+            return self._of([sheaf.regrouped((self.rows + 1) // 2)]).halved()
         return self.parted(range((self.operations + 1) // 2))
 
     def singles(self, limits: Limits) -> "Sequence[Batch]":
         """Hold one user in each operation, in as many batches as that takes."""
-        return _cut(Batch([sheaf.regrouped(1) for sheaf in self.sheaves]), limits)
+        return _cut(self._of(sheaf.regrouped(1) for sheaf in self.sheaves), limits)
+
+    def _of(self, sheaves: Iterable[Sheaf]) -> "Batch":
+        return Batch(list(sheaves), self.wrapper)
 
 
 def _cut(batch: Batch, limits: Limits) -> Sequence[Batch]:
@@ -362,8 +392,8 @@ class _Draft:
     rows: int = 0
     letters: int = 0
     operations: int = 0
-    size: int = 1
-    """The bytes of the body; its first is a bracket."""
+    size: int = attrs.field(default=attrs.Factory(lambda draft: draft.limits.wrapper.size - 1, takes_self=True))
+    """The bytes of the body; the last comma is not written."""
     _shares: dict[tuple[Group, Form], _Share] = attrs.field(factory=dict)
 
     def add(self, parcel: Parcel) -> bool:
@@ -407,7 +437,8 @@ class _Draft:
         return len(set(keys.tolist())) < self.rows
 
     def batch(self, now: datetime) -> Batch:
-        return Batch([share.sheaf(self.limits.per_operation, now) for share in self._shares.values()])
+        sheaves = [share.sheaf(self.limits.per_operation, now) for share in self._shares.values()]
+        return Batch(sheaves, self.limits.wrapper)
 
 
 @attrs.define

@@ -26,11 +26,13 @@ class Failure:
         position: the row, counted from 0.
         reason: the rule that it breaks, or the service's words.
         code: `INVALID_ROW` and `TOO_LARGE` (not sent), `GAVE_UP` (sent too often), else the service's code.
+        attribute: the field that the reason is about, where it is about one.
     """
 
     position: int
     reason: str
     code: str
+    attribute: str | None = None
 
 
 @attrs.frozen(kw_only=True)

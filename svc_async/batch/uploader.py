@@ -10,6 +10,7 @@ What becomes of a request decides what happens next:
     rate limited    429                                            likewise, as often as it takes
     unknown         no answer, or none that can be read            the lane is held first: the request may still be
                                                                    applied late, and must not undo newer rows
+    left out        the answer does not speak of some rows         unknown, for these rows; the others are settled
     take out        some operations are named                      the others go again, the named ones user by user
     halve           refused as a whole                             each half by itself, down to the row
     stop            401, 403, 404                                  no further request; the rows are pending
@@ -26,6 +27,7 @@ from collections.abc import (
     AsyncIterable,
     AsyncIterator,
     Callable,
+    Collection,
     Coroutine,
     Iterable,
     Iterator,
@@ -37,7 +39,6 @@ from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import attrs
-import msgspec
 
 from svc_async.batch.packer import Batch, Limits, Load, Packer, Spreader
 from svc_async.batch.report import Failure, Progress, Receipt, Report, Tally
@@ -55,7 +56,7 @@ from svc_async.errors import (
 from svc_async.retry import RetryBudget
 from svc_async.wire.endpoint import Request
 
-__all__ = ["Destination", "Job", "Observers", "Receipts", "Sender", "Settings", "Slice", "in_parts"]
+__all__ = ["Destination", "Job", "Observers", "Receipts", "Sender", "Settings", "Slice", "Verdict", "in_parts"]
 
 T = TypeVar("T")
 
@@ -79,6 +80,19 @@ class Sender(Protocol):
         ...
 
 
+@attrs.frozen
+class Verdict:
+    """What an answer tells of the rows of a batch, by their index in it; rows that are not named are accepted.
+
+    Attributes:
+        refused: the rows that were refused.
+        unknown: the rows that it does not speak of.
+    """
+
+    refused: Mapping[int, ErrorDetail] = attrs.field(factory=dict)
+    unknown: Collection[int] = ()
+
+
 class Destination(Protocol[T]):
     """Where batches go, and what their answers mean."""
 
@@ -86,8 +100,12 @@ class Destination(Protocol[T]):
         """Make the request that carries a batch."""
         ...
 
-    def judge(self, answer: T, batch: Batch) -> Mapping[int, ErrorDetail] | None:
-        """Give the rows that were refused, by their index in the batch; None if the answer counts other rows."""
+    def judge(self, answer: T, batch: Batch) -> Verdict | None:
+        """Say what the answer tells of the rows; None if it counts other rows than were sent."""
+        ...
+
+    def spare(self, reason: ErrorDetail, row: str) -> ErrorDetail:
+        """Blot out what the service's words repeat of a row that must not be told; the row is in JSON."""
         ...
 
 
@@ -140,12 +158,12 @@ class Slice:
     Attributes:
         rows: how many were read.
         load: those that can be sent.
-        misfits: the others, by position, with the rule that each of them breaks.
+        failures: the others.
     """
 
     rows: int
     load: Load
-    misfits: Mapping[int, str]
+    failures: Sequence[Failure]
 
 
 async def in_parts(rows: Iterable[T] | AsyncIterable[T], size: int = _PART) -> AsyncGenerator[list[T], None]:
@@ -195,6 +213,13 @@ class _CountsDiffer(SvcError):
     """The service counted other rows than were sent: not accepted (contract ERR-09, CAU-12)."""
 
     sent = Sent.YES
+    repeatable = True
+
+
+class _LeftOut(SvcError):
+    """The service says nothing of some rows; the others of their batch are settled."""
+
+    sent = Sent.MAYBE
     repeatable = True
 
 
@@ -259,7 +284,8 @@ class Job(Generic[T]):
         self._budget = RetryBudget(most=settings.repeats, earned=1.0)
         self._lanes = [_Lane() for _ in range(settings.concurrency)]
         packers = settings.concurrency if settings.ordered else 1
-        self._packers = [Packer(settings.limits, repeats=settings.ordered) for _ in range(packers)]
+        repeats = settings.ordered or settings.limits.distinct
+        self._packers = [Packer(settings.limits, repeats=repeats) for _ in range(packers)]
         self._spreader = Spreader(self._packers)
         self._changed = asyncio.Event()
         self._cause: Exception | None = None
@@ -320,7 +346,7 @@ class Job(Generic[T]):
         """Take rows over; answers whether some reached the lanes."""
         self._tally.read += part.rows
         is_time = self._spreader.add(part.load)
-        self._tally.fail([Failure(position, rule, "INVALID_ROW") for position, rule in part.misfits.items()])
+        self._tally.fail(part.failures)
         if is_time:
             self._spread(tasks)
         return is_time
@@ -392,25 +418,24 @@ class Job(Generic[T]):
     async def _work_off(self, lane: _Lane) -> None:
         try:
             while lane.queue and not self._stopped:
-                await self._settle(lane, lane.queue[0])
+                await self._settle(lane)
         finally:
             lane.busy = False
             self._changed.set()
 
-    async def _settle(self, lane: _Lane, batch: Batch) -> None:
-        """Send a batch until its rows are accepted, failed, or in other batches of the lane."""
+    async def _settle(self, lane: _Lane) -> None:
+        """Send the first batch of a lane until its rows are accepted, failed, or in other batches of the lane."""
         delays = iter(self._settings.retry_delays)
         for attempts in itertools.count(1):
             try:
-                refused, request_id = await self._attempt(lane, batch)
+                await self._attempt(lane, lane.queue[0], attempts)
             except SvcError as error:
-                if await self._recover(lane, batch, error, attempts, delays):
+                if await self._recover(lane, lane.queue[0], error, attempts, delays):
                     continue
-            else:
-                self._close(lane, batch, refused, attempts, request_id)
             return
 
-    async def _attempt(self, lane: _Lane, batch: Batch) -> tuple[Mapping[int, ErrorDetail], str | None]:
+    async def _attempt(self, lane: _Lane, batch: Batch, attempts: int) -> None:
+        """Send a batch once and settle the rows that the answer speaks of."""
         self._tally.requests += 1
         before = lane.in_doubt
         lane.in_flight = lane.in_doubt = True
@@ -422,11 +447,27 @@ class Job(Generic[T]):
             raise
         finally:
             lane.in_flight = False
-        refused = self._destination.judge(answer, batch)
-        if refused is None:
+        verdict = self._destination.judge(answer, batch)
+        if verdict is None:
             raise _CountsDiffer("the service counted other rows than were sent")
-        lane.in_doubt = False
-        return refused, request_id
+        if before:
+            verdict = attrs.evolve(verdict, refused={row: _after_doubt(why) for row, why in verdict.refused.items()})
+        self._conclude_batch(lane, batch, verdict, attempts, request_id)
+
+    def _conclude_batch(
+        self, lane: _Lane, batch: Batch, verdict: Verdict, attempts: int, request_id: str | None
+    ) -> None:
+        if not verdict.unknown:
+            self._close(lane, batch, verdict.refused, attempts, request_id)
+            return
+        unknown, known = batch.parted(verdict.unknown)
+        self._replace(lane, [unknown])
+        lane.in_doubt = True
+        if known.rows:
+            indexes = [index for index in range(batch.rows) if index not in frozenset(verdict.unknown)]
+            refused = {place: verdict.refused[index] for place, index in enumerate(indexes) if index in verdict.refused}
+            self._receipt(known, refused, attempts, request_id)
+        raise _LeftOut(f"the answer does not speak of {unknown.rows} rows")
 
     async def _recover(
         self, lane: _Lane, batch: Batch, error: SvcError, attempts: int, delays: Iterator[float]
@@ -504,7 +545,8 @@ class Job(Generic[T]):
         alone = [index for index, operation in enumerate(operations) if len(batch.rows_of(operation)) == 1]
         condemned, suspects = refused.parted(alone)
         self._replace(lane, [others, *suspects.singles(self._settings.limits)])
-        reasons = [_spare(named[operations[index]], batch.users_of(operations[index])) for index in alone]
+        spare = self._destination.spare
+        reasons = [_coded(spare(named[operations[index]], batch.users_of(operations[index]))) for index in alone]
         if reasons:
             self._receipt(condemned, dict(enumerate(reasons)), attempts, request_id)
 
@@ -522,7 +564,10 @@ class Job(Generic[T]):
     def _receipt(self, batch: Batch, refused: Mapping[int, ErrorDetail], attempts: int, request_id: str | None) -> None:
         """Settle the rows of a batch."""
         positions = batch.positions.tolist()
-        failures = [Failure(positions[index], why.message, str(why.code)) for index, why in sorted(refused.items())]
+        failures = [
+            Failure(positions[index], why.message, str(why.code), why.parameter)
+            for index, why in sorted(refused.items())
+        ]
         receipt = Receipt(
             first=min(positions),
             last=max(positions),
@@ -604,20 +649,13 @@ def _request_id(error: SvcError) -> str | None:
     return error.request_id if isinstance(error, ApiError | UnexpectedAnswer) else None
 
 
-def _spare(reason: ErrorDetail, user: str) -> ErrorDetail:
-    """Blot out what the service repeats of a row in its words."""
-    message = reason.message or "refused without a reason"
-    for value in sorted(_values(msgspec.json.decode(user)), key=len, reverse=True):
-        message = message.replace(value, "…")
-    return attrs.evolve(reason, code=reason.code or "REFUSED", message=message)
+def _coded(reason: ErrorDetail) -> ErrorDetail:
+    return attrs.evolve(reason, code=reason.code or "REFUSED", message=reason.message or "refused without a reason")
 
 
-def _values(user: object) -> set[str]:
-    if isinstance(user, str):
-        return {user} - {""}
-    if isinstance(user, dict):
-        user = list(user.values())
-    return set().union(*map(_values, user)) if isinstance(user, list) else set()
+def _after_doubt(reason: ErrorDetail) -> ErrorDetail:
+    """Say that a refusal is of a repeat: what was deleted, for example, cannot be deleted again."""
+    return attrs.evolve(reason, message=f"{reason.message}; an attempt before had no clear answer and may have worked")
 
 
 def _summary(error: Exception) -> str:

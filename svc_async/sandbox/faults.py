@@ -190,8 +190,8 @@ class Fault:
             if reply is None or reply.status >= HTTPStatus.BAD_REQUEST:
                 return reply
             answer: dict[str, Any] = msgspec.json.decode(reply.body)
-            counts = answer["data"]
-            counts.update(success_count=success, total_count=counts["total_count"] if total is None else total)
+            for counts in answer["data"] if isinstance(answer["data"], list) else [answer["data"]]:
+                counts.update(success_count=success, total_count=counts["total_count"] if total is None else total)
             return attrs.evolve(reply, body=encode(answer))
 
         return cls("partial_counts", act, stage="after")

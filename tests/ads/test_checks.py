@@ -487,7 +487,12 @@ KEPT = [
     ("posts.create", {**POST, "media_keys": list("1234")}),
     ("product_sets.create", {**SET, "type": "MANUAL", "product_keys": ["k"]}),
     ("product_sets.create", {**SET, "type": "FILTERED", "filters": [FILTER]}),
-    ("products.send", product(sale_price="9.89 EUR", color="fade", additional_image_link=",".join("abcdefghij"))),
+    (
+        "products.send",
+        product(
+            sale_price="9.89 EUR", color="fade", additional_image_link=",".join(f"https://x/{n}" for n in range(10))
+        ),
+    ),
     (
         "products.send",
         product(sale_price="99 USD", sale_price_effective_date="2026-01-01T00:00Z/2026-01-02T00:00+01:00"),

@@ -84,8 +84,8 @@ _RENAMED: Mapping[str, str] = {
 
 WITHOUT_CALL: Mapping[str, str] = {
     "custom_audience_users.batch": "its rows are operations: see tests/batch",
-    "do_not_reach_users.batch": "its rows are operations, which an uploader sends",
-    "products.delete": "an uploader sends it",
+    "do_not_reach_users.batch": "its rows are operations: see tests/batch",
+    "products.delete": "it takes any number of keys, and settings of an uploader: see tests/batch",
 }
 
 

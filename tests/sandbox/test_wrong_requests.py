@@ -74,7 +74,7 @@ async def test_an_unknown_parameter_is_refused_and_named(raw: Any, row: dict[str
 
 
 @BY_ID
-@pytest.mark.rule("GEN-01", "VER-01")
+@pytest.mark.rule("GEN-01")
 async def test_another_version_has_no_such_call(raw: Any, row: dict[str, Any]) -> None:
     for version in ("/11/", "/13/", "/", "/v12/"):
         got = await send(raw, row, where=path(row).replace(f"/{row['path'].split('/')[1]}/", version, 1))
