@@ -304,7 +304,6 @@ class Snapshots:
         run = self._database.execute
         run("PRAGMA locking_mode = EXCLUSIVE")
         application, version = (run(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
-        run("PRAGMA journal_mode = TRUNCATE")
         run("PRAGMA synchronous = FULL")
         run("PRAGMA temp_store = FILE")
         run("PRAGMA cache_size = -16384")

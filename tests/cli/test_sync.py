@@ -58,8 +58,8 @@ async def test_a_dry_run_as_json_is_one_object(
     command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path
 ) -> None:
     ended = await command(
-        *("audience", "sync", people(range(7)), *target(sandbox)),
-        *("--dry-run", "--json", "--state", tmp_path / "state", "--users-per-operation", "1"),
+        *("audience", "sync", str(people(range(7))), *target(sandbox)),
+        *("--dry-run", "--json", "--state", str(tmp_path / "state"), "--users-per-operation", "1"),
     )
     assert json.loads(ended.out) == {
         "dry_run": True, "additions": 7, "changes": 0, "refreshes": 0, "removals": 0, "unchanged": 0, "misfits": 0,
