@@ -1,6 +1,7 @@
 """Every choice of the sandbox where the specification is silent, as a setting with its default."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Literal
 
@@ -103,6 +104,7 @@ class SandboxConfig:
         whole_cards_after_update: hold a changed video conversation card to the rules of its creation.
         card_must_exist: refuse a post whose `card_uri` names no card of the account.
         post_mode: what a post without `post_mode` is made in: `compat` shows `text`, `extended` shows `full_text`.
+        paid_partnership_since: when the creation of posts began to take `paid_partnership`; None refuses it.
         catalogs_per_user: PC-01b reads as one; None takes any number.
         duplicate_products: what becomes of items with the same id: no result, or a result with an error.
         product_messages: what `errors` and `warnings` of a product's result hold.
@@ -148,6 +150,7 @@ class SandboxConfig:
     whole_cards_after_update: bool = True  # CON-08
     card_must_exist: bool = True  # ASM-136
     post_mode: Literal["compat", "extended"] = "compat"  # UNS-post-mode-default
+    paid_partnership_since: datetime | None = datetime(2026, 6, 3, tzinfo=UTC)  # CON-23
     catalogs_per_user: int | None = 1
     duplicate_products: Literal["left_out", "error"] = "left_out"  # UNS-product-duplicate-result
     product_messages: Literal["objects", "strings"] = "objects"  # ASM-142

@@ -132,7 +132,7 @@ def timestamp(
     return Param(name=name, type=kind, required=required, clearable=clearable, rule=rule)
 
 
-def boolean(name: str, *, default: bool, rule: str) -> Param:
+def boolean(name: str, *, default: bool | None = None, rule: str) -> Param:
     """Declare `true` or `false` in the query."""
     return Param(name=name, type="boolean", default=default, rule=rule)
 

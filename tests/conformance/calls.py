@@ -4,6 +4,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import attrs
+
 from svc_async import Session
 from svc_async.handles import AccountHandle, CustomAudienceHandle, ProductCatalogHandle
 from tests.conformance.contract import OPERATIONS, Row
@@ -23,47 +25,53 @@ BOUND: Mapping[str, str] = {
 """The ids that handles are bound to."""
 
 
-def _account(session: Session) -> AccountHandle:
-    return session.account(BOUND["account_id"])
+@attrs.frozen
+class _Bindings:
+    """A session, and the ids that its handles are bound to."""
+
+    session: Session
+    ids: Mapping[str, str]
+
+    @property
+    def account(self) -> AccountHandle:
+        return self.session.account(self.ids["account_id"])
+
+    @property
+    def audience(self) -> CustomAudienceHandle:
+        return self.account.custom_audience(self.ids["custom_audience_id"])
+
+    @property
+    def catalog(self) -> ProductCatalogHandle:
+        return self.session.product_catalog(self.ids["product_catalog_id"])
 
 
-def _audience(session: Session) -> CustomAudienceHandle:
-    return _account(session).custom_audience(BOUND["custom_audience_id"])
-
-
-def _catalog(session: Session) -> ProductCatalogHandle:
-    return session.product_catalog(BOUND["product_catalog_id"])
-
-
-def _permissions(session: Session) -> Any:
-    return _account(session).tailored_audience(BOUND["tailored_audience_id"]).permissions
-
-
-_ROOTS: Mapping[str, Callable[[Session], Any]] = {
-    "account_apps": lambda session: _account(session).apps,
-    "account_history": lambda session: _account(session).history,
-    "account_media": lambda session: _account(session).account_media,
-    "accounts": lambda session: session.accounts,
-    "advertiser_business_categories": lambda session: session.advertiser_business_categories,
-    "audience_estimate": _account,
-    "cards": lambda session: _account(session).cards,
-    "curated_categories": lambda session: _account(session).curated_categories,
-    "do_not_reach_lists": lambda session: _account(session).do_not_reach_list(BOUND["do_not_reach_list_id"]),
-    "features": lambda session: _account(session).features,
-    "image_conversation_cards": lambda session: _account(session).cards,
-    "keyword_insights": lambda session: session.keyword_insights,
-    "line_item_curated_categories": lambda session: _account(session).line_item_curated_categories,
-    "line_items": lambda session: _account(session).line_items,
-    "media_library": lambda session: _account(session).media_library,
-    "placements": lambda session: session.placements,
-    "poll_cards": lambda session: _account(session).poll_cards,
-    "posts": lambda session: _account(session).posts,
-    "product_catalogs": lambda session: session.product_catalogs,
-    "product_sets": lambda session: _catalog(session).product_sets,
-    "products": lambda session: _catalog(session).products,
-    "tailored_audience_permissions": _permissions,
-    "targeted_audiences": _audience,
-    "video_conversation_cards": lambda session: _account(session).video_conversation_cards,
+_ROOTS: Mapping[str, Callable[[_Bindings], Any]] = {
+    "account_apps": lambda at: at.account.apps,
+    "account_history": lambda at: at.account.history,
+    "account_media": lambda at: at.account.account_media,
+    "accounts": lambda at: at.session.accounts,
+    "advertiser_business_categories": lambda at: at.session.advertiser_business_categories,
+    "audience_estimate": lambda at: at.account,
+    "cards": lambda at: at.account.cards,
+    "curated_categories": lambda at: at.account.curated_categories,
+    "do_not_reach_lists": lambda at: at.account.do_not_reach_list(at.ids["do_not_reach_list_id"]),
+    "features": lambda at: at.account.features,
+    "image_conversation_cards": lambda at: at.account.cards,
+    "keyword_insights": lambda at: at.session.keyword_insights,
+    "line_item_curated_categories": lambda at: at.account.line_item_curated_categories,
+    "line_items": lambda at: at.account.line_items,
+    "media_library": lambda at: at.account.media_library,
+    "placements": lambda at: at.session.placements,
+    "poll_cards": lambda at: at.account.poll_cards,
+    "posts": lambda at: at.account.posts,
+    "product_catalogs": lambda at: at.session.product_catalogs,
+    "product_sets": lambda at: at.catalog.product_sets,
+    "products": lambda at: at.catalog.products,
+    "tailored_audience_permissions": lambda at: (
+        at.account.tailored_audience(at.ids["tailored_audience_id"]).permissions
+    ),
+    "targeted_audiences": lambda at: at.audience,
+    "video_conversation_cards": lambda at: at.account.video_conversation_cards,
 }
 
 _RENAMED: Mapping[str, str] = {
@@ -81,10 +89,10 @@ WITHOUT_CALL: Mapping[str, str] = {
 }
 
 
-def bound(operation: str, session: Session) -> Callable[..., Any]:
+def bound(operation: str, session: Session, ids: Mapping[str, str] = BOUND) -> Callable[..., Any]:
     """Give the method that makes a call."""
     group, verb = operation.split(".")
-    method: Callable[..., Any] = getattr(_ROOTS[group](session), _RENAMED.get(operation, verb))
+    method: Callable[..., Any] = getattr(_ROOTS[group](_Bindings(session, ids)), _RENAMED.get(operation, verb))
     return method
 
 

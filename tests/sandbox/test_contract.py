@@ -13,6 +13,9 @@ from svc_async.sandbox.surfaces.ads import OPERATIONS
 from svc_async.sandbox.surfaces.ads.user_batches import MAX_BYTES, MAX_OPERATIONS
 
 GATES = ("early_access", "beta", "allowlist")
+BEYOND = {"posts.create": {"paid_partnership"}}
+"""Parameters that a release note names and no table lists (CON-23)."""
+
 CONTRACT = Path(__file__).parents[1] / "contract"
 
 
@@ -66,7 +69,8 @@ def test_each_call_is_declared_as_the_contract_has_it(operation: Operation) -> N
     flags = [flag for flag in GATES if row.get(flag)]
     assert operation.gate in flags if flags else operation.gate is None
     expected = {param["name"]: written(param) for param in row.get("parameter", [])}
-    assert {param.name: declared(param) for param in operation.params} == expected
+    listed = [param for param in operation.params if param.name not in BEYOND.get(operation.id, ())]
+    assert {param.name: declared(param) for param in listed} == expected
 
 
 def test_every_rule_that_is_named_is_in_the_contract() -> None:

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from svc_async.sandbox import SandboxConfig
+from svc_async.sandbox import SandboxConfig, VirtualClock
 
 ME, OTHER = "756201191646691328", "913311844217532416"
 GOOD = {"as_user_id": ME, "text": "New this spring"}
@@ -160,3 +160,26 @@ async def test_a_post_is_renamed(raw: Any, path: str) -> None:
 async def test_older_versions_are_not_there(raw: Any) -> None:
     got = await raw("POST", f"/7/accounts/{raw.sandbox.account_id}/post", GOOD | {"conversation_settings": "EVERYONE"})
     assert got.codes == [("ROUTE_NOT_FOUND", None)]
+
+
+@pytest.mark.rule("VER-05")
+@pytest.mark.parametrize(
+    ("clock", "status"),
+    [(VirtualClock("2026-06-02T23:59:59Z"), 400), (VirtualClock("2026-06-03T00:00:00Z"), 200)],
+    ids=["before", "after"],
+)
+async def test_a_paid_partnership_is_told_since_its_release(raw: Any, path: str, status: int) -> None:
+    got = await raw("POST", path, GOOD | {"paid_partnership": "true"})
+    assert got.status == status
+    assert status == 200 or (got.codes, got.rule) == ([("INVALID_PARAMETER", "paid_partnership")], "VER-05")
+
+
+@pytest.mark.rule("VER-05")
+async def test_a_paid_partnership_is_a_boolean(raw: Any, path: str) -> None:
+    got = await raw("POST", path, GOOD | {"paid_partnership": "maybe"})
+    assert (got.status, got.codes) == (400, [("INVALID_PARAMETER", "paid_partnership")])
+
+
+@pytest.mark.parametrize("config", [SandboxConfig(paid_partnership_since=None)])
+async def test_a_service_without_paid_partnerships(raw: Any, path: str) -> None:
+    assert (await raw("POST", path, GOOD | {"paid_partnership": "true"})).status == 400

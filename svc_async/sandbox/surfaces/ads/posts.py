@@ -20,6 +20,7 @@ _DIGITS = 36
 
 def _create(call: Call) -> Answer:
     params = call.params
+    _check_release(call)
     if params["text"] is None and params["media_keys"] is None:
         refuse(missing("POST-02", "text"))
     if not params["nullcast"] and str(params["as_user_id"]) != call.user:
@@ -43,10 +44,18 @@ def _create(call: Call) -> Answer:
         "favorite_count": 0,
         "favorited": False,
         "_conversation_settings": params["conversation_settings"],
+        "_paid_partnership": params["paid_partnership"],
     }
     for upload in media:
         _mark_posted(call, upload)
     return Answer(_shown(call.store[_KIND].add(call.account, record)))
+
+
+def _check_release(call: Call) -> None:
+    """Take `paid_partnership` from its release on (VER-05)."""
+    since = call.config.paid_partnership_since
+    if "paid_partnership" in call.sent and (since is None or call.now < since):
+        refuse(invalid("VER-05", "is not a parameter of this call yet", "paid_partnership"))
 
 
 def _media(call: Call, media_keys: Sequence[str]) -> list[Row]:
@@ -141,6 +150,7 @@ OPERATIONS = (
             text("video_cta_value", rule="POST-09"),
             text("video_description", max_length=200, rule="POST-10"),
             text("video_title", max_length=70, rule="POST-10"),
+            boolean("paid_partnership", rule="VER-05"),
         ),
         limit="writes",
         rule="POST-14",

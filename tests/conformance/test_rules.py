@@ -1,0 +1,47 @@
+"""Every rule of the contract has a test that is marked with it, or a reason why none can tell."""
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.contract import FOLDER, table
+
+TESTS = Path(__file__).parents[1]
+RULES = table("rules", "rule")
+UNTESTABLE = {row["id"]: row["reason"] for row in tomllib.loads((FOLDER / "untestable.toml").read_text())["untestable"]}
+
+
+def marked() -> Iterator[str]:
+    """Give the rules in the markers of all tests, whether or not they are collected now."""
+    for file in TESTS.rglob("test_*.py"):
+        for test in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(test, ast.FunctionDef | ast.AsyncFunctionDef) and test.name.startswith("test_"):
+                for marker in filter(_is_rule, test.decorator_list):
+                    yield from (str(each.value) for each in ast.walk(marker) if isinstance(each, ast.Constant))
+
+
+def _is_rule(decorator: ast.expr) -> bool:
+    return isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.rule"
+
+
+MARKED = frozenset(marked())
+
+
+def _is_due(rule: str) -> bool:
+    return rule.startswith("GEN-") or RULES[rule]["source"].startswith(("S2:", "S3:"))
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if _is_due(rule)])
+def test_a_rule_has_a_test_or_a_reason_to_have_none(rule: str) -> None:
+    assert rule in MARKED or UNTESTABLE.get(rule), f"rules.toml {rule}: {RULES[rule]['statement']}"
+
+
+def test_what_can_be_tested_gives_no_reason() -> None:
+    assert not UNTESTABLE.keys() & MARKED
+
+
+def test_only_rules_of_the_contract_are_named() -> None:
+    assert RULES.keys() >= MARKED | UNTESTABLE.keys()
