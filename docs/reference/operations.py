@@ -41,11 +41,13 @@ class Call:
 
     path: str
     method: Any  # a FunctionType, which type checkers would bind
+    owner: type
 
     @property
     def operation(self) -> str | None:
-        """The contract's id, if the docstring names one."""
-        named = _ID.search(self.method.__doc__ or "")
+        """The contract's id, if the docstring names one, or the class's where the method is inherited."""
+        inherited = self.method.__name__ not in vars(self.owner)
+        named = _ID.search(self.method.__doc__ or "") or (_ID.search(self.owner.__doc__ or "") if inherited else None)
         return named and named[1]
 
     @property
@@ -55,12 +57,16 @@ class Call:
 
     def rows(self) -> Iterator[Endpoint[Any] | Listing[Any]]:
         """Give the rows that stand behind the method."""
-        for named in map(self.method.__globals__.get, self.method.__code__.co_names):
+        for name in self.method.__code__.co_names:
+            named = self.method.__globals__.get(name)
+            inner = getattr(self.owner, name, None) if name.startswith("_") else None
             if isinstance(named, Endpoint | Listing):
                 yield named
             elif isinstance(named, type):
                 alike = (call for call in calls(named, "") if call.operation == self.operation)
                 yield from itertools.chain.from_iterable(call.rows() for call in alike)
+            elif isinstance(inner, FunctionType):
+                yield from Call(name, inner, self.owner).rows()
 
     def __str__(self) -> str:
         return f"`{'await ' if inspect.iscoroutinefunction(self.method) else ''}{self.path}`"
@@ -68,12 +74,12 @@ class Call:
 
 def calls(kind: type, path: str) -> Iterator[Call]:
     """Give the methods that can be reached from a class, in the order of their paths."""
-    for name, member in sorted(vars(kind).items()):
+    for name, member in inspect.getmembers_static(kind):
         method = member.fget if isinstance(member, property) else member
         if name.startswith("_") or not isinstance(method, FunctionType):
             continue
         here = f"{path}.{name}" if isinstance(member, property) else f"{path}.{name}({_arguments(method)})"
-        call = Call(here, method)
+        call = Call(here, method, kind)
         if call.operation:
             yield call
         else:

@@ -38,6 +38,8 @@ class AudienceUsers(UserList[BatchCounts]):
 
     Attributes:
         counted: what `success_count` and `total_count` count.
+
+    Contract: `custom_audience_users.batch`.
     """
 
     custom_audience_id: str

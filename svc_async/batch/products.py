@@ -95,6 +95,7 @@ class _Upserts(_Kept):
     product_catalog_id: str
 
     def request(self, batch: Batch) -> Request[ProductUpsertResults]:
+        """Make the request that carries products (contract `products.upsert`)."""
         return UPSERT(product_catalog_id=self.product_catalog_id).with_body(batch.body())
 
     def judge(self, answer: ProductUpsertResults, batch: Batch) -> Verdict:
@@ -127,6 +128,7 @@ class _Deletions(_Kept):
     product_catalog_id: str
 
     def request(self, batch: Batch) -> Request[ProductDeleteResults]:
+        """Make the request that carries keys (contract `products.delete`)."""
         return DELETE(product_catalog_id=self.product_catalog_id).with_body(batch.body())
 
     def judge(self, answer: ProductDeleteResults, batch: Batch) -> Verdict:
