@@ -1,7 +1,7 @@
 """Writes operations.md beside it: every operation with its call, found by walking from `Session` through the code.
 
-A method is the call of the operation that its docstring names as the contract's; the rows that it sends give the HTTP
-method and the path.
+A method is the call of the operation that its docstring, or that of its class, names as the contract's; the rows that
+are sent give the HTTP method and the path.
 """
 
 import inspect
@@ -40,33 +40,13 @@ class Call:
     """A public method that makes an operation."""
 
     path: str
+    operation: str
+    kind: type
     method: Any  # a FunctionType, which type checkers would bind
-    owner: type
-
-    @property
-    def operation(self) -> str | None:
-        """The contract's id, if the docstring names one, or the class's where the method is inherited."""
-        inherited = self.method.__name__ not in vars(self.owner)
-        named = _ID.search(self.method.__doc__ or "") or (_ID.search(self.owner.__doc__ or "") if inherited else None)
-        return named and named[1]
-
-    @property
-    def requests(self) -> set[str]:
-        """What the method sends, by itself or through the service that it hands on to."""
-        return {f"`{row.method} {row.path}`{_HOST.get(row.surface, '')}" for row in self.rows()}
 
     def rows(self) -> Iterator[Endpoint[Any] | Listing[Any]]:
-        """Give the rows that stand behind the method."""
-        for name in self.method.__code__.co_names:
-            named = self.method.__globals__.get(name)
-            inner = getattr(self.owner, name, None) if name.startswith("_") else None
-            if isinstance(named, Endpoint | Listing):
-                yield named
-            elif isinstance(named, type):
-                alike = (call for call in calls(named, "") if call.operation == self.operation)
-                yield from itertools.chain.from_iterable(call.rows() for call in alike)
-            elif isinstance(inner, FunctionType):
-                yield from Call(name, inner, self.owner).rows()
+        """Give the rows behind the method: in itself, in private methods and in the classes that it names."""
+        return _rows(self.method, self.kind, set())
 
     def __str__(self) -> str:
         return f"`{'await ' if inspect.iscoroutinefunction(self.method) else ''}{self.path}`"
@@ -74,16 +54,35 @@ class Call:
 
 def calls(kind: type, path: str) -> Iterator[Call]:
     """Give the methods that can be reached from a class, in the order of their paths."""
-    for name, member in inspect.getmembers_static(kind):
+    for name, member in inspect.getmembers(kind):
         method = member.fget if isinstance(member, property) else member
         if name.startswith("_") or not isinstance(method, FunctionType):
             continue
         here = f"{path}.{name}" if isinstance(member, property) else f"{path}.{name}({_arguments(method)})"
-        call = Call(here, method, kind)
-        if call.operation:
-            yield call
+        operation = _operation(method) or _operation(kind)
+        if operation:
+            yield Call(here, operation, kind, method)
         else:
             yield from calls(_result(method), here)
+
+
+def _rows(method: Any, kind: type, seen: set[object]) -> Iterator[Endpoint[Any] | Listing[Any]]:
+    seen.add(method)
+    for name in method.__code__.co_names:
+        named = getattr(kind, name, None) if name.startswith("_") else None
+        named = method.__globals__.get(name, named)
+        if isinstance(named, Endpoint | Listing):
+            yield named
+        elif isinstance(named, FunctionType) and named not in seen:
+            yield from _rows(named, kind, seen)
+        elif isinstance(named, type):
+            for inner in filter(lambda each: isinstance(each, FunctionType) and each not in seen, vars(named).values()):
+                yield from _rows(inner, named, seen)
+
+
+def _operation(documented: FunctionType | type) -> str | None:
+    named = _ID.search(documented.__doc__ or "")
+    return named and named[1]
 
 
 def _arguments(method: FunctionType) -> str:
@@ -107,12 +106,13 @@ def page() -> str:
     """Make the page."""
     found: dict[str, list[Call]] = {}
     for call in calls(Session, "session"):
-        found.setdefault(str(call.operation), []).append(call)
+        found.setdefault(call.operation, []).append(call)
     return _HEAD + "".join(_line(operation, found[operation]) for operation in sorted(found))
 
 
 def _line(operation: str, made: list[Call]) -> str:
-    requests: set[str] = set().union(*(call.requests for call in made))
+    rows = itertools.chain.from_iterable(call.rows() for call in made)
+    requests = {f"`{row.method} {row.path}`{_HOST.get(row.surface, '')}" for row in rows}
     ways = "<br>".join(map(str, made))
     summary = (made[0].method.__doc__ or "").partition("\n")[0]
     return f"| `{operation}` | {' '.join(sorted(requests))} | {ways} | {summary} |\n"

@@ -39,7 +39,7 @@ class AudienceUsers(UserList[BatchCounts]):
     Attributes:
         counted: what `success_count` and `total_count` count.
 
-    Contract: `custom_audience_users.batch`.
+    Contract: CAU-01 to CAU-12, `custom_audience_users.batch`.
     """
 
     custom_audience_id: str

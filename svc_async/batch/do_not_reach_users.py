@@ -51,7 +51,7 @@ class DoNotReachUsers(UserList[Page[BatchCounts]]):
     Attributes:
         counted: what `success_count` and `total_count` count.
 
-    Contract: `do_not_reach_users.batch`.
+    Contract: DNR-01 to DNR-04, `do_not_reach_users.batch`.
     """
 
     do_not_reach_list_id: str
