@@ -64,7 +64,7 @@ class Sent:
     method: str
     url: str
     query: str = ""
-    form: str = ""
+    form: str = attrs.field(default="", repr=False)
     authorization: str | None = attrs.field(default=None, repr=False)
 
     @property
@@ -242,6 +242,7 @@ class Verifier:
         if scoped is None or app is None or not scoped.valid(self.clock.now()):
             raise expired()
         user = scoped.family.user_id
+        # Unspecified: what "also present" means (AUTH-26b); here that the user granted this app with OAuth 1.0a too.
         granted = self.registry.granted(app, user)
         access = None if granted is None else granted.access
         return Caller(scheme="oauth2_user", app=app, user=user, access=access, scopes=scoped.scopes, token=value)

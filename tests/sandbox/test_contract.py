@@ -81,7 +81,7 @@ def test_each_call_is_declared_as_the_contract_has_it(operation: Operation) -> N
     assert {param.name: declared(param) for param in listed} == expected
 
 
-@pytest.mark.rule("AUTH-25", "VER-01", "VER-02")
+@pytest.mark.rule("VER-02")
 @pytest.mark.parametrize("operation", BASE, ids=lambda operation: operation.id)
 def test_each_call_of_the_main_api_is_declared_as_far_as_the_contract_has_it(operation: Operation) -> None:
     if operation.id in NOT_SHOWN:

@@ -472,6 +472,14 @@ async def test_a_read_only_token_reads_and_does_not_write(
     assert (await raw.oauth("POST", INVALIDATE, credentials=raw.credentials)).status == 200
 
 
+async def test_only_what_is_there_is_approved(asked: Any, sandbox: Sandbox) -> None:
+    token = await asked()
+    with pytest.raises(KeyError):
+        sandbox.approve("unknown")
+    with pytest.raises(KeyError):
+        sandbox.approve(token["token"], user_id="nobody")
+
+
 async def test_a_read_only_app_never_writes(raw: Any, sandbox: Sandbox) -> None:
     app = {name: sandbox.public_app[name] for name in ("consumer_key", "consumer_secret")}
     asked = await raw.oauth("POST", REQUEST, {"svc_auth_access_type": "write"}, credentials=app, oauth_callback="oob")
