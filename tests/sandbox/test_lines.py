@@ -118,12 +118,11 @@ async def test_faults_strike_before_a_line_opens(raw: Any) -> None:
     assert raw.sandbox.seen() == []
 
 
-async def test_a_fault_after_the_answer_finds_a_line_that_answered_itself_over(raw: Any) -> None:
+async def test_no_fault_strikes_after_a_line_that_answered_itself(raw: Any) -> None:
     url, headers = signed(raw, "/2/beat")
-    raw.sandbox.faults.on("GET", "/2/beat").once().do(Fault.truncate(1))
+    raw.sandbox.faults.on("GET", "/2/beat").once().do(Fault.http(503), stage="after")
     answer = await raw.http.get(url, headers=headers)
-    assert await answer.content.readline() == b"\r\n"
     answer.close()
     await raw.sandbox.clock.sleep(1)
     assert raw.sandbox.seen() == ["over"]
-    assert [injection.struck for injection in raw.sandbox.faults.armed] == [1]
+    assert raw.sandbox.requests[0].status == 200

@@ -361,6 +361,7 @@ async def test_a_form_from_elsewhere_is_refused(raw: Any, browser: Any, asked: A
         await browser.click("deny", headers={"Origin": "null"}),
     ]
     assert [got.status for got in refused] == [403] * 5
+    assert raw.sandbox.requests[-1].headers["cookie"] == "***"
     origin = browser.sandbox.base_url
     assert (await browser.click("approve", headers={"Origin": origin}, screen_name="anna")).status == 200
     assert (await raw.post("/oauth/authorize", fields, Cookie='svc_sandbox_session="')).status == 401
