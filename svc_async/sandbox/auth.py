@@ -13,7 +13,7 @@ import hmac
 import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
-from urllib.parse import parse_qsl, quote, unquote, unquote_plus, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, unquote_plus
 
 import attrs
 
@@ -140,9 +140,10 @@ def signature_base(method: str, url: str, parameters: Iterable[tuple[str, str]])
 
     The query of `url` is left out here: it is among the parameters.
     """
-    parts = urlsplit(url)
-    scheme, host = parts.scheme.lower(), parts.netloc.lower()
-    address = f"{scheme}://{host.removesuffix(_DEFAULT_PORTS.get(scheme, ''))}{parts.path or '/'}"
+    # Not urlsplit(), which fails on what a Host header may hold.
+    scheme, _, rest = url.partition("?")[0].partition("://")
+    host, _, path = rest.partition("/")
+    address = f"{scheme.lower()}://{host.lower().removesuffix(_DEFAULT_PORTS.get(scheme.lower(), ''))}/{path}"
     encoded = sorted((escape(name), escape(value)) for name, value in parameters if name != "oauth_signature")
     joined = "&".join(f"{name}={value}" for name, value in encoded)
     return f"{method.upper()}&{escape(address)}&{escape(joined)}"

@@ -145,6 +145,12 @@ async def test_a_header_that_is_none_is_refused(raw: Any) -> None:
         assert (await raw("GET", PATH, authorization=header)).status == 401
 
 
+async def test_a_host_that_is_none_does_not_verify(raw: Any) -> None:
+    header = raw.header("GET", f"{raw.sandbox.ads_url}{PATH}")
+    got = await raw("GET", PATH, authorization=header, headers={"Host": "["})
+    assert (got.status, got.codes) == (401, [("UNAUTHORIZED_ACCESS", None)])
+
+
 async def test_a_bearer_token_is_no_user(raw: Any) -> None:
     got = await raw("GET", PATH, authorization="Bearer AAAA")
     assert (got.status, got.codes) == (403, [(220, None)])
