@@ -32,7 +32,7 @@ def test_the_numbers_are_the_contract_s() -> None:
     assert limits["webhook.ack"]["value"] == SandboxConfig().ack_timeout
 
 
-@pytest.mark.rule("WH-04", "WH-09", "WH-34", "WH-35", "WH-36")
+@pytest.mark.rule("WH-04", "WH-09", "WH-10", "WH-34", "WH-35", "WH-36")
 async def test_a_url_is_registered_after_it_has_answered_the_check(v2: Any, hook: Any) -> None:
     webhook_id = await v2.register(hook)
     assert [query.split("=")[0] for query in hook.queries] == ["crc_token"]
