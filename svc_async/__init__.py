@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         TransportError,
         Unauthorized,
         UnexpectedAnswer,
+        WebhookInvalid,
         WouldWaitTooLong,
     )
     from svc_async.governor.governor import Governor
@@ -59,6 +60,7 @@ __all__ = [
     "Unauthorized",
     "UnexpectedAnswer",
     "UserCredentials",
+    "WebhookInvalid",
     "WouldWaitTooLong",
     "__version__",
 ]
@@ -86,6 +88,7 @@ _HOMES = {
         "TransportError",
         "Unauthorized",
         "UnexpectedAnswer",
+        "WebhookInvalid",
         "WouldWaitTooLong",
     ),
     "svc_async.governor.governor": ("Governor",),

@@ -7,6 +7,7 @@
     │   └── TimedOut              … in time
     ├── UnexpectedAnswer          an answer arrived that cannot be understood
     ├── BatchError                a batch ended with rows that were not accepted
+    ├── WebhookInvalid            a webhook does not answer its checks as it must
     └── ApiError                  the service refused
         ├── BadRequest            400
         ├── Unauthorized          401
@@ -45,6 +46,7 @@ __all__ = [
     "TransportError",
     "Unauthorized",
     "UnexpectedAnswer",
+    "WebhookInvalid",
     "WouldWaitTooLong",
     "api_error",
 ]
@@ -195,6 +197,20 @@ class BatchError(SvcError):
     def __init__(self, message: str, *, report: Any) -> None:
         super().__init__(message)
         self.report = report
+
+
+class WebhookInvalid(SvcError):
+    """A webhook does not answer its checks as it must, so that nothing is delivered to it.
+
+    Attributes:
+        webhook_id: the webhook.
+    """
+
+    sent = Sent.YES
+
+    def __init__(self, webhook_id: str) -> None:
+        super().__init__(f"the webhook {webhook_id} is not valid: see what its URL answers to a check")
+        self.webhook_id = webhook_id
 
 
 class ApiError(_Answered):

@@ -1,19 +1,20 @@
 """The way of every call: retry( slot( sign + exchange ) → open → read )."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import attrs
 
 from svc_async import retry
 from svc_async.auth.authorization import Authorization
+from svc_async.auth.tokens import Tokens
 from svc_async.clock import Clock
-from svc_async.errors import Sent, SvcError, TransportError, UnexpectedAnswer
+from svc_async.errors import ErrorDetail, Sent, SvcError, TransportError, UnexpectedAnswer
 from svc_async.governor.governor import Governor, Priority, Slot
 from svc_async.retry import Retries, RetryBudget
 from svc_async.transport import Transport
-from svc_async.wire.endpoint import Request, Surface
-from svc_async.wire.envelope import Answer, refusal
+from svc_async.wire.endpoint import Reply, Request, Surface
+from svc_async.wire.envelope import Answer, complaints, is_withheld, refusal
 from svc_async.wire.hosts import Endpoints
 from svc_async.wire.params import query_string
 from svc_async.wire.reading import Reader
@@ -21,9 +22,6 @@ from svc_async.wire.reading import Reader
 __all__ = ["CallEvent", "Pipeline"]
 
 T = TypeVar("T")
-
-_JSON: Mapping[str, str] = {"Content-Type": "application/json"}
-"""Contract GEN-16."""
 
 
 @attrs.frozen(kw_only=True)
@@ -36,6 +34,7 @@ class CallEvent:
         seconds: how long it took, the wait at the governor included.
         status: the answer's status; None when no answer came.
         error: what became of it, if it failed.
+        errors: what the main API complains of beside an answer of success.
     """
 
     method: str
@@ -43,6 +42,7 @@ class CallEvent:
     seconds: float
     status: int | None
     error: SvcError | None
+    errors: Sequence[ErrorDetail] = ()
 
 
 @attrs.frozen(kw_only=True, repr=False)  # every service holds one, and a proxy's URL may hold a password
@@ -50,6 +50,8 @@ class Pipeline:
     """Sends requests of one session.
 
     Attributes:
+        authorization: proves the calls, unless they carry a token.
+        tokens: gives the token that the calls carry, and renews it.
         user: whose rate limits the calls use.
         proxies: the proxy of each surface that has one.
         max_wait: the longest wait at the governor in seconds; None means as long as it takes.
@@ -66,6 +68,7 @@ class Pipeline:
     budget: RetryBudget
     reader: Reader
     clock: Clock
+    tokens: Tokens | None = None
     proxies: Mapping[Surface, str] = attrs.field(factory=dict)
     priority: Priority = Priority.INTERACTIVE
     max_wait: float | None = None
@@ -102,29 +105,34 @@ class Pipeline:
     async def named(self, request: Request[T]) -> tuple[T, str | None]:
         """Make a call as `send` does, and give the service's name for it beside its answer, if it has one."""
         self.check(request)
+        if self.tokens is None:
+            return await self._repeat(request, self.authorization)
+        return await self.tokens.carry(lambda authorization: self._repeat(request, authorization))
+
+    async def _repeat(self, request: Request[T], authorization: Authorization) -> tuple[T, str | None]:
         return await retry.run(
-            lambda: self._attempt(request),
+            lambda: self._attempt(request, authorization),
             retries=self.retries,
             safe=request.safe_to_repeat,
             clock=self.clock,
             budget=self.budget,
         )
 
-    async def _attempt(self, request: Request[T]) -> tuple[T, str | None]:
+    async def _attempt(self, request: Request[T], authorization: Authorization) -> tuple[T, str | None]:
         started = self.clock.monotonic()
         try:
-            answer = await self._exchange(request)
+            answer = await self._exchange(request, authorization)
             value = self._open(request, answer)
         except SvcError as error:
             self._tell(request, started, getattr(error, "status", None), error)
             raise
-        self._tell(request, started, answer.status, None)
+        self._tell(request, started, answer.status, answer=answer)
         return value, answer.request_id(self.reader.request_id_header)
 
-    async def _exchange(self, request: Request[Any]) -> Answer:
+    async def _exchange(self, request: Request[Any], authorization: Authorization) -> Answer:
         async with self.governor.slot(request, user=self.user, priority=self.priority, max_wait=self.max_wait) as slot:
             try:
-                answer = await self._sign_and_send(request, slot)
+                answer = await self._sign_and_send(request, authorization, slot)
             except TransportError as error:
                 if error.sent is not Sent.NO:
                     slot.lost()
@@ -135,12 +143,13 @@ class Pipeline:
             slot.learn(answer.status, answer.headers)
             return answer
 
-    async def _sign_and_send(self, request: Request[Any], slot: Slot) -> Answer:
+    async def _sign_and_send(self, request: Request[Any], authorization: Authorization, slot: Slot) -> Answer:
         # Signed inside the slot: nonce and timestamp would go stale in the queue.
         url = self.endpoints.of(request.surface) + request.path
-        headers = {"Authorization": self.authorization(request.method, url, request.query)}
+        proof = authorization(request.method, url, request.query, request.oauth)
+        headers = {"Authorization": proof} if proof else {}
         if request.body is not None:
-            headers.update(_JSON)
+            headers["Content-Type"] = request.content_type
         return await self.transport.exchange(
             request.method,
             f"{url}?{query_string(request.query)}" if request.query else url,
@@ -152,13 +161,30 @@ class Pipeline:
         )
 
     def _open(self, request: Request[T], answer: Answer) -> T:
-        if not answer.is_success:
+        if not answer.is_success or _is_withheld(request, answer):
             raise refusal(answer, now=self.clock.now(), request_id_header=self.reader.request_id_header)
         return self.reader.read(request, answer)
 
-    def _tell(self, request: Request[Any], started: float, status: int | None, error: SvcError | None) -> None:
+    def _tell(
+        self,
+        request: Request[Any],
+        started: float,
+        status: int | None,
+        error: SvcError | None = None,
+        answer: Answer | None = None,
+    ) -> None:
         if self.on_event is not None:
-            seconds = self.clock.monotonic() - started
             self.on_event(
-                CallEvent(method=request.method, path=request.template, seconds=seconds, status=status, error=error)
+                CallEvent(
+                    method=request.method,
+                    path=request.template,
+                    seconds=self.clock.monotonic() - started,
+                    status=status,
+                    error=error,
+                    errors=complaints(answer) if answer and request.surface is Surface.BASE else (),
+                )
             )
+
+
+def _is_withheld(request: Request[Any], answer: Answer) -> bool:
+    return request.surface is Surface.BASE and request.reply is not Reply.BODY and is_withheld(answer)
