@@ -16,7 +16,10 @@ from aiohttp import web
 from yarl import URL
 
 from svc_async.sandbox.clock import VirtualClock
+from svc_async.sandbox.deliveries import Delivery
 from svc_async.sandbox.dialects import Dialect, Problem, Refusal, Reply, encode, refused
+from svc_async.sandbox.events import KINDS, Event, with_paths
+from svc_async.sandbox.params import invalid, json_field, read_fields, refuse
 from svc_async.sandbox.service import Service
 from svc_async.sandbox.store import written
 from svc_async.sandbox.surfaces.oauth import oauth1, pkce
@@ -87,6 +90,70 @@ async def _advance(service: Service, body: Body) -> Any:
     return {"time": written(service.clock.now())}
 
 
+async def _trigger(service: Service, body: Body) -> Any:
+    event = _event(service, body)
+    service.outlets.tell(event)
+    await service.clock.settle()
+    return {"event_type": event.event_type, "user_id": event.user_id, "payload": event.payload}
+
+
+_TRIGGER = (
+    json_field("event_type", "string", required=True, rule="ASM-24"),
+    json_field("user_id", "string", rule="ASM-24"),
+    json_field("direction", "string", enum=("sent", "received"), rule="ASM-24"),
+    json_field("keyword", "string", rule="ASM-24"),
+    json_field("payload", "object", rule="ASM-24"),
+    json_field("set", "object", rule="ASM-24"),
+)
+
+
+def _event(service: Service, body: Body) -> Event:
+    """Read what happens: `set` changes what is in the usual payload, `payload` may add to it."""
+    given, found = read_fields(_TRIGGER, body)
+    refuse(*found)
+    if given["event_type"] not in KINDS and "payload" not in given:
+        refuse(invalid("ASM-24", f"must be one of {', '.join(KINDS)}, or come with a payload", "event_type"))
+    event = service.outlets.events.make(
+        given["event_type"],
+        user_id=given.get("user_id", service.world.tokens[0].user_id),
+        payload=given.get("payload"),
+        direction=given.get("direction"),
+        keyword=given.get("keyword"),
+    )
+    try:
+        return attrs.evolve(event, payload=with_paths(event.payload, given.get("set", {})))
+    except KeyError as error:
+        refuse(invalid("ASM-24", f"names {error.args[0]}, where the payload has nothing", "set"))
+        raise
+
+
+def _deliveries(service: Service, _body: Body) -> Any:
+    return {"deliveries": [_shown(delivery) for delivery in service.deliveries]}
+
+
+def _shown(delivery: Delivery) -> dict[str, Any]:
+    return {
+        "id": delivery.id,
+        "webhook_id": delivery.webhook.id,
+        "url": delivery.webhook.url,
+        "event_uuid": delivery.event_uuid,
+        "created_at": written(delivery.created_at),
+        "state": delivery.state,
+        "event": delivery.event,
+        "attempts": [
+            {
+                "time": written(attempt.time),
+                "status": attempt.status,
+                "latency": attempt.latency,
+                "verdict": attempt.verdict,
+                "rule": attempt.rule,
+                "reason": attempt.reason,
+            }
+            for attempt in delivery.attempts
+        ],
+    }
+
+
 _LONGEST = 10 * 365 * 86_400
 
 CALLS: tuple[AdminCall, ...] = (
@@ -94,6 +161,8 @@ CALLS: tuple[AdminCall, ...] = (
     AdminCall("GET", "credentials", _credentials),
     AdminCall("POST", "oauth/approve", _approve),
     AdminCall("POST", "clock/advance", _advance),
+    AdminCall("POST", "events", _trigger),
+    AdminCall("GET", "deliveries", _deliveries),
 )
 
 

@@ -215,6 +215,7 @@ class _Exchange:
             now=service.clock.now(),
             store=service.store,
             registry=service.registry,
+            outlets=service.outlets,
             pages=service.pages,
             config=service.config,
         )

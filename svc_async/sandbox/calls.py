@@ -12,6 +12,7 @@ from svc_async.sandbox.auth import Caller, Scheme
 from svc_async.sandbox.config import Gate, SandboxConfig
 from svc_async.sandbox.dialects import Basis, Dialect, Problem, Refusal
 from svc_async.sandbox.lines import Line
+from svc_async.sandbox.outlets import Outlet, Outlets
 from svc_async.sandbox.paging import Page, Pages
 from svc_async.sandbox.params import Param, path_params
 from svc_async.sandbox.registry import Registry
@@ -81,8 +82,14 @@ class Call:
     now: datetime
     store: Store
     registry: Registry
+    outlets: Outlets
     pages: Pages
     config: SandboxConfig
+
+    @property
+    def outlet(self) -> Outlet:
+        """How the app that calls is told of what happens."""
+        return self.outlets.of(self.caller.app)
 
     @property
     def user(self) -> str:

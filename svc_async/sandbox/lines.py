@@ -35,6 +35,20 @@ class Line:
         await self.response.prepare(self.request)
         return self.response
 
+    def watch(self, leave: Callable[[], None]) -> asyncio.Task[None]:
+        """Call `leave` as soon as the caller has hung up or the sandbox closes; cancel the task to call it off."""
+
+        async def wait() -> None:
+            await self.over.wait()
+            leave()
+
+        return asyncio.create_task(wait())
+
+    def abort(self) -> None:
+        """Cut the connection."""
+        if self.request.transport is not None:
+            self.request.transport.abort()
+
     def released(self) -> AbstractContextManager[None]:
         """Let time go on while the block waits for something: time is held while a request is worked on."""
         return released(self.clock)

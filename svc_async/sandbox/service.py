@@ -6,9 +6,11 @@ from svc_async.sandbox.auth import Verifier
 from svc_async.sandbox.calls import Routes
 from svc_async.sandbox.clock import Clock
 from svc_async.sandbox.config import SandboxConfig
+from svc_async.sandbox.deliveries import Deliveries
 from svc_async.sandbox.faults import Faults
 from svc_async.sandbox.journal import Journal
 from svc_async.sandbox.limits import Limits
+from svc_async.sandbox.outlets import Outlets
 from svc_async.sandbox.paging import Pages
 from svc_async.sandbox.registry import Registry
 from svc_async.sandbox.store import Store
@@ -27,8 +29,14 @@ class Service:
     world: World
     routes: Routes
     registry: Registry
+    outlets: Outlets
     verifier: Verifier
     limits: Limits
     pages: Pages
     faults: Faults
     journal: Journal
+
+    @property
+    def deliveries(self) -> Deliveries:
+        """What was sent to the webhooks of the first app."""
+        return self.outlets.of(self.world.apps[0]).deliveries

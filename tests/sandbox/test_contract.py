@@ -16,8 +16,22 @@ from svc_async.sandbox.surfaces.ads.user_batches import MAX_BYTES, MAX_OPERATION
 
 BASE = tuple(operation for operation in Sandbox().operations if operation.surface == "base")
 EVERY = (*OPERATIONS, *BASE)
-NOT_SHOWN = {"oauth1.decide", "oauth2.authorize", "oauth2.decide", "oauth2.exchange", "oauth2.revoke"}
+NOT_SHOWN = {
+    "activity_subscriptions.delete",
+    "activity_subscriptions.list",
+    "activity_subscriptions.update",
+    "filtered_stream.connect",
+    "oauth1.decide",
+    "oauth2.authorize",
+    "oauth2.decide",
+    "oauth2.exchange",
+    "oauth2.revoke",
+    "stream_rules.list",
+}
 """Calls of the main API that the documents do not show; they rest on assumptions."""
+
+INSIDE = {"activity_subscriptions.create": {"direction"}}
+"""Parameters inside an object of the body, which the family reads: ASM-51 has `filter.direction`."""
 
 SCHEMES = {"client_credentials": "basic_app"}  # ASM-70
 GATES = ("early_access", "beta", "allowlist")
@@ -98,7 +112,7 @@ def test_each_call_of_the_main_api_is_declared_as_far_as_the_contract_has_it(ope
     for param in operation.params:
         if param.name in stated:
             assert _as_far_as_stated(declared(param), stated[param.name])
-    assert stated.keys() <= {param.name for param in operation.params}
+    assert stated.keys() <= {param.name for param in operation.params} | INSIDE.get(operation.id, set())
 
 
 def _as_far_as_stated(ours: dict[str, Any], row: dict[str, Any]) -> bool:
