@@ -1,6 +1,7 @@
-"""The way of every call: retry( slot( sign + exchange ) → open → read )."""
+"""The way of every call: retry( slot( sign + exchange ) → open → read ); and of a stream: slot( sign + connect )."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
 import attrs
@@ -9,10 +10,18 @@ from svc_async import retry
 from svc_async.auth.authorization import Authorization
 from svc_async.auth.tokens import Tokens
 from svc_async.clock import Clock
-from svc_async.errors import ErrorDetail, Sent, SvcError, TransportError, UnexpectedAnswer
+from svc_async.errors import (
+    ApiError,
+    ErrorDetail,
+    Sent,
+    SvcError,
+    TooManyConnections,
+    TransportError,
+    UnexpectedAnswer,
+)
 from svc_async.governor.governor import Governor, Priority, Slot
 from svc_async.retry import Retries, RetryBudget
-from svc_async.transport import Transport
+from svc_async.transport import OpenStream, Transport
 from svc_async.wire.endpoint import Reply, Request, Surface
 from svc_async.wire.envelope import Answer, complaints, is_withheld, refusal
 from svc_async.wire.hosts import Endpoints
@@ -22,6 +31,8 @@ from svc_async.wire.reading import Reader
 __all__ = ["CallEvent", "Pipeline"]
 
 T = TypeVar("T")
+
+_OK = 200
 
 
 @attrs.frozen(kw_only=True)
@@ -109,14 +120,72 @@ class Pipeline:
             return await self._repeat(request, self.authorization)
         return await self.tokens.carry(lambda authorization: self._repeat(request, authorization))
 
-    async def _repeat(self, request: Request[T], authorization: Authorization) -> tuple[T, str | None]:
-        return await retry.run(
+    def _repeat(self, request: Request[T], authorization: Authorization) -> Awaitable[tuple[T, str | None]]:
+        return retry.run(
             lambda: self._attempt(request, authorization),
             retries=self.retries,
             safe=request.safe_to_repeat,
             clock=self.clock,
             budget=self.budget,
         )
+
+    @asynccontextmanager
+    async def stream(self, request: Request[Any], *, timeout: float) -> AsyncGenerator[OpenStream]:  # noqa: ASYNC109
+        """Open a stream, and keep it for as long as the block lasts.
+
+        It is tried once, and waits at the governor as long as it takes.
+
+        Args:
+            request: what opens it.
+            timeout: seconds until the answer has begun.
+
+        Raises:
+            ApiError: the service refused.
+            TransportError: no answer began.
+            InvalidArgument: the parameters break a known rule.
+        """
+        self.check(request)
+        async with AsyncExitStack() as stack:
+            if self.tokens is None:
+                yield await self._connect(request, self.authorization, stack, timeout)
+            else:
+                yield await self.tokens.carry(
+                    lambda authorization: self._connect(request, authorization, stack, timeout), any_refusal=True
+                )
+
+    async def _connect(
+        self, request: Request[Any], authorization: Authorization, stack: AsyncExitStack, seconds: float
+    ) -> OpenStream:
+        started = self.clock.monotonic()
+        try:
+            stream = await self._governed(request, authorization, stack, seconds)
+            if not stream.answer.is_success:
+                await stack.aclose()
+                raise self._refusal(stream.answer)
+        except SvcError as error:
+            self._tell(request, started, getattr(error, "status", None), error)
+            raise
+        self._tell(request, started, stream.answer.status)
+        return stream
+
+    async def _governed(
+        self, request: Request[Any], authorization: Authorization, stack: AsyncExitStack, seconds: float
+    ) -> OpenStream:
+        async with self.governor.slot(request, user=self.user, priority=self.priority, max_wait=None) as slot:
+            connecting = self._sign_and_open(request, authorization, slot, seconds)
+            try:
+                stream = await stack.enter_async_context(connecting)
+            except TransportError as error:
+                if error.sent is not Sent.NO:
+                    slot.lost()
+                raise
+            slot.learn(self._governed_status(stream.answer), stream.answer.headers)
+            return stream
+
+    def _governed_status(self, answer: Answer) -> int:
+        """Give the status that the governor heeds: too many open streams are not too many requests."""
+        crowded = not answer.is_success and isinstance(self._refusal(answer), TooManyConnections)
+        return _OK if crowded else answer.status
 
     async def _attempt(self, request: Request[T], authorization: Authorization) -> tuple[T, str | None]:
         started = self.clock.monotonic()
@@ -160,10 +229,26 @@ class Pipeline:
             on_sent=slot.began,
         )
 
+    def _sign_and_open(
+        self, request: Request[Any], authorization: Authorization, slot: Slot, seconds: float
+    ) -> AbstractAsyncContextManager[OpenStream]:
+        url = self.endpoints.of(request.surface) + request.path
+        return self.transport.stream(
+            request.method,
+            f"{url}?{query_string(request.query)}" if request.query else url,
+            headers={"Authorization": authorization(request.method, url, request.query)},
+            proxy=self.proxies.get(request.surface),
+            timeout=seconds,
+            on_sent=slot.began,
+        )
+
     def _open(self, request: Request[T], answer: Answer) -> T:
-        if not answer.is_success or _is_withheld(request, answer):
-            raise refusal(answer, now=self.clock.now(), request_id_header=self.reader.request_id_header)
+        if not answer.is_success or (request.surface is Surface.BASE and _is_withheld(request, answer)):
+            raise self._refusal(answer)
         return self.reader.read(request, answer)
+
+    def _refusal(self, answer: Answer) -> ApiError:
+        return refusal(answer, now=self.clock.now(), request_id_header=self.reader.request_id_header)
 
     def _tell(
         self,
@@ -187,4 +272,4 @@ class Pipeline:
 
 
 def _is_withheld(request: Request[Any], answer: Answer) -> bool:
-    return request.surface is Surface.BASE and request.reply is not Reply.BODY and is_withheld(answer)
+    return request.reply is not Reply.BODY and is_withheld(answer)

@@ -46,8 +46,13 @@ _GRACE = 5.0
 class Tokens(Protocol):
     """Gives the token that calls carry, and renews it."""
 
-    async def carry(self, call: Callable[[Authorization], Awaitable[T]]) -> T:
-        """Make a call with the token, and once more with the next one if the service refuses the first."""
+    async def carry(self, call: Callable[[Authorization], Awaitable[T]], *, any_refusal: bool = False) -> T:
+        """Make a call with the token, and once more with the next one if the service refuses the first.
+
+        Args:
+            call: makes it.
+            any_refusal: a 401 that does not say why is about the token, too.
+        """
         ...
 
 
@@ -103,17 +108,19 @@ class AppTokens:
         init=False, repr=False, default=attrs.Factory(lambda self: _Flight(self._ask), takes_self=True)
     )
 
-    async def carry(self, call: Callable[[Authorization], Awaitable[T]]) -> T:
+    async def carry(self, call: Callable[[Authorization], Awaitable[T]], *, any_refusal: bool = False) -> T:
         """Make a call with the token; renew it once if the service says that it is no good (401, code 89)."""
         token = await self.current()
         try:
             return await call(bearer(token))
         except Unauthorized as refusal:
-            if self._fetch is None or not refusal.has_code(_NO_GOOD):
+            is_no_good = refusal.has_code(_NO_GOOD)
+            if self._fetch is None or not (is_no_good or any_refusal):
                 raise
             renewed = await self.renewed(token)
             if renewed == token:
-                self._close(refusal)
+                if is_no_good:
+                    self._close(refusal)
                 raise
         return await call(bearer(renewed))
 
@@ -183,8 +190,9 @@ class UserTokens:
         init=False, repr=False, default=attrs.Factory(lambda self: _Flight(self._ask), takes_self=True)
     )
 
-    async def carry(self, call: Callable[[Authorization], Awaitable[T]]) -> T:
-        """Make a call with the token; refresh it once if the service refuses it (401)."""
+    async def carry(self, call: Callable[[Authorization], Awaitable[T]], *, any_refusal: bool = False) -> T:
+        """Make a call with the token; refresh it once if the service refuses it (401), whatever it says."""
+        del any_refusal
         token = await self.current()
         try:
             return await call(bearer(token))

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from cyclopts import App, CycloptsError
 
@@ -25,9 +26,11 @@ app = App(
 audience = App(name="audience", help="Send a file of people to a custom audience.", help_format="plaintext")
 accounts = App(name="accounts", help="Look at ad accounts.", help_format="plaintext")
 auth = App(name="auth", help="Log a user in and out, and see who calls.", help_format="plaintext")
+stream = App(name="stream", help="Follow what happens.", help_format="plaintext")
 app.command(audience)
 app.command(accounts)
 app.command(auth)
+app.command(stream)
 
 _DEFAULTS = JobOptions()
 
@@ -130,6 +133,23 @@ def logout(*, profile: str | None = None, json: Flag = False) -> int:
     from svc_async.cli.auth import logout as run_logout  # noqa: PLC0415
 
     return run_logout(profile, as_json=json)
+
+
+@stream.command
+def tail(name: Literal["activity", "filtered"], /, *, profile: str | None = None, json: Flag = False) -> int:
+    """Print events as they come until it is stopped (Ctrl-C, exit code 0).
+
+    It connects again by itself, asks for what it missed, and says so on stderr. It needs the app's consumer key and
+    secret, or its bearer token.
+
+    Args:
+        name: "activity": the events of the app's subscriptions. "filtered": the posts that match the app's rules.
+        profile: Take credentials and hosts from this profile, not from SVC_* variables.
+        json: Print each event as one JSON object in one line, as it came.
+    """
+    from svc_async.cli.stream import run as follow  # noqa: PLC0415
+
+    return follow(name, profile, as_json=json)
 
 
 @app.command

@@ -1,13 +1,18 @@
 """Activity: what users do, told to webhooks and streams that subscribe to it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
 
-from svc_async.open_enum import OpenEnum
+from svc_async.events.models import EventDirection, EventFilter, EventType
 from svc_async.paging import Pager
 from svc_async.pipeline import Pipeline
+from svc_async.streams.buffer import Overflow
+from svc_async.streams.consumer import EventStream, Recover, StreamSettings
+from svc_async.streams.lanes import Reconnects
+from svc_async.streams.recovery import Gap
+from svc_async.streams.states import Checkpoint, Malformed, StateChange
 from svc_async.wire.checks import among, any_of, between, filled, first_problem, holds, length, related
 from svc_async.wire.endpoint import Endpoint, Listing, Reply, Surface
 from svc_async.wire.records import Record, Timestamp
@@ -16,44 +21,11 @@ __all__ = [
     "Activity",
     "DeletedSubscription",
     "EventDirection",
+    "EventFilter",
     "EventType",
     "Subscription",
-    "SubscriptionFilter",
     "Subscriptions",
 ]
-
-
-class EventType(OpenEnum):
-    """What happens (contract EV-01); the service adds types at any time."""
-
-    POST_CREATE = "post.create"
-    POST_DELETE = "post.delete"
-    DM_RECEIVED = "dm.received"
-    DM_SENT = "dm.sent"
-    DM_READ = "dm.read"
-    DM_INDICATE_TYPING = "dm.indicate_typing"
-    SPACES_START = "spaces.start"
-    SPACES_END = "spaces.end"
-    PROFILE_UPDATE_BIO = "profile.update.bio"
-    PROFILE_UPDATE_VERIFIED = "profile.update.verified"
-    PROFILE_UPDATE_AFFILIATE = "profile.update.affiliate"
-    PROFILE_UPDATE_SCREENNAME = "profile.update.screenname"
-
-
-class EventDirection(OpenEnum):
-    """Which way a message went."""
-
-    SENT = "sent"
-    RECEIVED = "received"
-
-
-@attrs.frozen(kw_only=True)
-class SubscriptionFilter(Record):
-    """Which events of a type are told (contract ACT-01 to ACT-03)."""
-
-    user_id: str | None = None
-    keyword: str | None = None
-    direction: EventDirection | None = None
 
 
 # Unspecified: the fields of a subscription, and where they stand (contract UNS-activity-bodies).
@@ -67,7 +39,7 @@ class Subscription(Record):
 
     subscription_id: str
     event_type: EventType
-    filter: SubscriptionFilter = SubscriptionFilter()
+    filter: EventFilter = attrs.field(factory=EventFilter)
     tag: str | None = None
     webhook_id: str | None = None
     created_at: Timestamp | None = None
@@ -169,6 +141,10 @@ class Subscriptions:
         return await self._pipeline.send(_DELETE(subscription_id=subscription_id))
 
 
+_STREAM: Endpoint[Any] = Endpoint("GET", "/2/activity/stream", None, surface=Surface.BASE, reply=Reply.BODY)
+_CONNECTIONS = 2  # Unspecified: how many may be open at once (contract UNS-stream-protocol).
+
+
 @attrs.frozen
 class Activity:
     """What users do."""
@@ -179,6 +155,60 @@ class Activity:
     def subscriptions(self) -> Subscriptions:
         """The subscriptions of the app."""
         return Subscriptions(self._pipeline)
+
+    def stream(
+        self,
+        *,
+        recover: Recover = "auto",
+        since: Checkpoint | None = None,
+        dedupe: bool = True,
+        queue_size: int = 10_000,
+        overflow: Overflow = "block",
+        stall_timeout: float = 25.0,
+        max_line_bytes: int = 8 * 2**20,
+        reconnects: Reconnects | None = None,
+        on_state: Callable[[StateChange], object] | None = None,
+        on_gap: Callable[[Gap], object] | None = None,
+        on_malformed: Callable[[Malformed], object] | None = None,
+    ) -> EventStream:
+        """Follow the events of the app's subscriptions as they happen, through drops, stalls and refusals.
+
+        Use it as an async context manager and iterate it inside; nothing is sent before it is entered.
+
+        Args:
+            recover: `auto` asks the service for what was missed while no connection was open; a service that refuses
+                that is asked once, and `on_gap` is told.
+            since: where an earlier stream was left: its `checkpoint`.
+            dedupe: hide events that came before, as far as the last 100,000 events reach.
+            queue_size: events that may wait to be taken.
+            overflow: what becomes of an event that finds the queue full: `block` stops reading, `drop_oldest` lets
+                the oldest one go and counts it, `error` ends the stream.
+            stall_timeout: seconds of silence after which a connection counts as dead; heartbeats come every 20.
+            max_line_bytes: the longest line that is read; a longer one goes to `on_malformed`.
+            reconnects: how the stream comes back.
+            on_state: told of every step of the stream's life, and why.
+            on_gap: told of every time without a connection, and whether what was missed is made good.
+            on_malformed: given every line that is no event; without it, the log is told.
+
+        Raises:
+            InvalidArgument: a setting makes no sense.
+
+        Contract: STR-01, STR-02, `activity_stream.connect`.
+        """
+        settings = StreamSettings(
+            recover=recover,
+            since=since,
+            dedupe=dedupe,
+            queue_size=queue_size,
+            overflow=overflow,
+            stall_timeout=stall_timeout,
+            max_line_bytes=max_line_bytes,
+            reconnects=reconnects or Reconnects(),
+            on_state=on_state,
+            on_gap=on_gap,
+            on_malformed=on_malformed,
+        )
+        return EventStream.over(self._pipeline, _STREAM, connections=_CONNECTIONS, settings=settings)
 
 
 def _given(fields: Mapping[str, Any]) -> Mapping[str, Any]:

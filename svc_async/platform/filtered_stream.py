@@ -1,7 +1,7 @@
 """The filtered stream: rules, and the posts that match them."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -9,6 +9,11 @@ import attrs
 from svc_async.errors import InvalidArgument
 from svc_async.paging import Pager
 from svc_async.pipeline import Pipeline
+from svc_async.streams.buffer import Overflow
+from svc_async.streams.consumer import EventStream, Recover, StreamSettings
+from svc_async.streams.lanes import Reconnects
+from svc_async.streams.recovery import Gap
+from svc_async.streams.states import Checkpoint, Malformed, StateChange
 from svc_async.wire.checks import each, fields_of, filled, first_problem, length, required
 from svc_async.wire.endpoint import Endpoint, Listing, Reply, Surface
 from svc_async.wire.envelope import complaint
@@ -189,6 +194,10 @@ class Rules:
         )
 
 
+_STREAM: Endpoint[Any] = Endpoint("GET", "/2/tweets/search/stream", None, surface=Surface.BASE, reply=Reply.BODY)
+_CONNECTIONS = 1  # Unspecified: how many may be open at once (contract UNS-stream-protocol).
+
+
 @attrs.frozen
 class FilteredStream:
     """The posts that match rules."""
@@ -199,6 +208,62 @@ class FilteredStream:
     def rules(self) -> Rules:
         """The rules of the stream."""
         return Rules(self._pipeline)
+
+    def stream(
+        self,
+        *,
+        recover: Recover = "auto",
+        since: Checkpoint | None = None,
+        dedupe: bool = True,
+        queue_size: int = 10_000,
+        overflow: Overflow = "block",
+        stall_timeout: float = 25.0,
+        max_line_bytes: int = 8 * 2**20,
+        reconnects: Reconnects | None = None,
+        on_state: Callable[[StateChange], object] | None = None,
+        on_gap: Callable[[Gap], object] | None = None,
+        on_malformed: Callable[[Malformed], object] | None = None,
+    ) -> EventStream:
+        """Follow the posts that match the rules as they are written, through drops, stalls and refusals.
+
+        Without a rule the service refuses: `Conflict`.
+
+        Use it as an async context manager and iterate it inside; nothing is sent before it is entered.
+
+        Args:
+            recover: `auto` asks the service for what was missed while no connection was open; a service that refuses
+                that is asked once, and `on_gap` is told.
+            since: where an earlier stream was left: its `checkpoint`.
+            dedupe: hide events that came before, as far as the last 100,000 events reach.
+            queue_size: events that may wait to be taken.
+            overflow: what becomes of an event that finds the queue full: `block` stops reading, `drop_oldest` lets
+                the oldest one go and counts it, `error` ends the stream.
+            stall_timeout: seconds of silence after which a connection counts as dead; heartbeats come every 20.
+            max_line_bytes: the longest line that is read; a longer one goes to `on_malformed`.
+            reconnects: how the stream comes back.
+            on_state: told of every step of the stream's life, and why.
+            on_gap: told of every time without a connection, and whether what was missed is made good.
+            on_malformed: given every line that is no event; without it, the log is told.
+
+        Raises:
+            InvalidArgument: a setting makes no sense.
+
+        Contract: STR-02.
+        """
+        settings = StreamSettings(
+            recover=recover,
+            since=since,
+            dedupe=dedupe,
+            queue_size=queue_size,
+            overflow=overflow,
+            stall_timeout=stall_timeout,
+            max_line_bytes=max_line_bytes,
+            reconnects=reconnects or Reconnects(),
+            on_state=on_state,
+            on_gap=on_gap,
+            on_malformed=on_malformed,
+        )
+        return EventStream.over(self._pipeline, _STREAM, connections=_CONNECTIONS, settings=settings)
 
 
 def _not_created(values: Sequence[Any], changed: _Changed) -> Sequence[RefusedRule]:

@@ -19,7 +19,6 @@ import msgspec
 from cattrs.gen import make_dict_structure_fn
 
 from svc_async.errors import UnexpectedAnswer
-from svc_async.open_enum import OpenEnum
 from svc_async.wire.endpoint import Reply, Request
 from svc_async.wire.envelope import NOT_JSON, Answer, Page
 from svc_async.wire.records import Record
@@ -199,10 +198,6 @@ def _tolerant(keep_unknown: bool) -> _Tolerant:  # noqa: FBT001 - a cache key
     converter.register_structure_hook(float, _float)
     converter.register_structure_hook(bool, _bool)
     converter.register_structure_hook(datetime, _moment)
-    converter.register_structure_hook_func(
-        lambda kind: isinstance(kind, type) and issubclass(kind, OpenEnum),
-        lambda value, kind: kind(_str(value, kind)),
-    )
     converter.register_structure_hook_factory(
         lambda kind: len(_models(kind)) > 1, lambda kind: _by_type(_models(kind), converter)
     )
@@ -243,10 +238,8 @@ def _keeping(kind: type[Record], structure: Callable[[Any, Any], Record]) -> Cal
     return keep
 
 
-def _str(value: Any, _: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return str(_int(value, int))
+def _str(value: Any, kind: type[str]) -> str:
+    return kind(value if isinstance(value, str) else _int(value, int))  # the hook of str serves StrEnums, too
 
 
 def _int(value: Any, _: Any) -> int:

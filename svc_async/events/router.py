@@ -1,0 +1,75 @@
+"""Which handlers an event goes to."""
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from svc_async.errors import InvalidArgument
+from svc_async.events.models import OLD_EVENT_NAMES, Event
+
+__all__ = ["EventRouter", "Handler"]
+
+Handler = Callable[..., object]
+"""Takes an event, and what the deliverer adds, such as a context; a plain function or a coroutine function."""
+
+H = TypeVar("H", bound=Handler)
+
+_PATTERN = re.compile(r"\*|\w+(\.\w+)*(\.\*)?", re.ASCII)
+
+
+class EventRouter:
+    """Handlers by event type.
+
+    A pattern is a whole type (`post.create`), all types below a word (`post.*`, `profile.*`) or `*`.
+    """
+
+    def __init__(self) -> None:
+        self._handlers: list[tuple[str, Handler]] = []
+
+    def on(self, event_type: str) -> Callable[[H], H]:
+        """Register the decorated function for a pattern; one function may be registered for several.
+
+        Args:
+            event_type: a pattern.
+
+        Raises:
+            InvalidArgument: it is no pattern, or a PascalCase name of former times (contract EV-02).
+        """
+        if event_type in OLD_EVENT_NAMES:
+            raise InvalidArgument("event_type", f"must be {OLD_EVENT_NAMES[event_type]!r}, its name of today (EV-02)")
+        if not _PATTERN.fullmatch(event_type):
+            raise InvalidArgument("event_type", "must be a dot-separated type, one that ends in .*, or *")
+
+        def register(handler: H) -> H:
+            self._handlers.append((event_type, handler))
+            return handler
+
+        return register
+
+    def handlers(self, event_type: str) -> tuple[Handler, ...]:
+        """Give the handlers of a type, in the order of their registration."""
+        return tuple(handler for pattern, handler in self._handlers if _matches(pattern, event_type))
+
+    async def dispatch(self, event: Event, *context: Any) -> int:
+        """Call the event's handlers one after another; the first that raises ends the dispatch.
+
+        Args:
+            event: goes to every handler.
+            context: what the handlers are given besides.
+
+        Returns:
+            How many handlers there were.
+        """
+        handlers = self.handlers(event.event_type)
+        for handler in handlers:
+            result = handler(event, *context)
+            if inspect.isawaitable(result):
+                await result
+        return len(handlers)
+
+
+def _matches(pattern: str, event_type: str) -> bool:
+    if pattern.endswith("*"):
+        return event_type.startswith(pattern[:-1])
+    return event_type == pattern

@@ -1,0 +1,284 @@
+import hashlib
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from svc_async.errors import InvalidArgument
+from svc_async.events.models import (
+    AccountActivity,
+    ActivityEvent,
+    DirectMessage,
+    Event,
+    EventDirection,
+    EventType,
+    MatchedPost,
+    PostCreated,
+    PostDeleted,
+    ProfileUpdated,
+    ReplayJobState,
+    ReplayJobStatus,
+    SpaceEvent,
+    UnknownEvent,
+)
+from svc_async.events.parser import EventParser, read_events
+from tests.conformance.contract import ENUMS
+from tests.events.samples import PAYLOADS, activity, body
+
+KINDS = {"post.create": PostCreated, "post.delete": PostDeleted}
+KINDS_BY_FAMILY = {"dm": DirectMessage, "spaces": SpaceEvent, "profile": ProfileUpdated}
+
+
+def one(raw: bytes) -> Event:
+    (event,) = read_events(raw)
+    return event
+
+
+@pytest.mark.rule("EV-01", "WH-60")
+@pytest.mark.parametrize("event_type", ENUMS["EventType"]["values"])
+def test_every_documented_type_is_a_typed_event(event_type: str) -> None:
+    event = one(body(activity(event_type, tag="mine", includes={"users": []})))
+    assert type(event) is KINDS.get(event_type, KINDS_BY_FAMILY.get(event_type.partition(".")[0]))
+    assert isinstance(event, ActivityEvent)
+    assert event.event_type == event_type
+    assert EventType(event.event_type).is_known
+    assert (event.key, event.event_uuid, event.user_id, event.tag) == ("-42", "-42", "7", "mine")
+    assert event.includes == {"users": []}
+    assert event.raw == activity(event_type, tag="mine", includes={"users": []})
+
+
+def test_the_enum_has_the_documented_types_and_no_others() -> None:
+    assert [*EventType] == ENUMS["EventType"]["values"]
+    assert [*EventDirection] == ENUMS["EventDirection"]["values"]
+
+
+@pytest.mark.rule("EV-04")
+def test_a_post_is_created_and_deleted() -> None:
+    created, deleted = one(body(activity("post.create"))), one(body(activity("post.delete")))
+    assert isinstance(created, PostCreated)
+    assert (created.post.id, created.post.author_id, created.post.text) == ("11", "7", "good morning")
+    assert created.post.created_at == datetime(2026, 6, 10, 12, tzinfo=UTC)
+    assert isinstance(deleted, PostDeleted)
+    assert (deleted.post.id, deleted.post.author_id, deleted.user_id) == ("11", "7", "7")
+
+
+def test_payloads_are_given_in_fields() -> None:
+    message, space, profile = (
+        one(body(activity(name))) for name in ("dm.received", "spaces.end", "profile.update.screenname")
+    )
+    assert isinstance(message, DirectMessage)
+    assert message.direct_message_events == [{"id": "5", "text": "hush"}]
+    assert message.users == {"7": {"name": "Ann"}}
+    assert isinstance(space, SpaceEvent)
+    assert (space.broadcast_id, space.user) == ("1B", {"data": {"id": "7"}})
+    assert isinstance(profile, ProfileUpdated)
+    assert (profile.before, profile.after) == ("ann", "anna")
+
+
+@pytest.mark.rule("ACT-03")
+@pytest.mark.parametrize("direction", ENUMS["EventDirection"]["values"])
+def test_the_direction_of_a_direct_message(direction: str) -> None:
+    event = one(body(activity("dm.sent", filter={"user_id": 7, "keyword": "k", "direction": direction})))
+    assert isinstance(event, DirectMessage)
+    assert (event.filter.user_id, event.filter.keyword, event.filter.direction) == ("7", "k", direction)
+    assert isinstance(event.filter.direction, EventDirection)
+
+
+@pytest.mark.rule("EV-02")
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("PostCreate", "post.create"), ("DmIndicateTyping", "dm.indicate_typing"), ("SpacesEnd", "spaces.end")],
+)
+def test_a_pascal_case_name_is_read_as_the_name_that_replaced_it(old: str, new: str) -> None:
+    event = one(body({**activity(new), "event_type": old}))
+    assert event.event_type == new
+    assert isinstance(event, ActivityEvent)
+    assert event.raw["event_type"] == old
+
+
+@pytest.mark.rule("EV-02")
+@pytest.mark.parametrize("name", ENUMS["EventType"]["values"])
+def test_every_type_had_a_pascal_case_name(name: str) -> None:
+    old = "".join(word.capitalize() for word in name.replace("_", ".").split("."))
+    assert one(body({**activity(name), "event_type": old})).event_type == name
+
+
+def test_other_spellings_of_old_names_are_a_setting() -> None:
+    parser = EventParser(old_names={"TweetMade": "post.create"})
+    (event,) = parser.read(body({**activity("post.create"), "event_type": "TweetMade"}))
+    assert isinstance(event, PostCreated)
+
+
+@pytest.mark.rule("EV-03")
+@pytest.mark.parametrize("what", ENUMS["OlderProfileEvent"]["values"])
+def test_older_profile_events_are_profile_updates_whatever_their_name(what: str) -> None:
+    payload = {"before": "a", "after": "b"}
+    for name in (f"profile.update.{what}", f"Profile{what.title()}Update"):
+        event = one(body(activity(name, payload=payload)))
+        assert isinstance(event, ProfileUpdated)
+        assert event.after == "b"
+
+
+@pytest.mark.parametrize("name", ["chat.received", "post", "", "dm.reaction", "NewThing"])
+def test_a_type_to_come_is_kept_whole(name: str) -> None:
+    event = one(body(activity(name)))
+    assert type(event) is UnknownEvent
+    assert (event.event_type, event.key, event.problem) == (name, "-42", None)
+    assert event.raw["payload"] == {"some": "thing"}
+
+
+@pytest.mark.parametrize(
+    ("data", "names"),
+    [
+        (activity("post.create", payload=None), "an object was expected"),
+        (activity("post.create", payload=["x"]), "an object was expected"),
+        (activity("post.create", payload={"text": "secret"}), "id"),
+        (activity("post.create", payload={"id": "1", "created_at": "secret"}), "$.created_at"),
+        (activity("post.create", filter="secret"), "an object was expected"),
+        (activity("dm.sent", payload={"direct_message_events": ["secret"]}), "$.direct_message_events"),
+        (activity("spaces.start", payload={"user": {}}), "broadcast_id"),
+        ({**activity("post.create"), "event_type": None}, "$.event_type"),
+    ],
+)
+def test_what_does_not_fit_is_kept_and_never_given_to_handlers_of_its_type(data: Any, names: str) -> None:
+    event = one(body(data))
+    assert type(event) is UnknownEvent
+    assert event.event_type == "unknown"
+    assert event.problem is not None
+    assert names in event.problem
+    assert "secret" not in event.problem
+    assert event.raw == data
+    assert event.key == "-42"
+
+
+def test_several_events_in_one_body() -> None:
+    events = read_events(body([activity("post.create", uuid="1"), activity("chat.x", uuid="2"), activity("dm.read")]))
+    assert [event.key for event in events] == ["1", "2", "-42"]
+    assert [type(event) for event in events] == [PostCreated, UnknownEvent, DirectMessage]
+
+
+def test_without_a_uuid_the_body_names_the_event() -> None:
+    raw = body(activity("post.create", uuid=None))
+    digest = hashlib.sha256(raw).hexdigest()
+    assert one(raw).key == digest
+    several = body([activity("post.create", uuid=None), activity("post.create", uuid=None)])
+    digest = hashlib.sha256(several).hexdigest()
+    assert [event.key for event in read_events(several)] == [f"{digest}:0", f"{digest}:1"]
+
+
+def test_a_uuid_is_an_opaque_string() -> None:
+    assert one(body(activity("post.create", uuid="-007"))).key == "-007"
+    assert one(body({**activity("post.create"), "event_uuid": -7})).key == "-7"
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_replayed_event_says_so(inside: bool) -> None:
+    meta = {"meta": {"replay": True}}
+    assert one(body({**activity("post.create"), **(meta if inside else {})}, **({} if inside else meta))).replayed
+    assert not one(body(activity("post.create"), meta={"replay": "true"})).replayed
+
+
+def test_the_end_of_a_replay_job() -> None:
+    status = {"webhook_id": "3", "job_state": "Complete", "job_state_description": "done", "job_id": 12}
+    event = one(json.dumps({"replay_job_status": status}).encode())
+    assert isinstance(event, ReplayJobStatus)
+    assert (event.job_id, event.webhook_id, event.job_state) == ("12", "3", ReplayJobState.COMPLETE)
+    assert isinstance(event.job_state, ReplayJobState)
+    assert event.event_type == "replay_job_status"
+
+
+@pytest.mark.rule("WH-60")
+def test_events_of_the_older_account_activity_product() -> None:
+    value = {"for_user_id": 7, "follow_events": [{"type": "follow"}], "users": {}}
+    event = one(json.dumps(value).encode())
+    assert isinstance(event, AccountActivity)
+    assert (event.for_user_id, event.user_id, event.event_type) == ("7", "7", "account_activity")
+    assert event.events == {"follow_events": [{"type": "follow"}]}
+    assert event.raw == value
+
+
+@pytest.mark.rule("FS-01", "FS-04", "WH-60")
+def test_a_post_that_matches_a_rule_keeps_its_edit_history() -> None:
+    post = {**PAYLOADS["post.create"], "edit_history_ids": ["10", "11"]}
+    event = one(body(post, matching_rules=[{"id": 1, "tag": "boats"}]))
+    assert isinstance(event, MatchedPost)
+    assert (event.post.id, event.user_id) == ("11", "7")
+    assert [(rule.id, rule.tag) for rule in event.matching_rules] == [("1", "boats")]
+    assert event.raw["data"]["edit_history_ids"] == ["10", "11"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"data": []},
+        {"data": [1]},
+        {"data": {}},
+        {"data": [activity("post.create"), "x"]},
+        {"for_user_id": "7"},
+        {"for_user_id": None, "x_events": []},
+        {"replay_job_status": []},
+        {"data": {"id": "1"}, "matching_rules": "all"},
+        {"data": None, "matching_rules": []},
+    ],
+)
+def test_every_other_object_is_an_unknown_event(value: Any) -> None:
+    event = one(json.dumps(value).encode())
+    assert type(event) is UnknownEvent
+    assert event.event_type == "unknown"
+    assert event.raw == value
+
+
+@pytest.mark.parametrize("raw", [b"", b"[]", b"7", b'"x"', b"null", b"{", b'{"a":1}{}', b"\xff", b"[" * 100_000])
+def test_what_is_no_object_is_no_event(raw: bytes) -> None:
+    with pytest.raises(InvalidArgument, match="body must be a JSON object"):
+        read_events(raw)
+
+
+def test_a_repr_holds_nothing_that_people_wrote() -> None:
+    written = "secret"
+    for name in [*PAYLOADS, "chat.x"]:
+        payload = json.loads(json.dumps(PAYLOADS.get(name, {})).replace("hush", written).replace("ann", written))
+        payload |= {"text": written, "before": written, "after": written}
+        assert written not in repr(one(body(activity(name, payload=payload))))
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+names = st.sampled_from([*PAYLOADS, "chat.x"]) | values
+envelopes = st.fixed_dictionaries(
+    {},
+    optional={
+        "event_type": names,
+        "event_uuid": values,
+        "filter": values | st.fixed_dictionaries({"user_id": values, "direction": values}),
+        "payload": values | st.sampled_from([*PAYLOADS.values()]),
+        "meta": values,
+        "id": values,
+    },
+)
+bodies = st.fixed_dictionaries(
+    {},
+    optional={
+        "data": envelopes | st.lists(envelopes, max_size=3) | values,
+        "matching_rules": values,
+        "for_user_id": values,
+        "x_events": values,
+        "replay_job_status": values,
+        "meta": values,
+    },
+)
+
+
+@given(bodies)
+def test_every_object_is_events(value: Any) -> None:
+    events = read_events(json.dumps(value).encode())
+    assert events
+    assert all(event.key for event in events)
+    assert [*events] == [*read_events(json.dumps(value).encode())]

@@ -1,0 +1,76 @@
+import asyncio
+from typing import Any
+
+import pytest
+
+from svc_async.errors import InvalidArgument
+from svc_async.events.models import Event, UnknownEvent
+from svc_async.events.router import EventRouter
+
+
+def event(event_type: str) -> Event:
+    return UnknownEvent(key="k", event_type=event_type, raw={})
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits", "differs"),
+    [
+        ("post.create", ["post.create"], ["post.delete", "post.create.x", "xpost.create", "post"]),
+        ("post.*", ["post.create", "post.delete", "post.edit.text"], ["posts.create", "post", "dm.sent"]),
+        ("profile.update.*", ["profile.update.bio"], ["profile.other"]),
+        ("*", ["post.create", "unknown", "account_activity", ""], []),
+        ("unknown", ["unknown"], ["post.create"]),
+    ],
+)
+def test_a_pattern_is_a_type_or_all_below_a_word_or_all(pattern: str, fits: list[str], differs: list[str]) -> None:
+    router = EventRouter()
+    router.on(pattern)(print)
+    assert all(router.handlers(name) for name in fits)
+    assert not any(router.handlers(name) for name in differs)
+
+
+@pytest.mark.parametrize("pattern", ["", "post.", "po*", "*.create", "post.*.x", "post create", "**", ".*"])
+def test_what_is_no_pattern_is_refused(pattern: str) -> None:
+    with pytest.raises(InvalidArgument, match="event_type must be a dot-separated type"):
+        EventRouter().on(pattern)
+
+
+@pytest.mark.rule("EV-02")
+def test_a_name_of_former_times_is_refused_with_that_of_today() -> None:
+    with pytest.raises(InvalidArgument, match=r"must be 'post\.create'"):
+        EventRouter().on("PostCreate")
+
+
+async def test_handlers_run_one_after_another_in_the_order_of_registration() -> None:
+    router, calls = EventRouter(), list[Any]()
+
+    @router.on("*")
+    async def first(event: Event, context: str) -> None:
+        await asyncio.sleep(0)
+        calls.append(("first", event.event_type, context))
+
+    @router.on("post.create")
+    @router.on("dm.*")
+    def second(event: Event, context: str) -> None:
+        calls.append(("second", event.event_type, context))
+
+    assert await router.dispatch(event("post.create"), "c") == 2
+    assert await router.dispatch(event("spaces.end"), "c") == 1
+    assert calls == [("first", "post.create", "c"), ("second", "post.create", "c"), ("first", "spaces.end", "c")]
+
+
+async def test_the_first_that_raises_ends_the_dispatch() -> None:
+    router, calls = EventRouter(), list[str]()
+
+    @router.on("*")
+    def fails(_: Event) -> None:
+        raise LookupError
+
+    router.on("*")(lambda each: calls.append(each.key))
+    with pytest.raises(LookupError):
+        await router.dispatch(event("post.create"))
+    assert calls == []
+
+
+async def test_nobody_need_listen() -> None:
+    assert await EventRouter().dispatch(event("post.create")) == 0
