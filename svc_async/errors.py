@@ -6,7 +6,10 @@
     ├── TransportError            no answer arrived
     │   └── TimedOut              … in time
     ├── UnexpectedAnswer          an answer arrived that cannot be understood
+    ├── StreamDropped             an open stream ended
+    ├── StreamOverflow            a stream's events come faster than they are taken
     ├── BatchError                a batch ended with rows that were not accepted
+    ├── WebhookInvalid            a webhook does not answer its checks as it must
     └── ApiError                  the service refused
         ├── BadRequest            400
         ├── Unauthorized          401
@@ -14,6 +17,7 @@
         ├── NotFound              404
         ├── Conflict              409
         ├── RateLimited           429
+        │   └── TooManyConnections    … because too many streams are open
         └── ServerError           5xx
 
 A message never holds a secret or a value that was sent: it names parameters, codes and positions. Beside them stand
@@ -40,11 +44,15 @@ __all__ = [
     "RateLimited",
     "Sent",
     "ServerError",
+    "StreamDropped",
+    "StreamOverflow",
     "SvcError",
     "TimedOut",
+    "TooManyConnections",
     "TransportError",
     "Unauthorized",
     "UnexpectedAnswer",
+    "WebhookInvalid",
     "WouldWaitTooLong",
     "api_error",
 ]
@@ -183,6 +191,38 @@ class UnexpectedAnswer(_Answered):
         )
 
 
+class StreamDropped(SvcError):
+    """An open stream ended: it closed, broke off, fell silent, or the service said in it that it disconnects.
+
+    Attributes:
+        errors: what the service said, possibly nothing.
+    """
+
+    sent = Sent.YES
+    repeatable = True
+
+    def __init__(self, message: str, *, errors: Sequence[ErrorDetail] = ()) -> None:
+        super().__init__("; ".join([message, *map(_reason, errors)]))
+        self.errors = tuple(errors)
+
+
+class StreamOverflow(SvcError):
+    """Events of a stream come faster than they are taken, and its overflow policy is `error`.
+
+    Attributes:
+        queue_size: how many events were waiting.
+    """
+
+    sent = Sent.YES
+
+    def __init__(self, *, queue_size: int) -> None:
+        super().__init__(
+            f"{queue_size} events wait and more came: take them faster, raise queue_size, "
+            'or choose overflow="block" or "drop_oldest"'
+        )
+        self.queue_size = queue_size
+
+
 class BatchError(SvcError):
     """A batch ended and not every row was accepted.
 
@@ -195,6 +235,20 @@ class BatchError(SvcError):
     def __init__(self, message: str, *, report: Any) -> None:
         super().__init__(message)
         self.report = report
+
+
+class WebhookInvalid(SvcError):
+    """A webhook does not answer its checks as it must, so that nothing is delivered to it.
+
+    Attributes:
+        webhook_id: the webhook.
+    """
+
+    sent = Sent.YES
+
+    def __init__(self, webhook_id: str) -> None:
+        super().__init__(f"the webhook {webhook_id} is not valid: see what its URL answers to a check")
+        self.webhook_id = webhook_id
 
 
 class ApiError(_Answered):
@@ -281,6 +335,16 @@ class RateLimited(ApiError):
     """429: a rate limit is used up; `retry_at` says when it opens."""
 
 
+class TooManyConnections(RateLimited):
+    """429 `TooManyConnections`: too many streams of the app are open (contract STR-02)."""
+
+    name: ClassVar[str] = "TooManyConnections"
+
+    def _describe(self, status: int, request_id: str | None) -> str:
+        told = super()._describe(status, request_id)
+        return f"{told}; close the app's other streams, also those of other processes, or wait until they are dropped"
+
+
 class ServerError(ApiError):
     """5xx: the service failed."""
 
@@ -306,8 +370,10 @@ def api_error(
     request_id: str | None = None,
     retry_at: datetime | None = None,
 ) -> ApiError:
-    """Make the exception that belongs to a status."""
+    """Make the exception that belongs to a status, and to the one code that has a class of its own."""
     kind = _BY_STATUS.get(status, ServerError if status >= 500 else ApiError)  # noqa: PLR2004 - the 5xx class
+    if kind is RateLimited and any(error.code == TooManyConnections.name for error in errors):
+        kind = TooManyConnections
     return kind(
         status=status,
         errors=errors,

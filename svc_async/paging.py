@@ -41,7 +41,7 @@ class Pager(Generic[T]):
         Args:
             cursor: where to go on: the `next_cursor` of a page of the same listing; None starts at the first.
         """
-        return self._walk(self._request.with_params(cursor=cursor))
+        return self._walk(self._request.at(cursor))
 
     async def first(self) -> T | None:
         """Give the first record, or None if there is none."""
@@ -84,7 +84,7 @@ class Pager(Generic[T]):
                     "the listing goes round in a circle: a page names itself as the next", status=200
                 )
             cursor = page.next_cursor
-            following = self._request.with_params(cursor=cursor)
+            following = self._request.at(cursor)
             # Begins when the reader of this page first waits: who leaves before that asked for no page too many.
             fetching = asyncio.ensure_future(self._pipeline.send(following))
             try:

@@ -1,19 +1,29 @@
-"""The way of every call: retry( slot( sign + exchange ) → open → read )."""
+"""The way of every call: retry( slot( sign + exchange ) → open → read ); and of a stream: slot( sign + connect )."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
 import attrs
 
 from svc_async import retry
 from svc_async.auth.authorization import Authorization
+from svc_async.auth.tokens import Tokens
 from svc_async.clock import Clock
-from svc_async.errors import Sent, SvcError, TransportError, UnexpectedAnswer
+from svc_async.errors import (
+    ApiError,
+    ErrorDetail,
+    Sent,
+    SvcError,
+    TooManyConnections,
+    TransportError,
+    UnexpectedAnswer,
+)
 from svc_async.governor.governor import Governor, Priority, Slot
 from svc_async.retry import Retries, RetryBudget
-from svc_async.transport import Transport
-from svc_async.wire.endpoint import Request, Surface
-from svc_async.wire.envelope import Answer, refusal
+from svc_async.transport import OpenStream, Transport
+from svc_async.wire.endpoint import Reply, Request, Surface
+from svc_async.wire.envelope import Answer, complaints, is_withheld, refusal
 from svc_async.wire.hosts import Endpoints
 from svc_async.wire.params import query_string
 from svc_async.wire.reading import Reader
@@ -22,8 +32,7 @@ __all__ = ["CallEvent", "Pipeline"]
 
 T = TypeVar("T")
 
-_JSON: Mapping[str, str] = {"Content-Type": "application/json"}
-"""Contract GEN-16."""
+_OK = 200
 
 
 @attrs.frozen(kw_only=True)
@@ -36,6 +45,7 @@ class CallEvent:
         seconds: how long it took, the wait at the governor included.
         status: the answer's status; None when no answer came.
         error: what became of it, if it failed.
+        errors: what the main API complains of beside an answer of success.
     """
 
     method: str
@@ -43,6 +53,7 @@ class CallEvent:
     seconds: float
     status: int | None
     error: SvcError | None
+    errors: Sequence[ErrorDetail] = ()
 
 
 @attrs.frozen(kw_only=True, repr=False)  # every service holds one, and a proxy's URL may hold a password
@@ -50,6 +61,8 @@ class Pipeline:
     """Sends requests of one session.
 
     Attributes:
+        authorization: proves the calls, unless they carry a token.
+        tokens: gives the token that the calls carry, and renews it.
         user: whose rate limits the calls use.
         proxies: the proxy of each surface that has one.
         max_wait: the longest wait at the governor in seconds; None means as long as it takes.
@@ -66,6 +79,7 @@ class Pipeline:
     budget: RetryBudget
     reader: Reader
     clock: Clock
+    tokens: Tokens | None = None
     proxies: Mapping[Surface, str] = attrs.field(factory=dict)
     priority: Priority = Priority.INTERACTIVE
     max_wait: float | None = None
@@ -102,29 +116,92 @@ class Pipeline:
     async def named(self, request: Request[T]) -> tuple[T, str | None]:
         """Make a call as `send` does, and give the service's name for it beside its answer, if it has one."""
         self.check(request)
+        if self.tokens is None:
+            return await self._repeat(request, self.authorization)
+        return await self.tokens.carry(lambda authorization: self._repeat(request, authorization))
+
+    async def _repeat(self, request: Request[T], authorization: Authorization) -> tuple[T, str | None]:
         return await retry.run(
-            lambda: self._attempt(request),
+            lambda: self._attempt(request, authorization),
             retries=self.retries,
             safe=request.safe_to_repeat,
             clock=self.clock,
             budget=self.budget,
         )
 
-    async def _attempt(self, request: Request[T]) -> tuple[T, str | None]:
+    @asynccontextmanager
+    async def stream(self, request: Request[Any], *, timeout: float) -> AsyncGenerator[OpenStream]:  # noqa: ASYNC109
+        """Open a stream, and keep it for as long as the block lasts.
+
+        It is tried once, and waits at the governor as long as it takes.
+
+        Args:
+            request: what opens it.
+            timeout: seconds until the answer has begun.
+
+        Raises:
+            ApiError: the service refused.
+            TransportError: no answer began.
+            InvalidArgument: the parameters break a known rule.
+        """
+        self.check(request)
+        async with AsyncExitStack() as stack:
+            if self.tokens is None:
+                yield await self._connect(request, self.authorization, stack, timeout)
+            else:
+                yield await self.tokens.carry(
+                    lambda authorization: self._connect(request, authorization, stack, timeout), any_refusal=True
+                )
+
+    async def _connect(
+        self, request: Request[Any], authorization: Authorization, stack: AsyncExitStack, seconds: float
+    ) -> OpenStream:
         started = self.clock.monotonic()
         try:
-            answer = await self._exchange(request)
+            stream = await self._governed(request, authorization, stack, seconds)
+            if not stream.answer.is_success:
+                await stack.aclose()
+                raise self._refusal(stream.answer)
+        except SvcError as error:
+            self._tell(request, started, getattr(error, "status", None), error)
+            raise
+        self._tell(request, started, stream.answer.status)
+        return stream
+
+    async def _governed(
+        self, request: Request[Any], authorization: Authorization, stack: AsyncExitStack, seconds: float
+    ) -> OpenStream:
+        async with self.governor.slot(request, user=self.user, priority=self.priority, max_wait=None) as slot:
+            connecting = self._sign_and_open(request, authorization, slot, seconds)
+            try:
+                stream = await stack.enter_async_context(connecting)
+            except TransportError as error:
+                if error.sent is not Sent.NO:
+                    slot.lost()
+                raise
+            slot.learn(self._governed_status(stream.answer), stream.answer.headers)
+            return stream
+
+    def _governed_status(self, answer: Answer) -> int:
+        """Give the status that the governor heeds: too many open streams are not too many requests."""
+        crowded = not answer.is_success and isinstance(self._refusal(answer), TooManyConnections)
+        return _OK if crowded else answer.status
+
+    async def _attempt(self, request: Request[T], authorization: Authorization) -> tuple[T, str | None]:
+        started = self.clock.monotonic()
+        try:
+            answer = await self._exchange(request, authorization)
             value = self._open(request, answer)
         except SvcError as error:
             self._tell(request, started, getattr(error, "status", None), error)
             raise
-        self._tell(request, started, answer.status, None)
+        self._tell(request, started, answer.status, answer=answer)
         return value, answer.request_id(self.reader.request_id_header)
 
-    async def _exchange(self, request: Request[Any]) -> Answer:
+    async def _exchange(self, request: Request[Any], authorization: Authorization) -> Answer:
         async with self.governor.slot(request, user=self.user, priority=self.priority, max_wait=self.max_wait) as slot:
             try:
-                answer = await self._sign_and_send(request, slot)
+                answer = await self._sign_and_send(request, authorization, slot)
             except TransportError as error:
                 if error.sent is not Sent.NO:
                     slot.lost()
@@ -135,12 +212,13 @@ class Pipeline:
             slot.learn(answer.status, answer.headers)
             return answer
 
-    async def _sign_and_send(self, request: Request[Any], slot: Slot) -> Answer:
+    async def _sign_and_send(self, request: Request[Any], authorization: Authorization, slot: Slot) -> Answer:
         # Signed inside the slot: nonce and timestamp would go stale in the queue.
         url = self.endpoints.of(request.surface) + request.path
-        headers = {"Authorization": self.authorization(request.method, url, request.query)}
+        proof = authorization(request.method, url, request.query, request.oauth)
+        headers = {"Authorization": proof} if proof else {}
         if request.body is not None:
-            headers.update(_JSON)
+            headers["Content-Type"] = request.content_type
         return await self.transport.exchange(
             request.method,
             f"{url}?{query_string(request.query)}" if request.query else url,
@@ -151,14 +229,47 @@ class Pipeline:
             on_sent=slot.began,
         )
 
+    def _sign_and_open(
+        self, request: Request[Any], authorization: Authorization, slot: Slot, seconds: float
+    ) -> AbstractAsyncContextManager[OpenStream]:
+        url = self.endpoints.of(request.surface) + request.path
+        return self.transport.stream(
+            request.method,
+            f"{url}?{query_string(request.query)}" if request.query else url,
+            headers={"Authorization": authorization(request.method, url, request.query)},
+            proxy=self.proxies.get(request.surface),
+            timeout=seconds,
+            on_sent=slot.began,
+        )
+
     def _open(self, request: Request[T], answer: Answer) -> T:
-        if not answer.is_success:
-            raise refusal(answer, now=self.clock.now(), request_id_header=self.reader.request_id_header)
+        if not answer.is_success or _is_withheld(request, answer):
+            raise self._refusal(answer)
         return self.reader.read(request, answer)
 
-    def _tell(self, request: Request[Any], started: float, status: int | None, error: SvcError | None) -> None:
+    def _refusal(self, answer: Answer) -> ApiError:
+        return refusal(answer, now=self.clock.now(), request_id_header=self.reader.request_id_header)
+
+    def _tell(
+        self,
+        request: Request[Any],
+        started: float,
+        status: int | None,
+        error: SvcError | None = None,
+        answer: Answer | None = None,
+    ) -> None:
         if self.on_event is not None:
-            seconds = self.clock.monotonic() - started
             self.on_event(
-                CallEvent(method=request.method, path=request.template, seconds=seconds, status=status, error=error)
+                CallEvent(
+                    method=request.method,
+                    path=request.template,
+                    seconds=self.clock.monotonic() - started,
+                    status=status,
+                    error=error,
+                    errors=complaints(answer) if answer and request.surface is Surface.BASE else (),
+                )
             )
+
+
+def _is_withheld(request: Request[Any], answer: Answer) -> bool:
+    return request.surface is Surface.BASE and request.reply is not Reply.BODY and is_withheld(answer)

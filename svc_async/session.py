@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
@@ -16,13 +17,25 @@ from svc_async.ads.keyword_insights import KeywordInsightsSearch
 from svc_async.ads.placements import Placements
 from svc_async.ads.product_catalogs import ProductCatalogs
 from svc_async.auth.authorization import authorization, identity
-from svc_async.auth.credentials import AppCredentials, Credentials, UserCredentials
+from svc_async.auth.credentials import (
+    AppCredentials,
+    BearerToken,
+    Credentials,
+    OAuth2UserCredentials,
+    UserCredentials,
+)
+from svc_async.auth.tokens import AppTokens, UserTokens
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import InvalidArgument
 from svc_async.governor.governor import Governor
 from svc_async.handles import AccountHandle, ProductCatalogHandle
 from svc_async.paging import Pager
 from svc_async.pipeline import CallEvent, Pipeline
+from svc_async.platform.activity import Activity
+from svc_async.platform.filtered_stream import FilteredStream
+from svc_async.platform.oauth1_flow import OAuth1Flow
+from svc_async.platform.oauth2 import OAuth2, app_token, refreshed
+from svc_async.platform.webhooks import Webhooks
 from svc_async.retry import Retries, RetryBudget
 from svc_async.transport import Connector, Timeouts, Transport
 from svc_async.wire.endpoint import Reply, Request, Surface
@@ -59,9 +72,28 @@ class _Settings:
     proxies: Mapping[Surface, str] = attrs.field(repr=False)  # may hold the proxy's password
     clock: Clock
     on_event: Callable[[CallEvent], object] | None
+    on_token: Callable[[OAuth2UserCredentials], object] | None
     request_id_header: str | None
 
-    def open(self) -> Pipeline:
+    def open(self) -> "_Opened":
+        """Open the connections, and put together what proves the calls."""
+        pipeline = self._pipeline()
+        app, user = self._app_tokens(pipeline), self._user_tokens(pipeline)
+        is_app = isinstance(self.credentials, AppCredentials | BearerToken)
+        return _Opened(pipeline.but(tokens=app if is_app else user), app, user)
+
+    def _app_tokens(self, pipeline: Pipeline) -> AppTokens | None:
+        given = self.credentials.token if isinstance(self.credentials, BearerToken) else None
+        if self.app is None:
+            return AppTokens(None, self.clock, given) if given else None
+        return AppTokens(partial(_fetched, pipeline, self.app), self.clock, given)
+
+    def _user_tokens(self, pipeline: Pipeline) -> UserTokens | None:
+        if not isinstance(self.credentials, OAuth2UserCredentials):
+            return None
+        return UserTokens(self.credentials, partial(refreshed, pipeline, self.app), self.clock, self.on_token)
+
+    def _pipeline(self) -> Pipeline:
         governor = self.governor or Governor(clock=self.clock)
         return Pipeline(
             transport=Transport.open(
@@ -85,6 +117,33 @@ class _Settings:
         )
 
 
+async def _fetched(pipeline: Pipeline, app: AppCredentials) -> str:
+    return (await app_token(pipeline, app)).access_token
+
+
+@attrs.frozen
+class _Opened:
+    """What a session works with while it is open.
+
+    Attributes:
+        pipeline: proves calls with the session's credentials.
+        app_tokens: the app-only bearer token, if it is known or can be asked for.
+        user_tokens: the scoped token of the user, if that is who calls.
+    """
+
+    pipeline: Pipeline
+    app_tokens: AppTokens | None
+    user_tokens: UserTokens | None
+
+    async def close(self) -> None:
+        try:
+            for tokens in (self.app_tokens, self.user_tokens):
+                if tokens is not None:
+                    await tokens.close()
+        finally:
+            await self.pipeline.transport.close()
+
+
 class Session:
     """Calls the service as one user. Use it as an async context manager.
 
@@ -103,6 +162,8 @@ class Session:
         proxy: the URL of an HTTP proxy for all hosts.
         clock: where time comes from.
         on_event: told of every attempt of every call.
+        on_token: told of each refreshed token of `OAuth2UserCredentials`, before any call carries it: store it, for
+            the last one cannot be refreshed again.
         request_id_header: the header in which the service names a call, for errors.
 
     Raises:
@@ -124,6 +185,7 @@ class Session:
         proxy: str | None = None,
         clock: Clock | None = None,
         on_event: Callable[[CallEvent], object] | None = None,
+        on_token: Callable[[OAuth2UserCredentials], object] | None = None,
         request_id_header: str | None = None,
     ) -> None:
         who = credentials or app
@@ -144,9 +206,10 @@ class Session:
             proxies=dict.fromkeys(Surface, proxy_url(proxy)) if proxy else {},
             clock=clock or SystemClock(),
             on_event=on_event,
+            on_token=on_token,
             request_id_header=request_id_header,
         )
-        self._opened: Pipeline | None = None
+        self._opened: _Opened | None = None
 
     @classmethod
     def from_env(cls) -> "Session":
@@ -222,9 +285,9 @@ class Session:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        pipeline, self._opened = self._pipeline, None
+        opened, self._opened = self._open, None
         try:
-            await pipeline.transport.close()
+            await opened.close()
         finally:
             await self._clean_up()
 
@@ -262,8 +325,48 @@ class Session:
             retries=retries or pipeline.retries,
         )
         view = Session.__new__(type(self))
-        view.__dict__.update(self.__dict__, _opened=changed)
+        view.__dict__.update(self.__dict__, _opened=attrs.evolve(self._open, pipeline=changed))
         return view
+
+    @property
+    def oauth1(self) -> OAuth1Flow:
+        """The steps by which a user grants access to the app (OAuth 1.0a)."""
+        return OAuth1Flow(self._pipeline, self.app, self._settings.credentials)
+
+    @property
+    def oauth2(self) -> OAuth2:
+        """The app-only bearer token, and tokens of users with scopes (OAuth 2.0)."""
+        opened = self._open
+        return OAuth2(opened.pipeline, self.app, opened.app_tokens, opened.user_tokens)
+
+    @property
+    def webhooks(self) -> Webhooks:
+        """The webhooks of the app.
+
+        Raises:
+            InvalidArgument: the session knows neither an app nor a bearer token.
+        """
+        return Webhooks(self._app_pipeline)
+
+    @property
+    def activity(self) -> Activity:
+        """What users do, and who is told.
+
+        Raises:
+            InvalidArgument: the session knows neither an app nor a token with scopes.
+        """
+        # Unspecified: the scheme of these calls (contract UNS-activity-auth): a user with scopes calls by them
+        # (AUTH-26), everybody else as the app.
+        return Activity(self._pipeline if self._open.user_tokens else self._app_pipeline)
+
+    @property
+    def filtered_stream(self) -> FilteredStream:
+        """The posts that match rules.
+
+        Raises:
+            InvalidArgument: the session knows neither an app nor a bearer token.
+        """
+        return FilteredStream(self._app_pipeline)
 
     @property
     def accounts(self) -> Accounts:
@@ -401,10 +504,25 @@ class Session:
         return Pager(self._pipeline, attrs.evolve(request, into=into, reply=Reply.PAGE))
 
     @property
-    def _pipeline(self) -> Pipeline:
+    def _open(self) -> _Opened:
         if self._opened is None:
             raise InvalidArgument("session", "must be open: use it inside `async with`")
         return self._opened
+
+    @property
+    def _pipeline(self) -> Pipeline:
+        return self._open.pipeline
+
+    @property
+    def _app_pipeline(self) -> Pipeline:
+        """What makes the calls that need the app-only bearer token (contract AUTH-25)."""
+        opened = self._open
+        if opened.app_tokens is None:
+            raise InvalidArgument(
+                "app", "must be given: these calls need the app's bearer token; give AppCredentials, or a BearerToken"
+            )
+        who = self.app or self._settings.credentials
+        return opened.pipeline.but(tokens=opened.app_tokens, user=identity(who))
 
 
 class _SandboxSession(Session):
@@ -426,6 +544,7 @@ class _SandboxSession(Session):
         assert sandbox is not None  # noqa: S101 - for the type checker
         super().__init__(
             UserCredentials(**sandbox.credentials),
+            app=AppCredentials(**sandbox.app),
             endpoints=Endpoints(
                 base_url=sandbox.base_url, ads_url=sandbox.ads_url, ads_sandbox_url=sandbox.ads_sandbox_url
             ),

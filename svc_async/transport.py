@@ -1,26 +1,29 @@
-"""One exchange with the service; the only importer of aiohttp's client.
+"""One exchange with the service, or one open stream; the only importer of aiohttp's client.
 
 Nothing is sent twice from here: aiohttp's own second try on a dropped connection is stopped, redirects are not
 followed, and every failure says whether the request may have reached the service.
 """
 
+import asyncio
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, Final
 
 import aiohttp
 import attrs
 from aiohttp.abc import AbstractStreamWriter
+from aiohttp.client_proto import ResponseHandler
 from aiohttp.payload import Payload
 from yarl import URL
 
 from svc_async.clock import Clock
-from svc_async.errors import InvalidArgument, Sent, TimedOut, TransportError, UnexpectedAnswer
+from svc_async.errors import InvalidArgument, Sent, StreamDropped, TimedOut, TransportError, UnexpectedAnswer
 from svc_async.wire.endpoint import Blocks
 from svc_async.wire.envelope import Answer
 
-__all__ = ["Connector", "Timeouts", "Transport"]
+__all__ = ["Connector", "OpenStream", "Timeouts", "Transport"]
 
 Connector = aiohttp.BaseConnector | ssl.SSLContext
 """The caller's own pool of connections, which stays the caller's to close, or just a TLS context."""
@@ -47,6 +50,9 @@ class Timeouts:
 
 class _Broken(Exception):
     """A connection broke; aiohttp would send a GET, PUT or DELETE again if it saw its own exception."""
+
+
+_FAILURES: Final = (_Broken, aiohttp.ClientError, OSError)
 
 
 async def _send_once(
@@ -91,6 +97,29 @@ async def _headers_sent(_: aiohttp.ClientSession, context: SimpleNamespace, __: 
     exchange.mark_sent()
 
 
+@attrs.frozen
+class OpenStream:
+    """An answer that is being sent, for as long as it lasts.
+
+    Attributes:
+        answer: its status and headers; of a refusal, its body too.
+    """
+
+    answer: Answer
+    _content: aiohttp.StreamReader = attrs.field(repr=False)
+
+    async def chunk(self) -> bytes:
+        """Wait for bytes and give all that have come; no bytes mean the end.
+
+        Raises:
+            StreamDropped: the connection broke.
+        """
+        try:
+            return await self._content.readany()
+        except (aiohttp.ClientError, OSError) as error:
+            raise StreamDropped("the stream broke off") from error
+
+
 @attrs.define
 class Transport:
     """Connections to the service. Open it inside the running loop, close it when done."""
@@ -98,6 +127,7 @@ class Transport:
     _client: aiohttp.ClientSession
     _clock: Clock
     _timeouts: Timeouts
+    _streams: set[aiohttp.ClientResponse] = attrs.field(factory=set[aiohttp.ClientResponse], init=False)
 
     @classmethod
     def open(
@@ -120,7 +150,9 @@ class Transport:
         return cls(client, clock, timeouts)
 
     async def close(self) -> None:
-        """Close what this transport opened."""
+        """Close what this transport opened; who reads a stream is told that it broke off."""
+        for response in self._streams:
+            response.close()
         await self._client.close()
 
     async def exchange(
@@ -150,16 +182,77 @@ class Transport:
             UnexpectedAnswer: an answer of success broke off.
             InvalidArgument: the transport was closed.
         """
-        if self._client.closed:
-            raise InvalidArgument("session", "must be open: it was closed")
+        self._check_open()
         exchange = _Exchange(on_sent)
         try:
             async with self._clock.timeout(timeout or self._timeouts.total):
                 return await self._exchange(exchange, method, url, headers=headers, body=body, proxy=proxy)
-        except aiohttp.ClientResponseError as error:  # its words hold the URL, with the query or a proxy's password
-            raise _failure(error, exchange) from None
-        except (_Broken, aiohttp.ClientError, OSError) as error:
-            raise _failure(error.__cause__ if isinstance(error, _Broken) else error, exchange) from error
+        except _FAILURES as error:
+            raise _failure(error, exchange) from _shown(error)
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        proxy: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - on the injected clock
+        on_sent: Callable[[], None],
+    ) -> AsyncGenerator[OpenStream]:
+        """Send one request and give its answer as it comes, for as long as the block lasts; then hang up.
+
+        Args:
+            method: the HTTP method.
+            url: the whole URL, quoted; it goes to the wire as it is.
+            headers: the headers of this request.
+            proxy: the proxy's URL.
+            timeout: seconds until the answer has begun, or a refusal has been read; nothing limits what follows.
+            on_sent: called once, when the request's head has been written.
+
+        Raises:
+            TransportError: no answer began; `sent` says whether the request may have arrived.
+            InvalidArgument: the transport was closed.
+        """
+        self._check_open()
+        exchange = _Exchange(on_sent)
+        async with AsyncExitStack() as stack:
+            try:
+                async with self._clock.timeout(timeout or self._timeouts.total):
+                    response = await self._client.request(
+                        method,
+                        URL(url, encoded=True),
+                        headers=headers,
+                        allow_redirects=False,
+                        proxy=proxy,
+                        trace_request_ctx=exchange,
+                    )
+                    stack.push_async_callback(self._hang_up, response)
+                    self._keep(response)
+                    body = b"" if response.ok else await _read(response)
+            except _FAILURES as error:
+                raise _failure(error, exchange) from _shown(error)
+            yield OpenStream(Answer(status=response.status, headers=response.headers, body=body), response.content)
+
+    def _keep(self, response: aiohttp.ClientResponse) -> None:
+        self._streams.add(response)
+        protocol = _protocol(response)
+        if protocol is not None:
+            protocol.force_close()  # it ends with its stream, also where the service ends that
+
+    async def _hang_up(self, response: aiohttp.ClientResponse) -> None:
+        """Close a connection and see it closed, so that the service can give its place to another."""
+        self._streams.discard(response)
+        protocol = _protocol(response)
+        closed = None if protocol is None else protocol.closed
+        response.close()
+        if closed is not None:
+            await asyncio.wait([closed])
+
+    def _check_open(self) -> None:
+        if self._client.closed:
+            raise InvalidArgument("session", "must be open: it was closed")
 
     async def _exchange(
         self,
@@ -183,6 +276,10 @@ class Transport:
             return Answer(status=response.status, headers=response.headers, body=await _read(response))
 
 
+def _protocol(response: aiohttp.ClientResponse) -> ResponseHandler | None:
+    return None if response.connection is None else response.connection.protocol
+
+
 async def _read(response: aiohttp.ClientResponse) -> bytes:
     try:
         return await response.read()
@@ -192,11 +289,17 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
         return b""  # a refusal is known by its status
 
 
-def _failure(error: BaseException | None, exchange: _Exchange) -> TransportError:
+def _failure(error: BaseException, exchange: _Exchange) -> TransportError:
     sent = Sent.MAYBE if exchange.sent else Sent.NO
-    if isinstance(error, TimeoutError):
+    what = error.__cause__ if isinstance(error, _Broken) else error
+    if isinstance(what, TimeoutError):
         return TimedOut("no answer in time", sent=sent)
-    return TransportError(_WHAT_FAILED.get(type(error), "the connection failed"), sent=sent)
+    return TransportError(_WHAT_FAILED.get(type(what), "the connection failed"), sent=sent)
+
+
+def _shown(error: BaseException) -> BaseException | None:
+    """Give the cause that a traceback may show: this one's words hold the URL, with the query or a password."""
+    return None if isinstance(error, aiohttp.ClientResponseError) else error
 
 
 _WHAT_FAILED: Mapping[type, str] = {

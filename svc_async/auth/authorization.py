@@ -1,6 +1,8 @@
 """Which `Authorization` header proves which credentials."""
 
-from collections.abc import Callable, Sequence
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from svc_async.auth.credentials import (
     AppCredentials,
@@ -10,23 +12,50 @@ from svc_async.auth.credentials import (
 )
 from svc_async.auth.oauth1 import OAuth1Signer
 from svc_async.clock import Clock
+from svc_async.wire.params import quote
 
-__all__ = ["Authorization", "authorization", "identity"]
+__all__ = ["Authorization", "authorization", "basic", "bearer", "identity", "nobody"]
 
-Authorization = Callable[[str, str, Sequence[tuple[str, str]]], str]
-"""Makes the header of one attempt from its method, its URL without query and its quoted query."""
+
+class Authorization(Protocol):
+    """Makes the header of one attempt."""
+
+    def __call__(
+        self, method: str, url: str, query: Sequence[tuple[str, str]] = (), oauth: Mapping[str, str] | None = None, /
+    ) -> str:
+        """Make it from the method, the URL without query, the quoted query and further OAuth 1.0a parameters.
+
+        An empty one is not sent.
+        """
+        ...
 
 
 def authorization(credentials: Credentials, clock: Clock) -> Authorization:
     """Give what makes the header for these credentials."""
     if isinstance(credentials, UserCredentials | AppCredentials):
         return OAuth1Signer(credentials, clock).header
-    return _bearer(credentials.token if isinstance(credentials, BearerToken) else credentials.access_token)
+    return bearer(credentials.token if isinstance(credentials, BearerToken) else credentials.access_token)
 
 
-def _bearer(token: str) -> Authorization:
-    header = f"Bearer {token}"
-    return lambda _method, _url, _query: header
+def bearer(token: str) -> Authorization:
+    """Carry a token as it came: it is percent-encoded already (contract AUTH-25)."""
+    return _standing(f"Bearer {token}")
+
+
+def basic(name: str, password: str) -> Authorization:
+    """Present a client by its name and password, each percent-encoded (contract AUTH-20)."""
+    # Unspecified: that both are percent-encoded (contract UNS-oauth2-credentials-error).
+    pair = f"{quote(name)}:{quote(password)}"
+    return _standing(f"Basic {b64encode(pair.encode('ascii')).decode('ascii')}")
+
+
+def nobody() -> Authorization:
+    """Prove nothing: the call names its client in the body."""
+    return _standing("")
+
+
+def _standing(header: str) -> Authorization:
+    return lambda _method, _url, _query=(), _oauth=None, /: header
 
 
 def identity(credentials: Credentials) -> str:

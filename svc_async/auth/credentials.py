@@ -1,5 +1,7 @@
 """The kinds of credentials. Secrets never show in a repr, a log or an error."""
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import attrs
@@ -13,6 +15,11 @@ def _given(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
     """Refuse what can only be a mistake: an empty variable, a pasted line break."""
     if not isinstance(value, str) or not value or value != value.strip() or not value.isprintable():
         raise InvalidArgument(field.name, "must be a non-empty string without surrounding white space")
+
+
+def _aware(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise InvalidArgument(field.name, "must be a moment with a time zone")
 
 
 def _secret(*, default: Any = attrs.NOTHING) -> Any:
@@ -60,11 +67,15 @@ class OAuth2UserCredentials:
         access_token: what calls carry.
         refresh_token: what buys the next access token, if `offline.access` was granted.
         client_id: the OAuth 2.0 client that the token was given to.
+        expires_at: when the access token ends, if that is known; it is refreshed a minute before.
+        scopes: what was granted, as far as the service said.
     """
 
     access_token: str = _secret()
     refresh_token: str | None = _secret(default=None)
     client_id: str | None = attrs.field(default=None, validator=attrs.validators.optional(_given))
+    expires_at: datetime | None = attrs.field(default=None, validator=attrs.validators.optional(_aware))
+    scopes: Sequence[str] = attrs.field(default=(), converter=tuple[str, ...])
 
 
 Credentials = UserCredentials | AppCredentials | BearerToken | OAuth2UserCredentials

@@ -15,12 +15,17 @@ import attrs
 from svc_async.errors import InvalidArgument
 from svc_async.wire.checks import Check, first_problem
 from svc_async.wire.envelope import Page
-from svc_async.wire.params import Param, fill_path, to_pairs
+from svc_async.wire.params import Param, fill_path, query_string, to_pairs
 from svc_async.wire.writing import to_json
 
 __all__ = ["Blocks", "Endpoint", "Listing", "Reply", "Request", "Surface"]
 
 T = TypeVar("T")
+
+_JSON = "application/json"
+"""Contract GEN-16."""
+_FORM = "application/x-www-form-urlencoded"
+"""Contract AUTH-20b."""
 
 
 class Surface(enum.Enum):
@@ -38,8 +43,12 @@ class Reply(enum.Enum):
     """`data` is one record, as an object or as an array of one."""
     PAGE = "page"
     """`data` is an array of records, perhaps beside `next_cursor` and `total_count`."""
+    META_PAGE = "meta_page"
+    """The main API's page: `data`, left out when it is empty, beside `meta`, whose `next_token` names the next page."""
     BODY = "body"
     """The whole body is the value."""
+    FORM = "form"
+    """The whole body is the value, form-encoded (contract AUTH-08, AUTH-14d)."""
     UNSTATED = "unstated"
     """The answer is not documented: `data` is one record if it can be read as one, else there is no value."""
 
@@ -61,7 +70,9 @@ class Request(Generic[T]):
         path: the path with its ids, quoted.
         query: quoted names and values, in the order in which they are sent.
         scope: the ids in the path, by name, such as `account_id`.
-        body: the JSON body.
+        body: the body.
+        content_type: what the body is.
+        oauth: protocol parameters of OAuth 1.0a besides those of every call, by their whole names; not quoted.
         into: the model that the answer holds; None for plain JSON values.
         problem: the first rule that the parameters break, for sessions that check before they send.
     """
@@ -73,6 +84,8 @@ class Request(Generic[T]):
     query: tuple[tuple[str, str], ...] = ()
     scope: Mapping[str, str] = attrs.field(factory=dict)
     body: bytes | Blocks | None = attrs.field(default=None, repr=False)
+    content_type: str = _JSON
+    oauth: Mapping[str, str] | None = attrs.field(default=None, repr=False)
     reply: Reply = Reply.RECORD
     into: Any = None
     problem: InvalidArgument | None = None
@@ -89,9 +102,18 @@ class Request(Generic[T]):
         """Add query parameters; None is left out."""
         return attrs.evolve(self, query=self.query + to_pairs(params))
 
+    def at(self, cursor: str | None) -> "Request[T]":
+        """Ask for the page of a listing that a cursor names; None asks for the first."""
+        name = "pagination_token" if self.reply is Reply.META_PAGE else "cursor"
+        return self.with_params(**{name: cursor})
+
     def with_body(self, body: bytes | Blocks) -> "Request[T]":
-        """Carry this JSON body."""
+        """Carry this body."""
         return attrs.evolve(self, body=body)
+
+    def checked(self, problem: InvalidArgument | None) -> "Request[T]":
+        """Add a rule that was looked at apart, such as one that needs the time."""
+        return attrs.evolve(self, problem=self.problem or problem)
 
 
 @attrs.frozen(slots=False)
@@ -104,6 +126,8 @@ class Endpoint(Generic[T]):
         into: the model that the answer holds.
         surface: the host.
         json: the parameters outside the path travel as a JSON object, not in the query (contract GEN-15).
+        form: they travel form-encoded in the body.
+        oauth: those that travel in the `Authorization` header of OAuth 1.0a, by their whole names.
         reply: where the answer keeps its value.
         checks: the rules that need no service to decide.
     """
@@ -113,25 +137,35 @@ class Endpoint(Generic[T]):
     into: type[T] | None
     surface: Surface = attrs.field(default=Surface.ADS, kw_only=True)
     json: bool = attrs.field(default=False, kw_only=True)
+    form: bool = attrs.field(default=False, kw_only=True)
+    oauth: Sequence[str] = attrs.field(default=(), kw_only=True)
     reply: Reply = attrs.field(default=Reply.RECORD, kw_only=True)
     checks: Sequence[Check] = attrs.field(default=(), kw_only=True)
 
     def __call__(self, **params: Any) -> Request[T]:
-        """Fill the path with the ids; what remains goes into the query, or into the JSON body."""
+        """Fill the path with the ids; what remains goes into the query, or into the body."""
         problem = first_problem(self.checks, params)
         scope = {name: params.pop(name) for name in self.ids}
+        oauth = {name: params.pop(name) for name in self.oauth} if self.oauth else None
         return Request(
             method=self.method,
             surface=self.surface,
             template=self.path,
             path=fill_path(self.path, scope),
-            query=() if self.json else to_pairs(params),
+            query=() if self.json or self.form else to_pairs(params),
             scope=scope,
-            body=to_json(params) if self.json else None,
+            body=self._body(params),
+            content_type=_FORM if self.form else _JSON,
+            oauth=oauth,
             reply=self.reply,
             into=self.into,
             problem=problem,
         )
+
+    def _body(self, params: Mapping[str, Any]) -> bytes | None:
+        if self.form:
+            return query_string(to_pairs(params)).encode("ascii")
+        return to_json(params) if self.json else None
 
     @cached_property
     def ids(self) -> tuple[str, ...]:
@@ -148,6 +182,7 @@ class Listing(Generic[T]):
         into: the model of one record.
         method: the HTTP method.
         surface: the host.
+        reply: how its pages are written.
         checks: the rules that need no service to decide.
     """
 
@@ -155,6 +190,7 @@ class Listing(Generic[T]):
     into: type[T]
     method: str = attrs.field(default="GET", kw_only=True)
     surface: Surface = attrs.field(default=Surface.ADS, kw_only=True)
+    reply: Reply = attrs.field(default=Reply.PAGE, kw_only=True)
     checks: Sequence[Check] = attrs.field(default=(), kw_only=True)
 
     def __call__(self, **params: Any) -> Request[Page[T]]:
@@ -164,6 +200,6 @@ class Listing(Generic[T]):
     @cached_property
     def _endpoint(self) -> Endpoint[Page[T]]:
         row: Endpoint[Any] = Endpoint(
-            self.method, self.path, self.into, surface=self.surface, reply=Reply.PAGE, checks=self.checks
+            self.method, self.path, self.into, surface=self.surface, reply=self.reply, checks=self.checks
         )
         return row

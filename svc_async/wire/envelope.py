@@ -11,7 +11,7 @@ import msgspec
 
 from svc_async.errors import ApiError, ErrorDetail, api_error
 
-__all__ = ["NOT_JSON", "Answer", "Page", "refusal"]
+__all__ = ["NOT_JSON", "Answer", "Page", "complaint", "complaints", "is_withheld", "refusal"]
 
 T = TypeVar("T")
 
@@ -60,12 +60,22 @@ def refusal(answer: Answer, *, now: datetime, request_id_header: str | None = No
     body = _json_object(answer.body)
     return api_error(
         status=answer.status,
-        errors=[*_details(body.get("errors")), *_problem(body)],
+        errors=[*_problem(body), *_details(body.get("errors")), *_grant_refusal(body)],
         operation_errors=_operation_errors(body.get("operation_errors")),
         headers=answer.headers,
         request_id=answer.request_id(request_id_header),
         retry_at=_retry_at(answer, now),
     )
+
+
+def complaints(answer: Answer) -> tuple[ErrorDetail, ...]:
+    """Give the reasons that the main API names in an answer of success, beside its data or in place of it."""
+    return tuple(_details(_json_object(answer.body).get("errors"))) if b'"errors"' in answer.body else ()
+
+
+def is_withheld(answer: Answer) -> bool:
+    """Whether an answer of success is a refusal: it has reasons, and no data."""
+    return b'"errors"' in answer.body and bool(complaints(answer)) and _json_object(answer.body).get("data") is None
 
 
 def _json_object(body: bytes) -> Mapping[str, Any]:
@@ -83,12 +93,13 @@ def _details(errors: object) -> Iterable[ErrorDetail]:
     if isinstance(errors, list):
         for error in errors:
             if isinstance(error, dict):
-                yield _detail(error)
+                yield complaint(error)
 
 
-def _detail(error: Mapping[str, Any]) -> ErrorDetail:
-    code = error.get("code") or ""
-    parameter = error.get("parameter") or error.get("attribute")
+def complaint(error: Mapping[str, Any]) -> ErrorDetail:
+    """Read one reason, as either API writes it."""
+    code = error.get("code") or ("" if "message" in error else _name(error))
+    parameter = error.get("parameter") or error.get("attribute") or next(iter(_object(error.get("parameters"))), None)
     return ErrorDetail(
         code=code if isinstance(code, int) else str(code),
         message=str(error.get("message") or error.get("detail") or error.get("title") or ""),
@@ -98,9 +109,28 @@ def _detail(error: Mapping[str, Any]) -> ErrorDetail:
 
 def _problem(body: Mapping[str, Any]) -> Iterable[ErrorDetail]:
     """Read the problem document of the main API's version 2: {type, title, detail, status}."""
-    if "title" in body and "errors" not in body:
-        code = str(body.get("connection_issue") or body["title"])
-        yield ErrorDetail(code=code, message=str(body.get("detail", "")))
+    if "title" in body:
+        yield ErrorDetail(code=_name(body), message=str(body.get("detail", "")))
+
+
+_FAILURE = re.compile(r"(?:[A-Z][a-z]+){2,}\b")
+
+
+def _name(problem: Mapping[str, Any]) -> str:
+    # Unspecified: a failure such as `CrcValidationFailed` is named by the first word of `detail` (contract
+    # UNS-main-error-body), one of a stream by `connection_issue` (UNS-stream-protocol); else the title must do.
+    failure = _FAILURE.match(str(problem.get("detail", "")))
+    return str(problem.get("connection_issue") or (failure and failure[0]) or problem.get("title") or "")
+
+
+def _grant_refusal(body: Mapping[str, Any]) -> Iterable[ErrorDetail]:
+    """Read the refusal of an OAuth 2.0 grant (RFC 6749, 5.2): {error, error_description}."""
+    if isinstance(body.get("error"), str):
+        yield ErrorDetail(code=body["error"], message=str(body.get("error_description", "")))
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _operation_errors(entries: object) -> dict[int, tuple[ErrorDetail, ...]]:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import cache, lru_cache
 from types import UnionType
 from typing import Any, Generic, TypeVar, Union, cast, get_args, get_origin
+from urllib.parse import parse_qsl
 
 import attrs
 import cattrs
@@ -47,6 +48,8 @@ class Reader:
         """
         if request.reply is Reply.UNSTATED:
             return self._perhaps(request, answer)
+        if request.reply is Reply.FORM:
+            return self._form(request, answer)
         try:
             return cast(T, self._fast(request, answer.body))
         except msgspec.ValidationError:
@@ -73,6 +76,18 @@ class Reader:
             return self.read(attrs.evolve(request, reply=Reply.RECORD), answer)
         except UnexpectedAnswer:
             return cast(T, None)  # the row of such an operation says that its value may be None
+
+    def _form(self, request: Request[T], answer: Answer) -> T:
+        # The reference lists these answers as JSON, although its samples are form-encoded (contract AUTH-08).
+        if answer.body.lstrip().startswith(b"{"):
+            return self.read(attrs.evolve(request, reply=Reply.BODY), answer)
+        try:
+            fields = dict(parse_qsl(answer.body.decode("ascii"), strict_parsing=True))
+        except ValueError:
+            raise self._unexpected(answer, _describe(answer, "form-encoded")) from None
+        return self.read(
+            attrs.evolve(request, reply=Reply.BODY), attrs.evolve(answer, body=msgspec.json.encode(fields))
+        )
 
     def _unexpected(self, answer: Answer, message: str) -> UnexpectedAnswer:
         return UnexpectedAnswer(
@@ -107,16 +122,32 @@ class _PageBody(Generic[T]):
     total_count: int | None = None
 
 
+@attrs.frozen
+class _Meta:
+    next_token: str | None = None
+
+
+@attrs.frozen
+class _MetaPageBody(Generic[T]):
+    data: list[T] = attrs.field(factory=list)
+    meta: _Meta = _Meta()
+
+
 _UNWRAP: Mapping[Reply, Callable[[Any], Any]] = {
     Reply.RECORD: lambda body: body.data,
     Reply.PAGE: lambda body: Page(items=body.data, next_cursor=body.next_cursor, total_count=body.total_count),
+    Reply.META_PAGE: lambda body: Page(items=body.data, next_cursor=body.meta.next_token),
     Reply.BODY: lambda body: body,
 }
 
 
 def _shape(reply: Reply, into: Any) -> Any:
     value = Any if into is None else into
-    shapes: Mapping[Reply, Any] = {Reply.RECORD: _RecordBody, Reply.PAGE: _PageBody}
+    shapes: Mapping[Reply, Any] = {
+        Reply.RECORD: _RecordBody,
+        Reply.PAGE: _PageBody,
+        Reply.META_PAGE: _MetaPageBody,
+    }
     return value if reply is Reply.BODY else shapes[reply][value]
 
 
@@ -126,6 +157,9 @@ def _decoder(reply: Reply, into: Any) -> msgspec.json.Decoder[Any] | None:
         return msgspec.json.Decoder(_shape(reply, into))
     except TypeError:
         return None  # msgspec has no unions of attrs models
+
+
+_WITH_DATA = frozenset({Reply.RECORD, Reply.PAGE})
 
 
 class _Misfit(Exception):
@@ -140,7 +174,7 @@ class _Tolerant:
 
     def read(self, request: Request[Any], raw: bytes) -> Any:
         body = msgspec.json.decode(raw)
-        if not isinstance(body, Mapping) or (request.reply is not Reply.BODY and "data" not in body):
+        if not isinstance(body, Mapping) or (request.reply in _WITH_DATA and "data" not in body):
             raise _Misfit("it has no `data`")
         if request.reply is Reply.RECORD:
             body = {"data": _alone(body["data"])}
@@ -233,9 +267,9 @@ def _moment(value: Any, _: Any) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _describe(answer: Answer) -> str:
+def _describe(answer: Answer, wanted: str = "JSON") -> str:
     kind = answer.headers.get("content-type", "no content type")
-    return f"the answer is not JSON ({kind}, {len(answer.body)} bytes)"
+    return f"the answer is not {wanted} ({kind}, {len(answer.body)} bytes)"
 
 
 def _misfits(error: cattrs.BaseValidationError | _Misfit) -> str:

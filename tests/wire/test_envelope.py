@@ -42,7 +42,7 @@ def test_the_main_api_gives_numbers() -> None:
 
 @pytest.mark.parametrize("name", ["message", "detail", "title"])
 def test_the_words_of_a_reason_are_found_under_each_name(name: str) -> None:
-    assert refused(400, {"title": "Invalid", "errors": [{name: "Bad."}]}).errors == (ErrorDetail(message="Bad."),)
+    assert refused(400, {"errors": [{name: "Bad."}]}).errors[0].message == "Bad."
 
 
 def test_all_reasons_of_one_operation_are_kept() -> None:

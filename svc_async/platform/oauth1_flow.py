@@ -1,0 +1,248 @@
+"""The three-legged flow of OAuth 1.0a: how an app becomes a user's.
+
+request_token(callback=)  →  authorize_url(token), which the user opens  →  access_token(token, verifier=)
+"""
+
+import re
+from urllib.parse import parse_qsl, urlsplit
+
+import attrs
+
+from svc_async.auth.authorization import authorization, identity
+from svc_async.auth.credentials import AppCredentials, Credentials, UserCredentials
+from svc_async.errors import InvalidArgument, UnexpectedAnswer
+from svc_async.open_enum import OpenEnum
+from svc_async.pipeline import Pipeline
+from svc_async.wire.checks import among, filled, first_problem, holds
+from svc_async.wire.endpoint import Endpoint, Reply, Surface
+from svc_async.wire.params import query_string, to_pairs
+from svc_async.wire.records import Record
+
+__all__ = ["OUT_OF_BAND", "AccessToken", "InvalidatedAccessToken", "OAuth1Flow", "OAuthAccessType", "RequestToken"]
+
+OUT_OF_BAND = "oob"
+"""The callback that selects the PIN mode (contract AUTH-03)."""
+
+
+class OAuthAccessType(OpenEnum):
+    """How much access an app asks for."""
+
+    READ = "read"
+    WRITE = "write"
+
+
+@attrs.frozen(kw_only=True)
+class RequestToken(Record):
+    """What a user is asked to approve (contract record `RequestToken`, AUTH-08).
+
+    Attributes:
+        oauth_token: the token, which stands in the URLs.
+        oauth_token_secret: signs the exchange; keep it where the user cannot see it.
+        oauth_callback_confirmed: `true`.
+        callback: the callback that the token was asked for with; not a part of the answer.
+    """
+
+    oauth_token: str
+    oauth_token_secret: str = attrs.field(repr=False)
+    oauth_callback_confirmed: str
+    callback: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class AccessToken(Record):
+    """What a user granted (contract record `AccessToken`, AUTH-14d)."""
+
+    oauth_token: str = attrs.field(repr=False)
+    oauth_token_secret: str = attrs.field(repr=False)
+    user_id: str
+    screen_name: str
+
+    def credentials(self, app: AppCredentials) -> UserCredentials:
+        """Give what a session of this user is made with.
+
+        Args:
+            app: the app that the user granted access.
+        """
+        return UserCredentials(
+            consumer_key=app.consumer_key,
+            consumer_secret=app.consumer_secret,
+            token=self.oauth_token,
+            token_secret=self.oauth_token_secret,
+        )
+
+
+@attrs.frozen(kw_only=True)
+class InvalidatedAccessToken(Record):
+    """A token that stopped working (contract record `InvalidatedAccessToken`, AUTH-16b)."""
+
+    access_token: str = attrs.field(repr=False)
+
+
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[!-~]+")
+
+
+def _is_callback(value: object) -> bool:
+    if not isinstance(value, str) or value == OUT_OF_BAND:
+        return value == OUT_OF_BAND
+    is_web = value.startswith(("http:", "https:"))
+    return _ABSOLUTE.fullmatch(value) is not None and (not is_web or bool(urlsplit(value).hostname))
+
+
+# Unspecified: where `svc_auth_access_type` (contract UNS-svc-auth-access-type-location) and the verifier
+# (UNS-access-token-location) travel.
+_REQUEST_TOKEN = Endpoint(
+    "POST", "/oauth/request_token", RequestToken, surface=Surface.BASE, oauth=("oauth_callback",), reply=Reply.FORM
+)
+_REQUEST_CHECKS = (
+    holds("callback", _is_callback, f"must be an absolute URL or {OUT_OF_BAND!r} (contract AUTH-02, AUTH-03)"),
+    among("access_type", *(each.value for each in OAuthAccessType)),
+)
+_ACCESS_TOKEN = Endpoint(
+    "POST", "/oauth/access_token", AccessToken, surface=Surface.BASE, oauth=("oauth_verifier",), reply=Reply.FORM
+)
+_ACCESS_CHECKS = (filled("verifier"),)
+_INVALIDATE = Endpoint(
+    "POST", "/1.1/oauth/invalidate_token", InvalidatedAccessToken, surface=Surface.BASE, reply=Reply.BODY
+)
+# Browsers go there: they are pages, not calls.
+_AUTHORIZE = "/oauth/authorize"
+_AUTHENTICATE = "/oauth/authenticate"
+
+
+@attrs.frozen
+class OAuth1Flow:
+    """The steps from an app to a user who granted access, and back."""
+
+    _pipeline: Pipeline
+    _app: AppCredentials | None
+    _credentials: Credentials
+
+    async def request_token(self, *, callback: str, access_type: OAuthAccessType | str | None = None) -> RequestToken:
+        """Ask for a request token: step 1.
+
+        Args:
+            callback: where the user returns to, configured in the app's settings; custom schemes are fine. `oob`
+                selects the PIN mode. It is sent on every call (contract AUTH-02).
+            access_type: `read` for less than the app may do.
+
+        Raises:
+            Unauthorized: the app is unknown or its secret is wrong.
+            Forbidden: the callback is not configured.
+
+        Contract: AUTH-01, `oauth1.request_token`.
+        """
+        request = _REQUEST_TOKEN(oauth_callback=callback, svc_auth_access_type=access_type)
+        broken = first_problem(_REQUEST_CHECKS, {"callback": callback, "access_type": access_type})
+        token = await self._as(self._known_app).send(request.checked(broken))
+        if token.oauth_callback_confirmed != "true":
+            raise UnexpectedAnswer("the service did not confirm the callback (RFC 5849, 2.1)", status=200)
+        return attrs.evolve(token, callback=callback)
+
+    def authorize_url(
+        self, token: RequestToken | str, *, force_login: bool | None = None, screen_name: str | None = None
+    ) -> str:
+        """Give the page where the user approves: step 2.
+
+        Args:
+            token: the request token.
+            force_login: whether the user must log in, even who is logged in.
+            screen_name: fills in the user's name.
+
+        Contract: AUTH-12, `oauth1.authorize`.
+        """
+        return self._page(_AUTHORIZE, token, force_login=force_login, screen_name=screen_name)
+
+    def authenticate_url(
+        self, token: RequestToken | str, *, force_login: bool | None = None, screen_name: str | None = None
+    ) -> str:
+        """Give the page that sends a user back at once who approved before: step 2 of "sign in with".
+
+        It is for flows with a callback, and needs the sign-in setting of the app.
+
+        Args:
+            token: the request token.
+            force_login: whether the user must log in, even who is logged in.
+            screen_name: fills in the user's name.
+
+        Raises:
+            InvalidArgument: the token is for the PIN mode, in which desktop applications use `authorize_url`.
+
+        Contract: AUTH-13, AUTH-13c, `oauth1.authenticate`.
+        """
+        if self._pipeline.validate and isinstance(token, RequestToken) and token.callback == OUT_OF_BAND:
+            raise InvalidArgument("token", "must have a callback; the PIN mode goes with authorize_url (AUTH-13c)")
+        return self._page(_AUTHENTICATE, token, force_login=force_login, screen_name=screen_name)
+
+    def verifier(self, request_token: RequestToken, redirect: str) -> str:
+        """Read the verifier from the URL that the user came back to.
+
+        Args:
+            request_token: the token of this flow.
+            redirect: the whole URL, or its query.
+
+        Raises:
+            InvalidArgument: the URL is of another flow, the user denied, or it has no verifier.
+
+        Contract: AUTH-14, AUTH-14c.
+        """
+        fields = dict(parse_qsl(urlsplit(redirect).query or redirect))
+        if "denied" in fields:
+            raise InvalidArgument("redirect", "says that the user denied access")
+        if fields.get("oauth_token") != request_token.oauth_token:
+            raise InvalidArgument("redirect", "must carry the request token of this flow (contract AUTH-14)")
+        if not fields.get("oauth_verifier"):
+            raise InvalidArgument("redirect", "must carry oauth_verifier (contract AUTH-14b)")
+        return fields["oauth_verifier"]
+
+    async def access_token(self, request_token: RequestToken, *, verifier: str) -> AccessToken:
+        """Exchange an approved request token for an access token: step 3.
+
+        Args:
+            request_token: the token of step 1; it works once.
+            verifier: from the callback URL, or the PIN.
+
+        Raises:
+            Unauthorized: the verifier is wrong, or the token was not approved, was used, or is too old.
+
+        Contract: AUTH-14, `oauth1.access_token`.
+        """
+        app = self._known_app
+        granted = UserCredentials(
+            consumer_key=app.consumer_key,
+            consumer_secret=app.consumer_secret,
+            token=request_token.oauth_token,
+            token_secret=request_token.oauth_token_secret,
+        )
+        request = _ACCESS_TOKEN(oauth_verifier=verifier)
+        return await self._as(granted).send(request.checked(first_problem(_ACCESS_CHECKS, {"verifier": verifier})))
+
+    async def invalidate_token(self) -> InvalidatedAccessToken:
+        """Make the access token of this session stop working, at once and for good.
+
+        Raises:
+            InvalidArgument: the session's credentials are no `UserCredentials`.
+            Unauthorized: it had stopped working before (code 89).
+
+        Contract: AUTH-16, `oauth1.invalidate_token`.
+        """
+        if not isinstance(self._credentials, UserCredentials):
+            raise InvalidArgument("credentials", "must be UserCredentials: it is their token that is invalidated")
+        return await self._pipeline.send(_INVALIDATE())
+
+    @property
+    def _known_app(self) -> AppCredentials:
+        if self._app is None:
+            raise InvalidArgument("app", "must be given: AppCredentials sign these calls (contract AUTH-01e)")
+        return self._app
+
+    def _as(self, credentials: AppCredentials | UserCredentials) -> Pipeline:
+        return self._pipeline.but(
+            authorization=authorization(credentials, self._pipeline.clock), tokens=None, user=identity(credentials)
+        )
+
+    def _page(self, path: str, token: RequestToken | str, *, force_login: bool | None, screen_name: str | None) -> str:
+        given = token.oauth_token if isinstance(token, RequestToken) else token
+        if not given:
+            raise InvalidArgument("token", "must not be empty (contract AUTH-12, AUTH-13e)")
+        query = to_pairs({"oauth_token": given, "force_login": force_login, "screen_name": screen_name})
+        return f"{self._pipeline.endpoints.base_url}{path}?{query_string(query)}"

@@ -1,0 +1,210 @@
+"""OAuth 2.0: the app-only bearer token, and tokens of users with scopes (PKCE)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from svc_async.auth import oauth2 as grants
+from svc_async.auth.authorization import Authorization, basic, identity, nobody
+from svc_async.auth.credentials import AppCredentials, OAuth2UserCredentials
+from svc_async.auth.oauth2 import PendingAuthorization
+from svc_async.auth.tokens import AppTokens, UserTokens
+from svc_async.errors import InvalidArgument
+from svc_async.open_enum import OpenEnum
+from svc_async.pipeline import Pipeline
+from svc_async.wire.checks import among
+from svc_async.wire.endpoint import Endpoint, Reply, Surface
+from svc_async.wire.records import Record
+
+__all__ = ["AppToken", "InvalidatedToken", "OAuth2", "PendingAuthorization", "TokenType", "app_token", "refreshed"]
+
+
+class TokenType(OpenEnum):
+    """What kind of token it is."""
+
+    BEARER = "bearer"
+
+
+@attrs.frozen(kw_only=True)
+class AppToken(Record):
+    """The app-only bearer token (contract record `BearerToken`, AUTH-20d): already percent-encoded."""
+
+    token_type: TokenType
+    access_token: str = attrs.field(repr=False)
+
+
+@attrs.frozen(kw_only=True)
+class InvalidatedToken(Record):
+    """A bearer token that stopped working, as far as the service describes it (contract AUTH-24b)."""
+
+    access_token: str | None = attrs.field(default=None, repr=False)
+
+
+_TOKEN = Endpoint(
+    "POST",
+    "/oauth2/token",
+    AppToken,
+    surface=Surface.BASE,
+    form=True,
+    reply=Reply.BODY,
+    checks=(among("grant_type", "client_credentials"),),
+)
+# Unspecified: parameters and body of this call (contract UNS-oauth2-invalidate).
+_INVALIDATE = Endpoint(
+    "POST", "/oauth2/invalidate_token", InvalidatedToken, surface=Surface.BASE, form=True, reply=Reply.BODY
+)
+# Unspecified: the paths of OAuth 2.0 with scopes, and its lifetimes (contract AUTH-26 names the scheme only).
+_GRANT: Endpoint[Mapping[str, Any]] = Endpoint(
+    "POST", "/2/oauth2/token", None, surface=Surface.BASE, form=True, reply=Reply.BODY
+)
+_PAGE = "/2/oauth2/authorize"
+
+
+async def app_token(pipeline: Pipeline, app: AppCredentials) -> AppToken:
+    """Ask for the app-only bearer token (contract AUTH-20, `oauth2.token`)."""
+    proven = _as(pipeline, app, basic(app.consumer_key, app.consumer_secret))
+    return await proven.send(_TOKEN(grant_type="client_credentials"))
+
+
+async def refreshed(
+    pipeline: Pipeline, app: AppCredentials | None, credentials: OAuth2UserCredentials
+) -> OAuth2UserCredentials:
+    """Buy the next token with the refresh token of the last one."""
+    client = _client(app, credentials.client_id)
+    body = grants.refresh_grant(credentials.refresh_token or "", client_id=_named(client))
+    return await _granted(pipeline, client, body, before=credentials)
+
+
+@attrs.frozen
+class OAuth2:
+    """Tokens of OAuth 2.0."""
+
+    _pipeline: Pipeline
+    _app: AppCredentials | None
+    _app_tokens: AppTokens | None
+    _user_tokens: UserTokens | None
+
+    async def token(self) -> AppToken:
+        """Give the app-only bearer token; calls that need it get it by themselves.
+
+        It is asked for once and kept. Who asks the service too often is refused (403, code 99), and is then not
+        asked for a while.
+
+        Raises:
+            InvalidArgument: the session knows no app and no bearer token.
+            Forbidden: the app's key or secret is wrong, or it was asked for too often.
+
+        Contract: AUTH-20, AUTH-22b, `oauth2.token`.
+        """
+        return AppToken(token_type=TokenType.BEARER, access_token=await self._known_tokens.current())
+
+    async def invalidate_token(self) -> InvalidatedToken:
+        """Make the app's bearer token stop working, in all processes that carry it. The next call gets another one.
+
+        Raises:
+            InvalidArgument: the session knows no app: it is the app that revokes.
+
+        Contract: AUTH-24, `oauth2.invalidate_token`.
+        """
+        tokens, app = self._known_tokens, self._known_app
+        token = await tokens.current()
+        proven = _as(self._pipeline, app, basic(app.consumer_key, app.consumer_secret))
+        # The token is percent-encoded already, and stands in the form as it came.
+        answer = await proven.send(_INVALIDATE().with_body(f"access_token={token}".encode("ascii")))
+        tokens.forget(token)
+        return answer
+
+    def authorization_url(
+        self, *, scopes: Sequence[str], redirect_uri: str, client_id: str | None = None
+    ) -> PendingAuthorization:
+        """Begin an authorization with scopes: give the page that a user opens, and what to keep until then.
+
+        Args:
+            scopes: what is asked for, such as `follow.read`; `offline.access` gives a refresh token as well.
+            redirect_uri: where the user comes back to, configured in the app's settings.
+            client_id: the OAuth 2.0 client, where the app does not name it.
+
+        Contract: AUTH-26.
+        """
+        if not scopes or isinstance(scopes, str):
+            raise InvalidArgument("scopes", "must name one scope at least, such as ['follow.read']")
+        page = f"{self._pipeline.endpoints.base_url}{_PAGE}"
+        client = _client(self._app, client_id)
+        return grants.begin(page, client_id=client.client_id, redirect_uri=redirect_uri, scopes=scopes)
+
+    async def exchange(
+        self, pending: PendingAuthorization, *, redirect: str, client_id: str | None = None
+    ) -> OAuth2UserCredentials:
+        """Exchange what the user came back with for a token.
+
+        Args:
+            pending: what `authorization_url` gave.
+            redirect: the whole URL that the user came back to; its state is compared.
+            client_id: the OAuth 2.0 client, where the app does not name it.
+
+        Raises:
+            InvalidArgument: the user denied, or the URL is of another authorization.
+            BadRequest: the code is too old or was used (code `invalid_grant`).
+        """
+        client = _client(self._app, client_id)
+        body = grants.code_grant(grants.code_of(redirect, pending), pending, client_id=_named(client))
+        return await _granted(self._pipeline, client, body)
+
+    async def refresh(self) -> OAuth2UserCredentials:
+        """Refresh the token of this session's user now; calls do so by themselves.
+
+        The refresh token changes with it: store what `Session(on_token=)` is told.
+
+        Raises:
+            InvalidArgument: the session's credentials are no `OAuth2UserCredentials` with a refresh token.
+            BadRequest: the refresh token was used or revoked (code `invalid_grant`): the user must approve anew.
+        """
+        if self._user_tokens is None:
+            raise InvalidArgument("credentials", "must be OAuth2UserCredentials: it is their token that is refreshed")
+        return await self._user_tokens.refreshed()
+
+    @property
+    def _known_tokens(self) -> AppTokens:
+        if self._app_tokens is None:
+            raise InvalidArgument("app", "must be given: AppCredentials get the bearer token (contract AUTH-20)")
+        return self._app_tokens
+
+    @property
+    def _known_app(self) -> AppCredentials:
+        if self._app is None:
+            raise InvalidArgument("app", "must be given: AppCredentials revoke the bearer token (contract AUTH-24)")
+        return self._app
+
+
+@attrs.frozen
+class _Client:
+    """An OAuth 2.0 client; one without a secret is public."""
+
+    client_id: str
+    secret: str | None = attrs.field(repr=False)
+
+
+def _client(app: AppCredentials | None, client_id: str | None) -> _Client:
+    known = app.client_id if app else None
+    chosen = client_id or known
+    if chosen is None:
+        raise InvalidArgument("client_id", "must be given, here or in AppCredentials")
+    return _Client(chosen, app.client_secret if app and chosen == known else None)
+
+
+def _named(client: _Client) -> str | None:
+    """Give the name of a client that cannot prove it and so writes it into the form (RFC 6749, 3.2.1)."""
+    return None if client.secret else client.client_id
+
+
+async def _granted(
+    pipeline: Pipeline, client: _Client, body: bytes, *, before: OAuth2UserCredentials | None = None
+) -> OAuth2UserCredentials:
+    proof = basic(client.client_id, client.secret) if client.secret else nobody()
+    answer = await pipeline.but(authorization=proof, tokens=None).send(_GRANT().with_body(body))
+    return grants.granted(answer, now=pipeline.clock.now(), client_id=client.client_id, before=before)
+
+
+def _as(pipeline: Pipeline, app: AppCredentials, proof: Authorization) -> Pipeline:
+    return pipeline.but(authorization=proof, tokens=None, user=identity(app))

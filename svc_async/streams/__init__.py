@@ -1,0 +1,1 @@
+"""Follows a persistent stream of events through drops, stalls and refusals."""

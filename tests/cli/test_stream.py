@@ -1,0 +1,78 @@
+"""`svc-async stream tail`, against a service that is told what to send."""
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command, Ended
+from tests.streams.conftest import Adversary, closing, hold, holding, line, refusing
+
+MATCH = b'{"data":{"id":"1","author_id":"9","text":"t"},"matching_rules":[{"id":"2"}]}\r\n'
+
+
+@pytest.fixture
+async def adversary() -> AsyncIterator[Adversary]:
+    adversary = Adversary()
+    server = await asyncio.start_server(adversary.serve, "127.0.0.1", 0)
+    adversary.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    yield adversary
+    server.close()
+
+
+@pytest.fixture
+def tail(adversary: Adversary, tmp_path: Path) -> Command:
+    hosts = {"SVC_BASE_URL": adversary.url, "SVC_ADS_URL": adversary.url, "SVC_BEARER_TOKEN": "t"}
+    return Command(tmp_path, hosts)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_events_are_printed_as_they_come_until_it_is_stopped(
+    adversary: Adversary, tail: Command, number: signal.Signals
+) -> None:
+    adversary.scripts = [holding(line(1), b"\r\n", line(2))]
+    running = await tail.start("stream", "tail", "activity")
+    assert (await running.line()).split() == ["post.delete", "7", "-1"]
+    assert (await running.line()).split() == ["post.delete", "7", "-2"]
+    running.send(number)
+    ended = await running.ended()
+    assert (ended.code, ended.out) == (0, "")
+    assert ended.err.splitlines() == ["The stream is open. Ctrl-C ends it.", "The stream is closed."]
+    await adversary.visits[0].over.wait()
+
+
+async def test_each_event_is_one_object_in_one_line(adversary: Adversary, tail: Command) -> None:
+    adversary.scripts = [holding(MATCH)]
+    running = await tail.start("stream", "tail", "filtered", "--json")
+    assert json.loads(await running.line()) == json.loads(MATCH)
+    running.send(signal.SIGINT)
+    assert (await running.ended()).code == 0
+    assert adversary.visits[0].path == "/2/tweets/search/stream"
+
+
+async def test_trouble_is_told_to_people_and_the_stream_goes_on(adversary: Adversary, tail: Command) -> None:
+    adversary.scripts = [closing(b"x\r\n"), refusing(400), hold]
+    running = await tail.start("stream", "tail", "activity")
+    await adversary.visit(3)
+    running.send(signal.SIGINT)
+    ended = await running.ended()
+    assert ended.code == 0
+    told = [text.split(":")[1].strip() for text in ended.err.splitlines() if text.startswith("svc-async:")]
+    assert told[:2] == ["a line of 1 bytes is no event", "not connected"]
+
+
+async def test_what_no_repeat_changes_is_one_line_and_exit_1(adversary: Adversary, tail: Command) -> None:
+    adversary.scripts = [refusing(409, {"title": "RuleConfigurationIssue", "detail": "no rules", "status": 409})]
+    ended = await tail("stream", "tail", "filtered")
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.splitlines() == ["svc-async: HTTP 409: RuleConfigurationIssue no rules"]
+
+
+@pytest.mark.parametrize("arguments", [("stream", "tail"), ("stream", "tail", "everything"), ("stream", "tial")])
+def test_what_is_mistyped_is_one_line_and_exit_2(call: Callable[..., Ended], arguments: tuple[str, ...]) -> None:
+    ended = call(*arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert len(ended.err.splitlines()) == 1
