@@ -16,21 +16,31 @@ from typing import Any, Self
 import attrs
 
 from svc_async.sandbox import world
-from svc_async.sandbox.app import Server, Service
+from svc_async.sandbox.app import Server
 from svc_async.sandbox.audiences import Audience, Member
-from svc_async.sandbox.auth import Token, Verifier
+from svc_async.sandbox.auth import Verifier
 from svc_async.sandbox.calls import Operation, Routes
 from svc_async.sandbox.clock import Clock, SystemClock, VirtualClock
 from svc_async.sandbox.config import RateRule, SandboxConfig
+from svc_async.sandbox.deliveries import Deliveries, Delivery
+from svc_async.sandbox.dialects import Refusal
+from svc_async.sandbox.events import Direction
 from svc_async.sandbox.faults import Fault, Faults
+from svc_async.sandbox.jobs import Jobs
 from svc_async.sandbox.journal import Entry, Journal
 from svc_async.sandbox.limits import Limits
+from svc_async.sandbox.outlets import Outlet, Outlets, Product
 from svc_async.sandbox.paging import Pages
+from svc_async.sandbox.registry import Registry
+from svc_async.sandbox.service import Service
 from svc_async.sandbox.store import Store
-from svc_async.sandbox.surfaces import ads
+from svc_async.sandbox.streams import Hub
+from svc_async.sandbox.surfaces import activity, ads, filtered, oauth, webhooks
 from svc_async.sandbox.surfaces.ads.accounts import add_account
 from svc_async.sandbox.surfaces.ads.features import hold, holds
 from svc_async.sandbox.surfaces.ads.line_items import add_campaign, add_line_item
+from svc_async.sandbox.surfaces.oauth import oauth1, pkce
+from svc_async.sandbox.targets import Target
 
 __all__ = [
     "AudienceView",
@@ -103,8 +113,9 @@ class Sandbox:
         self.requests = Journal()
         self._host, self._port, self._tls = host, port, ssl_context
         self._store = Store(seed=seed, now=self.clock.now)
-        self._verifier = Verifier(self.clock, self.config.timestamp_skew)
-        self._world = world.build(self._store, self._verifier, self.config)
+        self._registry = Registry(self._store.ids)
+        self._world = world.build(self._store, self._registry, self.config)
+        self._outlets = Outlets(self.config, Jobs(self.clock), self._store, self._registry)
         self._server: Server | None = None
 
     async def start(self) -> None:
@@ -118,6 +129,7 @@ class Sandbox:
         """Stop at once; open connections are closed."""
         server, self._server = self._server, None
         if server is not None:
+            await self._outlets.close()
             await server.close()
 
     async def __aenter__(self) -> Self:
@@ -145,19 +157,33 @@ class Sandbox:
 
     @property
     def app(self) -> Mapping[str, str]:
-        """The app's key and secret."""
-        app = self._world.app
-        return MappingProxyType({"consumer_key": app.consumer_key, "consumer_secret": app.consumer_secret})
+        """The app's keys and secrets."""
+        return MappingProxyType(self._world.identity(0))
+
+    @property
+    def public_app(self) -> Mapping[str, str]:
+        """Those of another app, which is read-only and keeps no client secret: a public client of OAuth 2.0."""
+        return MappingProxyType(self._world.identity(1))
 
     @property
     def credentials(self) -> Mapping[str, str]:
         """What the first user of the seed world signs with."""
-        return self._signing(self._world.tokens[0])
+        return MappingProxyType(self._world.signing(0))
 
     @property
     def other_credentials(self) -> Mapping[str, str]:
         """What the second user signs with, who has other accounts."""
-        return self._signing(self._world.tokens[1])
+        return MappingProxyType(self._world.signing(1))
+
+    @property
+    def user_id(self) -> str:
+        """The first user's id."""
+        return self._world.tokens[0].user_id
+
+    @property
+    def callback_url(self) -> str:
+        """A callback that the app has configured, on the loopback interface."""
+        return self._world.apps[0].callback_urls[0]
 
     @property
     def account_id(self) -> str:
@@ -172,7 +198,13 @@ class Sandbox:
     @property
     def operations(self) -> tuple[Operation, ...]:
         """All calls that the sandbox answers, declared."""
-        return ads.OPERATIONS
+        return (
+            *ads.OPERATIONS,
+            *oauth.OPERATIONS,
+            *webhooks.OPERATIONS,
+            *activity.OPERATIONS,
+            *filtered.OPERATIONS,
+        )
 
     def audience(self, audience_id: str) -> AudienceView:
         """Look into an audience.
@@ -206,20 +238,100 @@ class Sandbox:
         defaults = self.config.line_item_defaults
         return add_line_item(self._store, account_id, defaults=defaults, campaign_id=campaign_id, **fields).id
 
+    @property
+    def deliveries(self) -> Deliveries:
+        """What was sent to the app's webhooks, and the faults of what will be."""
+        return self._outlet.deliveries
+
+    @property
+    def streams(self) -> Mapping[Product, Hub]:
+        """The app's streams, `activity` and `filtered`, and their faults."""
+        return self._outlet.streams
+
+    def deliver_to(self, url: str, target: Target) -> None:
+        """Put something behind the URL of a webhook; without it, nothing leaves the machine.
+
+        Args:
+            url: the URL, as it is registered.
+            target: an object with `async handle(method, raw_query, headers, body) -> (status, headers, body)`, an ASGI
+                application whose lifespan has begun, or an address such as `http://127.0.0.1:9000/hook`.
+
+        Raises:
+            ValueError: an address that is not http on loopback.
+            TypeError: nothing that deliveries can go to.
+        """
+        self._outlets.targets.add(url, target)
+
+    async def trigger(
+        self,
+        event_type: str,
+        *,
+        user_id: str | None = None,
+        payload: Mapping[str, Any] | None = None,
+        direction: Direction | None = None,
+        keyword: str | None = None,
+    ) -> None:
+        """Let something happen, and what follows from it now: streams and webhooks are told.
+
+        Args:
+            event_type: such as `post.create`; one that is not documented needs a payload.
+            user_id: whom it happens to; by default, the first user.
+            payload: goes into the payload that the world gives, and wins.
+            direction: of a direct message, seen from that user.
+            keyword: what it is about.
+        """
+        event = self._outlets.events.make(
+            event_type, user_id=user_id or self.user_id, payload=payload, direction=direction, keyword=keyword
+        )
+        self._outlets.tell(event)
+        await self.clock.settle()
+
+    async def deliver(self, event: Mapping[str, Any]) -> list[Delivery]:
+        """Deliver any JSON object to all webhooks of the app, such as an event that no type describes."""
+        sent = [self.deliveries.send(webhook, event) for webhook in list(self._outlet.webhooks.values())]
+        await self.clock.settle()
+        return sent
+
+    @property
+    def _outlet(self) -> Outlet:
+        return self._outlets.of(self._world.apps[0])
+
+    def approve(self, oauth_token: str, *, user_id: str | None = None) -> str:
+        """Let a user, by default the first, approve a request token, and give the verifier or the PIN.
+
+        Raises:
+            KeyError: there is no such request token.
+        """
+        token = self._registry.request_tokens[oauth_token]
+        return oauth1.approve(self._registry, token, user_id or self.user_id)
+
+    def approve_oauth2(self, authorization_url: str, *, user_id: str | None = None) -> str:
+        """Let a user, by default the first, say yes on an authorize page; gives the URL that the browser is sent to.
+
+        Raises:
+            ValueError: the page would not be shown; the message says why.
+        """
+        try:
+            return pkce.approve(
+                self._registry, self.config, self.clock.now(), authorization_url, user_id or self.user_id
+            )
+        except Refusal as refusal:
+            raise ValueError("; ".join(problem.message for problem in refusal.problems)) from None
+
     def invalidate(self, token: str) -> None:
         """Make an access token worthless (AUTH-17)."""
-        self._verifier.tokens[token].valid = False
-
-    def _signing(self, token: Token) -> Mapping[str, str]:
-        return MappingProxyType({**self.app, "token": token.token, "token_secret": token.secret})
+        self._registry.tokens[token].valid = False
 
     def _service(self) -> Service:
         return Service(
             config=self.config,
             clock=self.clock,
             store=self._store,
-            routes=Routes(ads.OPERATIONS),
-            verifier=self._verifier,
+            world=self._world,
+            routes=Routes(self.operations),
+            registry=self._registry,
+            outlets=self._outlets,
+            verifier=Verifier(self.clock, self.config.timestamp_skew, self._registry),
             limits=Limits(self.clock, self.config),
             pages=Pages(
                 self._store.ids.secret("cursor").encode(),

@@ -1,7 +1,10 @@
 """The server: one request from the wire through the sandbox and back.
 
-journal → fault before → surface and version → who is calling → rate limit → content type → parameters → handler in a
-transaction → envelope → fault after → rate and sandbox headers → journal.
+journal → fault before → surface and version → https → who is calling, and may they → rate limit → content type →
+parameters → handler in a transaction, or one that answers in its own time → dialect → fault after → rate and sandbox
+headers → journal.
+
+What begins with `/_sandbox/` is for the one who runs the sandbox and goes another, shorter way: see `admin`.
 """
 
 import asyncio
@@ -9,8 +12,8 @@ import re
 import socket
 import ssl
 import struct
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from email.utils import format_datetime
 from typing import Any
 
@@ -18,19 +21,29 @@ import attrs
 import msgspec
 from aiohttp import web
 
-from svc_async.sandbox.auth import Token, Verifier
-from svc_async.sandbox.calls import Call, Operation, Routes, Surface, no_access
-from svc_async.sandbox.clock import Clock, VirtualClock
+from svc_async.sandbox import admin
+from svc_async.sandbox.auth import Caller, Sent
+from svc_async.sandbox.calls import Call, Operation, Surface, no_access
+from svc_async.sandbox.clock import VirtualClock
 from svc_async.sandbox.config import SandboxConfig
-from svc_async.sandbox.dialects import Basis, Problem, Refusal, Reply, encode, error_body, operation_errors
-from svc_async.sandbox.faults import Fault, Faults, Stage
-from svc_async.sandbox.journal import Entry, Journal
-from svc_async.sandbox.limits import Limits
-from svc_async.sandbox.paging import Pages
-from svc_async.sandbox.params import read_body, read_query
-from svc_async.sandbox.store import Store
+from svc_async.sandbox.dialects import (
+    Basis,
+    Dialect,
+    Problem,
+    Refusal,
+    Reply,
+    answered,
+    encode,
+    operation_errors,
+    refused,
+)
+from svc_async.sandbox.faults import Fault, Stage
+from svc_async.sandbox.journal import Entry
+from svc_async.sandbox.lines import Line, released
+from svc_async.sandbox.params import Param, read_body, read_form, read_header, read_query
+from svc_async.sandbox.service import Service
 
-__all__ = ["Server", "Service"]
+__all__ = ["Server"]
 
 _PREFIXES: tuple[tuple[str, Surface], ...] = (("/ads-sandbox", "ads_sandbox"), ("/ads", "ads"), ("", "base"))
 _READ_AT_MOST = 32 * 1024 * 1024
@@ -42,19 +55,15 @@ _PIECES = 4
 _LINGER_NOT = struct.pack("ii", 1, 0)
 
 
-@attrs.frozen(kw_only=True)
-class Service:
-    """All that a request meets, from the journal to the state."""
+class _Connections(web.Server):
+    """The open connections; it tells those who serve one at length when it is over."""
 
-    config: SandboxConfig
-    clock: Clock
-    store: Store
-    routes: Routes
-    verifier: Verifier
-    limits: Limits
-    pages: Pages
-    faults: Faults
-    journal: Journal
+    over: dict[asyncio.BaseProtocol, asyncio.Event]
+
+    def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
+        super().connection_lost(handler, exc)
+        if (over := self.over.get(handler)) is not None:
+            over.set()
 
 
 class Server:
@@ -63,12 +72,14 @@ class Server:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._closing = asyncio.Event()
-        self._connections: web.Server | None = None
+        self._connections: _Connections | None = None
+        self._over: dict[asyncio.BaseProtocol, asyncio.Event] = {}
         self._listener: asyncio.Server | None = None
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
         """Start to serve and give the port."""
-        self._connections = web.Server(self._handle, access_log=None, read_bufsize=2**18)
+        self._connections = _Connections(self._handle, access_log=None, read_bufsize=2**18)
+        self._connections.over = self._over
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(self._connections, host, port, ssl=tls, backlog=1024)
         return int(self._listener.sockets[0].getsockname()[1])
@@ -76,6 +87,8 @@ class Server:
     async def close(self) -> None:
         """Stop at once: whoever is still waiting loses the connection."""
         self._closing.set()
+        for over in self._over.values():
+            over.set()
         if self._listener is not None:
             self._listener.close()
         if self._connections is not None:
@@ -83,18 +96,29 @@ class Server:
             await self._connections.shutdown(_PATIENCE_AT_CLOSE)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        with self._holding():
-            exchange = await self._arrived(request)
+        with self._holding(), self._watched(request) as over:
+            if request.path.startswith(admin.PREFIX):
+                return await _written(await admin.answer(self._service, request), request, {})
+            exchange = await self._arrived(request, over)
             reply = await exchange.run()
             if reply is None:
                 return exchange.response or web.Response()
-            return await _written(reply, request, exchange.entry)
+            return await _written(reply, request, exchange.common)
+
+    @contextmanager
+    def _watched(self, request: web.BaseRequest) -> Generator[asyncio.Event]:
+        """Tell of the end of the connection, or of the sandbox."""
+        over = self._over[request.protocol] = asyncio.Event()
+        try:
+            yield over
+        finally:
+            del self._over[request.protocol]
 
     def _holding(self) -> AbstractContextManager[None]:
         clock = self._service.clock
         return clock.holding() if isinstance(clock, VirtualClock) else nullcontext()
 
-    async def _arrived(self, request: web.BaseRequest) -> "_Exchange":
+    async def _arrived(self, request: web.BaseRequest, over: asyncio.Event) -> "_Exchange":
         path, _, query = _origin_form(request.raw_path).partition("?")
         body = await _received(request)
         service = self._service
@@ -109,7 +133,7 @@ class Server:
             body=body if service.config.keep_bodies else None,
         )
         service.journal.arrived(entry)
-        return _Exchange(service, request, path, query, body, entry, self._closing)
+        return _Exchange(service, request, path, query, body, entry, self._closing, over)
 
 
 @attrs.define(eq=False)
@@ -123,8 +147,9 @@ class _Exchange:
     body: bytes = attrs.field(repr=False)
     entry: Entry
     closing: asyncio.Event
+    over: asyncio.Event
     response: web.StreamResponse | None = None
-    """What a fault already sent, in its own way."""
+    """What was already sent, by a fault or by an operation that writes its own answer."""
     _headers: dict[str, str] = attrs.field(factory=dict[str, str])
     _operation: Operation | None = None
     _echo: dict[str, Any] = attrs.field(factory=dict[str, Any])
@@ -158,7 +183,7 @@ class _Exchange:
             self._call = call = self._prepare()
             reply, over = await self._strike(faults, "effect", None)
             if reply is None and not over:
-                reply = self._success(call)
+                reply = await self._success(call)
         except Refusal as refusal:
             return self._refused(refusal), False
         return reply, over
@@ -169,42 +194,50 @@ class _Exchange:
         self._operation, ids = service.routes.find(surface, self.request.method, path)
         operation, self._echo = self._operation, dict(ids)
         self._note(operation=operation.id)
-        token = self._caller()
-        account = self._account(token, ids)
+        _check_https(operation, self.request.scheme, service.config)
+        caller = service.verifier.caller(self._sent(), operation.schemes)
+        _check_permission(operation, caller)
+        account = self._account(caller, ids)
         _check_gate(operation, service.config)
         limits = _limits(operation, self.query)
-        self._headers |= service.limits.take(limits, user=token.token, account=account)
+        self._headers |= service.limits.take(limits, user=caller.counted, account=account)
         _check_content(operation, self.request.headers.get("Content-Type", ""), self.body)
-        params, sent = _read(operation, self.query, self.body)
+        params, sent = _read(operation, caller, self.query, self.body)
         self._echo |= sent
         return Call(
             operation=operation,
-            user=token.user_id,
+            caller=caller,
             path=ids,
             params=params,
             sent=sent,
+            headers=self.request.headers,
             body=self.body,
             now=service.clock.now(),
             store=service.store,
+            registry=service.registry,
+            outlets=service.outlets,
             pages=service.pages,
             config=service.config,
         )
 
-    def _caller(self) -> Token:
+    def _sent(self) -> Sent:
         headers = self.request.headers
         is_form = headers.get("Content-Type", "").startswith(_FORM)
-        form = self.body.decode("utf-8", "replace") if is_form else ""
-        url = f"{self.request.scheme}://{headers.get('Host', '')}{self.path}"
-        authorization = headers.get("Authorization")
-        return self.service.verifier.user(self.request.method, url, self.query, authorization, form)
+        return Sent(
+            method=self.request.method,
+            url=f"{self.request.scheme}://{headers.get('Host', '')}{self.path}",
+            query=self.query,
+            form=self.body.decode("utf-8", "replace") if is_form else "",
+            authorization=headers.get("Authorization"),
+        )
 
-    def _account(self, token: Token, ids: Mapping[str, str]) -> str | None:
+    def _account(self, caller: Caller, ids: Mapping[str, str]) -> str | None:
         """Give the account in the path, which must be the caller's (GEN-02b)."""
         account_id = ids.get("account_id")
         if account_id is None:
             return None
         account = self.service.store["accounts"].get(account_id, with_deleted=True)
-        if account is None or account.owner != token.user_id:
+        if account is None or account.owner != caller.user:
             problem = Problem("ACCOUNT_NOT_FOUND", "the account is not associated with the user", "account_id")
             raise Refusal(403, problem, rule="GEN-02b", basis=Basis.SPEC)
         if account.deleted and not self.path.endswith(f"/{account_id}"):
@@ -213,18 +246,40 @@ class _Exchange:
             raise Refusal(404, problem, rule="ASM-100", basis=Basis.PUBLIC)
         return account_id
 
-    def _success(self, call: Call) -> Reply:
-        answer = call.run()
+    async def _success(self, call: Call) -> Reply | None:
+        line = Line(self.request, self.over, self.service.clock, self._opened)
+        answer = await call.serve(line)
+        self.response = line.response
+        if answer is None:
+            return None
         self._rests_on(call.operation.rule, call.operation.basis)
-        return Reply(200, encode(answer.envelope({"params": self._echo})))
+        dialect = call.operation.dialect
+        content = answer.envelope({"params": self._echo}) if dialect is Dialect.ADS else answer.data
+        return Reply(answer.status, *answered(dialect, content), answer.headers)
+
+    def _opened(self, status: int) -> Mapping[str, str]:
+        """Give the headers of an answer that an operation writes itself."""
+        if self._call is not None:
+            self._rests_on(self._call.operation.rule, self._call.operation.basis)
+        self._note(status=status)
+        return {**self.common, **self._headers}
 
     def _refused(self, refusal: Refusal) -> Reply:
         self._rests_on(refusal.rule, refusal.basis)
         request: Any = {"params": self._echo}
         if self._operation is not None and self._operation.batch:
             request = [request]  # Unspecified: a list where a batch fails (ASM-111), and what it holds.
-        body = {**error_body(refusal.problems, request), **refusal.more}
-        return Reply(refusal.status, encode(body), headers=refusal.headers)
+        return refused(self.dialect, refusal, request)
+
+    @property
+    def dialect(self) -> Dialect:
+        """How the operation speaks, or where there is none, the part of the service."""
+        return _spoken(self.path) if self._operation is None else self._operation.dialect
+
+    @property
+    def common(self) -> Mapping[str, str]:
+        """The headers of every answer."""
+        return {"Date": format_datetime(self.entry.time, usegmt=True), "x-transaction-id": f"{self.entry.number:016x}"}
 
     def _rests_on(self, rule: str, basis: Basis) -> None:
         self._headers |= {"x-sandbox-rule": rule, "x-sandbox-basis": basis.value}
@@ -240,7 +295,7 @@ class _Exchange:
 
     async def pause(self, seconds: float) -> None:
         """Let time pass on the sandbox's clock."""
-        with _released(self.service.clock):
+        with released(self.service.clock):
             await self.service.clock.sleep(seconds)
 
     def take_effect_in(self, seconds: float) -> None:
@@ -251,6 +306,10 @@ class _Exchange:
         if self._call is not None:
             with suppress(Refusal):  # the answer was withheld, so a refusal has nobody to go to
                 self._call.run()
+
+    def refuse(self, status: int, problem: Problem, headers: Mapping[str, str]) -> Reply:
+        """Give a refusal that looks as this part of the service has it."""
+        return refused(_spoken(self.path), Refusal(status, problem, headers=headers), {"params": {}})
 
     def refuse_operations(self, by_operation: Mapping[int, Problem]) -> Reply:
         """Give the answer that refuses a group because of some of its operations."""
@@ -288,17 +347,13 @@ class _Exchange:
 
     async def hang(self) -> None:
         """Stay silent until the sandbox closes."""
-        with _released(self.service.clock):
+        with released(self.service.clock):
             await self.closing.wait()
         self.drop(reset=False)
 
     def _close(self) -> None:
         if self.request.transport is not None:
             self.request.transport.close()
-
-
-def _released(clock: Clock) -> AbstractContextManager[None]:
-    return clock.released() if isinstance(clock, VirtualClock) else nullcontext()
 
 
 def _surface(path: str) -> tuple[Surface, str]:
@@ -308,10 +363,38 @@ def _surface(path: str) -> tuple[Surface, str]:
     return "base", path
 
 
+def _spoken(path: str) -> Dialect:
+    if _surface(path)[0] != "base":
+        return Dialect.ADS
+    return Dialect.V2 if path.startswith("/2/") else Dialect.V1
+
+
 def _limits(operation: Operation, query: str) -> tuple[str, ...]:
+    if operation.limit is None:
+        return ()
     # Unspecified: a counted list counts in its own window too, not in the lower one only.
     counted = "with_total_count=true" in query.split("&")
     return (operation.limit, "total_count") if counted else (operation.limit,)
+
+
+def _check_https(operation: Operation, scheme: str, config: SandboxConfig) -> None:
+    # Unspecified: that plain http will do here, and what it is answered with elsewhere (ASM-84).
+    if config.require_https and scheme != "https" and operation.surface == "base":
+        raise Refusal(403, Problem("HTTPS_REQUIRED", "HTTPS is required"), rule="AUTH-10", basis=Basis.SPEC)
+
+
+def _check_permission(operation: Operation, caller: Caller) -> None:
+    """Ask what the user allows: with OAuth 1.0a, which goes before scopes (AUTH-26b), or with scopes."""
+    if caller.access == "read" and not operation.reads:
+        # Unspecified: what a write with a read-only token is answered with (ASM-78).
+        code = 220 if operation.surface == "base" else "READONLY_CLIENT_APPLICATION"
+        raise Refusal(403, Problem(code, "The access token is read-only"), rule="ASM-78", basis=Basis.PUBLIC)
+    if caller.access is None and caller.scheme == "oauth2_user" and not {*operation.scopes} <= {*caller.scopes}:
+        problem = Problem("INSUFFICIENT_SCOPE", f"this call needs {' '.join(operation.scopes)}")
+        raise Refusal(403, problem, rule="AUTH-26", basis=Basis.SPEC)
+
+
+_TYPES: Mapping[str, str] = {"array": _JSON, "object": _JSON, "form": _FORM}
 
 
 def _check_content(operation: Operation, content_type: str, body: bytes) -> None:
@@ -319,9 +402,11 @@ def _check_content(operation: Operation, content_type: str, body: bytes) -> None
         if body:
             problem = Problem("INVALID_PARAMETER", "the parameters of this call go in the query string")
             raise Refusal(400, problem, rule="GEN-15", basis=Basis.SPEC)
-    elif content_type.partition(";")[0].strip().lower() != _JSON:
+    elif (body or operation.body != "form") and content_type.partition(";")[0].strip().lower() != _TYPES[
+        operation.body
+    ]:
         # Unspecified: status and code (ASM-96).
-        problem = Problem("INVALID_PARAMETER", f"the body needs Content-Type: {_JSON}", "Content-Type")
+        problem = Problem("INVALID_PARAMETER", f"the body needs Content-Type: {_TYPES[operation.body]}", "Content-Type")
         raise Refusal(400, problem, rule="GEN-16", basis=Basis.SPEC)
 
 
@@ -330,12 +415,22 @@ def _check_gate(operation: Operation, config: SandboxConfig) -> None:
         raise no_access(str(operation.gate))
 
 
-def _read(operation: Operation, query: str, body: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+def _read(operation: Operation, caller: Caller, query: str, body: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read all parameters; gives their values with the defaults, and those that were sent."""
     params, sent = read_query(operation.params, query)
-    if operation.body == "object":
-        fields, given = read_body(operation.params, body)
-        return params | fields, sent | given
-    return params, sent
+    signed, in_header = read_header(operation.params, caller.protocol)
+    fields, in_body = _BODIES.get(operation.body, _no_fields)(operation.params, body)
+    return signed | params | fields | in_header | sent | in_body, sent | in_body
+
+
+def _no_fields(_params: Iterable[Param], _body: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    return {}, {}
+
+
+_BODIES: Mapping[str, Callable[[Iterable[Param], bytes], tuple[dict[str, Any], dict[str, Any]]]] = {
+    "object": read_body,
+    "form": read_form,
+}
 
 
 async def _received(request: web.BaseRequest) -> bytes:
@@ -364,18 +459,12 @@ def _shown(headers: Mapping[str, str]) -> dict[str, str]:
     return shown
 
 
-async def _written(reply: Reply, request: web.BaseRequest, entry: Entry) -> web.Response:
+async def _written(reply: Reply, request: web.BaseRequest, common: Mapping[str, str]) -> web.Response:
     """Write the whole answer now, while time is held."""
     response = web.Response(
         status=reply.status,
         body=reply.body,
-        headers={
-            **reply.headers,
-            "Content-Type": reply.content_type,
-            "Date": format_datetime(entry.time, usegmt=True),
-            "Server": "svc-sandbox",
-            "x-transaction-id": f"{entry.number:016x}",
-        },
+        headers={**common, **reply.headers, "Content-Type": reply.content_type, "Server": "svc-sandbox"},
     )
     try:
         await response.prepare(request)

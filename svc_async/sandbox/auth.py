@@ -1,22 +1,43 @@
-"""Verifies OAuth 1.0a, HMAC-SHA1, as RFC 5849 has it: the sandbox's own reading, shared with no client.
+"""Decides who is calling, and verifies OAuth 1.0a as RFC 5849 has it: the sandbox's own reading, shared with no client.
 
-Only the `Authorization` header is read for protocol parameters. The signature covers the method, the address without
-query, and the parameters of header, query and form body; a JSON body is no part of it.
+Only the `Authorization` header is read for protocol parameters. The signature (HMAC-SHA1) covers the method, the
+address without query, and the parameters of header, query and form body; a JSON body is no part of it.
+
+An operation names the schemes that it takes. The first word of the header tells which kind a request speaks; a kind
+that the operation does not take is a wrong scheme (ASM-73), everything else that fails is a wrong credential.
 """
 
 import base64
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable, Mapping
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from collections.abc import Collection, Iterable, Mapping
+from typing import Literal
+from urllib.parse import parse_qsl, quote, unquote, unquote_plus, urlsplit
 
 import attrs
 
 from svc_async.sandbox.clock import Clock
 from svc_async.sandbox.dialects import Basis, Problem, Refusal
+from svc_async.sandbox.registry import Access, App, Registry, RequestToken, Token
 
-__all__ = ["App", "Token", "Verifier", "parse_header", "signature", "signature_base"]
+__all__ = [
+    "Caller",
+    "Scheme",
+    "Sent",
+    "Verifier",
+    "expired",
+    "form_pairs",
+    "parse_header",
+    "refused",
+    "signature",
+    "signature_base",
+]
+
+Scheme = Literal[
+    "oauth1_user", "oauth1_consumer", "oauth1_request_token", "basic_app", "bearer_app", "oauth2_user", "client", "none"
+]
+"""The contract's names; `client` is a client of OAuth 2.0 at its token call, `none` a page for a browser."""
 
 _HEADER_PART = re.compile(r'\s*([A-Za-z0-9_%.~-]+)="([^"]*)"\s*')
 _REQUIRED = (
@@ -31,28 +52,68 @@ _REQUIRED = (
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
-@attrs.frozen
-class App:
-    """A registered application."""
+@attrs.frozen(kw_only=True)
+class Sent:
+    """What a request tells of its sender.
 
-    consumer_key: str
-    consumer_secret: str = attrs.field(repr=False)
+    Attributes:
+        url: the whole address without query.
+        form: the body, if it is a form.
+    """
+
+    method: str
+    url: str
+    query: str = ""
+    form: str = ""
+    authorization: str | None = attrs.field(default=None, repr=False)
+
+    @property
+    def kind(self) -> str:
+        """The first word of the header."""
+        return (self.authorization or "").partition(" ")[0].lower()
+
+    @property
+    def credential(self) -> str:
+        """What follows that word."""
+        return (self.authorization or "").partition(" ")[2].strip()
 
 
-@attrs.define
-class Token:
-    """An access token: a user's consent to one app."""
+@attrs.frozen(kw_only=True)
+class Caller:
+    """Who is calling.
 
-    token: str
-    secret: str = attrs.field(repr=False)
-    user_id: str
-    consumer_key: str
-    valid: bool = True
+    Attributes:
+        user: the user's id; empty where an app calls, or a browser.
+        access: what the user allows with OAuth 1.0a; it goes before scopes (AUTH-26b).
+        scopes: what the user allows with OAuth 2.0.
+        token: the token that was presented; it is what a user's requests are counted by.
+        protocol: the parameters of an `OAuth` header.
+    """
+
+    scheme: Scheme
+    _app: App | None = attrs.field(default=None, alias="app")
+    user: str = ""
+    access: Access | None = None
+    scopes: Collection[str] = ()
+    token: str = attrs.field(default="", repr=False)
+    protocol: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=False)
+
+    @property
+    def app(self) -> App:
+        """The app that calls; a browser is none."""
+        if self._app is None:
+            raise LookupError("a browser is no app")
+        return self._app
+
+    @property
+    def counted(self) -> str:
+        """What its requests are counted by: the user's token, or the app."""
+        return self.token if self.user or self._app is None else self._app.consumer_key
 
 
 def escape(text: str) -> str:
     """Percent-encode as RFC 5849 3.6 does."""
-    return quote(text, safe="~")
+    return quote(text, safe="~", errors="surrogateescape")
 
 
 def parse_header(header: str) -> list[tuple[str, str]]:
@@ -62,7 +123,7 @@ def parse_header(header: str) -> list[tuple[str, str]]:
         ValueError: it is not such a header.
     """
     scheme, _, rest = header.partition(" ")
-    if scheme.lower() != "oauth":
+    if scheme.lower() != "oauth" or not rest.isascii():
         raise ValueError("not an OAuth header")
     pairs = [_header_part(part) for part in rest.split(",")]
     return [(name, value) for name, value in pairs if name != "realm"]
@@ -100,7 +161,7 @@ def form_pairs(text: str) -> list[tuple[str, str]]:
 
 @attrs.define
 class Verifier:
-    """Knows the apps and tokens and decides who is calling.
+    """Knows who is calling.
 
     Attributes:
         skew: seconds that `oauth_timestamp` may differ from the clock.
@@ -108,76 +169,179 @@ class Verifier:
 
     clock: Clock
     skew: float
-    apps: dict[str, App] = attrs.field(factory=dict[str, App])
-    tokens: dict[str, Token] = attrs.field(factory=dict[str, Token])
+    registry: Registry
     _nonces: dict[tuple[str, str], float] = attrs.field(factory=dict[tuple[str, str], float])
 
-    def user(self, method: str, url: str, query: str, header: str | None, form: str = "") -> Token:
-        """Tell whose token signed a request.
+    def caller(self, sent: Sent, schemes: Collection[Scheme]) -> Caller:
+        """Tell who sent a request to an operation that takes these schemes.
 
         Raises:
-            Refusal: it is not signed, or not well.
+            Refusal: nobody that it takes.
         """
-        given = self._parameters(header)
+        if "none" in schemes:
+            return Caller(scheme="none")
+        if "client" in schemes:
+            return self._client(sent)
+        if sent.kind not in {_KINDS[scheme] for scheme in schemes}:
+            raise _not_taken(sent)
+        readers = {"oauth": self._signed, "basic": self._basic, "bearer": self._bearer}
+        return readers[sent.kind](sent, schemes)
+
+    def _signed(self, sent: Sent, schemes: Collection[Scheme]) -> Caller:
+        scheme: Scheme = next(scheme for scheme in schemes if _KINDS[scheme] == "oauth")
+        given = _parameters(sent)
         parameters = dict(given)
         if len(parameters) != len(given):
-            raise _refused("a parameter of the Authorization header is given twice")
-        if missing := [name for name in _REQUIRED if not parameters.get(name)]:
-            raise _refused(f"the Authorization header lacks {', '.join(missing)}", rule="AUTH-01f")
-        self._check_constants(parameters)
-        app = self.apps.get(parameters["oauth_consumer_key"])
+            raise refused("a parameter of the Authorization header is given twice")
+        _check_present(parameters, scheme)
+        _check_constants(parameters)
+        app = self.registry.apps.get(parameters["oauth_consumer_key"])
         if app is None:
-            raise _refused("unknown consumer key")
-        token = self._token(parameters["oauth_token"], app)
-        base = signature_base(method, url, [*given, *form_pairs(query), *form_pairs(form)])
-        expected = signature(base, app.consumer_secret, token.secret)
-        if not hmac.compare_digest(expected.encode(), parameters["oauth_signature"].encode()):
-            raise _refused("the signature does not match the request")
-        self._check_once(token, parameters["oauth_nonce"], int(parameters["oauth_timestamp"]))
+            raise refused("unknown consumer key")
+        token = self._holder(scheme, parameters.get("oauth_token", ""), app)
+        base = signature_base(sent.method, sent.url, [*given, *form_pairs(sent.query), *form_pairs(sent.form)])
+        expected = signature(base, app.consumer_secret, "" if token is None else token.secret)
+        if not _same(expected, parameters["oauth_signature"]):
+            raise refused("the signature does not match the request")
+        self._check_once(parameters)
+        return Caller(
+            scheme=scheme,
+            app=app,
+            user=token.user_id if isinstance(token, Token) else "",
+            access=token.access if isinstance(token, Token) else None,
+            token="" if token is None else token.token,
+            protocol=parameters,
+        )
+
+    def _holder(self, scheme: Scheme, value: str, app: App) -> Token | RequestToken | None:
+        """Find the token whose secret signs."""
+        if scheme == "oauth1_consumer":
+            return None
+        token: Token | RequestToken | None
+        if scheme == "oauth1_user":
+            token = self.registry.tokens.get(value)
+            good = token is not None and token.valid
+        else:
+            token = self.registry.request_tokens.get(value)
+            good = token is not None and self.clock.now() < token.expires
+        if token is None or not good or token.consumer_key != app.consumer_key:
+            raise expired()
         return token
 
-    def _parameters(self, header: str | None) -> list[tuple[str, str]]:
-        if header is None:
-            raise _refused("the Authorization header is missing", rule="AUTH-01f")
-        if header.lower().startswith("bearer "):
-            # Unspecified: what a bearer token is answered where user context is needed (ASM-73).
-            raise Refusal(403, Problem(220, "Your credentials do not allow access to this resource"), rule="ASM-73")
-        try:
-            return parse_header(header)
-        except ValueError as error:
-            raise _refused(str(error), rule="AUTH-01f") from None
+    def _bearer(self, sent: Sent, schemes: Collection[Scheme]) -> Caller:
+        caller = self._bearing(sent.credential)
+        if caller.scheme not in schemes:
+            raise _not_taken(sent)
+        return caller
 
-    def _check_constants(self, parameters: Mapping[str, str]) -> None:
-        if parameters["oauth_signature_method"] != "HMAC-SHA1":
-            raise _refused("oauth_signature_method must be HMAC-SHA1", rule="AUTH-01c")
-        if parameters["oauth_version"] != "1.0":
-            raise _refused("oauth_version must be 1.0", rule="AUTH-01c")
-        if not parameters["oauth_nonce"].isascii():
-            raise _refused("oauth_nonce must be ASCII", rule="AUTH-01b")
-        if not re.fullmatch(r"[1-9][0-9]{0,11}", parameters["oauth_timestamp"]):
-            raise _refused("oauth_timestamp must be Unix seconds", rule="AUTH-01b")
+    def _bearing(self, value: str) -> Caller:
+        if (app := self.registry.bearer_app(value)) is not None:
+            return Caller(scheme="bearer_app", app=app, token=value)
+        scoped = self.registry.scoped.get(value)
+        app = None if scoped is None else self.registry.client(scoped.family.client_id)
+        if scoped is None or app is None or not scoped.valid(self.clock.now()):
+            raise expired()
+        user = scoped.family.user_id
+        granted = self.registry.granted(app, user)
+        access = None if granted is None else granted.access
+        return Caller(scheme="oauth2_user", app=app, user=user, access=access, scopes=scoped.scopes, token=value)
 
-    def _token(self, value: str, app: App) -> Token:
-        token = self.tokens.get(value)
-        if token is None or not token.valid or token.consumer_key != app.consumer_key:
-            raise Refusal(401, Problem(89, "Invalid or expired token"), rule="ERR-01", basis=Basis.SPEC)
-        return token
+    def _basic(self, sent: Sent, _schemes: Collection[Scheme]) -> Caller:
+        key, secret = _basic_parts(sent.credential)
+        app = self.registry.apps.get(key)
+        if app is None or not _same(app.consumer_secret, secret):
+            raise refused("Unable to verify your credentials", rule="AUTH-20")
+        return Caller(scheme="basic_app", app=app)
 
-    def _check_once(self, token: Token, nonce: str, timestamp: int) -> None:
+    def _client(self, sent: Sent) -> Caller:
+        """Tell which client of OAuth 2.0 it is: one with a secret by Basic, a public one by its id in the form."""
+        in_form = dict(form_pairs(sent.form)).get("client_id")
+        client_id, secret = _basic_parts(sent.credential) if sent.kind == "basic" else (in_form or "", None)
+        app = self.registry.client(client_id)
+        known = app is not None and in_form in (None, client_id)
+        if app is None or not known or not _same(app.client_secret, secret):
+            raise refused("the client is unknown, or its secret is wrong or not by Basic", rule="AUTH-26")
+        return Caller(scheme="client", app=app)
+
+    def _check_once(self, parameters: Mapping[str, str]) -> None:
         now = self.clock.now().timestamp()
-        if abs(now - timestamp) > self.skew:
-            raise _refused("oauth_timestamp is too far from the time of the service", rule="ASM-10")
-        self._forget_before(now - 2 * self.skew)
-        if (token.token, nonce) in self._nonces:
-            raise _refused("oauth_nonce was used before", rule="ASM-75")
-        self._nonces[token.token, nonce] = now
-
-    def _forget_before(self, moment: float) -> None:
-        while self._nonces and next(iter(self._nonces.values())) < moment:
+        if abs(now - int(parameters["oauth_timestamp"])) > self.skew:
+            raise refused("oauth_timestamp is too far from the time of the service", rule="ASM-10")
+        while self._nonces and next(iter(self._nonces.values())) < now - 2 * self.skew:
             del self._nonces[next(iter(self._nonces))]
+        once = parameters.get("oauth_token") or parameters["oauth_consumer_key"], parameters["oauth_nonce"]
+        if once in self._nonces:
+            raise refused("oauth_nonce was used before")
+        self._nonces[once] = now
 
 
-def _refused(message: str, *, rule: str = "ASM-75") -> Refusal:
-    # Unspecified: code and words of a signature that does not verify on the advertising API (ASM-75, ASM-91).
+_KINDS: Mapping[Scheme, str] = {
+    "oauth1_user": "oauth",
+    "oauth1_consumer": "oauth",
+    "oauth1_request_token": "oauth",
+    "basic_app": "basic",
+    "bearer_app": "bearer",
+    "oauth2_user": "bearer",
+}
+
+
+def refused(message: str, *, rule: str = "ASM-75") -> Refusal:
+    """Refuse whom one cannot make out."""
+    # Unspecified: code and words of a signature that does not verify (ASM-75, ASM-91).
     basis = Basis.SPEC if rule.startswith("AUTH") else Basis.ASSUMED
     return Refusal(401, Problem("UNAUTHORIZED_ACCESS", message), rule=rule, basis=basis)
+
+
+def expired() -> Refusal:
+    """Refuse a token that was invalidated, has expired, or never was (ERR-01)."""
+    return Refusal(401, Problem(89, "Invalid or expired token"), rule="ERR-01", basis=Basis.SPEC)
+
+
+def _not_taken(sent: Sent) -> Refusal:
+    if sent.kind in ("oauth", "bearer"):
+        # Unspecified: what another scheme is answered with (ASM-73).
+        return Refusal(403, Problem(220, "Your credentials do not allow access to this resource"), rule="ASM-73")
+    what = "is missing" if sent.authorization is None else "is of no kind that this call takes"
+    return refused(f"the Authorization header {what}", rule="AUTH-01f")
+
+
+def _parameters(sent: Sent) -> list[tuple[str, str]]:
+    try:
+        return parse_header(sent.authorization or "")
+    except ValueError as error:
+        raise refused(str(error), rule="AUTH-01f") from None
+
+
+def _check_present(parameters: Mapping[str, str], scheme: Scheme) -> None:
+    wanted = [name for name in _REQUIRED if name != "oauth_token" or scheme != "oauth1_consumer"]
+    if missing := [name for name in wanted if not parameters.get(name)]:
+        raise refused(f"the Authorization header lacks {', '.join(missing)}", rule="AUTH-01f")
+    if scheme == "oauth1_consumer" and parameters.get("oauth_token"):
+        raise refused("this call is signed with the consumer key only", rule="AUTH-01e")
+
+
+def _check_constants(parameters: Mapping[str, str]) -> None:
+    if parameters["oauth_signature_method"] != "HMAC-SHA1":
+        raise refused("oauth_signature_method must be HMAC-SHA1", rule="AUTH-01c")
+    if parameters["oauth_version"] != "1.0":
+        raise refused("oauth_version must be 1.0", rule="AUTH-01c")
+    if not parameters["oauth_nonce"].isascii():
+        raise refused("oauth_nonce must be ASCII", rule="AUTH-06")
+    if not re.fullmatch(r"[1-9][0-9]{0,11}", parameters["oauth_timestamp"]):
+        raise refused("oauth_timestamp must be Unix seconds", rule="AUTH-01b")
+
+
+def _basic_parts(credential: str) -> tuple[str, str]:
+    """Read `key:secret`, each percent-encoded, of a Basic header (ASM-81); nonsense gives empty parts."""
+    try:
+        decoded = base64.b64decode(credential, validate=True).decode()
+    except ValueError:  # no base64, or no UTF-8 in it
+        return "", ""
+    key, _, secret = decoded.partition(":")
+    return unquote_plus(key), unquote_plus(secret)
+
+
+def _same(expected: str | None, given: str | None) -> bool:
+    if expected is None or given is None:
+        return expected is given
+    return hmac.compare_digest(expected.encode(), given.encode())

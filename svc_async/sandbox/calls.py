@@ -1,20 +1,36 @@
 """A call of the service as a value: its route, its parameters, and the function that answers it."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 from urllib.parse import unquote
 
 import attrs
 
+from svc_async.sandbox.auth import Caller, Scheme
 from svc_async.sandbox.config import Gate, SandboxConfig
-from svc_async.sandbox.dialects import Basis, Problem, Refusal
+from svc_async.sandbox.dialects import Basis, Dialect, Problem, Refusal
+from svc_async.sandbox.lines import Line
+from svc_async.sandbox.outlets import Outlet, Outlets
 from svc_async.sandbox.paging import Page, Pages
 from svc_async.sandbox.params import Param, path_params
+from svc_async.sandbox.registry import Registry
 from svc_async.sandbox.store import Collection, Row, Store
 
-__all__ = ["Answer", "Call", "Handler", "Operation", "Routes", "Surface", "many", "no_access", "not_found", "one"]
+__all__ = [
+    "Answer",
+    "Call",
+    "Handler",
+    "Operation",
+    "Routes",
+    "Serve",
+    "Surface",
+    "many",
+    "no_access",
+    "not_found",
+    "one",
+]
 
 Surface = Literal["base", "ads", "ads_sandbox"]
 
@@ -24,6 +40,7 @@ class Answer:
     """What a handler found or did.
 
     Attributes:
+        data: on the advertising API, what stands in `data`; elsewhere the whole answer.
         page: for a list, its page.
         request: what stands in `request`, where that is not the parameters.
     """
@@ -31,6 +48,8 @@ class Answer:
     data: Any
     page: Page | None = None
     request: Any = None
+    status: int = 200
+    headers: Mapping[str, str] = attrs.field(factory=dict[str, str])
 
     def envelope(self, request: Any) -> dict[str, Any]:
         """Put it into the envelope of the advertising API (GEN-03, GEN-04)."""
@@ -49,19 +68,33 @@ class Call:
         path: the decoded ids of the path.
         params: all parameters of the operation but those of the path, with defaults.
         sent: those that were sent.
-        body: the body as it came; the fields of a JSON object are in `params` and `sent` too.
+        headers: what the request came with, for the pages that read cookies.
+        body: the body as it came; the fields of a JSON object or a form are in `params` and `sent` too.
     """
 
     operation: "Operation"
-    user: str
+    caller: Caller
     path: Mapping[str, str]
     params: Mapping[str, Any]
     sent: Mapping[str, Any]
+    headers: Mapping[str, str]
     body: bytes
     now: datetime
     store: Store
+    registry: Registry
+    outlets: Outlets
     pages: Pages
     config: SandboxConfig
+
+    @property
+    def outlet(self) -> Outlet:
+        """How the app that calls is told of what happens."""
+        return self.outlets.of(self.caller.app)
+
+    @property
+    def user(self) -> str:
+        """The id of the user who calls; empty where an app does."""
+        return self.caller.user
 
     @property
     def account(self) -> str:
@@ -72,6 +105,10 @@ class Call:
         """Do what the request asks for, wholly or not at all."""
         with self.store.transaction(self.user):
             return self.operation.handler(self)
+
+    async def serve(self, line: Line) -> Answer | None:
+        """Let the operation answer; None means that it wrote its answer itself."""
+        return self.run() if self.operation.serve is None else await self.operation.serve(self, line)
 
     def find(self, rows: Collection, name: str, *, code: str) -> Row:
         """Find the record of this account that an id in the path names; deleted ones as `with_deleted` says.
@@ -95,6 +132,11 @@ class Call:
 
 
 Handler = Callable[[Call], Answer]
+Serve = Callable[[Call, Line], Awaitable[Answer | None]]
+
+
+def _answers_itself(call: Call) -> Answer:
+    raise TypeError(f"{call.operation.id} is answered by `serve`, at once or not at all")
 
 
 @attrs.frozen(kw_only=True)
@@ -104,12 +146,19 @@ class Operation:
     Attributes:
         id: the contract's id.
         path: beginning with the version.
-        query: the declared query parameters and fields of the body.
-        limit: the rate rule it counts in, in `config.RATE_RULES`.
+        handler: answers in one transaction.
+        serve: answers instead of it, in its own time: it may wait, and may open a response of its own and keep it open.
+            Its changes need transactions of their own, without an `await` inside.
+        query: the declared query parameters, those of an `OAuth` header, and fields of the body.
+        limit: the rate rule it counts in, in `config.RATE_RULES`; None counts nowhere.
         rule: the rule that a plain success rests on.
         basis: what that rule is.
         gate: what the app must have been let into, unless the configuration leaves it open.
         surface: where it lives; what lives on `ads` is served on `ads_sandbox` too.
+        schemes: who may call: any of these.
+        scopes: what a scoped token must all have.
+        reads: whether it changes nothing that is the user's, whatever its method: a read-only token may call it.
+        dialect: how its answers and refusals look.
         body: what it takes in the body; a JSON `array` is read by its family.
         batch: whether its refusals carry a list in `request`.
     """
@@ -117,14 +166,19 @@ class Operation:
     id: str
     method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str
-    handler: Handler = attrs.field(repr=False)
+    handler: Handler = attrs.field(default=_answers_itself, repr=False)
+    serve: Serve | None = attrs.field(default=None, repr=False)
     query: tuple[Param, ...] = ()
-    limit: str
+    limit: str | None
     rule: str
     basis: Basis = Basis.SPEC
     gate: Gate | None = None
     surface: Surface = "ads"
-    body: Literal["none", "array", "object"] = "none"
+    schemes: tuple[Scheme, ...] = ("oauth1_user",)
+    scopes: tuple[str, ...] = ()
+    reads: bool = attrs.field(default=attrs.Factory(lambda self: self.method == "GET", takes_self=True))
+    dialect: Dialect = Dialect.ADS
+    body: Literal["none", "array", "object", "form"] = "none"
     batch: bool = False
 
     @property

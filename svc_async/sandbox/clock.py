@@ -6,6 +6,10 @@ next one fires. With `mode="jump"` the clock moves by itself: as soon as somebod
 the loop has come to rest, time steps to the earliest of them, one at a time. A `timeout()` never moves time, it only
 fires when time passes it; and while the sandbox works on a request (`holding()`) nothing jumps, so that an answer
 which is on its way over a real socket is not overtaken by somebody else's sleep.
+
+Work of the sandbox's own runs as a job (`start()`). Time stands still, and `advance()` waits, until each job is done or
+rests: until something that it runs sleeps on this clock. A job that does neither for a moment of real time, such as
+one whose target never answers, is taken to wait for the clock too.
 """
 
 import asyncio
@@ -13,10 +17,11 @@ import heapq
 import itertools
 import time
 import weakref
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar, copy_context
 from datetime import UTC, datetime, timedelta
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import attrs
 
@@ -26,6 +31,10 @@ _TURNS_TO_REST = 30
 """Turns of the event loop after which whoever could go on has gone on: a loopback exchange takes fewer."""
 
 _CANCELLED_TO_KEEP = 256
+_PATIENCE = 0.25
+"""Real seconds that time waits for a job that neither ends nor sleeps on the clock: a socket, a thread, or nothing."""
+
+T = TypeVar("T")
 
 
 class Timer(Protocol):
@@ -49,9 +58,16 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None:
         """Pause the calling task."""
 
-    def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer:
-        """Call `callback` once, after `seconds`."""
+    def call_later(self, seconds: float, callback: Callable[[], object], *, moves_time: bool = True) -> Timer:
+        """Call `callback` once, after `seconds`; a clock that jumps passes by what does not move time."""
         ...
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin a job, which time waits for."""
+        ...
+
+    async def settle(self) -> None:
+        """Wait until the jobs have done what they can do now."""
 
     def timeout(self, seconds: float | None) -> asyncio.Timeout:
         """Give a block that fails with `TimeoutError` after `seconds`."""
@@ -73,27 +89,82 @@ class SystemClock:
         """Pause the calling task."""
         await asyncio.sleep(seconds)
 
-    def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer:
+    def call_later(self, seconds: float, callback: Callable[[], object], *, moves_time: bool = True) -> Timer:
         """Call `callback` from the running loop after `seconds`."""
+        del moves_time
         return asyncio.get_running_loop().call_later(seconds, callback)
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin a job; whoever begins it keeps the task."""
+        return asyncio.get_running_loop().create_task(work)
+
+    async def settle(self) -> None:
+        """Let what is ready go on: the machine's time waits for nobody."""
+        await asyncio.sleep(0)
 
     def timeout(self, seconds: float | None) -> asyncio.Timeout:
         """Give the standard library's block."""
         return asyncio.timeout(seconds)
 
 
-@attrs.define(order=True)
+@attrs.define(eq=False)
 class _Timer:
     when: float
     order: int
-    callback: Callable[[], object] | None = attrs.field(order=False)
-    moves_time: bool = attrs.field(order=False)
-    clock: "VirtualClock" = attrs.field(order=False, repr=False)
+    callback: Callable[[], object] | None
+    moves_time: bool
+    clock: "VirtualClock" = attrs.field(repr=False)
+
+    def __lt__(self, other: "_Timer") -> bool:
+        return (self.when, self.order) < (other.when, other.order)
 
     def cancel(self) -> None:
         if self.callback is not None:
             self.callback = None
             self.clock.forget(self)
+
+
+@attrs.define(eq=False)
+class _Job:
+    """Work that time waits for while it is busy."""
+
+    clock: "VirtualClock" = attrs.field(repr=False)
+    sleepers: int = 0
+    done: bool = False
+    patience: asyncio.TimerHandle | None = None
+
+    def work(self) -> None:
+        self.patience = asyncio.get_running_loop().call_later(_PATIENCE, self.rest)
+        self.clock.busy.add(self)
+
+    def rest(self) -> None:
+        if self.patience is not None:
+            self.patience.cancel()
+        self.clock.busy.discard(self)
+        self.clock.job_rests()
+
+    def end(self, _task: asyncio.Task[Any]) -> None:
+        self.done = True
+        self.rest()
+
+    @contextmanager
+    def sleeping(self) -> Generator[None]:
+        self.sleepers += 1
+        self.rest()
+        try:
+            yield
+        finally:
+            self.sleepers -= 1
+            if not self.sleepers and not self.done:
+                self.work()
+
+
+_job: ContextVar[_Job | None] = ContextVar("_job", default=None)
+
+
+def _sleeping() -> AbstractContextManager[None]:
+    job = _job.get()
+    return nullcontext() if job is None else job.sleeping()
 
 
 class VirtualClock:
@@ -119,6 +190,8 @@ class VirtualClock:
         self._sleepers = 0
         self._held = 0
         self._advancing = False
+        self.busy: set[_Job] = set()
+        self._rested = asyncio.Event()
         self._turns: int | None = None
         """Turns since the last stir on the clock; None while nobody is waiting for the loop to rest."""
 
@@ -138,13 +211,14 @@ class VirtualClock:
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         timer = self._at(self._elapsed + seconds, lambda: _wake(woken), moves_time=True)
         try:
-            await woken
+            with _sleeping():
+                await woken
         finally:
             timer.cancel()
 
-    def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer:
+    def call_later(self, seconds: float, callback: Callable[[], object], *, moves_time: bool = True) -> Timer:
         """Call `callback` once the clock has moved by `seconds`."""
-        return self._at(self._elapsed + max(seconds, 0.0), callback, moves_time=True)
+        return self._at(self._elapsed + max(seconds, 0.0), callback, moves_time=moves_time)
 
     def call_at(self, when: datetime, callback: Callable[[], object]) -> Timer:
         """Call `callback` at a time of day."""
@@ -157,6 +231,28 @@ class VirtualClock:
             self._expire_at(self._elapsed + max(seconds, 0.0), block)
         return block
 
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin a job, which time waits for."""
+        job, context = _Job(self), copy_context()
+        context.run(_job.set, job)
+        task = asyncio.get_running_loop().create_task(work, context=context)
+        job.work()
+        task.add_done_callback(job.end)
+        return task
+
+    async def settle(self) -> None:
+        """Wait until every job is done or rests; a job does not wait for itself."""
+        await _rest()
+        while self.busy - {_job.get()}:
+            self._rested.clear()
+            await self._rested.wait()
+            await _rest()
+
+    def job_rests(self) -> None:
+        """Take note that a job is done or waits for the clock."""
+        self._rested.set()
+        self._stir()
+
     async def advance(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> None:
         """Move time and run all that falls due, each at its own time, in order.
 
@@ -168,11 +264,11 @@ class VirtualClock:
             raise ValueError("time does not run backwards")
         self._advancing = True
         try:
-            await _rest()
+            await self.settle()
             end = self._elapsed + span
             while (timer := self._next()) is not None and timer.when <= end:
                 self._run(timer)
-                await _rest()
+                await self.settle()
             self._elapsed = max(self._elapsed, end)
         finally:
             self._advancing = False
@@ -241,7 +337,7 @@ class VirtualClock:
         self._turns = 0
 
     def _turn(self) -> None:
-        if self._held or self._advancing or not self._sleepers:
+        if self._held or self._advancing or self.busy or not self._sleepers:
             self._turns = None
             return
         self._turns = (self._turns or 0) + 1

@@ -17,7 +17,7 @@ class RateRule:
     """So many requests in so many seconds, counted by ad account or by user.
 
     Attributes:
-        scope: an `account` rule counts each account apart, a `user` rule each user's token.
+        scope: an `account` rule counts each account apart, a `user` rule each user's token, or each app without a user.
     """
 
     requests: int
@@ -44,6 +44,18 @@ RATE_RULES: Mapping[str, RateRule] = MappingProxyType(
         "do_not_reach_users": RateRule(1500, 60),  # ASM-114
         "keyword_insights": RateRule(500, 900, "user"),
         "audience_estimate": RateRule(400, 900),
+        "request_tokens": RateRule(15, 900, "user"),  # from here on ASM-07; counted by app, or by the user's token
+        "access_tokens": RateRule(15, 900, "user"),
+        "invalidations": RateRule(15, 900, "user"),
+        "scoped_tokens": RateRule(15, 900, "user"),
+        "bearer_tokens": RateRule(10, 900, "user"),  # ASM-08
+        "bearer_invalidations": RateRule(15, 900, "user"),
+        "webhooks": RateRule(450, 900, "user"),  # from here on ASM-57, ASM-62
+        "replays": RateRule(100, 900, "user"),
+        "activity_subscriptions": RateRule(500, 900, "user"),
+        "activity_connects": RateRule(450, 900, "user"),
+        "filtered_connects": RateRule(50, 900, "user"),
+        "stream_rules": RateRule(450, 900, "user"),
     }
 )
 
@@ -74,6 +86,44 @@ PRIMARY_TARGETING_TYPES = frozenset(
         "INTEREST",
         "SIMILAR_TO_FOLLOWERS_OF_USER",
         "TV_SHOW",
+    }
+)
+
+
+# Unspecified: the literal names (EV-02).
+PASCAL_CASE_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "post.create": "PostCreate",
+        "post.delete": "PostDelete",
+        "dm.received": "DmReceived",
+        "dm.sent": "DmSent",
+        "dm.read": "DmRead",
+        "dm.indicate_typing": "DmIndicateTyping",
+        "spaces.start": "SpacesStart",
+        "spaces.end": "SpacesEnd",
+        "profile.update.bio": "ProfileBioUpdate",
+        "profile.update.verified": "ProfileVerifiedUpdate",
+        "profile.update.affiliate": "ProfileAffiliateUpdate",
+        "profile.update.screenname": "ProfileScreennameUpdate",
+        "profile.update.picture": "ProfilePictureUpdate",
+        "profile.update.banner": "ProfileBannerUpdate",
+        "profile.update.geo": "ProfileGeoUpdate",
+        "profile.update.url": "ProfileUrlUpdate",
+    }
+)
+
+
+# Unspecified: all but `follow.read` (AUTH-26).
+SCOPES = frozenset(
+    {
+        "dm.read",
+        "dm.write",
+        "follow.read",
+        "follow.write",
+        "offline.access",
+        "post.read",
+        "post.write",
+        "users.read",
     }
 )
 
@@ -125,6 +175,50 @@ class SandboxConfig:
         dnr_expiry_bounded: refuse one whose `expires_at` is later than the default.
         audience_processing: seconds for which a do-not-reach list is processed after an upload.
         audience_minimum: users that make such a list large enough.
+        request_token_minutes: life of a request token.
+        access_type_in: where `svc_auth_access_type` stands: in the query, or in the `Authorization` header.
+        scopes: the scopes of OAuth 2.0 that exist; `offline.access` gives refresh tokens.
+        authorization_code_seconds: life of an authorization code.
+        scoped_token_seconds: life of an access token of OAuth 2.0.
+        require_https: refuse plain http on the main API.
+        webhooks_per_app: URLs that an app may register.
+        webhook_url_length: characters of such a URL.
+        webhook_ip_literals: accept a URL whose host is an IP address.
+        allow_egress: let deliveries to URLs without a mapping go to the internet.
+        crc_timeout: seconds for the answer to a check.
+        crc_needs_200: take a right answer with another 2XX status for a failure that may pass.
+        crc_fresh_token: give each check a new value.
+        crc_nonce: send a parameter `nonce` after `crc_token`.
+        crc_signed: sign the query of a check.
+        invalid_webhooks_revive: go on checking an invalid webhook, and let a good check revive it as PUT does.
+        webhook_put_answer: what PUT answers: whether the webhook is valid, or that the check was attempted.
+        signature_style: which secrets sign: the consumer secret, the client secret, or both.
+        signature_header: where the signature with the consumer secret stands.
+        second_signature_header: where the signature with the client secret stands.
+        ack_timeout: seconds for the answer to a delivery; WH-42 states it, a test may shorten it.
+        delivery_delays: seconds from a failed attempt to the next; as many as there are attempts after the first.
+        replay_max_age_hours: how long ago a replay may begin.
+        replay_from_min_age_minutes: how long ago it must begin.
+        replay_to_min_age_minutes: how long ago it must end.
+        replay_to_date_inclusive: whether the minute of `to_date` belongs to the replay.
+        replay_delay: seconds until a job begins to send.
+        old_replay: what the deprecated replay call does after its date.
+        event_names: PascalCase names of event types, as they were before the names changed.
+        extra_event_types: types that one may subscribe to besides the documented ones.
+        event_data_in_array: put `data` of an event into an array of one.
+        older_names_after_change: go on accepting PascalCase names after their date.
+        direction_aliases: accept `inbound` and `outbound` too.
+        subscriptions_per_app: subscriptions that an app may have.
+        duplicate_subscriptions: accept a subscription that is there already.
+        posts_fire_events: let a post of the advertising API that is no nullcast fire `post.create`.
+        filtered_webhooks: deliver matching posts to all webhooks of the app, not only to the stream.
+        enterprise: whether the app may have filtered-stream webhooks (FS-06).
+        stream_rules_max: rules of an app.
+        activity_connections: open activity streams of an app.
+        filtered_connections: open filtered streams of an app.
+        stream_heartbeat: seconds of silence on a stream until a blank line.
+        stream_buffer: lines that wait for a slow reader until it is dropped.
+        stream_recovery: whether the app may use `backfill_minutes`, `start_time` and `end_time`.
         keep_bodies: keep request bodies in the journal.
     """
 
@@ -171,4 +265,48 @@ class SandboxConfig:
     dnr_expiry_bounded: bool = True  # ASM-114
     audience_processing: float = 21_600.0  # ASM-116, ASM-118
     audience_minimum: int = 100  # ASM-116, ASM-118
+    request_token_minutes: float = 15.0  # ASM-09
+    access_type_in: Literal["query", "header"] = "query"  # ASM-82
+    scopes: frozenset[str] = SCOPES  # AUTH-26 names one of them
+    authorization_code_seconds: float = 30.0
+    scoped_token_seconds: int = 7200
+    require_https: bool = False  # ASM-84
+    webhooks_per_app: int = 5  # ASM-05
+    webhook_url_length: int = 200  # ASM-42
+    webhook_ip_literals: bool = False  # ASM-42
+    allow_egress: bool = False
+    crc_timeout: float = 10.0  # ASM-01
+    crc_needs_200: bool = False  # ASM-32; WH-21 speaks of 2XX
+    crc_fresh_token: bool = True  # ASM-35
+    crc_nonce: bool = False  # ASM-30
+    crc_signed: bool = False  # ASM-34
+    invalid_webhooks_revive: bool = False  # ASM-41
+    webhook_put_answer: Literal["valid", "attempted"] = "valid"  # ASM-44
+    signature_style: Literal["consumer", "oauth2", "both"] = "consumer"  # ASM-25
+    signature_header: str = "x-svc-webhooks-signature"
+    second_signature_header: str = "x-svc-webhooks-signature-oauth2"  # ASM-38
+    ack_timeout: float = 10.0
+    delivery_delays: tuple[float, ...] = (60.0, 300.0)  # ASM-02
+    replay_max_age_hours: int = 24  # ASM-45
+    replay_from_min_age_minutes: int = 31  # ASM-45
+    replay_to_min_age_minutes: int = 10  # ASM-45
+    replay_to_date_inclusive: bool = True  # ASM-06
+    replay_delay: float = 0.0
+    old_replay: Literal["gone", "works"] = "gone"  # ASM-49
+    event_names: Mapping[str, str] = PASCAL_CASE_NAMES  # ASM-50
+    extra_event_types: frozenset[str] = frozenset()  # ASM-53
+    event_data_in_array: bool = False  # ASM-24
+    older_names_after_change: bool = False  # ASM-50
+    direction_aliases: bool = False  # ASM-52
+    subscriptions_per_app: int = 1_000  # ASM-53
+    duplicate_subscriptions: bool = False  # ASM-53
+    posts_fire_events: bool = True  # ASM-136
+    filtered_webhooks: bool = True  # FS-01 names no way to choose one
+    enterprise: bool = True  # FS-06
+    stream_rules_max: int = 25_000  # FS-03 says "or more"
+    activity_connections: int = 2  # ASM-57
+    filtered_connections: int = 1  # ASM-57
+    stream_heartbeat: float = 20.0  # ASM-54
+    stream_buffer: int = 1_000  # ASM-59
+    stream_recovery: bool = True  # ASM-58
     keep_bodies: bool = False

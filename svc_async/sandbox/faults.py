@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 import attrs
 import msgspec
 
-from svc_async.sandbox.dialects import Problem, Reply, encode, error_body
+from svc_async.sandbox.dialects import Problem, Reply, encode
 
 __all__ = ["Exchange", "Fault", "Faults", "Injection", "Plan", "Stage"]
 
@@ -44,6 +44,10 @@ class Exchange(Protocol):
 
     def take_effect_in(self, seconds: float) -> None:
         """Do later what the request asks for, and keep the answer to oneself."""
+
+    def refuse(self, status: int, problem: Problem, headers: Mapping[str, str]) -> Reply:
+        """Give a refusal that looks as this part of the service has it."""
+        ...
 
     def refuse_operations(self, by_operation: Mapping[int, Problem]) -> Reply:
         """Give the answer that refuses a group because of some of its operations."""
@@ -79,17 +83,17 @@ class Fault:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> "Fault":
-        """Answer with an error; without `body`, in the shape of the advertising API."""
+        """Answer with an error; without `body`, in the shape of the part of the service that was asked."""
         sent = dict(headers or {})
         if retry_after is not None:
             sent["retry-after"] = f"{retry_after:g}"
-        reason = code or _CODES.get(status) or HTTPStatus(status).name
-        reply = Reply(
-            status,
-            encode(error_body([Problem(reason, message)], {"params": {}})) if body is None else body,
-            headers=sent,
-        )
-        return cls(f"http({status})", _always(reply))
+        problem = Problem(code or _CODES.get(status) or HTTPStatus(status).name, message)
+
+        async def act(exchange: Exchange, reply: Reply | None) -> Reply:
+            del reply
+            return exchange.refuse(status, problem, sent) if body is None else Reply(status, body, headers=sent)
+
+        return cls(f"http({status})", act)
 
     @classmethod
     def rate_limited(cls, reset: float | None = None, *, headers: bool = True, limit: int = 1500) -> "Fault":
@@ -106,8 +110,7 @@ class Fault:
             sent = {"x-rate-limit-limit": str(limit), "x-rate-limit-remaining": "0"} if headers else {}
             if headers and reset is not None:
                 sent["x-rate-limit-reset"] = str(round(exchange.time + reset))
-            problem = Problem("TOO_MANY_REQUESTS", "injected")
-            return Reply(429, encode(error_body([problem], {"params": {}})), headers=sent)
+            return exchange.refuse(429, Problem("TOO_MANY_REQUESTS", "injected"), sent)
 
         return cls("rate_limited", act)
 

@@ -12,7 +12,12 @@ from svc_async.sandbox.dialects import Basis, Problem, Refusal
 
 __all__ = ["Limits"]
 
-_RULE_IDS = {"audience_users": ("CAU-03", Basis.SPEC), "total_count": ("GEN-10", Basis.SPEC)}
+_RULE_IDS = {
+    "audience_users": ("CAU-03", Basis.SPEC),
+    "total_count": ("GEN-10", Basis.SPEC),
+    "request_tokens": ("AUTH-09", Basis.SPEC),
+    "bearer_tokens": ("AUTH-22", Basis.SPEC),
+}
 
 
 @attrs.define
@@ -67,7 +72,7 @@ class Limits:
         Raises:
             Refusal: one of them is full; then it is counted in none.
         """
-        if not self._config.rate_limits:
+        if not self._config.rate_limits or not (names := tuple(names)):
             return {}
         now = self._clock.now().timestamp()
         windows = {name: self._window(name, user, account) for name in names}

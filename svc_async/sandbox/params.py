@@ -20,6 +20,7 @@ __all__ = [
     "Param",
     "boolean",
     "csv",
+    "form_field",
     "integer",
     "invalid",
     "json_field",
@@ -29,6 +30,8 @@ __all__ = [
     "path_params",
     "read_body",
     "read_fields",
+    "read_form",
+    "read_header",
     "read_query",
     "refuse",
     "text",
@@ -51,7 +54,7 @@ class Param:
     """
 
     name: str
-    place: Literal["path", "query", "json"] = "query"
+    place: Literal["path", "query", "json", "form", "header"] = "query"
     type: Kind = "string"
     required: bool = False
     default: Any = None
@@ -173,6 +176,13 @@ def json_field(
     )
 
 
+def form_field(
+    name: str, *, required: bool = False, enum: Sequence[str] = (), clearable: bool = False, rule: str
+) -> Param:
+    """Declare a field of a form."""
+    return Param(name=name, place="form", required=required, enum=tuple(enum), clearable=clearable, rule=rule)
+
+
 def path_params(path: str) -> tuple[Param, ...]:
     """Declare what a path template holds."""
     return tuple(Param(name=name, place="path", required=True, rule="GEN-02") for name in re.findall(r"{(\w+)}", path))
@@ -215,8 +225,25 @@ def read_query(declared: Iterable[Param], query: str) -> tuple[dict[str, Any], d
     Raises:
         Refusal: something is unknown, wrong or missing; every problem is named.
     """
-    known = {param.name: param for param in declared if param.place == "query"}
-    given = form_pairs(query)
+    return _read_pairs((param for param in declared if param.place == "query"), form_pairs(query))
+
+
+def read_form(declared: Iterable[Param], body: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read a form, as `read_query` reads a query."""
+    return _read_pairs(
+        (param for param in declared if param.place == "form"), form_pairs(body.decode("utf-8", "replace"))
+    )
+
+
+def read_header(declared: Iterable[Param], protocol: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read the declared parameters of an `OAuth` header; what else stands there is no concern of the call."""
+    known = [param for param in declared if param.place == "header"]
+    names = {param.name for param in known}
+    return _read_pairs(known, [(name, value) for name, value in protocol.items() if name in names])
+
+
+def _read_pairs(declared: Iterable[Param], given: Sequence[tuple[str, str]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    known = {param.name: param for param in declared}
     sent: dict[str, Any] = {}
     found: list[Finding] = []
     for name, value in given:

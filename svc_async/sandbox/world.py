@@ -8,9 +8,9 @@ from typing import Any
 import attrs
 
 from svc_async.sandbox.audiences import Audience
-from svc_async.sandbox.auth import App, Token, Verifier
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.media import add_upload
+from svc_async.sandbox.registry import App, Registry, Token
 from svc_async.sandbox.store import Row, Store
 from svc_async.sandbox.surfaces.ads.account_media import add_account_media
 from svc_async.sandbox.surfaces.ads.accounts import add_account
@@ -42,24 +42,51 @@ _ADDERS: Mapping[str, Callable[..., object]] = {
 
 @attrs.frozen
 class World:
-    """What the seed world has at hand."""
+    """What the seed world has at hand.
 
-    app: App
+    Attributes:
+        apps: the first is the one that the seed users granted everything.
+        tokens: of the users who did, in their order.
+    """
+
+    apps: tuple[App, ...]
     tokens: tuple[Token, ...]
     account_id: str
     audience_id: str
 
+    def identity(self, number: int) -> dict[str, str]:
+        """Give the keys and secrets of an app."""
+        app = self.apps[number]
+        secret = {} if app.client_secret is None else {"client_secret": app.client_secret}
+        return {
+            "consumer_key": app.consumer_key,
+            "consumer_secret": app.consumer_secret,
+            "client_id": app.client_id,
+            **secret,
+        }
 
-def build(store: Store, verifier: Verifier, config: SandboxConfig) -> World:
-    """Fill a store and a verifier."""
+    def signing(self, number: int) -> dict[str, str]:
+        """Give what a user signs with."""
+        app, token = self.apps[0], self.tokens[number]
+        return {
+            "consumer_key": app.consumer_key,
+            "consumer_secret": app.consumer_secret,
+            "token": token.token,
+            "token_secret": token.secret,
+        }
+
+
+def build(store: Store, registry: Registry, config: SandboxConfig) -> World:
+    """Fill a store and a registry."""
     seed = tomllib.loads(files("svc_async.sandbox").joinpath("world.toml").read_text("utf-8"))
-    app = App(store.ids.secret("consumer_key", 25), store.ids.secret("consumer_secret", 50))
-    verifier.apps[app.consumer_key] = app
+    apps = tuple(_app(store, record) for record in seed["apps"])
+    registry.apps |= {app.consumer_key: app for app in apps}
     users = {user["screen_name"]: user["id"] for user in seed["users"]}
     for user in seed["users"]:
-        store["users"].add("", user)
-    tokens = tuple(_token(store, app, user_id) for user_id in users.values())
-    verifier.tokens |= {token.token: token for token in tokens}
+        store["users"].add("", _fields(user, "granted"))
+    granted = [user["id"] for user in seed["users"] if user.get("granted", True)]
+    tokens = tuple(_token(store, apps[0], user_id) for user_id in granted)
+    registry.tokens |= {token.token: token for token in tokens}
     accounts = [add_account(store, users[record["user"]], **_fields(record, "user")) for record in seed["accounts"]]
     _fill(store, seed, config)
     for record in seed["product_catalogs"]:
@@ -67,7 +94,7 @@ def build(store: Store, verifier: Verifier, config: SandboxConfig) -> World:
     audiences = [
         add_audience(store, record["account"], **_fields(record, "account")) for record in seed["custom_audiences"]
     ]
-    return World(app, tokens, accounts[0].id, audiences[0].id)
+    return World(apps, tokens, accounts[0].id, audiences[0].id)
 
 
 def _fill(store: Store, seed: Mapping[str, Any], config: SandboxConfig) -> None:
@@ -104,6 +131,22 @@ def add_audience(store: Store, account_id: str, *, id: str | None = None, name: 
     row = store["custom_audiences"].add(account_id, fields)
     audience = store.audiences[row.id] = Audience(row.id, account_id)
     return audience
+
+
+def _app(store: Store, record: Mapping[str, Any]) -> App:
+    """Make an app; what is secret is drawn from the seed."""
+    draw = store.ids.secret
+    name = record.get("key", "")
+    return App(
+        consumer_key=draw(f"consumer_key{name}", 25),
+        consumer_secret=draw(f"consumer_secret{name}", 50),
+        client_id=draw(f"client_id{name}", 34),
+        client_secret=draw(f"client_secret{name}", 50) if record["confidential"] else None,
+        name=record["name"],
+        access=record["access"],
+        callback_urls=tuple(record["callback_urls"]),
+        sign_in=record["sign_in"],
+    )
 
 
 def _token(store: Store, app: App, user_id: str) -> Token:

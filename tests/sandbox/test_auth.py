@@ -1,14 +1,17 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import attrs
 import pytest
 from authlib.oauth1 import ClientAuth
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svc_async.sandbox import SandboxConfig, VirtualClock
-from svc_async.sandbox.auth import App, Token, Verifier, escape, form_pairs, parse_header, signature, signature_base
+from svc_async.sandbox.auth import Sent, Verifier, escape, form_pairs, parse_header, signature, signature_base
 from svc_async.sandbox.dialects import Refusal
+from svc_async.sandbox.registry import App, Registry, Token
+from svc_async.sandbox.store import Ids
 
 PHOTOS = {"oauth_consumer_key": "dpf43f3p2l4k3l03", "oauth_signature_method": "HMAC-SHA1"}
 PATH = "/12/accounts/18ce54d4x5t/line_item_curated_categories"
@@ -83,15 +86,17 @@ _TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(_TEXT, _TEXT), max_size=5), _TEXT)
 def test_what_another_implementation_signs_is_accepted(pairs: list[tuple[str, str]], secret: str) -> None:
-    verifier = Verifier(VirtualClock(datetime.now(UTC)), skew=3600)
-    verifier.apps["key"] = App("key", secret)
-    verifier.tokens["token"] = Token("token", "token secret", "user", "key")
+    registry = Registry(Ids(7))
+    registry.apps["key"] = App(consumer_key="key", consumer_secret=secret)
+    registry.tokens["token"] = Token("token", "token secret", "user", "key")
+    verifier = Verifier(VirtualClock(datetime.now(UTC)), 3600, registry)
     query = "&".join(f"{escape(name)}={escape(value)}" for name, value in pairs)
     url = "https://ads.example.test:8443/ads/12/accounts"
     signed = ClientAuth("key", secret, "token", "token secret").prepare("GET", f"{url}?{query}", {}, None)
-    assert verifier.user("GET", url, query, signed[1]["Authorization"]).user_id == "user"
+    sent = Sent(method="GET", url=url, query=query, authorization=signed[1]["Authorization"])
+    assert verifier.caller(sent, ["oauth1_user"]).user == "user"
     with pytest.raises(Refusal):
-        verifier.user("GET", url, f"{query}&more=1", signed[1]["Authorization"])
+        verifier.caller(attrs.evolve(sent, query=f"{query}&more=1"), ["oauth1_user"])
 
 
 @pytest.mark.rule("AUTH-01f")

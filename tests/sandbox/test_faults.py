@@ -210,3 +210,27 @@ async def test_two_stages_strike_one_request(raw: Any) -> None:
     await raw.sandbox.clock.advance(seconds=3)
     assert ((await task).status, held(raw)) == (500, 1)
     assert raw.sandbox.requests[0].fault
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/1.1/oauth/invalidate_token", {"errors": [{"code": 130, "message": "injected"}]}),
+        ("/oauth2/token", {"errors": [{"code": 130, "message": "injected"}]}),
+        (
+            "/2/oauth2/token",
+            {
+                "type": "about:blank",
+                "title": "Service Unavailable",
+                "detail": "OVER_CAPACITY: injected",
+                "status": 503,
+            },
+        ),
+    ],
+)
+async def test_an_injected_error_looks_as_that_part_of_the_service_has_it(
+    raw: Any, path: str, expected: dict[str, Any]
+) -> None:
+    raw.sandbox.faults.on("POST", path).once().do(Fault.http(503, retry_after=5))
+    got = await raw("POST", path, base=raw.sandbox.base_url)
+    assert (got.status, got.json, got.headers["retry-after"]) == (503, expected, "5")

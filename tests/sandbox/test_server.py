@@ -62,7 +62,7 @@ async def test_one_seed_gives_one_world() -> None:
     assert one.credentials == same.credentials != other.credentials
     assert one.add_audience() == same.add_audience() != one.add_audience()
     assert one.credentials.keys() == {"consumer_key", "consumer_secret", "token", "token_secret"}
-    assert one.app.keys() == {"consumer_key", "consumer_secret"}
+    assert one.app.keys() == {"consumer_key", "consumer_secret", "client_id", "client_secret"}
     assert len(set(one.credentials.values()) | set(one.other_credentials.values())) == 6
 
 

@@ -51,6 +51,7 @@ OPERATIONS = (
             json_field("operator_type", "string", enum=("EQ", "NE"), default="EQ", rule="EST-01b"),
         ),
         limit="audience_estimate",
+        reads=True,
         rule="ASM-16",
         basis=Basis.PUBLIC,
         body="object",

@@ -48,7 +48,18 @@ def _create(call: Call) -> Answer:
     }
     for upload in media:
         _mark_posted(call, upload)
-    return Answer(_shown(call.store[_KIND].add(call.account, record)))
+    row = call.store[_KIND].add(call.account, record)
+    _tell(call, row)
+    return Answer(_shown(row))
+
+
+def _tell(call: Call, row: Row) -> None:
+    """Let a post that is no nullcast be an event (ASM-136)."""
+    if row.fields["nullcast"] or not call.config.posts_fire_events:
+        return
+    payload = {"id": row.id, "text": call.params["text"] or "", "edit_history_post_ids": [row.id]}
+    user_id = str(call.params["as_user_id"])
+    call.outlets.tell(call.outlets.events.make("post.create", user_id=user_id, payload=payload))
 
 
 def _check_release(call: Call) -> None:

@@ -1,0 +1,51 @@
+"""The app-only bearer token (AUTH-20 to AUTH-24d)."""
+
+from svc_async.sandbox.auth import expired
+from svc_async.sandbox.calls import Answer, Call, Operation
+from svc_async.sandbox.dialects import Dialect
+from svc_async.sandbox.params import form_field
+
+__all__ = ["OPERATIONS"]
+
+
+def _token(call: Call) -> Answer:
+    return Answer({"token_type": "bearer", "access_token": call.registry.bearer(call.caller.app)})
+
+
+def _invalidate(call: Call) -> Answer:
+    key, token = call.caller.app.consumer_key, call.params["access_token"]
+    if call.registry.bearers.get(key) != token:
+        raise expired()
+    del call.registry.bearers[key]
+    return Answer({"access_token": token})
+
+
+OPERATIONS = (
+    Operation(
+        id="oauth2.token",
+        method="POST",
+        path="/oauth2/token",
+        handler=_token,
+        query=(form_field("grant_type", required=True, enum=("client_credentials",), rule="AUTH-20c"),),
+        limit="bearer_tokens",
+        rule="AUTH-20d",
+        surface="base",
+        schemes=("basic_app",),
+        dialect=Dialect.CREDENTIALS,
+        body="form",
+    ),
+    Operation(
+        id="oauth2.invalidate_token",
+        method="POST",
+        path="/oauth2/invalidate_token",
+        handler=_invalidate,
+        # Unspecified: the parameters of this call (ASM-70).
+        query=(form_field("access_token", required=True, rule="ASM-70"),),
+        limit="bearer_invalidations",
+        rule="AUTH-24b",
+        surface="base",
+        schemes=("basic_app",),
+        dialect=Dialect.CREDENTIALS,
+        body="form",
+    ),
+)

@@ -1,0 +1,240 @@
+"""Where deliveries go: the delivery map, and the kinds of targets that it may name.
+
+A registered URL is https without a port, which no receiver on this machine can serve. So a URL is mapped to a target:
+an object with `handle()`, an ASGI application, or an http address on loopback. What is not mapped does not leave the
+machine, unless the configuration allows egress.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+import aiohttp
+import attrs
+from yarl import URL
+
+__all__ = ["Answer", "AsgiApp", "DeliveryMap", "Receiver", "Sent", "Target", "Unmapped"]
+
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+_READ_AT_MOST = 1024 * 1024
+
+
+@attrs.frozen(kw_only=True)
+class Sent:
+    """A request to a customer's URL, before it goes out."""
+
+    method: str
+    url: str
+    query: str = ""
+    headers: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    body: bytes = attrs.field(default=b"", repr=False)
+
+    @property
+    def raw_query(self) -> str:
+        """The query of the URL itself and what comes after it."""
+        return "&".join(filter(None, (urlsplit(self.url).query, self.query)))
+
+
+@attrs.frozen
+class Answer:
+    """What the customer's server said."""
+
+    status: int
+    headers: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    body: bytes = attrs.field(default=b"", repr=False)
+
+
+class Receiver(Protocol):
+    """A receiver in this process."""
+
+    async def handle(
+        self, method: str, raw_query: str, headers: Mapping[str, str], body: bytes
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """Answer one request."""
+        ...
+
+
+Message = MutableMapping[str, Any]
+AsgiApp = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
+Target = Receiver | AsgiApp | str
+"""An object with `handle()`, an ASGI application that is already started, or `http://127.0.0.1:port/path`."""
+
+Send = Callable[[Sent], Awaitable[Answer]]
+
+
+class Unmapped(Exception):
+    """Nothing stands behind a URL."""
+
+
+class DeliveryMap:
+    """What stands behind the URLs of webhooks.
+
+    Args:
+        allow_egress: let what is not mapped go to the internet.
+    """
+
+    def __init__(self, *, allow_egress: bool) -> None:
+        self._allow_egress = allow_egress
+        self._sends: dict[str, Send] = {}
+        self._http: aiohttp.ClientSession | None = None
+
+    def add(self, url: str, target: Target) -> None:
+        """Let deliveries to `url` go to `target`.
+
+        Raises:
+            ValueError: an address that is not http on loopback.
+            TypeError: nothing that deliveries can go to.
+        """
+        self._sends[url] = self._send_to(target)
+
+    def remove(self, url: str) -> None:
+        """Let nothing stand behind `url` any more."""
+        self._sends.pop(url, None)
+
+    async def send(self, sent: Sent) -> Answer:
+        """Send a request to what stands behind its URL.
+
+        Raises:
+            Unmapped: nothing does.
+            ConnectionError: the connection was refused, or closed without an answer.
+            ssl.SSLError: the server's certificate, or its TLS, is no good.
+        """
+        send = self._sends.get(sent.url)
+        if send is None and not self._allow_egress:
+            raise Unmapped("no delivery mapping: deliver_to(url, target) puts something behind the URL")
+        return await (send or self._over_http(sent.url.partition("?")[0]))(sent)
+
+    async def close(self) -> None:
+        """Close the connections to targets."""
+        if self._http is not None:
+            await self._http.close()
+            self._http = None
+
+    def _send_to(self, target: Target) -> Send:
+        if isinstance(target, str):
+            _check_loopback(target)
+            return self._over_http(target)
+        if (handle := getattr(target, "handle", None)) is not None:
+            return _in_process(handle)
+        if callable(target):
+            return _to_asgi(target)
+        raise TypeError("a target is an object with handle(), an ASGI application or an http address on loopback")
+
+    def _over_http(self, address: str) -> Send:
+        async def send(sent: Sent) -> Answer:
+            joint = "&" if "?" in address else "?"
+            url = URL(f"{address}{joint}{sent.raw_query}" if sent.raw_query else address, encoded=True)
+            try:
+                return await _exchanged(self._session(), sent, url)
+            except aiohttp.ClientSSLError as error:
+                raise ssl.SSLError(str(error)) from error
+            except (aiohttp.ClientError, OSError) as error:
+                raise ConnectionError(str(error) or type(error).__name__) from error
+
+        return send
+
+    def _session(self) -> aiohttp.ClientSession:
+        if self._http is None:
+            # A kept connection that drops would make the client send a check twice.
+            self._http = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(force_close=True),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return self._http
+
+
+async def _exchanged(http: aiohttp.ClientSession, sent: Sent, url: URL) -> Answer:
+    skip = () if "content-type" in sent.headers else ("Content-Type",)
+    async with http.request(
+        sent.method,
+        url,
+        headers=sent.headers,
+        data=sent.body or None,
+        allow_redirects=False,
+        skip_auto_headers=skip,
+    ) as response:
+        body = bytearray()
+        async for block in response.content.iter_any():
+            body += block
+            if len(body) > _READ_AT_MOST:
+                raise ConnectionError("the answer is too long")
+        return Answer(response.status, _lower(response.headers), bytes(body))
+
+
+def _check_loopback(address: str) -> None:
+    parts = urlsplit(address)
+    if parts.scheme != "http" or parts.hostname not in _LOOPBACK:
+        raise ValueError("a target's address is http on loopback, such as http://127.0.0.1:9000/hook")
+
+
+def _in_process(handle: Callable[..., Awaitable[tuple[int, Mapping[str, str], bytes]]]) -> Send:
+    async def send(sent: Sent) -> Answer:
+        status, headers, body = await handle(sent.method, sent.raw_query, sent.headers, sent.body)
+        return Answer(status, _lower(headers), body)
+
+    return send
+
+
+def _to_asgi(app: AsgiApp) -> Send:
+    async def send(sent: Sent) -> Answer:
+        exchange = _AsgiExchange(sent.body)
+        await app(_scope(sent), exchange.receive, exchange.send)
+        if exchange.start is None:
+            raise ConnectionError("the application sent no answer")
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in exchange.start["headers"]}
+        return Answer(exchange.start["status"], _lower(headers), bytes(exchange.body))
+
+    return send
+
+
+@attrs.define(eq=False)
+class _AsgiExchange:
+    """The server's side of one exchange with an ASGI application."""
+
+    sent: bytes
+    start: Message | None = None
+    body: bytearray = attrs.field(factory=bytearray)
+    _read: bool = False
+    _over: asyncio.Event = attrs.field(factory=asyncio.Event)
+
+    async def receive(self) -> Message:
+        if not self._read:
+            self._read = True
+            return {"type": "http.request", "body": self.sent, "more_body": False}
+        await self._over.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.start = {"headers": (), **message}
+        else:
+            self.body += message.get("body", b"")
+            if not message.get("more_body", False):
+                self._over.set()
+
+
+def _scope(sent: Sent) -> Message:
+    parts = urlsplit(sent.url)
+    headers = {"host": parts.netloc, "content-length": str(len(sent.body)), **sent.headers}
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": "1.1",
+        "method": sent.method,
+        "scheme": "https",
+        "path": unquote(parts.path) or "/",
+        "raw_path": parts.path.encode() or b"/",
+        "root_path": "",
+        "query_string": sent.raw_query.encode(),
+        "headers": [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()],
+        "client": None,
+        "server": (parts.hostname or "", 443),
+        "extensions": {},
+    }
+
+
+def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}

@@ -1,0 +1,320 @@
+"""The activity product: subscriptions, what they let through, and the shape of every event."""
+
+import json
+from typing import Any
+
+import pytest
+
+from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
+
+SUBSCRIPTIONS = "/2/activity/subscriptions"
+DOCUMENTED = [
+    "post.create",
+    "post.delete",
+    "dm.received",
+    "dm.sent",
+    "dm.read",
+    "dm.indicate_typing",
+    "spaces.start",
+    "spaces.end",
+    "profile.update.bio",
+    "profile.update.verified",
+    "profile.update.affiliate",
+    "profile.update.screenname",
+]
+OLDER = ["profile.update.picture", "profile.update.banner", "profile.update.geo", "profile.update.url"]
+ANNA = "756201191646691328"
+BRUNO = "913311844217532416"
+
+
+@pytest.fixture
+async def told(v2: Any, hook: Any) -> Any:
+    """A function that subscribes, with a webhook behind it."""
+    webhook_id = await v2.register(hook)
+
+    async def subscribe(event_type: str, **given: Any) -> str:
+        return str(await v2.subscribe(event_type, webhook_id=webhook_id, **given))
+
+    return subscribe
+
+
+@pytest.mark.rule("ACT-01", "EV-01")
+async def test_a_subscription_is_created_listed_changed_and_deleted(v2: Any, hook: Any) -> None:
+    webhook_id = await v2.register(hook)
+    body = {"event_type": "post.create", "filter": {"user_id": ANNA}, "tag": "mine"}
+    got = await v2("POST", SUBSCRIPTIONS, json=body)
+    subscription_id = got.data["subscription_id"]
+    dates = {"created_at": "2026-06-10T12:00:00Z", "updated_at": "2026-06-10T12:00:00Z"}
+    assert got.json == {
+        "data": {"subscription_id": subscription_id, **body, **dates},
+        "meta": {"total_subscriptions": 1},
+    }
+    assert (got.status, got.rule, got.headers["x-rate-limit-limit"]) == (200, "ACT-01", "500")
+    await v2.sandbox.clock.advance(seconds=5)
+    one = f"{SUBSCRIPTIONS}/{subscription_id}"
+    changed = await v2("PUT", one, json={"tag": "ours", "webhook_id": webhook_id})
+    assert (changed.data["tag"], changed.data["webhook_id"]) == ("ours", webhook_id)
+    assert (changed.data["created_at"], changed.data["updated_at"]) == (dates["created_at"], "2026-06-10T12:00:05Z")
+    listed = await v2("GET", SUBSCRIPTIONS)
+    assert listed.json == {"data": [changed.data], "meta": {"result_count": 1}}
+    assert (await v2("DELETE", one)).data == {"deleted": True}
+    for method, json_body in (("DELETE", None), ("PUT", {"tag": "x"})):
+        again = await v2(method, one, json=json_body)
+        assert (again.status, again.json["detail"].split(":")[0]) == (404, "SubscriptionIdInvalid")
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        ({"filter": {"user_id": ANNA}}, "event_type"),
+        ({"event_type": "post.create"}, "filter"),
+        ({"event_type": "post.created", "filter": {"user_id": ANNA}}, "is no type of event"),
+        ({"event_type": "chat.received", "filter": {"user_id": ANNA}}, "is no type of event"),
+        ({"event_type": "PostCreate", "filter": {"user_id": ANNA}}, "is called post.create now"),
+        ({"event_type": 7, "filter": {"user_id": ANNA}}, "must be a string"),
+        ({"event_type": "post.create", "filter": {}}, "MISSING_PARAMETER"),
+        ({"event_type": "post.create", "filter": [ANNA]}, "must be an object"),
+        ({"event_type": "post.create", "filter": {"user_id": "anna"}}, "must be a user id"),
+        ({"event_type": "post.create", "filter": {"user_id": int(ANNA)}}, "must be a string"),
+        ({"event_type": "post.create", "filter": {"user_id": ANNA, "colour": "red"}}, "is unknown here"),
+        ({"event_type": "post.create", "filter": {"user_id": ANNA, "keyword": ""}}, "is empty"),
+        ({"event_type": "post.create", "filter": {"user_id": ANNA, "direction": "sent"}}, "direct-message"),
+        ({"event_type": "dm.read", "filter": {"user_id": ANNA, "direction": "inbound"}}, "one of sent, received"),
+        ({"event_type": "dm.read", "filter": {"user_id": ANNA}, "tag": "a" * 201}, "200 characters"),
+        ({"event_type": "dm.read", "filter": {"user_id": ANNA}, "tag": ""}, "is empty"),
+        ({"event_type": "dm.read", "filter": {"user_id": ANNA}, "webhook_id": "1"}, "WebhookIdInvalid"),
+        ({"event_type": "dm.read", "filter": {"user_id": ANNA}, "more": 1}, "is unknown here"),
+        ([], "no JSON object"),
+    ],
+)
+@pytest.mark.rule("ACT-01", "ACT-03", "EV-01", "EV-02")
+async def test_what_no_subscription_can_be_is_refused(v2: Any, body: Any, named: str) -> None:
+    got = await v2("POST", SUBSCRIPTIONS, json=body)
+    assert (got.status, got.headers["Content-Type"]) == (400, "application/problem+json")
+    assert named in json.dumps(got.json)
+    assert (await v2("GET", SUBSCRIPTIONS)).data == []
+
+
+async def test_a_change_needs_something_to_change(v2: Any) -> None:
+    one = f"{SUBSCRIPTIONS}/{await v2.subscribe('post.create')}"
+    for body in ({}, {"event_type": "post.delete"}, {"tag": ""}, {"webhook_id": "1"}):
+        assert (await v2("PUT", one, json=body)).status == 400
+
+
+@pytest.mark.parametrize("config", [SandboxConfig(subscriptions_per_app=2)])
+async def test_one_that_is_there_already_or_one_too_many_is_refused(v2: Any) -> None:
+    await v2.subscribe("dm.read", user_id=ANNA)
+    body = {"event_type": "dm.read", "filter": {"user_id": ANNA}, "tag": "again"}
+    got = await v2("POST", SUBSCRIPTIONS, json=body)
+    assert (got.status, got.json["detail"].split(":")[0]) == (400, "DuplicateSubscription")
+    await v2.subscribe("dm.read", user_id=ANNA, direction="sent")
+    got = await v2("POST", SUBSCRIPTIONS, json={**body, "filter": {"user_id": BRUNO}})
+    assert (got.status, got.json["detail"].split(":")[0]) == (400, "SubscriptionLimitExceeded")
+
+
+@pytest.mark.parametrize("config", [SandboxConfig(duplicate_subscriptions=True, direction_aliases=True)])
+@pytest.mark.rule("ACT-03")
+async def test_unless_the_settings_take_them_and_other_words(v2: Any) -> None:
+    for _ in range(2):
+        await v2.subscribe("dm.read", user_id=ANNA, direction="inbound")
+    assert [found["filter"]["direction"] for found in (await v2("GET", SUBSCRIPTIONS)).data] == ["received"] * 2
+
+
+async def test_lists_are_cut_into_pages(v2: Any) -> None:
+    made = [await v2.subscribe("post.create", user_id=str(number)) for number in range(105)]
+    first = await v2("GET", SUBSCRIPTIONS)
+    assert len(first.data) == 100
+    found: list[str] = []
+    query: dict[str, Any] = {"max_results": 40}
+    while query:
+        got = await v2("GET", SUBSCRIPTIONS, query)
+        found += [subscription["subscription_id"] for subscription in got.data]
+        if "pagination_token" not in query:
+            await v2("DELETE", f"{SUBSCRIPTIONS}/{made[3]}")
+        token = got.json["meta"].get("next_token")
+        query = {"max_results": 40, "pagination_token": token} if token else {}
+    assert found == made
+    for wrong in ({"max_results": 0}, {"max_results": 1001}, {"pagination_token": "7"}, {"pagination_token": "nx"}):
+        assert (await v2("GET", SUBSCRIPTIONS, wrong)).status == 400
+
+
+SHAPES: dict[str, Any] = {
+    "post": {"id", "text", "author_id", "created_at", "edit_history_post_ids", "lang", "public_metrics"},
+    "post.delete": {"id", "author_id"},
+    "dm": {"direct_message_events", "users"},
+    "spaces": {"user", "broadcast_id", "event_type"},
+    "profile": {"before", "after"},
+}
+
+
+@pytest.mark.parametrize("event_type", [*DOCUMENTED, *OLDER])
+@pytest.mark.rule("EV-01", "EV-03", "WH-40", "WH-60")
+async def test_every_type_of_event_has_its_payload(v2: Any, hook: Any, told: Any, event_type: str) -> None:
+    await told(event_type, user_id=BRUNO, tag="b")
+    await v2.sandbox.trigger(event_type, user_id=BRUNO)
+    await v2.sandbox.trigger(event_type, user_id=ANNA)
+    (event,) = hook.events
+    data = event["data"]
+    uuid, payload, includes = data.pop("event_uuid"), data.pop("payload"), data.pop("includes", None)
+    assert data == {"filter": {"user_id": BRUNO}, "event_type": event_type, "tag": "b"}
+    assert -(2**63) <= int(uuid) < 2**63
+    assert payload.keys() == SHAPES.get(event_type, SHAPES[event_type.partition(".")[0]])
+    if event_type.startswith("profile."):
+        (before,), (after,) = payload["before"].items(), payload["after"].items()
+        assert before[0] == after[0]
+        assert before[1] != after[1]
+        assert before[1] is not None
+    if event_type.startswith("post."):
+        assert payload["author_id"] == BRUNO
+    assert (includes is not None) == (event_type == "post.create")
+
+
+@pytest.mark.rule("EV-04")
+async def test_posts_are_subscribed_to_by_user(v2: Any, hook: Any, told: Any) -> None:
+    await told("post.create", user_id=ANNA)
+    await told("post.delete", user_id=BRUNO)
+    for event_type in ("post.create", "post.delete"):
+        for user_id in (ANNA, BRUNO):
+            await v2.sandbox.trigger(event_type, user_id=user_id)
+    seen = [(event["data"]["event_type"], event["data"]["payload"]["author_id"]) for event in hook.events]
+    assert seen == [("post.create", ANNA), ("post.delete", BRUNO)]
+
+
+@pytest.mark.rule("ACT-02")
+async def test_a_keyword_is_a_word_of_the_text_in_any_case(v2: Any, hook: Any, told: Any) -> None:
+    await told("post.create", user_id=ANNA, keyword="Tide tables")
+    for text in ("New TIDE tables are in", "tables of the tide", "tide tablesets", "the tide, tables!"):
+        await v2.sandbox.trigger("post.create", payload={"text": text})
+    await v2.sandbox.trigger("post.create", keyword="tide tables")
+    await v2.sandbox.trigger("post.create", user_id=BRUNO, keyword="tide tables")
+    texts = [event["data"]["payload"]["text"] for event in hook.events]
+    assert texts[:2] == ["New TIDE tables are in", "the tide, tables!"]
+    assert "tide tables" in texts[2]
+    assert len(texts) == 3
+
+
+async def test_a_keyword_needs_no_user(v2: Any, hook: Any, told: Any) -> None:
+    await told("post.create", keyword="books")
+    await v2.sandbox.trigger("post.create", user_id=BRUNO, payload={"text": "Old books"})
+    assert hook.events[0]["data"]["filter"] == {"keyword": "books"}
+
+
+@pytest.mark.parametrize(
+    ("direction", "seen"), [("sent", ["sent"]), ("received", ["received"]), (None, ["sent", "received"])]
+)
+@pytest.mark.rule("ACT-03")
+async def test_a_direction_is_one_side_of_a_message_and_none_is_both(
+    v2: Any, hook: Any, told: Any, direction: str | None, seen: list[str]
+) -> None:
+    await told("dm.read", user_id=ANNA, **({"direction": direction} if direction else {}))
+    for way in ("sent", "received"):
+        await v2.sandbox.trigger("dm.read", direction=way)
+    messages = [event["data"]["payload"]["direct_message_events"][0] for event in hook.events]
+    assert ["sent" if message["sender_id"] == ANNA else "received" for message in messages] == seen
+
+
+async def test_what_reaches_two_subscriptions_is_two_events(v2: Any, hook: Any, told: Any) -> None:
+    await told("post.create", user_id=ANNA)
+    await told("post.create", user_id=ANNA, keyword="books")
+    await v2.sandbox.trigger("post.create")
+    assert len({event["data"]["event_uuid"] for event in hook.events}) == 2
+
+
+async def test_a_subscription_without_a_webhook_or_with_a_deleted_one_delivers_nothing(v2: Any, hook: Any) -> None:
+    webhook_id = await v2.register(hook)
+    await v2.subscribe("post.create")
+    await v2.subscribe("post.delete", webhook_id=webhook_id)
+    await v2("DELETE", f"/2/webhooks/{webhook_id}")
+    for event_type in ("post.create", "post.delete"):
+        await v2.sandbox.trigger(event_type)
+    assert hook.events == []
+    assert len((await v2("GET", SUBSCRIPTIONS)).data) == 2
+
+
+@pytest.mark.parametrize("config", [SandboxConfig(event_data_in_array=True, extra_event_types=frozenset({"news.new"}))])
+async def test_events_may_come_in_arrays_and_of_types_that_nobody_knows(v2: Any, hook: Any, told: Any) -> None:
+    await told("news.new", keyword="harbour")
+    await v2.sandbox.trigger("news.new", payload={"headline": {"text": "Harbour opens"}})
+    (data,) = hook.events[0]["data"]
+    assert (data["event_type"], data["payload"]) == ("news.new", {"headline": {"text": "Harbour opens"}})
+
+
+@pytest.mark.rule("EV-02")
+async def test_older_names_are_good_until_the_day_they_changed(v2_with: Any, raw_with: Any, hook: Any) -> None:
+    clock = VirtualClock("2026-03-17T23:00:00Z")
+    async with Sandbox(clock=clock) as sandbox, raw_with(sandbox) as raw:
+        v2 = v2_with(raw)
+        webhook_id = await v2.register(hook)
+        await v2.subscribe("ProfileBioUpdate", webhook_id=webhook_id)
+        await v2.subscribe("post.create", webhook_id=webhook_id)
+        for _ in range(2):
+            await sandbox.trigger("profile.update.bio")
+            await sandbox.trigger("post.create")
+            await clock.advance(hours=1)
+        names = [event["data"]["event_type"] for event in hook.events]
+        assert names == ["ProfileBioUpdate", "post.create", "profile.update.bio", "post.create"]
+        body = {"event_type": "ProfileUrlUpdate", "filter": {"user_id": ANNA}}
+        got = await v2("POST", SUBSCRIPTIONS, json=body)
+        assert (got.status, got.rule) == (400, "EV-02")
+
+
+@pytest.mark.parametrize("config", [SandboxConfig(older_names_after_change=True)])
+@pytest.mark.rule("EV-02")
+async def test_unless_the_setting_takes_them_for_longer(v2: Any, hook: Any, told: Any) -> None:
+    await told("ProfileBioUpdate")
+    await v2.sandbox.trigger("profile.update.bio")
+    assert hook.events[0]["data"]["event_type"] == "profile.update.bio"
+
+
+@pytest.mark.parametrize(("nullcast", "events"), [("false", 1), ("true", 0)])
+async def test_a_post_of_the_advertising_api_is_an_event_unless_it_is_a_nullcast(
+    v2: Any, hook: Any, told: Any, nullcast: str, events: int
+) -> None:
+    await told("post.create", user_id=ANNA)
+    query = {"as_user_id": ANNA, "text": "Hello harbour", "nullcast": nullcast}
+    got = await v2.raw("POST", f"{v2.raw.account}/post", query)
+    await v2.sandbox.clock.settle()
+    assert len(hook.events) == events
+    for event in hook.events:
+        payload = event["data"]["payload"]
+        assert (payload["id"], payload["text"], payload["author_id"]) == (got.data["id_str"], "Hello harbour", ANNA)
+
+
+@pytest.mark.parametrize("config", [SandboxConfig(posts_fire_events=False)])
+async def test_unless_the_setting_keeps_them_quiet(v2: Any, hook: Any, told: Any) -> None:
+    await told("post.create", user_id=ANNA)
+    await v2.raw("POST", f"{v2.raw.account}/post", {"as_user_id": ANNA, "text": "Hello", "nullcast": "false"})
+    await v2.sandbox.clock.settle()
+    assert hook.events == []
+
+
+async def test_events_are_triggered_over_http_too(v2: Any, hook: Any, told: Any) -> None:
+    await told("post.create", user_id=BRUNO)
+    body = {"event_type": "post.create", "user_id": BRUNO, "set": {"text": "Set", "public_metrics.like_count": 7}}
+    got = await v2("POST", "/_sandbox/events", json=body)
+    assert got.status == 200
+    payload = hook.events[0]["data"]["payload"]
+    assert payload == got.json["payload"]
+    assert (payload["text"], payload["public_metrics"]["like_count"]) == ("Set", 7)
+    await v2("POST", "/_sandbox/events", json={"event_type": "post.create", "user_id": BRUNO, "payload": {"new": [1]}})
+    assert hook.events[1]["data"]["payload"]["new"] == [1]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"event_type": "post.created"},
+        {"event_type": 7},
+        {"event_type": "post.create", "user_id": 7},
+        {"event_type": "post.create", "direction": "up"},
+        {"event_type": "post.create", "payload": []},
+        {"event_type": "post.create", "colour": "red"},
+        {"event_type": "post.create", "set": {"txet": "x"}},
+        {"event_type": "post.create", "set": {"text.more": "x"}},
+        {"event_type": "post.create", "set": {"edit_history_post_ids.1": "x"}},
+        {"event_type": "post.create", "set": {"": "x"}},
+    ],
+)
+async def test_a_trigger_that_says_nothing_sensible_is_refused(v2: Any, body: Any) -> None:
+    assert (await v2("POST", "/_sandbox/events", json=body)).status == 400

@@ -1,0 +1,122 @@
+"""The calls for whoever runs the sandbox."""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from svc_async.sandbox import Fault, Sandbox, SystemClock
+
+Ask = Callable[..., Awaitable[Any]]
+
+
+@pytest.fixture
+def ask(raw: Any) -> Ask:
+    async def call(method: str, path: str, body: Any = None, **headers: str) -> Any:
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        sent = {"Content-Type": "application/json", **headers}
+        base = raw.sandbox.base_url
+        return await raw(method, f"/_sandbox/{path}", base=base, data=data, headers=sent, authorization="")
+
+    return call
+
+
+async def test_health_tells_that_it_serves(raw: Any, ask: Ask) -> None:
+    await raw("GET", raw.account)
+    got = await ask("GET", "health")
+    assert (got.status, got.json) == (200, {"status": "ok", "time": "2026-06-10T12:00:00Z", "requests": 1})
+
+
+async def test_credentials_are_ready_to_use(ask: Ask, sandbox: Sandbox) -> None:
+    got = await ask("GET", "credentials")
+    assert got.json == {**sandbox.credentials, **sandbox.app, "user_id": sandbox.user_id}
+
+
+async def test_the_clock_is_advanced(ask: Ask, sandbox: Sandbox) -> None:
+    ran = []
+    sandbox.clock.call_later(90, lambda: ran.append(sandbox.clock.now().second))
+    got = await ask("POST", "clock/advance", {"seconds": 120.5})
+    assert (got.json, ran) == ({"time": "2026-06-10T12:02:00Z"}, [30])
+
+
+@pytest.mark.parametrize("body", [None, {}, {"seconds": "60"}, {"seconds": True}, {"seconds": -1}, {"seconds": 1e12}])
+async def test_the_clock_takes_a_number_of_seconds(ask: Ask, body: Any) -> None:
+    got = await ask("POST", "clock/advance", body)
+    assert (got.status, got.headers["Content-Type"]) == (400, "application/problem+json")
+    assert "seconds" in got.json["detail"]
+
+
+async def test_the_time_of_the_machine_is_not_advanced(raw_with: Any) -> None:
+    async with Sandbox(clock=SystemClock()) as sandbox, raw_with(sandbox) as raw:
+        headers = {"Content-Type": "application/json"}
+        path = "/_sandbox/clock/advance"
+        got = await raw("POST", path, base=sandbox.base_url, data=b'{"seconds":1}', headers=headers)
+        assert got.status == 409
+
+
+async def test_a_request_token_is_approved(raw: Any, ask: Ask, sandbox: Sandbox) -> None:
+    app = {name: sandbox.app[name] for name in ("consumer_key", "consumer_secret")}
+    for user, name in ((None, "anna"), ("1401775033290919936", "dario")):
+        asked = await raw.oauth("POST", "/oauth/request_token", credentials=app, oauth_callback=sandbox.callback_url)
+        token = {**app, "token": asked.form["oauth_token"], "token_secret": asked.form["oauth_token_secret"]}
+        body = {"oauth_token": token["token"]} | ({} if user is None else {"user_id": user})
+        verifier = (await ask("POST", "oauth/approve", body)).json["oauth_verifier"]
+        got = await raw.oauth("POST", "/oauth/access_token", credentials=token, oauth_verifier=verifier)
+        assert got.form["screen_name"] == name
+
+
+async def test_an_authorize_page_is_approved(ask: Ask, sandbox: Sandbox) -> None:
+    query = f"response_type=code&client_id={sandbox.app['client_id']}&redirect_uri={sandbox.callback_url}"
+    challenge = f"&scope=follow.read&state=s&code_challenge={'a' * 43}&code_challenge_method=S256"
+    url = f"{sandbox.base_url}/2/oauth2/authorize?{query}{challenge}"
+    got = await ask("POST", "oauth/approve", {"authorization_url": url})
+    assert got.json["redirect_url"].startswith(f"{sandbox.callback_url}?state=s&code=")
+    assert (await ask("POST", "oauth/approve", {"authorization_url": url.replace("callback", "x")})).status == 400
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({}, 400),
+        ({"oauth_token": 1}, 400),
+        ({"oauth_token": "unknown"}, 404),
+        ({"oauth_token": "unknown", "user_id": "nobody"}, 404),
+        ([], 400),
+        (b"{", 400),
+        (b"\xff", 400),
+    ],
+)
+async def test_nothing_else_is_approved(ask: Ask, body: Any, status: int) -> None:
+    assert (await ask("POST", "oauth/approve", body)).status == status
+
+
+async def test_they_are_for_this_machine_only(ask: Ask, sandbox: Sandbox) -> None:
+    here = sandbox.base_url.removeprefix("http://")
+    port = here.partition(":")[2]
+    for good in ({}, {"Host": here}, {"Host": f"localhost:{port}", "Origin": f"http://localhost:{port}"}):
+        assert (await ask("GET", "health", **good)).status == 200
+    for foreign in (
+        {"Host": "sandbox.example"},
+        {"Host": "127.0.0.1.example"},
+        {"Host": "192.0.2.1"},
+        {"Host": "["},
+        {"Origin": "https://elsewhere.example"},
+        {"Origin": "null"},
+        {"Origin": f"http://localhost:{port}"},
+    ):
+        got = await ask("GET", "health", **foreign)
+        assert (got.status, got.json["title"]) == (403, "Forbidden")
+
+
+async def test_a_form_is_no_json(ask: Ask) -> None:
+    got = await ask("POST", "clock/advance", b'{"seconds":1}', **{"Content-Type": "text/plain"})
+    assert got.status == 400
+
+
+async def test_they_are_no_part_of_the_service(raw: Any, ask: Ask) -> None:
+    raw.sandbox.faults.on().do(Fault.http(503))
+    assert (await ask("GET", "health")).status == 200
+    assert len(raw.sandbox.requests) == 0
+    for method, path in (("GET", "nothing"), ("POST", "health"), ("GET", "clock/advance")):
+        assert (await ask(method, path)).status == 404

@@ -1,0 +1,224 @@
+"""The app's bearer token, and who may call what: schemes, dialects, permissions."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
+from svc_async.sandbox.auth import Scheme
+from svc_async.sandbox.calls import Answer, Call, Operation
+from svc_async.sandbox.dialects import Dialect
+from svc_async.sandbox.params import integer
+
+TOKEN = "/oauth2/token"
+INVALIDATE = "/oauth2/invalidate_token"
+GRANT = {"grant_type": "client_credentials"}
+EXPIRED = {"errors": [{"code": 89, "message": "Invalid or expired token"}]}
+SCHEMES: tuple[Scheme, ...] = ("oauth1_user", "bearer_app", "oauth2_user", "basic_app", "none")
+
+
+def _probe(scheme: Scheme, dialect: Dialect) -> Operation:
+    """Give a call that tells who made it."""
+    return Operation(
+        id=f"probe.{scheme}.{dialect}",
+        method="GET",
+        path=f"/probe/{scheme}/{dialect}",
+        handler=_who,
+        query=(integer("count", minimum=1, maximum=5, rule="ASM-95"),),
+        limit=None,
+        rule="AUTH-25b",
+        surface="base",
+        schemes=(scheme,),
+        dialect=dialect,
+    )
+
+
+def _who(call: Call) -> Answer:
+    caller = call.caller
+    who = {"scheme": caller.scheme, "user": caller.user, "app": "" if caller.scheme == "none" else caller.app.name}
+    return Answer(str(who) if call.operation.dialect is Dialect.HTML else who)
+
+
+class Probed(Sandbox):
+    """A sandbox with a call for every scheme."""
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        return (*super().operations, *(_probe(scheme, dialect) for scheme in SCHEMES for dialect in Dialect))
+
+
+@pytest.fixture
+async def sandbox(clock: VirtualClock, config: SandboxConfig) -> AsyncIterator[Sandbox]:
+    async with Probed(clock=clock, config=config) as running:
+        yield running
+
+
+@pytest.fixture
+def app_header(sandbox: Sandbox, basic: Callable[[str, str], str]) -> str:
+    return basic(sandbox.app["consumer_key"], sandbox.app["consumer_secret"])
+
+
+@pytest.fixture
+async def bearer(raw: Any, app_header: str) -> str:
+    token: str = (await raw.post(TOKEN, GRANT, authorization=app_header)).json["access_token"]
+    return token
+
+
+def codes(got: Any) -> list[int]:
+    return [error["code"] for error in got.json["errors"]]
+
+
+@pytest.mark.rule("AUTH-20", "AUTH-20b", "AUTH-20d", "AUTH-21", "LIM-04")
+async def test_an_app_has_one_bearer_token(raw: Any, app_header: str, basic: Callable[[str, str], str]) -> None:
+    got = await raw.post(TOKEN, GRANT, authorization=app_header)
+    assert (got.status, got.rule, got.basis) == (200, "AUTH-20d", "spec")
+    assert got.json == {"token_type": "bearer", "access_token": got.json["access_token"]}
+    assert (await raw.post(TOKEN, GRANT, authorization=app_header)).json == got.json
+    pocket = raw.sandbox.public_app
+    other = await raw.post(TOKEN, GRANT, authorization=basic(pocket["consumer_key"], pocket["consumer_secret"]))
+    assert other.json["access_token"] != got.json["access_token"]
+
+
+@pytest.mark.rule("AUTH-20")
+async def test_wrong_credentials_are_403_with_code_99(raw: Any, basic: Callable[[str, str], str]) -> None:
+    key, secret = raw.sandbox.app["consumer_key"], raw.sandbox.app["consumer_secret"]
+    wrong = (
+        basic(key, "wrong"),
+        basic(key, ""),
+        basic("nobody", secret),
+        basic(secret, key),
+        "Basic ö",
+        "Basic AA",
+        "",
+    )
+    for header in wrong:
+        got = await raw.post(TOKEN, GRANT, authorization=header)
+        assert (got.status, codes(got)) == (403, [99])
+        assert got.json["errors"][0]["label"] == "authenticity_token_error"
+
+
+@pytest.mark.rule("AUTH-20b")
+@pytest.mark.parametrize("content_type", ["application/json", "text/plain", ""])
+async def test_the_body_is_a_form_and_says_so(raw: Any, app_header: str, content_type: str) -> None:
+    got = await raw.post(TOKEN, GRANT, authorization=app_header, **{"Content-Type": content_type})
+    assert (got.status, codes(got)) == (403, [99])
+    with_charset = {"Content-Type": "application/x-www-form-urlencoded;charset=UTF-8"}
+    assert (await raw.post(TOKEN, GRANT, authorization=app_header, **with_charset)).status == 200
+
+
+@pytest.mark.rule("AUTH-20c")
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"grant_type": ""}, {"grant_type": "password"}, {**GRANT, "scope": "x"}, {"Grant_type": "client_credentials"}],
+)
+async def test_any_other_grant_is_403_with_code_99(raw: Any, app_header: str, fields: dict[str, str]) -> None:
+    got = await raw.post(TOKEN, fields, authorization=app_header)
+    assert (got.status, {*codes(got)}) == (403, {99})
+    assert got.rule in ("AUTH-20c", "ASM-95")
+
+
+@pytest.mark.rule("AUTH-22", "AUTH-22c", "ERR-02")
+async def test_a_bearer_token_asked_for_too_often_is_403_with_code_99(raw: Any, app_header: str) -> None:
+    statuses = [(await raw.post(TOKEN, GRANT, authorization=app_header)).status for _ in range(10)]
+    got = await raw.post(TOKEN, GRANT, authorization=app_header)
+    assert statuses == [200] * 10
+    assert (got.status, codes(got), got.rule, got.basis) == (403, [99], "AUTH-22", "spec")
+    assert got.headers["x-rate-limit-remaining"] == "0"
+    await raw.sandbox.clock.advance(minutes=15)
+    assert (await raw.post(TOKEN, GRANT, authorization=app_header)).status == 200
+
+
+@pytest.mark.rule("AUTH-24", "AUTH-24b", "AUTH-24c", "AUTH-24d", "AUTH-17", "ERR-01")
+async def test_an_invalidated_bearer_token_stops_working(raw: Any, bearing: Any, app_header: str, bearer: str) -> None:
+    assert (await bearing("GET", "/probe/bearer_app/v2", bearer)).status == 200
+    got = await raw.post(INVALIDATE, {"access_token": bearer}, authorization=app_header)
+    assert (got.status, got.json, got.rule) == (200, {"access_token": bearer}, "AUTH-24b")
+    for dialect in ("v1", "v2"):
+        refused = await bearing("GET", f"/probe/bearer_app/{dialect}", bearer)
+        assert (refused.status, refused.json, refused.rule) == (401, EXPIRED, "ERR-01")
+    again = await raw.post(INVALIDATE, {"access_token": bearer}, authorization=app_header)
+    assert (again.status, again.json) == (401, EXPIRED)
+    new = (await raw.post(TOKEN, GRANT, authorization=app_header)).json["access_token"]
+    assert new != bearer
+    assert (await bearing("GET", "/probe/bearer_app/v2", new)).status == 200
+
+
+@pytest.mark.rule("AUTH-24")
+async def test_a_bearer_token_is_invalidated_by_its_own_app_only(
+    raw: Any, bearing: Any, bearer: str, basic: Callable[[str, str], str]
+) -> None:
+    pocket = raw.sandbox.public_app
+    other = basic(pocket["consumer_key"], pocket["consumer_secret"])
+    assert (await raw.post(INVALIDATE, {"access_token": bearer}, authorization=other)).status == 401
+    wrong = basic(raw.sandbox.app["consumer_key"], "wrong")
+    assert codes(await raw.post(INVALIDATE, {"access_token": bearer}, authorization=wrong)) == [99]
+    assert (await bearing("GET", "/probe/bearer_app/v1", bearer)).status == 200
+
+
+async def test_a_bearer_token_comes_percent_encoded_and_is_not_encoded_again(bearing: Any, bearer: str) -> None:
+    assert "%2B" in bearer
+    twice = await bearing("GET", "/probe/bearer_app/v1", bearer.replace("%", "%25"))
+    decoded = await bearing("GET", "/probe/bearer_app/v1", bearer.replace("%2B", "+").replace("%3D", "="))
+    assert (twice.status, decoded.status) == (401, 401)
+
+
+@pytest.mark.rule("AUTH-25b")
+async def test_the_bearer_token_is_the_app_and_no_user(bearing: Any, bearer: str) -> None:
+    got = await bearing("GET", "/probe/bearer_app/v1", bearer)
+    assert got.json == {"scheme": "bearer_app", "user": "", "app": "Harbour Desk"}
+
+
+async def test_another_scheme_than_the_call_takes_is_403_with_code_220(raw: Any, bearing: Any, bearer: str) -> None:
+    for scheme in ("oauth1_user", "oauth2_user"):
+        got = await bearing("GET", f"/probe/{scheme}/v2", bearer)
+        assert (got.status, codes(got), got.rule) == (403, [220], "ASM-73")
+    on_ads = await raw("GET", raw.account, authorization=f"Bearer {bearer}")
+    signed = await raw.oauth("GET", "/probe/bearer_app/v2", credentials=raw.credentials)
+    for got in (on_ads, signed):
+        assert (got.status, codes(got), got.rule) == (403, [220], "ASM-73")
+
+
+async def test_no_credentials_are_401_in_the_dialect_of_the_call(raw: Any) -> None:
+    async def ask(dialect: str, scheme: str = "bearer_app") -> Any:
+        return await raw("GET", f"/probe/{scheme}/{dialect}", base=raw.sandbox.base_url, authorization="")
+
+    assert codes(await ask("v1")) == codes(await ask("form")) == [32]
+    problem = await ask("v2")
+    assert (problem.status, problem.headers["Content-Type"]) == (401, "application/problem+json")
+    assert problem.json.keys() == {"type", "title", "detail", "status"}
+    assert (problem.json["title"], problem.json["status"]) == ("Unauthorized", 401)
+    assert (await ask("ads")).codes == [("UNAUTHORIZED_ACCESS", None)]
+    assert (await ask("oauth2")).json["error"] == "invalid_client"
+    assert "<h1>This cannot go on</h1>" in (await ask("html")).text
+    assert (await ask("credentials", "basic_app")).status == 403
+
+
+@pytest.mark.parametrize("config", [SandboxConfig(rate_limits=False)])
+async def test_answers_and_refusals_look_as_the_dialect_has_it(raw: Any) -> None:
+    async def ask(dialect: str, count: str = "3") -> Any:
+        return await raw("GET", f"/probe/none/{dialect}", {"count": count}, base=raw.sandbox.base_url, authorization="")
+
+    who = {"scheme": "none", "user": "", "app": ""}
+    assert (await ask("ads")).json == {"request": {"params": {"count": 3}}, "data": who}
+    for dialect in ("v1", "v2", "oauth2", "credentials"):
+        assert (await ask(dialect)).json == who
+    assert (await ask("form")).body == b"scheme=none&user=&app="
+    assert (await ask("html")).headers["Content-Type"] == "text/html;charset=utf-8"
+    for dialect in Dialect:
+        assert (await ask(dialect)).headers["x-sandbox-basis"] == "spec"
+        assert (await ask(dialect, "9")).headers["x-sandbox-rule"] == "ASM-95"
+    assert (await ask("ads", "9")).codes == [("INVALID_PARAMETER", "count")]
+    assert codes(await ask("v1", "9")) == [44]
+    assert (await ask("v2", "9")).json["detail"] == "INVALID_PARAMETER: count must be from 1 to 5"
+    assert (await ask("oauth2", "9")).json["error"] == "invalid_request"
+
+
+async def test_an_unknown_call_is_404_in_the_dialect_of_its_surface(raw: Any) -> None:
+    async def ask(path: str, base: str) -> Any:
+        return await raw("GET", path, base=base)
+
+    base = raw.sandbox.base_url
+    assert (await ask("/2/nothing", base)).json["status"] == 404
+    assert codes(await ask("/oauth/nothing", base)) == codes(await ask("/1.1/nothing", base)) == [34]
+    assert (await ask("/12/nothing", raw.sandbox.ads_url)).codes == [("ROUTE_NOT_FOUND", None)]
