@@ -4,13 +4,17 @@ A source is taken whole and never mixed with another. The environment's `SVC_CON
 `consumer_key` are the same setting:
 
     consumer_key  consumer_secret  access_token  access_token_secret     a user, what the advertising API takes
+    consumer_key  consumer_secret                                        an app, which gets its bearer token itself
     bearer_token                                                         an app, what the webhook API takes
     base_url  ads_url  ads_sandbox_url                                   the hosts; the last one is optional
 """
 
+import json
 import os
+import re
+import tempfile
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -22,7 +26,17 @@ from svc_async.errors import InvalidArgument
 from svc_async.wire.endpoint import Surface
 from svc_async.wire.hosts import Endpoints, proxy_url
 
-__all__ = ["Source", "default_path", "find", "from_environment", "from_profile", "proxies"]
+__all__ = [
+    "Source",
+    "default_path",
+    "find",
+    "from_environment",
+    "from_profile",
+    "is_stored",
+    "proxies",
+    "remove",
+    "write",
+]
 
 _ADVICE = "; or try without credentials: Session.sandbox()"
 _APP = ("consumer_key", "consumer_secret")
@@ -72,16 +86,46 @@ def from_profile(name: str = "default", *, path: Path | None = None) -> Source:
         InvalidArgument: there is no such file or profile, or names what is missing in it.
     """
     path = path or default_path()
-    profiles = _load(path)
-    profile = profiles.get(name)
-    if not isinstance(profile, Mapping):
-        raise InvalidArgument("profile", f"{name!r} is not in {path}")
-    unknown = sorted(set(profile) - set(_ALL))
-    if unknown:
-        raise InvalidArgument("profile", f"{name!r} has unknown settings: {', '.join(unknown)}")
-    if not all(isinstance(value, str) for value in profile.values()):
-        raise InvalidArgument("profile", f"{name!r} must hold strings only")
+    profile = _profile(_load(path), name, path)
     return _source(f"the profile {name!r}", profile, lambda setting: setting)
+
+
+def is_stored(name: str, *, path: Path | None = None) -> bool:
+    """Whether there is a profile of this name."""
+    path = path or default_path()
+    return path.exists() and name in _load(path)
+
+
+def write(name: str, settings: Mapping[str, str], *, path: Path | None = None) -> Path:
+    """Store settings in a profile, beside those that it has; only the user of this machine can read the file.
+
+    Other profiles, comments and the order of lines stay.
+
+    Args:
+        name: the profile, made if it is not there.
+        settings: what the head of this module lists.
+        path: the file; by default the user's.
+
+    Raises:
+        InvalidArgument: the file cannot be changed safely; it is left as it was.
+    """
+    return _change(name, settings, (), path or default_path())
+
+
+def remove(name: str, settings: Iterable[str], *, path: Path | None = None) -> Path:
+    """Take settings out of a profile; the others stay.
+
+    Args:
+        name: the profile.
+        settings: the names of the settings.
+        path: the file; by default the user's.
+
+    Raises:
+        InvalidArgument: there is no such profile, or the file cannot be changed safely.
+    """
+    path = path or default_path()
+    _profile(_load(path), name, path)
+    return _change(name, {}, settings, path)
 
 
 def find(profile: str | None = None, *, environ: Mapping[str, str] | None = None) -> Source:
@@ -111,6 +155,56 @@ def proxies(endpoints: Endpoints) -> dict[Surface, str]:
     return found
 
 
+def _profile(profiles: Mapping[str, object], name: str, path: Path) -> Mapping[str, str]:
+    profile = profiles.get(name)
+    if not isinstance(profile, Mapping):
+        raise InvalidArgument("profile", f"{name!r} is not in {path}")
+    unknown = sorted(set(profile) - set(_ALL))
+    if unknown:
+        raise InvalidArgument("profile", f"{name!r} has unknown settings: {', '.join(unknown)}")
+    if not all(isinstance(value, str) for value in profile.values()):
+        raise InvalidArgument("profile", f"{name!r} must hold strings only")
+    return profile
+
+
+def _change(name: str, given: Mapping[str, str], gone: Iterable[str], path: Path) -> Path:
+    if path.is_symlink():
+        raise InvalidArgument("path", f"must not be a link: {path} leads to another place than secrets are kept in")
+    before = _load(path) if path.exists() else {}
+    kept = _profile(before, name, path) if name in before else {}
+    wanted = {**before, name: {key: value for key, value in {**kept, **given}.items() if key not in {*gone}}}
+    text = _edited(path.read_text(encoding="utf-8") if path.exists() else "", name, given, gone)
+    if not _reads_as(text, wanted):
+        raise InvalidArgument("path", f"must be plain TOML to be changed: edit {path} by hand")
+    _replace(path, text)
+    return path
+
+
+def _reads_as(text: str, wanted: Mapping[str, object]) -> bool:
+    try:
+        return tomllib.loads(text) == wanted
+    except ValueError:
+        return False
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file in one step, for the user's eyes only."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        number, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # of mode 0600
+        try:
+            with os.fdopen(number, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(number)
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink()
+            raise
+    except OSError as error:
+        raise InvalidArgument("path", f"cannot be {path}: {error.strerror}") from None
+
+
 def _variable(setting: str) -> str:
     return f"SVC_{setting.upper()}"
 
@@ -125,15 +219,17 @@ def _load(path: Path) -> Mapping[str, object]:
 
 
 def _source(where: str, settings: Mapping[str, str], spell: Callable[[str], str]) -> Source:
-    has_user = any(name in settings for name in _TOKEN) or "bearer_token" not in settings
-    has_app = has_user or any(name in settings for name in _APP)
+    has_app = any(name in settings for name in _APP)
+    # Where nothing is given, a user is what most people miss.
+    has_user = any(name in settings for name in _TOKEN) or not (has_app or "bearer_token" in settings)
+    has_app = has_app or has_user
     wanted = (*_HOSTS, *(_APP if has_app else ()), *(_TOKEN if has_user else ()))
     missing = [spell(name) for name in wanted if name not in settings]
     if missing:
         raise InvalidArgument("credentials", f"are not complete in {where}: {', '.join(missing)} missing{_ADVICE}")
     return Source(
         name=where,
-        credentials=_user(settings) if has_user else BearerToken(settings["bearer_token"]),
+        credentials=_user(settings) if has_user else _bearer(settings) or _app(settings),
         app=_app(settings) if has_app else None,
         endpoints=Endpoints(
             base_url=settings["base_url"],
@@ -141,6 +237,10 @@ def _source(where: str, settings: Mapping[str, str], spell: Callable[[str], str]
             ads_sandbox_url=settings.get("ads_sandbox_url"),
         ),
     )
+
+
+def _bearer(settings: Mapping[str, str]) -> BearerToken | None:
+    return BearerToken(settings["bearer_token"]) if "bearer_token" in settings else None
 
 
 def _app(settings: Mapping[str, str]) -> AppCredentials:
@@ -154,3 +254,53 @@ def _user(settings: Mapping[str, str]) -> UserCredentials:
         token=settings["access_token"],
         token_secret=settings["access_token_secret"],
     )
+
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_TABLE = re.compile(r"\s*\[")
+
+
+def _edited(text: str, name: str, given: Mapping[str, str], gone: Iterable[str]) -> str:
+    """Change a profile in the text of a file, line by line; the caller reads the result to see whether it is right."""
+    lines = text.splitlines()
+    start, end = _span(lines, name)
+    old = {key: position for position in range(start, end) if (key := _key(lines[position]))}
+    for key, value in given.items():
+        if key in old:
+            lines[old[key]] = _line(key, value)
+    new = [_line(key, value) for key, value in given.items() if key not in old]
+    after = max(old.values(), default=start - 1) + 1
+    dropped = {old[key] for key in gone if key in old}
+    head = [line for position, line in enumerate(lines[:after]) if position not in dropped]
+    return "\n".join([*head, *new, *lines[after:]]) + "\n"
+
+
+def _span(lines: list[str], name: str) -> tuple[int, int]:
+    """Give the lines below the head of a profile; a new head goes to the end."""
+    heads = [position for position, line in enumerate(lines) if _TABLE.match(line)]
+    for position in heads:
+        if _names(lines[position], name):
+            return position + 1, next((other for other in heads if other > position), len(lines))
+    lines += ["", f"[{_quoted(name)}]"] if lines else [f"[{_quoted(name)}]"]
+    return len(lines), len(lines)
+
+
+def _names(head: str, name: str) -> bool:
+    return _reads_as(head, {name: {}})
+
+
+def _key(line: str) -> str | None:
+    key, equals, _ = line.partition("=")
+    return key.strip().strip("\"'") if equals and not key.lstrip().startswith("#") else None
+
+
+def _line(key: str, value: str) -> str:
+    return f"{key} = {_string(value)}"
+
+
+def _quoted(name: str) -> str:
+    return name if _BARE.fullmatch(name) else _string(name)
+
+
+def _string(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -5,7 +5,7 @@ authlib writes and reads them. It is imported when it is first needed, and nothi
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
@@ -116,7 +116,7 @@ def granted(
     seconds = answer.get("expires_in")
     ends = now + timedelta(seconds=seconds) if isinstance(seconds, int | float) else None
     # The end is by our clock, not by authlib's.
-    token: dict[str, Any] = OAuth2Token({**answer, "expires_at": ends and ends.timestamp()})
+    token = cast(dict[str, Any], OAuth2Token({**answer, "expires_at": ends and ends.timestamp()}))
     if not isinstance(token.get("access_token"), str) or str(token.get("token_type")).lower() != "bearer":
         raise UnexpectedAnswer("the answer has no bearer token", status=200)
     scopes = str(token.get("scope") or "").split()

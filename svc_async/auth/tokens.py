@@ -80,6 +80,7 @@ class _Flight(Generic[T]):
             pass
         finally:
             self._task.cancel()
+            await asyncio.wait({self._task})
 
 
 def _look(task: "asyncio.Task[object]") -> None:

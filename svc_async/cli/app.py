@@ -25,9 +25,11 @@ app = App(
 )
 audience = App(name="audience", help="Send a file of people to a custom audience.", help_format="plaintext")
 accounts = App(name="accounts", help="Look at ad accounts.", help_format="plaintext")
+auth = App(name="auth", help="Log a user in and out, and see who calls.", help_format="plaintext")
 stream = App(name="stream", help="Follow what happens.", help_format="plaintext")
 app.command(audience)
 app.command(accounts)
+app.command(auth)
 app.command(stream)
 
 _DEFAULTS = JobOptions()
@@ -100,6 +102,54 @@ def tail(name: Literal["activity", "filtered"], /, *, profile: str | None = None
     from svc_async.cli.stream import run as follow  # noqa: PLC0415
 
     return follow(name, profile, as_json=json)
+
+
+@auth.command
+def login(
+    *, profile: str | None = None, callback: str | None = None, no_browser: Flag = False, json: Flag = False
+) -> int:
+    """Have a user grant access to your app, and store the token in a profile that only you can read.
+
+    The app and the hosts are taken from the profile if it is there, else from SVC_* variables. The page shows a PIN,
+    which is read from stdin, unless there is a callback.
+
+    Args:
+        profile: The profile to store. [default: SVC_PROFILE, or "default"]
+        callback: Listen for the user's return here, such as http://127.0.0.1:8766/done. Configure it in the app's
+            settings.
+        no_browser: Only print the page's URL.
+        json: Print one JSON object; the page's URL goes to stderr.
+    """
+    from svc_async.cli.auth import login as run_login  # noqa: PLC0415
+
+    return run_login(profile, callback=callback, browser=not no_browser, as_json=json)
+
+
+@auth.command
+def whoami(*, profile: str | None = None, check: Flag = False, json: Flag = False) -> int:
+    """Say which credentials a command would use, and where they came from. Secrets are not shown.
+
+    Args:
+        profile: Look at this profile, not at SVC_* variables.
+        check: Ask the service, too: for the accounts of a user, for the webhooks of an app.
+        json: Print one JSON object and say nothing else.
+    """
+    from svc_async.cli.auth import whoami as run_whoami  # noqa: PLC0415
+
+    return run_whoami(profile, check=check, as_json=json)
+
+
+@auth.command
+def logout(*, profile: str | None = None, json: Flag = False) -> int:
+    """Make the token of a profile stop working, and take it out of the profile; the app stays there.
+
+    Args:
+        profile: The profile. [default: SVC_PROFILE, or "default"]
+        json: Print one JSON object and say nothing else.
+    """
+    from svc_async.cli.auth import logout as run_logout  # noqa: PLC0415
+
+    return run_logout(profile, as_json=json)
 
 
 @app.command

@@ -14,7 +14,7 @@ from svc_async.streams.consumer import EventStream, Recover, StreamSettings
 from svc_async.streams.lanes import Reconnects
 from svc_async.streams.recovery import Gap
 from svc_async.streams.states import Checkpoint, Malformed, StateChange
-from svc_async.wire.checks import each, fields_of, filled, inside, length, required
+from svc_async.wire.checks import each, fields_of, filled, first_problem, length, required
 from svc_async.wire.endpoint import Endpoint, Listing, Reply, Surface
 from svc_async.wire.envelope import complaint
 from svc_async.wire.records import Record, Timestamp
@@ -126,24 +126,9 @@ class _Changed:
 
 _ALL = "/2/tweets/search/stream/rules"
 
-_ADD = Endpoint(
-    "POST",
-    _ALL,
-    _Changed,
-    surface=Surface.BASE,
-    json=True,
-    reply=Reply.BODY,
-    checks=(filled("add"), each("add", required("value"), length("value", 2_048, least=1))),
-)
-_DELETE = Endpoint(
-    "POST",
-    _ALL,
-    _Changed,
-    surface=Surface.BASE,
-    json=True,
-    reply=Reply.BODY,
-    checks=(inside("delete", filled("ids")),),
-)
+_CHANGE = Endpoint("POST", _ALL, _Changed, surface=Surface.BASE, json=True, reply=Reply.BODY)
+_ADD_CHECKS = (filled("rules"), each("rules", required("value"), length("value", 2_048, least=1)))
+_DELETE_CHECKS = (filled("ids"),)
 _LIST = Listing(_ALL, StreamRule, surface=Surface.BASE, reply=Reply.META_PAGE)
 
 
@@ -168,7 +153,8 @@ class Rules:
         if isinstance(rules, str):
             raise InvalidArgument("rules", "must be a sequence of rules")
         wanted = [Rule(rule) if isinstance(rule, str) else rule for rule in rules]
-        changed = await self._pipeline.send(_ADD(add=wanted).with_params(dry_run=dry_run))
+        request = _CHANGE(add=wanted).with_params(dry_run=dry_run)
+        changed = await self._pipeline.send(request.checked(first_problem(_ADD_CHECKS, {"rules": wanted})))
         return AddedRules(
             created=changed.data,
             not_created=_not_created([(fields_of(rule) or {}).get("value") for rule in wanted], changed),
@@ -194,7 +180,8 @@ class Rules:
         """
         if isinstance(ids, str):
             raise InvalidArgument("ids", "must be a sequence of ids")
-        changed = await self._pipeline.send(_DELETE(delete={"ids": [*ids]}).with_params(dry_run=dry_run))
+        request = _CHANGE(delete={"ids": [*ids]}).with_params(dry_run=dry_run)
+        changed = await self._pipeline.send(request.checked(first_problem(_DELETE_CHECKS, {"ids": [*ids]})))
         return DeletedRules(
             not_deleted=[
                 _refused(position, error)

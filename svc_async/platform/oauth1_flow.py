@@ -3,6 +3,7 @@
 request_token(callback=)  →  authorize_url(token), which the user opens  →  access_token(token, verifier=)
 """
 
+import re
 from urllib.parse import parse_qsl, urlsplit
 
 import attrs
@@ -12,7 +13,7 @@ from svc_async.auth.credentials import AppCredentials, Credentials, UserCredenti
 from svc_async.errors import InvalidArgument, UnexpectedAnswer
 from svc_async.open_enum import OpenEnum
 from svc_async.pipeline import Pipeline
-from svc_async.wire.checks import among, filled, holds
+from svc_async.wire.checks import among, filled, first_problem, holds
 from svc_async.wire.endpoint import Endpoint, Reply, Surface
 from svc_async.wire.params import query_string, to_pairs
 from svc_async.wire.records import Record
@@ -77,39 +78,29 @@ class InvalidatedAccessToken(Record):
     access_token: str = attrs.field(repr=False)
 
 
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[!-~]+")
+
+
 def _is_callback(value: object) -> bool:
-    if not isinstance(value, str) or not value.isprintable() or " " in value:
-        return False
-    scheme, colon, rest = value.partition(":")
-    is_url = bool(colon and rest and scheme[:1].isalpha() and scheme.replace("+", "").replace("-", "").isalnum())
-    return value == OUT_OF_BAND or (is_url and (scheme not in {"http", "https"} or bool(urlsplit(value).hostname)))
+    if not isinstance(value, str) or value == OUT_OF_BAND:
+        return value == OUT_OF_BAND
+    is_web = value.startswith(("http:", "https:"))
+    return _ABSOLUTE.fullmatch(value) is not None and (not is_web or bool(urlsplit(value).hostname))
 
 
 # Unspecified: where `svc_auth_access_type` (contract UNS-svc-auth-access-type-location) and the verifier
 # (UNS-access-token-location) travel.
 _REQUEST_TOKEN = Endpoint(
-    "POST",
-    "/oauth/request_token",
-    RequestToken,
-    surface=Surface.BASE,
-    oauth=("oauth_callback",),
-    reply=Reply.FORM,
-    checks=(
-        holds(
-            "oauth_callback", _is_callback, f"must be an absolute URL or {OUT_OF_BAND!r} (contract AUTH-02, AUTH-03)"
-        ),
-        among("svc_auth_access_type", *(each.value for each in OAuthAccessType)),
-    ),
+    "POST", "/oauth/request_token", RequestToken, surface=Surface.BASE, oauth=("oauth_callback",), reply=Reply.FORM
+)
+_REQUEST_CHECKS = (
+    holds("callback", _is_callback, f"must be an absolute URL or {OUT_OF_BAND!r} (contract AUTH-02, AUTH-03)"),
+    among("access_type", *(each.value for each in OAuthAccessType)),
 )
 _ACCESS_TOKEN = Endpoint(
-    "POST",
-    "/oauth/access_token",
-    AccessToken,
-    surface=Surface.BASE,
-    oauth=("oauth_verifier",),
-    reply=Reply.FORM,
-    checks=(filled("oauth_verifier"),),
+    "POST", "/oauth/access_token", AccessToken, surface=Surface.BASE, oauth=("oauth_verifier",), reply=Reply.FORM
 )
+_ACCESS_CHECKS = (filled("verifier"),)
 _INVALIDATE = Endpoint(
     "POST", "/1.1/oauth/invalidate_token", InvalidatedAccessToken, surface=Surface.BASE, reply=Reply.BODY
 )
@@ -141,7 +132,8 @@ class OAuth1Flow:
         Contract: AUTH-01, `oauth1.request_token`.
         """
         request = _REQUEST_TOKEN(oauth_callback=callback, svc_auth_access_type=access_type)
-        token = await self._as(self._known_app).send(request)
+        broken = first_problem(_REQUEST_CHECKS, {"callback": callback, "access_type": access_type})
+        token = await self._as(self._known_app).send(request.checked(broken))
         if token.oauth_callback_confirmed != "true":
             raise UnexpectedAnswer("the service did not confirm the callback (RFC 5849, 2.1)", status=200)
         return attrs.evolve(token, callback=callback)
@@ -221,7 +213,8 @@ class OAuth1Flow:
             token=request_token.oauth_token,
             token_secret=request_token.oauth_token_secret,
         )
-        return await self._as(granted).send(_ACCESS_TOKEN(oauth_verifier=verifier))
+        request = _ACCESS_TOKEN(oauth_verifier=verifier)
+        return await self._as(granted).send(request.checked(first_problem(_ACCESS_CHECKS, {"verifier": verifier})))
 
     async def invalidate_token(self) -> InvalidatedAccessToken:
         """Make the access token of this session stop working, at once and for good.

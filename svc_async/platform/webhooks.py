@@ -201,7 +201,9 @@ class Webhooks:
 
         Contract: WH-50, `webhooks.replay`.
         """
-        request = _REPLAY(webhook_id=webhook_id, from_date=_written(from_date), to_date=_written(to_date))
+        request = _REPLAY(
+            webhook_id=webhook_id, from_date=_written("from_date", from_date), to_date=_written("to_date", to_date)
+        )
         return await self._pipeline.send(self._checked(request, from_date, to_date))
 
     async def replay_account_activity(self, webhook_id: str, *, from_date: datetime, to_date: datetime) -> ReplayJob:
@@ -219,7 +221,9 @@ class Webhooks:
             DeprecationWarning,
             stacklevel=2,
         )
-        request = _REPLAY_OLD(webhook_id=webhook_id, from_date=_written(from_date), to_date=_written(to_date))
+        request = _REPLAY_OLD(
+            webhook_id=webhook_id, from_date=_written("from_date", from_date), to_date=_written("to_date", to_date)
+        )
         return await self._pipeline.send(self._checked(request, from_date, to_date))
 
     async def replay_gap(
@@ -332,5 +336,5 @@ def _minute(name: str, moment: datetime) -> datetime:
     return moment.astimezone(UTC).replace(second=0, microsecond=0)
 
 
-def _written(moment: datetime) -> str:
-    return f"{_minute('from_date and to_date', moment):%Y%m%d%H%M}"
+def _written(name: str, moment: datetime) -> str:
+    return f"{_minute(name, moment):%Y%m%d%H%M}"

@@ -3,7 +3,16 @@ from pathlib import Path
 
 import pytest
 
-from svc_async import BearerToken, InvalidArgument, Retries, Session, TransportError, UserCredentials, profiles
+from svc_async import (
+    AppCredentials,
+    BearerToken,
+    InvalidArgument,
+    Retries,
+    Session,
+    TransportError,
+    UserCredentials,
+    profiles,
+)
 from svc_async.sandbox import Sandbox
 from svc_async.wire.endpoint import Surface
 
@@ -140,7 +149,7 @@ def test_one_whole_source_is_chosen_in_a_fixed_order(
 
 def test_sources_are_never_mixed() -> None:
     write(PROFILE)
-    with pytest.raises(InvalidArgument, match="SVC_ACCESS_TOKEN"):
+    with pytest.raises(InvalidArgument, match="SVC_CONSUMER_SECRET missing"):
         profiles.find(environ={"SVC_CONSUMER_KEY": "key"})
 
 
@@ -194,3 +203,122 @@ async def test_a_session_from_the_environment_works(sandbox: Sandbox, monkeypatc
         # The sandbox of this test keeps its own time; a signature from the machine's time is too old or too new.
         with pytest.raises(Exception, match="HTTP 401"):
             await session.accounts.get(sandbox.account_id)
+
+
+# --- an app alone
+
+
+def test_an_app_alone_is_read() -> None:
+    app = {name: value for name, value in ENVIRONMENT.items() if "TOKEN" not in name}
+    source = profiles.from_environment(app)
+    assert source.credentials == source.app == AppCredentials(consumer_key="key", consumer_secret="hush-1")
+
+
+@pytest.mark.parametrize("alone", ["SVC_CONSUMER_KEY", "SVC_CONSUMER_SECRET"])
+def test_half_an_app_is_none(alone: str) -> None:
+    hosts = {name: value for name, value in ENVIRONMENT.items() if name.endswith("URL")}
+    with pytest.raises(InvalidArgument, match=r"SVC_CONSUMER_\w+ missing"):
+        profiles.from_environment({**hosts, alone: "hush"})
+
+
+# --- written
+
+
+SETTINGS = {
+    "consumer_key": "key",
+    "consumer_secret": 'hu"sh\\1é',
+    "base_url": "https://b.test",
+    "ads_url": "https://a.test",
+}
+
+
+def stored() -> str:
+    return profiles.default_path().read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["default", "my profile", "a.b", 'quo"ted', "ü"])
+def test_a_new_profile_is_read_as_it_was_written(name: str) -> None:
+    path = profiles.write(name, SETTINGS)
+    assert path == profiles.default_path()
+    source = profiles.from_profile(name)
+    assert source.app == AppCredentials(consumer_key="key", consumer_secret='hu"sh\\1é')
+    assert profiles.is_stored(name)
+    assert not profiles.is_stored("another")
+
+
+def test_only_the_user_can_read_the_file() -> None:
+    write(PROFILE)
+    profiles.default_path().chmod(0o644)
+    profiles.write("mine", SETTINGS)
+    assert profiles.default_path().stat().st_mode & 0o777 == 0o600
+    assert [entry.name for entry in profiles.default_path().parent.iterdir()] == ["profiles.toml"]
+
+
+COMMENTED = """# mine, do not touch
+[default]  # the first
+# a comment
+consumer_key = "old"
+consumer_secret = "hush-1"
+
+base_url = 'https://b.test'
+ads_url = "https://a.test"
+
+[app] # the second
+bearer_token = "hush-4"
+"""
+
+
+def test_the_other_profiles_the_order_and_the_comments_stay() -> None:
+    write(COMMENTED)
+    profiles.write("default", {"consumer_key": "new", "access_token": "hush-2", "access_token_secret": "hush-3"})
+    assert stored() == COMMENTED.replace('"old"', '"new"').replace(
+        'ads_url = "https://a.test"\n',
+        'ads_url = "https://a.test"\naccess_token = "hush-2"\naccess_token_secret = "hush-3"\n',
+    )
+    profiles.remove("default", ["access_token", "access_token_secret", "bearer_token"])
+    assert stored() == COMMENTED.replace('"old"', '"new"')
+    profiles.write("third", {"bearer_token": "hush-5"})
+    assert stored() == COMMENTED.replace('"old"', '"new"') + '\n[third]\nbearer_token = "hush-5"\n'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'default = {consumer_key = "hush"}\n',
+        '[default]\nconsumer_key = """\nhush\n"""\n',
+        "[default.more]\nconsumer_key = 'hush'\n",
+        "[[default]]\n",
+        "[default]\nconsumer_kee = 'hush'\n",
+        "[default\nhush",
+    ],
+)
+def test_a_file_that_cannot_be_changed_safely_is_left_as_it_was(text: str) -> None:
+    write(text)
+    with pytest.raises(InvalidArgument) as caught:
+        profiles.write("default", SETTINGS)
+    assert stored() == text
+    assert "hush" not in str(caught.value)
+
+
+def test_secrets_do_not_go_through_a_link(tmp_path: Path) -> None:
+    target = tmp_path / "shared.toml"
+    target.write_text(PROFILE, encoding="utf-8")
+    path = profiles.default_path()
+    path.parent.mkdir()
+    path.symlink_to(target)
+    with pytest.raises(InvalidArgument, match="^path must not be a link"):
+        profiles.write("default", SETTINGS)
+    assert target.read_text(encoding="utf-8") == PROFILE
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "svc_async").write_text("a file")
+    with pytest.raises(InvalidArgument, match=r"^path cannot be .*profiles\.toml"):
+        profiles.write("default", SETTINGS)
+
+
+def test_a_profile_that_is_not_there_loses_nothing() -> None:
+    write(PROFILE)
+    with pytest.raises(InvalidArgument, match="'other' is not in"):
+        profiles.remove("other", ["access_token"])
+    assert stored() == PROFILE

@@ -1,9 +1,11 @@
 """The two streams of a session against the sandbox, on one clock."""
 
 import asyncio
+from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Literal
 
+import aiohttp
 import pytest
 
 from svc_async import Conflict, Session, TooManyConnections
@@ -57,6 +59,15 @@ async def reopened(steps: Steps, clock: VirtualClock) -> StateChange:
     await clock.advance(seconds=(change.wait or 0) + 0.001)
     await steps.next(StreamState.OPEN)
     return change
+
+
+async def invalidate(sandbox: Sandbox, token: str) -> None:
+    """End the app's bearer token, as another process of the app may do."""
+    proof = b64encode(f"{sandbox.app['consumer_key']}:{sandbox.app['consumer_secret']}".encode()).decode()
+    url, headers = f"{sandbox.base_url}/oauth2/invalidate_token", {"Authorization": f"Basic {proof}"}
+    async with aiohttp.ClientSession() as other:
+        async with other.post(url, data={"access_token": token}, headers=headers) as answer:
+            assert answer.status == 200
 
 
 @pytest.mark.rule("STR-01", "EV-04")
@@ -250,9 +261,7 @@ async def test_a_token_that_was_invalidated_is_renewed_when_the_stream_comes_bac
     sandbox: Sandbox, session: Session, post: Post, clock: VirtualClock, steps: Steps
 ) -> None:
     async with session.activity.stream(on_state=steps) as stream:
-        async with Session.sandbox(sandbox) as other:  # the app has one token; this one of its sessions ends it
-            await other.oauth2.token()
-            await other.oauth2.invalidate_token()
+        await invalidate(sandbox, (await session.oauth2.token()).access_token)
         sandbox.streams["activity"].drop()
         await reopened(steps, clock)
         await post(1)

@@ -1,0 +1,383 @@
+"""The app-only bearer token and scoped tokens, as the calls of a session carry them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from svc_async import (
+    AppCredentials,
+    BearerToken,
+    Forbidden,
+    InvalidArgument,
+    OAuth2UserCredentials,
+    ServerError,
+    Session,
+    Unauthorized,
+)
+from svc_async.auth.credentials import Credentials
+from svc_async.auth.tokens import AppTokens
+from svc_async.sandbox import VirtualClock
+from tests.local import APP, USER, Answer, Seen, Service
+
+TOKEN = "/oauth2/token"
+GRANT = "/2/oauth2/token"
+CALL = "/2/webhooks"
+NO_GOOD = Answer({"errors": [{"code": 89, "message": "Invalid or expired token"}]}, 401)
+TOO_OFTEN = Answer({"errors": [{"code": 99, "message": "Unable to verify your credentials"}]}, 403)
+NOTHING = Answer({"meta": {"result_count": 0}})
+
+
+def token(value: str) -> Answer:
+    return Answer({"token_type": "bearer", "access_token": value})
+
+
+def only(*good: str) -> Callable[[Seen], Answer]:
+    """Answer those who carry one of these tokens."""
+    return lambda seen: NOTHING if seen.authorization in {f"Bearer {value}" for value in good} else NO_GOOD
+
+
+async def call(session: Session) -> None:
+    await session.webhooks.list().collect()
+
+
+async def at_once(*calls: Awaitable[Any]) -> list[Any]:
+    return await asyncio.gather(*calls, return_exceptions=True)
+
+
+# --- app-only
+
+
+@pytest.mark.rule("AUTH-20", "AUTH-20b", "AUTH-20c", "AUTH-20d", "AUTH-25", "AUTH-25b")
+@pytest.mark.parametrize("credentials", [USER, AppCredentials(**APP)])
+async def test_a_session_with_an_app_gets_its_bearer_token_by_itself(
+    service: Service, credentials: Credentials
+) -> None:
+    service.on("POST", TOKEN, token("one%2Ftwo%3D"))
+    service.on("GET", CALL, only("one%2Ftwo%3D"))
+    async with service.session(credentials) as session:
+        await call(session)
+    asked, made = service.seen
+    assert (asked.authorization, asked.body) == ("Basic a2V5Omh1c2gtMQ==", b"grant_type=client_credentials")
+    assert asked.content_type == "application/x-www-form-urlencoded"
+    assert made.authorization == "Bearer one%2Ftwo%3D"
+
+
+async def test_key_and_secret_are_percent_encoded_before_they_are_joined(service: Service) -> None:
+    service.on("POST", TOKEN, token("one"))
+    async with service.session(AppCredentials(consumer_key="k:1", consumer_secret="s/ü")) as session:
+        await session.oauth2.token()
+    assert service.seen[0].authorization == "Basic ayUzQTE6cyUyRiVDMyVCQw=="  # k%3A1:s%2F%C3%BC
+
+
+@pytest.mark.rule("AUTH-22b")
+async def test_the_token_is_asked_for_once_and_kept(service: Service) -> None:
+    service.on("POST", TOKEN, token("one"))
+    service.on("GET", CALL, only("one"))
+    async with service.session() as session:
+        await at_once(*(call(session) for _ in range(5)))
+        await call(session)
+        assert (await session.oauth2.token()).access_token == "one"
+        await call(session.but(timeout=3))
+    assert len(service.asked(TOKEN)) == 1
+
+
+@pytest.mark.rule("AUTH-17", "ERR-01")
+async def test_of_several_calls_refused_with_one_token_one_renews_it(service: Service) -> None:
+    service.on("POST", TOKEN, token("old"), token("new"))
+    service.on("GET", CALL, only("old"))
+    async with service.session() as session:
+        await call(session)
+        service.on("GET", CALL, only("new"))
+        assert await at_once(*(call(session) for _ in range(5))) == [None] * 5
+    assert len(service.asked(TOKEN)) == 2
+
+
+async def test_a_token_that_another_call_renewed_is_not_renewed_again(clock: VirtualClock) -> None:
+    fetched = iter(["old", "new", "newer"])
+
+    async def fetch() -> str:
+        return next(fetched)
+
+    tokens = AppTokens(fetch, clock)
+    assert await tokens.current() == "old"
+    assert await tokens.renewed("old") == "new"
+    assert await tokens.renewed("old") == "new"
+
+
+async def test_a_second_refusal_is_final(service: Service) -> None:
+    service.on("POST", TOKEN, token("old"), token("new"), token("newer"))
+    service.on("GET", CALL, NO_GOOD)
+    async with service.session() as session:
+        with pytest.raises(Unauthorized, match="89"):
+            await call(session)
+    assert (len(service.asked(TOKEN)), len(service.asked(CALL))) == (2, 2)
+
+
+async def test_a_service_that_gives_the_refused_token_again_is_not_asked_again_for_a_while(
+    service: Service, clock: VirtualClock
+) -> None:
+    service.on("POST", TOKEN, token("same"))
+    service.on("GET", CALL, NO_GOOD)
+    async with service.session() as session:
+        for _ in range(3):
+            with pytest.raises(Unauthorized, match="89"):
+                await call(session)
+        assert (len(service.asked(TOKEN)), len(service.asked(CALL))) == (2, 1)
+        await clock.advance(seconds=900)
+        service.on("GET", CALL, only("same"))
+        await call(session)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_only_code_89_renews(service: Service, status: int) -> None:
+    service.on("POST", TOKEN, token("one"))
+    service.on("GET", CALL, Answer({"title": "Unauthorized", "detail": "no"}, status))
+    async with service.session() as session:
+        with pytest.raises((Unauthorized, Forbidden)):
+            await call(session)
+    assert (len(service.asked(TOKEN)), len(service.asked(CALL))) == (1, 1)
+
+
+@pytest.mark.rule("AUTH-22", "ERR-02")
+async def test_code_99_is_final_for_a_while_and_all_who_wait_share_it(service: Service, clock: VirtualClock) -> None:
+    service.on("POST", TOKEN, TOO_OFTEN, token("one"))
+    service.on("GET", CALL, only("one"))
+    async with service.session() as session:
+        failures = await at_once(*(call(session) for _ in range(4)))
+        assert [type(failure) for failure in failures] == [Forbidden] * 4
+        assert all(failure.has_code(99) for failure in failures)
+        await clock.advance(seconds=899)
+        with pytest.raises(Forbidden, match="99"):
+            await call(session)
+        assert len(service.asked(TOKEN)) == 1
+        await clock.advance(seconds=1)
+        await call(session)
+    assert len(service.asked(TOKEN)) == 2
+
+
+async def test_a_passing_failure_is_shared_but_not_remembered(service: Service) -> None:
+    service.on("POST", TOKEN, Answer("", 502), token("one"))
+    service.on("GET", CALL, only("one"))
+    async with service.session() as session:
+        failures = await at_once(call(session), call(session))
+        assert [type(failure) for failure in failures] == [ServerError] * 2
+        await call(session)
+    assert len(service.asked(TOKEN)) == 2
+
+
+async def test_who_leaves_while_the_token_is_on_its_way_does_not_stop_it_for_others(service: Service) -> None:
+    service.on("POST", TOKEN, token("one"))
+    service.on("GET", CALL, only("one"))
+    service.gate = asyncio.Event()
+    async with service.session() as session:
+        first, second = (asyncio.ensure_future(call(session)) for _ in range(2))
+        await service.arrived.wait()
+        first.cancel()
+        await asyncio.wait({first})
+        service.gate.set()
+        await second
+    assert first.cancelled()
+    assert len(service.asked(TOKEN)) == 1
+
+
+async def test_a_flight_that_everybody_left_ends_with_its_session(service: Service, clock: VirtualClock) -> None:
+    service.on("POST", TOKEN, token("one"))
+    service.gate = asyncio.Event()
+    session = await service.session().__aenter__()
+    left = asyncio.ensure_future(call(session))
+    await service.arrived.wait()
+    left.cancel()
+    await asyncio.wait({left})
+    closing = asyncio.ensure_future(session.__aexit__(None, None, None))
+    await asyncio.sleep(0)
+    assert not closing.done()
+    await clock.advance(seconds=5)
+    await closing
+
+
+async def test_a_given_bearer_token_is_carried_and_never_asked_for(service: Service) -> None:
+    service.on("GET", CALL, only("mine"))
+    async with service.session(BearerToken("mine")) as session:
+        await call(session)
+        await session.request("GET", CALL)
+        assert (await session.oauth2.token()).access_token == "mine"
+        service.on("GET", CALL, NO_GOOD)
+        with pytest.raises(Unauthorized):
+            await call(session)
+    assert service.asked(TOKEN) == []
+
+
+async def test_a_given_bearer_token_is_renewed_where_the_app_is_known(service: Service) -> None:
+    service.on("POST", TOKEN, token("new"))
+    service.on("GET", CALL, only("new"))
+    async with service.session(BearerToken("old"), app=AppCredentials(**APP)) as session:
+        await call(session)
+    assert [seen.authorization for seen in service.asked(CALL)] == ["Bearer old", "Bearer new"]
+
+
+async def test_an_app_alone_makes_any_call_with_its_token(service: Service) -> None:
+    service.on("POST", TOKEN, token("one"))
+    service.on("GET", "/2/anything", only("one"))
+    async with service.session(AppCredentials(**APP)) as session:
+        await session.request("GET", "/2/anything")
+
+
+@pytest.mark.rule("AUTH-24", "AUTH-24b")
+async def test_an_invalidated_token_is_forgotten(service: Service) -> None:
+    service.on("POST", TOKEN, token("old%3D"), token("new"))
+    service.on("POST", "/oauth2/invalidate_token", Answer({"access_token": "old%3D"}))
+    async with service.session() as session:
+        await session.oauth2.token()
+        assert (await session.oauth2.invalidate_token()).access_token == "old%3D"
+        assert (await session.oauth2.token()).access_token == "new"
+    (invalidated,) = service.asked("/oauth2/invalidate_token")
+    assert invalidated.body == b"access_token=old%3D"  # percent-encoded as it came, never again
+    assert invalidated.authorization.startswith("Basic ")
+
+
+SCOPED = OAuth2UserCredentials(access_token="hush-a", refresh_token="hush-b", client_id="client")
+
+
+async def test_what_is_missing_for_a_bearer_token_is_named(service: Service) -> None:
+    async with service.session(SCOPED) as session:
+        with pytest.raises(InvalidArgument, match=r"^app must be given: .*AppCredentials, or a BearerToken"):
+            _ = session.webhooks
+        with pytest.raises(InvalidArgument, match="^app must be given"):
+            await session.oauth2.token()
+        with pytest.raises(InvalidArgument, match="^app must be given"):
+            await session.oauth2.invalidate_token()
+    async with service.session(BearerToken("mine")) as session:
+        with pytest.raises(InvalidArgument, match="^app must be given"):
+            await session.oauth2.invalidate_token()
+        with pytest.raises(InvalidArgument, match="^credentials must be OAuth2UserCredentials"):
+            await session.oauth2.refresh()
+    assert service.seen == []
+
+
+# --- with scopes
+
+
+def grant(number: int, **more: object) -> Answer:
+    return Answer(
+        {
+            "token_type": "bearer",
+            "access_token": f"access-{number}",
+            "refresh_token": f"refresh-{number}",
+            "expires_in": 7200,
+            "scope": "follow.read offline.access",
+            **more,
+        }
+    )
+
+
+def scoped(clock: VirtualClock, seconds: float | None = None) -> OAuth2UserCredentials:
+    ends = None if seconds is None else clock.now() + timedelta(seconds=seconds)
+    return OAuth2UserCredentials(
+        access_token="access-0", refresh_token="refresh-0", client_id="client", expires_at=ends
+    )
+
+
+async def subscriptions(session: Session) -> None:
+    await session.activity.subscriptions.list().collect()
+
+
+SUBSCRIPTIONS = "/2/activity/subscriptions"
+
+
+@pytest.mark.rule("AUTH-26")
+async def test_a_user_with_scopes_calls_by_them(service: Service, clock: VirtualClock) -> None:
+    service.on("GET", SUBSCRIPTIONS, only("access-0"))
+    async with service.session(scoped(clock)) as session:
+        await subscriptions(session)
+
+
+async def test_a_token_is_refreshed_before_it_ends(service: Service, clock: VirtualClock) -> None:
+    told: list[OAuth2UserCredentials] = []
+    service.on("POST", GRANT, grant(1))
+    service.on("GET", SUBSCRIPTIONS, only("access-0"))
+    async with service.session(scoped(clock, 61), on_token=told.append) as session:
+        await subscriptions(session)
+        await clock.advance(seconds=1)
+        service.on("GET", SUBSCRIPTIONS, only("access-1"))
+        await at_once(*(subscriptions(session) for _ in range(3)))
+    (asked,) = service.asked(GRANT)
+    assert asked.form == {"grant_type": ["refresh_token"], "refresh_token": ["refresh-0"], "client_id": ["client"]}
+    assert asked.authorization == ""
+    (new,) = told
+    assert (new.access_token, new.refresh_token, new.client_id) == ("access-1", "refresh-1", "client")
+    assert new.scopes == ("follow.read", "offline.access")
+    assert new.expires_at == clock.now() + timedelta(seconds=7200)
+
+
+async def test_a_client_with_a_secret_proves_itself(service: Service, clock: VirtualClock) -> None:
+    service.on("POST", GRANT, grant(1))
+    app = AppCredentials(**APP, client_id="client", client_secret="hush")
+    async with service.session(scoped(clock), app=app) as session:
+        await session.oauth2.refresh()
+    (asked,) = service.asked(GRANT)
+    assert asked.authorization == "Basic Y2xpZW50Omh1c2g="
+    assert "client_id" not in asked.form
+
+
+async def test_a_refused_token_is_refreshed_once_for_all_and_each_refresh_token_is_used_once(
+    service: Service, clock: VirtualClock
+) -> None:
+    service.on("POST", GRANT, grant(1), grant(2))
+    service.on("GET", SUBSCRIPTIONS, only("access-1"))
+    async with service.session(scoped(clock)) as session:
+        assert await at_once(*(subscriptions(session) for _ in range(4))) == [None] * 4
+        service.on("GET", SUBSCRIPTIONS, only("access-2"))
+        await subscriptions(session)
+    assert [seen.form["refresh_token"] for seen in service.asked(GRANT)] == [["refresh-0"], ["refresh-1"]]
+
+
+async def test_a_refresh_token_that_does_not_rotate_is_kept(service: Service, clock: VirtualClock) -> None:
+    service.on("POST", GRANT, grant(1, refresh_token=None, scope=None))
+    async with service.session(scoped(clock)) as session:
+        assert (await session.oauth2.refresh()).refresh_token == "refresh-0"
+
+
+async def test_a_refused_refresh_token_is_not_sent_again(service: Service, clock: VirtualClock) -> None:
+    refusal = {"error": "invalid_grant", "error_description": "The refresh token was used."}
+    service.on("POST", GRANT, Answer(refusal, 400))
+    async with service.session(scoped(clock, 0)) as session:
+        for _ in range(2):
+            with pytest.raises(Exception, match="HTTP 400: invalid_grant The refresh token was used"):
+                await subscriptions(session)
+    assert len(service.asked(GRANT)) == 1
+
+
+async def test_without_a_refresh_token_a_refusal_is_final(service: Service) -> None:
+    service.on("GET", SUBSCRIPTIONS, NO_GOOD)
+    async with service.session(OAuth2UserCredentials(access_token="mine")) as session:
+        with pytest.raises(Unauthorized):
+            await subscriptions(session)
+        with pytest.raises(InvalidArgument, match=r"offline\.access"):
+            await session.oauth2.refresh()
+    assert service.asked(GRANT) == []
+
+
+async def test_a_refresh_that_everybody_left_still_brings_its_token(service: Service, clock: VirtualClock) -> None:
+    told: list[OAuth2UserCredentials] = []
+    service.on("POST", GRANT, grant(1))
+    service.gate = asyncio.Event()
+    async with service.session(scoped(clock, 0), on_token=told.append) as session:
+        left = asyncio.ensure_future(subscriptions(session))
+        await service.arrived.wait()
+        left.cancel()
+        await asyncio.wait({left})
+        service.gate.set()
+    assert [credentials.refresh_token for credentials in told] == ["refresh-1"]
+
+
+@pytest.mark.parametrize("answer", [{}, {"token_type": "mac", "access_token": "x"}, {"token_type": "bearer"}])
+async def test_an_answer_without_a_bearer_token_is_not_one(
+    service: Service, clock: VirtualClock, answer: object
+) -> None:
+    service.on("POST", GRANT, Answer(answer))
+    async with service.session(scoped(clock)) as session:
+        with pytest.raises(Exception, match="no bearer token"):
+            await session.oauth2.refresh()

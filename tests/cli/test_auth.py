@@ -1,0 +1,219 @@
+"""Logging in and out, and who calls."""
+
+import asyncio
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import aiohttp
+import pytest
+
+from svc_async import BearerToken, UserCredentials, profiles
+from svc_async.sandbox import Sandbox
+from tests.cli.conftest import ROOT, Command, Ended, environment_of
+
+FILE = Path("svc_async") / "profiles.toml"
+
+
+def app_of(sandbox: Sandbox) -> dict[str, str]:
+    """What somebody has who has an app and has logged nobody in."""
+    return {name: value for name, value in environment_of(sandbox).items() if "TOKEN" not in name}
+
+
+class Login:
+    """A login that waits for its user."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+
+    @classmethod
+    async def start(cls, folder: Path, sandbox: Sandbox, *arguments: str) -> "Login":
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "svc_async", "auth", "login", "--no-browser", *arguments),
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(folder), **app_of(sandbox)},
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        return cls(process)
+
+    async def token(self) -> str:
+        """Read the page's URL, and give the request token in it."""
+        assert self.process.stderr is not None
+        while line := (await self.process.stderr.readline()).decode():
+            if found := re.search(r"https?://\S+/oauth/authorize\S+", line):
+                return parse_qs(urlsplit(found[0]).query)["oauth_token"][0]
+        raise AssertionError("no page was shown")
+
+    async def ended(self, line: str | None = None) -> Ended:
+        out, err = await self.process.communicate(None if line is None else f"{line}\n".encode())
+        return Ended(self.process.returncode or 0, out.decode(), err.decode())
+
+
+async def logged_in(folder: Path, sandbox: Sandbox, *arguments: str) -> Ended:
+    login = await Login.start(folder, sandbox, *arguments)
+    return await login.ended(sandbox.approve(await login.token()))
+
+
+async def test_a_user_logs_in_by_pin_works_and_logs_out(sandbox: Sandbox, tmp_path: Path) -> None:
+    ended = await logged_in(tmp_path, sandbox, "--profile", "mine")
+    assert (ended.code, ended.out) == (0, "")
+    assert "You are logged in as anna" in ended.err
+    path = tmp_path / FILE
+    assert path.stat().st_mode & 0o777 == 0o600
+    source = profiles.from_profile("mine", path=path)
+    assert isinstance(source.credentials, UserCredentials)
+    assert source.endpoints.base_url == sandbox.base_url
+
+    command = Command(tmp_path, {"SVC_PROFILE": "mine"})
+    who = json.loads((await command("auth", "whoami", "--check", "--json")).out)
+    assert (who["source"], who["credentials"]) == ("the profile 'mine'", "a user")
+    assert who["accounts"] == [sandbox.account_id]
+
+    out = await command("auth", "logout", "--json")
+    assert json.loads(out.out) == {"profile": "mine", "path": str(path), "invalidated": True}
+    assert "access_token" not in path.read_text(encoding="utf-8")
+    again = await command("auth", "logout")
+    assert again.code == 2
+    assert "nobody is logged in" in again.err
+    assert json.loads((await command("auth", "whoami", "--json")).out)["credentials"] == "an app"
+
+
+async def test_a_login_tells_scripts_one_object_without_secrets(sandbox: Sandbox, tmp_path: Path) -> None:
+    ended = await logged_in(tmp_path, sandbox, "--json")
+    told = json.loads(ended.out)
+    assert told == {
+        "profile": "default",
+        "path": str(tmp_path / FILE),
+        "user_id": sandbox.user_id,
+        "screen_name": "anna",
+    }
+    stored = profiles.from_profile(path=tmp_path / FILE).credentials
+    assert isinstance(stored, UserCredentials)
+    for secret in (stored.token, stored.token_secret, stored.consumer_secret):
+        assert secret not in ended.out + ended.err
+
+
+async def test_who_logs_in_again_takes_the_app_from_the_profile(sandbox: Sandbox, tmp_path: Path) -> None:
+    await logged_in(tmp_path, sandbox, "--profile", "mine")
+    before = profiles.from_profile("mine", path=tmp_path / FILE)
+    await logged_in(tmp_path, sandbox, "--profile", "mine")
+    after = profiles.from_profile("mine", path=tmp_path / FILE)
+    assert after.app == before.app
+
+
+@pytest.mark.parametrize("pin", ["", "0000000"])
+async def test_a_wrong_pin_stores_nothing(sandbox: Sandbox, tmp_path: Path, pin: str) -> None:
+    login = await Login.start(tmp_path, sandbox)
+    sandbox.approve(await login.token())
+    ended = await login.ended(pin)
+    assert ended.code == (1 if pin else 2)
+    assert ended.err.splitlines()[-1].startswith(("svc-async: HTTP 401", "svc-async: PIN must be given"))
+    assert not (tmp_path / FILE).exists()
+
+
+async def test_a_user_logs_in_by_callback_and_only_with_the_token_of_this_login(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    login = await Login.start(tmp_path, sandbox, "--callback", sandbox.callback_url)
+    token = await login.token()
+    verifier = sandbox.approve(token)
+    async with aiohttp.ClientSession() as browser:
+        for query, status in (
+            ({"oauth_token": "of-another", "oauth_verifier": verifier}, 400),
+            ({"denied": "of-another"}, 400),
+            ({"oauth_token": token, "oauth_verifier": verifier}, 200),
+        ):
+            async with browser.get(sandbox.callback_url, params=query) as answer:
+                assert answer.status == status
+    ended = await login.ended()
+    assert ended.code == 0
+    assert profiles.from_profile(path=tmp_path / FILE).app is not None
+
+
+async def test_a_user_who_denies_is_not_logged_in(sandbox: Sandbox, tmp_path: Path) -> None:
+    login = await Login.start(tmp_path, sandbox, "--callback", sandbox.callback_url)
+    token = await login.token()
+    async with (
+        aiohttp.ClientSession() as browser,
+        browser.get(sandbox.callback_url, params={"denied": token}) as answer,
+    ):
+        assert answer.status == 400
+    ended = await login.ended()
+    assert ended.code == 2
+    assert "denied" in ended.err
+    assert not (tmp_path / FILE).exists()
+
+
+async def test_a_login_can_be_stopped(sandbox: Sandbox, tmp_path: Path) -> None:
+    login = await Login.start(tmp_path, sandbox, "--callback", sandbox.callback_url)
+    await login.token()
+    login.process.terminate()
+    assert (await login.ended()).code == 130
+
+
+HOSTS = 'base_url = "https://base.example.test"\nads_url = "https://ads.example.test"\n'
+APP = 'consumer_key = "key"\nconsumer_secret = "hush-1"\n'
+USER = f'{APP}access_token = "hush-2"\naccess_token_secret = "hush-3"\n'
+
+
+def store(here: Path, text: str) -> Path:
+    path = here / FILE
+    path.parent.mkdir()
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [(USER, "a user"), (APP, "an app"), ('bearer_token = "hush-4"\n', "an app, by its bearer token")],
+)
+def test_whoami_tells_the_kind_and_no_secret(call: Callable[..., Ended], here: Path, settings: str, kind: str) -> None:
+    store(here, f"[default]\n{settings}{HOSTS}")
+    told = json.loads(call("auth", "whoami", "--json").out)
+    assert told["credentials"] == kind
+    assert told["source"] == "the profile 'default'"
+    ended = call("auth", "whoami")
+    assert "base url      https://base.example.test" in ended.out
+    assert "hush" not in ended.out + ended.err
+
+
+def test_whoami_without_credentials_says_what_to_do(call: Callable[..., Ended]) -> None:
+    ended = call("auth", "whoami")
+    assert ended.code == 2
+    assert "set the SVC_* variables" in ended.err
+
+
+def test_a_bearer_token_without_its_app_is_only_taken_out(call: Callable[..., Ended], here: Path) -> None:
+    path = store(here, f'[default]\nbearer_token = "hush-4"\n{HOSTS}')
+    ended = call("auth", "logout")
+    assert ended.code == 0
+    assert "still works, for the profile names no app" in ended.err
+    assert path.read_text(encoding="utf-8") == f"[default]\n{HOSTS}"
+
+
+def test_a_login_needs_an_app(call: Callable[..., Ended], here: Path) -> None:
+    store(here, f'[default]\nbearer_token = "hush-4"\n{HOSTS}')
+    ended = call("auth", "login")
+    assert ended.code == 2
+    assert "must hold consumer_key and consumer_secret" in ended.err
+
+
+@pytest.mark.parametrize(
+    "callback", ["https://127.0.0.1:1/x", "http://example.test:1/x", "http://127.0.0.1/x", "http://0.0.0.0:1/x"]
+)
+def test_a_callback_is_on_loopback(call: Callable[..., Ended], here: Path, callback: str) -> None:
+    store(here, f"[default]\n{USER}{HOSTS}")
+    ended = call("auth", "login", "--callback", callback)
+    assert ended.code == 2
+    assert "must be http:// on loopback with a port" in ended.err
+
+
+def test_the_bearer_token_of_a_profile_is_read_back(here: Path) -> None:
+    path = store(here, f'[default]\nbearer_token = "hush-4"\n{HOSTS}')
+    assert profiles.from_profile(path=path).credentials == BearerToken("hush-4")

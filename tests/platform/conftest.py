@@ -1,0 +1,3 @@
+from tests.local import clock, service
+
+__all__ = ["clock", "service"]

@@ -1,0 +1,127 @@
+"""Subscriptions: what is sent, and what is made of the answers."""
+
+from typing import Any
+
+import pytest
+
+from svc_async import BearerToken, InvalidArgument
+from svc_async.platform.activity import EventDirection, EventType, Subscription, SubscriptionFilter
+from svc_async.session import Session
+from tests.local import Answer, Service
+
+ALL = "/2/activity/subscriptions"
+RECORD = {
+    "subscription_id": "9",
+    "event_type": "dm.received",
+    "filter": {"user_id": "7", "direction": "received"},
+    "tag": "mine",
+    "webhook_id": "1",
+    "created_at": "2026-06-01T00:00:00.000Z",
+    "updated_at": "2026-06-01T00:00:00.000Z",
+}
+
+
+def session_of(service: Service, **settings: Any) -> Session:
+    return service.session(BearerToken("mine"), **settings)
+
+
+@pytest.mark.rule("ACT-01", "ACT-02", "ACT-03", "EV-04")
+@pytest.mark.parametrize(
+    ("given", "filtered"),
+    [
+        ({"event_type": EventType.POST_CREATE, "user_id": "7"}, {"user_id": "7"}),
+        ({"event_type": "post.create", "keyword": "harbour"}, {"keyword": "harbour"}),
+        (
+            {"event_type": "dm.received", "user_id": "7", "direction": EventDirection.RECEIVED},
+            {"user_id": "7", "direction": "received"},
+        ),
+        ({"event_type": "chat.new", "user_id": "7", "direction": "sent"}, {"user_id": "7", "direction": "sent"}),
+    ],
+)
+async def test_a_subscription_says_what_it_filters_by(
+    service: Service, given: dict[str, str], filtered: dict[str, str]
+) -> None:
+    service.on("POST", ALL, Answer({"data": RECORD, "meta": {"total_subscriptions": 1}}))
+    async with session_of(service) as session:
+        await session.activity.subscriptions.create(**given, tag="mine", webhook_id="1")
+    (seen,) = service.seen
+    assert seen.json == {"event_type": given["event_type"], "filter": filtered, "tag": "mine", "webhook_id": "1"}
+    assert seen.authorization == "Bearer mine"
+
+
+@pytest.mark.parametrize("data", [RECORD, [RECORD]])
+async def test_a_subscription_comes_alone_or_in_an_array(service: Service, data: object) -> None:
+    service.on("POST", ALL, Answer({"data": data, "meta": {"total_subscriptions": 1}}))
+    async with session_of(service) as session:
+        found = await session.activity.subscriptions.create(event_type="dm.received", user_id="7")
+    assert (found.subscription_id, found.event_type, found.tag) == ("9", EventType.DM_RECEIVED, "mine")
+    assert found.filter == SubscriptionFilter(user_id="7", direction=EventDirection.RECEIVED)
+
+
+@pytest.mark.parametrize(
+    ("given", "rule"),
+    [
+        ({"event_type": "", "user_id": "7"}, "^event_type must not be empty"),
+        ({"event_type": "PostCreate", "user_id": "7"}, "^event_type must be a dot-separated name.*EV-02"),
+        ({"event_type": "post.create"}, "^user_id must be given where keyword is not"),
+        ({"event_type": "dm.sent", "user_id": "7", "direction": "inbound"}, "^direction must be sent or received"),
+        ({"event_type": "post.create", "user_id": "7", "direction": "sent"}, "^direction must go with.*ACT-03"),
+        ({"event_type": "post.create", "user_id": "7", "tag": ""}, "^tag must have from 1 to 200"),
+        ({"event_type": "post.create", "user_id": "7", "tag": "x" * 201}, "^tag must have from 1 to 200"),
+    ],
+)
+@pytest.mark.rule("ACT-03", "EV-02")
+async def test_what_breaks_a_rule_is_not_sent(service: Service, given: dict[str, str], rule: str) -> None:
+    async with session_of(service) as session:
+        with pytest.raises(InvalidArgument, match=rule):
+            await session.activity.subscriptions.create(**given)
+    assert service.seen == []
+    service.on("POST", ALL, Answer({"data": RECORD}))
+    async with session_of(service, validate=False) as session:
+        await session.activity.subscriptions.create(**given)
+
+
+async def test_subscriptions_are_listed_page_by_page_until_no_token_is_left(service: Service) -> None:
+    def answer(number: str, **meta: str) -> Answer:
+        return Answer({"data": [{**RECORD, "subscription_id": number}], "meta": {"result_count": 1, **meta}})
+
+    service.on("GET", ALL, answer("1", next_token="b"), Answer({"meta": {"next_token": "c"}}), answer("2"))
+    async with session_of(service) as session:
+        found = await session.activity.subscriptions.list(max_results=1).collect()
+        assert [each.subscription_id for each in found] == ["1", "2"]
+        assert [seen.query for seen in service.seen] == [
+            {"max_results": "1"},
+            {"max_results": "1", "pagination_token": "b"},
+            {"max_results": "1", "pagination_token": "c"},
+        ]
+        pages = session.activity.subscriptions.list().pages(cursor="c")
+        assert [page.next_cursor async for page in pages] == [None]
+    assert service.seen[-1].query == {"pagination_token": "c"}
+
+
+@pytest.mark.parametrize("max_results", [0, 1001])
+async def test_a_page_holds_1_to_1000(service: Service, max_results: int) -> None:
+    async with session_of(service) as session:
+        with pytest.raises(InvalidArgument, match="^max_results must be a whole number from 1 to 1000"):
+            session.activity.subscriptions.list(max_results=max_results)
+
+
+async def test_a_subscription_is_changed_and_deleted(service: Service) -> None:
+    service.on("PUT", f"{ALL}/9", Answer({"data": RECORD}))
+    service.on("DELETE", f"{ALL}/9", Answer({"data": {"deleted": True}}))
+    async with session_of(service) as session:
+        assert isinstance(await session.activity.subscriptions.update("9", tag="mine"), Subscription)
+        assert (await session.activity.subscriptions.delete("9")).deleted
+        with pytest.raises(InvalidArgument, match="^tag must be given where webhook_id is not"):
+            await session.activity.subscriptions.update("9")
+    assert service.seen[0].json == {"tag": "mine"}
+    assert len(service.seen) == 2
+
+
+@pytest.mark.rule("EV-03")
+async def test_a_type_that_is_not_listed_is_kept(service: Service) -> None:
+    service.on("GET", ALL, Answer({"data": [{**RECORD, "event_type": "profile.update.banner"}], "meta": {}}))
+    async with session_of(service) as session:
+        found = await session.activity.subscriptions.list().first()
+    assert found is not None
+    assert (found.event_type, found.event_type.is_known) == ("profile.update.banner", False)

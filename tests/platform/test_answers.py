@@ -1,0 +1,88 @@
+"""How the main API says no, and how it says yes and no at once."""
+
+from typing import Any
+
+import pytest
+
+from svc_async import ApiError, BearerToken, Forbidden, RateLimited, Unauthorized
+from svc_async.errors import ErrorDetail
+from svc_async.pipeline import CallEvent
+from svc_async.session import Session
+from tests.local import Answer, Service
+
+ALL = "/2/webhooks"
+WEBHOOK = {"id": "1", "url": "https://a.example.test", "valid": True}
+
+
+def session_of(service: Service, **settings: Any) -> Session:
+    return service.session(BearerToken("mine"), **settings)
+
+
+async def refusal(service: Service, payload: object, status: int) -> ApiError:
+    service.on("GET", ALL, Answer(payload, status))
+    async with session_of(service) as session:
+        with pytest.raises(ApiError) as caught:
+            await session.webhooks.list().collect()
+    return caught.value
+
+
+@pytest.mark.rule("ERR-01", "ERR-02")
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (401, 89, Unauthorized),
+        (401, 32, Unauthorized),
+        (403, 99, Forbidden),
+        (403, 220, Forbidden),
+        (429, 88, RateLimited),
+    ],
+)
+async def test_numbers_are_codes(service: Service, status: int, code: int, kind: type[ApiError]) -> None:
+    error = await refusal(service, {"errors": [{"code": code, "message": "words"}]}, status)
+    assert type(error) is kind
+    assert error.errors == (ErrorDetail(code=code, message="words"),)
+
+
+@pytest.mark.parametrize(
+    ("problem", "code"),
+    [
+        ({"title": "Unauthorized", "detail": "Not allowed."}, "Unauthorized"),
+        ({"title": "Invalid Request", "detail": "DuplicateUrlFailed: it is there."}, "DuplicateUrlFailed"),
+        ({"title": "CrcValidationFailed", "detail": "The answer was wrong."}, "CrcValidationFailed"),
+        ({"title": "ConnectionException", "connection_issue": "TooManyConnections"}, "TooManyConnections"),
+    ],
+)
+async def test_a_problem_is_named_by_its_failure(service: Service, problem: dict[str, str], code: str) -> None:
+    error = await refusal(service, {"type": "about:blank", "status": 403, **problem}, 403)
+    assert (error.status, error.errors[0].code) == (403, code)
+
+
+async def test_a_problem_names_its_parameters(service: Service) -> None:
+    complaint = {"parameters": {"max_results": ["0"]}, "message": "must be at least 1"}
+    error = await refusal(service, {"title": "Invalid Request", "detail": "No.", "errors": [complaint]}, 400)
+    assert error.errors == (
+        ErrorDetail(code="Invalid Request", message="No."),
+        ErrorDetail(message="must be at least 1", parameter="max_results"),
+    )
+
+
+async def test_a_success_with_reasons_and_without_data_is_a_refusal(service: Service) -> None:
+    error = await refusal(service, {"errors": [{"title": "Not Found Error", "detail": "Gone."}]}, 200)
+    assert (error.status, error.repeatable) == (200, False)
+    assert error.has_code("Not Found Error")
+
+
+async def test_a_success_with_data_and_reasons_gives_the_data_and_tells_the_reasons(service: Service) -> None:
+    told: list[CallEvent] = []
+    body = {"data": [WEBHOOK], "errors": [{"title": "Not Found Error", "detail": "Could not find 2."}]}
+    service.on("GET", ALL, Answer(body))
+    async with session_of(service, on_event=told.append) as session:
+        assert [webhook.id for webhook in await session.webhooks.list().collect()] == ["1"]
+    assert told[0].error is None
+    assert told[0].errors == (ErrorDetail(code="Not Found Error", message="Could not find 2."),)
+
+
+async def test_a_value_that_holds_the_word_errors_is_no_reason(service: Service) -> None:
+    service.on("GET", ALL, Answer({"data": [{**WEBHOOK, "errors": "x"}]}))
+    async with session_of(service) as session:
+        assert len(await session.webhooks.list().collect()) == 1

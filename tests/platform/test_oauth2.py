@@ -1,0 +1,138 @@
+"""Scopes with PKCE: from the page to the token."""
+
+from base64 import urlsafe_b64encode
+from datetime import timedelta
+from hashlib import sha256
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import pytest
+
+from svc_async import AppCredentials, BadRequest, InvalidArgument, OAuth2UserCredentials
+from svc_async.platform.oauth2 import PendingAuthorization
+from tests.local import APP, USER, Answer, Service
+
+PUBLIC = AppCredentials(**APP, client_id="client")
+CONFIDENTIAL = AppCredentials(**APP, client_id="client", client_secret="hush-4")
+BACK = "https://example.test/back"
+SCOPES = ["follow.read", "offline.access"]
+GRANTED = {"token_type": "bearer", "access_token": "hush-5", "expires_in": 7200, "scope": "follow.read"}
+
+
+async def pending(service: Service, app: AppCredentials = PUBLIC) -> PendingAuthorization:
+    async with service.session(app) as session:
+        return session.oauth2.authorization_url(scopes=SCOPES, redirect_uri=BACK)
+
+
+def redirect(found: PendingAuthorization, **changes: str) -> str:
+    return f"{BACK}?{urlencode({'state': found.state, 'code': 'c/1', **changes})}"
+
+
+@pytest.mark.rule("AUTH-26")
+async def test_the_page_is_told_the_scopes_and_a_challenge(service: Service) -> None:
+    found = await pending(service)
+    url = urlsplit(found.url)
+    assert f"{url.scheme}://{url.netloc}{url.path}" == f"{service.base_url}/2/oauth2/authorize"
+    query = {name: values[0] for name, values in parse_qs(url.query).items()}
+    assert query == {
+        "response_type": "code",
+        "client_id": "client",
+        "redirect_uri": BACK,
+        "scope": "follow.read offline.access",
+        "state": found.state,
+        "code_challenge": challenge(found.code_verifier),
+        "code_challenge_method": "S256",
+    }
+    assert 43 <= len(found.code_verifier) <= 128
+    assert found.code_verifier not in found.url + repr(found)
+    assert service.seen == []
+
+
+def challenge(verifier: str) -> str:
+    """RFC 7636, 4.2."""
+    return urlsafe_b64encode(sha256(verifier.encode()).digest()).decode().rstrip("=")
+
+
+def test_the_challenge_is_that_of_the_published_vector() -> None:
+    verifier = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"  # RFC 7636, appendix B
+    assert challenge(verifier) == "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
+
+
+async def test_each_authorization_has_its_own_state_and_verifier(service: Service) -> None:
+    one, other = await pending(service), await pending(service)
+    assert one.state != other.state
+    assert one.code_verifier != other.code_verifier
+
+
+@pytest.mark.parametrize("app", [PUBLIC, CONFIDENTIAL])
+async def test_a_code_is_exchanged_with_its_verifier(service: Service, app: AppCredentials) -> None:
+    service.on("POST", "/2/oauth2/token", Answer({**GRANTED, "refresh_token": "hush-6"}))
+    found = await pending(service)
+    async with service.session(app) as session:
+        granted = await session.oauth2.exchange(found, redirect=redirect(found))
+    assert granted == OAuth2UserCredentials(
+        access_token="hush-5",
+        refresh_token="hush-6",
+        client_id="client",
+        expires_at=service.clock.now() + timedelta(seconds=7200),
+        scopes=["follow.read"],
+    )
+    (seen,) = service.seen
+    assert seen.content_type == "application/x-www-form-urlencoded"
+    named = {"client_id": ["client"]} if app is PUBLIC else {}
+    assert seen.form == {
+        "grant_type": ["authorization_code"],
+        "code": ["c/1"],
+        "redirect_uri": [BACK],
+        "code_verifier": [found.code_verifier],
+        **named,
+    }
+    assert seen.authorization == ("" if app is PUBLIC else "Basic Y2xpZW50Omh1c2gtNA==")
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"state": "of another"}, "state of this"),
+        ({"code": ""}, "denied"),
+        ({"error": "access_denied", "code": ""}, "denied"),
+    ],
+)
+async def test_a_redirect_of_another_authorization_or_without_a_code_is_refused(
+    service: Service, changes: dict[str, str], rule: str
+) -> None:
+    found = await pending(service)
+    async with service.session(PUBLIC) as session:
+        with pytest.raises(InvalidArgument, match=rule):
+            await session.oauth2.exchange(found, redirect=redirect(found, **changes))
+    assert service.seen == []
+
+
+async def test_a_refused_grant_says_why(service: Service) -> None:
+    service.on("POST", "/2/oauth2/token", Answer({"error": "invalid_grant", "error_description": "Too old."}, 400))
+    found = await pending(service)
+    async with service.session(PUBLIC) as session:
+        with pytest.raises(BadRequest, match=r"invalid_grant Too old\."):
+            await session.oauth2.exchange(found, redirect=redirect(found))
+
+
+async def test_a_token_without_an_end_has_none(service: Service) -> None:
+    service.on("POST", "/2/oauth2/token", Answer({"token_type": "Bearer", "access_token": "hush-5"}))
+    found = await pending(service)
+    async with service.session(PUBLIC) as session:
+        granted = await session.oauth2.exchange(found, redirect=redirect(found))
+    assert (granted.expires_at, granted.refresh_token, granted.scopes) == (None, None, ())
+
+
+async def test_the_client_may_be_named_in_the_call(service: Service) -> None:
+    async with service.session(USER) as session:
+        found = session.oauth2.authorization_url(scopes=SCOPES, redirect_uri=BACK, client_id="mine")
+        assert "client_id=mine" in found.url
+        with pytest.raises(InvalidArgument, match="^client_id must be given"):
+            session.oauth2.authorization_url(scopes=SCOPES, redirect_uri=BACK)
+
+
+@pytest.mark.parametrize("scopes", [[], "follow.read"])
+async def test_scopes_are_several(service: Service, scopes: list[str]) -> None:
+    async with service.session(PUBLIC) as session:
+        with pytest.raises(InvalidArgument, match="^scopes must"):
+            session.oauth2.authorization_url(scopes=scopes, redirect_uri=BACK)
