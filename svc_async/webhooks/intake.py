@@ -30,16 +30,16 @@ class Intake:
     order_by: Callable[[Event], str | None]
     maxsize: int
     tally: Tally
-    lanes: Lanes[Job] = attrs.field(init=False)
+    lanes: Lanes[Job] = attrs.field(default=attrs.Factory(lambda self: self.new_lanes(), takes_self=True), init=False)
     _turns: Turns = attrs.field(factory=Turns, init=False)
 
-    @lanes.default
-    def _new_lanes(self) -> Lanes[Job]:
+    def new_lanes(self) -> Lanes[Job]:
+        """Make empty lanes, for the loop that runs."""
         return Lanes[Job](self.handling.handle, maxsize=self.maxsize)
 
     def empty(self) -> Sequence[Job]:
         """Begin anew, and give what was not finished."""
-        jobs, self.lanes = self.lanes.unfinished(), self._new_lanes()
+        jobs, self.lanes = self.lanes.unfinished(), self.new_lanes()
         return jobs
 
     async def take(self, events: Sequence[Event], context: DeliveryContext) -> list[Job] | Reason:
