@@ -159,6 +159,17 @@ async def test_a_delivery_may_come_late_or_after_the_next(v2: Any, hook: Any) ->
     assert [event["number"] for event in hook.events] == [2, 1, 3, 0]
 
 
+async def test_what_was_overtaken_waits_for_the_answer_to_the_next(v2: Any, hook: Any) -> None:
+    await v2.register(hook)
+    v2.sandbox.deliveries.faults.next(reorder=True, duplicate=1)
+    await v2.sandbox.deliver({"number": 0})
+    hook.ack = lambda: slow(v2.sandbox, 5)
+    await v2.sandbox.deliver({"number": 1})
+    assert [event["number"] for event in hook.events] == [1]
+    await v2.sandbox.clock.advance(seconds=5)
+    assert [event["number"] for event in hook.events] == [1, 0, 0]
+
+
 @pytest.mark.parametrize(
     ("config", "names"),
     [
@@ -268,6 +279,21 @@ async def test_a_replay_needs_a_webhook_that_is_there_and_valid(v2: Any, hook: A
     await v2("PUT", f"/2/webhooks/{webhook_id}")
     got = await v2("POST", REPLAY, json={**body, "webhook_id": webhook_id})
     assert (got.status, got.json["detail"].split(":")[0]) == (400, "CrcValidationFailed")
+
+
+async def test_what_was_never_attempted_is_not_replayed(v2: Any, hook: Any) -> None:
+    webhook_id = await v2.register(hook)
+    hook.crc = lambda _: (302, {}, b"")
+    await v2("PUT", f"/2/webhooks/{webhook_id}")
+    await v2.sandbox.deliver({"number": 1})
+    hook.crc = hook.right
+    await v2("PUT", f"/2/webhooks/{webhook_id}")
+    await v2.sandbox.deliver({"number": 2})
+    await v2.sandbox.clock.advance(hours=1)
+    dates = {"from_date": "202606101200", "to_date": "202606101230"}
+    await v2("POST", REPLAY, json={"webhook_id": webhook_id, **dates})
+    await v2.sandbox.clock.settle()
+    assert [event.get("number") for event in hook.events] == [2, 2, None]
 
 
 @pytest.mark.rule("WH-37")
