@@ -41,6 +41,14 @@ def breaks(error: Exception) -> Any:
     return ack
 
 
+@pytest.mark.rule("WH-60")
+async def test_any_json_may_be_pushed_such_as_that_of_the_account_activity_product(v2: Any, hook: Any) -> None:
+    await v2.register(hook)
+    event = {"for_user_id": v2.sandbox.user_id, "follow_events": [{"type": "follow", "source": {"id": "42"}}]}
+    (delivery,) = await v2.sandbox.deliver(event)
+    assert (hook.events, hook.verified, delivery.event_uuid) == ([event], [True], None)
+
+
 REFUSALS = [
     ((201, {}, b""), "2XX other than 200", "ASM-03"),
     ((204, {}, b""), "2XX other than 200", "ASM-03"),
