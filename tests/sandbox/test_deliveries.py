@@ -1,6 +1,9 @@
 """Deliveries: signed, acknowledged or repeated, replayed, and broken on purpose."""
 
 import asyncio
+import base64
+import hashlib
+import hmac
 import json
 import ssl
 from typing import Any
@@ -79,6 +82,28 @@ async def test_only_200_acknowledges_and_the_rest_is_sent_again(
     await v2.sandbox.clock.advance(hours=1)
     assert len(hook.bodies) == 3
     assert hook.verified == [True] * 3
+
+
+def as_hex(secret: str, body: bytes) -> str:
+    return "sha256=" + hmac.digest(secret.encode(), body, hashlib.sha256).hex()
+
+
+def of_json_written_again(secret: str, body: bytes) -> str:
+    again = json.dumps(json.loads(body)).encode()
+    return "sha256=" + base64.b64encode(hmac.digest(secret.encode(), again, hashlib.sha256)).decode()
+
+
+@pytest.mark.parametrize("expected", [as_hex, of_json_written_again])
+@pytest.mark.rule("WH-40b", "WH-41")
+async def test_a_receiver_that_verifies_wrongly_refuses_what_is_signed_well(v2: Any, hook: Any, expected: Any) -> None:
+    def ack() -> Any:
+        signed = hook.headers[-1]["x-svc-webhooks-signature"]
+        return (200 if signed == expected(hook.secret, hook.bodies[-1]) else 401), {}, b""
+
+    await v2.register(hook)
+    hook.ack = ack
+    (delivery,) = await v2.sandbox.deliver({"hello": ["there"]})
+    assert (delivery.state, delivery.attempts[0].verdict, hook.verified) == ("retrying", "4XX", [True])
 
 
 @pytest.mark.rule("WH-42", "LIM-01")
