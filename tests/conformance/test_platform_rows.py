@@ -60,7 +60,7 @@ def test_each_row_is_an_operation_or_known_to_be_none() -> None:
     assert {(row.method, row.path) for row in ROWS} <= known
 
 
-@pytest.mark.rule("VER-02", "VER-03")
+@pytest.mark.rule("VER-02")
 def test_nothing_but_the_invalidation_is_called_under_1_1() -> None:
     assert [row.path for row in ROWS if row.path.startswith("/1.1/")] == ["/1.1/oauth/invalidate_token"]
 

@@ -1,0 +1,61 @@
+"""When a delivery is acknowledged."""
+
+from typing import Literal
+
+import attrs
+
+from svc_async.errors import InvalidArgument
+from svc_async.webhooks.inbox import Inbox
+
+__all__ = ["Ack"]
+
+_MAXSIZE = 10_000
+_DEADLINE = 8.0  # of the 10 seconds that the service waits (contract WH-42)
+
+
+@attrs.frozen(kw_only=True)
+class Ack:
+    """When a delivery is answered with 200: make one with `enqueue`, `durable` or `inline`.
+
+    Attributes:
+        maxsize: how many events may be accepted and not yet handled; beyond that the answer is 503.
+        deadline: seconds after which an answer is given in any case.
+        inbox: where events are stored before the answer.
+        waits: the answer waits until the handlers are done.
+        on_deadline: what is answered when they are not done in time.
+    """
+
+    maxsize: int = _MAXSIZE
+    deadline: float = _DEADLINE
+    inbox: Inbox | None = None
+    waits: bool = False
+    on_deadline: Literal["refuse", "ack_and_continue"] = "refuse"
+
+    def __attrs_post_init__(self) -> None:
+        if self.maxsize < 1:
+            raise InvalidArgument("maxsize", "must be at least 1")
+        if self.on_deadline not in {"refuse", "ack_and_continue"}:
+            raise InvalidArgument("on_deadline", "must be refuse or ack_and_continue")
+        if not self.deadline > 0:
+            raise InvalidArgument("deadline", "must be greater than 0 seconds")
+
+    @classmethod
+    def enqueue(cls, *, maxsize: int = _MAXSIZE, deadline: float = _DEADLINE) -> "Ack":
+        """Answer as soon as the event is in the queue. What is in it when the process dies is lost to this receiver."""
+        return cls(maxsize=maxsize, deadline=deadline)
+
+    @classmethod
+    def durable(cls, inbox: Inbox, *, maxsize: int = _MAXSIZE, deadline: float = _DEADLINE) -> "Ack":
+        """Answer when the event is stored; a receiver that starts with the same inbox handles what is left in it."""
+        return cls(inbox=inbox, maxsize=maxsize, deadline=deadline)
+
+    @classmethod
+    def inline(
+        cls,
+        *,
+        maxsize: int = _MAXSIZE,
+        deadline: float = _DEADLINE,
+        on_deadline: Literal["refuse", "ack_and_continue"] = "ack_and_continue",
+    ) -> "Ack":
+        """Answer when the handlers are done: 200, or 500 when one of them failed. They go on beyond the deadline."""
+        return cls(waits=True, maxsize=maxsize, deadline=deadline, on_deadline=on_deadline)

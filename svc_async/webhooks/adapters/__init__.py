@@ -1,0 +1,1 @@
+"""The receiver behind servers: what they hand over and take back."""

@@ -1,0 +1,62 @@
+"""The receiver in an aiohttp application; the only importer of aiohttp's server outside the sandbox."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from svc_async.webhooks.adapters.served import Served
+from svc_async.webhooks.gate import Reason, Refused
+
+__all__ = ["attach", "serve"]
+
+
+def attach(app: web.Application, path: str, receiver: Served) -> None:
+    """Serve a path, CRC checks and deliveries together, and run the receiver as long as the application."""
+
+    async def respond(request: web.Request) -> web.Response:
+        status, headers, body = await receiver.receive(
+            request.method, request.rel_url.raw_query_string, request.headers.items(), _chunks(request)
+        )
+        return web.Response(status=status, headers=headers, body=body)
+
+    async def run(_: web.Application) -> AsyncIterator[None]:
+        async with receiver.running():
+            yield
+
+    app.router.add_route("*", path, respond)
+    app.cleanup_ctx.append(run)
+
+
+async def _chunks(request: web.Request) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in request.content.iter_any():
+            yield chunk
+    except (web.RequestPayloadError, HttpProcessingError, ConnectionError):
+        raise Refused(Reason.BROKEN) from None
+
+
+@asynccontextmanager
+async def serve(receiver: Served, *, host: str, port: int, path: str = "/") -> AsyncGenerator[int]:
+    """Serve a receiver alone within the block.
+
+    Args:
+        receiver: what to serve.
+        host: the address to listen on.
+        port: the port; 0 takes a free one.
+        path: the path to serve.
+
+    Yields:
+        The port.
+    """
+    app = web.Application()
+    attach(app, path, receiver)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port)
+        await site.start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()

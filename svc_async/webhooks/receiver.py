@@ -1,0 +1,515 @@
+"""The receiver: verify, claim, keep, acknowledge; then handle, commit.
+
+    request → Gate → parser → claim → inbox → lanes → 200          within the deadline, in a task of its own
+                                                └───→ workers → handlers → commit, or on_error → dead letter → release
+
+A delivery that is being accepted is not given up half-way, even if its caller is: it runs in the receiver's own task
+group, as the workers do. CRC checks pass all this by.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args
+
+from svc_async.clock import Clock, SystemClock
+from svc_async.errors import InvalidArgument
+from svc_async.events.models import Event, UnknownEvent
+from svc_async.events.parser import EventParser
+from svc_async.events.router import EventRouter, Handler
+from svc_async.webhooks.ack import Ack
+from svc_async.webhooks.dedupe import DedupeStore, MemoryDedupe
+from svc_async.webhooks.delivery import DeliveryContext, Job, NotHandled
+from svc_async.webhooks.gate import CrcSignature, Gate, Headers, HttpAnswer, Reason, Refused, refusal
+from svc_async.webhooks.inbox import Kept
+from svc_async.webhooks.lanes import Lanes
+from svc_async.webhooks.tally import Health, Stats, Tally
+from svc_async.webhooks.turns import Turns
+from svc_async.wire.hmac_sha256 import SigningKey
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from svc_async.webhooks.adapters.asgi import AsgiApp
+
+__all__ = ["WebhookReceiver"]
+
+H = TypeVar("H", bound=Handler)
+
+_log = logging.getLogger("svc_async.webhooks")
+_OK = HttpAnswer(200, {}, b"")
+
+
+def _user(event: Event) -> str | None:
+    return event.user_id
+
+
+class WebhookReceiver:
+    """Receives the events of webhooks.
+
+    Use it inside `async with`, or let `attach` or `asgi` start and drain it with an application. Handlers may be
+    registered at any time. An event is handled once, unless the process dies between its handlers' end and the commit.
+
+    Args:
+        keys: what deliveries may be signed with: the app's consumer secret, and others while secrets change.
+        ack: when a delivery is acknowledged.
+        dedupe: remembers events that were handled; in memory for 25 hours unless given.
+        router: the handlers; shared with streams, or of its own.
+        parser: how bodies are read.
+        workers: how many events are handled at a time.
+        order_by: events with the same key are handled one after another, in the order in which they came; None is
+            like no other key. By default the user that the event concerns.
+        on_error: is told, as `on_error(event, error)`, when a handler failed or a store did; the event of a store's
+            failure may be None.
+        dead_letter: is given, as `dead_letter(event, error)`, each event that was accepted and could not be handled.
+        crc_key: the key that answers CRC checks, by default the first.
+        crc_signature: what to make of a signature of the CRC check itself.
+        max_body: bytes of the largest body.
+        read_deadline: seconds within which a body must have come.
+        retry_after: seconds after which the service may try again what was answered with 503.
+        drain_deadline: seconds that closing waits for accepted events; 0 does not wait.
+        clock: tells the time.
+
+    Raises:
+        InvalidArgument: there is no key, or a setting is out of bounds.
+    """
+
+    def __init__(
+        self,
+        *,
+        keys: Iterable[SigningKey],
+        ack: Ack | None = None,
+        dedupe: DedupeStore | None = None,
+        router: EventRouter | None = None,
+        parser: EventParser | None = None,
+        workers: int = 8,
+        order_by: Callable[[Event], str | None] = _user,
+        on_error: Callable[[Event | None, BaseException], object] | None = None,
+        dead_letter: Callable[[Event, BaseException], object] | None = None,
+        crc_key: SigningKey | None = None,
+        crc_signature: CrcSignature = "ignore",
+        max_body: int = 2**20,
+        read_deadline: float = 5.0,
+        retry_after: int = 30,
+        drain_deadline: float = 30.0,
+        clock: Clock | None = None,
+    ) -> None:
+        keys = tuple(keys)
+        if not keys:
+            raise InvalidArgument("keys", "must hold at least one key: without one nothing can be verified")
+        if crc_signature not in get_args(CrcSignature):
+            raise InvalidArgument("crc_signature", f"must be one of {', '.join(get_args(CrcSignature))}")
+        _check_at_least(1, workers=workers, max_body=max_body, retry_after=retry_after)
+        _check_at_least(0, read_deadline=read_deadline, drain_deadline=drain_deadline)
+        self._gate = Gate(keys=keys, crc_key=crc_key or keys[0], crc_signature=crc_signature, max_body=max_body)
+        self._key_ids = {key: key.key_id or f"key-{position}" for position, key in enumerate(keys, 1)}
+        self._ack = ack or Ack.enqueue()
+        self._clock = clock or SystemClock()
+        self._dedupe = dedupe or MemoryDedupe(clock=self._clock)
+        self._router = router or EventRouter()
+        self._parser = parser or EventParser()
+        self._workers = workers
+        self._order_by = order_by
+        self._on_error = on_error
+        self._dead_letter = dead_letter
+        self._read_deadline = read_deadline
+        self._retry_after = retry_after
+        self._drain_deadline = drain_deadline
+        self._tally = Tally()
+        self._lanes = Lanes[Job](self._work, maxsize=self._ack.maxsize)
+        self._turns = Turns()
+        self._accepting: set[asyncio.Task[list[Job] | Reason]] = set()
+        self._tasks: asyncio.TaskGroup | None = None
+        self._closing = asyncio.Event()
+        self._life: asyncio.Task[None] | None = None
+
+    # --- what users say
+
+    def on(self, event_type: str) -> Callable[[H], H]:
+        """Register the decorated function, `handler(event, context)`, for events of a type; see `EventRouter.on`."""
+        return self._router.on(event_type)
+
+    @property
+    def stats(self) -> Stats:
+        """What was received, verified, refused, handled, and how fast."""
+        oldest = self._lanes.oldest()
+        lag = (self._clock.now() - oldest.context.received_at).total_seconds() if oldest else 0.0
+        return self._tally.stats(waiting=len(self._lanes), lag=lag)
+
+    def health(self) -> Health:
+        """Judge how the receiver stands with the service."""
+        return self._tally.health(running=self.is_running, now=self._clock.now())
+
+    @property
+    def is_running(self) -> bool:
+        """Whether deliveries are accepted."""
+        return self._tasks is not None and not self._closing.is_set()
+
+    def attach(self, app: "web.Application", path: str) -> None:
+        """Serve a path of an aiohttp application, which starts and drains the receiver with itself."""
+        from svc_async.webhooks.adapters.aiohttp import attach  # noqa: PLC0415 - other servers do without aiohttp's
+
+        attach(app, path, self)
+
+    def asgi(self, path: str | None = None) -> "AsgiApp":
+        """Give an ASGI application.
+
+        As the root of a server it starts and drains the receiver with it. A mounted application is told nothing about
+        the server's life: enter the receiver in the host's lifespan.
+
+        Args:
+            path: the only path to serve, below where the application is mounted; by default every path.
+        """
+        from svc_async.webhooks.adapters.asgi import asgi_app  # noqa: PLC0415
+
+        return asgi_app(self, path)
+
+    # --- its life
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def start(self) -> None:
+        """Accept deliveries, and handle what is left in the inbox.
+
+        Raises:
+            InvalidArgument: it runs already.
+        """
+        if self._life is not None:
+            raise InvalidArgument("receiver", "must not be started twice")
+        self._closing.clear()
+        started = asyncio.get_running_loop().create_future()
+        life = self._life = asyncio.create_task(self._live(started), name="svc-async webhook receiver")
+        try:
+            await asyncio.wait({life, started}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not started.done():
+                self._life = None
+                await _ended(life)
+        if life.done():
+            life.result()
+
+    async def aclose(self) -> None:
+        """Refuse new deliveries, finish what was accepted, within the drain deadline, and stop.
+
+        What is not finished then is left in the inbox, or else is a dead letter.
+        """
+        life, self._life = self._life, None
+        if life is None:
+            return
+        self._closing.set()
+        try:
+            await asyncio.shield(life)
+        finally:
+            await _ended(life)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Run it within the block; when somebody runs it already, it stays theirs to close."""
+        if self.is_running:
+            yield
+            return
+        async with self:
+            yield
+
+    async def _live(self, started: "asyncio.Future[None]") -> None:
+        async with AsyncExitStack() as stack:
+            for store in (self._dedupe, self._ack.inbox):
+                if isinstance(store, AbstractAsyncContextManager):
+                    await stack.enter_async_context(store)
+            stack.push_async_callback(self._abandon)
+            await self._restore()
+            async with asyncio.TaskGroup() as tasks:
+                workers = [tasks.create_task(self._lanes.work()) for _ in range(self._workers)]
+                self._tasks = tasks
+                started.set_result(None)
+                await self._closing.wait()
+                await self._drain()
+                for task in (*workers, *self._accepting):
+                    task.cancel()
+
+    async def _drain(self) -> None:
+        if not self._drain_deadline:
+            return
+        try:
+            async with self._clock.timeout(self._drain_deadline):
+                if self._accepting:
+                    await asyncio.wait(self._accepting)
+                await self._lanes.idle()
+        except TimeoutError:
+            _log.warning("closed with %d events not handled", len(self._lanes))
+
+    async def _abandon(self) -> None:
+        self._tasks = None
+        jobs = self._lanes.unfinished()
+        self._lanes = Lanes[Job](self._work, maxsize=self._ack.maxsize)
+        for job in jobs:
+            self._tally.abandoned += 1
+            if self._ack.inbox is None:
+                await self._bury(job, NotHandled("the receiver closed before the event was handled"))
+            await self._told(self._dedupe.release(job.event.key), job.event)
+            _settle(job, handled=False)
+
+    async def _restore(self) -> None:
+        kept = await self._ack.inbox.kept() if self._ack.inbox else ()
+        for each in kept:
+            if not await self._dedupe.claim(each.key):
+                await self._forget(each.key)  # it was committed and not yet let go of
+                continue
+            context = DeliveryContext(key_id=each.key_id, received_at=each.received_at, body=each.body, restored=True)
+            self._tally.restored += 1
+            job = self._job(self._event_of(each), context)
+            self._lanes.put(job, job.order)
+
+    def _event_of(self, kept: Kept) -> Event:
+        events = {event.key: event for event in self._parser.read(kept.body)}
+        # An earlier version may have named an event otherwise.
+        return events.get(kept.key) or UnknownEvent(key=kept.key, event_type="unknown", raw={}, problem="not found")
+
+    # --- what comes in
+
+    async def receive(
+        self, method: str, raw_query: str | bytes, headers: Headers, chunks: AsyncIterable[bytes]
+    ) -> HttpAnswer:
+        """Answer a request whose body is still to come; see `handle`."""
+        if method != "POST":
+            return await self.handle(method, raw_query, headers, b"")
+        try:
+            async with self._clock.timeout(self._read_deadline):
+                body = await self._gate.read(chunks)
+        except TimeoutError:
+            return self._refuse_early(Reason.TOO_SLOW)
+        except Refused as refused:
+            return self._refuse_early(refused.reason)
+        return await self.handle(method, raw_query, headers, body)
+
+    async def handle(self, method: str, raw_query: str | bytes, headers: Headers, body: bytes) -> HttpAnswer:
+        """Answer a request to the webhook URL; for frameworks without an adapter.
+
+        Args:
+            method: the HTTP method.
+            raw_query: the query as it came, without its question mark.
+            headers: the header fields; a mapping, or pairs.
+            body: the body, byte for byte.
+
+        Returns:
+            Status, headers and body of the answer: 200 for an answered CRC check and for a delivery that was accepted
+            (contracts WH-36, WH-41), within the deadline of `ack` (contract WH-42).
+        """
+        self._tally.received += 1
+        try:
+            return await self._answer(method, raw_query, headers, body)
+        except Refused as refused:
+            return self._refuse(refused.reason)
+
+    async def _answer(self, method: str, raw_query: str | bytes, headers: Headers, body: bytes) -> HttpAnswer:
+        if method == "GET":
+            return self._answer_crc(raw_query, headers)
+        if method == "POST":
+            return await self._answer_delivery(headers, body)
+        raise Refused(Reason.METHOD)
+
+    def _answer_crc(self, raw_query: str | bytes, headers: Headers) -> HttpAnswer:
+        query = raw_query.encode("utf-8", "surrogatepass") if isinstance(raw_query, str) else raw_query
+        answer = self._gate.answer_crc(query, headers)
+        self._tally.crc_answered += 1
+        self._tally.last_crc_ok = self._clock.now()
+        return answer
+
+    async def _answer_delivery(self, headers: Headers, body: bytes) -> HttpAnswer:
+        began = self._clock.monotonic()
+        self._gate.check_size(len(body))
+        key_id = self._key_ids[self._gate.verified_by(body, headers)]
+        self._tally.verified[key_id] += 1
+        events = self._read(body)
+        context = DeliveryContext(key_id=key_id, received_at=self._clock.now(), body=body)
+        reason = await self._accepted_in_time(events, context)
+        if reason:
+            raise Refused(reason)
+        self._tally.acknowledge(self._clock.monotonic() - began)
+        return _OK
+
+    def _read(self, body: bytes) -> tuple[Event, ...]:
+        try:
+            return self._parser.read(body)
+        except InvalidArgument:
+            raise Refused(Reason.NOT_AN_OBJECT) from None
+
+    async def _accepted_in_time(self, events: Sequence[Event], context: DeliveryContext) -> Reason | None:
+        if self._tasks is None or self._closing.is_set():
+            return Reason.NOT_RUNNING
+        task = self._tasks.create_task(self._accept(events, context))
+        self._accepting.add(task)
+        task.add_done_callback(self._accepting.discard)
+        try:
+            async with self._clock.timeout(self._ack.deadline):
+                await asyncio.wait({task})  # which leaves it alone when the caller is cancelled
+                return await self._outcome(task)
+        except TimeoutError:
+            is_accepted = task.done() and self._ack.on_deadline == "ack_and_continue"
+            return None if is_accepted else Reason.TOO_LATE
+
+    async def _outcome(self, task: "asyncio.Task[list[Job] | Reason]") -> Reason | None:
+        accepted = Reason.NOT_RUNNING if task.cancelled() else task.result()
+        if isinstance(accepted, Reason):
+            return accepted
+        if not self._ack.waits or not accepted:
+            return None
+        await asyncio.wait([job.done for job in accepted])
+        return None if all(job.done.result() for job in accepted) else Reason.HANDLER_FAILED
+
+    async def _accept(self, events: Sequence[Event], context: DeliveryContext) -> list[Job] | Reason:
+        try:
+            return await self._claim_and_take(events, context)
+        except Refused as refused:
+            return refused.reason
+        except Exception as error:  # noqa: BLE001 - a store may raise anything
+            await self._report(None, error)
+            return Reason.ACCEPT_FAILED
+
+    async def _claim_and_take(self, events: Sequence[Event], context: DeliveryContext) -> list[Job]:
+        by_key = {event.key: event for event in events}
+        # A repeated delivery waits: it must not be acknowledged for the sake of one that is then refused.
+        async with self._turns.of(by_key), self._released_unless_taken() as claimed:
+            for key, event in by_key.items():
+                if await self._dedupe.claim(key):
+                    claimed.append(event)
+            jobs = await self._take(claimed, context)
+            self._tally.duplicates += len(events) - len(jobs)
+            return jobs
+
+    @asynccontextmanager
+    async def _released_unless_taken(self) -> AsyncGenerator[list[Event]]:
+        claimed: list[Event] = []
+        try:
+            yield claimed
+        except BaseException:
+            for event in claimed:
+                await self._told(self._dedupe.release(event.key), event)
+            raise
+
+    async def _take(self, events: Sequence[Event], context: DeliveryContext) -> list[Job]:
+        jobs = [self._job(event, context) for event in events]
+        if not self._lanes.reserve(len(jobs)):
+            raise Refused(Reason.QUEUE_FULL)
+        try:
+            await self._keep(events, context)
+        finally:
+            self._lanes.give_back(len(jobs))
+        for job in jobs:
+            self._lanes.put(job, job.order)
+        if jobs:
+            self._tally.last_event = context.received_at
+        return jobs
+
+    async def _keep(self, events: Sequence[Event], context: DeliveryContext) -> None:
+        if self._ack.inbox is None or not events:
+            return
+        await self._ack.inbox.keep(
+            [
+                Kept(key=event.key, body=context.body, key_id=context.key_id, received_at=context.received_at)
+                for event in events
+            ]
+        )
+
+    def _job(self, event: Event, context: DeliveryContext) -> Job:
+        done = asyncio.get_running_loop().create_future()
+        return Job(event=event, context=context, order=self._order_by(event), done=done)
+
+    # --- what is done about it
+
+    async def _work(self, job: Job) -> None:
+        try:
+            heard = await self._router.dispatch(job.event, job.context)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            await self._fail(job, error)  # something within the handler was cancelled
+        except Exception as error:  # noqa: BLE001 - a handler may raise anything
+            await self._fail(job, error)
+        else:
+            await self._succeed(job, heard)
+
+    async def _succeed(self, job: Job, heard: int) -> None:
+        self._tally.handled += 1
+        self._tally.unheard += not heard
+        if await self._told(self._dedupe.commit(job.event.key), job.event):
+            await self._forget(job.event.key)
+        _settle(job, handled=True)
+
+    async def _fail(self, job: Job, error: BaseException) -> None:
+        self._tally.failed += 1
+        await self._report(job.event, error)
+        if await self._bury(job, error):
+            await self._forget(job.event.key)
+        await self._told(self._dedupe.release(job.event.key), job.event)
+        _settle(job, handled=False)
+
+    async def _bury(self, job: Job, error: BaseException) -> bool:
+        if self._dead_letter is None:
+            return False
+        return await self._told(_call(self._dead_letter, job.event, error), job.event)
+
+    async def _forget(self, key: str) -> None:
+        if self._ack.inbox is not None:
+            await self._told(self._ack.inbox.done(key), None)
+
+    async def _told(self, step: Awaitable[object], event: Event | None) -> bool:
+        """Take a step; if it fails, tell and go on."""
+        try:
+            await step
+        except Exception as error:  # noqa: BLE001 - a store or a callback may raise anything
+            await self._report(event, error)
+            return False
+        return True
+
+    async def _report(self, event: Event | None, error: BaseException) -> None:
+        what = event.event_type if event else "a delivery"
+        _log.error("%s: %s", what, type(error).__name__)  # its words may repeat what people wrote
+        if self._on_error is None:
+            return
+        try:
+            await _call(self._on_error, event, error)
+        except Exception as problem:  # noqa: BLE001 - the last one to tell is the log
+            _log.error("on_error itself failed: %s", type(problem).__name__)
+
+    def _refuse_early(self, reason: Reason) -> HttpAnswer:
+        self._tally.received += 1
+        return self._refuse(reason)
+
+    def _refuse(self, reason: Reason) -> HttpAnswer:
+        self._tally.reject(reason)
+        return refusal(reason, retry_after=self._retry_after)
+
+
+async def _call(function: Callable[..., object], *arguments: Any) -> None:
+    result = function(*arguments)
+    if inspect.isawaitable(result):
+        await result
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """Cancel a task, if it still runs, and wait for its end."""
+    task.cancel()
+    await asyncio.wait({task})
+
+
+def _settle(job: Job, *, handled: bool) -> None:
+    if not job.done.done():
+        job.done.set_result(handled)
+
+
+def _check_at_least(least: int, **settings: float) -> None:
+    for name, value in settings.items():
+        if not value >= least:
+            raise InvalidArgument(name, f"must be at least {least}")

@@ -1,0 +1,41 @@
+"""Signed requests for tests of handlers: `await receiver.handle(*build_delivery(event, key))`."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from svc_async.wire.hmac_sha256 import SigningKey, sign
+from svc_async.wire.writing import to_json
+
+__all__ = ["SignedRequest", "build_crc", "build_delivery"]
+
+
+class SignedRequest(NamedTuple):
+    """What `WebhookReceiver.handle` takes."""
+
+    method: str
+    raw_query: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def build_delivery(event: Mapping[str, Any] | bytes, key: SigningKey) -> SignedRequest:
+    """Make the delivery of an event.
+
+    Args:
+        event: the whole body, `{"data": {...}}` for one of the activity product, or its bytes.
+        key: signs it.
+    """
+    body = event if isinstance(event, bytes) else to_json(event)
+    headers = {"content-type": "application/json", key.header: sign(key, body)}
+    return SignedRequest("POST", "", headers, body)
+
+
+def build_crc(token: str = "token", *, key: SigningKey | None = None) -> SignedRequest:  # noqa: S107 - not a secret
+    """Make a CRC check.
+
+    Args:
+        token: what is to be answered to; only letters, digits, `-` and `_`, which need no quoting.
+        key: signs the query, for receivers with `crc_signature="require"`.
+    """
+    query = f"crc_token={token}"
+    return SignedRequest("GET", query, {key.header: sign(key, query.encode())} if key else {}, b"")

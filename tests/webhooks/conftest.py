@@ -1,0 +1,8 @@
+import pytest
+
+from tests.webhooks.serving import DOORS, Door
+
+
+@pytest.fixture(params=sorted(DOORS))
+def door(request: pytest.FixtureRequest) -> Door:
+    return DOORS[request.param]

@@ -1,0 +1,102 @@
+"""A receiver behind each of its doors, and a client that sends any bytes."""
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import uvicorn
+from aiohttp import web
+
+from svc_async.webhooks import WebhookReceiver
+from svc_async.webhooks.gate import HttpAnswer
+
+Fields = Mapping[str, str] | Iterable[tuple[str, str]]
+Send = Callable[[str, str, Fields, bytes], Awaitable[HttpAnswer]]
+Door = Callable[[WebhookReceiver], AbstractAsyncContextManager[Send]]
+Server = Callable[[WebhookReceiver], AbstractAsyncContextManager[int]]
+
+PATH = "/hooks/svc"
+
+
+@asynccontextmanager
+async def on_aiohttp(receiver: WebhookReceiver) -> AsyncGenerator[int]:
+    app = web.Application()
+    receiver.attach(app, PATH)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def on_uvicorn(receiver: WebhookReceiver) -> AsyncGenerator[int]:
+    config = uvicorn.Config(receiver.asgi(PATH), lifespan="on", log_level="critical", http="h11", ws="none")
+    server = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        while not server.started and not serving.done():  # noqa: ASYNC110 - a server tells it in no other way
+            await asyncio.sleep(0)
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            server.should_exit = True
+            await serving
+
+
+SERVERS: Mapping[str, Server] = {"aiohttp": on_aiohttp, "asgi": on_uvicorn}
+
+
+@asynccontextmanager
+async def by_hand(receiver: WebhookReceiver) -> AsyncGenerator[Send]:
+    async with receiver:
+        yield receiver.handle
+
+
+def through(server: Server) -> Door:
+    @asynccontextmanager
+    async def door(receiver: WebhookReceiver) -> AsyncGenerator[Send]:
+        async with server(receiver) as port:
+            yield sender(port)
+
+    return door
+
+
+DOORS: Mapping[str, Door] = {"handle": by_hand, **{name: through(server) for name, server in SERVERS.items()}}
+
+
+def sender(port: int, path: str = PATH) -> Send:
+    async def send(method: str, raw_query: str, headers: Fields, body: bytes) -> HttpAnswer:
+        fields = headers.items() if isinstance(headers, Mapping) else headers
+        lines = [f"{method} {path}?{raw_query} HTTP/1.1", "Host: localhost", "Connection: close"]
+        lines += [f"{name}: {value}" for name, value in fields]
+        if method != "GET":
+            lines.append(f"Content-Length: {len(body)}")
+        return parsed(await raw(port, "\r\n".join([*lines, "", ""]).encode("latin-1") + body))
+
+    return send
+
+
+async def raw(port: int, request: bytes, *, then_end: bool = False) -> bytes:
+    """Send bytes, and give what comes back until the server closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    if then_end:
+        writer.write_eof()
+    try:
+        await writer.drain()
+        return await reader.read()
+    except ConnectionError:  # the server closed before it had read everything
+        return b""
+    finally:
+        writer.close()
+
+
+def parsed(answer: bytes) -> HttpAnswer:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status, *lines = head.decode("latin-1").split("\r\n")
+    pairs = (line.split(": ", 1) for line in lines)
+    return HttpAnswer(int(status.split()[1]), {name.lower(): value for name, value in pairs}, body)
