@@ -240,6 +240,15 @@ async def test_an_invalidated_token_is_forgotten(service: Service) -> None:
     assert invalidated.authorization.startswith("Basic ")
 
 
+async def test_a_token_that_was_invalidated_elsewhere_is_forgotten_as_well(service: Service) -> None:
+    service.on("POST", TOKEN, token("old"), token("new"))
+    service.on("POST", "/oauth2/invalidate_token", NO_GOOD)
+    async with service.session() as session:
+        with pytest.raises(Unauthorized):
+            await session.oauth2.invalidate_token()
+        assert (await session.oauth2.token()).access_token == "new"
+
+
 SCOPED = OAuth2UserCredentials(access_token="hush-a", refresh_token="hush-b", client_id="client")
 
 
