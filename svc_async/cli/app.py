@@ -29,12 +29,14 @@ do_not_reach = App(name="do-not-reach", help="Send a file of people to a do-not-
 catalog = App(name="catalog", help="Send a feed of products to a product catalog.", help_format="plaintext")
 auth = App(name="auth", help="Log a user in and out, and see who calls.", help_format="plaintext")
 stream = App(name="stream", help="Follow what happens.", help_format="plaintext")
+webhook = App(name="webhook", help="Receive webhooks, and check a webhook URL.", help_format="plaintext")
 app.command(audience)
 app.command(do_not_reach)
 app.command(catalog)
 app.command(accounts)
 app.command(auth)
 app.command(stream)
+app.command(webhook)
 
 
 def _no_option(_: object, file: Path) -> None:
@@ -407,6 +409,74 @@ def demo(*, rows: int = 200_000, seed: int = 7, json: Flag = False) -> int:
     from svc_async.cli.demo import run as run_demo  # noqa: PLC0415
 
     return run_demo(rows=rows, seed=seed, as_json=json)
+
+
+@webhook.command
+def listen(
+    *,
+    host: str = "127.0.0.1",
+    port: int = 9000,
+    save: Path | None = None,
+    profile: str | None = None,
+    json: Flag = False,
+) -> int:
+    """Receive deliveries, answer CRC checks and print events, until it is stopped (Ctrl-C, exit code 0).
+
+    The app's consumer secret is taken from SVC_CONSUMER_SECRET or a profile.
+
+    Args:
+        host: The address to listen on.
+        port: The port; 0 takes a free one.
+        save: Write each delivery into this folder, byte for byte as it was signed.
+        profile: Take the secret from this profile, not from SVC_CONSUMER_SECRET.
+        json: Print one JSON object a line and say nothing else: first where it listens, then the events.
+    """
+    from svc_async.cli.webhook import listen as listen_to  # noqa: PLC0415
+
+    return listen_to(host=host, port=port, save=save, profile=profile, as_json=json)
+
+
+@webhook.command
+def check(url: str, /, *, profile: str | None = None, json: Flag = False) -> int:
+    """Ask a webhook URL for the CRC answer as the service does, time it, and say what is wrong with it.
+
+    Args:
+        url: The webhook URL.
+        profile: Take the secret from this profile, not from SVC_CONSUMER_SECRET.
+        json: Print one JSON object and say nothing else.
+    """
+    from svc_async.cli.webhook import check as check_url  # noqa: PLC0415
+
+    return check_url(url, profile=profile, as_json=json)
+
+
+@webhook.command
+def sign(file: Path, /, *, profile: str | None = None, json: Flag = False) -> int:
+    """Print what the signature header of a delivery with this body is.
+
+    Args:
+        file: The body, byte for byte.
+        profile: Take the secret from this profile, not from SVC_CONSUMER_SECRET.
+        json: Print one JSON object and say nothing else.
+    """
+    from svc_async.cli.webhook import sign_file  # noqa: PLC0415
+
+    return sign_file(file, profile=profile, as_json=json)
+
+
+@webhook.command
+def verify(file: Path, /, *, signature: str, profile: str | None = None, json: Flag = False) -> int:
+    """Say whether a signature is good for this body, or what is wrong with it (exit code 1).
+
+    Args:
+        file: The body, byte for byte.
+        signature: The value of the signature header.
+        profile: Take the secret from this profile, not from SVC_CONSUMER_SECRET.
+        json: Print one JSON object and say nothing else.
+    """
+    from svc_async.cli.webhook import verify_file  # noqa: PLC0415
+
+    return verify_file(file, signature=signature, profile=profile, as_json=json)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -3,10 +3,11 @@
 import asyncio
 from typing import Literal
 
+from svc_async import profiles
 from svc_async.cli.consoles import complain, people, results
 from svc_async.cli.exits import Exit, explain
 from svc_async.cli.running import Interrupted, until_stopped
-from svc_async.cli.sessions import session_of
+from svc_async.cli.sessions import session_with
 from svc_async.events.models import Event
 from svc_async.session import Session
 from svc_async.streams.consumer import EventStream
@@ -30,7 +31,7 @@ def run(name: Name, profile: str | None, *, as_json: bool) -> int:
 
 
 async def _tail(name: Name, profile: str | None, *, as_json: bool) -> None:
-    async with session_of(profile, Surface.BASE) as session:
+    async with session_with(profiles.find(profile), surface=Surface.BASE) as session:
         await until_stopped(_printed(_stream(session, name), as_json=as_json))
 
 
