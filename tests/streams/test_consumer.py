@@ -400,6 +400,19 @@ async def test_error_raises_after_what_was_read(adversary: Adversary, follow: Fo
             await anext(stream)
 
 
+async def test_an_overflow_by_a_side_connection_ends_the_stream(
+    adversary: Adversary, follow: Follow, clock: VirtualClock
+) -> None:
+    since = Checkpoint(at=clock.now() - timedelta(hours=2))
+    adversary.scripts = [hold, holding(b"".join(map(line, range(20))))]
+    async with follow(since=since, queue_size=10, overflow="error") as stream:
+        for number in (1, 2):
+            await (await adversary.visit(number)).over.wait()
+        assert await keys(stream, 10) == [f"-{number}" for number in range(10)]
+        with pytest.raises(StreamOverflow):
+            await anext(stream)
+
+
 # --- what was missed
 
 
@@ -422,7 +435,7 @@ async def test_a_short_gap_is_asked_for_in_minutes(
 async def test_a_gap_stays_open_until_a_connection_has_lived(
     adversary: Adversary, follow: Follow, steps: Steps, clock: VirtualClock
 ) -> None:
-    adversary.scripts = [closing()]
+    adversary.scripts = [closing(BEAT)]
     async with follow():
         while clock.monotonic() < 130:
             await pause_of(steps, clock)

@@ -65,9 +65,11 @@ async def invalidate(sandbox: Sandbox, token: str) -> None:
     """End the app's bearer token, as another process of the app may do."""
     proof = b64encode(f"{sandbox.app['consumer_key']}:{sandbox.app['consumer_secret']}".encode()).decode()
     url, headers = f"{sandbox.base_url}/oauth2/invalidate_token", {"Authorization": f"Basic {proof}"}
-    async with aiohttp.ClientSession() as other:
-        async with other.post(url, data={"access_token": token}, headers=headers) as answer:
-            assert answer.status == 200
+    async with (
+        aiohttp.ClientSession() as other,
+        other.post(url, data={"access_token": token}, headers=headers) as answer,
+    ):
+        assert answer.status == 200
 
 
 @pytest.mark.rule("STR-01", "EV-04")
