@@ -87,23 +87,6 @@ def list_accounts(*, profile: str | None = None, json: Flag = False) -> int:
     return run_list(profile, as_json=json)
 
 
-@stream.command
-def tail(name: Literal["activity", "filtered"], /, *, profile: str | None = None, json: Flag = False) -> int:
-    """Print events as they come until it is stopped (Ctrl-C, exit code 0).
-
-    It connects again by itself, asks for what it missed, and says so on stderr. It needs the app's consumer key and
-    secret, or its bearer token.
-
-    Args:
-        name: "activity": the events of the app's subscriptions. "filtered": the posts that match the app's rules.
-        profile: Take credentials and hosts from this profile, not from SVC_* variables.
-        json: Print each event as one JSON object in one line, as it came.
-    """
-    from svc_async.cli.stream import run as follow  # noqa: PLC0415
-
-    return follow(name, profile, as_json=json)
-
-
 @auth.command
 def login(
     *, profile: str | None = None, callback: str | None = None, no_browser: Flag = False, json: Flag = False
@@ -150,6 +133,23 @@ def logout(*, profile: str | None = None, json: Flag = False) -> int:
     from svc_async.cli.auth import logout as run_logout  # noqa: PLC0415
 
     return run_logout(profile, as_json=json)
+
+
+@stream.command
+def tail(name: Literal["activity", "filtered"], /, *, profile: str | None = None, json: Flag = False) -> int:
+    """Print events as they come until it is stopped (Ctrl-C, exit code 0).
+
+    It connects again by itself, asks for what it missed, and says so on stderr. It needs the app's consumer key and
+    secret, or its bearer token.
+
+    Args:
+        name: "activity": the events of the app's subscriptions. "filtered": the posts that match the app's rules.
+        profile: Take credentials and hosts from this profile, not from SVC_* variables.
+        json: Print each event as one JSON object in one line, as it came.
+    """
+    from svc_async.cli.stream import run as follow  # noqa: PLC0415
+
+    return follow(name, profile, as_json=json)
 
 
 @app.command

@@ -8,14 +8,17 @@ from svc_async.wire.endpoint import Surface
 __all__ = ["session_of", "session_with"]
 
 
-def session_of(profile: str | None) -> Session:
+def session_of(profile: str | None, surface: Surface = Surface.ADS) -> Session:
     """Make a session of one whole source: the named profile, SVC_PROFILE, SVC_* variables, the profile `default`.
+
+    Args:
+        profile: the profile's name.
+        surface: the host that the command calls, whose proxy is the one that matters.
 
     Raises:
         InvalidArgument: names what is missing.
     """
-    # All that these commands call is on the advertising API, so its host's proxy is the one that matters.
-    return session_with(profiles.find(profile), surface=Surface.ADS)
+    return session_with(profiles.find(profile), surface=surface)
 
 
 def session_with(source: profiles.Source, *, surface: Surface, credentials: Credentials | None = None) -> Session:
