@@ -3,9 +3,9 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 
 from svc_async._version import __version__
 from svc_async.cli.exits import Exit, exit_of, explain
@@ -153,7 +153,14 @@ def tail(name: Literal["activity", "filtered"], /, *, profile: str | None = None
 
 
 @app.command
-def sandbox(*, host: str = "127.0.0.1", port: int = 8765, seed: int = 7, json: Flag = False) -> int:
+def sandbox(
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8765,
+    seed: int = 7,
+    forward: Annotated[list[str] | None, Parameter(negative=())] = None,
+    json: Flag = False,
+) -> int:
     """Serve an embedded sandbox of the platform until it is stopped (Ctrl-C, exit code 0).
 
     Its URLs and credentials are printed as ready `export` lines to stdout, and for people to stderr.
@@ -162,11 +169,38 @@ def sandbox(*, host: str = "127.0.0.1", port: int = 8765, seed: int = 7, json: F
         host: The address to listen on. Clients accept http:// on loopback only.
         port: The port; 0 takes a free one.
         seed: Decides ids, keys and tokens.
+        forward: URL=URL delivers what goes to a webhook, such as https://hooks.example.test/svc, to a receiver on this
+            machine, such as http://127.0.0.1:9000/svc. Give it as often as you need.
         json: Print one JSON object and say nothing else.
     """
     from svc_async.cli.serve import run as serve  # noqa: PLC0415
 
-    return serve(host=host, port=port, seed=seed, as_json=json)
+    return serve(host=host, port=port, seed=seed, forward=forward or (), as_json=json)
+
+
+@app.command
+def trigger(
+    event: str,
+    /,
+    *,
+    user: str | None = None,
+    set: Annotated[list[str] | None, Parameter(negative=())] = None,  # noqa: A002 the option's name
+    url: str = "http://127.0.0.1:8765",
+    json: Flag = False,
+) -> int:
+    """Let something happen on a running sandbox, so that its webhooks and streams tell of it.
+
+    Args:
+        event: The type of event, such as post.create, dm.received or profile.update.bio.
+        user: The id of the user to whom it happens. [default: the first user of the sandbox]
+        set: PATH=VALUE changes the event's payload, such as text=Hello or public_metrics.like_count=7. VALUE is JSON
+            if it reads as such, else a string. Give it as often as you need.
+        url: Where the sandbox is.
+        json: Print one JSON object, the payload included, and say nothing else.
+    """
+    from svc_async.cli.trigger import run as run_trigger  # noqa: PLC0415
+
+    return run_trigger(event, user=user, changes=set or (), url=url, as_json=json)
 
 
 @app.command

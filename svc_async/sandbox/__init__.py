@@ -20,6 +20,7 @@ from svc_async.sandbox.app import Server
 from svc_async.sandbox.audiences import Audience, Member
 from svc_async.sandbox.auth import Verifier
 from svc_async.sandbox.calls import Operation, Routes
+from svc_async.sandbox.challenges import Webhook
 from svc_async.sandbox.clock import Clock, SystemClock, VirtualClock
 from svc_async.sandbox.config import RateRule, SandboxConfig
 from svc_async.sandbox.deliveries import Deliveries, Delivery
@@ -44,16 +45,21 @@ from svc_async.sandbox.targets import Target
 
 __all__ = [
     "AudienceView",
+    "Deliveries",
+    "Delivery",
     "Entry",
     "Fault",
     "Faults",
+    "Hub",
     "Journal",
     "Member",
     "RateRule",
     "Sandbox",
     "SandboxConfig",
     "SystemClock",
+    "Target",
     "VirtualClock",
+    "Webhook",
 ]
 
 
@@ -239,6 +245,11 @@ class Sandbox:
         return add_line_item(self._store, account_id, defaults=defaults, campaign_id=campaign_id, **fields).id
 
     @property
+    def webhooks(self) -> Mapping[str, Webhook]:
+        """The app's webhooks by their ids, with every check and what came of it."""
+        return MappingProxyType(self._outlet.webhooks)
+
+    @property
     def deliveries(self) -> Deliveries:
         """What was sent to the app's webhooks, and the faults of what will be."""
         return self._outlet.deliveries
@@ -279,6 +290,9 @@ class Sandbox:
             payload: goes into the payload that the world gives, and wins.
             direction: of a direct message, seen from that user.
             keyword: what it is about.
+
+        Raises:
+            ValueError: the type is not documented, and there is no payload.
         """
         event = self._outlets.events.make(
             event_type, user_id=user_id or self.user_id, payload=payload, direction=direction, keyword=keyword
