@@ -3,11 +3,10 @@
 import asyncio
 from typing import Literal
 
-from svc_async import profiles
 from svc_async.cli.consoles import complain, people, results
 from svc_async.cli.exits import Exit, explain
 from svc_async.cli.running import Interrupted, until_stopped
-from svc_async.cli.sessions import session_with
+from svc_async.cli.sessions import session_of
 from svc_async.events.models import Event
 from svc_async.session import Session
 from svc_async.streams.consumer import EventStream
@@ -31,7 +30,7 @@ def run(name: Name, profile: str | None, *, as_json: bool) -> int:
 
 
 async def _tail(name: Name, profile: str | None, *, as_json: bool) -> None:
-    async with session_with(profiles.find(profile), surface=Surface.BASE) as session:
+    async with session_of(profile, Surface.BASE) as session:
         await until_stopped(_printed(_stream(session, name), as_json=as_json))
 
 
@@ -41,10 +40,9 @@ def _stream(session: Session, name: Name) -> EventStream:
 
 
 async def _printed(stream: EventStream, *, as_json: bool) -> None:
-    written = _object if as_json else _line
+    written, console = _object if as_json else _line, results()
     async with stream:
         async for event in stream:
-            console = results()
             console.print(written(event))
             console.file.flush()
 

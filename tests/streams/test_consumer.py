@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -719,3 +719,8 @@ async def test_cancelling_at_any_point_leaves_no_task_and_no_connection(
 def test_settings_that_make_no_sense_are_refused(follow: Follow, wrong: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         follow(**wrong)
+
+
+def test_a_checkpoint_must_say_in_which_zone_it_is() -> None:
+    with pytest.raises(InvalidArgument, match="^at must carry a time zone"):
+        Checkpoint(at=datetime(2026, 6, 10))  # noqa: DTZ001 - that is the mistake
