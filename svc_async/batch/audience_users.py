@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from pathlib import Path
 
 import attrs
 
@@ -72,6 +73,7 @@ class AudienceUsers(UserList[BatchCounts]):
         ordering: Ordering = "key",
         quarantine: float = 120.0,
         retry_delays: Sequence[float] = (0, 60, 300),
+        journal: str | Path | None = None,
         progress: Callable[[Progress], object] | None = None,
         on_receipt: Callable[[Receipt], object] | None = None,
         on_failure: Callable[[Failure], object] | None = None,
@@ -92,12 +94,17 @@ class AudienceUsers(UserList[BatchCounts]):
             ordering: `none` saves a little where no key comes twice; it does not coalesce.
             quarantine: seconds for which rows of the same lane wait after a request of unknown outcome.
             retry_delays: seconds before each repeat of a request; its rows fail when they are used up.
+            journal: a file that tells what is settled. The same call after any end, a kill included, then goes on where
+                the job had come to; when it was finished, it gives its report. It takes the same source: one that can
+                be read again, such as a list or an object with `__iter__`; what an iterator gives is put on the disk
+                beside the journal first, hashed. `concurrency` is that of the first call.
             progress: told how far the job is.
             on_receipt: told of each request that settled rows.
             on_failure: told of each row that failed; the report lists the first 10,000.
 
         Raises:
-            InvalidArgument: a setting breaks a rule; nothing was read.
+            InvalidArgument: a setting breaks a rule; nothing was read. Or the journal is in use, or is of another job
+                or source; nothing was sent.
             BatchError: the job could not be finished; `report` says what became of the rows that were read.
 
         Contract: `custom_audience_users.batch`.
@@ -105,7 +112,7 @@ class AudienceUsers(UserList[BatchCounts]):
         kind = self._kind("Update", effective_at=effective_at, expires_at=expires_at)
         settings = settings_of(concurrency, users_per_operation, ordering, quarantine, retry_delays)
         observers = Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure)
-        return await self._job(self._of_members(members, kind, phone_region), settings, observers).run()
+        return await self._job(self._of_members(members, kind, phone_region), settings, observers, journal).run()
 
     def stream(
         self,
@@ -120,6 +127,7 @@ class AudienceUsers(UserList[BatchCounts]):
         ordering: Ordering = "key",
         quarantine: float = 120.0,
         retry_delays: Sequence[float] = (0, 60, 300),
+        journal: str | Path | None = None,
         progress: Callable[[Progress], object] | None = None,
         on_failure: Callable[[Failure], object] | None = None,
     ) -> Receipts[BatchCounts]:
@@ -138,17 +146,19 @@ class AudienceUsers(UserList[BatchCounts]):
             ordering: as for `upload`.
             quarantine: as for `upload`.
             retry_delays: as for `upload`.
+            journal: as for `upload`.
             progress: as for `upload`.
             on_failure: as for `upload`.
 
         Raises:
-            InvalidArgument: a setting breaks a rule; nothing was read.
+            InvalidArgument: a setting breaks a rule; nothing was read. Or the journal is in use, or is of another job
+                or source; nothing was sent.
 
         Contract: `custom_audience_users.batch`.
         """
         kind = self._kind(operation_type, effective_at=effective_at, expires_at=expires_at)
         settings = settings_of(concurrency, users_per_operation, ordering, quarantine, retry_delays)
-        return self._receipts(self._of_members(members, kind, phone_region), settings, progress, on_failure)
+        return self._receipts(self._of_members(members, kind, phone_region), settings, progress, on_failure, journal)
 
     @property
     def _rules(self) -> Rules:

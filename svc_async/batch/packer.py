@@ -15,9 +15,9 @@ by itself, down to a single row.
 import itertools
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from operator import itemgetter
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import attrs
 import msgspec
@@ -37,6 +37,7 @@ __all__ = [
     "Parcel",
     "Sheaf",
     "Spreader",
+    "rebuilt",
 ]
 
 T = TypeVar("T")
@@ -95,6 +96,11 @@ class Limits:
     wrapper: Frame = ARRAY
     distinct: bool = False
 
+    def hold(self, group: "Group", form: "Form", user: str) -> bool:
+        """Whether a request can hold a row."""
+        _, size = _Share(group, form).measure(1, len(user), self.per_operation)
+        return self.wrapper.size - 1 + size <= self.size
+
 
 class Group(Hashable, Protocol):
     """What operations have in common; rows of equal groups share operations."""
@@ -106,6 +112,10 @@ class Group(Hashable, Protocol):
 
     def frame(self, now: datetime) -> Frame:
         """Give the frame of a batch that is built now."""
+        ...
+
+    def plain(self) -> Any:
+        """Give plain values that a group can be made of again."""
         ...
 
 
@@ -124,6 +134,16 @@ class Load:
     keys: Sequence[int]
     users: Sequence[str]
     positions: Sequence[int]
+
+    def take(self, places: Sequence[int]) -> "Load":
+        """Give these rows, by their places, by themselves."""
+        return Load(
+            self.group,
+            self.form,
+            [self.keys[place] for place in places],
+            [self.users[place] for place in places],
+            [self.positions[place] for place in places],
+        )
 
 
 @attrs.frozen
@@ -269,6 +289,10 @@ class Batch:
 
     sheaves: Sequence[Sheaf]
     wrapper: Frame = ARRAY
+    built: datetime = datetime(1, 1, 1, tzinfo=UTC)
+    """When it was built; what its times are pinned to."""
+    dropped: "array[int]" = attrs.field(factory=lambda: array("q"))
+    """The positions of rows that gave way to equal ones of it; its parts have none."""
     size: int = _counted(lambda batch: batch.wrapper.size - 1 + sum(sheaf.size for sheaf in batch.sheaves))
     """The bytes of its body, as the sum of the parts."""
     rows: int = _counted(lambda batch: sum(len(sheaf.positions) for sheaf in batch.sheaves))
@@ -337,7 +361,32 @@ class Batch:
         return _cut(self._of(sheaf.regrouped(1) for sheaf in self.sheaves), limits)
 
     def _of(self, sheaves: Iterable[Sheaf]) -> "Batch":
-        return Batch(list(sheaves), self.wrapper)
+        return Batch(list(sheaves), self.wrapper, self.built)
+
+
+def rebuilt(
+    layout: Iterable[tuple[int, int]],
+    rows: Iterable[tuple[int, Group, str]],
+    *,
+    wrapper: Frame,
+    built: datetime,
+) -> Batch:
+    """Build a batch again as it was.
+
+    Args:
+        layout: users an operation and rows, for each sheaf.
+        rows: the position, the group and the user, written out, of each row in the order of the body.
+        wrapper: what stands around the operations.
+        built: when it was built at first.
+    """
+    following = iter(rows)
+    sheaves: list[Sheaf] = []
+    for per_operation, count in layout:
+        taken = list(itertools.islice(following, count))
+        users = _joined([user for _, _, user in taken], per_operation, PLAIN)
+        positions = array("q", [position for position, _, _ in taken])
+        sheaves.append(Sheaf(taken[0][1].frame(built), PLAIN, users, per_operation, positions))
+    return Batch(sheaves, wrapper, built)
 
 
 def _cut(batch: Batch, limits: Limits) -> Sequence[Batch]:
@@ -389,6 +438,7 @@ class _Draft:
 
     limits: Limits
     parcels: list[Parcel] = attrs.field(factory=list)
+    dropped: "array[int]" = attrs.field(factory=lambda: array("q"))
     rows: int = 0
     letters: int = 0
     operations: int = 0
@@ -403,7 +453,10 @@ class _Draft:
 
     def absorb(self, other: "_Draft") -> bool:
         """Take all parcels of another draft, if they fit."""
-        return self._take(list(other._shares.values()), other.parcels)  # noqa: SLF001 - of the same class
+        taken = self._take(list(other._shares.values()), other.parcels)  # noqa: SLF001 - of the same class
+        if taken:
+            self.dropped.extend(other.dropped)
+        return taken
 
     def _take(self, more: Sequence[_Share], in_order: Sequence[Parcel]) -> bool:
         mine = [self._shares.get(share.key) or _Share(share.group, share.form) for share in more]
@@ -438,7 +491,7 @@ class _Draft:
 
     def batch(self, now: datetime) -> Batch:
         sheaves = [share.sheaf(self.limits.per_operation, now) for share in self._shares.values()]
-        return Batch(sheaves, self.limits.wrapper)
+        return Batch(sheaves, self.limits.wrapper, now, self.dropped)
 
 
 @attrs.define
@@ -470,6 +523,12 @@ class Packer:
     def letters(self) -> int:
         """How many bytes their users have, without what frames them."""
         return self._draft.letters
+
+    @property
+    def outstanding(self) -> "Iterator[array[int]]":
+        """Give the positions of the rows that wait, and of those that gave way to them."""
+        yield from (parcel.positions for parcel in self._draft.parcels)
+        yield self._draft.dropped
 
     def add(self, parcel: Parcel, now: datetime) -> list[Batch]:
         """Take rows and give the batches that they complete, built now."""
@@ -520,28 +579,36 @@ class Packer:
         if len(set(zip(parcel.keys, users, strict=True))) > len(user_of):
             return []
         position_of = dict(zip(parcel.keys, parcel.positions, strict=True))
+        kept = set(position_of.values())
+        draft.dropped.extend(position for position in parcel.positions if position not in kept)
         self.coalesced += len(users) - len(user_of)
         packed = array("Q", user_of), [_MARK.join(user_of.values())], array("q", position_of.values())
-        return [_drafted(self.limits, [Parcel(first.group, first.form, *packed)])]
+        return [_drafted(self.limits, [Parcel(first.group, first.form, *packed)], draft.dropped)]
 
     def _parted(self, draft: _Draft) -> Sequence[_Draft]:
         """Let the last of equal rows win, and move a row that differs from the last of its key to the next batch."""
         layers: list[dict[int, _Row]] = []
+        dropped = [draft.dropped]
         layer_of: dict[int, int] = {}
         for row in itertools.chain.from_iterable(parcel.rows() for parcel in draft.parcels):
             layer = layer_of.get(row.key, -1)
             if layer >= 0 and layers[layer][row.key].is_same_user(row):
                 self.coalesced += 1
+                dropped[layer].append(layers[layer][row.key].position)
             else:
                 layer += 1
                 layer_of[row.key] = layer
                 layers += [{}] if layer == len(layers) else []
+                dropped += [array("q")] if layer == len(dropped) else []
             layers[layer][row.key] = row
-        return [_drafted(self.limits, map(_Row.as_parcel, rows.values())) for rows in layers]
+        return [
+            _drafted(self.limits, map(_Row.as_parcel, rows.values()), gone)
+            for rows, gone in zip(layers, dropped, strict=True)
+        ]
 
 
-def _drafted(limits: Limits, parcels: Iterable[Parcel]) -> _Draft:
-    draft = _Draft(limits)
+def _drafted(limits: Limits, parcels: Iterable[Parcel], dropped: "array[int]") -> _Draft:
+    draft = _Draft(limits, dropped=dropped)
     for _, alike in itertools.groupby(parcels, key=lambda parcel: (parcel.group, parcel.form)):
         draft.add(_merged(list(alike)))
     return draft

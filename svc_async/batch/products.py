@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, M
 from contextlib import aclosing
 from datetime import datetime
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 import attrs
@@ -29,7 +30,8 @@ from svc_async.ads.products import (
 )
 from svc_async.batch.packer import PLAIN, Batch, Frame, Limits, Load
 from svc_async.batch.report import Failure, Progress, Receipt, Report
-from svc_async.batch.uploader import Destination, Job, Observers, Receipts, Settings, Slice, Verdict, in_parts
+from svc_async.batch.sources import Slice, Source, in_parts, is_replayable
+from svc_async.batch.uploader import Destination, Job, Observers, Receipts, Settings, Verdict
 from svc_async.errors import ErrorDetail, InvalidArgument
 from svc_async.governor.governor import Priority
 from svc_async.paging import Pager
@@ -69,6 +71,9 @@ class _Alike:
     def frame(self, now: datetime) -> Frame:  # noqa: ARG002 - nothing is pinned
         return Frame("", "")
 
+    def plain(self) -> None:
+        """Give the plain values that it has: none."""
+
 
 _ALIKE = _Alike()
 
@@ -81,8 +86,18 @@ class _Misfit(Exception):
         self.attribute = attribute
 
 
+@attrs.frozen
 class _Kept:
     """Products are nobody's personal data: the service's words are told as they are."""
+
+    product_catalog_id: str
+
+    @property
+    def name(self) -> str:
+        return f"{type(self).__name__.strip('_').lower()} of {self.product_catalog_id}"
+
+    def group(self, plain: Any) -> _Alike:  # noqa: ARG002 - all products are of one
+        return _ALIKE
 
     def spare(self, reason: ErrorDetail, row: str) -> ErrorDetail:  # noqa: ARG002 - see above
         return reason
@@ -92,9 +107,10 @@ class _Kept:
 class _Upserts(_Kept):
     """Where products go, and what their results mean."""
 
-    product_catalog_id: str
+    on_result: Callable[[ProductUpsertResult], object] | None = None
 
     def request(self, batch: Batch) -> Request[ProductUpsertResults]:
+        """Make the request that carries products (contract `products.upsert`)."""
         return UPSERT(product_catalog_id=self.product_catalog_id).with_body(batch.body())
 
     def judge(self, answer: ProductUpsertResults, batch: Batch) -> Verdict:
@@ -105,6 +121,9 @@ class _Upserts(_Kept):
                 if result.id is None:
                     results.setdefault(product_id, result)
         found = [results.get(product_id) for product_id in ids]
+        if self.on_result is not None:
+            for result in filter(None, found):
+                self.on_result(result)
         return Verdict(
             {
                 index: _one_reason(result.errors)
@@ -124,9 +143,8 @@ def _is_final(status: ProductUpsertStatus) -> bool:
 class _Deletions(_Kept):
     """Where keys go, and what their results mean."""
 
-    product_catalog_id: str
-
     def request(self, batch: Batch) -> Request[ProductDeleteResults]:
+        """Make the request that carries keys (contract `products.delete`)."""
         return DELETE(product_catalog_id=self.product_catalog_id).with_body(batch.body())
 
     def judge(self, answer: ProductDeleteResults, batch: Batch) -> Verdict:
@@ -218,9 +236,11 @@ class Products:
         ordering: Ordering = "key",
         quarantine: float = 120.0,
         retry_delays: Sequence[float] = (0, 60, 300),
+        journal: str | Path | None = None,
         progress: Callable[[Progress], object] | None = None,
         on_receipt: Callable[[Receipt], object] | None = None,
         on_failure: Callable[[Failure], object] | None = None,
+        on_result: Callable[[ProductUpsertResult], object] | None = None,
     ) -> Report:
         """Make or change products, however many there are; what is there and not given stays, save what is empty.
 
@@ -235,19 +255,26 @@ class Products:
             ordering: `none` for products whose ids come once only; what is in doubt is then sent again at once.
             quarantine: seconds for which products of the same lane wait after a request of unknown outcome.
             retry_delays: seconds before each repeat of a request; its products fail when they are used up.
+            journal: a file that tells what is settled. The same call after any end, a kill included, then goes on where
+                the job had come to; when it was finished, it gives its report. It takes the same source: one that can
+                be read again, such as a list or an object with `__iter__`; what an iterator gives is put on the disk
+                beside the journal first, hashed. `concurrency` is that of the first call.
             progress: told how far the job is.
             on_receipt: told of each request that settled products.
             on_failure: told of each product that failed; the report lists the first 10,000.
+            on_result: told of the service's result for each product, with its `product_key`, before the receipt.
 
         Raises:
-            InvalidArgument: a setting breaks a rule; nothing was read.
+            InvalidArgument: a setting breaks a rule; nothing was read. Or the journal is in use, or is of another job
+                or source; nothing was sent.
             BatchError: the job could not be finished; `report` says what became of the products that were read.
 
         Contract: PROD-01 to PROD-09b, `products.upsert`.
         """
         settings = _settings(_PRODUCTS, concurrency, ordering, quarantine, retry_delays)
         observers = Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure)
-        return await self._job(self._products(products), _Upserts(self.product_catalog_id), settings, observers).run()
+        destination = _Upserts(self.product_catalog_id, on_result)
+        return await self._job(self._products(products), destination, settings, observers, journal).run()
 
     async def delete(
         self,
@@ -257,6 +284,7 @@ class Products:
         ordering: Ordering = "key",
         quarantine: float = 120.0,
         retry_delays: Sequence[float] = (0, 60, 300),
+        journal: str | Path | None = None,
         progress: Callable[[Progress], object] | None = None,
         on_receipt: Callable[[Receipt], object] | None = None,
         on_failure: Callable[[Failure], object] | None = None,
@@ -271,20 +299,22 @@ class Products:
             ordering: as for `upsert`.
             quarantine: as for `upsert`.
             retry_delays: as for `upsert`.
+            journal: as for `upsert`.
             progress: as for `upsert`.
             on_receipt: as for `upsert`.
             on_failure: as for `upsert`.
 
         Raises:
-            InvalidArgument: a setting breaks a rule; nothing was read.
+            InvalidArgument: a setting breaks a rule; nothing was read. Or the journal is in use, or is of another job
+                or source; nothing was sent.
             BatchError: the job could not be finished; `report` says what became of the keys that were read.
 
         Contract: PROD-11, PROD-11b, `products.delete`.
         """
         settings = _settings(_KEYS, concurrency, ordering, quarantine, retry_delays)
         observers = Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure)
-        source = _encoded(_iterable("product_keys", product_keys), _key)
-        return await self._job(source, _Deletions(self.product_catalog_id), settings, observers).run()
+        source = _source("product_keys", product_keys, _key)
+        return await self._job(source, _Deletions(self.product_catalog_id), settings, observers, journal).run()
 
     def stream(
         self,
@@ -294,6 +324,7 @@ class Products:
         ordering: Ordering = "key",
         quarantine: float = 120.0,
         retry_delays: Sequence[float] = (0, 60, 300),
+        journal: str | Path | None = None,
         progress: Callable[[Progress], object] | None = None,
         on_failure: Callable[[Failure], object] | None = None,
     ) -> Receipts[ProductUpsertResults]:
@@ -307,11 +338,13 @@ class Products:
             ordering: as for `upsert`.
             quarantine: as for `upsert`.
             retry_delays: as for `upsert`.
+            journal: as for `upsert`.
             progress: as for `upsert`.
             on_failure: as for `upsert`.
 
         Raises:
-            InvalidArgument: a setting breaks a rule; nothing was read.
+            InvalidArgument: a setting breaks a rule; nothing was read. Or the journal is in use, or is of another job
+                or source; nothing was sent.
 
         Contract: PROD-01 to PROD-09b, `products.upsert`.
         """
@@ -323,18 +356,20 @@ class Products:
                 _Upserts(self.product_catalog_id),
                 settings,
                 Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure),
+                journal,
             )
         )
 
-    def _products(self, products: Rows) -> AsyncGenerator[Slice, None]:
-        return _encoded(_iterable("products", products), _checked if self._pipeline.validate else _unchecked)
+    def _products(self, products: Rows) -> Source:
+        return _source("products", products, _checked if self._pipeline.validate else _unchecked)
 
     def _job(
         self,
-        source: AsyncGenerator[Slice, None],
+        source: Source,
         destination: Destination[T],
         settings: Settings,
         observers: Observers,
+        journal: str | Path | None,
     ) -> Job[T]:
         return Job(
             source,
@@ -342,6 +377,7 @@ class Products:
             destination=destination,
             settings=settings,
             observers=observers,
+            journal=journal,
         )
 
 
@@ -426,7 +462,7 @@ def _key(row: object) -> tuple[str, str]:
     return row, _ascii(row)
 
 
-def _iterable(name: str, value: T) -> T:
-    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable | AsyncIterable):
+def _source(name: str, rows: Any, encode: Callable[[Any], tuple[str, str]]) -> Source:
+    if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable | AsyncIterable):
         raise InvalidArgument(name, "must be an iterable or async iterable")
-    return value
+    return Source(lambda: _encoded(rows, encode), is_replayable(rows))

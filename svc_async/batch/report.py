@@ -12,7 +12,7 @@ import attrs
 
 from svc_async.errors import BatchError
 
-__all__ = ["Failure", "Progress", "Receipt", "Report", "Tally"]
+__all__ = ["Failure", "Progress", "Receipt", "Report", "Tally", "Totals"]
 
 _KEPT = 10_000
 """Failures that a report lists; `on_failure` is given all of them, so that memory stays flat."""
@@ -47,6 +47,7 @@ class Receipt:
         failures: the others.
         request_id: the service's name for the request, if it gave one.
         attempts: how many times the request was sent.
+        positions: of the rows that were accepted.
     """
 
     first: int
@@ -56,6 +57,7 @@ class Receipt:
     failures: Sequence[Failure] = ()
     request_id: str | None = None
     attempts: int = 1
+    positions: Sequence[int] = attrs.field(default=(), repr=False)
 
 
 @attrs.frozen(kw_only=True)
@@ -137,6 +139,22 @@ class Report:
         return attrs.asdict(self)
 
 
+@attrs.frozen(kw_only=True)
+class Totals:
+    """What earlier runs of a job have settled."""
+
+    accepted: int = 0
+    coalesced: int = 0
+    failed: int = 0
+    requests: int = 0
+    failures: Sequence[Failure] = ()
+
+    @property
+    def settled(self) -> int:
+        """How many rows are settled."""
+        return self.accepted + self.coalesced + self.failed
+
+
 @attrs.define
 class Tally:
     """The running totals of a job."""
@@ -149,6 +167,13 @@ class Tally:
     requests: int = 0
     rate_limited: int = 0
     _failures: list[Failure] = attrs.field(factory=list, init=False)
+
+    def take_up(self, totals: Totals) -> None:
+        """Begin with what earlier runs have settled; their failures are told again."""
+        self.read = totals.settled
+        self.accepted, self.coalesced, self.requests = totals.accepted, totals.coalesced, totals.requests
+        self.fail(totals.failures)
+        self.failed = totals.failed
 
     def fail(self, failures: Sequence[Failure]) -> None:
         """Count rows that failed, keep them for the report while there is room, and tell of each."""

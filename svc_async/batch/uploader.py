@@ -16,16 +16,18 @@ What becomes of a request decides what happens next:
     stop            401, 403, 404                                  no further request; the rows are pending
 
 Nobody but the uploader repeats a request, and a budget for the whole job keeps an outage from becoming a storm.
+
+With a journal, every sending is written down before and every settlement after it, so that a job which was killed can
+be taken up again; the journal's module says how.
 """
 
 import asyncio
 import enum
 import itertools
+from array import array
 from collections import deque
 from collections.abc import (
     AsyncGenerator,
-    AsyncIterable,
-    AsyncIterator,
     Callable,
     Collection,
     Coroutine,
@@ -35,13 +37,17 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import aclosing, suppress
+from hashlib import sha256
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import attrs
 
-from svc_async.batch.packer import Batch, Limits, Load, Packer, Spreader
+from svc_async.batch.journal import Intent, Journal, Lanes, Reading, Settlement
+from svc_async.batch.packer import Batch, Group, Limits, Load, Packer, Spreader, rebuilt
 from svc_async.batch.report import Failure, Progress, Receipt, Report, Tally
+from svc_async.batch.sources import Slice, Source, put_aside, taken_aside
 from svc_async.clock import Clock
 from svc_async.errors import (
     ApiError,
@@ -54,14 +60,22 @@ from svc_async.errors import (
     UnexpectedAnswer,
 )
 from svc_async.retry import RetryBudget
-from svc_async.wire.endpoint import Request
+from svc_async.wire.endpoint import Blocks, Request
 
-__all__ = ["Destination", "Job", "Observers", "Receipts", "Sender", "Settings", "Slice", "Verdict", "in_parts"]
+__all__ = [
+    "Destination",
+    "Job",
+    "Observers",
+    "Receipts",
+    "Sender",
+    "Settings",
+    "Slice",
+    "Source",
+    "Verdict",
+]
 
 T = TypeVar("T")
 
-_PART = 512
-"""Rows between two turns of the event loop."""
 _PARTS_A_PROGRESS = 16
 # Unspecified: how long a 429 without a reset lasts; the limit is counted by the minute (contract CAU-03).
 _WINDOW = 60.0
@@ -95,6 +109,15 @@ class Verdict:
 
 class Destination(Protocol[T]):
     """Where batches go, and what their answers mean."""
+
+    @property
+    def name(self) -> str:
+        """What tells it from others; it is kept in journals."""
+        ...
+
+    def group(self, plain: Any) -> Group:
+        """Make a group again of its plain values."""
+        ...
 
     def request(self, batch: Batch) -> Request[T]:
         """Make the request that carries a batch."""
@@ -149,50 +172,6 @@ class Observers:
     progress: Callable[[Progress], object] | None = None
     on_receipt: Callable[[Receipt], object] | None = None
     on_failure: Callable[[Failure], object] | None = None
-
-
-@attrs.frozen
-class Slice:
-    """Some rows of a source.
-
-    Attributes:
-        rows: how many were read.
-        load: those that can be sent.
-        failures: the others.
-    """
-
-    rows: int
-    load: Load
-    failures: Sequence[Failure]
-
-
-async def in_parts(rows: Iterable[T] | AsyncIterable[T], size: int = _PART) -> AsyncGenerator[list[T], None]:
-    """Read rows some hundreds at a time; what came before a source failed is given before its exception."""
-    source = aiter(rows) if isinstance(rows, AsyncIterable) else iter(rows)
-    while True:
-        part: list[T] = []
-        failure: Exception | None = None
-        try:
-            if isinstance(source, AsyncIterator):
-                await _read(source, part, size)
-            else:
-                part.extend(itertools.islice(source, size))
-        except Exception as error:  # noqa: BLE001 - whatever a source may raise
-            failure = error
-        if part:
-            yield part
-        if failure is not None:
-            raise failure
-        if len(part) < size:
-            return
-
-
-async def _read(source: AsyncIterator[T], part: list[T], size: int) -> None:
-    while len(part) < size:
-        try:
-            part.append(await anext(source))
-        except StopAsyncIteration:
-            return
 
 
 class _Remedy(enum.Enum):
@@ -252,8 +231,22 @@ class _Lane:
         held: it waits for its time.
         in_flight: its first batch is being sent.
         in_doubt: its first batch was sent and may have been applied.
+        number: its name in the journal.
+        packers: the packers whose rows it sends.
+        pause: seconds before its first batch may be sent.
+        acknowledged: the highest position that it has sent, or that an earlier run has.
+        behind: positions up to there that an earlier run has left to others.
+        carried: positions of rows that gave way to equal ones, and are settled with the next answer.
+        intent: what the journal holds of its first batch.
     """
 
+    number: int
+    packers: Sequence[int]
+    pause: float = 0.0
+    acknowledged: int = -1
+    behind: "array[int]" = attrs.field(factory=lambda: array("q"))
+    carried: "array[int]" = attrs.field(factory=lambda: array("q"))
+    intent: Intent | None = None
     queue: deque[Batch] = attrs.field(factory=deque[Batch])
     busy: bool = False
     held: bool = False
@@ -267,12 +260,13 @@ class Job(Generic[T]):
 
     def __init__(
         self,
-        source: AsyncGenerator[Slice, None],
+        source: Source,
         *,
         sender: Sender,
         destination: Destination[T],
         settings: Settings,
         observers: Observers,
+        journal: str | Path | None = None,
     ) -> None:
         self._source = source
         self._sender = sender
@@ -282,11 +276,14 @@ class Job(Generic[T]):
         self._clock = sender.clock
         self._tally = Tally(observers.on_failure)
         self._budget = RetryBudget(most=settings.repeats, earned=1.0)
-        self._lanes = [_Lane() for _ in range(settings.concurrency)]
-        packers = settings.concurrency if settings.ordered else 1
-        repeats = settings.ordered or settings.limits.distinct
-        self._packers = [Packer(settings.limits, repeats=repeats) for _ in range(packers)]
-        self._spreader = Spreader(self._packers)
+        self._path = journal
+        self._journal: Journal | None = None
+        self._settled = _Settled()
+        self._reading = Reading()
+        self._doubts: Sequence[_Lane] = ()
+        self._finished: Report | None = None
+        self._keyed = settings.ordered or journal is not None
+        self._lay_out(settings.concurrency)
         self._changed = asyncio.Event()
         self._cause: Exception | None = None
         self._stopped = False
@@ -295,38 +292,126 @@ class Job(Generic[T]):
     @property
     def report(self) -> Report:
         """What has become of the rows so far; it can be asked for at any time, and after a cancellation."""
-        return self._tally.report(pending=self._pending, in_doubt=self._in_doubt)
+        return self._finished or self._tally.report(pending=self._pending, in_doubt=self._in_doubt)
 
     async def run(self) -> Report:
         """Do the job.
 
         Raises:
             BatchError: the job could not be finished; it carries the report, and the reason is its cause.
+            InvalidArgument: the journal cannot be used, or belongs to another job or source.
         """
         self._started = self._clock.monotonic()
+        if self._path is None:
+            return await self._run()
+        settings = self._settings
+        about = {"destination": self._destination.name, "ordered": settings.ordered}
+        async with await Journal.open(self._path, about=about, lanes=settings.concurrency) as journal:
+            self._finished = journal.finished
+            if self._finished is None:
+                self._journal = journal
+                await self._take_up(journal)
+                self._finished = await self._run()
+                await asyncio.to_thread(self._aside.unlink, missing_ok=True)
+            return self._finished
+
+    @property
+    def _aside(self) -> Path:
+        """Where the rows are put that can be read only once."""
+        return Path(f"{self._path}.rows")
+
+    def _lay_out(self, lanes: int) -> None:
+        """Make the lanes and the packers of as many requests under way."""
+        self._lanes = [_Lane(index, (index,)) for index in range(lanes)]
+        repeats = self._settings.ordered or self._settings.limits.distinct
+        self._packers = [Packer(self._settings.limits, repeats=repeats) for _ in range(lanes if self._keyed else 1)]
+        self._spreader = Spreader(self._packers)
+        self._lines = itertools.count(lanes)
+
+    async def _run(self) -> Report:
         try:
-            async with aclosing(self._source), asyncio.TaskGroup() as tasks:
+            async with asyncio.TaskGroup() as tasks:
                 await self._guard(self._feed(tasks))
             await self._guard(self._conclude())
         except asyncio.CancelledError:
             with suppress(Exception):  # the cancellation wins
                 self._tell()
             raise
-        report = self.report
         if self._cause is not None:
-            counts = f"of {report.read} rows {report.accepted} were accepted and {report.pending} are pending"
-            raise BatchError(f"the job ended early: {_summary(self._cause)}; {counts}", report=report) from self._cause
-        return report
+            raise self._failure(self._cause) from self._cause
+        return self.report
+
+    def _failure(self, cause: Exception) -> BatchError:
+        report = self.report
+        counts = f"of {report.read} rows {report.accepted} were accepted and {report.pending} are pending"
+        return BatchError(f"the job ended early: {_summary(cause)}; {counts}", report=report)
 
     async def _conclude(self) -> None:
         self._tell()
+        if self._journal is not None and self._cause is None:
+            await self._journal.finish(self.report)
+
+    async def _take_up(self, journal: Journal) -> None:
+        """Find out what earlier runs have left, and prove that the source is the same; nothing is sent."""
+        self._lay_out(journal.lanes)
+        self._tally.take_up(journal.totals)
+        try:
+            if not self._source.replayable:
+                if not journal.aside:
+                    await put_aside(self._source, self._aside)
+                    await journal.put_aside()
+                self._source = taken_aside(self._aside, self._destination.group)
+            if journal.checkpoint.rows:
+                again = _Again(journal, self._settings.limits)
+                await again.read(self._source)
+                self._settled.lane_of = again.lane_of
+                self._doubts = [self._doubt(intent, again.batch(intent)) for intent in journal.intents]
+        except Exception as error:
+            if isinstance(error, InvalidArgument) and error.parameter == "journal":
+                raise
+            raise self._failure(error) from error
+
+    def _doubt(self, intent: Intent, batch: Batch) -> _Lane:
+        """Make the lane that sends again what an earlier run has left in doubt."""
+        if _digest(self._destination.request(batch)) != intent.digest:
+            raise InvalidArgument("journal", f"{self._path} holds requests that this version builds in another way")
+        lane = _Lane(intent.line, intent.after.lanes, acknowledged=intent.after.acknowledged)
+        lane.behind, lane.carried, lane.intent = intent.after.behind, intent.dropped, intent
+        lane.queue.append(batch)
+        if intent.sent_at is not None:
+            lane.in_doubt = True
+            lane.pause = self._quarantine - max(0.0, self._clock.now().timestamp() - intent.sent_at)
+        return lane
+
+    async def _settle_doubts(self, journal: Journal, tasks: asyncio.TaskGroup) -> None:
+        """Send again what was in doubt, before anything that is newer; then go on from there."""
+        self._lanes += self._doubts
+        self._tally.coalesced += sum(len(lane.carried) for lane in self._doubts)
+        self._tally.read += sum(len(lane.carried) + lane.queue[0].rows for lane in self._doubts)
+        for lane in self._doubts:
+            self._dispatch(lane, [], tasks)
+        while any(lane.busy for lane in self._doubts):
+            await self._change()
+        if not self._stopped:
+            await self._settled.load(journal)
+            for lane in self._lanes:
+                lane.acknowledged = self._settled.acknowledged.get(lane.number, -1)
 
     async def _feed(self, tasks: asyncio.TaskGroup) -> None:
         """Read the source to its end and hand its rows to the lanes."""
+        if self._journal is not None and self._journal.checkpoint.rows:
+            await self._settle_doubts(self._journal, tasks)
+        async with aclosing(self._source.read()) as slices:
+            await self._feed_from(slices, tasks)
+
+    async def _feed_from(self, slices: AsyncGenerator[Slice, None], tasks: asyncio.TaskGroup) -> None:
         for number in itertools.count(1):
+            if self._stopped:
+                return
             try:
-                part = await anext(self._source)
+                part = await anext(slices)
             except StopAsyncIteration:
+                self._reading.ended = True
                 break
             except Exception as error:  # noqa: BLE001 - whatever a source may raise; what came before is finished
                 self._cause = error
@@ -337,13 +422,13 @@ class Job(Generic[T]):
             await asyncio.sleep(0)
             if spread:
                 await self._make_room(tasks)
-            if self._stopped:
-                return
         self._spread(tasks)
         await self._send_tails(tasks)
 
     def _take(self, part: Slice, tasks: asyncio.TaskGroup) -> bool:
         """Take rows over; answers whether some reached the lanes."""
+        if self._journal is not None:
+            part = self._unsettled(part)
         self._tally.read += part.rows
         is_time = self._spreader.add(part.load)
         self._tally.fail(part.failures)
@@ -351,22 +436,38 @@ class Job(Generic[T]):
             self._spread(tasks)
         return is_time
 
+    def _unsettled(self, part: Slice) -> Slice:
+        """Give the rows that earlier runs have not settled."""
+        self._reading.follow(part.rows, part.load, part.failures)
+        limits, load = self._settings.limits, part.load
+        failures = [*part.failures]
+        # Told here, so that it is told again: a row of a lane counts as settled when the lane is beyond it.
+        if not limits.hold(load.group, load.form, max(load.users, key=len, default="")):
+            fits = [limits.hold(load.group, load.form, user) for user in load.users]
+            failures += [_too_large(load.positions[place]) for place, fitting in enumerate(fits) if not fitting]
+            load = load.take([place for place, fitting in enumerate(fits) if fitting])
+        places = self._settled.open_places(load, len(self._packers))
+        if places is None:
+            return Slice(part.rows, load, failures)
+        return Slice(part.rows - len(load.keys) + len(places), load.take(places), failures)
+
     def _spread(self, tasks: asyncio.TaskGroup) -> None:
         for index, batch in self._spreader.spread(self._clock.now()):
             self._dispatch(self._lane(index), [batch], tasks)
+        self._settled.forget()
         for packer in self._packers:
             self._note(packer)
 
     def _lane(self, packer: int) -> _Lane:
         """Give the lane that a packer belongs to; without order there is one packer, and any lane will do."""
-        if self._settings.ordered:
+        if self._keyed:
             return self._lanes[packer]
         return min(self._lanes, key=lambda lane: len(lane.queue))
 
     def _note(self, packer: Packer) -> None:
         self._tally.coalesced += packer.coalesced
         too_large, packer.coalesced, packer.too_large = packer.too_large, 0, []
-        self._tally.fail([Failure(position, "must fit into one request", "TOO_LARGE") for position in too_large])
+        self._tally.fail(list(map(_too_large, too_large)))
 
     def _dispatch(self, lane: _Lane, batches: Iterable[Batch], tasks: asyncio.TaskGroup) -> None:
         lane.queue.extend(batches)
@@ -399,15 +500,18 @@ class Job(Generic[T]):
 
         A lane that is held keeps its tail back, since rows of the same keys are still on their way.
         """
-        tails = [(self._lane(index), packer) for index, packer in enumerate(self._packers) if packer.rows]
+        tails = [index for index, packer in enumerate(self._packers) if packer.rows]
         while tails and not self._stopped:
-            ready = [packer for lane, packer in tails if not lane.busy]
-            if not ready or any(lane.busy and not lane.held for lane, _ in tails):
+            lanes = {index: self._lane(index) for index in tails}
+            ready = {index: self._packers[index] for index in tails if not lanes[index].busy}
+            if not ready or any(lane.busy and not lane.held for lane in lanes.values()):
                 await self._change()
                 continue
-            tails = [(lane, packer) for lane, packer in tails if lane.busy]
-            for packer in _shared(ready):
-                self._lanes.append(_Lane())
+            tails = [index for index in tails if index not in ready]
+            for indexes in _shared(ready):
+                packer = ready[indexes[0]]
+                acknowledged = max(self._lanes[index].acknowledged for index in indexes)
+                self._lanes.append(_Lane(next(self._lines), indexes, acknowledged=acknowledged))
                 self._dispatch(self._lanes[-1], packer.seal(self._clock.now()), tasks)
                 self._note(packer)
 
@@ -417,6 +521,7 @@ class Job(Generic[T]):
 
     async def _work_off(self, lane: _Lane) -> None:
         try:
+            await self._hold(lane, lane.pause)
             while lane.queue and not self._stopped:
                 await self._settle(lane)
         finally:
@@ -436,14 +541,19 @@ class Job(Generic[T]):
 
     async def _attempt(self, lane: _Lane, batch: Batch, attempts: int) -> None:
         """Send a batch once and settle the rows that the answer speaks of."""
+        request = self._destination.request(batch)
+        if self._journal is not None:
+            await self._intend(self._journal, lane, batch, request)
         self._tally.requests += 1
         before = lane.in_doubt
         lane.in_flight = lane.in_doubt = True
         try:
-            answer, request_id = await self._sender.named(self._destination.request(batch))
+            answer, request_id = await self._sender.named(request)
         except SvcError as error:
             # Refusing a repeat says nothing of the first attempt, but its quarantine is over.
             lane.in_doubt = isinstance(error, UnexpectedAnswer) or error.sent is Sent.MAYBE or before
+            if self._journal is not None and lane.intent is not None and not lane.in_doubt:
+                self._journal.refused(lane.intent)
             raise
         finally:
             lane.in_flight = False
@@ -453,6 +563,62 @@ class Job(Generic[T]):
         if before:
             verdict = attrs.evolve(verdict, refused={row: _after_doubt(why) for row, why in verdict.refused.items()})
         self._conclude_batch(lane, batch, verdict, attempts, request_id)
+
+    async def _intend(self, journal: Journal, lane: _Lane, batch: Batch, request: Request[T]) -> None:
+        """Write down what is about to be sent."""
+        highest = max(batch.positions)
+        lane.acknowledged = max(lane.acknowledged, highest)
+        lane.intent = self._intent(lane, batch, request, self._clock.now().timestamp())
+        await journal.intend(lane.intent, self._reading.checkpoint)
+
+    def _intent(self, lane: _Lane, batch: Batch, request: Request[T], sent_at: float | None) -> Intent:
+        return Intent(
+            line=lane.number,
+            after=self._standing(lane, list(lane.queue)[1:]),
+            sheaves=[(sheaf.per_operation, len(sheaf.positions)) for sheaf in batch.sheaves],
+            positions=batch.positions,
+            dropped=lane.carried + batch.dropped,
+            pinned=batch.built,
+            sent_at=sent_at,
+            digest=_digest(request),
+        )
+
+    def _standing(self, lane: _Lane, remaining: Iterable[Batch]) -> Lanes:
+        """Say what is settled of the lanes that a lane speaks for, when it has only these batches left."""
+        behind = array("q")
+        for positions in self._outstanding(lane, remaining):
+            if positions and min(positions) <= lane.acknowledged:
+                behind.extend(position for position in positions if position <= lane.acknowledged)
+        return Lanes(lanes=lane.packers, acknowledged=lane.acknowledged, behind=behind)
+
+    def _outstanding(self, lane: _Lane, remaining: Iterable[Batch]) -> Iterator[Collection[int]]:
+        yield lane.behind
+        for batch in remaining:
+            yield batch.positions
+            yield batch.dropped
+        for index in lane.packers:
+            yield from self._packers[index].outstanding
+            yield self._settled.behind.get(index, ())
+
+    def _write_down(self, lane: _Lane, batch: Batch, failures: Sequence[Failure], in_doubt: Batch | None) -> None:
+        """Write down what an answer has settled."""
+        if self._journal is None:
+            return
+        carried, lane.carried = lane.carried, array("q")
+        doubt = None
+        if in_doubt is not None and lane.intent is not None:
+            doubt = self._intent(lane, in_doubt, self._destination.request(in_doubt), lane.intent.sent_at)
+        lane.intent = doubt
+        self._journal.settle(
+            Settlement(
+                line=lane.number,
+                after=self._standing(lane, lane.queue),
+                accepted=batch.rows - len(failures),
+                coalesced=len(carried),
+                failures=failures,
+                in_doubt=doubt,
+            )
+        )
 
     def _conclude_batch(
         self, lane: _Lane, batch: Batch, verdict: Verdict, attempts: int, request_id: str | None
@@ -466,7 +632,7 @@ class Job(Generic[T]):
         if known.rows:
             indexes = [index for index in range(batch.rows) if index not in frozenset(verdict.unknown)]
             refused = {place: verdict.refused[index] for place, index in enumerate(indexes) if index in verdict.refused}
-            self._receipt(known, refused, attempts, request_id)
+            self._receipt(lane, known, refused, attempts, request_id, in_doubt=unknown)
         raise _LeftOut(f"the answer does not speak of {unknown.rows} rows")
 
     async def _recover(
@@ -548,10 +714,10 @@ class Job(Generic[T]):
         spare = self._destination.spare
         reasons = [_coded(spare(named[operations[index]], batch.users_of(operations[index]))) for index in alone]
         if reasons:
-            self._receipt(condemned, dict(enumerate(reasons)), attempts, request_id)
+            self._receipt(lane, condemned, dict(enumerate(reasons)), attempts, request_id)
 
     def _replace(self, lane: _Lane, batches: Sequence[Batch]) -> None:
-        lane.queue.popleft()
+        lane.carried.extend(lane.queue.popleft().dropped)
         lane.in_doubt = False
         lane.queue.extendleft(batch for batch in reversed(batches) if batch.rows)
 
@@ -559,9 +725,18 @@ class Job(Generic[T]):
         self, lane: _Lane, batch: Batch, refused: Mapping[int, ErrorDetail], attempts: int, request_id: str | None
     ) -> None:
         self._replace(lane, [])
-        self._receipt(batch, refused, attempts, request_id)
+        self._receipt(lane, batch, refused, attempts, request_id)
 
-    def _receipt(self, batch: Batch, refused: Mapping[int, ErrorDetail], attempts: int, request_id: str | None) -> None:
+    def _receipt(
+        self,
+        lane: _Lane,
+        batch: Batch,
+        refused: Mapping[int, ErrorDetail],
+        attempts: int,
+        request_id: str | None,
+        *,
+        in_doubt: Batch | None = None,
+    ) -> None:
         """Settle the rows of a batch."""
         positions = batch.positions.tolist()
         failures = [
@@ -576,7 +751,11 @@ class Job(Generic[T]):
             failures=failures,
             request_id=request_id,
             attempts=attempts,
+            positions=[position for index, position in enumerate(positions) if index not in refused]
+            if refused
+            else positions,
         )
+        self._write_down(lane, batch, failures, in_doubt)
         self._tally.accepted += receipt.accepted
         if receipt.accepted:
             self._budget.earn()
@@ -623,13 +802,119 @@ class Job(Generic[T]):
             )
 
 
-def _shared(packers: Iterable[Packer]) -> list[Packer]:
-    """Put drafts together into as few requests as the largest-first rule finds."""
-    shared: list[Packer] = []
-    for packer in sorted(packers, key=lambda packer: packer.letters, reverse=True):
-        if not any(other.absorb(packer) for other in shared):
-            shared.append(packer)
+def _shared(packers: Mapping[int, Packer]) -> list[list[int]]:
+    """Put drafts together into as few requests as the largest-first rule finds; the first of each holds the rows."""
+    shared: list[list[int]] = []
+    for index in sorted(packers, key=lambda index: packers[index].letters, reverse=True):
+        taken_over = next((indexes for indexes in shared if packers[indexes[0]].absorb(packers[index])), None)
+        if taken_over is None:
+            shared.append([index])
+        else:
+            taken_over.append(index)
     return shared
+
+
+@attrs.define
+class _Settled:
+    """What earlier runs have settled: rows up to a position of their lane, except those left behind."""
+
+    acknowledged: Mapping[int, int] = attrs.field(factory=dict)
+    behind: dict[int, set[int]] = attrs.field(factory=dict)
+    lane_of: Mapping[int, int] = attrs.field(factory=dict)
+    _highest: int = -1
+    _taken: list[tuple[int, int]] = attrs.field(factory=list)
+
+    async def load(self, journal: Journal) -> None:
+        """Take over what the journal holds, when nothing is in doubt any more."""
+        self.acknowledged, behind = await journal.unsettled()
+        for position in behind:
+            self.behind.setdefault(self.lane_of[position], set()).add(position)
+        self._highest = max(self.acknowledged.values(), default=-1)
+        await journal.regroup(self.behind)
+
+    def open_places(self, load: Load, lanes: int) -> Sequence[int] | None:
+        """Give the places of rows that are not settled; None if that is all of them."""
+        if not load.positions or load.positions[0] > self._highest:
+            return None
+        return [
+            place
+            for place, (key, position) in enumerate(zip(load.keys, load.positions, strict=True))
+            if self._is_open(key % lanes, position)
+        ]
+
+    def _is_open(self, lane: int, position: int) -> bool:
+        if position > self.acknowledged.get(lane, -1):
+            return True
+        if position not in self.behind.get(lane, ()):
+            return False
+        self._taken.append((lane, position))
+        return True
+
+    def forget(self) -> None:
+        """Leave the rows that were taken to the packers, which hold them now."""
+        for lane, position in self._taken:
+            self.behind[lane].remove(position)
+        self._taken.clear()
+
+
+class _Again:
+    """Reads a source as far as an earlier run had come, and gathers what that run left in doubt."""
+
+    def __init__(self, journal: Journal, limits: Limits) -> None:
+        self._journal = journal
+        self._limits = limits
+        self._wanted = frozenset(itertools.chain.from_iterable(intent.positions for intent in journal.intents))
+        self._rows: dict[int, tuple[Group, str]] = {}
+        self.lane_of: dict[int, int] = {}
+
+    async def read(self, source: Source) -> None:
+        """Read it.
+
+        Raises:
+            InvalidArgument: it is not the same.
+        """
+        checkpoint = self._journal.checkpoint
+        _, behind = await self._journal.unsettled()
+        left = {*behind, *itertools.chain.from_iterable(intent.after.behind for intent in self._journal.intents)}
+        reading = Reading()
+        async with aclosing(source.read()) as slices:
+            async for part in slices:
+                reading.follow(part.rows, part.load, part.failures)
+                self._gather(part.load, left)
+                await asyncio.sleep(0)
+                if reading.rows >= checkpoint.rows and not checkpoint.ended:
+                    break
+            else:
+                reading.ended = True
+        if reading.checkpoint != checkpoint:
+            raise InvalidArgument(
+                "journal", "is of a job whose source was another one, or has changed since; a new job needs a new file"
+            )
+
+    def _gather(self, load: Load, left: Collection[int]) -> None:
+        for place, position in enumerate(load.positions):
+            if position in self._wanted:
+                user = f"{load.form.before}{load.users[place]}{load.form.after}"
+                self._rows[position] = load.group, user
+            if position in left:
+                self.lane_of[position] = load.keys[place] % self._journal.lanes
+
+    def batch(self, intent: Intent) -> Batch:
+        """Build again what was in doubt."""
+        rows = [(position, *self._rows[position]) for position in intent.positions]
+        return rebuilt(intent.sheaves, rows, wrapper=self._limits.wrapper, built=intent.pinned)
+
+
+def _digest(request: Request[Any]) -> str:
+    body = request.body
+    whole = sha256()
+    for block in body.blocks if isinstance(body, Blocks) else [body or b""]:
+        whole.update(block)
+    return whole.hexdigest()
+
+
+def _too_large(position: int) -> Failure:
+    return Failure(position, "must fit into one request", "TOO_LARGE")
 
 
 def _named(error: SvcError, batch: Batch) -> Mapping[int, ErrorDetail]:

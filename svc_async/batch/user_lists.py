@@ -9,6 +9,7 @@ import calendar
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, get_args
 
 import attrs
@@ -21,7 +22,8 @@ from svc_async.batch.encoding import Encoded, MemberEncoder, Rows
 from svc_async.batch.identifiers import IDENTIFIERS, PartnerId, is_hash
 from svc_async.batch.packer import Batch, Frame, Limits, Load
 from svc_async.batch.report import Failure, Progress, Receipt, Report
-from svc_async.batch.uploader import Job, Observers, Receipts, Settings, Slice, Verdict, in_parts
+from svc_async.batch.sources import Slice, Source, in_parts, is_replayable
+from svc_async.batch.uploader import Job, Observers, Receipts, Settings, Verdict
 from svc_async.errors import ErrorDetail, InvalidArgument, UnexpectedAnswer
 from svc_async.governor.governor import Priority
 from svc_async.pipeline import Pipeline
@@ -111,8 +113,12 @@ class Kind:
     operation_type: str
     times: tuple[tuple[str, datetime], ...] = ()
     overhead: int = attrs.field(
-        init=False, eq=False, default=attrs.Factory(lambda kind: kind.measure(), takes_self=True)
+        init=False, eq=False, repr=False, default=attrs.Factory(lambda kind: kind.measure(), takes_self=True)
     )
+
+    def plain(self) -> Any:
+        """Give plain values that it can be made of again."""
+        return [self.operation_type, [[name, moment.isoformat()] for name, moment in self.times]]
 
     def measure(self) -> int:
         """Measure the frame; the length of a time does not depend on the time."""
@@ -133,6 +139,15 @@ class _Destination(Generic[T]):
     empty: Request[T]
     counts: Callable[[T, int], bool]
     counted: Counted
+    rules: Rules
+
+    @property
+    def name(self) -> str:
+        return f"{self.empty.method} {self.empty.path}"
+
+    def group(self, plain: Any) -> Kind:
+        operation_type, times = plain
+        return Kind(self.rules, operation_type, tuple((name, datetime.fromisoformat(moment)) for name, moment in times))
 
     def request(self, batch: Batch) -> Request[T]:
         return self.empty.with_body(batch.body())
@@ -193,6 +208,7 @@ class UserList(abc.ABC, Generic[T]):
         ordering: Ordering = "key",
         quarantine: float = 120.0,
         retry_delays: Sequence[float] = (0, 60, 300),
+        journal: str | Path | None = None,
         progress: Callable[[Progress], object] | None = None,
         on_receipt: Callable[[Receipt], object] | None = None,
         on_failure: Callable[[Failure], object] | None = None,
@@ -212,18 +228,23 @@ class UserList(abc.ABC, Generic[T]):
             ordering: `none` saves a little where no key comes twice; it does not coalesce.
             quarantine: seconds for which rows of the same lane wait after a request of unknown outcome.
             retry_delays: seconds before each repeat of a request; its rows fail when they are used up.
+            journal: a file that tells what is settled. The same call after any end, a kill included, then goes on where
+                the job had come to; when it was finished, it gives its report. It takes the same source: one that can
+                be read again, such as a list or an object with `__iter__`; what an iterator gives is put on the disk
+                beside the journal first, hashed. `concurrency` is that of the first call.
             progress: told how far the job is.
             on_receipt: told of each request that settled rows.
             on_failure: told of each row that failed; the report lists the first 10,000.
 
         Raises:
-            InvalidArgument: a setting breaks a rule; nothing was read.
+            InvalidArgument: a setting breaks a rule; nothing was read. Or the journal is in use, or is of another job
+                or source; nothing was sent.
             BatchError: the job could not be finished; `report` says what became of the rows that were read.
         """
         kind = self._kind("Update", expires_at=expires_at)
         settings = settings_of(concurrency, users_per_operation, ordering, quarantine, retry_delays)
         observers = Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure)
-        return await self._job(self._of_members(members, kind, phone_region), settings, observers).run()
+        return await self._job(self._of_members(members, kind, phone_region), settings, observers, journal).run()
 
     async def remove(
         self,
@@ -235,6 +256,7 @@ class UserList(abc.ABC, Generic[T]):
         ordering: Ordering = "key",
         quarantine: float = 120.0,
         retry_delays: Sequence[float] = (0, 60, 300),
+        journal: str | Path | None = None,
         progress: Callable[[Progress], object] | None = None,
         on_receipt: Callable[[Receipt], object] | None = None,
         on_failure: Callable[[Failure], object] | None = None,
@@ -249,18 +271,20 @@ class UserList(abc.ABC, Generic[T]):
             ordering: as for `upload`.
             quarantine: as for `upload`.
             retry_delays: as for `upload`.
+            journal: as for `upload`.
             progress: as for `upload`.
             on_receipt: as for `upload`.
             on_failure: as for `upload`.
 
         Raises:
-            InvalidArgument: a setting breaks a rule; nothing was read.
+            InvalidArgument: a setting breaks a rule; nothing was read. Or the journal is in use, or is of another job
+                or source; nothing was sent.
             BatchError: the job could not be finished; `report` says what became of the rows that were read.
         """
         kind = self._kind("Delete")
         settings = settings_of(concurrency, users_per_operation, ordering, quarantine, retry_delays)
         observers = Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure)
-        return await self._job(self._of_members(members, kind, phone_region), settings, observers).run()
+        return await self._job(self._of_members(members, kind, phone_region), settings, observers, journal).run()
 
     async def apply(
         self,
@@ -272,6 +296,7 @@ class UserList(abc.ABC, Generic[T]):
         ordering: Ordering = "key",
         quarantine: float = 120.0,
         retry_delays: Sequence[float] = (0, 60, 300),
+        journal: str | Path | None = None,
         progress: Callable[[Progress], object] | None = None,
         on_receipt: Callable[[Receipt], object] | None = None,
         on_failure: Callable[[Failure], object] | None = None,
@@ -290,17 +315,19 @@ class UserList(abc.ABC, Generic[T]):
             ordering: as for `upload`.
             quarantine: as for `upload`.
             retry_delays: as for `upload`.
+            journal: as for `upload`.
             progress: as for `upload`.
             on_receipt: as for `upload`.
             on_failure: as for `upload`.
 
         Raises:
-            InvalidArgument: a setting breaks a rule; nothing was read.
+            InvalidArgument: a setting breaks a rule; nothing was read. Or the journal is in use, or is of another job
+                or source; nothing was sent.
             BatchError: the job could not be finished; `report` says what became of the rows that were read.
         """
         settings = settings_of(concurrency, users_per_operation, ordering, quarantine, retry_delays)
         observers = Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure)
-        return await self._job(self._of_operations(operations, self._encoder(phone_region)), settings, observers).run()
+        return await self._job(self._of_operations(operations, phone_region), settings, observers, journal).run()
 
     def stream(
         self,
@@ -314,6 +341,7 @@ class UserList(abc.ABC, Generic[T]):
         ordering: Ordering = "key",
         quarantine: float = 120.0,
         retry_delays: Sequence[float] = (0, 60, 300),
+        journal: str | Path | None = None,
         progress: Callable[[Progress], object] | None = None,
         on_failure: Callable[[Failure], object] | None = None,
     ) -> Receipts[T]:
@@ -331,15 +359,17 @@ class UserList(abc.ABC, Generic[T]):
             ordering: as for `upload`.
             quarantine: as for `upload`.
             retry_delays: as for `upload`.
+            journal: as for `upload`.
             progress: as for `upload`.
             on_failure: as for `upload`.
 
         Raises:
-            InvalidArgument: a setting breaks a rule; nothing was read.
+            InvalidArgument: a setting breaks a rule; nothing was read. Or the journal is in use, or is of another job
+                or source; nothing was sent.
         """
         kind = self._kind(operation_type, expires_at=expires_at)
         settings = settings_of(concurrency, users_per_operation, ordering, quarantine, retry_delays)
-        return self._receipts(self._of_members(members, kind, phone_region), settings, progress, on_failure)
+        return self._receipts(self._of_members(members, kind, phone_region), settings, progress, on_failure, journal)
 
     async def _send(self, operations: Sequence[Operation]) -> T:
         """Send one request, which the service accepts or refuses as a whole."""
@@ -363,40 +393,51 @@ class UserList(abc.ABC, Generic[T]):
         given = tuple((name, moment) for name, moment in times.items() if moment is not None)
         return Kind(self._rules, operation_type, given)
 
-    def _job(self, source: AsyncGenerator[Slice, None], settings: Settings, observers: Observers) -> Job[T]:
+    def _job(
+        self, source: Source, settings: Settings, observers: Observers, journal: str | Path | None = None
+    ) -> Job[T]:
         return Job(
             source,
             sender=self._pipeline.but(retries=Retries.none(), priority=Priority.BULK, max_wait=None),
-            destination=_Destination(self._request(), self._counts, self.counted),
+            destination=_Destination(self._request(), self._counts, self.counted, self._rules),
             settings=settings,
             observers=observers,
+            journal=journal,
         )
 
     def _receipts(
         self,
-        source: AsyncGenerator[Slice, None],
+        source: Source,
         settings: Settings,
         progress: Callable[[Progress], object] | None,
         on_failure: Callable[[Failure], object] | None,
+        journal: str | Path | None,
     ) -> Receipts[T]:
         return Receipts(
             lambda on_receipt: self._job(
-                source, settings, Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure)
+                source, settings, Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure), journal
             )
         )
 
     def _encoder(self, phone_region: str | None) -> MemberEncoder:
         return MemberEncoder(phone_region=phone_region, names=self._rules.identifiers)
 
-    def _of_members(self, members: Members, kind: Kind, phone_region: str | None) -> AsyncGenerator[Slice, None]:
+    def _of_members(self, members: Members, kind: Kind, phone_region: str | None) -> Source:
         encoder = self._encoder(phone_region)
         if isinstance(members, Rows):
-            return _encoded(members.rows, kind, encoder.for_rows(members.columns).encode)
-        return _encoded(_iterable("members", members), kind, encoder.encode)
+            rows, encode = members.rows, encoder.for_rows(members.columns).encode
+            return Source(lambda: _encoded(rows, kind, encode), is_replayable(rows))
+        _check_iterable("members", members)
+        return Source(lambda: _encoded(members, kind, encoder.encode), is_replayable(members))
 
-    async def _of_operations(self, operations: Operations, encoder: MemberEncoder) -> AsyncGenerator[Slice, None]:
+    def _of_operations(self, operations: Operations, phone_region: str | None) -> Source:
+        encoder = self._encoder(phone_region)
+        _check_iterable("operations", operations)
+        return Source(lambda: self._read_operations(operations, encoder), is_replayable(operations))
+
+    async def _read_operations(self, operations: Operations, encoder: MemberEncoder) -> AsyncGenerator[Slice, None]:
         first = index = 0
-        async with aclosing(in_parts(_iterable("operations", operations), size=1)) as parts:
+        async with aclosing(in_parts(operations, size=1)) as parts:
             async for (operation,) in parts:
                 kind, users = self._parsed(operation, f"operations[{index}]", self._pipeline.clock.now())
                 index += 1
@@ -493,10 +534,9 @@ def _slice(encoded: Encoded, kind: Kind, first: int, rows: int) -> Slice:
     return Slice(rows, Load(kind, encoded.form, encoded.keys, encoded.users, positions), failures)
 
 
-def _iterable(name: str, value: T) -> T:
+def _check_iterable(name: str, value: object) -> None:
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable | AsyncIterable):
         raise InvalidArgument(name, "must be an iterable or async iterable of mappings or records")
-    return value
 
 
 def _object(value: object, where: str, keys: Iterable[str]) -> Mapping[str, Any]:

@@ -314,23 +314,26 @@ class Sandbox:
         """Let a user, by default the first, approve a request token, and give the verifier or the PIN.
 
         Raises:
-            KeyError: there is no such request token.
+            KeyError: there is no such request token, or no such user.
         """
-        token = self._registry.request_tokens[oauth_token]
-        return oauth1.approve(self._registry, token, user_id or self.user_id)
+        return oauth1.approve(self._registry, self._registry.request_tokens[oauth_token], self._known(user_id))
 
     def approve_oauth2(self, authorization_url: str, *, user_id: str | None = None) -> str:
         """Let a user, by default the first, say yes on an authorize page; gives the URL that the browser is sent to.
 
         Raises:
+            KeyError: there is no such user.
             ValueError: the page would not be shown; the message says why.
         """
         try:
-            return pkce.approve(
-                self._registry, self.config, self.clock.now(), authorization_url, user_id or self.user_id
-            )
+            return pkce.approve(self._registry, self.config, self.clock.now(), authorization_url, self._known(user_id))
         except Refusal as refusal:
             raise ValueError("; ".join(problem.message for problem in refusal.problems)) from None
+
+    def _known(self, user_id: str | None) -> str:
+        if user_id is not None and self._store["users"].get(user_id) is None:
+            raise KeyError(user_id)
+        return user_id or self.user_id
 
     def invalidate(self, token: str) -> None:
         """Make an access token worthless (AUTH-17)."""

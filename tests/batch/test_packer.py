@@ -27,6 +27,9 @@ class Kind:
     def frame(self, now: datetime) -> Frame:
         return Frame(f'{{"t":"{self.name}","u":[', f'],"at":"{now:%H:%M}"}}')
 
+    def plain(self) -> str:
+        return self.name
+
 
 def parcel(
     users: Sequence[str], *, keys: Sequence[int], first: int = 0, kind: Kind | None = None, form: Form = PLAIN

@@ -16,7 +16,7 @@ from svc_async.ads.custom_audiences import BatchCounts
 from svc_async.batch.audience_users import AudienceUsers
 from svc_async.batch.encoding import Rows
 from svc_async.batch.report import Failure, Progress, Receipt, Report
-from svc_async.batch.uploader import in_parts
+from svc_async.batch.sources import in_parts
 from svc_async.errors import (
     ApiError,
     BatchError,
@@ -389,8 +389,8 @@ async def test_a_source_larger_than_the_memory_is_read_in_pieces(
 ) -> None:
     job = users._job
 
-    def small(source: Any, settings: Any, observers: Any) -> Any:
-        return job(source, attrs.evolve(settings, memory=100_000), observers)
+    def small(source: Any, settings: Any, *others: Any) -> Any:
+        return job(source, attrs.evolve(settings, memory=100_000), *others)
 
     monkeypatch.setattr(AudienceUsers, "_job", lambda _, *given: small(*given))
     most = 0

@@ -1,0 +1,609 @@
+"""Jobs that are killed and taken up again: nothing is lost, nothing is out of order, nothing is sent twice in vain."""
+
+import asyncio
+import itertools
+import os
+import random
+import sqlite3
+import sys
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import attrs
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from svc_async.batch import user_lists
+from svc_async.batch.audience_users import AudienceUsers
+from svc_async.batch.journal import Journal, JournalUnwritable
+from svc_async.batch.products import Products
+from svc_async.batch.report import Failure, Progress, Report
+from svc_async.errors import BatchError, ErrorDetail, InvalidArgument
+from svc_async.handles import CustomAudienceHandle
+from svc_async.sandbox import Fault, Sandbox
+from tests.batch.conftest import Outcome, Service, until
+from tests.batch.test_products import Shop, product
+from tests.batch.test_uploader import LOST, REFUSED, applied_then, balanced, counting, members, status
+
+Row = dict[str, str]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "job.journal"
+
+
+@pytest.fixture(autouse=True)
+def small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_lists, "_MOST_OPERATIONS", 4)
+
+
+class Killed:
+    """Lets a journal die at a commit, before or after it; nothing is written from then on."""
+
+    def __init__(self, at: int, *, after: bool) -> None:
+        self.at, self.after, self.commits = at, after, 0
+
+    @property
+    def dead(self) -> bool:
+        return self.commits >= self.at
+
+    def transact(self, write: Callable[..., None]) -> Callable[..., None]:
+        def killed(journal: Journal, entries: Sequence[Any]) -> None:
+            was_dead = self.dead
+            self.commits += 1
+            if not self.dead:
+                write(journal, entries)
+            elif self.after and not was_dead:
+                write(journal, [attrs.evolve(entry, tell=None) for entry in entries])
+            if self.dead:
+                for entry in entries:
+                    if entry.tell is not None:
+                        entry.tell(JournalUnwritable("killed"))
+
+        return killed
+
+
+@contextmanager
+def killed_at(commit: int, *, after: bool = False) -> Iterator[Killed]:
+    killed = Killed(commit, after=after)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Journal, "_transact", killed.transact(Journal._transact))
+        yield killed
+
+
+def users_of(service: Service) -> AudienceUsers:
+    return AudienceUsers(service, "a1", "c1")  # type: ignore[arg-type]  # what is used of a pipeline
+
+
+def rows_with_repeats(count: int = 60, keys: int = 12, seed: int = 1) -> list[Row]:
+    dice = random.Random(seed)
+    return [{"partner_user_id": f"p{dice.randrange(keys)}", "svc_id": str(dice.randrange(count))} for _ in range(count)]
+
+
+def hashed(row: Row) -> str:
+    return sha256(row["svc_id"].encode()).hexdigest()
+
+
+def expected(rows: Sequence[Row]) -> dict[str, str]:
+    return {row["partner_user_id"]: hashed(row) for row in rows}
+
+
+def held(service: Service) -> dict[str, str]:
+    return {user["partner_user_id"][0]: user["svc_id"][0] for user in service.users}
+
+
+def identities(body: bytes) -> list[tuple[str, str]]:
+    return [
+        (user["partner_user_id"][0], user["svc_id"][0])
+        for operation in msgspec.json.decode(body)
+        for user in operation["params"]["users"]
+    ]
+
+
+def written_in(folder: Path) -> bytes:
+    return b"".join(each.read_bytes() for each in folder.iterdir())
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+async def run(service: Service, rows: Any, path: Path, **settings_: Any) -> Report:
+    return await users_of(service).upload(rows, journal=path, **{"users_per_operation": 1, **settings_})
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(("lanes", "per_operation"), [(1, 2), (3, 1), (5, 3)])
+async def test_a_kill_at_any_commit_loses_nothing_and_repeats_only_what_was_in_doubt(
+    tmp_path: Path, lanes: int, per_operation: int, *, after: bool
+) -> None:
+    rows = rows_with_repeats()
+    for commit in range(1, 1000):
+        path = tmp_path / f"{commit}"
+        service = Service()
+        how: dict[str, Any] = {"concurrency": lanes, "users_per_operation": per_operation}
+        with killed_at(commit, after=after) as killed:
+            try:
+                await run(service, rows, path, **how)
+            except BatchError as error:
+                assert balanced(error.report)
+        seen: list[Progress] = []
+        report = await run(service, rows, path, progress=seen.append, **how)
+        assert held(service) == expected(rows), f"killed at commit {commit}"
+        assert (report.read, report.pending, report.failed) == (len(rows), 0, 0)
+        assert balanced(report)
+        assert all(map(balanced, seen))
+        sent = Counter(itertools.chain.from_iterable(map(identities, dict.fromkeys(service.bodies))))
+        assert sent <= Counter((row["partner_user_id"], hashed(row)) for row in rows)
+        assert max(Counter(service.bodies).values()) <= 2
+        if not killed.dead:
+            return
+    pytest.fail("the job does not end")
+
+
+@pytest.mark.parametrize("commit", range(2, 12))
+async def test_an_intent_waits_out_its_quarantine_then_sends_the_same_bytes(path: Path, commit: int) -> None:
+    service = Service()
+    rows = rows_with_repeats(20)
+    with killed_at(commit, after=True) as killed, pytest.raises(BatchError):
+        await run(service, rows, path, concurrency=1, quarantine=100)
+    assert killed.dead
+    await service.clock.sleep(30)
+    first = list(service.bodies)
+    killed_time = service.clock.monotonic()
+    await run(service, rows, path, concurrency=1, quarantine=100)
+    if len(service.bodies) > len(first) and service.bodies[len(first)] in first:
+        assert service.times[len(first)] - killed_time == pytest.approx(70)
+    assert held(service) == expected(rows)
+
+
+async def test_what_is_older_than_the_quarantine_is_sent_at_once(path: Path) -> None:
+    service = Service()
+    service.script[1] = applied_then(service, LOST)
+    with killed_at(2), pytest.raises(BatchError):
+        await run(service, members(3), path)
+    await service.clock.sleep(1000)
+    before = service.clock.monotonic()
+    await run(service, members(3), path)
+    assert service.times[-1] == before
+
+
+async def test_what_was_certainly_refused_is_not_in_doubt(path: Path) -> None:
+    service = Service()
+    service.script[1] = status(401)
+    with pytest.raises(BatchError):
+        await run(service, members(3), path)
+    before = service.clock.monotonic()
+    report = await run(service, members(3), path)
+    assert (report.accepted, report.requests, service.times[-1]) == (3, 2, before)
+
+
+async def test_a_finished_job_says_so_at_once(path: Path) -> None:
+    service = Service()
+    rows: list[Any] = [*members(20), {"email": "no"}, {"partner_user_id": "p1"}]
+    report = await run(service, rows, path)
+    sent = len(service.bodies)
+    again = await run(service, rows, path)
+    assert again == report
+    assert again.failures[0].position == 20
+    assert len(service.bodies) == sent
+    stream = users_of(service).stream(rows, journal=path)
+    assert [receipt async for receipt in stream] == []
+    assert stream.report == report
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rows: [{**rows[0], "svc_id": "7777"}, *rows[1:]],
+        lambda rows: rows[1:],
+        lambda rows: [*rows, {"partner_user_id": "new"}],
+        lambda rows: [{"email": "bad"}, *rows[1:]],
+        lambda _: [],
+    ],
+    ids=["another value", "a row less", "a row more", "a bad row", "nothing"],
+)
+async def test_a_changed_source_is_refused_and_nothing_is_sent(path: Path, change: Callable[[Any], Any]) -> None:
+    service = Service()
+    rows = rows_with_repeats()
+    service.script[9] = status(403)
+    with pytest.raises(BatchError):
+        await run(service, rows, path, concurrency=2)
+    sent = len(service.bodies)
+    with pytest.raises(InvalidArgument, match="source was another one, or has changed"):
+        await run(service, change(rows), path)
+    assert len(service.bodies) == sent
+    await run(service, rows, path)
+    assert held(service) == expected(rows)
+
+
+async def test_a_journal_of_another_job_is_refused(path: Path) -> None:
+    service = Service()
+    await run(service, members(3), path)
+    other = AudienceUsers(service, "a1", "c2")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="another job: destination is 'POST .*/c1/users' there"):
+        await other.upload(members(3), journal=path)
+    with pytest.raises(InvalidArgument, match="ordered"):
+        await run(service, members(3), path, ordering="none")
+
+
+async def test_a_removal_is_not_taken_for_an_upload(path: Path) -> None:
+    service = Service()
+    service.script[2] = status(403)
+    with pytest.raises(BatchError):
+        await run(service, members(60), path, concurrency=1, users_per_operation=1)
+    with pytest.raises(InvalidArgument, match="source"):
+        await users_of(service).remove(members(60), journal=path)
+
+
+async def test_a_newer_journal_and_other_files_are_refused(tmp_path: Path) -> None:
+    service = Service()
+    path = tmp_path / "newer"
+    await run(service, members(3), path)
+    database = sqlite3.connect(path)
+    database.execute("PRAGMA user_version=2")
+    database.close()
+    with pytest.raises(InvalidArgument, match="newer version"):
+        await run(service, members(3), path)
+    other = tmp_path / "other"
+    database = sqlite3.connect(other)
+    database.execute("CREATE TABLE mine (x)")
+    database.commit()
+    database.close()
+    with pytest.raises(InvalidArgument, match="holds something else"):
+        await run(service, members(3), other)
+    text = tmp_path / "text"
+    text.write_text("a customer file, long enough to be no database" * 100)
+    with pytest.raises(InvalidArgument, match="not a database"):
+        await run(service, members(3), text)
+    with pytest.raises(InvalidArgument, match="unable to open"):
+        await run(service, members(3), tmp_path / "no" / "folder")
+
+
+_OTHER = """
+import sqlite3, sys
+database = sqlite3.connect(sys.argv[1], isolation_level=None)
+database.execute("PRAGMA locking_mode=EXCLUSIVE")
+database.execute("BEGIN IMMEDIATE")
+database.execute("UPDATE job SET requests = requests")
+database.execute("COMMIT")
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+async def test_a_journal_in_use_by_another_process_is_refused(path: Path) -> None:
+    service = Service()
+    service.script[1] = status(403)
+    with pytest.raises(BatchError):
+        await run(service, members(3), path)
+    pipe = asyncio.subprocess.PIPE
+    other = await asyncio.create_subprocess_exec(sys.executable, "-c", _OTHER, str(path), stdin=pipe, stdout=pipe)
+    assert other.stdout is not None
+    await other.stdout.readline()
+    with pytest.raises(InvalidArgument, match="in use by another job"):
+        await run(service, members(3), path)
+    await other.communicate(b"")
+    assert (await run(service, members(3), path)).accepted == 3
+
+
+async def test_two_jobs_of_one_process_do_not_share_a_journal(path: Path) -> None:
+    service = Service(latency=5)
+    task = asyncio.create_task(run(service, members(3), path))
+    await until(lambda: service.in_flight == 1)
+    with pytest.raises(InvalidArgument, match="in use"):
+        await run(Service(), members(3), path)
+    assert (await task).accepted == 3
+
+
+async def test_a_full_disk_is_a_clear_stop_and_the_job_can_go_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = Service()
+    monkeypatch.setattr(user_lists, "_MOST_OPERATIONS", 2_500)
+    rows = rows_with_repeats(6000, keys=5000)
+    begin = Journal._begin
+
+    def small(journal: Journal, about: str, lanes: int) -> None:
+        begin(journal, about, lanes)
+        (pages,) = journal._database.execute("PRAGMA page_count").fetchone()
+        journal._database.execute(f"PRAGMA max_page_count={pages}")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Journal, "_begin", small)
+        with pytest.raises(BatchError, match=r"journal .* cannot be written: database or disk is full") as caught:
+            await run(service, rows, path, concurrency=1)
+    assert balanced(caught.value.report)
+    assert service.bodies == []
+    report = await run(service, rows, path)
+    assert (report.read, report.pending) == (6000, 0)
+    assert held(service) == expected(rows)
+
+
+async def test_no_identifier_and_no_token_is_in_the_journal(path: Path, tmp_path: Path) -> None:
+    service = Service()
+    service.script[2] = status(403)
+    rows = [{"email": f"someone{n}@example.org", "partner_user_id": f"partner-{n}"} for n in range(100)]
+    with pytest.raises(BatchError):
+        await run(service, rows, path, concurrency=1)
+    written = written_in(tmp_path)
+    for word in (b"example.org", b"partner-", sha256(b"someone1@example.org").hexdigest().encode()):
+        assert word not in written
+
+
+async def test_the_size_does_not_grow_with_the_rows(tmp_path: Path) -> None:
+    sizes: list[int] = []
+    for count in (2_000, 20_000):
+        path = tmp_path / str(count)
+        await run(Service(), members(count), path, users_per_operation=10, concurrency=4)
+        sizes.append(path.stat().st_size)
+    assert sizes[1] <= sizes[0] * 1.2
+
+
+async def test_an_iterator_is_put_aside_and_taken_from_there(path: Path) -> None:
+    service = Service()
+    service.script[3] = status(403)
+    rows: list[Any] = [{"email": "no"}, *rows_with_repeats(), {"partner_user_id": "x" * 5_000_000}]
+    with pytest.raises(BatchError):
+        await run(service, iter(rows), path, concurrency=2)
+    aside = path.with_name("job.journal.rows")
+    assert os.stat(aside).st_mode & 0o777 == 0o600  # noqa: PTH116 - the file is local
+    report = await run(service, iter([]), path)
+    assert (report.read, report.failed) == (62, 2)
+    assert [(failure.position, failure.code) for failure in report.failures] == [(0, "INVALID_ROW"), (61, "TOO_LARGE")]
+    assert held(service) == expected(rows[1:-1])
+    assert not aside.exists()
+
+
+async def test_rows_that_were_put_aside_for_a_job_that_is_gone_are_not_taken(path: Path) -> None:
+    service = Service()
+    service.script[1] = status(403)
+    with pytest.raises(BatchError):
+        await run(service, iter(members(5)), path, concurrency=1)
+    remove(path)
+    report = await run(service, iter(members(3, first=90)), path)
+    assert (report.read, {user["partner_user_id"][0] for user in service.users}) == (3, {"p90", "p91", "p92"})
+
+
+async def test_rows_that_were_put_aside_and_are_gone_are_missed(path: Path) -> None:
+    service = Service()
+    service.script[1] = status(403)
+    with pytest.raises(BatchError):
+        await run(service, iter(members(5)), path)
+    remove(path.with_name("job.journal.rows"))
+    with pytest.raises(InvalidArgument, match=r"needs .*job.journal.rows"):
+        await run(service, iter(members(5)), path)
+
+
+async def test_an_iterator_that_fails_sends_nothing_and_is_read_anew(path: Path) -> None:
+    service = Service()
+
+    async def failing() -> AsyncIterator[Row]:
+        for row in rows_with_repeats():
+            yield row
+        raise LookupError("p7")
+
+    with pytest.raises(BatchError, match="LookupError") as caught:
+        await run(service, failing(), path)
+    assert "p7" not in str(caught.value)
+    assert service.bodies == []
+    assert (await run(service, iter(members(10)), path)).accepted == 10
+
+
+async def test_operations_that_were_put_aside_keep_their_types_and_times(path: Path) -> None:
+    service = Service()
+    users = users_of(service)
+    end = service.clock.now() + timedelta(days=3)
+    operations = [
+        {"operation_type": "Update", "params": {"users": [{"svc_id": "1"}], "expires_at": end}},
+        {"operation_type": "Delete", "params": {"users": [{"svc_id": "2"}]}},
+        {"operation_type": "Update", "params": {"users": [{"svc_id": "3"}]}},
+    ]
+    service.script[1] = status(403)
+    with pytest.raises(BatchError):
+        await users.apply(iter(operations), journal=path)
+    await users.apply(iter(operations), journal=path)
+    kinds = {operation["operation_type"] for operation in service.accepted}
+    ends = {operation["params"].get("expires_at") for operation in service.accepted}
+    assert kinds == {"Update", "Delete"}
+    assert len(ends) == 3
+
+
+async def test_times_stay_pinned_over_a_restart(path: Path) -> None:
+    service = Service()
+    with killed_at(2), pytest.raises(BatchError):
+        await run(service, members(3), path)
+    await service.clock.sleep(10_000)
+    await run(service, members(3), path)
+    assert len(service.bodies) == 2
+    assert service.bodies[0] == service.bodies[1]
+
+
+async def test_a_body_that_would_be_built_in_another_way_stops_the_job(path: Path) -> None:
+    service = Service()
+    with killed_at(2), pytest.raises(BatchError):
+        await run(service, members(3), path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(user_lists, "timestamp", lambda moment: moment.isoformat())
+        with pytest.raises(InvalidArgument, match="builds in another way"):
+            await run(service, members(3), path)
+    assert len(service.bodies) == 1
+
+
+async def test_other_settings_go_on_with_the_lanes_of_the_first_run(path: Path) -> None:
+    service = Service()
+    rows = rows_with_repeats(200, keys=60)
+    service.script[7] = status(403)
+    with pytest.raises(BatchError):
+        await run(service, rows, path, concurrency=3, users_per_operation=1)
+    service.latency = 1
+    service.most_in_flight = 0
+    await run(service, rows, path, concurrency=50, users_per_operation=2, retry_delays=[1])
+    assert service.most_in_flight <= 3
+    assert held(service) == expected(rows)
+
+
+async def test_failures_are_told_again_and_counted_once(path: Path) -> None:
+    service = Service()
+    bad = status(400, errors=[ErrorDetail(code="BAD", message="no")])
+    rows: list[Any] = [{"email": "no"}, *members(30)]
+    service.script = {1: bad, 2: bad, 3: bad, 12: status(403)}
+    with pytest.raises(BatchError) as caught:
+        await run(service, rows, path, concurrency=1, users_per_operation=1)
+    (known,) = [failure for failure in caught.value.report.failures if failure.code == "BAD"]
+    told: list[Failure] = []
+    report = await run(service, rows, path, on_failure=told.append)
+    assert sorted(failure.position for failure in told) == [0, known.position]
+    assert (report.failed, report.accepted, report.read) == (2, 29, 31)
+    assert report.requests == len(service.bodies)
+
+
+async def test_without_order_a_job_can_be_taken_up_as_well(path: Path) -> None:
+    service = Service()
+    service.script = {4: status(403)}
+    with pytest.raises(BatchError):
+        await run(service, members(100), path, concurrency=3, users_per_operation=1, ordering="none")
+    report = await run(service, members(100), path, ordering="none")
+    assert (report.accepted, len(service.users)) == (100, 100)
+
+
+async def test_a_cancelled_job_can_be_taken_up(path: Path) -> None:
+    service = Service(latency=5)
+    rows = rows_with_repeats(100, keys=80)
+    task = asyncio.create_task(run(service, rows, path, concurrency=2))
+    await until(lambda: len(service.bodies) == 4)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not [thread for thread in threading.enumerate() if thread.name == "journal"]
+    report = await run(service, rows, path)
+    assert report.pending == 0
+    assert held(service) == expected(rows)
+
+
+async def test_products_can_be_taken_up(path: Path) -> None:
+    shop = Shop()
+    dice = random.Random(2)
+    rows = [product(dice.randrange(60), title=f"t{number}") for number in range(300)]
+    products = Products(shop, "c1")  # type: ignore[arg-type]
+    for commit in (2, 3, 5, 8):
+        with killed_at(commit, after=True), pytest.raises(BatchError):
+            await products.upsert(rows, journal=path, concurrency=4)
+    report = await products.upsert(rows, journal=path)
+    assert (report.read, report.pending, report.failed) == (300, 0, 0)
+    assert {name: row["title"] for name, row in shop.held.items()} == {row["id"]: row["title"] for row in rows}
+    again = Products(shop, "c1")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="another job"):
+        await again.delete(["k"], journal=path)
+
+
+async def test_products_that_an_answer_leaves_out_stay_in_doubt_over_a_restart(path: Path) -> None:
+    from tests.batch.test_products import results  # noqa: PLC0415
+
+    shop = Shop()
+    shop.script[1] = results(lambda found: found[2:])
+    products = Products(shop, "c1")  # type: ignore[arg-type]
+    rows = [product(number) for number in range(10)]
+    task = asyncio.create_task(products.upsert(rows, journal=path, concurrency=1, quarantine=10**6))
+    await until(lambda: len(shop.requests) == 1)
+    with killed_at(1):
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    report = await products.upsert(rows, journal=path, quarantine=50)
+    assert (report.accepted, report.read) == (10, 10)
+
+
+async def _killed_and_taken_up(audience: CustomAudienceHandle, path: Path, commit: int, *, after: bool) -> None:
+    rows: list[dict[str, object]] = [
+        {"partner_user_id": f"p{n % 37}", "email": f"u{n}@b.de", "handle": f"h{n % 5}"} for n in range(150)
+    ]
+    with killed_at(commit, after=after), suppress(BatchError):
+        await audience.users.upload(rows, journal=path, concurrency=3, users_per_operation=2)
+    report = await audience.users.upload(rows, journal=path, concurrency=3, users_per_operation=2)
+    assert (report.read, report.pending, report.failed) == (150, 0, 0)
+
+
+@pytest.mark.parametrize("after", [False, True])
+async def test_the_sandbox_holds_the_same_audience_whenever_the_job_was_killed(
+    sandbox: Sandbox, audience: CustomAudienceHandle, tmp_path: Path, *, after: bool
+) -> None:
+    whole: set[str] | None = None
+    for commit in (1, 2, 3, 5, 8, 13, 21, 10**6):
+        await audience.users.remove([{"partner_user_id": f"p{n}"} for n in range(37)])
+        sandbox.faults.on("POST", "*/users").probability(0.1, seed=commit).do(Fault.drop_connection(), stage="after")
+        await _killed_and_taken_up(audience, tmp_path / str(commit), commit, after=after)
+        sandbox.faults.clear()
+        found = {value for user in sandbox.audience(sandbox.audience_id).users for value in user["email"]}
+        whole = whole or found
+        assert found == whole
+
+
+OUTCOMES = ["fine", "fine", "503", "lost", "lost after", "refused", "429", "counts", "400", "403"]
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    keys=st.lists(st.integers(0, 25), max_size=120),
+    values=st.integers(1, 200),
+    outcomes=st.lists(st.sampled_from(OUTCOMES), max_size=10),
+    kills=st.lists(st.tuples(st.integers(1, 25), st.booleans()), max_size=4),
+    shape=st.tuples(st.sampled_from([1, 3]), st.integers(1, 5), st.booleans()),
+)
+async def test_any_faults_and_any_kills_leave_the_last_of_each_key(  # noqa: PLR0917 - hypothesis gives them
+    tmp_path_factory: pytest.TempPathFactory,
+    keys: list[int],
+    values: int,
+    outcomes: list[str],
+    kills: list[tuple[int, bool]],
+    shape: tuple[int, int, bool],
+) -> None:
+    per_operation, lanes, replayable = shape
+    path = tmp_path_factory.mktemp("job") / "journal"
+    service = Service()
+    errors: dict[str, Outcome | None] = {
+        "fine": None,
+        "503": status(503),
+        "lost": LOST,
+        "lost after": applied_then(service, LOST),
+        "refused": REFUSED,
+        "429": status(429),
+        "counts": counting(0, 0),
+        "400": status(400),
+        "403": status(403),
+    }
+    service.script = {number: outcome for number, each in enumerate(outcomes, 1) if (outcome := errors[each])}
+    rows = [
+        {"partner_user_id": f"p{key}", "svc_id": str(number % values)} if key else {"email": "no"}
+        for number, key in enumerate(keys)
+    ]
+    how: dict[str, Any] = {"users_per_operation": per_operation, "concurrency": lanes, "retry_delays": [0] * 9}
+    failed: set[str] = set()
+    for commit, after in [*kills, *[(10**9, False)] * 8]:
+        seen: list[Progress] = []
+        with killed_at(commit, after=after):
+            try:
+                report = await run(service, rows if replayable else iter(rows), path, progress=seen.append, **how)
+            except BatchError as error:
+                report = error.report
+                assert balanced(report)
+        assert all(map(balanced, seen))
+        failed |= {rows[each.position]["partner_user_id"] for each in report.failures if each.code != "INVALID_ROW"}
+        if not report.pending and report.read == len(rows) and commit == 10**9:
+            break
+    assert (report.read, report.pending) == (len(rows), 0)
+    assert balanced(report)
+    assert report.failed == keys.count(0) + len([each for each in report.failures if each.code != "INVALID_ROW"])
+    # A kill between the intent and the request cannot be told from one behind it.
+    assert len(service.bodies) - lanes * len(kills) <= report.requests <= len(service.bodies) + lanes * len(kills)
+    wanted = expected([row for row in rows if "svc_id" in row])
+    assert {name: value for name, value in held(service).items() if name not in failed} == {
+        name: value for name, value in wanted.items() if name not in failed
+    }
