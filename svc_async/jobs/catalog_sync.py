@@ -2,7 +2,7 @@
 
 import asyncio
 from array import array
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
 from itertools import islice
@@ -63,13 +63,21 @@ class CatalogTarget:
         numbers = _Numbers(leaving, observers)
         gone = [number for number, name, key in leaving.leaving() if key is None and name.decode() not in found]
         leaving.accepted("leaving", gone)
-        return await self.products.delete(
+        report = await self.products.delete(
             numbers.keys(found),
             **self.settings,
             progress=observers.progress,
             on_receipt=numbers.receipt,
             on_failure=numbers.failure,
         )
+        await self._forgive(leaving, numbers.failed)
+        return report
+
+    async def _forgive(self, leaving: Snapshots, failed: Collection[int]) -> None:
+        """Take note of products that could not be deleted because they are not there."""
+        names = {number: name.decode() for number, name, _ in leaving.leaving() if number in failed} if failed else {}
+        found = await self._found(set(names.values()))
+        leaving.accepted("leaving", [number for number, name in names.items() if name not in found])
 
     async def send(
         self,
@@ -137,6 +145,7 @@ class _Numbers:
     leaving: Snapshots
     observers: Observers
     numbers: "array[int]" = attrs.field(factory=lambda: array("Q"))
+    failed: set[int] = attrs.field(factory=set[int])
 
     def keys(self, found: Mapping[str, str]) -> Iterator[str]:
         for number, name, key in self.leaving.leaving():
@@ -151,8 +160,10 @@ class _Numbers:
             self.observers.on_receipt(attrs.evolve(receipt, positions=positions))
 
     def failure(self, failure: Failure) -> None:
+        number = self.numbers[failure.position]
+        self.failed.add(number)
         if self.observers.on_failure is not None:
-            self.observers.on_failure(attrs.evolve(failure, position=self.numbers[failure.position]))
+            self.observers.on_failure(attrs.evolve(failure, position=number))
 
 
 def _entries(part: Sequence[Mapping[str, Any]], first: int) -> Entries:

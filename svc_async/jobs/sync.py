@@ -18,6 +18,7 @@ from svc_async.jobs.snapshots import Entries, Plan, Snapshots, Way
 
 __all__ = ["Observers", "Sync", "Target"]
 
+_NOT_SENT = frozenset({"INVALID_ROW", "TOO_LARGE"})
 _KEPT_BACK = 10_000
 """Failed rows of which the file is told at once."""
 
@@ -146,18 +147,21 @@ class Sync:
             return
         record = _Record(self.snapshots, way, observers)
         try:
-            report = await work(
-                Observers(progress=record.progress, on_receipt=record.receipt, on_failure=record.failure)
-            )
+            self._keep(way, await work(record.observed))
         except BatchError as error:
-            report = error.report if isinstance(error.report, Report) else record.report
+            self._keep(way, error.report if isinstance(error.report, Report) else record.report)
             raise
         except BaseException:
-            report = record.report
+            self._keep(way, record.report)
             raise
         finally:
             record.flush()
-            setattr(self, "removed" if way == "leaving" else "sent", report)
+
+    def _keep(self, way: Way, report: Report) -> None:
+        if way == "leaving":
+            self.removed = report
+        else:
+            self.sent = report
 
 
 @attrs.define
@@ -169,6 +173,10 @@ class _Record:
     observers: Observers
     last: Progress = attrs.field(factory=Progress)
     failures: list[int] = attrs.field(factory=list[int])
+
+    @property
+    def observed(self) -> Observers:
+        return Observers(progress=self.progress, on_receipt=self.receipt, on_failure=self.failure)
 
     @property
     def report(self) -> Report:
@@ -188,8 +196,8 @@ class _Record:
         _tell(self.observers.on_receipt, receipt)
 
     def failure(self, failure: Failure) -> None:
-        # A row that was given up may have been applied: the file is told nothing, so that it is in doubt.
-        if failure.code != "GAVE_UP":
+        # A row that was sent may have been applied before it was refused: nothing is told of it, so it is in doubt.
+        if failure.code in _NOT_SENT:
             self.failures.append(failure.position)
         if len(self.failures) >= _KEPT_BACK:
             self.flush()

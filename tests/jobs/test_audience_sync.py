@@ -150,3 +150,14 @@ async def test_an_answer_that_was_lost_loses_nobody(audience: Audience, sandbox:
     sync = await audience.sync(numbered(*range(50)))
     assert sync.sent.accepted == 50
     assert (await audience.sync(numbered(*range(50)))).sent.read == 0
+
+
+async def test_who_was_refused_after_an_unclear_answer_may_be_there_and_is_removed(
+    audience: Audience, sandbox: Sandbox
+) -> None:
+    sandbox.faults.on("POST", USERS).nth(1).do(Fault.drop_connection(), stage="after")
+    sandbox.faults.on("POST", USERS).nth(2).do(Fault.http(400))
+    sync = await audience.sync(numbered(1))
+    assert (sync.sent.failed, audience.members) == (1, emails(1))
+    await audience.sync(numbered(2))
+    assert audience.members == emails(2)

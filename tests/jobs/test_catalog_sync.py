@@ -101,3 +101,13 @@ async def test_what_was_never_made_need_not_be_deleted(catalog: Catalog, sandbox
     sync = await catalog.sync(row("b"))
     assert sync.removed.read == 0
     assert await catalog.held() == {"b": "9.90 EUR"}
+
+
+async def test_a_product_that_somebody_else_deleted_fails_once_and_is_forgotten(catalog: Catalog) -> None:
+    await catalog.sync(row("a"), row("b"), row("c"))
+    keys = {product.id: str(product.product_key) async for product in catalog.products.list()}
+    await catalog.products.delete([keys["a"]])
+    sync = await catalog.sync(row("c"))
+    assert (sync.removed.accepted, sync.removed.failed) == (1, 1)
+    assert (await catalog.sync(row("c"))).removed.read == 0
+    assert await catalog.held() == {"c": "9.90 EUR"}
