@@ -160,7 +160,6 @@ class Pipeline:
         try:
             stream = await self._governed(request, authorization, stack, seconds)
             if not stream.answer.is_success:
-                await stack.aclose()
                 raise self._refusal(stream.answer)
         except SvcError as error:
             self._tell(request, started, getattr(error, "status", None), error)

@@ -1,20 +1,19 @@
 """Prints the events of a stream as they come, until it is stopped."""
 
 import asyncio
+import json
 from typing import Literal
 
-from svc_async import profiles
 from svc_async.cli.consoles import complain, people, results
 from svc_async.cli.exits import Exit, explain
 from svc_async.cli.running import Interrupted, until_stopped
-from svc_async.cli.sessions import session_with
+from svc_async.cli.sessions import session_of
 from svc_async.events.models import Event
 from svc_async.session import Session
 from svc_async.streams.consumer import EventStream
 from svc_async.streams.recovery import Cover, Gap
 from svc_async.streams.states import Malformed, StateChange, StreamState
 from svc_async.wire.endpoint import Surface
-from svc_async.wire.writing import to_json
 
 __all__ = ["Name", "run"]
 
@@ -31,7 +30,7 @@ def run(name: Name, profile: str | None, *, as_json: bool) -> int:
 
 
 async def _tail(name: Name, profile: str | None, *, as_json: bool) -> None:
-    async with session_with(profiles.find(profile), surface=Surface.BASE) as session:
+    async with session_of(profile, Surface.BASE) as session:
         await until_stopped(_printed(_stream(session, name), as_json=as_json))
 
 
@@ -41,20 +40,20 @@ def _stream(session: Session, name: Name) -> EventStream:
 
 
 async def _printed(stream: EventStream, *, as_json: bool) -> None:
-    written = _object if as_json else _line
+    written, console = _object if as_json else _line, results()
     async with stream:
         async for event in stream:
-            console = results()
             console.print(written(event))
             console.file.flush()
 
 
 def _object(event: Event) -> str:
-    return to_json(event.raw).decode()
+    return json.dumps(dict(event.raw))
 
 
 def _line(event: Event) -> str:
-    return f"{event.event_type:<26} {event.user_id or '-':<20} {event.key}"
+    text = f"{event.event_type:<26} {event.user_id or '-':<20} {event.key}"
+    return "".join(letter if letter.isprintable() else " " for letter in text)  # a terminal obeys the others
 
 
 def _tell_state(change: StateChange) -> None:

@@ -60,6 +60,11 @@ def test_each_row_is_an_operation_or_known_to_be_none() -> None:
     assert {(row.method, row.path) for row in ROWS} <= known
 
 
+@pytest.mark.rule("VER-02")
+def test_nothing_but_the_invalidation_is_called_under_1_1() -> None:
+    assert [row.path for row in ROWS if row.path.startswith("/1.1/")] == ["/1.1/oauth/invalidate_token"]
+
+
 @pytest.mark.rule("AUTH-01b", "AUTH-01d", "AUTH-20b", "AUTH-20c")
 @pytest.mark.parametrize("operation", [name for name in CALLED if OPERATIONS[name]["body"] in {"none", "form"}])
 def test_bodies_are_the_contract_s(operation: str) -> None:

@@ -260,6 +260,7 @@ async def test_a_job_may_begin_another_and_wait_for_it() -> None:
     async def outer() -> None:
         clock.start(inner())
         await clock.settle()
+        assert len(clock.busy) == 1  # itself; time has not given it up
         seen.append("outer")
 
     await clock.start(outer())

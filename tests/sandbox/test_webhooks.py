@@ -551,6 +551,16 @@ async def test_a_clock_that_jumps_is_not_moved_by_upkeep(raw_with: Any, v2_with:
         assert clock.monotonic() == 0.0
 
 
+async def test_a_clock_that_jumps_goes_on_while_a_check_is_under_way(raw_with: Any, v2_with: Any, hook: Any) -> None:
+    clock = VirtualClock(mode="jump")
+    async with Sandbox(clock=clock) as sandbox, raw_with(sandbox) as raw:
+        v2 = v2_with(raw)
+        hook.crc = lambda token: slow(sandbox, 7, hook.right(token))
+        webhook_id = await v2.register(hook)
+        assert (await v2("PUT", f"/2/webhooks/{webhook_id}")).data == {"valid": True}
+        assert clock.monotonic() == 14.0
+
+
 async def test_faults_strike_these_calls_too(v2: Any, hook: Any) -> None:
     v2.sandbox.faults.on("GET", "/2/webhooks").once().do(Fault.http(503))
     assert (await v2("GET", "/2/webhooks")).status == 503
