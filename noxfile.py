@@ -28,7 +28,7 @@ def _starts(interpreter: str) -> bool:
         return False
 
 
-def _install(session: nox.Session, *groups: str, extras: str = "cli,phone") -> None:
+def _install(session: nox.Session, *groups: str, extras: str = "cli,feeds,phone") -> None:
     session.install("-e", f".[{extras}]", *nox.project.dependency_groups(PYPROJECT, *groups))
 
 
@@ -45,7 +45,7 @@ def floors(session: nox.Session) -> None:
     if session.venv_backend != "uv":
         session.skip("the oldest versions are chosen by uv")
     session.install(
-        "--resolution=lowest-direct", "-e", ".[cli,phone]", *nox.project.dependency_groups(PYPROJECT, "test")
+        "--resolution=lowest-direct", "-e", ".[cli,feeds,phone]", *nox.project.dependency_groups(PYPROJECT, "test")
     )
     session.run("pytest", *session.posargs)
 

@@ -1,6 +1,6 @@
 """The way of every call: retry( slot( sign + exchange ) → open → read ); and of a stream: slot( sign + connect )."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
@@ -120,8 +120,8 @@ class Pipeline:
             return await self._repeat(request, self.authorization)
         return await self.tokens.carry(lambda authorization: self._repeat(request, authorization))
 
-    async def _repeat(self, request: Request[T], authorization: Authorization) -> tuple[T, str | None]:
-        return await retry.run(
+    def _repeat(self, request: Request[T], authorization: Authorization) -> Awaitable[tuple[T, str | None]]:
+        return retry.run(
             lambda: self._attempt(request, authorization),
             retries=self.retries,
             safe=request.safe_to_repeat,
@@ -160,7 +160,6 @@ class Pipeline:
         try:
             stream = await self._governed(request, authorization, stack, seconds)
             if not stream.answer.is_success:
-                await stack.aclose()
                 raise self._refusal(stream.answer)
         except SvcError as error:
             self._tell(request, started, getattr(error, "status", None), error)
@@ -243,7 +242,7 @@ class Pipeline:
         )
 
     def _open(self, request: Request[T], answer: Answer) -> T:
-        if not answer.is_success or _is_withheld(request, answer):
+        if not answer.is_success or (request.surface is Surface.BASE and _is_withheld(request, answer)):
             raise self._refusal(answer)
         return self.reader.read(request, answer)
 
@@ -272,4 +271,4 @@ class Pipeline:
 
 
 def _is_withheld(request: Request[Any], answer: Answer) -> bool:
-    return request.surface is Surface.BASE and request.reply is not Reply.BODY and is_withheld(answer)
+    return request.reply is not Reply.BODY and is_withheld(answer)

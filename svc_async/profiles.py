@@ -28,6 +28,7 @@ from svc_async.wire.hosts import Endpoints, proxy_url
 
 __all__ = [
     "Source",
+    "check",
     "default_path",
     "find",
     "from_environment",
@@ -94,6 +95,19 @@ def is_stored(name: str, *, path: Path | None = None) -> bool:
     """Whether there is a profile of this name."""
     path = path or default_path()
     return path.exists() and name in _load(path)
+
+
+def check(name: str, *, path: Path | None = None) -> None:
+    """Look whether a profile can be written.
+
+    Args:
+        name: the profile.
+        path: the file; by default the user's.
+
+    Raises:
+        InvalidArgument: it cannot, and says why.
+    """
+    _changed(name, {}, (), path or default_path())
 
 
 def write(name: str, settings: Mapping[str, str], *, path: Path | None = None) -> Path:
@@ -168,6 +182,12 @@ def _profile(profiles: Mapping[str, object], name: str, path: Path) -> Mapping[s
 
 
 def _change(name: str, given: Mapping[str, str], gone: Iterable[str], path: Path) -> Path:
+    _replace(path, _changed(name, given, gone, path))
+    return path
+
+
+def _changed(name: str, given: Mapping[str, str], gone: Iterable[str], path: Path) -> str:
+    """Give the file as it shall be, if it can be changed."""
     if path.is_symlink():
         raise InvalidArgument("path", f"must not be a link: {path} leads to another place than secrets are kept in")
     before = _load(path) if path.exists() else {}
@@ -176,8 +196,7 @@ def _change(name: str, given: Mapping[str, str], gone: Iterable[str], path: Path
     text = _edited(path.read_text(encoding="utf-8") if path.exists() else "", name, given, gone)
     if not _reads_as(text, wanted):
         raise InvalidArgument("path", f"must be plain TOML to be changed: edit {path} by hand")
-    _replace(path, text)
-    return path
+    return text
 
 
 def _reads_as(text: str, wanted: Mapping[str, object]) -> bool:

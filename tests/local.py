@@ -28,9 +28,16 @@ class Seen:
     method: str
     path: str
     query: Mapping[str, str]
-    authorization: str
-    content_type: str
+    headers: Mapping[str, str]
     body: bytes
+
+    @property
+    def authorization(self) -> str:
+        return self.headers.get("Authorization", "")
+
+    @property
+    def content_type(self) -> str:
+        return self.headers.get("Content-Type", "")
 
     @property
     def json(self) -> Any:
@@ -97,8 +104,7 @@ class Service:
                 method=request.method,
                 path=request.path,
                 query=dict(request.query),
-                authorization=request.headers.get("Authorization", ""),
-                content_type=request.headers.get("Content-Type", ""),
+                headers=request.headers.copy(),
                 body=await request.read(),
             )
         )

@@ -17,6 +17,10 @@ def _given(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
         raise InvalidArgument(field.name, "must be a non-empty string without surrounding white space")
 
 
+def _scopes(value: Sequence[str]) -> Sequence[str]:
+    return tuple(value.split() if isinstance(value, str) else value)
+
+
 def _aware(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise InvalidArgument(field.name, "must be a moment with a time zone")
@@ -68,14 +72,14 @@ class OAuth2UserCredentials:
         refresh_token: what buys the next access token, if `offline.access` was granted.
         client_id: the OAuth 2.0 client that the token was given to.
         expires_at: when the access token ends, if that is known; it is refreshed a minute before.
-        scopes: what was granted, as far as the service said.
+        scopes: what was granted, as far as the service said; also as one text, as the service writes it.
     """
 
     access_token: str = _secret()
     refresh_token: str | None = _secret(default=None)
     client_id: str | None = attrs.field(default=None, validator=attrs.validators.optional(_given))
     expires_at: datetime | None = attrs.field(default=None, validator=attrs.validators.optional(_aware))
-    scopes: Sequence[str] = attrs.field(default=(), converter=tuple[str, ...])
+    scopes: Sequence[str] = attrs.field(default=(), converter=_scopes)
 
 
 Credentials = UserCredentials | AppCredentials | BearerToken | OAuth2UserCredentials

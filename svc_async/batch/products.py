@@ -107,6 +107,8 @@ class _Kept:
 class _Upserts(_Kept):
     """Where products go, and what their results mean."""
 
+    on_result: Callable[[ProductUpsertResult], object] | None = None
+
     def request(self, batch: Batch) -> Request[ProductUpsertResults]:
         """Make the request that carries products (contract `products.upsert`)."""
         return UPSERT(product_catalog_id=self.product_catalog_id).with_body(batch.body())
@@ -119,6 +121,9 @@ class _Upserts(_Kept):
                 if result.id is None:
                     results.setdefault(product_id, result)
         found = [results.get(product_id) for product_id in ids]
+        if self.on_result is not None:
+            for result in filter(None, found):
+                self.on_result(result)
         return Verdict(
             {
                 index: _one_reason(result.errors)
@@ -235,6 +240,7 @@ class Products:
         progress: Callable[[Progress], object] | None = None,
         on_receipt: Callable[[Receipt], object] | None = None,
         on_failure: Callable[[Failure], object] | None = None,
+        on_result: Callable[[ProductUpsertResult], object] | None = None,
     ) -> Report:
         """Make or change products, however many there are; what is there and not given stays, save what is empty.
 
@@ -256,6 +262,7 @@ class Products:
             progress: told how far the job is.
             on_receipt: told of each request that settled products.
             on_failure: told of each product that failed; the report lists the first 10,000.
+            on_result: told of the service's result for each product, with its `product_key`, before the receipt.
 
         Raises:
             InvalidArgument: a setting breaks a rule; nothing was read. Or the journal is in use, or is of another job
@@ -266,9 +273,8 @@ class Products:
         """
         settings = _settings(_PRODUCTS, concurrency, ordering, quarantine, retry_delays)
         observers = Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure)
-        return await self._job(
-            self._products(products), _Upserts(self.product_catalog_id), settings, observers, journal
-        ).run()
+        destination = _Upserts(self.product_catalog_id, on_result)
+        return await self._job(self._products(products), destination, settings, observers, journal).run()
 
     async def delete(
         self,

@@ -47,6 +47,7 @@ class Receipt:
         failures: the others.
         request_id: the service's name for the request, if it gave one.
         attempts: how many times the request was sent.
+        positions: of the rows that were accepted.
     """
 
     first: int
@@ -56,6 +57,7 @@ class Receipt:
     failures: Sequence[Failure] = ()
     request_id: str | None = None
     attempts: int = 1
+    positions: Sequence[int] = attrs.field(default=(), repr=False)
 
 
 @attrs.frozen(kw_only=True)

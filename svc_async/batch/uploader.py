@@ -751,6 +751,9 @@ class Job(Generic[T]):
             failures=failures,
             request_id=request_id,
             attempts=attempts,
+            positions=[position for index, position in enumerate(positions) if index not in refused]
+            if refused
+            else positions,
         )
         self._write_down(lane, batch, failures, in_doubt)
         self._tally.accepted += receipt.accepted

@@ -3,13 +3,13 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 
 from svc_async._version import __version__
 from svc_async.cli.exits import Exit, exit_of, explain
-from svc_async.cli.options import Flag, JobOptions
+from svc_async.cli.options import FeedOptions, Flag, JobOptions, PeopleOptions, SyncOptions
 from svc_async.errors import SvcError
 
 __all__ = ["run"]
@@ -18,60 +18,254 @@ _EPILOGUE = """Exit codes: 0 done, 1 failure, 2 wrong usage or input, 5 some row
 
 app = App(
     name="svc-async",
-    help=f"Audiences of the svc ads platform from the command line.\n\n{_EPILOGUE}",
+    help=f"Audiences, do-not-reach lists and catalogs of the svc ads platform from the command line.\n\n{_EPILOGUE}",
     help_format="plaintext",
     version=__version__,
     result_action="return_value",
 )
 audience = App(name="audience", help="Send a file of people to a custom audience.", help_format="plaintext")
 accounts = App(name="accounts", help="Look at ad accounts.", help_format="plaintext")
+do_not_reach = App(name="do-not-reach", help="Send a file of people to a do-not-reach list.", help_format="plaintext")
+catalog = App(name="catalog", help="Send a feed of products to a product catalog.", help_format="plaintext")
 auth = App(name="auth", help="Log a user in and out, and see who calls.", help_format="plaintext")
 stream = App(name="stream", help="Follow what happens.", help_format="plaintext")
+webhook = App(name="webhook", help="Receive webhooks, and check a webhook URL.", help_format="plaintext")
 app.command(audience)
+app.command(do_not_reach)
+app.command(catalog)
 app.command(accounts)
 app.command(auth)
 app.command(stream)
+app.command(webhook)
 
+
+def _no_option(_: object, file: Path) -> None:
+    if str(file).startswith("-") and str(file) != "-":
+        raise ValueError(f"Unknown option {file}.")
+
+
+Input = Annotated[Path, Parameter(allow_leading_hyphen=True, validator=_no_option)]
+"""A file; `-` is standard input."""
 _DEFAULTS = JobOptions()
+_PEOPLE = PeopleOptions()
+_FEED = FeedOptions()
+_SYNC = SyncOptions()
 
 
 @audience.command
 def upload(
-    file: Path,
+    file: Input,
     /,
     *,
+    account: str | None = None,
+    audience: str | None = None,
     options: JobOptions = _DEFAULTS,
+    people: PeopleOptions = _PEOPLE,
     effective_at: str | None = None,
     expires_at: str | None = None,
 ) -> int:
-    """Add the people of a CSV file to an audience.
+    """Add the people of a file to an audience.
 
     Values are normalised and hashed on this machine. Rows that cannot be sent do not hold up the others.
 
     Args:
-        file: A CSV file in UTF-8 with a header.
-        options: What uploads and removals have in common.
+        file: A file in CSV (with a header), JSON lines or Parquet, compressed or not; - is standard input.
+        account: The ad account. Needed, unless --sandbox has one for you.
+        audience: The custom audience. Needed, unless --sandbox has one for you.
+        options: What all jobs have in common.
+        people: What files of people have in common.
         effective_at: From when the people belong to the audience, in ISO 8601 with a time zone. [default: now]
         expires_at: Until when. [default: 13 months from now]
     """
-    from svc_async.ads.custom_audiences import BatchOperationType  # noqa: PLC0415 - help and errors come at once
+    from svc_async.ads.vocabulary import BatchOperationType  # noqa: PLC0415 - help and errors come at once
     from svc_async.cli.audience import run as run_job  # noqa: PLC0415
 
-    return run_job(file, BatchOperationType.UPDATE, options, effective_at=effective_at, expires_at=expires_at)
+    return run_job(
+        file,
+        BatchOperationType.UPDATE,
+        options,
+        people,
+        account=account,
+        audience=audience,
+        effective_at=effective_at,
+        expires_at=expires_at,
+    )
 
 
 @audience.command
-def remove(file: Path, /, *, options: JobOptions = _DEFAULTS) -> int:
-    """Take the people of a CSV file out of an audience: everybody who has one of their identifiers.
+def remove(
+    file: Input,
+    /,
+    *,
+    account: str | None = None,
+    audience: str | None = None,
+    options: JobOptions = _DEFAULTS,
+    people: PeopleOptions = _PEOPLE,
+) -> int:
+    """Take the people of a file out of an audience: everybody who has one of their identifiers.
 
     Args:
-        file: A CSV file in UTF-8 with a header.
-        options: What uploads and removals have in common.
+        file: A file in CSV (with a header), JSON lines or Parquet, compressed or not; - is standard input.
+        account: The ad account. Needed, unless --sandbox has one for you.
+        audience: The custom audience. Needed, unless --sandbox has one for you.
+        options: What all jobs have in common.
+        people: What files of people have in common.
     """
-    from svc_async.ads.custom_audiences import BatchOperationType  # noqa: PLC0415
+    from svc_async.ads.vocabulary import BatchOperationType  # noqa: PLC0415
     from svc_async.cli.audience import run as run_job  # noqa: PLC0415
 
-    return run_job(file, BatchOperationType.DELETE, options)
+    return run_job(file, BatchOperationType.DELETE, options, people, account=account, audience=audience)
+
+
+@audience.command(name="sync")
+def sync_audience(
+    file: Input,
+    /,
+    *,
+    account: str | None = None,
+    audience: str | None = None,
+    options: JobOptions = _DEFAULTS,
+    people: PeopleOptions = _PEOPLE,
+    sync: SyncOptions = _SYNC,
+) -> int:
+    """Make an audience hold the people of a file and nobody else, by sending only what changed since the last sync.
+
+    What was accepted is kept in a file of the audience. Who was added by other means is not known, and stays.
+
+    Args:
+        file: All people who belong to the audience: CSV (with a header), JSON lines or Parquet; - is standard input.
+        account: The ad account. Needed, unless --sandbox has one for you.
+        audience: The custom audience. Needed, unless --sandbox has one for you.
+        options: What all jobs have in common.
+        people: What files of people have in common.
+        sync: What syncs have in common.
+    """
+    from svc_async.cli.audience import run_sync  # noqa: PLC0415
+
+    return run_sync(file, options, people, sync, account=account, audience=audience)
+
+
+@do_not_reach.command(name="upload")
+def upload_do_not_reach(
+    file: Input,
+    /,
+    *,
+    account: str | None = None,
+    list_id: Annotated[str | None, Parameter(name="--list")] = None,
+    options: JobOptions = _DEFAULTS,
+    people: PeopleOptions = _PEOPLE,
+    expires_at: str | None = None,
+) -> int:
+    """Put the people of a file on a do-not-reach list, by e-mail address and phone number.
+
+    Args:
+        file: A file in CSV (with a header), JSON lines or Parquet, compressed or not; - is standard input.
+        account: The ad account. Needed, unless --sandbox has one for you.
+        list_id: The do-not-reach list.
+        options: What all jobs have in common.
+        people: What files of people have in common.
+        expires_at: Until when, in ISO 8601 with a time zone. [default: 13 months from now]
+    """
+    from svc_async.ads.vocabulary import BatchOperationType  # noqa: PLC0415
+    from svc_async.cli.do_not_reach import run as run_job  # noqa: PLC0415
+
+    action = BatchOperationType.UPDATE
+    return run_job(file, action, options, people, account=account, list_id=list_id, expires_at=expires_at)
+
+
+@do_not_reach.command(name="remove")
+def remove_do_not_reach(
+    file: Input,
+    /,
+    *,
+    account: str | None = None,
+    list_id: Annotated[str | None, Parameter(name="--list")] = None,
+    options: JobOptions = _DEFAULTS,
+    people: PeopleOptions = _PEOPLE,
+) -> int:
+    """Take the people of a file off a do-not-reach list.
+
+    Args:
+        file: A file in CSV (with a header), JSON lines or Parquet, compressed or not; - is standard input.
+        account: The ad account. Needed, unless --sandbox has one for you.
+        list_id: The do-not-reach list.
+        options: What all jobs have in common.
+        people: What files of people have in common.
+    """
+    from svc_async.ads.vocabulary import BatchOperationType  # noqa: PLC0415
+    from svc_async.cli.do_not_reach import run as run_job  # noqa: PLC0415
+
+    return run_job(file, BatchOperationType.DELETE, options, people, account=account, list_id=list_id)
+
+
+@catalog.command(name="upload")
+def upload_products(
+    feed: Input,
+    /,
+    *,
+    catalog: str | None = None,
+    options: JobOptions = _DEFAULTS,
+    feeds: FeedOptions = _FEED,
+) -> int:
+    """Make and change the products of a merchant's feed. Products that are not in the feed stay.
+
+    Args:
+        feed: A feed in CSV or TSV (with a header), RSS 2.0 or Atom, compressed or not; - is standard input.
+        catalog: The product catalog. Needed, unless --sandbox makes one for you.
+        options: What all jobs have in common.
+        feeds: What feeds have in common.
+    """
+    from svc_async.cli.catalog import run_upload  # noqa: PLC0415
+
+    return run_upload(feed, options, feeds, catalog=catalog)
+
+
+@catalog.command(name="delete")
+def delete_products(
+    file: Input,
+    /,
+    *,
+    catalog: str | None = None,
+    options: JobOptions = _DEFAULTS,
+    feeds: FeedOptions = _FEED,
+) -> int:
+    """Delete products for good, by the keys that the service has made of them.
+
+    Args:
+        file: A table with a column product_key; - is standard input.
+        catalog: The product catalog. Needed, unless --sandbox makes one for you.
+        options: What all jobs have in common.
+        feeds: What feeds have in common.
+    """
+    from svc_async.cli.catalog import run_delete  # noqa: PLC0415
+
+    return run_delete(file, options, feeds, catalog=catalog)
+
+
+@catalog.command(name="sync")
+def sync_catalog(
+    feed: Input,
+    /,
+    *,
+    catalog: str | None = None,
+    options: JobOptions = _DEFAULTS,
+    feeds: FeedOptions = _FEED,
+    sync: SyncOptions = _SYNC,
+) -> int:
+    """Make a catalog hold the products of a feed, by sending only what changed since the last sync.
+
+    Products that a sync has sent and that are no longer in the feed are deleted for good.
+
+    Args:
+        feed: A feed in CSV or TSV (with a header), RSS 2.0 or Atom, compressed or not; - is standard input.
+        catalog: The product catalog. Needed, unless --sandbox makes one for you.
+        options: What all jobs have in common.
+        feeds: What feeds have in common.
+        sync: What syncs have in common.
+    """
+    from svc_async.cli.catalog import run_sync  # noqa: PLC0415
+
+    return run_sync(feed, options, feeds, sync, catalog=catalog)
 
 
 @accounts.command(name="list")
@@ -153,7 +347,14 @@ def tail(name: Literal["activity", "filtered"], /, *, profile: str | None = None
 
 
 @app.command
-def sandbox(*, host: str = "127.0.0.1", port: int = 8765, seed: int = 7, json: Flag = False) -> int:
+def sandbox(
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8765,
+    seed: int = 7,
+    forward: Annotated[list[str] | None, Parameter(negative=())] = None,
+    json: Flag = False,
+) -> int:
     """Serve an embedded sandbox of the platform until it is stopped (Ctrl-C, exit code 0).
 
     Its URLs and credentials are printed as ready `export` lines to stdout, and for people to stderr.
@@ -162,11 +363,38 @@ def sandbox(*, host: str = "127.0.0.1", port: int = 8765, seed: int = 7, json: F
         host: The address to listen on. Clients accept http:// on loopback only.
         port: The port; 0 takes a free one.
         seed: Decides ids, keys and tokens.
+        forward: URL=URL delivers what goes to a webhook, such as https://hooks.example.test/svc, to a receiver on this
+            machine, such as http://127.0.0.1:9000/svc. Give it as often as you need.
         json: Print one JSON object and say nothing else.
     """
     from svc_async.cli.serve import run as serve  # noqa: PLC0415
 
-    return serve(host=host, port=port, seed=seed, as_json=json)
+    return serve(host=host, port=port, seed=seed, forward=forward or (), as_json=json)
+
+
+@app.command
+def trigger(
+    event: str,
+    /,
+    *,
+    user: str | None = None,
+    set: Annotated[list[str] | None, Parameter(negative=())] = None,  # noqa: A002 the option's name
+    url: str = "http://127.0.0.1:8765",
+    json: Flag = False,
+) -> int:
+    """Let something happen on a running sandbox, so that its webhooks and streams tell of it.
+
+    Args:
+        event: The type of event, such as post.create, dm.received or profile.update.bio.
+        user: The id of the user to whom it happens. [default: the first user of the sandbox]
+        set: PATH=VALUE changes the event's payload, such as text=Hello or public_metrics.like_count=7. VALUE is JSON
+            if it reads as such, else a string. Give it as often as you need.
+        url: Where the sandbox is.
+        json: Print one JSON object, the payload included, and say nothing else.
+    """
+    from svc_async.cli.trigger import run as run_trigger  # noqa: PLC0415
+
+    return run_trigger(event, user=user, changes=set or (), url=url, as_json=json)
 
 
 @app.command
@@ -181,6 +409,74 @@ def demo(*, rows: int = 200_000, seed: int = 7, json: Flag = False) -> int:
     from svc_async.cli.demo import run as run_demo  # noqa: PLC0415
 
     return run_demo(rows=rows, seed=seed, as_json=json)
+
+
+@webhook.command
+def listen(
+    *,
+    host: str = "127.0.0.1",
+    port: int = 9000,
+    save: Path | None = None,
+    profile: str | None = None,
+    json: Flag = False,
+) -> int:
+    """Receive deliveries, answer CRC checks and print events, until it is stopped (Ctrl-C, exit code 0).
+
+    The app's consumer secret is taken from SVC_CONSUMER_SECRET or a profile.
+
+    Args:
+        host: The address to listen on.
+        port: The port; 0 takes a free one.
+        save: Write each delivery into this folder, byte for byte as it was signed.
+        profile: Take the secret from this profile, not from SVC_CONSUMER_SECRET.
+        json: Print one JSON object a line and say nothing else: first where it listens, then the events.
+    """
+    from svc_async.cli.webhook import listen as listen_to  # noqa: PLC0415
+
+    return listen_to(host=host, port=port, save=save, profile=profile, as_json=json)
+
+
+@webhook.command
+def check(url: str, /, *, profile: str | None = None, json: Flag = False) -> int:
+    """Ask a webhook URL for the CRC answer as the service does, time it, and say what is wrong with it.
+
+    Args:
+        url: The webhook URL.
+        profile: Take the secret from this profile, not from SVC_CONSUMER_SECRET.
+        json: Print one JSON object and say nothing else.
+    """
+    from svc_async.cli.webhook import check as check_url  # noqa: PLC0415
+
+    return check_url(url, profile=profile, as_json=json)
+
+
+@webhook.command
+def sign(file: Path, /, *, profile: str | None = None, json: Flag = False) -> int:
+    """Print what the signature header of a delivery with this body is.
+
+    Args:
+        file: The body, byte for byte.
+        profile: Take the secret from this profile, not from SVC_CONSUMER_SECRET.
+        json: Print one JSON object and say nothing else.
+    """
+    from svc_async.cli.webhook import sign_file  # noqa: PLC0415
+
+    return sign_file(file, profile=profile, as_json=json)
+
+
+@webhook.command
+def verify(file: Path, /, *, signature: str, profile: str | None = None, json: Flag = False) -> int:
+    """Say whether a signature is good for this body, or what is wrong with it (exit code 1).
+
+    Args:
+        file: The body, byte for byte.
+        signature: The value of the signature header.
+        profile: Take the secret from this profile, not from SVC_CONSUMER_SECRET.
+        json: Print one JSON object and say nothing else.
+    """
+    from svc_async.cli.webhook import verify_file  # noqa: PLC0415
+
+    return verify_file(file, signature=signature, profile=profile, as_json=json)
 
 
 def run(arguments: Sequence[str]) -> int:

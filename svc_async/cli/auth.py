@@ -7,7 +7,7 @@ import sys
 import webbrowser
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 import attrs
 from aiohttp import web
@@ -33,10 +33,11 @@ _TOKENS = ("access_token", "access_token_secret", "bearer_token")
 def login(profile: str | None, *, callback: str | None, browser: bool, as_json: bool) -> int:
     """Walk a user through the three-legged flow, store the profile, and give the exit code."""
     name = _named(profile)
-    source = _source_of_app(name if profile or "SVC_PROFILE" in os.environ else None)
+    source = _source_of_app(profile or os.environ.get("SVC_PROFILE"))
     app = source.app
     if app is None:
         raise InvalidArgument("credentials", "must hold consumer_key and consumer_secret to log a user in")
+    profiles.check(name)  # a token that cannot be stored is not asked for
     try:
         steps = _Steps(source, app, browser)
         token = steps.with_callback(callback) if callback else steps.with_pin()
@@ -93,7 +94,7 @@ def _named(profile: str | None) -> str:
 
 def _source_of_app(name: str | None) -> Source:
     """Find the app and the hosts: in the profile that is to be written if it is there, else as every command does."""
-    if name is not None and not profiles.is_stored(name):
+    if name and not profiles.is_stored(name):
         return profiles.from_environment()
     return profiles.find(name)
 
@@ -109,6 +110,25 @@ def _settings(source: Source, credentials: UserCredentials) -> Mapping[str, str]
         "ads_sandbox_url": source.endpoints.ads_sandbox_url,
     }
     return {name: value for name, value in settings.items() if value is not None}
+
+
+@attrs.frozen
+class _Address:
+    """Where the browser comes back to, on this machine."""
+
+    host: str
+    port: int
+    path: str
+
+
+def _address(callback: str) -> _Address:
+    try:
+        parts = urlsplit(callback)
+        if parts.scheme == "http" and parts.hostname in _LOOPBACK and parts.port:
+            return _Address(parts.hostname, parts.port, parts.path or "/")
+    except ValueError:  # of a port that is none
+        pass
+    raise InvalidArgument("callback", "must be http:// on loopback with a port, such as http://127.0.0.1:8766/done")
 
 
 @attrs.frozen
@@ -131,12 +151,7 @@ class _Steps:
         return asyncio.run(until_stopped(self._exchanged(token, pin)))
 
     def with_callback(self, callback: str) -> AccessToken:
-        parts = urlsplit(callback)
-        if parts.scheme != "http" or parts.hostname not in _LOOPBACK or not parts.port:
-            raise InvalidArgument(
-                "callback", "must be http:// on loopback with a port, such as http://127.0.0.1:8766/done"
-            )
-        return asyncio.run(until_stopped(self._listened(callback, parts)))
+        return asyncio.run(until_stopped(self._listened(callback, _address(callback))))
 
     async def _begun(self) -> tuple[RequestToken, str]:
         async with self._session() as session:
@@ -147,11 +162,11 @@ class _Steps:
         async with self._session() as session:
             return await session.oauth1.access_token(token, verifier=verifier)
 
-    async def _listened(self, callback: str, parts: SplitResult) -> AccessToken:
+    async def _listened(self, callback: str, address: _Address) -> AccessToken:
         async with self._session() as session:
             token = await session.oauth1.request_token(callback=callback)
-            async with _returned(session.oauth1, token, parts) as verifier:
-                self._show(session.oauth1.authorize_url(token))
+            async with _returned(session.oauth1, token, address) as verifier:
+                await asyncio.to_thread(self._show, session.oauth1.authorize_url(token))  # some browsers block
                 found = await verifier
             return await session.oauth1.access_token(token, verifier=found)
 
@@ -166,9 +181,7 @@ class _Steps:
 
 
 @asynccontextmanager
-async def _returned(
-    flow: OAuth1Flow, token: RequestToken, callback: SplitResult
-) -> AsyncGenerator["asyncio.Future[str]"]:
+async def _returned(flow: OAuth1Flow, token: RequestToken, callback: _Address) -> AsyncGenerator["asyncio.Future[str]"]:
     """Listen for the browser that comes back; whoever brings another token is sent away."""
     verifier: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -184,11 +197,11 @@ async def _returned(
         return web.Response(text="You are logged in. This window can be closed.")
 
     app = web.Application()
-    app.router.add_get(callback.path or "/", handle)
+    app.router.add_get(callback.path, handle)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        await web.TCPSite(runner, callback.hostname, callback.port).start()
+        await web.TCPSite(runner, callback.host, callback.port).start()
         yield verifier
     finally:
         await runner.cleanup()

@@ -30,7 +30,8 @@ from svc_async.cli.exits import Exit
 from svc_async.cli.progress import clock_time, display_of
 from svc_async.cli.running import Interrupted, until_stopped
 from svc_async.errors import InvalidArgument
-from svc_async.jobs.sources import IGNORED, CsvSource
+from svc_async.jobs.sources.columns import IGNORED
+from svc_async.jobs.sources.csv_source import CsvSource
 from svc_async.sandbox import Fault, Sandbox
 from svc_async.session import Session
 

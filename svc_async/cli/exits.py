@@ -47,18 +47,26 @@ _OPTIONS: Mapping[str, str] = MappingProxyType(
     {
         "account_id": "--account",
         "custom_audience_id": "--audience",
+        "do_not_reach_list_id": "--list",
+        "product_catalog_id": "--catalog",
         "profile": "--profile",
         **{
             name: f"--{name.replace('_', '-')}"
             for name in (
                 "concurrency",
                 "effective_at",
+                "encoding",
                 "expires_at",
                 "failures",
+                "format",
                 "map",
+                "max_removal_share",
                 "ordering",
                 "phone_region",
                 "quarantine",
+                "refresh_days",
+                "report",
+                "state",
                 "users_per_operation",
             )
         },

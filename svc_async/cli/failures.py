@@ -9,7 +9,7 @@ from typing import Self, TextIO
 from svc_async.batch.identifiers import IDENTIFIERS
 from svc_async.batch.report import Failure
 from svc_async.errors import InvalidArgument
-from svc_async.jobs.sources import CsvSource
+from svc_async.jobs.sources.source import Origin
 
 __all__ = ["FailureList"]
 
@@ -37,7 +37,7 @@ class FailureList:
         InvalidArgument: the file holds something else, or cannot be written.
     """  # noqa: D205 - two sentences that belong together
 
-    def __init__(self, path: Path, source: CsvSource) -> None:
+    def __init__(self, path: Path, source: Origin) -> None:
         self.path = path
         self.count = 0
         self.reasons: Counter[str] = Counter()
@@ -59,13 +59,24 @@ class FailureList:
     def add(self, failure: Failure) -> None:
         """List a row that failed."""
         field, _, reason = failure.reason.partition(" ")
-        if field not in IDENTIFIERS:
+        if failure.attribute is not None:
+            field, reason = failure.attribute, failure.reason
+        elif field not in IDENTIFIERS:
             field, reason = "", failure.reason
-        self.count += 1
-        known = failure.reason in self.reasons or len(self.reasons) < _REASONS
-        self.reasons[failure.reason if known else "other reasons"] += 1
+        self._count(f"{field} {reason}".strip())
         line = self._source.line(failure.position)
         self._writer.writerow((failure.position, line, field, reason, failure.code))
+
+    def add_removal(self, failure: Failure) -> None:
+        """List a removal that failed, of something that is not in the file."""
+        reason = f"could not be removed: {failure.reason}"
+        self._count(reason)
+        self._writer.writerow(("", "", "", reason, failure.code))
+
+    def _count(self, reason: str) -> None:
+        self.count += 1
+        known = reason in self.reasons or len(self.reasons) < _REASONS
+        self.reasons[reason if known else "other reasons"] += 1
 
     def _opened(self) -> TextIO:
         try:

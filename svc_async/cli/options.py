@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import attrs
 from cyclopts import Parameter
 
-__all__ = ["Flag", "JobOptions"]
+__all__ = ["FeedOptions", "Flag", "JobOptions", "PeopleOptions", "SyncOptions"]
 
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
 
@@ -17,30 +17,72 @@ class JobOptions:
     """The options of a job.
 
     Attributes:
-        account: The ad account. Needed, unless --sandbox has one for you.
-        audience: The custom audience. Needed, unless --sandbox has one for you.
         profile: Take credentials and hosts from this profile, not from SVC_* variables.
         sandbox: Try it: start an embedded sandbox and send the file there. No credentials are needed.
-        map: COLUMN=KEY says what a column holds: email, phone_number, handle, svc_id, device_id or partner_user_id.
-            COLUMN=- ignores a column, *=- all that are unknown. Give it as often as you need.
-        phone_region: The region of phone numbers without a country code, such as DE. Needs the extra "phone".
+        map: COLUMN=KEY says what a column holds, such as Mail=email. COLUMN=- ignores a column, *=- all that are
+            unknown. Give it as often as you need.
+        encoding: The file's encoding, such as cp1252, if it is not Unicode.
         concurrency: Requests in flight.
-        users_per_operation: People in one operation; 1 makes each refusal name its row at once.
-        ordering: "key" keeps the order of rows of one person; "none" is for files without repeats.
+        ordering: "key" keeps the order of rows of one key; "none" is for files without repeats.
         quarantine: Seconds before a request is sent again whose answer was lost.
         failures: Where rows that failed are listed. [default: FILE.failures.csv]
+        report: Write a report to this file: .html for people, .json for programs.
         json: Print one JSON object and say nothing else.
     """
 
-    account: str | None = None
-    audience: str | None = None
     profile: str | None = None
     sandbox: Flag = False
     map: Annotated[list[str], Parameter(negative=(), show_default=False)] = attrs.field(factory=list[str])
-    phone_region: str | None = None
+    encoding: str | None = None
     concurrency: int = 32
-    users_per_operation: int = 25
     ordering: Literal["key", "none"] = "key"
     quarantine: float = 120.0
     failures: Path | None = None
+    report: Path | None = None
     json: Flag = False
+
+
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
+class PeopleOptions:
+    """The options of a file of people.
+
+    Attributes:
+        format: csv, tsv, jsonl or parquet (needs the extra "feeds"). [default: told from the content]
+        phone_region: The region of phone numbers without a country code, such as DE. Needs the extra "phone".
+        users_per_operation: People in one operation; 1 makes each refusal name its row at once.
+    """
+
+    format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None
+    phone_region: str | None = None
+    users_per_operation: int = 25
+
+
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
+class FeedOptions:
+    """The options of a feed of products.
+
+    Attributes:
+        format: csv, tsv or xml. [default: told from the content]
+    """
+
+    format: Literal["csv", "tsv", "xml"] | None = None
+
+
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
+class SyncOptions:
+    """The options of a sync.
+
+    Attributes:
+        dry_run: Say what would be sent and removed, and do nothing.
+        max_removal_share: Stop before anything is sent when more than this share of what is there would be removed.
+        refresh_days: Send again what expires within so many days.
+        state: Where it is kept what was accepted. [default: a file of the list in XDG_STATE_HOME/svc_async]
+    """
+
+    dry_run: Flag = False
+    max_removal_share: float = 0.2
+    refresh_days: int = 30
+    state: Path | None = None

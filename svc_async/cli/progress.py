@@ -10,7 +10,7 @@ from rich.text import Text
 
 from svc_async.batch.report import Progress
 from svc_async.clock import Clock
-from svc_async.jobs.sources import CsvSource
+from svc_async.jobs.sources.source import Origin
 
 __all__ = ["Bar", "Display", "Lines", "clock_time", "display_of"]
 
@@ -48,7 +48,7 @@ class _Timed(Display):
 
     pause: float
 
-    def __init__(self, source: CsvSource, *, console: Console, clock: Clock) -> None:
+    def __init__(self, source: Origin, *, console: Console, clock: Clock) -> None:
         super().__init__()
         self._source = source
         self._console = console
@@ -83,7 +83,7 @@ class Bar(_Timed):
 
     pause = _REST
 
-    def __init__(self, source: CsvSource, *, console: Console, clock: Clock) -> None:
+    def __init__(self, source: Origin, *, console: Console, clock: Clock) -> None:
         super().__init__(source, console=console, clock=clock)
         self._drawing = _Drawing(
             rich_progress.SpinnerColumn(),
@@ -122,7 +122,7 @@ class _Drawing(rich_progress.Progress):
         yield self.counts
 
 
-def display_of(source: CsvSource, *, console: Console, clock: Clock, quiet: bool) -> Display:
+def display_of(source: Origin, *, console: Console, clock: Clock, quiet: bool) -> Display:
     """Choose how a job is shown."""
     if quiet:
         return Display()
@@ -138,7 +138,7 @@ def clock_time(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def _done(progress: Progress, source: CsvSource) -> float:
+def _done(progress: Progress, source: Origin) -> float:
     """Estimate the share of the file that is settled, by the bytes that are read."""
     settled = progress.accepted + progress.coalesced + progress.failed
     return source.bytes_read / source.size * settled / progress.read if progress.read else 0.0

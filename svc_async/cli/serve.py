@@ -3,7 +3,7 @@
 import asyncio
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.panel import Panel
 from rich.text import Text
@@ -19,12 +19,15 @@ __all__ = ["run"]
 _HIGHEST_PORT = 65_535
 
 
-def run(*, host: str, port: int, seed: int, as_json: bool) -> int:
+def run(*, host: str, port: int, seed: int, forward: Sequence[str] = (), as_json: bool) -> int:
     """Serve, and give the exit code: 0 when it is stopped by Ctrl-C or SIGTERM, its usual ends."""
     if not 0 <= port <= _HIGHEST_PORT:
         raise InvalidArgument("--port", f"must be from 0 to {_HIGHEST_PORT}; 0 takes a free one")
+    sandbox = Sandbox(host=host, port=port, seed=seed)
+    for pair in forward:
+        _forward(sandbox, pair)
     try:
-        asyncio.run(_serve(Sandbox(host=host, port=port, seed=seed), as_json=as_json))
+        asyncio.run(_serve(sandbox, as_json=as_json))
     except Interrupted:
         pass
     except OSError as error:
@@ -33,6 +36,15 @@ def run(*, host: str, port: int, seed: int, as_json: bool) -> int:
     if not as_json:
         people().print("The sandbox is closed.")
     return Exit.DONE
+
+
+def _forward(sandbox: Sandbox, pair: str) -> None:
+    url, _, target = pair.partition("=http://")
+    try:
+        sandbox.deliver_to(url, f"http://{target}")
+    except ValueError:
+        rule = "is written URL=URL, the second one http on this machine, such as http://127.0.0.1:9000/svc"
+        raise InvalidArgument("--forward", rule) from None
 
 
 async def _serve(sandbox: Sandbox, *, as_json: bool) -> None:

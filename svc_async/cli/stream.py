@@ -1,6 +1,7 @@
 """Prints the events of a stream as they come, until it is stopped."""
 
 import asyncio
+import json
 from typing import Literal
 
 from svc_async.cli.consoles import complain, people, results
@@ -13,7 +14,6 @@ from svc_async.streams.consumer import EventStream
 from svc_async.streams.recovery import Cover, Gap
 from svc_async.streams.states import Malformed, StateChange, StreamState
 from svc_async.wire.endpoint import Surface
-from svc_async.wire.writing import to_json
 
 __all__ = ["Name", "run"]
 
@@ -40,20 +40,20 @@ def _stream(session: Session, name: Name) -> EventStream:
 
 
 async def _printed(stream: EventStream, *, as_json: bool) -> None:
-    written = _object if as_json else _line
+    written, console = _object if as_json else _line, results()
     async with stream:
         async for event in stream:
-            console = results()
             console.print(written(event))
             console.file.flush()
 
 
 def _object(event: Event) -> str:
-    return to_json(event.raw).decode()
+    return json.dumps(dict(event.raw))
 
 
 def _line(event: Event) -> str:
-    return f"{event.event_type:<26} {event.user_id or '-':<20} {event.key}"
+    text = f"{event.event_type:<26} {event.user_id or '-':<20} {event.key}"
+    return "".join(letter if letter.isprintable() else " " for letter in text)  # a terminal obeys the others
 
 
 def _tell_state(change: StateChange) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 
-from svc_async.open_enum import OpenEnum
+from svc_async.events.models import EventDirection, EventFilter, EventType
 from svc_async.paging import Pager
 from svc_async.pipeline import Pipeline
 from svc_async.streams.buffer import Overflow
@@ -21,44 +21,11 @@ __all__ = [
     "Activity",
     "DeletedSubscription",
     "EventDirection",
+    "EventFilter",
     "EventType",
     "Subscription",
-    "SubscriptionFilter",
     "Subscriptions",
 ]
-
-
-class EventType(OpenEnum):
-    """What happens (contract EV-01); the service adds types at any time."""
-
-    POST_CREATE = "post.create"
-    POST_DELETE = "post.delete"
-    DM_RECEIVED = "dm.received"
-    DM_SENT = "dm.sent"
-    DM_READ = "dm.read"
-    DM_INDICATE_TYPING = "dm.indicate_typing"
-    SPACES_START = "spaces.start"
-    SPACES_END = "spaces.end"
-    PROFILE_UPDATE_BIO = "profile.update.bio"
-    PROFILE_UPDATE_VERIFIED = "profile.update.verified"
-    PROFILE_UPDATE_AFFILIATE = "profile.update.affiliate"
-    PROFILE_UPDATE_SCREENNAME = "profile.update.screenname"
-
-
-class EventDirection(OpenEnum):
-    """Which way a message went."""
-
-    SENT = "sent"
-    RECEIVED = "received"
-
-
-@attrs.frozen(kw_only=True)
-class SubscriptionFilter(Record):
-    """Which events of a type are told (contract ACT-01 to ACT-03)."""
-
-    user_id: str | None = None
-    keyword: str | None = None
-    direction: EventDirection | None = None
 
 
 # Unspecified: the fields of a subscription, and where they stand (contract UNS-activity-bodies).
@@ -72,7 +39,7 @@ class Subscription(Record):
 
     subscription_id: str
     event_type: EventType
-    filter: SubscriptionFilter = SubscriptionFilter()
+    filter: EventFilter = attrs.field(factory=EventFilter)
     tag: str | None = None
     webhook_id: str | None = None
     created_at: Timestamp | None = None

@@ -15,7 +15,7 @@ from svc_async.open_enum import OpenEnum
 from svc_async.pipeline import Pipeline
 from svc_async.wire.checks import among, filled, first_problem, holds
 from svc_async.wire.endpoint import Endpoint, Reply, Surface
-from svc_async.wire.params import query_string, to_pairs
+from svc_async.wire.params import query_string
 from svc_async.wire.records import Record
 
 __all__ = ["OUT_OF_BAND", "AccessToken", "InvalidatedAccessToken", "OAuth1Flow", "OAuthAccessType", "RequestToken"]
@@ -104,9 +104,9 @@ _ACCESS_CHECKS = (filled("verifier"),)
 _INVALIDATE = Endpoint(
     "POST", "/1.1/oauth/invalidate_token", InvalidatedAccessToken, surface=Surface.BASE, reply=Reply.BODY
 )
-# Browsers go there: they are pages, not calls.
-_AUTHORIZE = "/oauth/authorize"
-_AUTHENTICATE = "/oauth/authenticate"
+# Pages: a browser goes there, with nothing signed.
+_AUTHORIZE: Endpoint[None] = Endpoint("GET", "/oauth/authorize", None, surface=Surface.BASE)
+_AUTHENTICATE: Endpoint[None] = Endpoint("GET", "/oauth/authenticate", None, surface=Surface.BASE)
 
 
 @attrs.frozen
@@ -240,9 +240,16 @@ class OAuth1Flow:
             authorization=authorization(credentials, self._pipeline.clock), tokens=None, user=identity(credentials)
         )
 
-    def _page(self, path: str, token: RequestToken | str, *, force_login: bool | None, screen_name: str | None) -> str:
+    def _page(
+        self,
+        page: Endpoint[None],
+        token: RequestToken | str,
+        *,
+        force_login: bool | None,
+        screen_name: str | None,
+    ) -> str:
         given = token.oauth_token if isinstance(token, RequestToken) else token
         if not given:
             raise InvalidArgument("token", "must not be empty (contract AUTH-12, AUTH-13e)")
-        query = to_pairs({"oauth_token": given, "force_login": force_login, "screen_name": screen_name})
-        return f"{self._pipeline.endpoints.base_url}{path}?{query_string(query)}"
+        request = page(oauth_token=given, force_login=force_login, screen_name=screen_name)
+        return f"{self._pipeline.endpoints.base_url}{request.path}?{query_string(request.query)}"

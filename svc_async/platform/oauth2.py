@@ -10,7 +10,7 @@ from svc_async.auth.authorization import Authorization, basic, identity, nobody
 from svc_async.auth.credentials import AppCredentials, OAuth2UserCredentials
 from svc_async.auth.oauth2 import PendingAuthorization
 from svc_async.auth.tokens import AppTokens, UserTokens
-from svc_async.errors import InvalidArgument
+from svc_async.errors import InvalidArgument, Unauthorized
 from svc_async.open_enum import OpenEnum
 from svc_async.pipeline import Pipeline
 from svc_async.wire.checks import among
@@ -104,6 +104,7 @@ class OAuth2:
 
         Raises:
             InvalidArgument: the session knows no app: it is the app that revokes.
+            Unauthorized: the token had stopped working before (code 89).
 
         Contract: AUTH-24, `oauth2.invalidate_token`.
         """
@@ -111,7 +112,11 @@ class OAuth2:
         token = await tokens.current()
         proven = _as(self._pipeline, app, basic(app.consumer_key, app.consumer_secret))
         # The token is percent-encoded already, and stands in the form as it came.
-        answer = await proven.send(_INVALIDATE().with_body(f"access_token={token}".encode("ascii")))
+        try:
+            answer = await proven.send(_INVALIDATE().with_body(f"access_token={token}".encode("ascii")))
+        except Unauthorized:
+            tokens.forget(token)  # it did not work any more
+            raise
         tokens.forget(token)
         return answer
 

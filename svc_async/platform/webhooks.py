@@ -1,10 +1,10 @@
 """Webhooks: where the service delivers events to, and what it shall deliver again."""
 
+import re
 import warnings
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import attrs
 
@@ -12,12 +12,10 @@ from svc_async.errors import ApiError, InvalidArgument, WebhookInvalid
 from svc_async.paging import Pager
 from svc_async.pipeline import Pipeline
 from svc_async.wire.checks import Check, first_problem, holds, length, related
-from svc_async.wire.endpoint import Endpoint, Listing, Reply, Request, Surface
+from svc_async.wire.endpoint import Endpoint, Listing, Reply, Surface
 from svc_async.wire.records import Record, Timestamp
 
 __all__ = ["DeletedWebhook", "ReplayJob", "ReplayTerms", "Webhook", "WebhookCheck", "Webhooks"]
-
-T = TypeVar("T")
 
 _MINUTE = timedelta(minutes=1)
 _POLL = 2.0
@@ -93,16 +91,29 @@ _TERMS = ReplayTerms()
 
 
 def _is_plain_https(url: object) -> bool:
-    try:
-        parts = urlsplit(url if isinstance(url, str) else "")
-        # An explicit :443 is a port, too; an empty one is no host name.
-        return parts.scheme == "https" and bool(parts.hostname) and ":" not in parts.netloc.rpartition("]")[2]
-    except ValueError:
-        return False
+    parts = _split(url)
+    # An explicit :443 is a port, too.
+    return (
+        parts is not None
+        and parts.scheme == "https"
+        and bool(parts.hostname)
+        and ":" not in parts.netloc.rpartition("@")[2].rpartition("]")[2]
+    )
 
 
 def _is_bare(url: object) -> bool:
-    return isinstance(url, str) and url.isprintable() and not set(url.partition("?")[0]) & {"@", " "} and "#" not in url
+    parts = _split(url)
+    return parts is not None and "@" not in parts.netloc and "#" not in str(url)
+
+
+def _split(url: object) -> SplitResult | None:
+    try:
+        return urlsplit(url) if isinstance(url, str) and _VISIBLE.fullmatch(url) else None
+    except ValueError:
+        return None
+
+
+_VISIBLE = re.compile(r"[!-~]+")
 
 
 _URL: tuple[Check, ...] = (
@@ -201,10 +212,7 @@ class Webhooks:
 
         Contract: WH-50, `webhooks.replay`.
         """
-        request = _REPLAY(
-            webhook_id=webhook_id, from_date=_written("from_date", from_date), to_date=_written("to_date", to_date)
-        )
-        return await self._pipeline.send(self._checked(request, from_date, to_date))
+        return await self._replay(_REPLAY, webhook_id, from_date, to_date, _TERMS)
 
     async def replay_account_activity(self, webhook_id: str, *, from_date: datetime, to_date: datetime) -> ReplayJob:
         """Replay by the deprecated path; use `replay`.
@@ -221,10 +229,7 @@ class Webhooks:
             DeprecationWarning,
             stacklevel=2,
         )
-        request = _REPLAY_OLD(
-            webhook_id=webhook_id, from_date=_written("from_date", from_date), to_date=_written("to_date", to_date)
-        )
-        return await self._pipeline.send(self._checked(request, from_date, to_date))
+        return await self._replay(_REPLAY_OLD, webhook_id, from_date, to_date, _TERMS)
 
     async def replay_gap(
         self,
@@ -299,20 +304,26 @@ class Webhooks:
         while True:
             reachable = max(start, _reachable(clock.now(), terms))
             try:
-                return await self.replay(webhook.id, from_date=reachable, to_date=end)
+                return await self._replay(_REPLAY, webhook.id, reachable, end, terms)
             except ApiError as refusal:
                 is_late = clock.monotonic() + _NEXT_JOB > deadline
                 if is_late or not refusal.has_code("ReplayConflictError"):
                     raise
             await clock.sleep(_NEXT_JOB)
 
-    def _checked(self, request: Request[T], from_date: datetime, to_date: datetime) -> Request[T]:
-        oldest = self._pipeline.clock.now() - _TERMS.reach
+    async def _replay(
+        self, row: Endpoint[ReplayJob], webhook_id: str, from_date: datetime, to_date: datetime, terms: ReplayTerms
+    ) -> ReplayJob:
+        oldest = self._pipeline.clock.now() - terms.reach
+        hours = f"{terms.reach / timedelta(hours=1):g}"
         checks = (
             related(("to_date", "from_date"), lambda end, start: end > start, "must be after from_date"),
-            holds("from_date", lambda start: start >= oldest, "must be at most 24 hours ago"),
+            holds("from_date", lambda start: start >= oldest, f"must be at most {hours} hours ago"),
         )
-        return request.checked(first_problem(checks, {"from_date": from_date, "to_date": to_date}))
+        window = {"from_date": _written("from_date", from_date), "to_date": _written("to_date", to_date)}
+        request = row(webhook_id=webhook_id, **window)
+        broken = first_problem(checks, {"from_date": from_date, "to_date": to_date})
+        return await self._pipeline.send(request.checked(broken))
 
 
 def _windows(start: datetime, now: datetime, terms: ReplayTerms) -> Sequence[tuple[datetime, datetime]]:

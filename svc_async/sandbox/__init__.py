@@ -20,6 +20,7 @@ from svc_async.sandbox.app import Server
 from svc_async.sandbox.audiences import Audience, Member
 from svc_async.sandbox.auth import Verifier
 from svc_async.sandbox.calls import Operation, Routes
+from svc_async.sandbox.challenges import Webhook
 from svc_async.sandbox.clock import Clock, SystemClock, VirtualClock
 from svc_async.sandbox.config import RateRule, SandboxConfig
 from svc_async.sandbox.deliveries import Deliveries, Delivery
@@ -44,16 +45,21 @@ from svc_async.sandbox.targets import Target
 
 __all__ = [
     "AudienceView",
+    "Deliveries",
+    "Delivery",
     "Entry",
     "Fault",
     "Faults",
+    "Hub",
     "Journal",
     "Member",
     "RateRule",
     "Sandbox",
     "SandboxConfig",
     "SystemClock",
+    "Target",
     "VirtualClock",
+    "Webhook",
 ]
 
 
@@ -239,6 +245,11 @@ class Sandbox:
         return add_line_item(self._store, account_id, defaults=defaults, campaign_id=campaign_id, **fields).id
 
     @property
+    def webhooks(self) -> Mapping[str, Webhook]:
+        """The app's webhooks by their ids, with every check and what came of it."""
+        return MappingProxyType(self._outlet.webhooks)
+
+    @property
     def deliveries(self) -> Deliveries:
         """What was sent to the app's webhooks, and the faults of what will be."""
         return self._outlet.deliveries
@@ -279,6 +290,9 @@ class Sandbox:
             payload: goes into the payload that the world gives, and wins.
             direction: of a direct message, seen from that user.
             keyword: what it is about.
+
+        Raises:
+            ValueError: the type is not documented, and there is no payload.
         """
         event = self._outlets.events.make(
             event_type, user_id=user_id or self.user_id, payload=payload, direction=direction, keyword=keyword
@@ -300,23 +314,26 @@ class Sandbox:
         """Let a user, by default the first, approve a request token, and give the verifier or the PIN.
 
         Raises:
-            KeyError: there is no such request token.
+            KeyError: there is no such request token, or no such user.
         """
-        token = self._registry.request_tokens[oauth_token]
-        return oauth1.approve(self._registry, token, user_id or self.user_id)
+        return oauth1.approve(self._registry, self._registry.request_tokens[oauth_token], self._known(user_id))
 
     def approve_oauth2(self, authorization_url: str, *, user_id: str | None = None) -> str:
         """Let a user, by default the first, say yes on an authorize page; gives the URL that the browser is sent to.
 
         Raises:
+            KeyError: there is no such user.
             ValueError: the page would not be shown; the message says why.
         """
         try:
-            return pkce.approve(
-                self._registry, self.config, self.clock.now(), authorization_url, user_id or self.user_id
-            )
+            return pkce.approve(self._registry, self.config, self.clock.now(), authorization_url, self._known(user_id))
         except Refusal as refusal:
             raise ValueError("; ".join(problem.message for problem in refusal.problems)) from None
+
+    def _known(self, user_id: str | None) -> str:
+        if user_id is not None and self._store["users"].get(user_id) is None:
+            raise KeyError(user_id)
+        return user_id or self.user_id
 
     def invalidate(self, token: str) -> None:
         """Make an access token worthless (AUTH-17)."""

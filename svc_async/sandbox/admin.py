@@ -18,8 +18,8 @@ from yarl import URL
 from svc_async.sandbox.clock import VirtualClock
 from svc_async.sandbox.deliveries import Delivery
 from svc_async.sandbox.dialects import Dialect, Problem, Refusal, Reply, encode, refused
-from svc_async.sandbox.events import KINDS, Event, with_paths
-from svc_async.sandbox.params import invalid, json_field, read_fields, refuse
+from svc_async.sandbox.events import Event, with_paths
+from svc_async.sandbox.params import json_field, read_fields, refuse
 from svc_async.sandbox.service import Service
 from svc_async.sandbox.store import written
 from svc_async.sandbox.surfaces.oauth import oauth1, pkce
@@ -111,20 +111,17 @@ def _event(service: Service, body: Body) -> Event:
     """Read what happens: `set` changes what is in the usual payload, `payload` may add to it."""
     given, found = read_fields(_TRIGGER, body)
     refuse(*found)
-    if given["event_type"] not in KINDS and "payload" not in given:
-        refuse(invalid("ASM-24", f"must be one of {', '.join(KINDS)}, or come with a payload", "event_type"))
-    event = service.outlets.events.make(
-        given["event_type"],
-        user_id=given.get("user_id", service.world.tokens[0].user_id),
-        payload=given.get("payload"),
-        direction=given.get("direction"),
-        keyword=given.get("keyword"),
-    )
     try:
+        event = service.outlets.events.make(
+            given["event_type"],
+            user_id=given.get("user_id", service.world.tokens[0].user_id),
+            payload=given.get("payload"),
+            direction=given.get("direction"),
+            keyword=given.get("keyword"),
+        )
         return attrs.evolve(event, payload=with_paths(event.payload, given.get("set", {})))
-    except KeyError as error:
-        refuse(invalid("ASM-24", f"names {error.args[0]}, where the payload has nothing", "set"))
-        raise
+    except ValueError as error:
+        raise Refusal(400, Problem("INVALID_PARAMETER", str(error))) from None
 
 
 def _deliveries(service: Service, _body: Body) -> Any:

@@ -12,7 +12,7 @@ import re
 import socket
 import ssl
 import struct
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from email.utils import format_datetime
 from typing import Any
@@ -55,14 +55,19 @@ _PIECES = 4
 _LINGER_NOT = struct.pack("ii", 1, 0)
 
 
-class _Connections(web.Server):
-    """The open connections; it tells those who serve one at length when it is over."""
+_Over = dict[asyncio.BaseProtocol, asyncio.Event]
 
-    over: dict[asyncio.BaseProtocol, asyncio.Event]
+
+class _Connections(web.Server):
+    """The open connections; whoever serves one at length is told when it is over."""
+
+    def __init__(self, handle: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], over: _Over) -> None:
+        super().__init__(handle, access_log=None, read_bufsize=2**18)
+        self._over = over
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
         super().connection_lost(handler, exc)
-        if (over := self.over.get(handler)) is not None:
+        if (over := self._over.get(handler)) is not None:
             over.set()
 
 
@@ -73,13 +78,12 @@ class Server:
         self._service = service
         self._closing = asyncio.Event()
         self._connections: _Connections | None = None
-        self._over: dict[asyncio.BaseProtocol, asyncio.Event] = {}
+        self._over: _Over = {}
         self._listener: asyncio.Server | None = None
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
         """Start to serve and give the port."""
-        self._connections = _Connections(self._handle, access_log=None, read_bufsize=2**18)
-        self._connections.over = self._over
+        self._connections = _Connections(self._handle, self._over)
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(self._connections, host, port, ssl=tls, backlog=1024)
         return int(self._listener.sockets[0].getsockname()[1])
@@ -184,6 +188,7 @@ class _Exchange:
             reply, over = await self._strike(faults, "effect", None)
             if reply is None and not over:
                 reply = await self._success(call)
+                over = reply is None
         except Refusal as refusal:
             return self._refused(refusal), False
         return reply, over
@@ -452,6 +457,8 @@ def _origin_form(target: str) -> str:
 
 def _shown(headers: Mapping[str, str]) -> dict[str, str]:
     shown = {name.lower(): value for name, value in headers.items()}
+    if "cookie" in shown:
+        shown["cookie"] = "***"
     if (authorization := shown.get("authorization")) is not None:
         scheme = authorization.partition(" ")[0]
         hidden = _SIGNATURE.sub("***", authorization)

@@ -13,7 +13,7 @@ import hmac
 import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
-from urllib.parse import parse_qsl, quote, unquote, unquote_plus, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, unquote_plus
 
 import attrs
 
@@ -64,7 +64,7 @@ class Sent:
     method: str
     url: str
     query: str = ""
-    form: str = ""
+    form: str = attrs.field(default="", repr=False)
     authorization: str | None = attrs.field(default=None, repr=False)
 
     @property
@@ -140,9 +140,10 @@ def signature_base(method: str, url: str, parameters: Iterable[tuple[str, str]])
 
     The query of `url` is left out here: it is among the parameters.
     """
-    parts = urlsplit(url)
-    scheme, host = parts.scheme.lower(), parts.netloc.lower()
-    address = f"{scheme}://{host.removesuffix(_DEFAULT_PORTS.get(scheme, ''))}{parts.path or '/'}"
+    # Not urlsplit(), which fails on what a Host header may hold.
+    scheme, _, rest = url.partition("?")[0].partition("://")
+    host, _, path = rest.partition("/")
+    address = f"{scheme.lower()}://{host.lower().removesuffix(_DEFAULT_PORTS.get(scheme.lower(), ''))}/{path}"
     encoded = sorted((escape(name), escape(value)) for name, value in parameters if name != "oauth_signature")
     joined = "&".join(f"{name}={value}" for name, value in encoded)
     return f"{method.upper()}&{escape(address)}&{escape(joined)}"
@@ -242,6 +243,7 @@ class Verifier:
         if scoped is None or app is None or not scoped.valid(self.clock.now()):
             raise expired()
         user = scoped.family.user_id
+        # Unspecified: what "also present" means (AUTH-26b); here that the user granted this app with OAuth 1.0a too.
         granted = self.registry.granted(app, user)
         access = None if granted is None else granted.access
         return Caller(scheme="oauth2_user", app=app, user=user, access=access, scopes=scoped.scopes, token=value)

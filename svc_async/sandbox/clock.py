@@ -31,7 +31,7 @@ _TURNS_TO_REST = 30
 """Turns of the event loop after which whoever could go on has gone on: a loopback exchange takes fewer."""
 
 _CANCELLED_TO_KEEP = 256
-_PATIENCE = 0.25
+_PATIENCE = 1.0
 """Real seconds that time waits for a job that neither ends nor sleeps on the clock: a socket, a thread, or nothing."""
 
 T = TypeVar("T")

@@ -268,8 +268,8 @@ class SandboxConfig:
     request_token_minutes: float = 15.0  # ASM-09
     access_type_in: Literal["query", "header"] = "query"  # ASM-82
     scopes: frozenset[str] = SCOPES  # AUTH-26 names one of them
-    authorization_code_seconds: float = 30.0
-    scoped_token_seconds: int = 7200
+    authorization_code_seconds: float = 30.0  # UNS-token-lifetime
+    scoped_token_seconds: int = 7200  # UNS-token-lifetime
     require_https: bool = False  # ASM-84
     webhooks_per_app: int = 5  # ASM-05
     webhook_url_length: int = 200  # ASM-42

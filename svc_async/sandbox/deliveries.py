@@ -183,7 +183,7 @@ class Deliveries:
         fault = self.faults.take()
         delivery = self._begin(webhook, event, fault, replay_job=replay_job)
         for _ in range(fault.duplicate):
-            self._begin(webhook, event, attrs.evolve(fault, reorder=False), replay_job=replay_job, repeated=True)
+            self._begin(webhook, event, fault, replay_job=replay_job, repeated=True)
         return delivery
 
     def _begin(

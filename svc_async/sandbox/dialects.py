@@ -185,7 +185,7 @@ def _page(refusal: Refusal, _request: Any) -> Reply:
     return Reply(refusal.status, page("This cannot go on", text).encode(), _HTML, {**PAGE_HEADERS, **refusal.headers})
 
 
-_OAUTH2_ERRORS: Mapping[str, str] = {"UNAUTHORIZED_ACCESS": "invalid_client", "HTTPS_REQUIRED": "invalid_request"}
+_OAUTH2_ERRORS: Mapping[str, str] = {"UNAUTHORIZED_ACCESS": "invalid_client"}
 
 
 def _rfc_6749(refusal: Refusal, _request: Any) -> Reply:

@@ -174,8 +174,14 @@ class Events:
         direction: Direction | None = None,
         keyword: str | None = None,
     ) -> Event:
-        """Make one; what `payload` says goes into the payload that the world gives, and wins."""
+        """Make one; what `payload` says goes into the payload that the world gives, and wins.
+
+        Raises:
+            ValueError: it is of no documented type, and has no payload.
+        """
         kind = KINDS.get(event_type)
+        if kind is None and payload is None:
+            raise ValueError(f"event_type must be one of {', '.join(KINDS)}, or come with a payload")
         direction = direction or (kind.direction if kind else None)
         scene = self._scene(event_type, user_id, direction, keyword)
         usual = kind.payload(scene) if kind else {}
@@ -224,7 +230,7 @@ def with_paths(payload: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[s
     """Put values at paths such as `after.bio` or `direct_message_events.0.id`.
 
     Raises:
-        KeyError: there is nothing at a path.
+        ValueError: there is nothing at a path.
     """
     result = copy.deepcopy(dict(payload))
     for path, value in changes.items():
@@ -237,7 +243,7 @@ def with_paths(payload: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[s
             place[key]  # is there
             place[key] = value
         except (LookupError, TypeError, ValueError):
-            raise KeyError(path) from None
+            raise ValueError(f"set names {path}, where the payload has nothing") from None
     return result
 
 

@@ -113,7 +113,7 @@ class ScopedToken:
         return self.family.valid and not self.revoked and now < self.expires
 
 
-@attrs.define
+@attrs.define(repr=False)
 class Registry:
     """All apps and all that was granted.
 
@@ -164,7 +164,7 @@ class Registry:
             for token in self.tokens.values()
             if token.valid and (token.consumer_key, token.user_id) == (app.consumer_key, user_id)
         ]
-        return max(found, key=lambda token: token.access, default=None)
+        return max(found, key=lambda token: token.access == "write", default=None)
 
     def grant(self, app: App, user_id: str, access: Access) -> Token:
         """Give the access token of a user and an app: the same one until it is invalidated."""

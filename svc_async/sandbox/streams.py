@@ -51,6 +51,7 @@ class Connection:
     _flowing: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
     _beat: Timer | None = attrs.field(default=None, init=False)
     _abort: Callable[[], None] | None = attrs.field(default=None, init=False)
+    _left: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._flowing.set()
@@ -103,17 +104,20 @@ class Connection:
 
     def leave(self) -> None:
         """Free the place; what is still in line is lost."""
+        self._left = True
         self.hub.free(self)
         if self._beat is not None:
             self.hub.jobs.forget(self._beat)
         self.end()
 
     async def _write_live(self, write: Write) -> None:
-        self._beat_later()
-        while (line := await self._outbox.get()) is not None:
-            await self._flowing.wait()
-            await self._write(write, line)
+        while not self._left:
             self._beat_later()
+            line = await self._outbox.get()
+            await self._flowing.wait()
+            if line is None:
+                return
+            await self._write(write, line)
 
     async def _write(self, write: Write, line: bytes) -> None:
         size = self.hub.piece or len(line)

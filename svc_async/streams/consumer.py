@@ -60,6 +60,7 @@ class StreamSettings:
     dedupe: bool = True
     queue_size: int = attrs.field(default=10_000, validator=_positive)
     overflow: Overflow = "block"
+    # Unspecified: a heartbeat comes at least every 20 seconds (contract UNS-stream-protocol); this leaves it a margin.
     stall_timeout: float = attrs.field(default=25.0, validator=_positive)
     max_line_bytes: int = attrs.field(default=8 * 2**20, validator=_positive)
     reconnects: Reconnects = attrs.field(factory=Reconnects)

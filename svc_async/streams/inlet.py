@@ -114,7 +114,6 @@ class Inlet:
         except InvalidArgument:
             self._refuse(line, len(line), "it is not a JSON object")
             return
-        self.stats.lines += 1
         for event in events:
             await self._let_in(event)
 

@@ -63,8 +63,7 @@ def gaps(start: datetime, end: datetime, *, reach: timedelta) -> tuple[Gap, ...]
         end: when it ended.
         reach: how far back the service can be asked: one of the three reaches.
     """
-    if end <= start:
-        return ()
+    end = max(start, end)  # the clock may have been set back
     reached = max(start, end - reach)
     lost = (Gap(start=start, end=reached, cover=Cover.NONE),) if reached > start else ()
     if not reach:

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import attrs
 
-from svc_async.errors import SvcError
+from svc_async.errors import InvalidArgument, SvcError
 
 __all__ = ["Checkpoint", "Malformed", "StateChange", "StreamState", "StreamStats"]
 
@@ -47,6 +47,10 @@ class Checkpoint:
     at: datetime
     key: str | None = None
 
+    def __attrs_post_init__(self) -> None:
+        if self.at.tzinfo is None:
+            raise InvalidArgument("at", "must carry a time zone (contract GEN-12)")
+
 
 @attrs.frozen(kw_only=True)
 class Malformed:
@@ -71,7 +75,6 @@ class StreamStats:
         connects: connections that were opened, side connections included.
         refusals: connects that failed.
         stalls: connections that fell silent.
-        lines: lines with something in them.
         heartbeats: blank lines.
         malformed: lines that are no event.
         partial_lines: lines that the end of a connection cut off; they were dropped.
@@ -86,7 +89,6 @@ class StreamStats:
     connects: int = 0
     refusals: int = 0
     stalls: int = 0
-    lines: int = 0
     heartbeats: int = 0
     malformed: int = 0
     partial_lines: int = 0

@@ -37,6 +37,11 @@ class Job:
     order: str | None
     done: asyncio.Future[bool]
 
+    def settle(self, *, handled: bool) -> None:
+        """Tell whoever waits for it."""
+        if not self.done.done():
+            self.done.set_result(handled)
+
 
 class NotHandled(SvcError):
     """The receiver closed before an accepted event was handled."""

@@ -1,33 +1,32 @@
 """The receiver: verify, claim, keep, acknowledge; then handle, commit.
 
-    request → Gate → parser → claim → inbox → lanes → 200          within the deadline, in a task of its own
-                                                └───→ workers → handlers → commit, or on_error → dead letter → release
+    request → Gate → parser → Intake: claim → inbox → lanes → 200       within the deadline, in a task of its own
+                                                        └───→ workers → Handling: handlers → commit
+                                                                                          or on_error → release
 
-A delivery that is being accepted is not given up half-way, even if its caller is: it runs in the receiver's own task
+A delivery that is being taken in is not given up half-way, even if its caller is: it runs in the receiver's own task
 group, as the workers do. CRC checks pass all this by.
 """
 
 import asyncio
-import inspect
 import logging
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Self, TypeVar, get_args
 
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import InvalidArgument
-from svc_async.events.models import Event, UnknownEvent
+from svc_async.events.models import Event
 from svc_async.events.parser import EventParser
 from svc_async.events.router import EventRouter, Handler
 from svc_async.webhooks.ack import Ack
 from svc_async.webhooks.dedupe import DedupeStore, MemoryDedupe
-from svc_async.webhooks.delivery import DeliveryContext, Job, NotHandled
+from svc_async.webhooks.delivery import DeliveryContext, Job
 from svc_async.webhooks.gate import CrcSignature, Gate, Headers, HttpAnswer, Reason, Refused, refusal
-from svc_async.webhooks.inbox import Kept
-from svc_async.webhooks.lanes import Lanes
+from svc_async.webhooks.handling import DeadLetter, Handling, OnError
+from svc_async.webhooks.intake import Intake
 from svc_async.webhooks.tally import Health, Stats, Tally
-from svc_async.webhooks.turns import Turns
 from svc_async.wire.hmac_sha256 import SigningKey
 
 if TYPE_CHECKING:
@@ -87,8 +86,8 @@ class WebhookReceiver:
         parser: EventParser | None = None,
         workers: int = 8,
         order_by: Callable[[Event], str | None] = _user,
-        on_error: Callable[[Event | None, BaseException], object] | None = None,
-        dead_letter: Callable[[Event, BaseException], object] | None = None,
+        on_error: OnError | None = None,
+        dead_letter: DeadLetter | None = None,
         crc_key: SigningKey | None = None,
         crc_signature: CrcSignature = "ignore",
         max_body: int = 2**20,
@@ -111,17 +110,27 @@ class WebhookReceiver:
         self._dedupe = dedupe or MemoryDedupe(clock=self._clock)
         self._router = router or EventRouter()
         self._parser = parser or EventParser()
+        self._tally = Tally()
+        self._intake = Intake(
+            dedupe=self._dedupe,
+            inbox=self._ack.inbox,
+            handling=Handling(
+                router=self._router,
+                dedupe=self._dedupe,
+                inbox=self._ack.inbox,
+                on_error=on_error,
+                dead_letter=dead_letter,
+                tally=self._tally,
+            ),
+            order_by=order_by,
+            maxsize=self._ack.maxsize,
+            tally=self._tally,
+        )
         self._workers = workers
-        self._order_by = order_by
-        self._on_error = on_error
-        self._dead_letter = dead_letter
         self._read_deadline = read_deadline
         self._retry_after = retry_after
         self._drain_deadline = drain_deadline
-        self._tally = Tally()
-        self._lanes = Lanes[Job](self._work, maxsize=self._ack.maxsize)
-        self._turns = Turns()
-        self._accepting: set[asyncio.Task[list[Job] | Reason]] = set()
+        self._taking: set[asyncio.Task[list[Job] | Reason]] = set()
         self._tasks: asyncio.TaskGroup | None = None
         self._closing = asyncio.Event()
         self._life: asyncio.Task[None] | None = None
@@ -135,9 +144,10 @@ class WebhookReceiver:
     @property
     def stats(self) -> Stats:
         """What was received, verified, refused, handled, and how fast."""
-        oldest = self._lanes.oldest()
+        lanes = self._intake.lanes
+        oldest = lanes.oldest()
         lag = (self._clock.now() - oldest.context.received_at).total_seconds() if oldest else 0.0
-        return self._tally.stats(waiting=len(self._lanes), lag=lag)
+        return self._tally.stats(waiting=len(lanes), lag=lag)
 
     def health(self) -> Health:
         """Judge how the receiver stands with the service."""
@@ -227,14 +237,14 @@ class WebhookReceiver:
                 if isinstance(store, AbstractAsyncContextManager):
                     await stack.enter_async_context(store)
             stack.push_async_callback(self._abandon)
-            await self._restore()
+            await self._intake.restore(self._parser)
             async with asyncio.TaskGroup() as tasks:
-                workers = [tasks.create_task(self._lanes.work()) for _ in range(self._workers)]
+                workers = [tasks.create_task(self._intake.lanes.work()) for _ in range(self._workers)]
                 self._tasks = tasks
                 started.set_result(None)
                 await self._closing.wait()
                 await self._drain()
-                for task in (*workers, *self._accepting):
+                for task in (*workers, *self._taking):
                     task.cancel()
 
     async def _drain(self) -> None:
@@ -242,38 +252,16 @@ class WebhookReceiver:
             return
         try:
             async with self._clock.timeout(self._drain_deadline):
-                if self._accepting:
-                    await asyncio.wait(self._accepting)
-                await self._lanes.idle()
+                if self._taking:
+                    await asyncio.wait(self._taking)
+                await self._intake.lanes.idle()
         except TimeoutError:
-            _log.warning("closed with %d events not handled", len(self._lanes))
+            _log.warning("closed with %d events not handled", len(self._intake.lanes))
 
     async def _abandon(self) -> None:
         self._tasks = None
-        jobs = self._lanes.unfinished()
-        self._lanes = Lanes[Job](self._work, maxsize=self._ack.maxsize)
-        for job in jobs:
-            self._tally.abandoned += 1
-            if self._ack.inbox is None:
-                await self._bury(job, NotHandled("the receiver closed before the event was handled"))
-            await self._told(self._dedupe.release(job.event.key), job.event)
-            _settle(job, handled=False)
-
-    async def _restore(self) -> None:
-        kept = await self._ack.inbox.kept() if self._ack.inbox else ()
-        for each in kept:
-            if not await self._dedupe.claim(each.key):
-                await self._forget(each.key)  # it was committed and not yet let go of
-                continue
-            context = DeliveryContext(key_id=each.key_id, received_at=each.received_at, body=each.body, restored=True)
-            self._tally.restored += 1
-            job = self._job(self._event_of(each), context)
-            self._lanes.put(job, job.order)
-
-    def _event_of(self, kept: Kept) -> Event:
-        events = {event.key: event for event in self._parser.read(kept.body)}
-        # An earlier version may have named an event otherwise.
-        return events.get(kept.key) or UnknownEvent(key=kept.key, event_type="unknown", raw={}, problem="not found")
+        for job in self._intake.empty():
+            await self._intake.handling.abandon(job)
 
     # --- what comes in
 
@@ -332,7 +320,7 @@ class WebhookReceiver:
         self._tally.verified[key_id] += 1
         events = self._read(body)
         context = DeliveryContext(key_id=key_id, received_at=self._clock.now(), body=body)
-        reason = await self._accepted_in_time(events, context)
+        reason = await self._taken_in_time(events, context)
         if reason:
             raise Refused(reason)
         self._tally.acknowledge(self._clock.monotonic() - began)
@@ -344,144 +332,28 @@ class WebhookReceiver:
         except InvalidArgument:
             raise Refused(Reason.NOT_AN_OBJECT) from None
 
-    async def _accepted_in_time(self, events: Sequence[Event], context: DeliveryContext) -> Reason | None:
+    async def _taken_in_time(self, events: Sequence[Event], context: DeliveryContext) -> Reason | None:
         if self._tasks is None or self._closing.is_set():
             return Reason.NOT_RUNNING
-        task = self._tasks.create_task(self._accept(events, context))
-        self._accepting.add(task)
-        task.add_done_callback(self._accepting.discard)
+        task = self._tasks.create_task(self._intake.take(events, context))
+        self._taking.add(task)
+        task.add_done_callback(self._taking.discard)
         try:
             async with self._clock.timeout(self._ack.deadline):
                 await asyncio.wait({task})  # which leaves it alone when the caller is cancelled
                 return await self._outcome(task)
         except TimeoutError:
-            is_accepted = task.done() and self._ack.on_deadline == "ack_and_continue"
-            return None if is_accepted else Reason.TOO_LATE
+            is_taken = task.done() and self._ack.on_deadline == "ack_and_continue"
+            return None if is_taken else Reason.TOO_LATE
 
     async def _outcome(self, task: "asyncio.Task[list[Job] | Reason]") -> Reason | None:
-        accepted = Reason.NOT_RUNNING if task.cancelled() else task.result()
-        if isinstance(accepted, Reason):
-            return accepted
-        if not self._ack.waits or not accepted:
+        taken = Reason.NOT_RUNNING if task.cancelled() else task.result()
+        if isinstance(taken, Reason):
+            return taken
+        if not self._ack.waits or not taken:
             return None
-        await asyncio.wait([job.done for job in accepted])
-        return None if all(job.done.result() for job in accepted) else Reason.HANDLER_FAILED
-
-    async def _accept(self, events: Sequence[Event], context: DeliveryContext) -> list[Job] | Reason:
-        try:
-            return await self._claim_and_take(events, context)
-        except Refused as refused:
-            return refused.reason
-        except Exception as error:  # noqa: BLE001 - a store may raise anything
-            await self._report(None, error)
-            return Reason.ACCEPT_FAILED
-
-    async def _claim_and_take(self, events: Sequence[Event], context: DeliveryContext) -> list[Job]:
-        by_key = {event.key: event for event in events}
-        # A repeated delivery waits: it must not be acknowledged for the sake of one that is then refused.
-        async with self._turns.of(by_key), self._released_unless_taken() as claimed:
-            for key, event in by_key.items():
-                if await self._dedupe.claim(key):
-                    claimed.append(event)
-            jobs = await self._take(claimed, context)
-            self._tally.duplicates += len(events) - len(jobs)
-            return jobs
-
-    @asynccontextmanager
-    async def _released_unless_taken(self) -> AsyncGenerator[list[Event]]:
-        claimed: list[Event] = []
-        try:
-            yield claimed
-        except BaseException:
-            for event in claimed:
-                await self._told(self._dedupe.release(event.key), event)
-            raise
-
-    async def _take(self, events: Sequence[Event], context: DeliveryContext) -> list[Job]:
-        jobs = [self._job(event, context) for event in events]
-        if not self._lanes.reserve(len(jobs)):
-            raise Refused(Reason.QUEUE_FULL)
-        try:
-            await self._keep(events, context)
-        finally:
-            self._lanes.give_back(len(jobs))
-        for job in jobs:
-            self._lanes.put(job, job.order)
-        if jobs:
-            self._tally.last_event = context.received_at
-        return jobs
-
-    async def _keep(self, events: Sequence[Event], context: DeliveryContext) -> None:
-        if self._ack.inbox is None or not events:
-            return
-        await self._ack.inbox.keep(
-            [
-                Kept(key=event.key, body=context.body, key_id=context.key_id, received_at=context.received_at)
-                for event in events
-            ]
-        )
-
-    def _job(self, event: Event, context: DeliveryContext) -> Job:
-        done = asyncio.get_running_loop().create_future()
-        return Job(event=event, context=context, order=self._order_by(event), done=done)
-
-    # --- what is done about it
-
-    async def _work(self, job: Job) -> None:
-        try:
-            heard = await self._router.dispatch(job.event, job.context)
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            await self._fail(job, error)  # something within the handler was cancelled
-        except Exception as error:  # noqa: BLE001 - a handler may raise anything
-            await self._fail(job, error)
-        else:
-            await self._succeed(job, heard)
-
-    async def _succeed(self, job: Job, heard: int) -> None:
-        self._tally.handled += 1
-        self._tally.unheard += not heard
-        if await self._told(self._dedupe.commit(job.event.key), job.event):
-            await self._forget(job.event.key)
-        _settle(job, handled=True)
-
-    async def _fail(self, job: Job, error: BaseException) -> None:
-        self._tally.failed += 1
-        await self._report(job.event, error)
-        if await self._bury(job, error):
-            await self._forget(job.event.key)
-        await self._told(self._dedupe.release(job.event.key), job.event)
-        _settle(job, handled=False)
-
-    async def _bury(self, job: Job, error: BaseException) -> bool:
-        if self._dead_letter is None:
-            return False
-        return await self._told(_call(self._dead_letter, job.event, error), job.event)
-
-    async def _forget(self, key: str) -> None:
-        if self._ack.inbox is not None:
-            await self._told(self._ack.inbox.done(key), None)
-
-    async def _told(self, step: Awaitable[object], event: Event | None) -> bool:
-        """Take a step; if it fails, tell and go on."""
-        try:
-            await step
-        except Exception as error:  # noqa: BLE001 - a store or a callback may raise anything
-            await self._report(event, error)
-            return False
-        return True
-
-    async def _report(self, event: Event | None, error: BaseException) -> None:
-        what = event.event_type if event else "a delivery"
-        _log.error("%s: %s", what, type(error).__name__)  # its words may repeat what people wrote
-        if self._on_error is None:
-            return
-        try:
-            await _call(self._on_error, event, error)
-        except Exception as problem:  # noqa: BLE001 - the last one to tell is the log
-            _log.error("on_error itself failed: %s", type(problem).__name__)
+        await asyncio.wait([job.done for job in taken])
+        return None if all(job.done.result() for job in taken) else Reason.HANDLER_FAILED
 
     def _refuse_early(self, reason: Reason) -> HttpAnswer:
         self._tally.received += 1
@@ -492,21 +364,10 @@ class WebhookReceiver:
         return refusal(reason, retry_after=self._retry_after)
 
 
-async def _call(function: Callable[..., object], *arguments: Any) -> None:
-    result = function(*arguments)
-    if inspect.isawaitable(result):
-        await result
-
-
 async def _ended(task: asyncio.Task[None]) -> None:
     """Cancel a task, if it still runs, and wait for its end."""
     task.cancel()
     await asyncio.wait({task})
-
-
-def _settle(job: Job, *, handled: bool) -> None:
-    if not job.done.done():
-        job.done.set_result(handled)
 
 
 def _check_at_least(least: int, **settings: float) -> None:

@@ -110,7 +110,8 @@ def complaint(error: Mapping[str, Any]) -> ErrorDetail:
 def _problem(body: Mapping[str, Any]) -> Iterable[ErrorDetail]:
     """Read the problem document of the main API's version 2: {type, title, detail, status}."""
     if "title" in body:
-        yield ErrorDetail(code=_name(body), message=str(body.get("detail", "")))
+        name = _name(body)
+        yield ErrorDetail(code=name, message=str(body.get("detail", "")).removeprefix(f"{name}: "))
 
 
 _FAILURE = re.compile(r"(?:[A-Z][a-z]+){2,}\b")

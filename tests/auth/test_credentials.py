@@ -1,3 +1,6 @@
+from datetime import datetime
+from typing import Any
+
 import pytest
 
 from svc_async import AppCredentials, BearerToken, InvalidArgument, OAuth2UserCredentials, UserCredentials
@@ -32,6 +35,17 @@ def test_a_bearer_token_goes_out_as_it_came_in() -> None:
 def test_scoped_tokens_are_bearer_tokens() -> None:
     header = authorization(OAuth2UserCredentials(access_token="tok"), SystemClock())
     assert header("GET", "https://example.test/2/webhooks", ()) == "Bearer tok"
+
+
+def test_scopes_are_read_as_the_service_writes_them() -> None:
+    assert OAuth2UserCredentials(access_token="t", scopes="a b").scopes == ("a", "b")
+    assert OAuth2UserCredentials(access_token="t", scopes=["a"]).scopes == ("a",)
+
+
+@pytest.mark.parametrize("moment", [datetime(2026, 1, 1), "2026-01-01"])  # noqa: DTZ001 - what is refused
+def test_an_end_has_a_time_zone(moment: Any) -> None:
+    with pytest.raises(InvalidArgument, match="^expires_at must be a moment with a time zone"):
+        OAuth2UserCredentials(access_token="t", expires_at=moment)
 
 
 def test_a_user_implies_the_app() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
+import attrs
 import pytest
 
 from svc_async import (
@@ -17,8 +18,9 @@ from svc_async import (
     Session,
     Unauthorized,
 )
+from svc_async.auth.authorization import Authorization
 from svc_async.auth.credentials import Credentials
-from svc_async.auth.tokens import AppTokens
+from svc_async.auth.tokens import AppTokens, UserTokens
 from svc_async.sandbox import VirtualClock
 from tests.local import APP, USER, Answer, Seen, Service
 
@@ -238,6 +240,15 @@ async def test_an_invalidated_token_is_forgotten(service: Service) -> None:
     assert invalidated.authorization.startswith("Basic ")
 
 
+async def test_a_token_that_was_invalidated_elsewhere_is_forgotten_as_well(service: Service) -> None:
+    service.on("POST", TOKEN, token("old"), token("new"))
+    service.on("POST", "/oauth2/invalidate_token", NO_GOOD)
+    async with service.session() as session:
+        with pytest.raises(Unauthorized):
+            await session.oauth2.invalidate_token()
+        assert (await session.oauth2.token()).access_token == "new"
+
+
 SCOPED = OAuth2UserCredentials(access_token="hush-a", refresh_token="hush-b", client_id="client")
 
 
@@ -305,7 +316,8 @@ async def test_a_token_is_refreshed_before_it_ends(service: Service, clock: Virt
         await at_once(*(subscriptions(session) for _ in range(3)))
     (asked,) = service.asked(GRANT)
     assert asked.form == {"grant_type": ["refresh_token"], "refresh_token": ["refresh-0"], "client_id": ["client"]}
-    assert asked.authorization == ""
+    assert "Authorization" not in asked.headers
+    assert len(service.asked(SUBSCRIPTIONS)) == 4  # none was refused
     (new,) = told
     assert (new.access_token, new.refresh_token, new.client_id) == ("access-1", "refresh-1", "client")
     assert new.scopes == ("follow.read", "offline.access")
@@ -332,6 +344,26 @@ async def test_a_refused_token_is_refreshed_once_for_all_and_each_refresh_token_
         service.on("GET", SUBSCRIPTIONS, only("access-2"))
         await subscriptions(session)
     assert [seen.form["refresh_token"] for seen in service.asked(GRANT)] == [["refresh-0"], ["refresh-1"]]
+
+
+async def test_a_refusal_of_a_token_that_was_refreshed_meanwhile_refreshes_nothing(clock: VirtualClock) -> None:
+    refreshes = 0
+
+    async def refresh(before: OAuth2UserCredentials) -> OAuth2UserCredentials:
+        nonlocal refreshes
+        refreshes += 1
+        return attrs.evolve(before, access_token=f"access-{refreshes}")
+
+    async def call(authorization: Authorization) -> str:
+        proof = authorization("GET", "https://example.test")
+        if proof == "Bearer access-0":
+            await tokens.refreshed()  # by another call, while this one is on its way
+            raise Unauthorized(status=401)
+        return proof
+
+    tokens = UserTokens(scoped(clock), refresh, clock)
+    assert await tokens.carry(call) == "Bearer access-1"
+    assert refreshes == 1
 
 
 async def test_a_refresh_token_that_does_not_rotate_is_kept(service: Service, clock: VirtualClock) -> None:

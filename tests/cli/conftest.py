@@ -39,9 +39,13 @@ class Running:
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    async def ended(self) -> Ended:
-        out, err = await self.process.communicate()
+    async def ended(self, given: bytes | None = None) -> Ended:
+        out, err = await self.process.communicate(given)
         return Ended(self.process.returncode or 0, out.decode(), err.decode())
+
+
+def _homes(folder: Path) -> dict[str, str]:
+    return {"XDG_CONFIG_HOME": str(folder), "XDG_STATE_HOME": str(folder)}
 
 
 @attrs.frozen
@@ -57,7 +61,8 @@ class Command:
             *program,
             *map(str, arguments),
             cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(self.folder), **self.environ},
+            env={**os.environ, "PYTHONPATH": str(ROOT), **_homes(self.folder), **self.environ},
+            stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
@@ -96,7 +101,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in list(os.environ):
         if name.startswith("SVC_"):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for name, folder in _homes(tmp_path).items():
+        monkeypatch.setenv(name, folder)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -1,4 +1,5 @@
 import csv
+import gzip
 import hashlib
 import json
 import re
@@ -177,6 +178,51 @@ def test_anybody_can_try_it_on_a_sandbox(call: Callable[..., Ended], here: Path)
     ended = call("audience", "upload", "customers.csv", "--sandbox")
     assert ended.code == 0
     assert "1 accepted" in ended.out
+
+
+LINES = '{"E-Mail": "a@example.org", "note": "n"}\n{"phone": "+4930123456"}\n'
+
+
+@pytest.mark.parametrize(
+    "content", ["E-Mail,phone,note\na@example.org,,n\n,+4930123456,\n", LINES], ids=["csv", "jsonl"]
+)
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gz"])
+async def test_a_file_may_come_from_standard_input_in_any_format(
+    command: Command, sandbox: Sandbox, content: str, pack: Callable[[bytes], bytes]
+) -> None:
+    running = await command.start("audience", "upload", "-", *target(sandbox), "--map", "note=-", "--json")
+    ended = await running.ended(pack(content.encode()))
+    assert ended.code == 0
+    assert json.loads(ended.out)["file"] == "-"
+    users = sandbox.audience(sandbox.audience_id).users
+    assert len(users) == 2
+    assert {"email": [sha256("a@example.org")]} in users
+    assert {"phone_number": [sha256("+4930123456")]} in users
+
+
+def test_an_option_in_the_place_of_the_file_is_no_file(call: Callable[..., Ended], here: Path) -> None:
+    del here
+    ended = call("audience", "upload", "--nonsense", "customers.csv")
+    assert ended.code == 2
+    assert "unknown option --nonsense" in ended.err.lower()
+
+
+async def test_failures_of_standard_input_are_listed_where_the_command_runs(
+    command: Command, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    running = await command.start("audience", "remove", "-", *target(sandbox))
+    ended = await running.ended(b"email\nann\n")
+    assert ended.code == 5
+    assert "stdin: 1 rows read" in ended.out
+    assert "0,2,email,must be" in (tmp_path / "stdin.failures.csv").read_text()
+
+
+def test_rows_without_lines_are_told_by_position(call: Callable[..., Ended], here: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet").write_table(arrow.table({"email": ["a@example.org", "b"]}), here / "x")
+    ended = call("audience", "upload", "x", "--sandbox", "--format", "parquet")
+    assert ended.code == 5
+    assert "1,,email,must be" in (here / "x.failures.csv").read_text()
 
 
 def test_an_empty_file_with_a_header_is_done_at_once(call: Callable[..., Ended], here: Path) -> None:
@@ -374,7 +420,7 @@ def test_what_breaks_in_the_middle_leaves_a_report(
     """Two wrongs that look right: an even number of quotes passes the quick check."""
     lines = ["email", *(f"user{number}@example.org" for number in range(2_000)), '"a"b', 'c"d', "e@example.org"]
     (here / "customers.csv").write_text("\n".join([*lines, '"x'[1:]]) + '\n"y"z\n', encoding="utf-8")
-    monkeypatch.setattr("svc_async.jobs.sources.CsvSource.check", _unchecked)
+    monkeypatch.setattr("svc_async.jobs.sources.csv_source.CsvSource.check", _unchecked)
     ended = call("audience", "upload", "customers.csv", "--sandbox", "--json")
     report = json.loads(ended.out)
     assert ended.code == 2

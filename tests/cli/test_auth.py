@@ -205,13 +205,29 @@ def test_a_login_needs_an_app(call: Callable[..., Ended], here: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "callback", ["https://127.0.0.1:1/x", "http://example.test:1/x", "http://127.0.0.1/x", "http://0.0.0.0:1/x"]
+    "callback",
+    [
+        "https://127.0.0.1:1/x",
+        "http://example.test:1/x",
+        "http://127.0.0.1/x",
+        "http://0.0.0.0:1/x",
+        "http://127.0.0.1:x/",
+    ],
 )
 def test_a_callback_is_on_loopback(call: Callable[..., Ended], here: Path, callback: str) -> None:
     store(here, f"[default]\n{USER}{HOSTS}")
     ended = call("auth", "login", "--callback", callback)
     assert ended.code == 2
     assert "must be http:// on loopback with a port" in ended.err
+
+
+def test_a_token_that_could_not_be_stored_is_not_asked_for(call: Callable[..., Ended], here: Path) -> None:
+    path = store(here, f"[default]\n{USER}{HOSTS}")
+    path.rename(path.with_name("elsewhere.toml"))
+    path.symlink_to(path.with_name("elsewhere.toml"))
+    ended = call("auth", "login")
+    assert ended.code == 2
+    assert "path must not be a link" in ended.err
 
 
 def test_the_bearer_token_of_a_profile_is_read_back(here: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Command, Ended
 from tests.streams.conftest import Adversary, closing, hold, holding, line, refusing
 
-MATCH = b'{"data":{"id":"1","author_id":"9","text":"t"},"matching_rules":[{"id":"2"}]}\r\n'
+MATCH = b'{"data":{"id":"1","lang":null,"author_id":"9","text":"t"},"matching_rules":[{"id":"2"}]}\r\n'
 
 
 @pytest.fixture
@@ -51,6 +51,14 @@ async def test_each_event_is_one_object_in_one_line(adversary: Adversary, tail: 
     running.send(signal.SIGINT)
     assert (await running.ended()).code == 0
     assert adversary.visits[0].path == "/2/tweets/search/stream"
+
+
+async def test_nothing_that_comes_is_obeyed_by_a_terminal(adversary: Adversary, tail: Command) -> None:
+    adversary.scripts = [holding(line(1, event_uuid="\x1b[31m\n\x9b1"))]
+    running = await tail.start("stream", "tail", "activity")
+    assert (await running.line()).split() == ["post.delete", "7", "[31m", "1"]
+    running.send(signal.SIGINT)
+    await running.ended()
 
 
 async def test_trouble_is_told_to_people_and_the_stream_goes_on(adversary: Adversary, tail: Command) -> None:

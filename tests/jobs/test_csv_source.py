@@ -1,35 +1,16 @@
 import csv
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from svc_async import InvalidArgument
-from svc_async.jobs.sources import CsvSource
-
-Write = Callable[..., Path]
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    def write(content: str | bytes, name: str = "customers.csv") -> Path:
-        path = tmp_path / name
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return path
-
-    return write
-
-
-def rows_of(source: CsvSource) -> list[tuple[Any, ...]]:
-    rows = source.rows().rows
-    assert isinstance(rows, Iterable)
-    return [tuple(row) for row in rows]
-
+from svc_async.jobs.sources.csv_source import CsvSource
+from tests.jobs.conftest import Write, rows_of
 
 # --- what the columns are
 
@@ -127,7 +108,7 @@ def test_a_block_may_end_anywhere(write: Write, monkeypatch: pytest.MonkeyPatch)
     expected = rows_of(CsvSource(path))
     assert expected == [("ü@b.c", "x"), ("two\r\nlines", "y"), ('a "q"', "€")]
     for size in range(3, len(content.encode())):
-        monkeypatch.setattr("svc_async.jobs.sources._BLOCK", size)
+        monkeypatch.setattr("svc_async.jobs.sources.texts._BLOCK", size)
         source = CsvSource(path)
         assert rows_of(source) == expected
         assert [source.line(position) for position in range(3)] == [2, 3, 6]
@@ -181,7 +162,7 @@ CELLS = st.text(st.sampled_from('ab ,;"\n\r'), max_size=6)
 def test_what_a_writer_writes_comes_back_with_its_line(
     write: Write, monkeypatch: pytest.MonkeyPatch, rows: list[tuple[str, str]], blanks: list[bool]
 ) -> None:
-    monkeypatch.setattr("svc_async.jobs.sources._SLICE", 3)
+    monkeypatch.setattr("svc_async.jobs.sources.csv_table._SLICE", 3)
     path = write("")
     lines: list[int] = []
     with path.open("w", encoding="utf-8", newline="") as file:
@@ -292,7 +273,8 @@ BROKEN = [
     pytest.param(b"email\na@b.c\nm\xfcller@b.c\n", "is not UTF-8 on line 3", id="latin-1"),
     pytest.param(b"email\na@b.c\n\xc3", "is not UTF-8 on line 3", id="cut in a letter"),
     pytest.param(b"email\na@b.c\nb\0@b.c\n", "holds a NUL byte on line 3", id="nul"),
-    pytest.param("email\n".encode("utf-16"), "holds a NUL byte on line 1", id="utf-16"),
+    pytest.param("email\nü\0\n".encode("utf-16"), "holds a NUL byte on line 2", id="nul in utf-16"),
+    pytest.param("email\nü\n".encode("utf-16")[:-1], "is not UTF-16 on line 2", id="utf-16 cut short"),
     pytest.param(b'email\na@b.c\n"b@b.c\nc@b.c\n', "opens a quote on line 3 that is not closed", id="open quote"),
     pytest.param(b'email\na\n"b\n' + b"c@b.c\n" * 30_000, "has a cell that never ends on line 3", id="endless"),
     pytest.param(b'email\n"a"b\nc\n"', "has quotes on line 2 that do not match", id="quote within"),
@@ -325,7 +307,7 @@ def test_the_line_is_told_however_far_it_is(write: Write) -> None:
 def test_the_line_is_told_wherever_a_block_ends(write: Write, monkeypatch: pytest.MonkeyPatch, mark: bytes) -> None:
     path = write(mark + "email\nü\n".encode() + b"\xc3\n\nx\n")
     for size in range(4, 20):
-        monkeypatch.setattr("svc_async.jobs.sources._BLOCK", size)
+        monkeypatch.setattr("svc_async.jobs.sources.texts._BLOCK", size)
         with pytest.raises(InvalidArgument, match="is not UTF-8 on line 3:"):
             rows_of(CsvSource(path))
 

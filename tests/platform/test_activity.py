@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from svc_async import BearerToken, InvalidArgument
-from svc_async.platform.activity import EventDirection, EventType, Subscription, SubscriptionFilter
+from svc_async.platform.activity import EventDirection, EventFilter, EventType, Subscription
 from svc_async.session import Session
 from tests.local import Answer, Service
 
@@ -55,7 +55,7 @@ async def test_a_subscription_comes_alone_or_in_an_array(service: Service, data:
     async with session_of(service) as session:
         found = await session.activity.subscriptions.create(event_type="dm.received", user_id="7")
     assert (found.subscription_id, found.event_type, found.tag) == ("9", EventType.DM_RECEIVED, "mine")
-    assert found.filter == SubscriptionFilter(user_id="7", direction=EventDirection.RECEIVED)
+    assert found.filter == EventFilter(user_id="7", direction=EventDirection.RECEIVED)
 
 
 @pytest.mark.parametrize(

@@ -1,22 +1,30 @@
 """The flows from end to end, against the sandbox."""
 
-from collections.abc import AsyncIterator
+import hmac
+import json
+from base64 import b64encode
+from collections.abc import AsyncIterator, Mapping
 from urllib.parse import parse_qs, urlsplit
 
+import attrs
 import pytest
 
 from svc_async import (
     AppCredentials,
     BadRequest,
+    BearerToken,
     Endpoints,
     Forbidden,
     OAuth2UserCredentials,
     Retries,
     Session,
     Unauthorized,
+    WebhookInvalid,
 )
 from svc_async.auth.credentials import Credentials
-from svc_async.sandbox import Sandbox
+from svc_async.platform.activity import EventType
+from svc_async.platform.filtered_stream import Rule
+from svc_async.sandbox import Sandbox, VirtualClock
 
 
 @pytest.fixture
@@ -117,3 +125,130 @@ async def test_a_refresh_token_works_once(sandbox: Sandbox) -> None:
         with pytest.raises(BadRequest) as caught:
             await session.oauth2.refresh()
     assert caught.value.has_code("invalid_grant")
+
+
+# --- webhooks, subscriptions, rules
+
+URL = "https://hooks.example.test/svc"
+
+
+@attrs.define
+class Receiver:
+    """Answers checks with a secret, and takes every delivery."""
+
+    secret: str
+    delivered: list[bytes] = attrs.field(factory=list)
+
+    async def handle(
+        self, method: str, raw_query: str | bytes, headers: Mapping[str, str], body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
+        del headers
+        if method == "POST":
+            self.delivered.append(body)
+            return 200, {}, b""
+        query = raw_query.decode() if isinstance(raw_query, bytes) else raw_query
+        (token,) = parse_qs(query)["crc_token"]
+        proof = b64encode(hmac.digest(self.secret.encode(), token.encode(), "sha256")).decode()
+        answer = {"response_token": f"sha256={proof}"}
+        return 200, {"Content-Type": "application/json"}, json.dumps(answer).encode()
+
+
+@pytest.fixture
+async def timed() -> AsyncIterator[Sandbox]:
+    """A sandbox whose waits take no time."""
+    async with Sandbox(clock=VirtualClock(mode="jump")) as sandbox:
+        yield sandbox
+
+
+def receiver_of(sandbox: Sandbox) -> Receiver:
+    return Receiver(sandbox.app["consumer_secret"])
+
+
+@pytest.mark.rule("WH-09", "WH-10", "WH-11", "ERR-10")
+async def test_a_webhook_is_ensured_loses_its_validity_and_gets_it_back(timed: Sandbox) -> None:
+    wrong, right = Receiver("wrong"), receiver_of(timed)
+    async with Session.sandbox(timed) as session:
+        timed.deliver_to(URL, wrong)
+        with pytest.raises(BadRequest) as caught:
+            await session.webhooks.ensure(URL)
+        assert caught.value.has_code("CrcValidationFailed")
+
+        timed.deliver_to(URL, right)
+        webhook = await session.webhooks.ensure(URL)
+        assert webhook.valid
+        assert await session.webhooks.ensure(URL) == webhook
+        with pytest.raises(BadRequest) as caught:
+            await session.webhooks.create(URL)
+        assert caught.value.has_code("DuplicateUrlFailed")
+
+        timed.deliver_to(URL, wrong)
+        await session.webhooks.validate(webhook.id)
+        assert [each.valid async for each in session.webhooks.list()] == [False]
+        with pytest.raises(WebhookInvalid):
+            await session.webhooks.ensure(URL, within=10)
+
+        timed.deliver_to(URL, right)
+        assert await session.webhooks.ensure(URL) == webhook
+        assert (await session.webhooks.delete(webhook.id)).deleted
+        assert await session.webhooks.list().collect() == []
+
+
+@pytest.mark.rule("ACT-01", "WH-60", "EV-04")
+async def test_what_was_delivered_is_delivered_again_for_a_gap(timed: Sandbox) -> None:
+    receiver = receiver_of(timed)
+    timed.deliver_to(URL, receiver)
+    async with Session.sandbox(timed) as session:
+        webhook = await session.webhooks.ensure(URL)
+        subscription = await session.activity.subscriptions.create(
+            event_type="post.create", user_id=timed.user_id, webhook_id=webhook.id, tag="mine"
+        )
+        assert subscription.filter.user_id == timed.user_id
+        since = timed.clock.now()
+        await timed.trigger("post.create")
+        await timed.clock.sleep(60)
+        (first,) = receiver.delivered
+        await timed.clock.sleep(7200)
+        await session.webhooks.replay_gap(since)
+        await timed.clock.sleep(60)
+    events = [json.loads(body) for body in receiver.delivered]
+    uuids = [each["data"]["event_uuid"] for each in events if "data" in each]
+    assert set(uuids) == {json.loads(first)["data"]["event_uuid"]}
+    assert len(uuids) > 1
+
+
+@pytest.mark.rule("ACT-01", "ACT-03")
+async def test_subscriptions_are_made_listed_changed_and_deleted(sandbox: Sandbox) -> None:
+    async with Session.sandbox(sandbox) as session:
+        subscriptions = session.activity.subscriptions
+        one = await subscriptions.create(event_type="dm.received", user_id=sandbox.user_id, direction="received")
+        other = await subscriptions.create(event_type=EventType.POST_CREATE, user_id=sandbox.user_id)
+        assert [each.subscription_id async for each in subscriptions.list(max_results=1)] == [
+            one.subscription_id,
+            other.subscription_id,
+        ]
+        assert (await subscriptions.update(one.subscription_id, tag="mine")).tag == "mine"
+        assert (await subscriptions.delete(one.subscription_id)).deleted
+        assert [each.subscription_id async for each in subscriptions.list()] == [other.subscription_id]
+
+
+@pytest.mark.rule("FS-01")
+async def test_rules_are_added_listed_and_deleted(sandbox: Sandbox) -> None:
+    async with Session.sandbox(sandbox) as session:
+        rules = session.filtered_stream.rules
+        await rules.add(["cat"], dry_run=True)
+        assert await rules.list().collect() == []
+        added = await rules.add([Rule("cat", tag="pets"), "dog", "dog"])
+        assert [(rule.value, rule.tag) for rule in added.created] == [("cat", "pets"), ("dog", None)]
+        assert [(refused.position, refused.code) for refused in added.not_created] == [(2, "DuplicateRule")]
+        cat, dog = await rules.list().collect()
+        deleted = await rules.delete([cat.id, "999"])
+        assert [refused.position for refused in deleted.not_deleted] == [1]
+        assert await rules.list().collect() == [dog]
+
+
+@pytest.mark.rule("AUTH-17", "ERR-01", "AUTH-25")
+async def test_a_bearer_token_that_does_not_work_any_more_is_renewed(sandbox: Sandbox) -> None:
+    async with session_of(sandbox, BearerToken("of-yesterday")) as session:
+        assert await session.webhooks.list().collect() == []
+    asked = [(request.path, request.status) for request in sandbox.requests]
+    assert asked == [("/2/webhooks", 401), ("/oauth2/token", 200), ("/2/webhooks", 200)]

@@ -75,7 +75,14 @@ async def test_a_webhook_is_registered(service: Service) -> None:
             "ftp://a.b",
             "",
         ),
-        *("https://[::1]:8443/x", "https://a.example.test/" + "x" * 200, "https://a b.example.test", "https://[x"),
+        *(
+            "https://[::1]:8443/x",
+            "https://u:p@[::1]/x",
+            "https://a.bü/",
+            "https://a.example.test/" + "x" * 200,
+            "https://a b.example.test",
+            "https://[x",
+        ),
     ],
 )
 async def test_a_url_that_the_service_would_refuse_is_not_sent(service: Service, url: str) -> None:
@@ -89,7 +96,9 @@ async def test_a_url_that_the_service_would_refuse_is_not_sent(service: Service,
         assert (await session.webhooks.create(url)).url == url
 
 
-@pytest.mark.parametrize("url", ["https://a.b/" + "x" * 188, "https://a.example.test?x=1@2:3", "https://[::1]/x"])
+@pytest.mark.parametrize(
+    "url", ["https://a.b/" + "x" * 188, "https://a.example.test?x=1@2:3", "https://[::1]/x", "https://a.b/@me:x"]
+)
 async def test_any_other_url_is_sent(service: Service, url: str) -> None:
     service.on("POST", ALL, Answer({"data": record(url=url)}))
     async with session_of(service) as session:
@@ -333,6 +342,8 @@ async def test_what_the_service_demands_of_a_replay_is_a_setting(service: Servic
         ("202606101102", "202606101159"),
         ("202606101159", "202606101201"),
     ]
+    far = ReplayTerms(reach=timedelta(days=3), start_age=timedelta(), end_age=timedelta())
+    assert (await gap(service, timedelta(days=2), terms=far))[2][0] == "202606081200"
 
 
 async def test_the_webhook_may_be_left_out_where_there_is_one(service: Service) -> None:

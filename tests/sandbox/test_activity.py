@@ -318,3 +318,8 @@ async def test_events_are_triggered_over_http_too(v2: Any, hook: Any, told: Any)
 )
 async def test_a_trigger_that_says_nothing_sensible_is_refused(v2: Any, body: Any) -> None:
     assert (await v2("POST", "/_sandbox/events", json=body)).status == 400
+
+
+async def test_an_unknown_type_without_a_payload_is_a_mistake(sandbox: Sandbox) -> None:
+    with pytest.raises(ValueError, match=r"one of post\.create, .*or come with a payload"):
+        await sandbox.trigger("post.created")

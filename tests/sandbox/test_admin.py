@@ -1,6 +1,7 @@
 """The calls for whoever runs the sandbox."""
 
 import json
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -107,6 +108,26 @@ async def test_they_are_for_this_machine_only(ask: Ask, sandbox: Sandbox) -> Non
     ):
         got = await ask("GET", "health", **foreign)
         assert (got.status, got.json["title"]) == (403, "Forbidden")
+
+
+async def test_who_comes_from_another_machine_is_refused(raw_with: Any) -> None:
+    async with Sandbox(host="0.0.0.0") as sandbox, raw_with(sandbox) as raw:  # noqa: S104 it is refused there
+        port = sandbox.base_url.rpartition(":")[2]
+        here = {"Host": f"127.0.0.1:{port}"}
+        for address, status in (("127.0.0.1", 200), (_address(), 403)):
+            base = f"http://{address}:{port}"
+            got = await raw("GET", "/_sandbox/health", base=base, headers=here, authorization="")
+            assert got.status == status
+
+
+def _address() -> str:
+    """Give an address of this machine that is not the loopback one; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this machine has no other address")
+        return str(probe.getsockname()[0])
 
 
 async def test_a_form_is_no_json(ask: Ask) -> None:

@@ -145,6 +145,12 @@ async def test_a_header_that_is_none_is_refused(raw: Any) -> None:
         assert (await raw("GET", PATH, authorization=header)).status == 401
 
 
+async def test_a_host_that_is_none_does_not_verify(raw: Any) -> None:
+    header = raw.header("GET", f"{raw.sandbox.ads_url}{PATH}")
+    got = await raw("GET", PATH, authorization=header, headers={"Host": "["})
+    assert (got.status, got.codes) == (401, [("UNAUTHORIZED_ACCESS", None)])
+
+
 async def test_a_bearer_token_is_no_user(raw: Any) -> None:
     got = await raw("GET", PATH, authorization="Bearer AAAA")
     assert (got.status, got.codes) == (403, [(220, None)])
@@ -197,7 +203,7 @@ async def test_a_form_body_is_part_of_the_signature(raw: Any) -> None:
     assert (await raw("POST", PATH, data=b"line_item_id=9cqi0", headers=form)).status == 401
 
 
-@pytest.mark.rule("GEN-02b")
+@pytest.mark.rule("GEN-02b", "AUTH-27")
 async def test_only_the_user_s_own_accounts_are_there(raw: Any) -> None:
     got = await raw("GET", "/12/accounts/18ce55gze09")
     assert (got.status, got.codes, got.rule) == (403, [("ACCOUNT_NOT_FOUND", "account_id")], "GEN-02b")

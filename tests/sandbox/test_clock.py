@@ -1,4 +1,5 @@
 import asyncio
+import time
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -212,3 +213,100 @@ async def test_the_system_clock_is_the_machine_s() -> None:
     async with clock.timeout(10):
         await called.wait()
         await clock.sleep(0)
+
+
+async def test_advance_waits_for_a_job_until_it_is_done_or_sleeps() -> None:
+    clock = VirtualClock()
+    seen: list[tuple[str, float]] = []
+
+    async def job() -> None:
+        await asyncio.to_thread(time.sleep, 0.02)
+        seen.append(("worked", clock.monotonic()))
+        await asyncio.gather(clock.sleep(5), clock.sleep(7))
+        await asyncio.to_thread(time.sleep, 0.02)
+        seen.append(("worked", clock.monotonic()))
+
+    clock.call_later(1, lambda: clock.start(job()))
+    clock.call_later(1, lambda: seen.append(("timer", clock.monotonic())))
+    await clock.advance(seconds=20)
+    assert seen == [("worked", 1.0), ("timer", 1.0), ("worked", 8.0)]
+
+
+async def test_a_job_that_waits_for_nothing_known_holds_time_up_for_a_moment_only() -> None:
+    clock = VirtualClock()
+    timed_out: list[float] = []
+
+    async def job() -> None:
+        try:
+            async with clock.timeout(10):
+                await asyncio.get_running_loop().create_future()
+        except TimeoutError:
+            timed_out.append(clock.monotonic())
+
+    task = clock.start(job())
+    await clock.advance(seconds=60)
+    assert timed_out == [10.0]
+    await task
+
+
+async def test_a_job_may_begin_another_and_wait_for_it() -> None:
+    clock = VirtualClock()
+    seen: list[str] = []
+
+    async def inner() -> None:
+        await asyncio.to_thread(time.sleep, 0.02)
+        seen.append("inner")
+
+    async def outer() -> None:
+        clock.start(inner())
+        await clock.settle()
+        assert len(clock.busy) == 1  # itself; time has not given it up
+        seen.append("outer")
+
+    await clock.start(outer())
+    assert seen == ["inner", "outer"]
+
+
+async def test_a_cancelled_job_holds_nothing_up() -> None:
+    clock = VirtualClock()
+    task = clock.start(clock.sleep(60))
+    await clock.settle()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await clock.advance(hours=1)
+    assert not clock.busy
+
+
+async def test_time_does_not_jump_while_a_job_works_nor_for_what_does_not_move_it() -> None:
+    clock = VirtualClock(mode="jump")
+    woke: list[float] = []
+    rang: list[float] = []
+    clock.call_later(30, lambda: rang.append(clock.monotonic()), moves_time=False)
+
+    async def job() -> None:
+        await asyncio.to_thread(time.sleep, 0.02)
+        woke.append(clock.monotonic())
+        await clock.sleep(20)
+        woke.append(clock.monotonic())
+
+    await asyncio.gather(clock.start(job()), clock.sleep(10))
+    assert (woke, rang) == ([0.0, 20.0], [])
+    await clock.sleep(15)
+    assert rang == [30.0]
+    for _ in range(300):
+        await asyncio.sleep(0)
+    assert clock.monotonic() == 35.0
+
+
+async def test_on_the_machine_s_clock_a_job_is_a_task() -> None:
+    clock = SystemClock()
+    done = asyncio.Event()
+
+    async def job() -> int:
+        done.set()
+        return 7
+
+    task = clock.start(job())
+    await clock.settle()
+    assert (done.is_set(), await task) == (True, 7)

@@ -95,7 +95,7 @@ def test_each_call_is_declared_as_the_contract_has_it(operation: Operation) -> N
     assert {param.name: declared(param) for param in listed} == expected
 
 
-@pytest.mark.rule("AUTH-25", "VER-01", "VER-02")
+@pytest.mark.rule("VER-02")
 @pytest.mark.parametrize("operation", BASE, ids=lambda operation: operation.id)
 def test_each_call_of_the_main_api_is_declared_as_far_as_the_contract_has_it(operation: Operation) -> None:
     if operation.id in NOT_SHOWN:
@@ -113,6 +113,12 @@ def test_each_call_of_the_main_api_is_declared_as_far_as_the_contract_has_it(ope
         if param.name in stated:
             assert _as_far_as_stated(declared(param), stated[param.name])
     assert stated.keys() <= {param.name for param in operation.params} | INSIDE.get(operation.id, set())
+
+
+@pytest.mark.rule("AUTH-25", "VER-01")
+def test_the_five_webhook_calls_take_the_bearer_token_and_nothing_else() -> None:
+    calls = [operation for operation in BASE if operation.id.startswith("webhooks.")]
+    assert [(operation.schemes, operation.path[:3]) for operation in calls] == [(("bearer_app",), "/2/")] * 5
 
 
 def _as_far_as_stated(ours: dict[str, Any], row: dict[str, Any]) -> bool:

@@ -1,6 +1,9 @@
 """Deliveries: signed, acknowledged or repeated, replayed, and broken on purpose."""
 
 import asyncio
+import base64
+import hashlib
+import hmac
 import json
 import ssl
 from typing import Any
@@ -41,6 +44,14 @@ def breaks(error: Exception) -> Any:
     return ack
 
 
+@pytest.mark.rule("WH-60")
+async def test_any_json_may_be_pushed_such_as_that_of_the_account_activity_product(v2: Any, hook: Any) -> None:
+    await v2.register(hook)
+    event = {"for_user_id": v2.sandbox.user_id, "follow_events": [{"type": "follow", "source": {"id": "42"}}]}
+    (delivery,) = await v2.sandbox.deliver(event)
+    assert (hook.events, hook.verified, delivery.event_uuid) == ([event], [True], None)
+
+
 REFUSALS = [
     ((201, {}, b""), "2XX other than 200", "ASM-03"),
     ((204, {}, b""), "2XX other than 200", "ASM-03"),
@@ -71,6 +82,28 @@ async def test_only_200_acknowledges_and_the_rest_is_sent_again(
     await v2.sandbox.clock.advance(hours=1)
     assert len(hook.bodies) == 3
     assert hook.verified == [True] * 3
+
+
+def as_hex(secret: str, body: bytes) -> str:
+    return "sha256=" + hmac.digest(secret.encode(), body, hashlib.sha256).hex()
+
+
+def of_json_written_again(secret: str, body: bytes) -> str:
+    again = json.dumps(json.loads(body)).encode()
+    return "sha256=" + base64.b64encode(hmac.digest(secret.encode(), again, hashlib.sha256)).decode()
+
+
+@pytest.mark.parametrize("expected", [as_hex, of_json_written_again])
+@pytest.mark.rule("WH-40b", "WH-41")
+async def test_a_receiver_that_verifies_wrongly_refuses_what_is_signed_well(v2: Any, hook: Any, expected: Any) -> None:
+    def ack() -> Any:
+        signed = hook.headers[-1]["x-svc-webhooks-signature"]
+        return (200 if signed == expected(hook.secret, hook.bodies[-1]) else 401), {}, b""
+
+    await v2.register(hook)
+    hook.ack = ack
+    (delivery,) = await v2.sandbox.deliver({"hello": ["there"]})
+    assert (delivery.state, delivery.attempts[0].verdict, hook.verified) == ("retrying", "4XX", [True])
 
 
 @pytest.mark.rule("WH-42", "LIM-01")
@@ -157,6 +190,17 @@ async def test_a_delivery_may_come_late_or_after_the_next(v2: Any, hook: Any) ->
     assert [event["number"] for event in hook.events] == [2, 1, 3]
     await v2.sandbox.clock.advance(seconds=30)
     assert [event["number"] for event in hook.events] == [2, 1, 3, 0]
+
+
+async def test_what_was_overtaken_waits_for_the_answer_to_the_next(v2: Any, hook: Any) -> None:
+    await v2.register(hook)
+    v2.sandbox.deliveries.faults.next(reorder=True, duplicate=1)
+    await v2.sandbox.deliver({"number": 0})
+    hook.ack = lambda: slow(v2.sandbox, 5)
+    await v2.sandbox.deliver({"number": 1})
+    assert [event["number"] for event in hook.events] == [1]
+    await v2.sandbox.clock.advance(seconds=5)
+    assert [event["number"] for event in hook.events] == [1, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -268,6 +312,21 @@ async def test_a_replay_needs_a_webhook_that_is_there_and_valid(v2: Any, hook: A
     await v2("PUT", f"/2/webhooks/{webhook_id}")
     got = await v2("POST", REPLAY, json={**body, "webhook_id": webhook_id})
     assert (got.status, got.json["detail"].split(":")[0]) == (400, "CrcValidationFailed")
+
+
+async def test_what_was_never_attempted_is_not_replayed(v2: Any, hook: Any) -> None:
+    webhook_id = await v2.register(hook)
+    hook.crc = lambda _: (302, {}, b"")
+    await v2("PUT", f"/2/webhooks/{webhook_id}")
+    await v2.sandbox.deliver({"number": 1})
+    hook.crc = hook.right
+    await v2("PUT", f"/2/webhooks/{webhook_id}")
+    await v2.sandbox.deliver({"number": 2})
+    await v2.sandbox.clock.advance(hours=1)
+    dates = {"from_date": "202606101200", "to_date": "202606101230"}
+    await v2("POST", REPLAY, json={"webhook_id": webhook_id, **dates})
+    await v2.sandbox.clock.settle()
+    assert [event.get("number") for event in hook.events] == [2, 2, None]
 
 
 @pytest.mark.rule("WH-37")

@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
 from svc_async.sandbox.matching import MalformedRule, Post, read_rule
@@ -187,6 +189,50 @@ def test_a_rule_matches_as_it_reads(rule: str, expected: bool) -> None:
 def test_a_rule_that_reads_as_nothing_is_malformed(rule: str) -> None:
     with pytest.raises(MalformedRule):
         read_rule(rule, NOW)
+
+
+_LEAVES = st.sampled_from(["harbour", "dawn", "dusk", '"at dawn"', "from:anna", "from:bruno", "min_likes:3"])
+_RULES = st.recursive(
+    _LEAVES,
+    lambda inner: st.one_of(
+        st.tuples(st.sampled_from([" ", " OR "]), st.lists(inner, min_size=2, max_size=3)),
+        st.tuples(st.just("-"), inner),
+    ),
+    max_leaves=12,
+)
+
+
+def spelled(rule: Any) -> str:
+    """Write a rule with every parenthesis that it may have."""
+    if isinstance(rule, str):
+        return rule
+    sign, inner = rule
+    return f"-({spelled(inner)})" if sign == "-" else f"({sign.join(map(spelled, inner))})"
+
+
+def meant(rule: Any, true: frozenset[str]) -> bool:
+    """Decide a rule by the book."""
+    if isinstance(rule, str):
+        return rule in true
+    sign, inner = rule
+    if sign == "-":
+        return not meant(inner, true)
+    return (all if sign == " " else any)([meant(part, true) for part in inner])
+
+
+@given(_RULES)
+def test_a_rule_is_decided_by_the_book(rule: Any) -> None:
+    true = frozenset({"harbour", "dawn", '"at dawn"', "from:anna", "min_likes:3"})
+    text = f"(harbour OR -harbour) {spelled(rule)}"
+    assert read_rule(text, NOW).matches(Post(POST, "anna", NOW)) is meant(rule, true)
+
+
+@given(st.text(alphabet='ab:()"- OR', max_size=30))
+def test_any_text_is_a_rule_or_malformed(text: str) -> None:
+    try:
+        read_rule(text, NOW).matches(Post(POST, "anna", NOW))
+    except MalformedRule as error:
+        assert str(error)
 
 
 def test_what_a_post_has_not_is_not_found() -> None:

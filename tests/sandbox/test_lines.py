@@ -116,3 +116,13 @@ async def test_faults_strike_before_a_line_opens(raw: Any) -> None:
     raw.sandbox.faults.on("GET", "/2/beat").once().do(Fault.http(503))
     assert (await raw("GET", "/2/beat", base=raw.sandbox.base_url)).status == 503
     assert raw.sandbox.seen() == []
+
+
+async def test_no_fault_strikes_after_a_line_that_answered_itself(raw: Any) -> None:
+    url, headers = signed(raw, "/2/beat")
+    raw.sandbox.faults.on("GET", "/2/beat").once().do(Fault.http(503), stage="after")
+    answer = await raw.http.get(url, headers=headers)
+    answer.close()
+    await raw.sandbox.clock.sleep(1)
+    assert raw.sandbox.seen() == ["over"]
+    assert raw.sandbox.requests[0].status == 200

@@ -361,6 +361,7 @@ async def test_a_form_from_elsewhere_is_refused(raw: Any, browser: Any, asked: A
         await browser.click("deny", headers={"Origin": "null"}),
     ]
     assert [got.status for got in refused] == [403] * 5
+    assert raw.sandbox.requests[-1].headers["cookie"] == "***"
     origin = browser.sandbox.base_url
     assert (await browser.click("approve", headers={"Origin": origin}, screen_name="anna")).status == 200
     assert (await raw.post("/oauth/authorize", fields, Cookie='svc_sandbox_session="')).status == 401
@@ -470,6 +471,14 @@ async def test_a_read_only_token_reads_and_does_not_write(
     assert (refused.status, refused.codes) == (403, [("READONLY_CLIENT_APPLICATION", None)])
     assert refused.rule == "ASM-78"
     assert (await raw.oauth("POST", INVALIDATE, credentials=raw.credentials)).status == 200
+
+
+async def test_only_what_is_there_is_approved(asked: Any, sandbox: Sandbox) -> None:
+    token = await asked()
+    with pytest.raises(KeyError):
+        sandbox.approve("unknown")
+    with pytest.raises(KeyError):
+        sandbox.approve(token["token"], user_id="nobody")
 
 
 async def test_a_read_only_app_never_writes(raw: Any, sandbox: Sandbox) -> None:

@@ -1,5 +1,6 @@
 """The app's bearer token, and who may call what: schemes, dialects, permissions."""
 
+import base64
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -96,6 +97,14 @@ async def test_wrong_credentials_are_403_with_code_99(raw: Any, basic: Callable[
         got = await raw.post(TOKEN, GRANT, authorization=header)
         assert (got.status, codes(got)) == (403, [99])
         assert got.json["errors"][0]["label"] == "authenticity_token_error"
+
+
+@pytest.mark.rule("AUTH-20")
+async def test_key_and_secret_are_percent_encoded_each(raw: Any) -> None:
+    parts = (raw.sandbox.app[name] for name in ("consumer_key", "consumer_secret"))
+    joined = ":".join("".join(f"%{ord(character):02X}" for character in part) for part in parts)
+    header = f"Basic {base64.b64encode(joined.encode()).decode()}"
+    assert (await raw.post(TOKEN, GRANT, authorization=header)).status == 200
 
 
 @pytest.mark.rule("AUTH-20b")

@@ -204,6 +204,7 @@ async def test_a_question_that_is_wrong_is_told_to_the_app(
     asked = {name: value for name, value in (question | changes).items() if value is not None}
     got = await browser.open(AUTHORIZE, asked)
     assert (got.status, got.location, got.added["error"]) == (303, sandbox.callback_url, expected)
+    assert got.added.get("state") == asked.get("state")
     headless = sandbox.approve_oauth2(f"{sandbox.base_url}{AUTHORIZE}?{urlencode(asked)}")
     assert headless == got.headers["Location"]
 

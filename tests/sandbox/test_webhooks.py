@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from aiohttp import web
 
 from svc_async.sandbox import Fault, Sandbox, SandboxConfig, SystemClock, VirtualClock
 from svc_async.sandbox.challenges import INTERVAL, INVALID_AFTER, RECHECK_AFTER
 from svc_async.sandbox.signing import signature
+from svc_async.sandbox.targets import DeliveryMap, Sent, Unmapped
 
 URL = "https://hooks.example.test/svc"
 CONTRACT = Path(__file__).parents[1] / "contract" / "limits.toml"
@@ -32,7 +34,7 @@ def test_the_numbers_are_the_contract_s() -> None:
     assert limits["webhook.ack"]["value"] == SandboxConfig().ack_timeout
 
 
-@pytest.mark.rule("WH-04", "WH-09", "WH-34", "WH-35", "WH-36")
+@pytest.mark.rule("WH-04", "WH-09", "WH-10", "WH-34", "WH-35", "WH-36")
 async def test_a_url_is_registered_after_it_has_answered_the_check(v2: Any, hook: Any) -> None:
     webhook_id = await v2.register(hook)
     assert [query.split("=")[0] for query in hook.queries] == ["crc_token"]
@@ -92,13 +94,7 @@ async def test_a_url_that_breaks_a_rule_is_refused_by_name(v2: Any, url: str, ru
 @pytest.mark.parametrize("url", [f"https://hooks.example.test/{'a' * 173}", "https://hooks.example.test?who=me"])
 async def test_a_url_may_be_as_long_as_200_characters_and_have_a_query(v2: Any, hook: Any, url: str) -> None:
     await v2.register(hook, url)
-    assert hook.queries[0].endswith(await _token(v2))
-    assert hook.queries[0].startswith("who=me&crc_token" if "?" in url else "crc_token")
-
-
-async def _token(v2: Any) -> str:
-    webhook = next(iter(v2.sandbox._outlet.webhooks.values()))
-    return str(webhook.checks[0].query)
+    assert hook.queries[0].startswith("who=me&crc_token=" if "?" in url else "crc_token=")
 
 
 @pytest.mark.rule("WH-03")
@@ -244,7 +240,7 @@ async def test_a_wrong_answer_makes_a_webhook_invalid_at_once(
     hook.crc = wrong(hook)
     got = await v2("PUT", f"/2/webhooks/{webhook_id}")
     assert got.data == {"valid": False}
-    check = v2.sandbox._outlet.webhooks[webhook_id].checks[-1]
+    check = v2.sandbox.webhooks[webhook_id].checks[-1]
     assert (check.occasion, check.verdict, check.rule) == ("put", verdict, rule)
     assert not await v2.valid(webhook_id)
 
@@ -257,7 +253,7 @@ async def test_what_may_pass_leaves_a_webhook_valid(v2: Any, hook: Any, wrong: A
     webhook_id = await v2.register(hook)
     hook.crc = wrong(hook)
     assert (await v2("PUT", f"/2/webhooks/{webhook_id}")).data == {"valid": True}
-    check = v2.sandbox._outlet.webhooks[webhook_id].checks[-1]
+    check = v2.sandbox.webhooks[webhook_id].checks[-1]
     assert (check.verdict, check.rule) == (verdict, rule)
     await v2.sandbox.clock.advance(hours=28)
     assert await v2.valid(webhook_id)
@@ -284,7 +280,7 @@ async def test_an_answer_that_takes_too_long_is_a_failure_that_may_pass(v2: Any,
         await v2.sandbox.requests.wait(count=len(v2.sandbox.requests) + 1)
         await v2.sandbox.clock.advance(seconds=11)
         assert (await task).data == {"valid": True}
-        check = v2.sandbox._outlet.webhooks[webhook_id].checks[-1]
+        check = v2.sandbox.webhooks[webhook_id].checks[-1]
         assert (check.verdict, check.rule, check.latency) == (verdict, rule, min(seconds, 10))
 
 
@@ -293,7 +289,7 @@ async def test_another_2xx_with_the_right_token_validates(v2: Any, hook: Any) ->
     webhook_id = await v2.register(hook)
     hook.crc = answers(201)(hook)
     assert (await v2("PUT", f"/2/webhooks/{webhook_id}")).data == {"valid": True}
-    assert v2.sandbox._outlet.webhooks[webhook_id].checks[-1].verdict == "ok"
+    assert v2.sandbox.webhooks[webhook_id].checks[-1].verdict == "ok"
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(crc_needs_200=True)])
@@ -301,7 +297,7 @@ async def test_unless_the_setting_wants_200(v2: Any, hook: Any) -> None:
     webhook_id = await v2.register(hook)
     hook.crc = answers(201)(hook)
     assert (await v2("PUT", f"/2/webhooks/{webhook_id}")).data == {"valid": True}
-    assert v2.sandbox._outlet.webhooks[webhook_id].checks[-1].verdict == "2XX other than 200"
+    assert v2.sandbox.webhooks[webhook_id].checks[-1].verdict == "2XX other than 200"
 
 
 @pytest.mark.rule("WH-20", "WH-37", "LIM-02")
@@ -315,7 +311,7 @@ async def test_thirty_days_of_upkeep(v2: Any, hook: Any) -> None:
     await clock.advance(days=29)
     assert len(hook.queries) == 31
     assert len(set(hook.queries)) == 31
-    checks = v2.sandbox._outlet.webhooks[webhook_id].checks
+    checks = v2.sandbox.webhooks[webhook_id].checks
     assert [check.occasion for check in checks] == ["creation"] + ["every_30_minutes"] * 30
     assert {(check.time - checks[0].time).seconds for check in checks} == {0}
     assert await v2.valid(webhook_id)
@@ -385,17 +381,17 @@ async def test_put_may_say_only_that_it_tried(v2: Any, hook: Any) -> None:
 async def test_the_check_in_its_other_forms(v2: Any, hook: Any) -> None:
     webhook_id = await v2.register(hook)
     await v2("PUT", f"/2/webhooks/{webhook_id}")
-    first, second = v2.sandbox._outlet.webhooks[webhook_id].checks
+    first, second = v2.sandbox.webhooks[webhook_id].checks
     assert first.query == second.query
     assert "&nonce=" in first.query
     assert set(first.headers) == {"x-svc-webhooks-signature"}
 
 
-async def served(handler: Any) -> tuple[web.ServerRunner, str]:
+async def served(handler: Any, context: ssl.SSLContext | None = None) -> tuple[web.ServerRunner, str]:
     """Serve on a free port of this machine."""
     runner = web.ServerRunner(web.Server(handler))
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
     await site.start()
     return runner, f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
 
@@ -449,6 +445,46 @@ async def test_a_receiver_that_is_silent_behind_a_socket_times_out_on_the_sandbo
     await v2.sandbox.clock.advance(seconds=10)
     assert ": timeout (no answer within 10 s)" in (await task).json["detail"]
     silent.set()
+    await runner.cleanup()
+
+
+@pytest.mark.rule("WH-23")
+async def test_what_leaves_the_machine_when_it_may_is_held_to_a_good_certificate() -> None:
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(text=request.path_qs)
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    runner, address = await served(handler, context)
+    targets = DeliveryMap(allow_egress=True)
+    with pytest.raises(ssl.SSLError):
+        await targets.send(Sent(method="GET", url=address.replace("http:", "https:"), query="crc_token=x"))
+    await targets.close()
+    await runner.cleanup()
+    runner, address = await served(handler)
+    answer = await targets.send(Sent(method="GET", url=f"{address}?who=me", query="crc_token=x"))
+    assert answer.body == b"/hook?who=me&crc_token=x"
+    await targets.close()
+    await runner.cleanup()
+
+
+async def test_an_answer_without_end_is_cut() -> None:
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for _ in range(20):
+            await response.write(b"x" * 100_000)
+        return response
+
+    runner, address = await served(handler)
+    targets = DeliveryMap(allow_egress=False)
+    targets.add(URL, address)
+    with pytest.raises(ConnectionError, match="too long"):
+        await targets.send(Sent(method="GET", url=URL))
+    targets.remove(URL)
+    with pytest.raises(Unmapped):
+        await targets.send(Sent(method="GET", url=URL))
+    await targets.close()
     await runner.cleanup()
 
 
@@ -513,6 +549,16 @@ async def test_a_clock_that_jumps_is_not_moved_by_upkeep(raw_with: Any, v2_with:
         for _ in range(500):
             await asyncio.sleep(0)
         assert clock.monotonic() == 0.0
+
+
+async def test_a_clock_that_jumps_goes_on_while_a_check_is_under_way(raw_with: Any, v2_with: Any, hook: Any) -> None:
+    clock = VirtualClock(mode="jump")
+    async with Sandbox(clock=clock) as sandbox, raw_with(sandbox) as raw:
+        v2 = v2_with(raw)
+        hook.crc = lambda token: slow(sandbox, 7, hook.right(token))
+        webhook_id = await v2.register(hook)
+        assert (await v2("PUT", f"/2/webhooks/{webhook_id}")).data == {"valid": True}
+        assert clock.monotonic() == 14.0
 
 
 async def test_faults_strike_these_calls_too(v2: Any, hook: Any) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -26,8 +26,10 @@ from svc_async.streams.recovery import Cover, Gap
 from svc_async.streams.states import Checkpoint, Malformed, StreamState
 from tests.streams.conftest import (
     CROWDED,
+    HEAD,
     Adversary,
     Follow,
+    Script,
     Steps,
     Visit,
     closing,
@@ -399,6 +401,19 @@ async def test_error_raises_after_what_was_read(adversary: Adversary, follow: Fo
             await anext(stream)
 
 
+async def test_an_overflow_by_a_side_connection_ends_the_stream(
+    adversary: Adversary, follow: Follow, clock: VirtualClock
+) -> None:
+    since = Checkpoint(at=clock.now() - timedelta(hours=2))
+    adversary.scripts = [hold, holding(b"".join(map(line, range(20))))]
+    async with follow(since=since, queue_size=10, overflow="error") as stream:
+        for number in (1, 2):
+            await (await adversary.visit(number)).over.wait()
+        assert await keys(stream, 10) == [f"-{number}" for number in range(10)]
+        with pytest.raises(StreamOverflow):
+            await anext(stream)
+
+
 # --- what was missed
 
 
@@ -421,7 +436,7 @@ async def test_a_short_gap_is_asked_for_in_minutes(
 async def test_a_gap_stays_open_until_a_connection_has_lived(
     adversary: Adversary, follow: Follow, steps: Steps, clock: VirtualClock
 ) -> None:
-    adversary.scripts = [closing()]
+    adversary.scripts = [closing(BEAT)]
     async with follow():
         while clock.monotonic() < 130:
             await pause_of(steps, clock)
@@ -453,7 +468,10 @@ async def test_a_side_connection_comes_first_where_there_is_only_one(
     adversary.scripts = [closing(line(1), line(2)), holding(line(2), line(3))]
     async with follow(since=since, connections=1, queue_size=1) as stream:
         assert await keys(stream, 3) == ["-1", "-2", "-3"]
-    assert [sorted(visit.params) for visit in adversary.visits] == [["end_time", "start_time"], []]
+    assert [sorted(visit.params) for visit in adversary.visits] == [
+        ["end_time", "start_time"],
+        ["backfill_minutes"],
+    ]
 
 
 async def test_until_the_side_connection_is_done_the_checkpoint_stays_before_the_gap(
@@ -562,16 +580,18 @@ async def test_what_is_older_than_a_day_is_lost_and_told(
 async def test_a_checkpoint_is_of_the_event_that_was_taken_last(
     adversary: Adversary, follow: Follow, clock: VirtualClock
 ) -> None:
-    adversary.scripts = [holding(line(1), line(2))]
     stream = follow()
     assert stream.checkpoint is None
     async with stream:
-        await until(lambda: stream.stats.waiting == 2)
         assert stream.checkpoint == Checkpoint(at=clock.now())
+        visit = await adversary.visit(1)
+        for number in (1, 2):
+            await clock.advance(seconds=20)
+            await visit.send(line(number))
+            await until(lambda: stream.stats.waiting == number)  # noqa: B023 - awaited here
         await anext(stream)
-        await clock.advance(seconds=60)
         taken = stream.checkpoint
-        assert taken == Checkpoint(at=clock.now() - timedelta(seconds=60), key="-1")
+        assert taken == Checkpoint(at=clock.now() - timedelta(seconds=40), key="-1")
     assert stream.checkpoint == taken
 
 
@@ -591,7 +611,10 @@ async def test_the_event_taken_last_is_not_repeated_by_the_next_stream(
     adversary: Adversary, follow: Follow, clock: VirtualClock
 ) -> None:
     adversary.scripts = [holding(line(1), line(2))]
-    async with follow(since=Checkpoint(at=clock.now(), key="-1")) as stream:
+    since = Checkpoint(at=clock.now() - timedelta(seconds=9), key="-1")
+    async with follow(since=since) as stream:
+        await until(lambda: stream.stats.waiting)
+        assert stream.checkpoint == since
         assert await keys(stream, 1) == ["-2"]
 
 
@@ -640,24 +663,37 @@ async def test_an_error_of_an_observer_is_the_caller_s(adversary: Adversary, fol
     def fail(_: object) -> None:
         raise LookupError("mine")
 
-    adversary.scripts = [holding(b"x\r\n")]
+    async def all_at_once(visit: Visit) -> None:
+        visit.writer.write(HEAD + b"3\r\nx\r\n\r\n0\r\n\r\n")
+        await visit.hung_up()
+
+    adversary.scripts = [all_at_once]
     async with follow(on_malformed=fail) as stream:
         with pytest.raises(LookupError, match="mine"):
             await anext(stream)
 
 
-@pytest.mark.parametrize("turns", range(40))
+TROUBLES: dict[str, list[Script]] = {
+    "streams beside each other": [holding(line(1)), holding(line(2)), hold],
+    "back-off": [closing(line(1))],
+    "refusals": [refusing(503)],
+    "full queue": [holding(b"".join(map(line, range(50))))],
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+@pytest.mark.parametrize("turns", range(0, 60, 2))
 async def test_cancelling_at_any_point_leaves_no_task_and_no_connection(
-    adversary: Adversary, follow: Follow, clock: VirtualClock, turns: int
+    adversary: Adversary, follow: Follow, clock: VirtualClock, trouble: str, turns: int
 ) -> None:
     before = asyncio.all_tasks()
 
     async def use() -> None:
-        async with follow(since=Checkpoint(at=clock.now().replace(hour=8))) as stream:
+        async with follow(since=Checkpoint(at=clock.now() - timedelta(hours=4)), queue_size=2) as stream:
             async for _ in stream:
-                pass
+                await asyncio.sleep(0)
 
-    adversary.scripts = [holding(line(1)), holding(line(2)), hold]
+    adversary.scripts = [*TROUBLES[trouble]]
     using = asyncio.ensure_future(use())
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -667,10 +703,7 @@ async def test_cancelling_at_any_point_leaves_no_task_and_no_connection(
     for visit in adversary.visits:
         await visit.over.wait()
     assert adversary.open_now == 0
-    mine = {
-        task for task in asyncio.all_tasks() - before if "Adversary" not in repr(task) and "accept" not in repr(task)
-    }
-    assert not mine
+    assert not {task for task in asyncio.all_tasks() - before if "svc_async" in repr(task.get_coro())}
 
 
 @pytest.mark.parametrize(
@@ -686,3 +719,8 @@ async def test_cancelling_at_any_point_leaves_no_task_and_no_connection(
 def test_settings_that_make_no_sense_are_refused(follow: Follow, wrong: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         follow(**wrong)
+
+
+def test_a_checkpoint_must_say_in_which_zone_it_is() -> None:
+    with pytest.raises(InvalidArgument, match="^at must carry a time zone"):
+        Checkpoint(at=datetime(2026, 6, 10))  # noqa: DTZ001 - that is the mistake

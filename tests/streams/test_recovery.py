@@ -17,8 +17,9 @@ def covers(seconds: float, reach: timedelta) -> list[tuple[Cover, float]]:
 @pytest.mark.parametrize(
     ("seconds", "reach", "expected"),
     [
-        (0, REPLAY_REACH, []),
-        (-5, REPLAY_REACH, []),
+        (0, REPLAY_REACH, [(Cover.BACKFILL, 0)]),
+        (0, NO_REACH, []),
+        (-5, REPLAY_REACH, [(Cover.BACKFILL, 0)]),
         (0.2, REPLAY_REACH, [(Cover.BACKFILL, 0.2)]),
         (290, REPLAY_REACH, [(Cover.BACKFILL, 290)]),
         (291, REPLAY_REACH, [(Cover.REPLAY, 291)]),

@@ -18,6 +18,8 @@ from svc_async import (
     UserCredentials,
 )
 from svc_async.events.models import MatchedPost
+from svc_async.governor.governor import Governor
+from svc_async.governor.limits import LIMITS, changed
 from svc_async.pipeline import CallEvent
 from svc_async.sandbox import VirtualClock
 from svc_async.streams.states import StreamState
@@ -128,15 +130,17 @@ async def test_every_connect_takes_one_turn_at_its_own_limit(session: Session) -
 
 
 async def test_connects_wait_for_their_limit_as_long_as_it_takes(
-    adversary: Adversary, session: Session, clock: VirtualClock, steps: Steps
+    adversary: Adversary, endpoints: Endpoints, clock: VirtualClock
 ) -> None:
-    adversary.scripts = [refusing(429, x_rate_limit_reset=str(int(clock.now().timestamp()) + 800)), hold]
-    stream = session.activity.stream(on_state=steps)
-    entering = asyncio.ensure_future(stream.__aenter__())
-    await steps.next(StreamState.BACKOFF)
-    assert any(state.closed_until for state in session.governor.snapshot())
-    await clock.advance(seconds=803)
-    await (await entering).aclose()
+    governor = Governor(limits=changed(LIMITS, "activity.stream", requests=1), clock=clock, max_wait=60)
+    async with Session(BearerToken("t"), endpoints=endpoints, clock=clock, governor=governor) as session:
+        async with session.activity.stream():
+            pass
+        entering = asyncio.ensure_future(session.activity.stream().__aenter__())
+        await clock.advance(minutes=14)
+        assert len(adversary.visits) == 1
+        await clock.advance(minutes=2)
+        await (await entering).aclose()
 
 
 async def test_too_many_open_streams_do_not_close_the_limit_of_connects(

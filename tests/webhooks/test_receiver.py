@@ -172,6 +172,30 @@ async def test_a_caller_that_goes_away_does_not_undo_an_acceptance() -> None:
     assert seen == ["1"]
 
 
+async def test_closing_waits_for_deliveries_that_are_being_taken_in() -> None:
+    store = SlowStore()
+    receiver = WebhookReceiver(keys=[KEY], dedupe=store)
+    await receiver.start()
+    answering = asyncio.create_task(receiver.handle(*delivery()))
+    await settled()
+    closing = asyncio.create_task(receiver.aclose())
+    await settled()
+    store.go.set()
+    await closing
+    assert (await answering).status == 200
+    assert receiver.stats.handled == 1
+
+
+async def test_closing_does_not_wait_for_a_store_that_hangs() -> None:
+    store = SlowStore()
+    receiver = WebhookReceiver(keys=[KEY], dedupe=store, drain_deadline=0)
+    async with receiver:
+        answering = asyncio.create_task(receiver.handle(*delivery()))
+        await settled()
+    answer = await answering
+    assert (answer.status, answer.body) == (503, b"not_running")
+
+
 # --- acknowledgement
 
 
@@ -267,6 +291,25 @@ async def test_a_body_that_does_not_come_is_given_up() -> None:
         answer = await answering
     assert (answer.status, answer.body) == (408, b"body_too_slow")
     assert receiver.stats.rejected == {"body_too_slow": 1}
+
+
+async def test_no_more_of_a_body_is_read_than_is_allowed() -> None:
+    read = 0
+
+    async def endless() -> Any:
+        nonlocal read
+        while True:
+            read += 1
+            yield b"x" * 10
+
+    receiver = WebhookReceiver(keys=[KEY], max_body=100)
+    assert (await receiver.receive("POST", "", {}, endless())).status == 413
+    assert read == 11
+
+
+async def test_the_name_of_a_header_may_be_given_in_any_case() -> None:
+    async with WebhookReceiver(keys=[SigningKey(KEY.secret, header="X-Svc-Webhooks-Signature")]) as receiver:
+        assert (await receiver.handle(*delivery())).status == 200
 
 
 async def test_a_body_may_hold_more_events_than_the_queue_when_it_is_empty() -> None:
@@ -490,12 +533,12 @@ async def test_a_repeated_delivery_is_not_acknowledged_for_the_sake_of_one_that_
 async def test_bodies_that_share_events_in_any_order_do_not_wait_for_each_other_for_ever() -> None:
     store = SlowStore()
     receiver = WebhookReceiver(keys=[KEY], dedupe=store)
-    bodies = [{"data": [activity("post.create", uuid=uuid) for uuid in order]} for order in ("ab", "ba", "bca")]
+    bodies = [{"data": [activity("post.create", uuid=uuid) for uuid in order]} for order in ("a", "ab", "ba", "bca")]
     async with receiver:
         calls = [asyncio.create_task(receiver.handle(*build_delivery(body, KEY))) for body in bodies]
         await settled()
         store.go.set()
-        assert [answer.status for answer in await asyncio.gather(*calls)] == [200] * 3
+        assert [answer.status for answer in await asyncio.gather(*calls)] == [200] * 4
     assert receiver.stats.handled == 3
 
 
@@ -621,8 +664,10 @@ async def test_what_cannot_be_stored_is_not_acknowledged() -> None:
 
 
 async def test_a_receiver_that_starts_handles_what_is_left_in_the_inbox() -> None:
-    inbox, clock = ListInbox(), VirtualClock(START.isoformat())
-    first = WebhookReceiver(keys=[KEY], ack=Ack.durable(inbox), drain_deadline=0, clock=clock)
+    inbox, clock, dead = ListInbox(), VirtualClock(START.isoformat()), list[object]()
+    first = WebhookReceiver(
+        keys=[KEY], ack=Ack.durable(inbox), drain_deadline=0, clock=clock, dead_letter=lambda *each: dead.append(each)
+    )
     first.on("*")(lambda *_: asyncio.Event().wait())
     several = build_delivery({"data": [activity("post.create", uuid=uuid) for uuid in ("1", "2")]}, KEY)
     async with first:
@@ -639,6 +684,7 @@ async def test_a_receiver_that_starts_handles_what_is_left_in_the_inbox() -> Non
     assert {(context.restored, context.received_at, context.key_id) for _, context in seen} == {(True, START, "now")}
     assert seen[0][1].body == several.body
     assert inbox.rows == {}
+    assert dead == []
     assert second.stats.restored == 3
 
 

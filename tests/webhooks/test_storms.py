@@ -94,9 +94,10 @@ async def test_of_a_burst_over_restarts_each_event_is_handled_once(
     def started() -> WebhookReceiver:
         receiver = WebhookReceiver(
             keys=[KEY],
-            ack=Ack.durable(SqliteInbox(tmp_path / "inbox.db"), maxsize=100),
+            ack=Ack.durable(SqliteInbox(tmp_path / "inbox.db"), maxsize=30),
             dedupe=SqliteDedupe(tmp_path / "events.db"),
             drain_deadline=drain_deadline,
+            workers=40,
         )
         receiver.on("*")(handler)
         return receiver

@@ -34,12 +34,14 @@ def asgi_app(receiver: Served, path: str | None = None) -> AsgiApp:
 
     async def live(_: Scope, receive: Receive, send: Send) -> None:
         await receive()
+        phase = "startup"
         try:
             async with receiver.running():
                 await send({"type": "lifespan.startup.complete"})
+                phase = "shutdown"
                 await receive()
         except Exception as error:
-            await send({"type": "lifespan.startup.failed", "message": type(error).__name__})
+            await send({"type": f"lifespan.{phase}.failed", "message": type(error).__name__})
             raise
         await send({"type": "lifespan.shutdown.complete"})
 

@@ -3,7 +3,7 @@
 import hmac
 from datetime import timedelta
 
-from svc_async.sandbox.auth import expired, refused
+from svc_async.sandbox.auth import refused
 from svc_async.sandbox.calls import Answer, Call, Operation
 from svc_async.sandbox.dialects import PAGE_HEADERS, Basis, Dialect, Problem, Refusal, page
 from svc_async.sandbox.params import Param, form_field, text
@@ -14,7 +14,7 @@ __all__ = ["OPERATIONS", "approve"]
 
 _OOB = "oob"
 _AUTHORIZE = "/oauth/authorize"
-_PIN_DIGITS = 7
+_PIN_DIGITS = 7  # Unspecified: the form of a PIN (ASM-77).
 _WISHES = {
     "read": ("read what you post and who you are",),
     "write": ("read what you post and who you are", "change it in your name"),
@@ -102,7 +102,7 @@ def _granted_before(call: Call, token: RequestToken, browser: Browser) -> bool:
     """Tell whether the user need not be asked again (AUTH-13, AUTH-13b)."""
     app = _app(call.registry, token)
     granted = call.registry.granted(app, browser.user_id)
-    return app.sign_in and granted is not None and granted.access >= token.access
+    return app.sign_in and granted is not None and token.access in ("read", granted.access)
 
 
 def _decide(call: Call) -> Answer:
@@ -136,15 +136,13 @@ def _access_token(call: Call) -> Answer:
         raise refused("oauth_verifier is missing or wrong", rule="AUTH-14b")
     del call.registry.request_tokens[token.token]
     granted = call.registry.grant(call.caller.app, token.user_id, token.access)
-    user = call.store["users"].get(token.user_id)
-    if user is None:
-        raise expired()
+    names = {row.id: row.fields["screen_name"] for row in call.store["users"]}
     return Answer(
         {
             "oauth_token": granted.token,
             "oauth_token_secret": granted.secret,
-            "user_id": user.id,
-            "screen_name": user.fields["screen_name"],
+            "user_id": granted.user_id,
+            "screen_name": names[granted.user_id],
         }
     )
 

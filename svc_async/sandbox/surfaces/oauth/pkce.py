@@ -28,7 +28,7 @@ _OFFLINE = "offline.access"
 _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 _VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
 _NO_STORE = {"Cache-Control": "no-store"}
-_RULE = "AUTH-26"
+_RULE = "AUTH-26"  # Unspecified: all but the scheme, so that whatever rests on it here is assumed.
 
 
 class _Unwilling(Exception):
@@ -65,9 +65,9 @@ def _asked(registry: Registry, config: SandboxConfig, params: Mapping[str, Any])
         )
         raise Refusal(400, problem, rule=_RULE, basis=Basis.ASSUMED)
     scopes = tuple(dict.fromkeys((params["scope"] or "").split()))
-    state = params["state"] or ""
+    state = params["state"]
     for error, why in _faults(config, params, scopes):
-        raise _Unwilling(uri, error=error, error_description=why, state=state)
+        raise _Unwilling(uri, error=error, error_description=why, **({} if state is None else {"state": state}))
     return _Question(app=app, redirect_uri=uri, scopes=scopes, state=state, challenge=params["code_challenge"])
 
 

@@ -1,0 +1,132 @@
+"""Sends a merchant's feed to a product catalog, deletes products of it, or makes the catalog equal to the feed."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from svc_async.batch.products import Products
+from svc_async.batch.report import Report
+from svc_async.cli.failures import FailureList
+from svc_async.cli.jobs import Job, Ready, Work, mapping_of, opened, requests_per_minute
+from svc_async.cli.options import FeedOptions, JobOptions, SyncOptions
+from svc_async.cli.syncing import Cost, Syncing
+from svc_async.errors import InvalidArgument
+from svc_async.jobs.catalog_sync import CatalogTarget
+from svc_async.jobs.sources.columns import Vocabulary
+from svc_async.jobs.sources.opening import open_feed
+from svc_async.jobs.sources.product_attributes import KEYS, PRODUCTS
+from svc_async.jobs.sources.source import Feed
+from svc_async.jobs.sync import Observers
+
+__all__ = ["run_delete", "run_sync", "run_upload"]
+
+_PUT = "ads.products.put"
+_DELETE = "ads.products.delete"
+_MOST = 25  # contract PROD-01
+
+
+@attrs.frozen(kw_only=True)
+class _Command:
+    """What was typed."""
+
+    file: Path
+    catalog: str | None
+    options: JobOptions
+    feed: FeedOptions
+
+    def do(
+        self,
+        what: str,
+        work: Callable[[Feed, Products, Ready], Work],
+        *,
+        limit: str = _PUT,
+        vocabulary: Vocabulary = PRODUCTS,
+        again: str = "products that are in already are not added twice.",
+    ) -> int:
+        """Do a job with the file and give the exit code."""
+        mapping, options = mapping_of(self.options.map), self.options
+        with closing(
+            open_feed(
+                self.file, format=self.feed.format, mapping=mapping, encoding=options.encoding, vocabulary=vocabulary
+            )
+        ) as feed:
+            limit_a_minute = requests_per_minute(limit)
+            job = Job(file=self.file, what=what, origin=feed, options=options, limit=limit_a_minute, again=again)
+            return asyncio.run(job.run(self._opened(lambda products, ready: work(feed, products, ready))))
+
+    @asynccontextmanager
+    async def _opened(self, work: Callable[[Products, Ready], Work]) -> AsyncGenerator[Work]:
+        """Open the session and bind the catalog; an embedded sandbox is given one."""
+        if self.catalog is None and not self.options.sandbox:
+            raise InvalidArgument("product_catalog_id", "must be given")
+        async with opened(self.options) as (session, _):
+            catalog = self.catalog
+            if catalog is None:
+                catalog = (await session.product_catalogs.create(name="Sandbox")).id
+            products = session.product_catalog(catalog).products
+            # A wrong host, credential or catalog shows at once here.
+            yield work(products, lambda: products.list(count=1).first())
+
+
+def run_upload(file: Path, options: JobOptions, feed: FeedOptions, *, catalog: str | None) -> int:
+    """Make and change the products of a feed and give the exit code."""
+    settings = _settings(options)
+
+    def work(origin: Feed, products: Products, ready: Ready) -> Work:
+        async def do(observers: Observers, _: FailureList) -> Report:
+            return await products.upsert(origin.products(), **settings, **attrs.asdict(observers, recurse=False))
+
+        return Work(ready=ready, do=do)
+
+    return _Command(file=file, catalog=catalog, options=options, feed=feed).do("Upload to a catalog", work)
+
+
+def run_delete(file: Path, options: JobOptions, feed: FeedOptions, *, catalog: str | None) -> int:
+    """Delete the products whose keys stand in a file and give the exit code."""
+    settings = _settings(options)
+
+    def work(origin: Feed, products: Products, ready: Ready) -> Work:
+        async def do(observers: Observers, _: FailureList) -> Report:
+            return await products.delete(_keys(origin), **settings, **attrs.asdict(observers, recurse=False))
+
+        return Work(ready=ready, do=do)
+
+    command = _Command(file=file, catalog=catalog, options=options, feed=feed)
+    again = "products that are gone already fail then."
+    return command.do("Deletion from a catalog", work, limit=_DELETE, vocabulary=KEYS, again=again)
+
+
+def run_sync(file: Path, options: JobOptions, feed: FeedOptions, sync: SyncOptions, *, catalog: str | None) -> int:
+    """Make the catalog equal to the feed and give the exit code."""
+    cost = Cost(
+        requests=lambda rows, _: -(-rows // _MOST),
+        removals=lambda rows: -(-rows // _MOST),
+        per_minute=requests_per_minute(_PUT),
+        removals_per_minute=requests_per_minute(_DELETE),
+    )
+
+    def work(origin: Feed, products: Products, ready: Ready) -> Work:
+        return Syncing(
+            target=CatalogTarget(products=products, feed=origin, settings=_settings(options)),
+            name=f"catalog {products.product_catalog_id}",
+            options=options,
+            sync=sync,
+            cost=cost,
+            lifetime=None,
+        ).work(ready)
+
+    command = _Command(file=file, catalog=catalog, options=options, feed=feed)
+    return command.do("Sync of a catalog", work, again="it goes on with what is missing.")
+
+
+def _settings(options: JobOptions) -> dict[str, Any]:
+    return {"concurrency": options.concurrency, "ordering": options.ordering, "quarantine": options.quarantine}
+
+
+def _keys(origin: Feed) -> Iterator[Any]:
+    for product in origin.products():
+        yield product.get("product_key")

@@ -1,0 +1,86 @@
+"""Puts a file of people on a do-not-reach list, or takes them off."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from svc_async.ads.vocabulary import BatchOperationType
+from svc_async.batch.do_not_reach_users import DoNotReachUsers
+from svc_async.batch.report import Report
+from svc_async.cli.audience import settings_of
+from svc_async.cli.failures import FailureList
+from svc_async.cli.jobs import Job, Work, mapping_of, moment_of, opened, requests_per_minute
+from svc_async.cli.options import JobOptions, PeopleOptions
+from svc_async.errors import InvalidArgument
+from svc_async.jobs.sources.columns import PEOPLE
+from svc_async.jobs.sources.opening import open_source
+from svc_async.jobs.sources.source import Source
+from svc_async.jobs.sync import Observers
+
+__all__ = ["run"]
+
+_COLUMNS = PEOPLE.only(["email", "phone_number"])  # contract DNR-03
+_TITLES = {
+    BatchOperationType.UPDATE: "Upload to a do-not-reach list",
+    BatchOperationType.DELETE: "Removal from a do-not-reach list",
+}
+
+
+def run(
+    file: Path,
+    action: BatchOperationType,
+    options: JobOptions,
+    people: PeopleOptions,
+    *,
+    account: str | None,
+    list_id: str | None,
+    expires_at: str | None = None,
+) -> int:
+    """Do the whole job and give the exit code."""
+    end = moment_of("expires_at", expires_at)
+    settings = {**settings_of(options, people), "phone_region": people.phone_region}
+    if end is not None:
+        settings["expires_at"] = end
+    mapping = mapping_of(options.map)
+    with closing(
+        open_source(file, format=people.format, mapping=mapping, encoding=options.encoding, vocabulary=_COLUMNS)
+    ) as source:
+        job = Job(
+            file=file,
+            what=_TITLES[action],
+            origin=source,
+            options=options,
+            # Unspecified: the limit of this call (contract UNS-dnr-limits); it is that of other writes.
+            limit=requests_per_minute("ads.writes"),
+        )
+        return asyncio.run(job.run(_opened(options, source, action, settings, account=account, list_id=list_id)))
+
+
+@asynccontextmanager
+async def _opened(
+    options: JobOptions,
+    source: Source,
+    action: BatchOperationType,
+    settings: dict[str, Any],
+    *,
+    account: str | None,
+    list_id: str | None,
+) -> AsyncGenerator[Work]:
+    if list_id is None:
+        raise InvalidArgument("do_not_reach_list_id", "must be given")
+    if account is None and not options.sandbox:
+        raise InvalidArgument("account_id", "must be given; `svc-async accounts list` shows yours")
+    async with opened(options) as (session, sandbox):
+        handle = session.account(sandbox.account_id if account is None else account)
+        users: DoNotReachUsers = handle.do_not_reach_list(list_id).users
+        send = users.upload if action == BatchOperationType.UPDATE else users.remove
+
+        async def do(observers: Observers, _: FailureList) -> Report:
+            return await send(source.rows(), **settings, **attrs.asdict(observers, recurse=False))
+
+        # Unspecified: that whoever may change an account's lists may read the account.
+        yield Work(ready=lambda: session.accounts.get(users.account_id), do=do)

@@ -1,0 +1,81 @@
+"""Why an answer to a CRC check, or a signature, is wrong; decided without I/O."""
+
+import re
+from base64 import b64decode, urlsafe_b64encode
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import msgspec
+
+from svc_async.wire.envelope import NOT_JSON
+from svc_async.wire.hmac_sha256 import SigningKey, is_signature, sign, verify
+
+__all__ = ["crc_problem", "signature_problem"]
+
+_PREFIX = "sha256="
+_MISSING = "has no prefix: it must be sha256= and then base64"
+_HEX = "is written in hexadecimal digits; it must be base64"
+_URL_SAFE = "is written in URL-safe or unpadded base64; it must be standard base64 with padding"
+_NO_BASE64 = "is not sha256= and the base64 of 32 bytes"
+_OTHER_SECRET = "was made with another secret, or of other bytes"  # noqa: S105 - it is none
+
+
+def crc_problem(key: SigningKey, token: str, *, status: int, body: bytes) -> str | None:
+    """Say what is wrong with an answer to a CRC check; None when nothing is.
+
+    Args:
+        key: the key that should have answered.
+        token: what was asked.
+        status: the answer's status.
+        body: the answer's body.
+    """
+    if status != 200:  # noqa: PLR2004 - the one good status
+        return _status_problem(status)
+    try:
+        answer = msgspec.json.decode(body)
+    except NOT_JSON:
+        return "the answer is not JSON, which makes the webhook invalid"
+    if not isinstance(answer, dict) or not isinstance(answer.get("response_token"), str):
+        return "the answer is not an object with a text `response_token`, which makes the webhook invalid"
+    given = answer["response_token"]
+    if given == token:
+        return "response_token is the crc_token itself; it must be its keyed hash"
+    problem = signature_problem(key, token.encode(), given)
+    if problem == _OTHER_SECRET and verify(key, quote(token, safe="").encode(), given):
+        problem = "is the hash of the token as it stands in the query; it must be decoded first"
+    return problem and f"response_token {problem}"
+
+
+def signature_problem(key: SigningKey, message: bytes, signature: str) -> str | None:
+    """Say what is wrong with a signature; None when nothing is."""
+    if verify(key, message, signature):
+        return None
+    good = sign(key, message).removeprefix(_PREFIX)
+    for wrong, problem in _mistakes(good):
+        if signature == wrong:
+            return problem
+    if is_signature(signature):
+        return _OTHER_SECRET
+    if re.fullmatch(r"(sha256=)?[0-9A-Fa-f]{64}", signature):
+        return f"{_HEX}, and {_OTHER_SECRET}"
+    return _MISSING if is_signature(_PREFIX + signature) else _NO_BASE64
+
+
+def _mistakes(good: str) -> Iterator[tuple[str, str]]:
+    digest = b64decode(good)
+    yield good, _MISSING
+    for prefix in (_PREFIX, ""):
+        for written in (digest.hex(), digest.hex().upper()):
+            yield prefix + written, _HEX
+        for written in (good.rstrip("="), urlsafe_b64encode(digest).decode(), urlsafe_b64encode(digest).decode()[:-1]):
+            yield prefix + written, _URL_SAFE
+
+
+def _status_problem(status: int) -> str:
+    kinds = {
+        2: "with success, but not with 200",
+        3: "with a redirect, which is not followed and makes the webhook invalid (WH-22)",
+        4: "with a refusal, which counts as a transient error (WH-24)",
+        5: "with a failure, which counts as a transient error (WH-25)",
+    }
+    return f"the server answered HTTP {status}, {kinds.get(status // 100, 'which is no answer')}"

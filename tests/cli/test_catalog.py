@@ -1,0 +1,92 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from svc_async import Session
+from svc_async.sandbox import Sandbox
+from tests.cli.conftest import Command, Ended
+
+HEADER = "id,title,description,availability,condition,price,link,image_link,brand,inventory\n"
+
+
+def feed(*names: str, price: str = "9.90 EUR") -> str:
+    shop = "https://shop.example.org"
+    return HEADER + "".join(f"{name},T,D,in_stock,new,{price},{shop}/{name},{shop}/{name}.png,B,1\n" for name in names)
+
+
+@pytest.fixture
+async def catalog(sandbox: Sandbox) -> str:
+    async with Session.sandbox(sandbox) as session:
+        return (await session.product_catalogs.create(name="Shop")).id
+
+
+async def held(sandbox: Sandbox, catalog: str) -> dict[str, str | None]:
+    async with Session.sandbox(sandbox) as session:
+        return {product.id: product.product_key async for product in session.product_catalog(catalog).products.list()}
+
+
+async def test_a_feed_becomes_a_catalog_and_goes_again(
+    command: Command, sandbox: Sandbox, catalog: str, tmp_path: Path
+) -> None:
+    (tmp_path / "feed.csv").write_text(feed("a", "b") + feed("c", price="cheap").removeprefix(HEADER))
+    ended = await command("catalog", "upload", "feed.csv", "--catalog", catalog)
+    assert ended.code == 5
+    assert "2 accepted" in ended.out
+    assert "price must be a number, a space and a 3-letter currency code" in ended.out
+    assert '2,4,price,"must be a number' in (tmp_path / "feed.csv.failures.csv").read_text()
+    keys = await held(sandbox, catalog)
+    (tmp_path / "gone.csv").write_text(f"product_key,title\n{keys['a']},x\n")
+    gone = await command("catalog", "delete", "gone.csv", "--catalog", catalog, "--json")
+    assert json.loads(gone.out)["accepted"] == 1
+    assert list(await held(sandbox, catalog)) == ["b"]
+
+
+async def test_a_sync_makes_the_catalog_equal_to_the_feed(
+    command: Command, sandbox: Sandbox, catalog: str, tmp_path: Path
+) -> None:
+    sync = ("catalog", "sync", "feed.csv", "--catalog", catalog, "--max-removal-share", "0.5")
+    (tmp_path / "feed.csv").write_text(feed("a", "b", "c"))
+    assert (await command(*sync)).code == 0
+    (tmp_path / "feed.csv").write_text(feed("b", "c", "d"))
+    dry = await command(*sync, "--dry-run")
+    assert "plan: 1 rows to send and 1 to remove, of 3 that are there; about 2 requests, 7.5 s at the limit" in dry.out
+    ended = await command(*sync)
+    assert ended.code == 0
+    assert sorted(await held(sandbox, catalog)) == ["b", "c", "d"]
+
+
+async def test_a_catalog_that_is_not_there_shows_before_anything_is_sent(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "feed.csv").write_text(feed("a"))
+    ended = await command("catalog", "upload", "feed.csv", "--catalog", "nowhere")
+    assert ended.code == 1
+    assert ended.out == ""
+    assert "HTTP 404" in ended.err or "HTTP 403" in ended.err
+
+
+def test_anybody_can_try_it_on_a_sandbox(call: Callable[..., Ended], here: Path) -> None:
+    (here / "feed.xml").write_text("<rss><channel><item><g:id>1</g:id></item></channel></rss>")
+    ended = call("catalog", "upload", "feed.xml", "--sandbox")
+    assert ended.code == 5
+    assert "1 failed" in ended.out
+    assert "0,,title,must be given" in (here / "feed.xml.failures.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "expected"),
+    [
+        ("id\n1\n", (), "--catalog must be given"),
+        ("<!DOCTYPE rss><rss/>", ("--sandbox",), "has a document type declaration, which is refused"),
+        ("id\n1\n", ("--sandbox", "--map", "id=nonsense"), "--map must give COLUMN=KEY"),
+        ("id\n1\n", ("--sandbox", "--report", "x.txt"), "--report must end in .html or .json"),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_2(
+    call: Callable[..., Ended], here: Path, content: str, options: tuple[str, ...], expected: str
+) -> None:
+    (here / "feed").write_text(content)
+    ended = call("catalog", "upload", "feed", *options)
+    assert ended.code == 2
+    assert expected in ended.err
+    assert len(ended.err.splitlines()) == 1

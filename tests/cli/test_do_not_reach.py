@@ -1,0 +1,42 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from svc_async.sandbox import Sandbox
+from tests.cli.conftest import Command, Ended
+
+USERS = "*/do_not_reach_lists/*/users"
+
+
+async def test_people_are_put_on_a_list_and_taken_off(command: Command, sandbox: Sandbox, tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_text("email,phone\na@example.org,\n,+4930123456\nnobody,\n")
+    target = ("--account", sandbox.account_id, "--list", "dnr7k1")
+    ended = await command("do-not-reach", "upload", "people.csv", *target, "--expires-at", "2027-06-01T00:00:00Z")
+    assert ended.code == 5
+    assert "2 accepted" in ended.out
+    assert "1 email must be an e-mail address" in ended.out
+    gone = await command("do-not-reach", "remove", "people.csv", *target, "--json")
+    assert json.loads(gone.out)["accepted"] == 2
+    assert sandbox.requests.count(USERS) == 2
+
+
+@pytest.mark.rule("DNR-03")
+def test_a_list_takes_addresses_and_numbers_only(call: Callable[..., Ended], here: Path) -> None:
+    (here / "people.csv").write_text("email,handle\na@example.org,a\n")
+    ended = call("do-not-reach", "upload", "people.csv", "--sandbox", "--list", "dnr7k1")
+    assert ended.code == 2
+    assert "has unknown columns: 'handle'" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"), [((), "--list must be given"), (("--list", "x"), "--account must be given")]
+)
+def test_list_and_account_must_be_given(
+    call: Callable[..., Ended], here: Path, options: tuple[str, ...], expected: str
+) -> None:
+    (here / "people.csv").write_text("email\na@example.org\n")
+    ended = call("do-not-reach", "remove", "people.csv", *options)
+    assert ended.code == 2
+    assert expected in ended.err

@@ -1,0 +1,52 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from svc_async.sandbox import Fault, Sandbox
+from tests.cli.conftest import Command, Ended
+
+
+def write(here: Path) -> None:
+    (here / "people.csv").write_text("email\n" + "".join(f"user{n}@example.org\n" for n in range(5_000)) + "nobody\n")
+
+
+def test_a_page_for_people(call: Callable[..., Ended], here: Path) -> None:
+    write(here)
+    ended = call("audience", "upload", "people.csv", "--sandbox", "--report", "report.html")
+    page = (here / "report.html").read_text(encoding="utf-8")
+    assert ended.code == 5
+    assert "<title>Upload to an audience: people.csv</title>" in page
+    assert '<td>accepted</td><td class="n">5,000</td>' in page
+    assert '<td>email must be an e-mail address</td><td class="n">1</td>' in page
+    assert "nobody" not in page
+
+
+def test_an_object_for_programs(call: Callable[..., Ended], here: Path) -> None:
+    write(here)
+    ended = call("audience", "upload", "people.csv", "--sandbox", "--report", "report.json", "--json")
+    told, report = json.loads(ended.out), json.loads((here / "report.json").read_text(encoding="utf-8"))
+    assert {name: report[name] for name in told} == told
+    assert report["reasons"] == {"email must be an e-mail address": 1}
+    assert report["requests_per_minute_limit"] == 1_500
+    assert report["timeline"][-1]["accepted"] == 5_000
+
+
+async def test_a_job_that_ended_early_says_so(command: Command, sandbox: Sandbox, tmp_path: Path) -> None:
+    write(tmp_path)
+    sandbox.faults.on("POST", "*/custom_audiences/*/users").do(Fault.http(403))
+    target = ("--account", sandbox.account_id, "--audience", sandbox.audience_id)
+    ended = await command("audience", "upload", "people.csv", *target, "--report", "report.html")
+    assert ended.code == 1
+    assert "<strong>Not finished:</strong> HTTP 403" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", ["report", "nowhere/report.html", "people.html"])
+def test_a_report_needs_a_place_and_a_form(call: Callable[..., Ended], here: Path, path: str) -> None:
+    write(here)
+    (here / "people.csv").rename(here / "people.html")
+    ended = call("audience", "upload", "people.html", "--sandbox", "--report", path)
+    assert ended.code == 2
+    assert "--report must" in ended.err
+    assert (here / "people.html").read_text().startswith("email")

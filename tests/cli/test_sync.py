@@ -1,0 +1,145 @@
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from svc_async.sandbox import Fault, Sandbox
+from tests.cli.conftest import Command, Ended
+
+USERS = "*/custom_audiences/*/users"
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Callable[[range], Path]:
+    def people(numbers: range) -> Path:
+        path = tmp_path / "people.csv"
+        path.write_text("email\n" + "".join(f"user{number}@example.org\n" for number in numbers), encoding="utf-8")
+        return path
+
+    return people
+
+
+def target(sandbox: Sandbox) -> tuple[str, ...]:
+    return "--account", sandbox.account_id, "--audience", sandbox.audience_id
+
+
+def members(sandbox: Sandbox) -> int:
+    return len(sandbox.audience(sandbox.audience_id).users)
+
+
+async def test_the_second_sync_sends_what_changed(
+    command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path
+) -> None:
+    sync = ("audience", "sync", str(tmp_path / "people.csv"), *target(sandbox))
+    people(range(1_000))
+    first = await command(*sync)
+    assert first.code == 0
+    assert "plan: 1,000 rows to send and 0 to remove, of 0 that are there; about 1 request, " in first.out
+    assert "1,000 accepted" in first.out
+    people(range(100, 1_050))
+    dry = await command(*sync, "--dry-run")
+    assert dry.code == 0
+    assert "plan: 50 rows to send and 100 to remove, of 1,000 that are there; about 2 requests" in dry.out
+    assert "900 unchanged" in " ".join(dry.out.split())
+    assert members(sandbox) == 1_000
+    second = await command(*sync, "--json")
+    report = json.loads(second.out)
+    assert second.code == 0
+    assert (report["read"], report["accepted"], report["additions"], report["removals"]) == (150, 150, 50, 100)
+    assert members(sandbox) == 950
+    assert [path.name for path in (tmp_path / "svc_async").iterdir()] == [
+        path.name for path in (tmp_path / "svc_async").glob("*.sqlite")
+    ]
+
+
+async def test_a_dry_run_as_json_is_one_object(
+    command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path
+) -> None:
+    ended = await command(
+        *("audience", "sync", str(people(range(7))), *target(sandbox)),
+        *("--dry-run", "--json", "--state", str(tmp_path / "state"), "--users-per-operation", "1"),
+    )
+    assert json.loads(ended.out) == {
+        "dry_run": True, "additions": 7, "changes": 0, "refreshes": 0, "removals": 0, "unchanged": 0, "misfits": 0,
+        "held": 0, "requests": 1, "minutes": 0.001, "removal_share": 0.0,
+    }  # fmt: skip
+    assert not sandbox.requests.count(USERS)
+    assert (tmp_path / "state").exists()
+
+
+async def test_a_file_that_was_cut_short_removes_nobody(
+    command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path
+) -> None:
+    sync = ("audience", "sync", str(tmp_path / "people.csv"), *target(sandbox))
+    people(range(100))
+    await command(*sync)
+    people(range(79))
+    stopped = await command(*sync)
+    assert stopped.code == 2
+    assert "--max-removal-share is 20%, but 21 of the 100 rows that are there (21.0%) would be removed" in stopped.err
+    assert members(sandbox) == 100
+    assert (await command(*sync, "--max-removal-share", "0.21")).code == 0
+    assert members(sandbox) == 79
+
+
+async def test_a_sync_that_was_killed_is_taken_up_again(
+    command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path
+) -> None:
+    sync = ("audience", "sync", str(tmp_path / "people.csv"), *target(sandbox), "--max-removal-share", "1")
+    people(range(100))
+    await command(*sync)
+    people(range(50, 150))
+    sandbox.faults.on("POST", USERS).nth(2).do(Fault.hang(), stage="after")
+    running = await command.start(*sync)
+    await sandbox.requests.wait(count=3, route=USERS)
+    running.send(signal.SIGKILL)
+    assert (await running.ended()).code == -signal.SIGKILL
+    people(range(60, 150))
+    ended = await command(*sync)
+    assert ended.code == 0
+    assert members(sandbox) == 90
+
+
+async def test_removals_that_fail_are_listed_without_a_position(
+    command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path
+) -> None:
+    sync = ("audience", "sync", str(tmp_path / "people.csv"), *target(sandbox), "--max-removal-share", "1")
+    people(range(3))
+    await command(*sync)
+    people(range(1, 3))
+    sandbox.faults.on("POST", USERS).nth(1).do(Fault.http(400))
+    ended = await command(*sync)
+    assert ended.code == 5
+    assert "could not be removed: " in ended.out
+    assert ",,,could not be removed: " in (tmp_path / "people.csv.failures.csv").read_text()
+    assert (await command(*sync)).code == 0
+    assert members(sandbox) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--max-removal-share", "1.1"), "--max-removal-share must be from 0 to 1"),
+        (("--refresh-days", "-1"), "--refresh-days must be at least 0"),
+        (("--state", "people.csv"), "is no file of snapshots"),
+    ],
+)
+def test_wrong_settings_are_one_line_and_exit_2(
+    call: Callable[..., Ended], here: Path, options: tuple[str, ...], expected: str
+) -> None:
+    (here / "people.csv").write_text("email\n" + "a@example.org\n" * 100)
+    ended = call("audience", "sync", "people.csv", "--sandbox", *options)
+    assert ended.code == 2
+    assert expected in ended.err
+    assert len(ended.err.splitlines()) == 1
+    assert (here / "people.csv").read_text().startswith("email\n")
+
+
+def test_anybody_can_try_it_on_a_sandbox(call: Callable[..., Ended], here: Path) -> None:
+    (here / "people.csv").write_text("email\na@example.org\n")
+    ended = call("audience", "sync", "people.csv", "--sandbox")
+    assert ended.code == 0
+    assert "1 accepted" in ended.out
+    assert [path.name for path in here.iterdir()] == ["people.csv"]

@@ -1,0 +1,132 @@
+"""`svc-async trigger`, and `svc-async sandbox --forward` that brings what follows to a receiver."""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from svc_async.sandbox import Sandbox
+from tests.cli.conftest import Command, Ended
+
+URL = "https://hooks.example.test/svc"
+
+
+async def test_an_event_happens_on_a_running_sandbox(command: Command, sandbox: Sandbox) -> None:
+    arguments = ("--set", "text=Hello there", "--set", "public_metrics.like_count=7", "--url", sandbox.base_url)
+    ended = await command("trigger", "post.create", *arguments)
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out == f"post.create happened to user {sandbox.user_id}.\n"
+    ended = await command("trigger", "post.create", "--user", "42", *arguments, "--json")
+    happened = json.loads(ended.out)
+    assert (happened["event_type"], happened["user_id"]) == ("post.create", "42")
+    assert (happened["payload"]["text"], happened["payload"]["public_metrics"]["like_count"]) == ("Hello there", 7)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("post.created",), "trigger was refused"),
+        (("post.create", "--set", "txet=x"), "names txet"),
+        (("post.create", "--set", "text"), "--set is written PATH=VALUE"),
+        (("post.create", "--set", "=x"), "--set is written PATH=VALUE"),
+    ],
+)
+async def test_what_cannot_happen_is_one_line_and_exit_2(
+    command: Command, sandbox: Sandbox, arguments: tuple[str, ...], reason: str
+) -> None:
+    ended = await command("trigger", *arguments, "--url", sandbox.base_url)
+    assert ended.code == 2
+    assert reason in ended.err
+    assert len(ended.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("https://api.example.com", "--url must be the address of a sandbox"),
+        ("http://127.0.0.1:99999", "--url must be the address of a sandbox"),
+        ("http://127.0.0.1:8765/ads", "--url must be the address of a sandbox"),
+        ("nothing", "--url must be the address of a sandbox"),
+        ("http://127.0.0.1:9", "--url names no sandbox that answers"),
+    ],
+)
+def test_where_no_sandbox_is(call: Callable[..., Ended], url: str, reason: str) -> None:
+    ended = call("trigger", "post.create", "--url", url)
+    assert ended.code == 2
+    assert reason in ended.err
+
+
+async def test_another_server_is_no_sandbox(command: Command) -> None:
+    async def handler(_request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(text="hello")
+
+    runner = web.ServerRunner(web.Server(handler))
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    ended = await command("trigger", "post.create", "--url", f"http://127.0.0.1:{runner.addresses[0][1]}")
+    await runner.cleanup()
+    assert (ended.code, "--url is no sandbox: it answered HTTP 200 without JSON" in ended.err) == (2, True)
+
+
+@pytest.mark.parametrize("pair", [URL, f"{URL}=https://127.0.0.1/", f"{URL}=http://example.com/", f"{URL}="])
+def test_what_is_forwarded_goes_to_this_machine(call: Callable[..., Ended], pair: str) -> None:
+    ended = call("sandbox", "--port", "0", "--forward", pair)
+    assert ended.code == 2
+    assert "--forward is written URL=URL" in ended.err
+
+
+async def test_a_trigger_reaches_a_receiver_behind_a_forward(tmp_path: Path) -> None:
+    secret = ""
+    arrived: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        if request.method == "GET":
+            digest = hmac.digest(secret.encode(), request.query["crc_token"].encode(), hashlib.sha256)
+            return web.json_response({"response_token": "sha256=" + base64.b64encode(digest).decode()})
+        arrived.put_nowait(await request.json())
+        return web.Response()
+
+    runner = web.ServerRunner(web.Server(handler))
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    address = f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
+    running = await Command(tmp_path, {}).start("sandbox", "--port", "0", "--json", "--forward", f"{URL}={address}")
+    described = json.loads(await running.line())
+    base, secret = described["base_url"], described["credentials"]["consumer_secret"]
+    async with aiohttp.ClientSession(base, headers={"Authorization": await bearer(described)}) as http:
+        async with http.post("/2/webhooks", json={"url": URL}) as answer:
+            webhook_id = (await answer.json())["data"]["id"]
+        wish = {"event_type": "dm.received", "filter": {"user_id": "42"}, "webhook_id": webhook_id}
+        async with http.post("/2/activity/subscriptions", json=wish) as answer:
+            assert answer.status == 200
+    assert (await Command(tmp_path, {})("trigger", "dm.received", "--user", "42", "--url", base)).code == 0
+    async with asyncio.timeout(30):
+        assert (await arrived.get())["data"]["event_type"] == "dm.received"
+    running.send(signal.SIGINT)
+    assert (await running.ended()).code == 0
+    await runner.cleanup()
+
+
+async def bearer(described: Any) -> str:
+    keys = described["credentials"]
+    basic = base64.b64encode(f"{keys['consumer_key']}:{keys['consumer_secret']}".encode()).decode()
+    async with (
+        aiohttp.ClientSession() as http,
+        http.post(
+            f"{described['base_url']}/oauth2/token",
+            data={"grant_type": "client_credentials"},
+            headers={"Authorization": f"Basic {basic}"},
+        ) as answer,
+    ):
+        return f"Bearer {(await answer.json())['access_token']}"

@@ -1,0 +1,306 @@
+"""`svc-async webhook`: listens, checks a URL, signs and verifies."""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import signal
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from aiohttp import web
+
+from svc_async.webhooks import SigningKey, WebhookReceiver
+from svc_async.webhooks.adapters.aiohttp import serve
+from svc_async.webhooks.testing import build_crc, build_delivery
+from tests.cli.conftest import Command, Ended
+from tests.events.samples import activity
+from tests.webhooks.serving import sender
+
+KEY = SigningKey("consumer-secret")
+BODY = b'{"test_number":1,"test_string":"two"}'
+SIGNATURE = "sha256=YWHphPn/JFq43jkF0y4/w8R/SelmLjvpunhVFY8JhlI="
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Command:
+    return Command(tmp_path, {"SVC_CONSUMER_SECRET": KEY.secret})
+
+
+# --- listen
+
+
+@pytest.mark.rule("WH-34", "WH-35", "WH-36", "WH-41")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_it_listens_until_it_is_stopped(command: Command, tmp_path: Path, number: signal.Signals) -> None:
+    running = await command.start("webhook", "listen", "--port", "0", "--json", "--save", tmp_path / "saved" / "here")
+    port = int(json.loads(await running.line())["listening"].rstrip("/").rpartition(":")[2])
+    send = sender(port, "/any/path")
+    assert (await send(*build_crc())).status == 200
+    request = build_delivery({"data": activity("post.create", uuid="-3")}, KEY)
+    assert (await send(*request)).status == 200
+    assert (await send("POST", "", {}, request.body)).status == 401
+    line = json.loads(await running.line())
+    assert (line["event_type"], line["key"], line["replayed"]) == ("post.create", "-3", False)
+    assert line["event"] == activity("post.create", uuid="-3")
+    running.send(number)
+    assert await running.ended() == Ended(0, "", "")
+    (saved,) = (tmp_path / "saved" / "here").iterdir()
+    assert saved.read_bytes() == request.body
+
+
+async def test_people_are_told_what_comes(command: Command) -> None:
+    running = await command.start("webhook", "listen", "--port", "0")
+    assert running.process.stderr is not None
+    told = (await running.process.stderr.readline()).decode()
+    send = sender(int(told.split("/ ")[0].rpartition(":")[2]))
+    await send(*build_delivery({"data": activity("dm.read", uuid="a\x1b[31mb")}, KEY))
+    await send("POST", "", {}, b"")
+    assert (await running.line()).split()[1:] == ["dm.read", "a?[31mb"]
+    running.send(signal.SIGINT)
+    ended = await running.ended()
+    assert ended.err == "Events: 1. CRC checks: 0. Refused: 1 signature_missing.\n"
+
+
+async def test_a_port_that_is_taken_is_an_error_of_one_line(command: Command) -> None:
+    async with serve(WebhookReceiver(keys=[KEY]), host="127.0.0.1", port=0) as port:
+        ended = await command("webhook", "listen", "--port", str(port))
+    assert ended.code == 2
+    assert "cannot listen on 127.0.0.1 port" in ended.err
+    assert len(ended.err.splitlines()) == 1
+
+
+def test_a_port_out_of_range(call: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SVC_CONSUMER_SECRET", KEY.secret)
+    ended = call("webhook", "listen", "--port", "70000")
+    assert (ended.code, "--port must be from 0 to 65535" in ended.err) == (2, True)
+
+
+def test_a_folder_that_cannot_be_made(call: Callable[..., Ended], here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SVC_CONSUMER_SECRET", KEY.secret)
+    (here / "file").write_text("")
+    ended = call("webhook", "listen", "--save", here / "file")
+    assert (ended.code, "--save cannot be" in ended.err) == (2, True)
+
+
+# --- check
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def keyed(message: bytes, secret: str = KEY.secret) -> bytes:
+    return hmac.new(secret.encode(), message, hashlib.sha256).digest()
+
+
+def answering(make: Callable[[bytes], str], **settings: Any) -> Answer:
+    async def respond(request: web.Request) -> web.Response:
+        token = request.query["crc_token"].encode()
+        return web.json_response({"response_token": make(token)}, **settings)
+
+    return respond
+
+
+def prefixed(raw: bytes) -> str:
+    return "sha256=" + base64.b64encode(raw).decode()
+
+
+def plain(**settings: Any) -> Answer:
+    async def respond(_: web.Request) -> web.Response:
+        return web.Response(**settings)
+
+    return respond
+
+
+async def undecoded(request: web.Request) -> web.Response:
+    raw = request.rel_url.raw_query_string.partition("=")[2].encode()
+    return web.json_response({"response_token": prefixed(keyed(raw))})
+
+
+async def silent(request: web.Request) -> web.Response:
+    assert request.transport is not None
+    request.transport.close()
+    return web.Response()
+
+
+@pytest.fixture
+async def site(request: pytest.FixtureRequest) -> AsyncIterator[str]:
+    app = web.Application()
+    app.router.add_get("/hook", request.param)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
+    await runner.cleanup()
+
+
+MISTAKES: dict[str, tuple[Answer, str]] = {
+    "hexadecimal": (answering(lambda token: "sha256=" + keyed(token).hex()), "hexadecimal digits; it must be base64"),
+    "bare hexadecimal": (answering(lambda token: keyed(token).hex()), "hexadecimal digits; it must be base64"),
+    "other hexadecimal": (answering(lambda _: "sha256=" + "ab" * 32), "hexadecimal digits; it must be base64, and was"),
+    "no prefix": (answering(lambda token: base64.b64encode(keyed(token)).decode()), "has no prefix"),
+    "url-safe": (
+        answering(lambda token: "sha256=" + base64.urlsafe_b64encode(keyed(token)).decode().rstrip("=")),
+        "URL-safe or unpadded base64",
+    ),
+    "another secret": (answering(lambda token: prefixed(keyed(token, "wrong"))), "was made with another secret"),
+    "the token": (answering(lambda token: token.decode()), "is the crc_token itself"),
+    "undecoded": (undecoded, "it must be decoded first"),
+    "no base64": (answering(lambda _: "sha256=hello"), "is not sha256= and the base64 of 32 bytes"),
+    "redirect": (plain(status=302, headers={"location": "/other"}), "HTTP 302, with a redirect"),
+    "refusal": (plain(status=404), "HTTP 404, with a refusal"),
+    "failure": (plain(status=503), "HTTP 503, with a failure"),
+    "created": (
+        answering(lambda token: prefixed(keyed(token)), status=201),
+        "HTTP 201, with success, but not with 200",
+    ),
+    "html": (plain(text="<html>"), "is not JSON"),
+    "array": (plain(text="[]"), "not an object with a text `response_token`"),
+    "number": (plain(text='{"response_token": 7}'), "not an object with a text `response_token`"),
+    "oracle": (answering(lambda token: prefixed(keyed(token))), "signs whatever stands in crc_token"),
+    "closed": (silent, "the connection closed before an answer"),
+}
+
+
+@pytest.mark.parametrize(("site", "says"), [*MISTAKES.values()], ids=[*MISTAKES], indirect=["site"])
+async def test_what_is_wrong_with_an_answer_is_named(command: Command, site: str, says: str) -> None:
+    ended = await command("webhook", "check", site)
+    assert ended.code == 1
+    assert says in ended.out
+    assert len(ended.out.splitlines()) == 1
+    assert KEY.secret not in ended.out + ended.err
+
+
+@pytest.mark.rule("WH-01", "WH-02", "WH-34", "WH-35")
+async def test_a_receiver_passes(command: Command) -> None:
+    async with serve(WebhookReceiver(keys=[KEY]), host="127.0.0.1", port=0) as port:
+        people = await command("webhook", "check", f"http://127.0.0.1:{port}/")
+        as_json = json.loads((await command("webhook", "check", f"http://127.0.0.1:{port}/?x=1", "--json")).out)
+    assert people.code == 0
+    assert people.out.startswith("The CRC check is answered rightly after ")
+    assert people.err.splitlines() == [
+        "Note: the service accepts https:// only (WH-01).",
+        "Note: the service accepts no port (WH-02).",
+    ]
+    assert as_json["seconds"] >= 0
+    assert (as_json["ok"], as_json["problem"], as_json["status"]) == (True, None, 200)
+
+
+async def test_a_server_that_is_not_there(command: Command, unused_tcp_port: int) -> None:
+    ended = await command("webhook", "check", f"http://127.0.0.1:{unused_tcp_port}/", "--json")
+    found = json.loads(ended.out)
+    assert (ended.code, found["ok"], found["status"]) == (1, False, None)
+    assert "the connection was refused" in found["problem"]
+
+
+async def test_a_certificate_that_cannot_be_trusted(command: Command) -> None:
+    authority = trustme.CA()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("localhost").configure_cert(context)
+    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=context)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        ended = await command("webhook", "check", f"https://localhost:{port}/")
+    assert ended.code == 1
+    assert "the host's certificate cannot be trusted" in ended.out
+
+
+@pytest.mark.parametrize(
+    "url", ["hook", "ftp://x/", "https://", "https://u:p@x/", "https://x/#a", "https://x:99999/", "https://x/ y"]
+)
+def test_what_is_no_url(call: Callable[..., Ended], url: str) -> None:
+    ended = call("webhook", "check", url)
+    assert ended.code == 2
+    assert "URL must be an absolute URL" in ended.err
+
+
+# --- sign, verify
+
+
+@pytest.fixture
+def body(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SVC_CONSUMER_SECRET", "test")
+    (here / "body.json").write_bytes(BODY)
+    return here / "body.json"
+
+
+def test_a_file_is_signed(call: Callable[..., Ended], body: Path) -> None:
+    assert call("webhook", "sign", body) == Ended(0, SIGNATURE + "\n", "")
+    assert json.loads(call("webhook", "sign", body, "--json").out) == {
+        "header": "x-svc-webhooks-signature",
+        "signature": SIGNATURE,
+    }
+
+
+@pytest.mark.rule("WH-40c")
+@pytest.mark.parametrize(
+    ("signature", "code", "says"),
+    [
+        (SIGNATURE, 0, "is good"),
+        (SIGNATURE.removeprefix("sha256="), 1, "has no prefix"),
+        (SIGNATURE.rstrip("="), 1, "URL-safe or unpadded"),
+        ("sha256=" + "A" * 43 + "=", 1, "was made with another secret"),
+        ("sha256=" + keyed(BODY, "test").hex().upper(), 1, "hexadecimal digits; it must be base64."),
+    ],
+)
+def test_a_signature_is_verified(call: Callable[..., Ended], body: Path, signature: str, code: int, says: str) -> None:
+    ended = call("webhook", "verify", body, "--signature", signature)
+    assert (ended.code, ended.out.startswith("The signature "), says in ended.out) == (code, True, True)
+    found = json.loads(call("webhook", "verify", body, "--signature", signature, "--json").out)
+    assert found["ok"] == (code == 0)
+
+
+def test_a_file_that_is_not_there(call: Callable[..., Ended], body: Path) -> None:
+    ended = call("webhook", "sign", body.parent / "other")
+    assert (ended.code, "FILE cannot be read: No such file" in ended.err) == (2, True)
+
+
+# --- where the secret comes from
+
+
+def test_without_a_secret_one_learns_where_it_goes(call: Callable[..., Ended]) -> None:
+    ended = call("webhook", "sign", "x")
+    assert ended.code == 2
+    assert "credentials need SVC_CONSUMER_SECRET" in ended.err
+
+
+PROFILES = """
+[default]
+consumer_key = "k"
+consumer_secret = "test"
+access_token = "t"
+access_token_secret = "s"
+base_url = "https://api.example.test"
+ads_url = "https://ads.example.test"
+
+[app]
+bearer_token = "b"
+base_url = "https://api.example.test"
+ads_url = "https://ads.example.test"
+"""
+
+
+def test_a_profile_has_the_secret(
+    call: Callable[..., Ended], here: Path, body: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "svc_async").mkdir()
+    (here / "svc_async" / "profiles.toml").write_text(PROFILES)
+    monkeypatch.setenv("SVC_CONSUMER_SECRET", "another")
+    assert call("webhook", "sign", body).out != SIGNATURE + "\n"
+    assert call("webhook", "sign", body, "--profile", "default").out == SIGNATURE + "\n"
+    monkeypatch.setenv("SVC_PROFILE", "default")
+    assert call("webhook", "sign", body).out == SIGNATURE + "\n"
+    monkeypatch.delenv("SVC_PROFILE")
+    monkeypatch.delenv("SVC_CONSUMER_SECRET")
+    assert call("webhook", "sign", body).out == SIGNATURE + "\n"
+    ended = call("webhook", "sign", body, "--profile", "app")
+    assert (ended.code, "need consumer_secret, which is not in the profile 'app'" in ended.err) == (2, True)
+
+
+def test_a_secret_is_no_option(call: Callable[..., Ended], body: Path) -> None:
+    ended = call("webhook", "sign", body, "--secret", "test")
+    assert (ended.code, ended.out) == (2, "")

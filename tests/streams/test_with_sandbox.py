@@ -1,0 +1,279 @@
+"""The two streams of a session against the sandbox, on one clock."""
+
+import asyncio
+from base64 import b64encode
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Literal
+
+import aiohttp
+import pytest
+
+from svc_async import Conflict, Session, TooManyConnections
+from svc_async.events.models import MatchedPost, PostCreated
+from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
+from svc_async.streams.consumer import EventStream
+from svc_async.streams.recovery import Cover, Gap
+from svc_async.streams.states import StateChange, StreamState
+from tests.streams.conftest import Steps
+
+Post = Callable[[int], Awaitable[None]]
+
+
+@pytest.fixture
+def config() -> SandboxConfig:
+    return SandboxConfig(stream_recovery=True)
+
+
+@pytest.fixture
+async def sandbox(clock: VirtualClock, config: SandboxConfig) -> AsyncIterator[Sandbox]:
+    async with Sandbox(clock=clock, config=config) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+async def session(sandbox: Sandbox) -> AsyncIterator[Session]:
+    async with Session.sandbox(sandbox) as session:
+        yield session
+
+
+@pytest.fixture
+async def post(sandbox: Sandbox, session: Session) -> Post:
+    """Makes posts, with a subscription and a rule that let them through."""
+    await session.activity.subscriptions.create(event_type="post.create", user_id=sandbox.user_id, tag="mine")
+    await session.filtered_stream.rules.add(["number"])
+
+    async def post(number: int) -> None:
+        await sandbox.trigger("post.create", payload={"text": f"number {number}"})
+
+    return post
+
+
+async def texts(stream: EventStream, number: int) -> list[str | None]:
+    events = [await anext(stream) for _ in range(number)]
+    return [event.post.text for event in events if isinstance(event, PostCreated | MatchedPost)]
+
+
+async def reopened(steps: Steps, clock: VirtualClock) -> StateChange:
+    """Let the next back-off pass and wait until the stream is open again."""
+    change = await steps.next(StreamState.BACKOFF)
+    await clock.advance(seconds=(change.wait or 0) + 0.001)
+    await steps.next(StreamState.OPEN)
+    return change
+
+
+async def invalidate(sandbox: Sandbox, token: str) -> None:
+    """End the app's bearer token, as another process of the app may do."""
+    proof = b64encode(f"{sandbox.app['consumer_key']}:{sandbox.app['consumer_secret']}".encode()).decode()
+    url, headers = f"{sandbox.base_url}/oauth2/invalidate_token", {"Authorization": f"Basic {proof}"}
+    async with (
+        aiohttp.ClientSession() as other,
+        other.post(url, data={"access_token": token}, headers=headers) as answer,
+    ):
+        assert answer.status == 200
+
+
+@pytest.mark.rule("STR-01", "EV-04")
+async def test_events_of_subscriptions_come_typed(sandbox: Sandbox, session: Session, post: Post) -> None:
+    async with session.activity.stream() as stream:
+        await post(1)
+        event = await anext(stream)
+    assert isinstance(event, PostCreated)
+    assert (event.event_type, event.post.text, event.tag) == ("post.create", "number 1", "mine")
+    assert event.filter.user_id == sandbox.user_id
+    assert event.event_uuid is not None
+
+
+@pytest.mark.rule("ACT-01")
+async def test_only_the_user_that_was_subscribed_to_is_told_of(sandbox: Sandbox, session: Session, post: Post) -> None:
+    async with session.activity.stream() as stream:
+        await sandbox.trigger("post.create", user_id="999", payload={"text": "of somebody else"})
+        await post(1)
+        assert await texts(stream, 1) == ["number 1"]
+
+
+@pytest.mark.rule("ACT-02")
+async def test_only_what_holds_the_keyword_is_told(sandbox: Sandbox, session: Session) -> None:
+    await session.activity.subscriptions.create(event_type="post.create", keyword="cats")
+    async with session.activity.stream() as stream:
+        await sandbox.trigger("post.create", payload={"text": "of dogs"}, keyword="dogs")
+        await sandbox.trigger("post.create", payload={"text": "of cats"}, keyword="cats")
+        assert await texts(stream, 1) == ["of cats"]
+
+
+@pytest.mark.rule("ACT-03")
+async def test_only_the_direction_that_was_subscribed_to_is_told(sandbox: Sandbox, session: Session) -> None:
+    await session.activity.subscriptions.create(
+        event_type="dm.read", user_id=sandbox.user_id, direction="received", tag="in"
+    )
+    async with session.activity.stream() as stream:
+        await sandbox.trigger("dm.read", direction="sent")
+        await sandbox.trigger("dm.read", direction="received")
+        event = await anext(stream)
+        assert (event.event_type, event.raw["tag"]) == ("dm.read", "in")
+        assert (stream.stats.waiting, event.raw["filter"]["direction"]) == (0, "received")
+
+
+async def test_posts_come_with_the_rules_they_match(session: Session, post: Post) -> None:
+    async with session.filtered_stream.stream() as stream:
+        await post(1)
+        event = await anext(stream)
+    assert isinstance(event, MatchedPost)
+    rules = await session.filtered_stream.rules.list().collect()
+    assert (event.post.text, [rule.id for rule in event.matching_rules]) == ("number 1", [rules[0].id])
+
+
+async def test_a_filtered_stream_without_rules_is_refused(session: Session) -> None:
+    with pytest.raises(Conflict):
+        await session.filtered_stream.stream().__aenter__()
+
+
+async def test_heartbeats_keep_a_quiet_stream_open(sandbox: Sandbox, session: Session, clock: VirtualClock) -> None:
+    async with session.activity.stream() as stream:
+        for beats in range(1, 100):
+            await clock.advance(seconds=20)
+            while stream.stats.heartbeats < beats:  # noqa: ASYNC110 - sockets move it
+                await asyncio.sleep(0)
+        assert (stream.stats.connects, stream.stats.stalls) == (1, 0)
+        assert len(sandbox.streams["activity"]) == 1
+
+
+async def test_a_stalled_connection_is_left_and_what_it_held_back_comes_by_backfill(
+    sandbox: Sandbox, session: Session, post: Post, clock: VirtualClock, steps: Steps
+) -> None:
+    async with session.activity.stream(on_state=steps) as stream:
+        sandbox.streams["activity"].stall()
+        await post(1)
+        await clock.advance(seconds=25)
+        await reopened(steps, clock)
+        assert await texts(stream, 1) == ["number 1"]
+        await sandbox.streams["activity"].wait(1)
+        assert stream.stats.stalls == 1
+
+
+async def test_what_happened_while_the_connection_was_gone_comes_by_backfill_and_once(
+    sandbox: Sandbox, session: Session, post: Post, clock: VirtualClock, steps: Steps
+) -> None:
+    told: list[Gap] = []
+    async with session.activity.stream(on_state=steps, on_gap=told.append) as stream:
+        await post(1)
+        assert await texts(stream, 1) == ["number 1"]
+        sandbox.streams["activity"].refuse(503)
+        sandbox.streams["activity"].drop()
+        await steps.next(StreamState.BACKOFF)
+        await post(2)
+        await clock.advance(seconds=1)
+        await reopened(steps, clock)
+        await post(3)
+        assert await texts(stream, 2) == ["number 2", "number 3"]
+        assert stream.stats.duplicates == 1
+    assert [gap.cover for gap in told] == [Cover.BACKFILL]
+
+
+@pytest.mark.parametrize("product", ["activity", "filtered"])
+async def test_what_happened_between_two_streams_comes_by_a_side_connection(
+    sandbox: Sandbox, session: Session, post: Post, clock: VirtualClock, product: Literal["activity", "filtered"]
+) -> None:
+    service = session.activity if product == "activity" else session.filtered_stream
+    told: list[Gap] = []
+    async with service.stream() as stream:
+        await post(1)
+        await texts(stream, 1)
+    await clock.advance(hours=1)
+    await post(2)
+    await clock.advance(hours=1)
+    async with service.stream(since=stream.checkpoint, on_gap=told.append) as stream:
+        assert await texts(stream, 1) == ["number 2"]
+        await post(3)
+        assert await texts(stream, 1) == ["number 3"]
+        await sandbox.streams[product].wait(1)
+    assert Cover.REPLAY in [gap.cover for gap in told]
+    assert Cover.NONE not in [gap.cover for gap in told]
+
+
+class TestWithoutRecovery:
+    @pytest.fixture
+    def config(self) -> SandboxConfig:
+        return SandboxConfig(stream_recovery=False)
+
+    async def test_the_service_is_asked_once_and_the_stream_goes_on(
+        self, sandbox: Sandbox, session: Session, post: Post, clock: VirtualClock, steps: Steps
+    ) -> None:
+        told: list[Gap] = []
+        async with session.activity.stream(on_state=steps, on_gap=told.append) as stream:
+            for _ in range(2):
+                sandbox.streams["activity"].drop()
+                await reopened(steps, clock)
+            await post(1)
+            assert await texts(stream, 1) == ["number 1"]
+            assert (stream.stats.refusals, stream.stats.lost) == (1, 2)
+        assert all(gap.cover is Cover.NONE and gap.error is not None for gap in told)
+
+
+async def test_a_service_that_disconnects_is_left_alone_for_a_while(
+    sandbox: Sandbox, session: Session, post: Post, clock: VirtualClock, steps: Steps
+) -> None:
+    async with session.activity.stream(on_state=steps) as stream:
+        sandbox.streams["activity"].disconnect()
+        change = await reopened(steps, clock)
+        assert change.wait == pytest.approx(5, rel=0.1)
+        await post(1)
+        assert await texts(stream, 1) == ["number 1"]
+
+
+@pytest.mark.rule("STR-02", "ERR-07")
+async def test_one_connection_too_many_waits_until_another_is_closed(
+    sandbox: Sandbox, session: Session, clock: VirtualClock, steps: Steps
+) -> None:
+    async with session.activity.stream() as first, session.activity.stream():
+        entering = asyncio.ensure_future(session.activity.stream(on_state=steps).__aenter__())
+        change = await steps.next(StreamState.BACKOFF)
+        assert (type(change.error), change.wait) == (TooManyConnections, 15)
+        await first.aclose()
+        await sandbox.streams["activity"].wait(1)
+        await clock.advance(seconds=15)
+        await (await entering).aclose()
+
+
+@pytest.mark.rule("STR-03", "ERR-07")
+async def test_a_503_is_waited_out(sandbox: Sandbox, session: Session, clock: VirtualClock, steps: Steps) -> None:
+    sandbox.streams["activity"].refuse(503, times=3)
+    entering = asyncio.ensure_future(session.activity.stream(on_state=steps).__aenter__())
+    for _ in range(3):
+        change = await steps.next(StreamState.BACKOFF)
+        await clock.advance(seconds=(change.wait or 0) + 0.001)
+    stream = await entering
+    assert stream.stats.refusals == 3
+    await stream.aclose()
+
+
+async def test_garbage_repeats_and_single_bytes_change_nothing(sandbox: Sandbox, session: Session, post: Post) -> None:
+    hub = sandbox.streams["activity"]
+    async with session.activity.stream(on_malformed=lambda _: None) as stream:
+        hub.split_bytes(1)
+        await post(1)
+        hub.repeat_last()
+        hub.garbage()
+        await post(2)
+        assert await texts(stream, 2) == ["number 1", "number 2"]
+        assert (stream.stats.duplicates, stream.stats.malformed) == (1, 1)
+
+
+@pytest.mark.rule("ERR-01")
+async def test_a_token_that_was_invalidated_is_renewed_when_the_stream_comes_back(
+    sandbox: Sandbox, session: Session, post: Post, clock: VirtualClock, steps: Steps
+) -> None:
+    async with session.activity.stream(on_state=steps) as stream:
+        await invalidate(sandbox, (await session.oauth2.token()).access_token)
+        sandbox.streams["activity"].drop()
+        await reopened(steps, clock)
+        await post(1)
+        assert await texts(stream, 1) == ["number 1"]
+
+
+async def test_leaving_frees_the_place_at_once(sandbox: Sandbox, session: Session, post: Post) -> None:
+    del post
+    for _ in range(5):
+        async with session.filtered_stream.stream() as stream:
+            assert stream.state is StreamState.OPEN
+            assert len(sandbox.streams["filtered"]) == 1
+        await sandbox.streams["filtered"].wait(0)

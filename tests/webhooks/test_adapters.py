@@ -1,0 +1,130 @@
+"""What servers demand of their applications."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from svc_async.webhooks import Ack, SqliteInbox, WebhookReceiver
+from svc_async.webhooks.adapters.asgi import AsgiApp
+from svc_async.webhooks.testing import build_crc
+from tests.webhooks.deliveries import KEY, delivery
+from tests.webhooks.serving import PATH, sender
+
+
+async def spoken(app: AsgiApp, scope: dict[str, Any], *messages: dict[str, Any]) -> list[dict[str, Any]]:
+    """Give what the application says to a server that says these messages."""
+    waiting, said = list(messages), list[dict[str, Any]]()
+
+    async def receive() -> Any:
+        await asyncio.sleep(0)
+        return waiting.pop(0)
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    await app(scope, receive, send)
+    return said
+
+
+def http(path: str = "/", *, root_path: str = "", query: bytes = b"crc_token=a", method: str = "GET") -> dict[str, Any]:
+    return {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "root_path": root_path,
+        "query_string": query,
+        "headers": [(b"host", b"x")],
+    }
+
+
+def statuses(said: Sequence[dict[str, Any]]) -> list[int]:
+    return [message["status"] for message in said if message["type"] == "http.response.start"]
+
+
+@pytest.mark.parametrize(
+    ("path", "scope", "status"),
+    [
+        (None, http("/anything"), 200),
+        ("/hook", http("/hook"), 200),
+        ("/hook", http("/other"), 404),
+        ("/hook", http("/mounted/hook", root_path="/mounted"), 200),
+        ("/hook", http("/mounted", root_path="/mounted"), 404),
+        (None, http("/", query=b""), 400),
+    ],
+)
+async def test_an_asgi_application_serves_its_path(path: str | None, scope: dict[str, Any], status: int) -> None:
+    said = await spoken(WebhookReceiver(keys=[KEY]).asgi(path), scope)
+    assert statuses(said) == [status]
+    length = dict(said[0]["headers"])[b"content-length"]
+    assert int(length) == len(said[1]["body"])
+
+
+async def test_a_mounted_application_is_run_by_its_host() -> None:
+    receiver = WebhookReceiver(keys=[KEY])
+    app, request = receiver.asgi(), delivery()
+    scope = http(method="POST")
+    scope["headers"] = [(name.encode(), value.encode()) for name, value in request.headers.items()]
+    body = {"type": "http.request", "body": request.body}
+    assert statuses(await spoken(app, scope, body)) == [503]
+    async with receiver:
+        assert statuses(await spoken(app, scope, body)) == [200]
+        half = {"type": "http.request", "body": request.body[:9], "more_body": True}
+        assert statuses(await spoken(app, scope, half, {"type": "http.disconnect"})) == [400]
+    assert receiver.stats.rejected == {"not_running": 1, "body_broken": 1}
+
+
+async def test_a_web_socket_is_refused() -> None:
+    said = await spoken(WebhookReceiver(keys=[KEY]).asgi(), {"type": "websocket"}, {"type": "websocket.connect"})
+    assert said == [{"type": "websocket.close"}]
+
+
+STARTUP, SHUTDOWN = {"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}
+
+
+async def test_the_life_of_a_server_is_that_of_the_receiver() -> None:
+    said = await spoken(WebhookReceiver(keys=[KEY]).asgi(), {"type": "lifespan"}, STARTUP, SHUTDOWN)
+    assert [message["type"] for message in said] == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
+@pytest.fixture
+def unreadable(tmp_path: Path) -> WebhookReceiver:
+    return WebhookReceiver(keys=[KEY], ack=Ack.durable(SqliteInbox(tmp_path / "no" / "inbox.db")))
+
+
+async def test_a_server_does_not_start_without_its_inbox(unreadable: WebhookReceiver) -> None:
+    said: list[Any] = []
+
+    async def receive() -> Any:
+        return STARTUP
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    with pytest.raises(Exception, match="unable to open"):
+        await unreadable.asgi()({"type": "lifespan"}, receive, send)
+    assert [message["type"] for message in said] == ["lifespan.startup.failed"]
+
+
+async def test_an_aiohttp_application_does_not_start_without_its_inbox(unreadable: WebhookReceiver) -> None:
+    app = web.Application()
+    unreadable.attach(app, PATH)
+    runner = web.AppRunner(app)
+    with pytest.raises(Exception, match="unable to open"):
+        await runner.setup()
+    await runner.cleanup()
+
+
+async def test_a_receiver_that_runs_is_left_running_by_an_application() -> None:
+    async with WebhookReceiver(keys=[KEY]) as receiver:
+        app = web.Application()
+        receiver.attach(app, PATH)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        assert (await sender(runner.addresses[0][1])(*build_crc())).status == 200
+        await runner.cleanup()
+        assert receiver.is_running
