@@ -307,6 +307,14 @@ async def test_no_more_of_a_body_is_read_than_is_allowed() -> None:
     assert read == 11
 
 
+async def test_header_fields_may_be_given_so_that_they_are_read_once() -> None:
+    request = delivery()
+    async with WebhookReceiver(keys=[KEY], crc_signature="verify_if_present") as receiver:
+        assert (await receiver.handle("POST", "", iter(request.headers.items()), request.body)).status == 200
+        method, query, headers, body = build_crc(key=KEY)
+        assert (await receiver.handle(method, query, iter(headers.items()), body)).status == 200
+
+
 async def test_the_name_of_a_header_may_be_given_in_any_case() -> None:
     async with WebhookReceiver(keys=[SigningKey(KEY.secret, header="X-Svc-Webhooks-Signature")]) as receiver:
         assert (await receiver.handle(*delivery())).status == 200
