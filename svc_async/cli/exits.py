@@ -36,7 +36,7 @@ _ADVICE: Mapping[type[SvcError], str] = MappingProxyType(
         NotFound: "check the ids",
         RateLimited: "the limit is used up; try again later",
         ServerError: "the service is in trouble; try again later",
-        TransportError: "check SVC_ADS_URL, the network and the proxy",
+        TransportError: "check SVC_BASE_URL and SVC_ADS_URL, the network and the proxy",
     }
 )
 _WAYS_IN = (
