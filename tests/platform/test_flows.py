@@ -252,3 +252,16 @@ async def test_a_bearer_token_that_does_not_work_any_more_is_renewed(sandbox: Sa
         assert await session.webhooks.list().collect() == []
     asked = [(request.path, request.status) for request in sandbox.requests]
     assert asked == [("/2/webhooks", 401), ("/oauth2/token", 200), ("/2/webhooks", 200)]
+
+
+@pytest.mark.rule("AUTH-24", "AUTH-24b", "AUTH-24d")
+async def test_the_bearer_token_is_invalidated_as_it_came(sandbox: Sandbox) -> None:
+    endpoints = Endpoints(base_url=sandbox.base_url, ads_url=sandbox.ads_url)
+    async with session_of(sandbox) as session:
+        token = (await session.oauth2.token()).access_token
+        async with Session(BearerToken(token), endpoints=endpoints, retries=Retries.none()) as other:
+            assert await other.webhooks.list().collect() == []
+            assert (await session.oauth2.invalidate_token()).access_token == token
+            with pytest.raises(Unauthorized):
+                await other.webhooks.list().collect()
+        assert (await session.oauth2.token()).access_token != token

@@ -4,6 +4,7 @@ import asyncio
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Literal
+from urllib.parse import unquote
 
 import aiohttp
 import pytest
@@ -67,7 +68,7 @@ async def invalidate(sandbox: Sandbox, token: str) -> None:
     url, headers = f"{sandbox.base_url}/oauth2/invalidate_token", {"Authorization": f"Basic {proof}"}
     async with (
         aiohttp.ClientSession() as other,
-        other.post(url, data={"access_token": token}, headers=headers) as answer,
+        other.post(url, data={"access_token": unquote(token)}, headers=headers) as answer,
     ):
         assert answer.status == 200
 
