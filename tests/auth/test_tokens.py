@@ -17,6 +17,7 @@ from svc_async import (
     ServerError,
     Session,
     Unauthorized,
+    UnexpectedAnswer,
 )
 from svc_async.auth.authorization import Authorization
 from svc_async.auth.credentials import Credentials
@@ -405,14 +406,36 @@ async def test_a_refresh_that_everybody_left_still_brings_its_token(service: Ser
     assert [credentials.refresh_token for credentials in told] == ["refresh-1"]
 
 
-@pytest.mark.parametrize("answer", [{}, {"token_type": "mac", "access_token": "x"}, {"token_type": "bearer"}])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        [],
+        None,
+        {"token_type": "mac", "access_token": "x"},
+        {"token_type": "bearer"},
+        {"token_type": "bearer", "access_token": ""},
+        {"token_type": "bearer", "access_token": 7},
+        {"token_type": "bearer", "access_token": "x", "refresh_token": 7},
+        {"token_type": "bearer", "access_token": "x", "scope": 7},
+    ],
+)
 async def test_an_answer_without_a_bearer_token_is_not_one(
     service: Service, clock: VirtualClock, answer: object
 ) -> None:
     service.on("POST", GRANT, Answer(answer))
     async with service.session(scoped(clock)) as session:
-        with pytest.raises(Exception, match="no bearer token"):
+        with pytest.raises(UnexpectedAnswer, match="no bearer token"):
             await session.oauth2.refresh()
+
+
+@pytest.mark.parametrize("seconds", [None, "7200", 1e300, -1e300])
+async def test_a_lifetime_that_makes_no_sense_makes_no_failure(
+    service: Service, clock: VirtualClock, seconds: object
+) -> None:
+    service.on("POST", GRANT, grant(1, expires_in=seconds))
+    async with service.session(scoped(clock)) as session:
+        assert (await session.oauth2.refresh()).access_token == "access-1"
 
 
 async def test_a_flight_that_asyncio_shows_shows_no_token(
