@@ -41,7 +41,7 @@ class Running:
 
     async def ended(self, given: bytes | None = None) -> Ended:
         out, err = await self.process.communicate(given)
-        return Ended(self.process.returncode or 0, out.decode(), err.decode())
+        return Ended(self.process.returncode or 0, (out or b"").decode(), err.decode())
 
 
 def _homes(folder: Path) -> dict[str, str]:
@@ -55,7 +55,12 @@ class Command:
     folder: Path
     environ: Mapping[str, str]
 
-    async def start(self, *arguments: str | Path, program: tuple[str, ...] = ("-m", "svc_async")) -> Running:
+    async def start(
+        self,
+        *arguments: str | Path | int,
+        program: tuple[str, ...] = ("-m", "svc_async"),
+        stdout: int = asyncio.subprocess.PIPE,
+    ) -> Running:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *program,
@@ -63,7 +68,7 @@ class Command:
             cwd=self.folder,
             env={**os.environ, "PYTHONPATH": str(ROOT), **_homes(self.folder), **self.environ},
             stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
+            stdout=stdout,
             stderr=asyncio.subprocess.PIPE,
         )
         return Running(process)

@@ -5,7 +5,16 @@ from typing import Any, Self, cast
 
 import pytest
 
-from svc_async import Endpoints, Forbidden, NotFound, Retries, Session, TransportError, UnexpectedAnswer, UserCredentials
+from svc_async import (
+    Endpoints,
+    Forbidden,
+    NotFound,
+    Retries,
+    Session,
+    TransportError,
+    UnexpectedAnswer,
+    UserCredentials,
+)
 from svc_async.governor.governor import Governor, Priority
 from svc_async.pipeline import CallEvent
 from svc_async.sandbox import Fault, Sandbox
