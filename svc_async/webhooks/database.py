@@ -104,7 +104,7 @@ def _attempt(connection: sqlite3.Connection, work: _Work) -> Any:
     connection.execute("SAVEPOINT work")
     try:
         outcome = work(connection)
-    except sqlite3.Error as error:
+    except Exception as error:  # noqa: BLE001 - whoever waits for it is told; what is written may not be text, say
         connection.execute("ROLLBACK TO work")
         outcome = error
     connection.execute("RELEASE work")
