@@ -123,7 +123,7 @@ def _tell_failure(_: Event | None, error: BaseException) -> None:
 
 def _make_folder(folder: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidArgument("--save", f"cannot be {folder}: {error.strerror}") from None
 

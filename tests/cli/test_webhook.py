@@ -53,6 +53,7 @@ async def test_it_listens_until_it_is_stopped(command: Command, tmp_path: Path, 
     assert await running.ended() == Ended(0, "", "")
     (saved,) = (tmp_path / "saved" / "here").iterdir()
     assert saved.read_bytes() == request.body
+    assert saved.parent.stat().st_mode & 0o777 == 0o700
 
 
 async def test_people_are_told_what_comes(command: Command) -> None:

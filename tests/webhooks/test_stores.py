@@ -159,6 +159,16 @@ def kept(key: str, body: bytes = b"{}") -> Kept:
     return Kept(key=key, body=body, key_id="now", received_at=NOW)
 
 
+def modes(folder: Path) -> set[int]:
+    return {path.stat().st_mode & 0o777 for path in folder.iterdir()}
+
+
+async def test_what_people_wrote_is_kept_for_the_eyes_of_this_user_only(tmp_path: Path) -> None:
+    async with SqliteInbox(tmp_path / "inbox.db") as inbox:
+        await inbox.keep([kept("a")])
+        assert modes(tmp_path) == {0o600}
+
+
 async def test_an_inbox_keeps_events_in_their_order_until_they_are_done(tmp_path: Path) -> None:
     async with SqliteInbox(tmp_path / "inbox.db") as inbox:
         await inbox.keep([kept("b", b"\x00\xff"), kept("a")])
