@@ -32,7 +32,10 @@ class Exit(enum.IntEnum):
 _ADVICE: Mapping[type[SvcError], str] = MappingProxyType(
     {
         Unauthorized: "check the credentials (SVC_* variables or --profile)",
-        Forbidden: "`svc-async auth whoami --check` shows what these credentials may use",
+        Forbidden: (
+            "`svc-async auth whoami` shows whose credentials these are, "
+            "`svc-async accounts list` the accounts that they may use"
+        ),
         NotFound: "check the ids",
         RateLimited: "the limit is used up; try again later",
         ServerError: "the service is in trouble; try again later",
