@@ -205,7 +205,10 @@ def _call(request: web.BaseRequest) -> AdminCall:
 
 
 async def _body(request: web.BaseRequest) -> Body:
-    content = await request.read()
+    try:
+        content = await request.read()
+    except web.HTTPRequestEntityTooLarge:
+        raise Refusal(413, Problem("INVALID_PARAMETER", "the body takes up to 1 MiB")) from None
     if request.method == "GET" or not content:
         return {}
     if request.content_type != "application/json":
