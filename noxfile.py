@@ -82,6 +82,13 @@ def demo(session: nox.Session) -> None:
 
 
 @nox.session
+def crash(session: nox.Session) -> None:
+    """Kill clients a thousand times, or as often as is said, and compare what the service holds with a model."""
+    _install(session, "test")
+    session.run("python", "-m", "tests.crash", *session.posargs)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Print the paired ratios of docs/performance.md and write them as JSON."""
     _install(session, "bench")

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from svc_async.batch import user_lists
+from svc_async.batch import packer, user_lists
 from svc_async.batch.audience_users import AudienceUsers
 from svc_async.batch.journal import Journal, JournalUnwritable
 from svc_async.batch.products import Products
 from svc_async.batch.report import Failure, Progress, Report
+from svc_async.batch.sources import in_parts
 from svc_async.errors import BatchError, ErrorDetail, InvalidArgument
 from svc_async.handles import CustomAudienceHandle
 from svc_async.sandbox import Fault, Sandbox
@@ -42,8 +44,11 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a few rows be a long source of many requests, most of which are sent before it has ended."""
     monkeypatch.setattr(user_lists, "_MOST_OPERATIONS", 4)
+    monkeypatch.setattr(user_lists, "in_parts", partial(in_parts, size=3))
+    monkeypatch.setattr(packer, "_GATHERED", 7)
 
 
 class Killed:
@@ -150,31 +155,63 @@ async def test_a_kill_at_any_commit_loses_nothing_and_repeats_only_what_was_in_d
     pytest.fail("the job does not end")
 
 
-@pytest.mark.parametrize("commit", range(2, 12))
-async def test_an_intent_waits_out_its_quarantine_then_sends_the_same_bytes(path: Path, commit: int) -> None:
-    service = Service()
+async def cancelled_in_flight(service: Service, rows: Any, path: Path, **settings_: Any) -> float:
+    """End a job as a kill would while a request is under way; give the time at which that was sent."""
+    task = asyncio.create_task(run(service, rows, path, **settings_))
+    await until(lambda: service.in_flight == 1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    return service.times[-1]
+
+
+async def test_an_intent_waits_out_its_quarantine_then_sends_the_same_bytes(path: Path) -> None:
+    service = Service(latency=1)
     rows = rows_with_repeats(20)
-    with killed_at(commit, after=True) as killed, pytest.raises(BatchError):
-        await run(service, rows, path, concurrency=1, quarantine=100)
-    assert killed.dead
+    sent_at = await cancelled_in_flight(service, rows, path, concurrency=1, quarantine=100)
     await service.clock.sleep(30)
-    first = list(service.bodies)
-    killed_time = service.clock.monotonic()
     await run(service, rows, path, concurrency=1, quarantine=100)
-    if len(service.bodies) > len(first) and service.bodies[len(first)] in first:
-        assert service.times[len(first)] - killed_time == pytest.approx(70)
+    assert service.bodies[1] == service.bodies[0]
+    assert service.times[1] - sent_at == pytest.approx(100)
     assert held(service) == expected(rows)
 
 
+async def test_rows_that_were_left_behind_and_are_not_read_again_yet_stay_left_behind(tmp_path: Path) -> None:
+    rows = rows_with_repeats(90, keys=20)
+    for commit in range(1, 40):
+        path = tmp_path / f"{commit}"
+        service = Service()
+        with killed_at(3), suppress(BatchError):
+            await run(service, rows, path, concurrency=1, users_per_operation=25)
+        with killed_at(commit), suppress(BatchError):
+            await run(service, rows, path, users_per_operation=1)
+        report = await run(service, rows, path, users_per_operation=1)
+        assert (report.read, report.pending) == (90, 0)
+        assert held(service) == expected(rows), f"killed at commit {commit}"
+
+
+async def test_rows_that_gave_way_in_a_request_that_was_halved_are_counted_once(tmp_path: Path) -> None:
+    rows = [{"partner_user_id": f"p{n % 3}", "svc_id": f"{n % 3}"} for n in range(24)]
+    for commit in range(1, 20):
+        path = tmp_path / f"{commit}"
+        service = Service()
+        service.script[1] = status(400)
+        with killed_at(commit, after=True), suppress(BatchError):
+            await run(service, rows, path, concurrency=1)
+        seen: list[Progress] = []
+        report = await run(service, rows, path, progress=seen.append)
+        assert all(map(balanced, seen))
+        assert (report.read, report.failed, report.pending) == (24, 0, 0), f"killed at commit {commit}"
+        assert held(service) == expected(rows)
+
+
 async def test_what_is_older_than_the_quarantine_is_sent_at_once(path: Path) -> None:
-    service = Service()
-    service.script[1] = applied_then(service, LOST)
-    with killed_at(2), pytest.raises(BatchError):
-        await run(service, members(3), path)
+    service = Service(latency=1)
+    await cancelled_in_flight(service, members(3), path)
     await service.clock.sleep(1000)
     before = service.clock.monotonic()
     await run(service, members(3), path)
-    assert service.times[-1] == before
+    assert service.times[1] == before
 
 
 async def test_what_was_certainly_refused_is_not_in_doubt(path: Path) -> None:
@@ -206,11 +243,10 @@ async def test_a_finished_job_says_so_at_once(path: Path) -> None:
     [
         lambda rows: [{**rows[0], "svc_id": "7777"}, *rows[1:]],
         lambda rows: rows[1:],
-        lambda rows: [*rows, {"partner_user_id": "new"}],
         lambda rows: [{"email": "bad"}, *rows[1:]],
         lambda _: [],
     ],
-    ids=["another value", "a row less", "a row more", "a bad row", "nothing"],
+    ids=["another value", "a row less", "a bad row", "nothing"],
 )
 async def test_a_changed_source_is_refused_and_nothing_is_sent(path: Path, change: Callable[[Any], Any]) -> None:
     service = Service()
@@ -222,6 +258,35 @@ async def test_a_changed_source_is_refused_and_nothing_is_sent(path: Path, chang
     with pytest.raises(InvalidArgument, match="source was another one, or has changed"):
         await run(service, change(rows), path)
     assert len(service.bodies) == sent
+    await run(service, rows, path)
+    assert held(service) == expected(rows)
+
+
+class Ending(list[Row]):
+    """Rows that know whether they were read to their end."""
+
+    ended = False
+
+    def __iter__(self) -> Iterator[Row]:
+        yield from super().__iter__()
+        self.ended = True
+
+
+async def test_a_source_that_has_grown_behind_its_end_is_refused(path: Path) -> None:
+    service = Service()
+    rows = Ending(rows_with_repeats())
+    answers = itertools.count()
+
+    def refuse(_: object) -> None:
+        if rows.ended and next(answers):  # the first may have been sent before
+            raise status(403)
+
+    service.always = refuse
+    with pytest.raises(BatchError):
+        await run(service, rows, path, concurrency=1)
+    with pytest.raises(InvalidArgument, match="source was another one, or has changed"):
+        await run(service, [*rows, {"partner_user_id": "new"}], path)
+    service.always = None
     await run(service, rows, path)
     assert held(service) == expected(rows)
 

@@ -1,0 +1,117 @@
+"""Uploads rows to the service under test, as a process that is killed. `without` takes away what protects the rows."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from svc_async import Endpoints, Governor, Retries, Session, Timeouts, UserCredentials
+from svc_async.batch import user_lists
+from svc_async.batch.journal import Journal
+from svc_async.batch.uploader import Job, Verdict
+from svc_async.governor.limits import LIMITS, changed
+
+__all__ = ["Order", "rows_of"]
+
+_CREDENTIALS = UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret="ts")
+
+
+@attrs.frozen(kw_only=True)
+class Order:
+    """What a client does.
+
+    Attributes:
+        die_at: the commit of the journal at which it kills itself; 0 for never.
+        die_after: behind the commit, not before it.
+        without: `lanes`, `counts`, `quarantine` or `wait`; empty for none.
+    """
+
+    address: str
+    journal: str | None
+    seed: int
+    rows: int = 1500
+    keys: int = 400
+    quarantine: float = 0.4
+    die_at: int = 0
+    die_after: bool = False
+    without: str = ""
+
+
+def rows_of(seed: int, rows: int, keys: int) -> list[Mapping[str, str]]:
+    """Give the rows; each value comes once."""
+    dice = random.Random(seed)
+    return [{"partner_user_id": f"p{dice.randrange(keys)}", "svc_id": str(number)} for number in range(rows)]
+
+
+async def upload(order: Order) -> Mapping[str, Any]:
+    endpoints = Endpoints(base_url=order.address, ads_url=order.address)
+    limits = changed(LIMITS, "ads.audience_users", requests=1_000_000)
+    async with Session(
+        _CREDENTIALS,
+        endpoints=endpoints,
+        governor=Governor(limits=limits),
+        retries=Retries.none(),
+        timeouts=Timeouts(total=0.3),
+    ) as session:
+        report = (
+            await session.account("a")
+            .custom_audience("c")
+            .users.upload(
+                rows_of(order.seed, order.rows, order.keys),
+                journal=None if order.journal is None else Path(order.journal),
+                concurrency=4,
+                users_per_operation=2,
+                ordering="none" if order.without == "lanes" else "key",
+                quarantine=0 if order.without == "quarantine" else order.quarantine,
+                retry_delays=[0.01] * 100,
+            )
+        )
+        return report.as_dict()
+
+
+def prepare(order: Order) -> None:
+    """Make requests small and many, arrange the death, and take protection away."""
+    user_lists._MOST_OPERATIONS = 12
+    if order.die_at:
+        Journal._transact = _dying(Journal._transact, order)  # type: ignore[method-assign]
+    if order.without == "counts":
+        user_lists._Destination.judge = lambda *_: Verdict()  # type: ignore[method-assign]
+    if order.without == "wait":
+        Job._doubt = _without_pause(Job._doubt)  # type: ignore[method-assign]
+
+
+def _dying(transact: Callable[..., None], order: Order) -> Callable[..., None]:
+    commits = 0
+
+    def dying(journal: Journal, entries: Sequence[Any]) -> None:
+        nonlocal commits
+        commits += 1
+        if commits == order.die_at and not order.die_after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        transact(journal, entries)
+        if commits == order.die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return dying
+
+
+def _without_pause(doubt: Callable[..., Any]) -> Callable[..., Any]:
+    def changed_doubt(*given: Any) -> Any:
+        lane = doubt(*given)
+        lane.pause = 0.0
+        return lane
+
+    return changed_doubt
+
+
+if __name__ == "__main__":
+    ordered = Order(**json.loads(sys.argv[1]))
+    prepare(ordered)
+    sys.stdout.write(json.dumps(asyncio.run(upload(ordered))))
