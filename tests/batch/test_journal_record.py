@@ -2,7 +2,6 @@
 
 import asyncio
 import sqlite3
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -83,8 +82,9 @@ async def test_reading_does_not_release_the_lock_of_a_job_in_this_process(path: 
     task = asyncio.create_task(run(service, members(3), path))
     await until(lambda: service.in_flight == 1)
     assert JournalRecord.read(path).running
-    other = subprocess.run([sys.executable, "-c", _OPENED, path], check=False, capture_output=True, text=True)
-    assert "database is locked" in other.stderr
+    pipe = asyncio.subprocess.PIPE
+    other = await asyncio.create_subprocess_exec(sys.executable, "-c", _OPENED, str(path), stderr=pipe)
+    assert b"database is locked" in (await other.communicate())[1]
     await clock.advance(seconds=5)
     await task
 
@@ -93,14 +93,7 @@ async def test_what_is_read_while_the_journal_is_written_is_whole_and_never_goes
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log is begun anew every few commits here, which is when a copy might be torn."""
-    begin = Journal._begin
-
-    def busy(journal: Journal, about: str, lanes: int) -> None:
-        begin(journal, about, lanes)
-        journal._database.execute("PRAGMA wal_autocheckpoint=3")
-        journal._database.execute("PRAGMA synchronous=OFF")
-
-    monkeypatch.setattr(Journal, "_begin", busy)
+    _hurry(monkeypatch)
     service = Service()
     task = asyncio.create_task(run(service, members(1_500), path))
     await until(path.exists)
@@ -113,6 +106,17 @@ async def test_what_is_read_while_the_journal_is_written_is_whole_and_never_goes
     assert (await task).accepted == 1_500
     assert seen == sorted(seen)
     assert len(set(seen)) > 3
+
+
+def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = Journal._begin
+
+    def hurry(journal: Journal, about: str, lanes: int) -> None:
+        begin(journal, about, lanes)
+        journal._database.execute("PRAGMA wal_autocheckpoint=3")
+        journal._database.execute("PRAGMA synchronous=OFF")
+
+    monkeypatch.setattr(Journal, "_begin", hurry)
 
 
 def _looked(path: Path) -> JournalRecord | None:
@@ -134,7 +138,10 @@ async def test_a_note_is_kept_from_before_the_job_begins(path: Path) -> None:
     assert (record.note, record.finished) == ({"what": "second"}, True)
 
 
-async def test_the_timeline_has_a_bounded_number_of_samples_of_working_time(path: Path) -> None:
+async def test_the_timeline_has_a_bounded_number_of_samples_of_working_time(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _hurry(monkeypatch)
     clock = VirtualClock(mode="jump")
     service = Service(clock=clock, latency=7)
     service.script[300] = status(403)
