@@ -1,5 +1,6 @@
 """Jobs with a journal: killed, run again, looked at while they run and afterwards."""
 
+import asyncio
 import csv
 import json
 import signal
@@ -11,7 +12,7 @@ import pytest
 
 from svc_async import Session
 from svc_async.sandbox import Fault, Sandbox
-from tests.cli.conftest import Command, Ended, Running, environment_of
+from tests.cli.conftest import PROGRAM, Command, Ended, Running, environment_of
 
 USERS = "*/custom_audiences/*/users"
 FEW = ("--users-per-operation", "1", "--concurrency", "1", "--quarantine", "0")
@@ -171,7 +172,8 @@ async def test_standard_input_is_put_aside_and_not_asked_for_again(
     command: Command, sandbox: Sandbox, people: Path, tmp_path: Path
 ) -> None:
     hang(sandbox, 2)
-    running = await command.start(*upload(sandbox, "-"))
+    running = await command.start(*upload(sandbox, "-"), program=PROGRAM)
+    assert isinstance(running.process, asyncio.subprocess.Process)
     assert running.process.stdin is not None
     running.process.stdin.write(people.read_bytes())
     running.process.stdin.close()
