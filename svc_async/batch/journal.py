@@ -39,12 +39,12 @@ import sqlite3
 import threading
 import zlib
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import attrs
 import msgspec
@@ -54,6 +54,8 @@ from svc_async.batch.report import Failure, Report, Totals
 from svc_async.errors import InvalidArgument, SvcError
 
 __all__ = ["Checkpoint", "Intent", "Journal", "JournalUnwritable", "Lanes", "Reading", "Settlement"]
+
+T = TypeVar("T")
 
 _VERSION = 1
 _APPLICATION = 0x73766A6C
@@ -209,7 +211,8 @@ class Journal:
         Raises:
             InvalidArgument: says why the file cannot be used.
         """
-        return await asyncio.to_thread(cls._opened, Path(path), json.dumps(about, sort_keys=True), lanes)
+        opening = asyncio.to_thread(cls._opened, Path(path), json.dumps(about, sort_keys=True), lanes)
+        return await _to_its_end(opening, undo=cls._let_go)
 
     @classmethod
     def _opened(cls, path: Path, about: str, lanes: int) -> "Journal":
@@ -356,8 +359,12 @@ class Journal:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self._let_go()
+
+    async def _let_go(self) -> None:
+        """Commit what has gathered, and unlock the file."""
         self._waiting.put(None)
-        await asyncio.shield(asyncio.to_thread(self._close))
+        await _to_its_end(asyncio.to_thread(self._close))
 
     def _close(self) -> None:
         self._thread.join()
@@ -403,6 +410,18 @@ class Journal:
         for entry in entries:
             if entry.tell is not None:
                 entry.tell(self._broken)
+
+
+async def _to_its_end(work: Coroutine[Any, Any, T], undo: Callable[[T], Awaitable[None]] | None = None) -> T:
+    """Await what a thread does, and what it has done is undone if the caller was cancelled meanwhile."""
+    task = asyncio.create_task(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        if undo is not None and task.exception() is None:
+            await undo(task.result())
+        raise
 
 
 _Run = Callable[..., Any]

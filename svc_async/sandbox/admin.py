@@ -92,9 +92,16 @@ async def _advance(service: Service, body: Body) -> Any:
 
 async def _trigger(service: Service, body: Body) -> Any:
     event = _event(service, body)
+    before = len(service.deliveries)
     service.outlets.tell(event)
+    deliveries = len(service.deliveries) - before
     await service.clock.settle()
-    return {"event_type": event.event_type, "user_id": event.user_id, "payload": event.payload}
+    return {
+        "event_type": event.event_type,
+        "user_id": event.user_id,
+        "payload": event.payload,
+        "deliveries": deliveries,
+    }
 
 
 _TRIGGER = (

@@ -42,7 +42,7 @@ class Running:
 
     async def ended(self, given: bytes | None = None) -> Ended:
         out, err = await self.process.communicate(given)
-        return Ended(self.process.returncode or 0, out.decode(), err.decode())
+        return Ended(self.process.returncode or 0, (out or b"").decode(), err.decode())
 
 
 def _homes(folder: Path) -> dict[str, str]:
@@ -56,18 +56,20 @@ class Command:
     folder: Path
     environ: Mapping[str, str]
 
-    async def start(self, *arguments: str | Path, program: tuple[str, ...] = ()) -> Running:
+    async def start(
+        self, *arguments: str | Path | int, program: tuple[str, ...] = (), stdout: int = asyncio.subprocess.PIPE
+    ) -> Running:
         environ = {**os.environ, "PYTHONPATH": str(ROOT), **_homes(self.folder), **self.environ}
-        if not program:
+        if not program and stdout == asyncio.subprocess.PIPE:
             return Running(await fork(list(map(str, arguments)), self.folder, environ))
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            *program,
+            *(program or PROGRAM),
             *map(str, arguments),
             cwd=self.folder,
             env=environ,
             stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
+            stdout=stdout,
             stderr=asyncio.subprocess.PIPE,
         )
         return Running(process)

@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -137,6 +138,14 @@ async def test_a_user_who_denies_is_not_logged_in(sandbox: Sandbox, tmp_path: Pa
     assert not (tmp_path / FILE).exists()
 
 
+async def test_a_callback_that_cannot_be_listened_on_is_an_error_of_one_line(sandbox: Sandbox, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", urlsplit(sandbox.callback_url).port or 0)):
+        ended = await (await Login.start(tmp_path, sandbox, "--callback", sandbox.callback_url)).ended()
+    assert ended.code == 2
+    assert ended.err.startswith("svc-async: callback must be an address that can be listened on: ")
+    assert len(ended.err.splitlines()) == 1
+
+
 async def test_a_login_can_be_stopped(sandbox: Sandbox, tmp_path: Path) -> None:
     login = await Login.start(tmp_path, sandbox, "--callback", sandbox.callback_url)
     await login.token()
@@ -166,7 +175,7 @@ def test_whoami_tells_the_kind_and_no_secret(call: Callable[..., Ended], here: P
     assert told["credentials"] == kind
     assert told["source"] == "the profile 'default'"
     ended = call("auth", "whoami")
-    assert "base url      https://base.example.test" in ended.out
+    assert "base url        https://base.example.test" in ended.out
     assert "hush" not in ended.out + ended.err
 
 
