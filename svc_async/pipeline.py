@@ -1,5 +1,6 @@
 """The way of every call: retry( slot( sign + exchange ) → open → read ); and of a stream: slot( sign + connect )."""
 
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
@@ -33,6 +34,8 @@ __all__ = ["CallEvent", "Pipeline"]
 T = TypeVar("T")
 
 _OK = 200
+
+_log = logging.getLogger("svc_async")
 
 
 @attrs.frozen(kw_only=True)
@@ -257,17 +260,20 @@ class Pipeline:
         error: SvcError | None = None,
         answer: Answer | None = None,
     ) -> None:
-        if self.on_event is not None:
-            self.on_event(
-                CallEvent(
-                    method=request.method,
-                    path=request.template,
-                    seconds=self.clock.monotonic() - started,
-                    status=status,
-                    error=error,
-                    errors=complaints(answer) if answer and request.surface is Surface.BASE else (),
-                )
-            )
+        if self.on_event is None:
+            return
+        event = CallEvent(
+            method=request.method,
+            path=request.template,
+            seconds=self.clock.monotonic() - started,
+            status=status,
+            error=error,
+            errors=complaints(answer) if answer and request.surface is Surface.BASE else (),
+        )
+        try:
+            self.on_event(event)
+        except Exception as problem:  # noqa: BLE001 - whoever looks on must not change what became of the call
+            _log.error("on_event itself failed: %s", type(problem).__name__)
 
 
 def _is_withheld(request: Request[Any], answer: Answer) -> bool:

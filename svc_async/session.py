@@ -161,9 +161,11 @@ class Session:
         connector: an aiohttp connector, which stays yours to close, or an `ssl.SSLContext`.
         proxy: the URL of an HTTP proxy for all hosts.
         clock: where time comes from.
-        on_event: told of every attempt of every call.
+        on_event: told of every attempt of every call, a plain function. What it raises is logged, by its type, and
+            changes nothing about the call.
         on_token: told of each refreshed token of `OAuth2UserCredentials`, before any call carries it: store it, for
-            the last one cannot be refreshed again.
+            the last one cannot be refreshed again. Plain, or a coroutine function. What it raises goes to the calls
+            that waited for the token; the session keeps the token.
         request_id_header: the header in which the service names a call, for errors.
 
     Raises:

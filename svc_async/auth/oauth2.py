@@ -14,6 +14,9 @@ from svc_async.errors import InvalidArgument, UnexpectedAnswer
 
 __all__ = ["PendingAuthorization", "begin", "code_grant", "code_of", "granted", "refresh_grant"]
 
+_MISFIT = "the answer has no bearer token"
+_LONGEST = 100 * 365 * 86_400
+"""Seconds after which no token ends; the calendar does."""
 _VERIFIER = 64
 """Characters of a code verifier: 43 to 128 (RFC 7636, 4.1)."""
 
@@ -104,7 +107,7 @@ def _request(grant_type: str, **fields: str | None) -> bytes:
 
 
 def granted(
-    answer: Mapping[str, Any], *, now: datetime, client_id: str, before: OAuth2UserCredentials | None = None
+    answer: object, *, now: datetime, client_id: str, before: OAuth2UserCredentials | None = None
 ) -> OAuth2UserCredentials:
     """Read a token; what the answer does not repeat stays as it was before.
 
@@ -113,17 +116,25 @@ def granted(
     """
     from authlib.oauth2.rfc6749.wrappers import OAuth2Token  # noqa: PLC0415
 
-    seconds = answer.get("expires_in")
-    ends = now + timedelta(seconds=seconds) if isinstance(seconds, int | float) else None
+    given = cast(Mapping[str, Any], answer) if isinstance(answer, Mapping) else {}
+    ends = _end(given.get("expires_in"), now)
     # The end is by our clock, not by authlib's.
-    token = cast(dict[str, Any], OAuth2Token({**answer, "expires_at": ends and ends.timestamp()}))
-    if not isinstance(token.get("access_token"), str) or str(token.get("token_type")).lower() != "bearer":
-        raise UnexpectedAnswer("the answer has no bearer token", status=200)
-    scopes = str(token.get("scope") or "").split()
-    return OAuth2UserCredentials(
-        access_token=token["access_token"],
-        refresh_token=token.get("refresh_token") or (before.refresh_token if before else None),
-        client_id=client_id,
-        expires_at=ends,
-        scopes=scopes or (before.scopes if before else ()),
-    )
+    token = cast(dict[str, Any], OAuth2Token({**given, "expires_in": None, "expires_at": ends and ends.timestamp()}))
+    if str(token.get("token_type")).lower() != "bearer":
+        raise UnexpectedAnswer(_MISFIT, status=200)
+    try:
+        return OAuth2UserCredentials(
+            access_token=token["access_token"],
+            refresh_token=token.get("refresh_token") or (before.refresh_token if before else None),
+            client_id=client_id,
+            expires_at=ends,
+            scopes=token.get("scope") or (before.scopes if before else ()),
+        )
+    except (KeyError, InvalidArgument, TypeError):
+        raise UnexpectedAnswer(_MISFIT, status=200) from None
+
+
+def _end(seconds: object, now: datetime) -> datetime | None:
+    if not isinstance(seconds, int | float):
+        return None
+    return now + timedelta(seconds=min(max(seconds, 0), _LONGEST))

@@ -15,6 +15,7 @@ How tokens are asked for is given: these classes know no service and no connecti
 
 import asyncio
 import copy
+import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime, timedelta
 from typing import Any, Generic, Protocol, TypeVar
@@ -89,6 +90,13 @@ def _look(task: "asyncio.Task[object]") -> None:
         task.exception()
 
 
+@attrs.frozen
+class _Fetched:
+    """A token on its way: the repr of a task shows its result, and asyncio's debug mode logs that."""
+
+    token: str = attrs.field(repr=False)
+
+
 @attrs.define(eq=False)
 class AppTokens:
     """The app-only bearer token (contract AUTH-21, AUTH-22b, AUTH-25).
@@ -104,7 +112,7 @@ class AppTokens:
     _token: str | None = attrs.field(default=None, repr=False)
     _refusal: SvcError | None = attrs.field(init=False, default=None)
     _closed_until: datetime | None = attrs.field(init=False, default=None)
-    _flight: "_Flight[str]" = attrs.field(
+    _flight: "_Flight[_Fetched]" = attrs.field(
         init=False, repr=False, default=attrs.Factory(lambda self: _Flight(self._ask), takes_self=True)
     )
 
@@ -150,9 +158,9 @@ class AppTokens:
     async def _asked(self) -> str:
         if self._refusal is not None and self._closed_until is not None and self._clock.now() < self._closed_until:
             raise copy.copy(self._refusal)  # each has a trace of its own
-        return await self._flight.outcome()
+        return (await self._flight.outcome()).token
 
-    async def _ask(self) -> str:
+    async def _ask(self) -> _Fetched:
         assert self._fetch is not None  # noqa: S101 - a token that cannot be asked for is given, and never dropped
         try:
             self._token = await self._fetch()
@@ -161,7 +169,7 @@ class AppTokens:
                 self._close(refusal)
             raise
         self._refusal = None
-        return self._token
+        return _Fetched(self._token)
 
     def _close(self, refusal: ApiError) -> None:
         self._token = None
@@ -178,7 +186,7 @@ class UserTokens:
         refresh: asks the service for the next one; the refresh token in the answer replaces the one it was bought
             with.
         clock: the time.
-        on_token: told of each new token, before any call carries it.
+        on_token: told of each new token, before any call carries it. Plain, or a coroutine function.
     """
 
     credentials: OAuth2UserCredentials
@@ -233,11 +241,18 @@ class UserTokens:
 
     async def _ask(self) -> OAuth2UserCredentials:
         try:
-            self.credentials = await self._refresh(self.credentials)
+            renewed = await self._refresh(self.credentials)
         except ApiError as refusal:
             if refusal.has_code("invalid_grant"):
                 self._refusal = refusal
             raise
-        if self._on_token is not None:
-            self._on_token(self.credentials)
-        return self.credentials
+        try:
+            await self._tell(renewed)
+        finally:
+            self.credentials = renewed  # whatever came of telling: the one before is worth nothing
+        return renewed
+
+    async def _tell(self, renewed: OAuth2UserCredentials) -> None:
+        told = None if self._on_token is None else self._on_token(renewed)
+        if inspect.isawaitable(told):
+            await told

@@ -9,7 +9,8 @@ import attrs
 from svc_async.ads.custom_audiences import USERS_BATCH, BatchCounts, BatchOperationType
 from svc_async.batch.identifiers import IDENTIFIERS
 from svc_async.batch.report import Failure, Progress, Receipt, Report
-from svc_async.batch.uploader import Observers, Receipts
+from svc_async.batch.streaming import Receipts
+from svc_async.batch.uploader import Observers
 from svc_async.batch.user_lists import Members, Operation, Ordering, Rules, UserList, months_after, settings_of
 from svc_async.wire.endpoint import Request
 

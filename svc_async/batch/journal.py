@@ -42,13 +42,13 @@ import sqlite3
 import threading
 import zlib
 from array import array
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import attrs
 import msgspec
@@ -69,6 +69,8 @@ __all__ = [
     "check_format",
     "intent_of",
 ]
+
+T = TypeVar("T")
 
 _VERSION = 1
 _APPLICATION = 0x73766A6C
@@ -248,7 +250,8 @@ class Journal:
         Raises:
             InvalidArgument: says why the file cannot be used.
         """
-        return await asyncio.to_thread(cls._opened, Path(path), json.dumps(about, sort_keys=True), lanes, now)
+        opening = asyncio.to_thread(cls._opened, Path(path), json.dumps(about, sort_keys=True), lanes, now)
+        return await _to_its_end(opening, undo=cls._let_go)
 
     @classmethod
     def _opened(cls, path: Path, about: str, lanes: int, now: Callable[[], datetime]) -> "Journal":
@@ -381,8 +384,12 @@ class Journal:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self._let_go()
+
+    async def _let_go(self) -> None:
+        """Commit what has gathered, and unlock the file."""
         self._waiting.put(None)
-        await asyncio.shield(asyncio.to_thread(self._close))
+        await _to_its_end(asyncio.to_thread(self._close))
 
     def _close(self) -> None:
         self._thread.join()
@@ -439,6 +446,18 @@ class Journal:
             _merge(run)
         run("UPDATE job SET active = ?, worked = ?, pause = ?", (now, worked, self._pause))
         run("INSERT OR REPLACE INTO timeline SELECT ?, accepted, requests FROM job", (int(worked / self._pause),))
+
+
+async def _to_its_end(work: Coroutine[Any, Any, T], undo: Callable[[T], Awaitable[None]] | None = None) -> T:
+    """Await what a thread does, and what it has done is undone if the caller was cancelled meanwhile."""
+    task = asyncio.create_task(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        if undo is not None and task.exception() is None:
+            await undo(task.result())
+        raise
 
 
 _Run = Callable[..., Any]

@@ -633,15 +633,13 @@ class Spreader:
         self.rows += len(load.keys)
         return self.rows >= _GATHERED
 
-    def spread(self, now: datetime) -> list[tuple[int, Batch]]:
-        """Hand the rows on and give the batches that they complete, each with the index of its packer."""
-        gathered, self._gathered, self.rows = self._gathered, [], 0
-        return [
-            (index, batch)
-            for _, alike in itertools.groupby(gathered, key=lambda load: (load.group, load.form))
-            for index, parcel in self._sorted(list(alike))
-            for batch in self.packers[index].add(parcel, now)
-        ]
+    def spread(self, now: datetime) -> Iterator[tuple[int, list[Batch]]]:
+        """Hand the rows on, a packer at a time; give its index and the batches that they complete."""
+        gathered, self._gathered = self._gathered, []
+        for _, alike in itertools.groupby(gathered, key=lambda load: (load.group, load.form)):
+            for index, parcel in self._sorted(list(alike)):
+                self.rows -= len(parcel.keys)
+                yield index, self.packers[index].add(parcel, now)
 
     def _sorted(self, loads: Sequence[Load]) -> Iterator[tuple[int, Parcel]]:
         group, form = loads[0].group, loads[0].form

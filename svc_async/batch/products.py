@@ -31,7 +31,8 @@ from svc_async.ads.products import (
 from svc_async.batch.packer import PLAIN, Batch, Frame, Limits, Load
 from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.batch.sources import Slice, Source, in_parts, is_replayable
-from svc_async.batch.uploader import Destination, Job, Observers, Receipts, Settings, Verdict
+from svc_async.batch.streaming import Receipts
+from svc_async.batch.uploader import Destination, Job, Observers, Settings, Verdict
 from svc_async.errors import ErrorDetail, InvalidArgument
 from svc_async.governor.governor import Priority
 from svc_async.paging import Pager

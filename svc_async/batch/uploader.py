@@ -22,7 +22,6 @@ be taken up again; the journal's module says how.
 """
 
 import asyncio
-import enum
 import itertools
 from array import array
 from collections import deque
@@ -37,16 +36,27 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import aclosing, suppress
-from hashlib import sha256
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import attrs
 
 from svc_async.batch.journal import Intent, Journal, Lanes, Reading, Settlement
-from svc_async.batch.packer import Batch, Group, Limits, Load, Packer, Spreader, rebuilt
+from svc_async.batch.packer import Batch, Group, Limits, Packer, Spreader
+from svc_async.batch.remedies import (
+    CountsDiffer,
+    LeftOut,
+    Remedy,
+    after_doubt,
+    coded,
+    first_reason,
+    named_operations,
+    remedy_of,
+    request_id_of,
+    summary,
+)
 from svc_async.batch.report import Failure, Progress, Receipt, Report, Tally
+from svc_async.batch.resuming import Again, Settled, digest_of
 from svc_async.batch.sources import Slice, Source, put_aside, taken_aside
 from svc_async.clock import Clock
 from svc_async.errors import (
@@ -60,13 +70,12 @@ from svc_async.errors import (
     UnexpectedAnswer,
 )
 from svc_async.retry import RetryBudget
-from svc_async.wire.endpoint import Blocks, Request
+from svc_async.wire.endpoint import Request
 
 __all__ = [
     "Destination",
     "Job",
     "Observers",
-    "Receipts",
     "Sender",
     "Settings",
     "Slice",
@@ -174,54 +183,6 @@ class Observers:
     on_failure: Callable[[Failure], object] | None = None
 
 
-class _Remedy(enum.Enum):
-    """What helps after a request failed; the module's docstring has the table."""
-
-    REPEAT = enum.auto()
-    WAIT = enum.auto()
-    QUARANTINE = enum.auto()
-    TAKE_OUT = enum.auto()
-    HALVE = enum.auto()
-    STOP = enum.auto()
-
-
-_FINAL = frozenset({401, 403, 404})
-
-
-class _CountsDiffer(SvcError):
-    """The service counted other rows than were sent: not accepted (contract ERR-09, CAU-12)."""
-
-    sent = Sent.YES
-    repeatable = True
-
-
-class _LeftOut(SvcError):
-    """The service says nothing of some rows; the others of their batch are settled."""
-
-    sent = Sent.MAYBE
-    repeatable = True
-
-
-def _remedy(error: SvcError) -> _Remedy:
-    if isinstance(error, ApiError):
-        return _remedy_for_refusal(error)
-    if isinstance(error, UnexpectedAnswer) or error.sent is Sent.MAYBE:
-        return _Remedy.QUARANTINE
-    return _Remedy.REPEAT if error.repeatable else _Remedy.STOP
-
-
-def _remedy_for_refusal(error: ApiError) -> _Remedy:
-    if error.status in _FINAL:
-        return _Remedy.STOP
-    if isinstance(error, RateLimited):
-        return _Remedy.WAIT
-    if error.repeatable:
-        return _Remedy.REPEAT
-    # Unspecified: which refusals name a size or a complexity, and which concern a row that is not named. Halves find
-    # the one as well as the other; the budget ends it where every half is refused.
-    return _Remedy.TAKE_OUT if error.operation_errors else _Remedy.HALVE
-
-
 @attrs.define(eq=False)
 class _Lane:
     """Batches that must arrive one after the other; the first of the queue is being worked on.
@@ -278,7 +239,7 @@ class Job(Generic[T]):
         self._budget = RetryBudget(most=settings.repeats, earned=1.0)
         self._path = journal
         self._journal: Journal | None = None
-        self._settled = _Settled()
+        self._settled = Settled()
         self._reading = Reading()
         self._doubts: Sequence[_Lane] = ()
         self._finished: Report | None = None
@@ -346,7 +307,7 @@ class Job(Generic[T]):
     def _failure(self, cause: Exception) -> BatchError:
         report = self.report
         counts = f"of {report.read} rows {report.accepted} were accepted and {report.pending} are pending"
-        return BatchError(f"the job ended early: {_summary(cause)}; {counts}", report=report)
+        return BatchError(f"the job ended early: {summary(cause)}; {counts}", report=report)
 
     async def _conclude(self) -> None:
         self._tell()
@@ -364,7 +325,7 @@ class Job(Generic[T]):
                     await journal.put_aside()
                 self._source = taken_aside(self._aside, self._destination.group)
             if journal.checkpoint.rows:
-                again = _Again(journal, self._settings.limits)
+                again = Again(journal, self._settings.limits)
                 await again.read(self._source)
                 self._settled.lane_of = again.lane_of
                 self._doubts = [self._doubt(intent, again.batch(intent)) for intent in journal.intents]
@@ -375,7 +336,7 @@ class Job(Generic[T]):
 
     def _doubt(self, intent: Intent, batch: Batch) -> _Lane:
         """Make the lane that sends again what an earlier run has left in doubt."""
-        if _digest(self._destination.request(batch)) != intent.digest:
+        if digest_of(self._destination.request(batch)) != intent.digest:
             raise InvalidArgument("journal", f"{self._path} holds requests that this version builds in another way")
         lane = _Lane(intent.line, intent.after.lanes, acknowledged=intent.after.acknowledged)
         lane.behind, lane.carried, lane.intent = intent.after.behind, intent.dropped, intent
@@ -418,24 +379,23 @@ class Job(Generic[T]):
             except Exception as error:  # noqa: BLE001 - whatever a source may raise; what came before is finished
                 self._cause = error
                 break
-            spread = self._take(part, tasks)
+            is_time = self._take(part)
             if number % _PARTS_A_PROGRESS == 0:
                 self._tell()
             await asyncio.sleep(0)
-            if spread:
+            if is_time:
+                await self._spread(tasks)
                 await self._make_room(tasks)
-        self._spread(tasks)
+        await self._spread(tasks)
         await self._send_tails(tasks)
 
-    def _take(self, part: Slice, tasks: asyncio.TaskGroup) -> bool:
-        """Take rows over; answers whether some reached the lanes."""
+    def _take(self, part: Slice) -> bool:
+        """Take rows over; answers whether it is time to spread them over the lanes."""
         if self._journal is not None:
             part = self._unsettled(part)
         self._tally.read += part.rows
         is_time = self._spreader.add(part.load)
         self._tally.fail(part.failures)
-        if is_time:
-            self._spread(tasks)
         return is_time
 
     def _unsettled(self, part: Slice) -> Slice:
@@ -454,12 +414,13 @@ class Job(Generic[T]):
             return Slice(part.rows, load, failures)
         return Slice(part.rows - len(load.keys) + len(places), load.take(places), failures)
 
-    def _spread(self, tasks: asyncio.TaskGroup) -> None:
-        for index, batch in self._spreader.spread(self._clock.now()):
-            self._dispatch(self._lane(index), [batch], tasks)
+    async def _spread(self, tasks: asyncio.TaskGroup) -> None:
+        for index, batches in self._spreader.spread(self._clock.now()):
+            self._dispatch(self._lane(index), batches, tasks)
+            self._note(self._packers[index])
+            if batches and not self._settled.in_hand:
+                await asyncio.sleep(0)  # it is sent before the next is built: fewer bodies stand in memory
         self._settled.forget()
-        for packer in self._packers:
-            self._note(packer)
 
     def _lane(self, packer: int) -> _Lane:
         """Give the lane that a packer belongs to; without order there is one packer, and any lane will do."""
@@ -562,9 +523,9 @@ class Job(Generic[T]):
             lane.in_flight = False
         verdict = self._destination.judge(answer, batch)
         if verdict is None:
-            raise _CountsDiffer("the service counted other rows than were sent")
+            raise CountsDiffer("the service counted other rows than were sent")
         if before:
-            verdict = attrs.evolve(verdict, refused={row: _after_doubt(why) for row, why in verdict.refused.items()})
+            verdict = attrs.evolve(verdict, refused={row: after_doubt(why) for row, why in verdict.refused.items()})
         self._conclude_batch(lane, batch, verdict, attempts, request_id)
 
     async def _intend(self, journal: Journal, lane: _Lane, batch: Batch, request: Request[T]) -> None:
@@ -583,7 +544,7 @@ class Job(Generic[T]):
             dropped=lane.carried + batch.dropped,
             pinned=batch.built,
             sent_at=sent_at,
-            digest=_digest(request),
+            digest=digest_of(request),
         )
 
     def _standing(self, lane: _Lane, remaining: Iterable[Batch]) -> Lanes:
@@ -636,25 +597,25 @@ class Job(Generic[T]):
             indexes = [index for index in range(batch.rows) if index not in frozenset(verdict.unknown)]
             refused = {place: verdict.refused[index] for place, index in enumerate(indexes) if index in verdict.refused}
             self._receipt(lane, known, refused, attempts, request_id, in_doubt=unknown)
-        raise _LeftOut(f"the answer does not speak of {unknown.rows} rows")
+        raise LeftOut(f"the answer does not speak of {unknown.rows} rows")
 
     async def _recover(
         self, lane: _Lane, batch: Batch, error: SvcError, attempts: int, delays: Iterator[float]
     ) -> bool:
         """Do what helps; answers whether to send the batch again."""
-        remedy = _remedy(error)
+        remedy = remedy_of(error)
         self._tally.rate_limited += isinstance(error, RateLimited)
-        if remedy is _Remedy.STOP:
+        if remedy is Remedy.STOP:
             self._stop(error)
-        elif remedy is _Remedy.TAKE_OUT or remedy is _Remedy.HALVE:
+        elif remedy is Remedy.TAKE_OUT or remedy is Remedy.HALVE:
             self._part(lane, batch, error, attempts)
         else:
             return await self._repeat(lane, batch, error, attempts, delays)
         return False
 
     async def _repeat(self, lane: _Lane, batch: Batch, error: SvcError, attempts: int, delays: Iterator[float]) -> bool:
-        remedy = _remedy(error)
-        delay = 0.0 if remedy is _Remedy.WAIT else next(delays, None)
+        remedy = remedy_of(error)
+        delay = 0.0 if remedy is Remedy.WAIT else next(delays, None)
         if delay is None:
             await self._give_up(lane, batch, error, attempts)
             return False
@@ -664,19 +625,19 @@ class Job(Generic[T]):
         return not self._stopped
 
     async def _give_up(self, lane: _Lane, batch: Batch, error: SvcError, attempts: int) -> None:
-        if _remedy(error) is _Remedy.QUARANTINE:  # newer rows must still not be undone
+        if remedy_of(error) is Remedy.QUARANTINE:  # newer rows must still not be undone
             await self._hold(lane, self._quarantine)
-        why = ErrorDetail(code="GAVE_UP", message=f"gave up after {attempts} attempts: {_summary(error)}")
-        self._close(lane, batch, dict.fromkeys(range(batch.rows), why), attempts, _request_id(error))
+        why = ErrorDetail(code="GAVE_UP", message=f"gave up after {attempts} attempts: {summary(error)}")
+        self._close(lane, batch, dict.fromkeys(range(batch.rows), why), attempts, request_id_of(error))
 
-    def _pause_after(self, error: SvcError, remedy: _Remedy) -> float:
+    def _pause_after(self, error: SvcError, remedy: Remedy) -> float:
         """Give the seconds before which a repeat would do harm or no good."""
-        if remedy is _Remedy.QUARANTINE:
+        if remedy is Remedy.QUARANTINE:
             return self._quarantine
         asked = error.retry_at if isinstance(error, ApiError) else None
         if asked is not None:
             return (asked - self._clock.now()).total_seconds()
-        return _WINDOW if remedy is _Remedy.WAIT else 0.0
+        return _WINDOW if remedy is Remedy.WAIT else 0.0
 
     @property
     def _quarantine(self) -> float:
@@ -696,11 +657,11 @@ class Job(Generic[T]):
 
     def _part(self, lane: _Lane, batch: Batch, error: SvcError, attempts: int) -> None:
         """Replace a refused batch by batches that isolate what was refused; a row that stands alone has failed."""
-        named = _named(error, batch)
+        named = named_operations(error, batch)
         if named:
-            self._take_out(lane, batch, named, attempts, _request_id(error))
+            self._take_out(lane, batch, named, attempts, request_id_of(error))
         elif batch.rows == 1:
-            self._take_out(lane, batch, {0: _first_reason(error)}, attempts, _request_id(error))
+            self._take_out(lane, batch, {0: first_reason(error)}, attempts, request_id_of(error))
         elif self._budget.spend():
             self._replace(lane, batch.halved())
         else:
@@ -715,7 +676,7 @@ class Job(Generic[T]):
         condemned, suspects = refused.parted(alone)
         self._replace(lane, [others, *suspects.singles(self._settings.limits)])
         spare = self._destination.spare
-        reasons = [_coded(spare(named[operations[index]], batch.users_of(operations[index]))) for index in alone]
+        reasons = [coded(spare(named[operations[index]], batch.users_of(operations[index]))) for index in alone]
         if reasons:
             self._receipt(lane, condemned, dict(enumerate(reasons)), attempts, request_id)
 
@@ -817,195 +778,5 @@ def _shared(packers: Mapping[int, Packer]) -> list[list[int]]:
     return shared
 
 
-@attrs.define
-class _Settled:
-    """What earlier runs have settled: rows up to a position of their lane, except those left behind."""
-
-    acknowledged: Mapping[int, int] = attrs.field(factory=dict)
-    behind: dict[int, set[int]] = attrs.field(factory=dict)
-    lane_of: Mapping[int, int] = attrs.field(factory=dict)
-    _highest: int = -1
-    _taken: list[tuple[int, int]] = attrs.field(factory=list)
-
-    async def load(self, journal: Journal) -> None:
-        """Take over what the journal holds, when nothing is in doubt any more."""
-        self.acknowledged, behind = await journal.unsettled()
-        for position in behind:
-            self.behind.setdefault(self.lane_of[position], set()).add(position)
-        self._highest = max(self.acknowledged.values(), default=-1)
-        await journal.regroup(self.behind)
-
-    def open_places(self, load: Load, lanes: int) -> Sequence[int] | None:
-        """Give the places of rows that are not settled; None if that is all of them."""
-        if not load.positions or load.positions[0] > self._highest:
-            return None
-        return [
-            place
-            for place, (key, position) in enumerate(zip(load.keys, load.positions, strict=True))
-            if self._is_open(key % lanes, position)
-        ]
-
-    def _is_open(self, lane: int, position: int) -> bool:
-        if position > self.acknowledged.get(lane, -1):
-            return True
-        if position not in self.behind.get(lane, ()):
-            return False
-        self._taken.append((lane, position))
-        return True
-
-    def forget(self) -> None:
-        """Leave the rows that were taken to the packers, which hold them now."""
-        for lane, position in self._taken:
-            self.behind[lane].remove(position)
-        self._taken.clear()
-
-
-class _Again:
-    """Reads a source as far as an earlier run had come, and gathers what that run left in doubt."""
-
-    def __init__(self, journal: Journal, limits: Limits) -> None:
-        self._journal = journal
-        self._limits = limits
-        self._wanted = frozenset(itertools.chain.from_iterable(intent.positions for intent in journal.intents))
-        self._rows: dict[int, tuple[Group, str]] = {}
-        self.lane_of: dict[int, int] = {}
-
-    async def read(self, source: Source) -> None:
-        """Read it.
-
-        Raises:
-            InvalidArgument: it is not the same.
-        """
-        checkpoint = self._journal.checkpoint
-        _, behind = await self._journal.unsettled()
-        left = {*behind, *itertools.chain.from_iterable(intent.after.behind for intent in self._journal.intents)}
-        reading = Reading()
-        async with aclosing(source.read()) as slices:
-            async for part in slices:
-                reading.follow(part.rows, part.load, part.failures)
-                self._gather(part.load, left)
-                await asyncio.sleep(0)
-                if reading.rows >= checkpoint.rows and not checkpoint.ended:
-                    break
-            else:
-                reading.ended = True
-        if reading.checkpoint != checkpoint:
-            raise InvalidArgument(
-                "journal", "is of a job whose source was another one, or has changed since; a new job needs a new file"
-            )
-
-    def _gather(self, load: Load, left: Collection[int]) -> None:
-        for place, position in enumerate(load.positions):
-            if position in self._wanted:
-                user = f"{load.form.before}{load.users[place]}{load.form.after}"
-                self._rows[position] = load.group, user
-            if position in left:
-                self.lane_of[position] = load.keys[place] % self._journal.lanes
-
-    def batch(self, intent: Intent) -> Batch:
-        """Build again what was in doubt."""
-        rows = [(position, *self._rows[position]) for position in intent.positions]
-        return rebuilt(intent.sheaves, rows, wrapper=self._limits.wrapper, built=intent.pinned)
-
-
-def _digest(request: Request[Any]) -> str:
-    body = request.body
-    whole = sha256()
-    for block in body.blocks if isinstance(body, Blocks) else [body or b""]:
-        whole.update(block)
-    return whole.hexdigest()
-
-
 def _too_large(position: int) -> Failure:
     return Failure(position, "must fit into one request", "TOO_LARGE")
-
-
-def _named(error: SvcError, batch: Batch) -> Mapping[int, ErrorDetail]:
-    """Give the operations of a batch that a refusal names, each with its first reason (contract ERR-05)."""
-    if not isinstance(error, ApiError):
-        return {}
-    within = range(batch.operations)
-    return {index: reasons[0] for index, reasons in error.operation_errors.items() if index in within and reasons}
-
-
-def _first_reason(error: SvcError) -> ErrorDetail:
-    reasons = error.errors if isinstance(error, ApiError) else ()
-    return reasons[0] if reasons else ErrorDetail(code="REFUSED", message=_summary(error))
-
-
-def _request_id(error: SvcError) -> str | None:
-    return error.request_id if isinstance(error, ApiError | UnexpectedAnswer) else None
-
-
-def _coded(reason: ErrorDetail) -> ErrorDetail:
-    return attrs.evolve(reason, code=reason.code or "REFUSED", message=reason.message or "refused without a reason")
-
-
-def _after_doubt(reason: ErrorDetail) -> ErrorDetail:
-    """Say that a refusal is of a repeat: what was deleted, for example, cannot be deleted again."""
-    return attrs.evolve(reason, message=f"{reason.message}; an attempt before had no clear answer and may have worked")
-
-
-def _summary(error: Exception) -> str:
-    """Name an error without anything that might repeat a row."""
-    if isinstance(error, ApiError):
-        return " ".join(["HTTP", str(error.status), *(str(reason.code) for reason in error.errors)])
-    return str(error) if isinstance(error, SvcError) else type(error).__name__
-
-
-class Receipts(Generic[T]):
-    """The receipts of a job as they come, and its `report`.
-
-    Use it as a context manager, or iterate to the end: `aclose` ends the job, and what was under way is pending.
-    """
-
-    def __init__(self, make: Callable[[Callable[[Receipt], None]], Job[T]]) -> None:
-        self._receipts: asyncio.Queue[Receipt | None] = asyncio.Queue()
-        self._job = make(self._receipts.put_nowait)
-        self._task: asyncio.Task[Report] | None = None
-
-    @property
-    def report(self) -> Report:
-        """What has become of the rows so far."""
-        return self._job.report
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Receipt:
-        """Give the next receipt.
-
-        Raises:
-            BatchError: the job could not be finished; all receipts were given before.
-        """
-        task = self._running()
-        try:
-            receipt = await self._receipts.get()
-        except asyncio.CancelledError:
-            await self.aclose()
-            raise
-        if receipt is not None:
-            return receipt
-        self._receipts.put_nowait(None)  # for whoever asks again
-        task.result()
-        raise StopAsyncIteration
-
-    def _running(self) -> "asyncio.Task[Report]":
-        if self._task is None:
-            self._task = asyncio.create_task(self._job.run())
-            self._task.add_done_callback(lambda _: self._receipts.put_nowait(None))
-        return self._task
-
-    async def aclose(self) -> None:
-        """End the job, if it runs, and wait until it has let go of everything."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()

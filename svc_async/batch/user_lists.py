@@ -23,7 +23,8 @@ from svc_async.batch.identifiers import IDENTIFIERS, PartnerId, is_hash
 from svc_async.batch.packer import Batch, Frame, Limits, Load
 from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.batch.sources import Slice, Source, in_parts, is_replayable
-from svc_async.batch.uploader import Job, Observers, Receipts, Settings, Verdict
+from svc_async.batch.streaming import Receipts
+from svc_async.batch.uploader import Job, Observers, Settings, Verdict
 from svc_async.errors import ErrorDetail, InvalidArgument, UnexpectedAnswer
 from svc_async.governor.governor import Priority
 from svc_async.pipeline import Pipeline

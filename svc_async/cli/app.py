@@ -30,7 +30,7 @@ catalog = App(name="catalog", help="Send a feed of products to a product catalog
 auth = App(name="auth", help="Log a user in and out, and see who calls.", help_format="plaintext")
 job = App(name="job", help="Look after jobs that keep a journal.", help_format="plaintext")
 stream = App(name="stream", help="Follow what happens.", help_format="plaintext")
-webhook = App(name="webhook", help="Receive webhooks, and check a webhook URL.", help_format="plaintext")
+webhook = App(name="webhook", help="Register, receive and check webhooks.", help_format="plaintext")
 app.command(audience)
 app.command(do_not_reach)
 app.command(catalog)
@@ -492,6 +492,32 @@ def listen(
     from svc_async.cli.webhook import listen as listen_to  # noqa: PLC0415
 
     return listen_to(host=host, port=port, save=save, profile=profile, as_json=json)
+
+
+@webhook.command
+def register(
+    url: str,
+    /,
+    *,
+    event: Annotated[list[str] | None, Parameter(negative=())] = None,
+    user: str | None = None,
+    profile: str | None = None,
+    json: Flag = False,
+) -> int:
+    """See to it that a URL is registered and valid, and subscribed to events of a user.
+
+    What stands already is left as it is, so it may be repeated. The receiver must be up: the service checks the URL.
+
+    Args:
+        url: The webhook URL: https, without a port.
+        event: A type of event that is to come, such as post.create. Give it as often as you need.
+        user: The id of the user whose events they are.
+        profile: Take credentials and hosts from this profile, not from SVC_* variables.
+        json: Print one JSON object and say nothing else.
+    """
+    from svc_async.cli.register import run as run_register  # noqa: PLC0415
+
+    return run_register(url, events=event or (), user=user, profile=profile, as_json=json)
 
 
 @webhook.command

@@ -65,7 +65,7 @@ def whoami(profile: str | None, *, check: bool, as_json: bool) -> int:
     else:
         for heading, value in told.items():
             shown = ", ".join(value) if isinstance(value, list) else value
-            results().print(f"{heading.replace('_', ' '):<14}{shown or 'none'}")
+            results().print(f"{heading.replace('_', ' '):<16}{shown or 'none'}")
     return Exit.DONE
 
 
@@ -201,10 +201,18 @@ async def _returned(flow: OAuth1Flow, token: RequestToken, callback: _Address) -
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        await web.TCPSite(runner, callback.host, callback.port).start()
+        await _listen(web.TCPSite(runner, callback.host, callback.port))
         yield verifier
     finally:
         await runner.cleanup()
+
+
+async def _listen(site: web.TCPSite) -> None:
+    try:
+        await site.start()
+    except OSError as error:
+        reason = error.strerror or "not possible"
+        raise InvalidArgument("callback", f"must be an address that can be listened on: {reason}") from None
 
 
 # --- who calls

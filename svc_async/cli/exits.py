@@ -32,11 +32,14 @@ class Exit(enum.IntEnum):
 _ADVICE: Mapping[type[SvcError], str] = MappingProxyType(
     {
         Unauthorized: "check the credentials (SVC_* variables or --profile)",
-        Forbidden: "`svc-async accounts list` shows the accounts that these credentials may use",
+        Forbidden: (
+            "`svc-async auth whoami` shows whose credentials these are, "
+            "`svc-async accounts list` the accounts that they may use"
+        ),
         NotFound: "check the ids",
         RateLimited: "the limit is used up; try again later",
         ServerError: "the service is in trouble; try again later",
-        TransportError: "check SVC_ADS_URL, the network and the proxy",
+        TransportError: "check SVC_BASE_URL and SVC_ADS_URL, the network and the proxy",
     }
 )
 _WAYS_IN = (

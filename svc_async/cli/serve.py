@@ -4,6 +4,7 @@ import asyncio
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from urllib.parse import urlsplit
 
 from rich.panel import Panel
 from rich.text import Text
@@ -24,10 +25,8 @@ def run(*, host: str, port: int, seed: int, forward: Sequence[str] = (), as_json
     if not 0 <= port <= _HIGHEST_PORT:
         raise InvalidArgument("--port", f"must be from 0 to {_HIGHEST_PORT}; 0 takes a free one")
     sandbox = Sandbox(host=host, port=port, seed=seed)
-    for pair in forward:
-        _forward(sandbox, pair)
     try:
-        asyncio.run(_serve(sandbox, as_json=as_json))
+        asyncio.run(_serve(sandbox, dict(_forward(sandbox, pair) for pair in forward), as_json=as_json))
     except Interrupted:
         pass
     except OSError as error:
@@ -38,21 +37,25 @@ def run(*, host: str, port: int, seed: int, forward: Sequence[str] = (), as_json
     return Exit.DONE
 
 
-def _forward(sandbox: Sandbox, pair: str) -> None:
-    url, _, target = pair.partition("=http://")
+def _forward(sandbox: Sandbox, pair: str) -> tuple[str, str]:
+    url, _, rest = pair.partition("=http://")
+    target = f"http://{rest}"
     try:
-        sandbox.deliver_to(url, f"http://{target}")
+        sandbox.deliver_to(url, target)
     except ValueError:
         rule = "is written URL=URL, the second one http on this machine, such as http://127.0.0.1:9000/svc"
         raise InvalidArgument("--forward", rule) from None
+    return url, target
 
 
-async def _serve(sandbox: Sandbox, *, as_json: bool) -> None:
+async def _serve(sandbox: Sandbox, forwarded: Mapping[str, str], *, as_json: bool) -> None:
     async with sandbox:
         if as_json:
             _print_line(json.dumps(_described(sandbox)))
         else:
             people().print(_panel(sandbox))
+            for url, target in forwarded.items():
+                people().print(_advice(sandbox, url, target))
             for name, value in _variables(sandbox).items():
                 _print_line(f"export {name}={shlex.quote(value)}")
         await until_stopped(asyncio.Event().wait())
@@ -83,10 +86,19 @@ def _described(sandbox: Sandbox) -> Mapping[str, object]:
         "ads_url": sandbox.ads_url,
         "ads_sandbox_url": sandbox.ads_sandbox_url,
         "credentials": dict(sandbox.credentials),
+        "user_id": sandbox.user_id,
         "account_id": sandbox.account_id,
         "custom_audience_id": sandbox.audience_id,
         "environment": dict(_variables(sandbox)),
     }
+
+
+def _advice(sandbox: Sandbox, url: str, target: str) -> str:
+    """Say how to see a forward at work."""
+    return f"""What goes to {url} comes to {target}. To see that, in another shell each, with the variables below:
+  svc-async webhook listen --port {urlsplit(target).port or 80}
+  svc-async webhook register {url} --event post.create --user {sandbox.user_id}
+  svc-async trigger post.create --url {sandbox.base_url}"""
 
 
 def _panel(sandbox: Sandbox) -> Panel:
@@ -94,6 +106,7 @@ def _panel(sandbox: Sandbox) -> Panel:
         "main API": sandbox.base_url,
         "ads API": sandbox.ads_url,
         "its sandbox": sandbox.ads_sandbox_url,
+        "user": sandbox.user_id,
         "account": sandbox.account_id,
         "audience": sandbox.audience_id,
     }

@@ -26,8 +26,14 @@ def run(event_type: str, *, user: str | None, changes: Sequence[str], url: str, 
     if as_json:
         results().print(json.dumps(happened))
     else:
-        results().print(f"{happened['event_type']} happened to user {happened['user_id']}.")
+        results().print(f"{happened['event_type']} happened to user {happened['user_id']}{_told(happened)}.")
     return Exit.DONE
+
+
+def _told(happened: Mapping[str, Any]) -> str:
+    """Say how many webhooks it goes to, to whoever waits for it in vain."""
+    count = happened["deliveries"]
+    return f"; it goes to {count} webhook{'s' * (count != 1)}" if count else "; no webhook is subscribed to it"
 
 
 def _change(text: str) -> tuple[str, Any]:

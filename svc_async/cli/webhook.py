@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import secrets
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -46,9 +47,12 @@ def listen(*, host: str, port: int, save: Path | None, profile: str | None, as_j
     if save:
         _make_folder(save)
     receiver = WebhookReceiver(keys=[key], workers=1, on_error=_tell_failure)
-    receiver.on("*")(_Printer(save=save, as_json=as_json))
+    printer = _Printer(save=save, as_json=as_json)
+    receiver.on("*")(printer)
     try:
-        asyncio.run(_listen(receiver, host, port, as_json=as_json))
+        asyncio.run(_listen(receiver, printer, host, port))
+    except BrokenPipeError:
+        raise
     except Interrupted:
         pass
     except OSError as error:
@@ -59,28 +63,33 @@ def listen(*, host: str, port: int, save: Path | None, profile: str | None, as_j
     return Exit.DONE
 
 
-async def _listen(receiver: WebhookReceiver, host: str, port: int, *, as_json: bool) -> None:
+async def _listen(receiver: WebhookReceiver, printer: "_Printer", host: str, port: int) -> None:
     async with serve(receiver, host=host, port=port, path="/{path:.*}") as taken:
         url = f"http://{host}:{taken}/"
-        if as_json:
+        if printer.as_json:
             _print_line(json.dumps({"listening": url}))
         else:
             people().print(f"Listening on {url} and every path below. Ctrl-C stops it.")
-        await until_stopped(asyncio.Event().wait())
+        await until_stopped(printer.unread.wait())
+        raise BrokenPipeError
 
 
 @attrs.frozen(kw_only=True)
 class _Printer:
-    """Prints events, and saves the deliveries that they came in."""
+    """Prints events, and saves the deliveries that they came in, until nobody reads what is printed."""
 
     save: Path | None
     as_json: bool
+    unread: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
 
     def __call__(self, event: Event, context: DeliveryContext) -> None:
         if self.save:
             name = hashlib.sha256(context.body).hexdigest()[:16]
             (self.save / f"{name}.json").write_bytes(context.body)
-        _print_line(json.dumps(_described(event, context)) if self.as_json else _line(event, context))
+        try:
+            _print_line(json.dumps(_described(event, context)) if self.as_json else _line(event, context))
+        except BrokenPipeError:
+            self.unread.set()
 
 
 def _described(event: Event, context: DeliveryContext) -> Mapping[str, object]:
@@ -103,9 +112,8 @@ def _printable(text: str) -> str:
 
 
 def _print_line(line: str) -> None:
-    console = results()
-    console.print(line)
-    console.file.flush()
+    sys.stdout.write(f"{line}\n")  # not by rich, which ends the process when nobody reads
+    sys.stdout.flush()
 
 
 def _tell_failure(_: Event | None, error: BaseException) -> None:
@@ -115,7 +123,7 @@ def _tell_failure(_: Event | None, error: BaseException) -> None:
 
 def _make_folder(folder: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidArgument("--save", f"cannot be {folder}: {error.strerror}") from None
 

@@ -121,13 +121,15 @@ class Sandbox:
         self._store = Store(seed=seed, now=self.clock.now)
         self._registry = Registry(self._store.ids)
         self._world = world.build(self._store, self._registry, self.config)
-        self._outlets = Outlets(self.config, Jobs(self.clock), self._store, self._registry)
+        self._jobs = Jobs(self.clock)
+        self._outlets = Outlets(self.config, self._jobs, self._store, self._registry)
         self._server: Server | None = None
 
     async def start(self) -> None:
         """Begin to serve."""
         if self._server is not None:
             raise RuntimeError("the sandbox is running")
+        self._outlets.open()
         self._server = Server(self._service())
         self._port = await self._server.listen(self._host, self._port, self._tls)
 
@@ -343,6 +345,7 @@ class Sandbox:
         return Service(
             config=self.config,
             clock=self.clock,
+            jobs=self._jobs,
             store=self._store,
             world=self._world,
             routes=Routes(self.operations),

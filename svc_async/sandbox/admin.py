@@ -92,9 +92,16 @@ async def _advance(service: Service, body: Body) -> Any:
 
 async def _trigger(service: Service, body: Body) -> Any:
     event = _event(service, body)
+    before = len(service.deliveries)
     service.outlets.tell(event)
+    deliveries = len(service.deliveries) - before
     await service.clock.settle()
-    return {"event_type": event.event_type, "user_id": event.user_id, "payload": event.payload}
+    return {
+        "event_type": event.event_type,
+        "user_id": event.user_id,
+        "payload": event.payload,
+        "deliveries": deliveries,
+    }
 
 
 _TRIGGER = (
@@ -205,7 +212,10 @@ def _call(request: web.BaseRequest) -> AdminCall:
 
 
 async def _body(request: web.BaseRequest) -> Body:
-    content = await request.read()
+    try:
+        content = await request.read()
+    except web.HTTPRequestEntityTooLarge:
+        raise Refusal(413, Problem("INVALID_PARAMETER", "the body takes up to 1 MiB")) from None
     if request.method == "GET" or not content:
         return {}
     if request.content_type != "application/json":

@@ -13,7 +13,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from email.utils import format_datetime
 from typing import Any
 
@@ -24,7 +24,6 @@ from aiohttp import web
 from svc_async.sandbox import admin
 from svc_async.sandbox.auth import Caller, Sent
 from svc_async.sandbox.calls import Call, Operation, Surface, no_access
-from svc_async.sandbox.clock import VirtualClock
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.dialects import (
     Basis,
@@ -39,7 +38,7 @@ from svc_async.sandbox.dialects import (
 )
 from svc_async.sandbox.faults import Fault, Stage
 from svc_async.sandbox.journal import Entry
-from svc_async.sandbox.lines import Line, released
+from svc_async.sandbox.lines import Line, held, released
 from svc_async.sandbox.params import Param, read_body, read_form, read_header, read_query
 from svc_async.sandbox.service import Service
 
@@ -48,7 +47,10 @@ __all__ = ["Server"]
 _PREFIXES: tuple[tuple[str, Surface], ...] = (("/ads-sandbox", "ads_sandbox"), ("/ads", "ads"), ("", "base"))
 _READ_AT_MOST = 32 * 1024 * 1024
 _PATIENCE_AT_CLOSE = 0.005
-_SIGNATURE = re.compile(r'(?<=oauth_signature=")[^"]*')
+_SECRETS = r"oauth_signature|oauth_token|oauth_verifier"
+_IN_HEADER = re.compile(rf'\b((?:{_SECRETS})=")[^"]*')
+_IN_QUERY = re.compile(rf"(?<![^&])((?:{_SECRETS}|access_token|code|refresh_token|token)=)[^&]*")
+_UNSHOWN = ("cookie", "proxy-authorization")
 _JSON = "application/json"
 _FORM = "application/x-www-form-urlencoded"
 _PIECES = 4
@@ -100,7 +102,7 @@ class Server:
             await self._connections.shutdown(_PATIENCE_AT_CLOSE)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        with self._holding(), self._watched(request) as over:
+        with held(self._service.clock), self._watched(request) as over:
             if request.path.startswith(admin.PREFIX):
                 return await _written(await admin.answer(self._service, request), request, {})
             exchange = await self._arrived(request, over)
@@ -118,10 +120,6 @@ class Server:
         finally:
             del self._over[request.protocol]
 
-    def _holding(self) -> AbstractContextManager[None]:
-        clock = self._service.clock
-        return clock.holding() if isinstance(clock, VirtualClock) else nullcontext()
-
     async def _arrived(self, request: web.BaseRequest, over: asyncio.Event) -> "_Exchange":
         path, _, query = _origin_form(request.raw_path).partition("?")
         body = await _received(request)
@@ -131,7 +129,7 @@ class Server:
             time=service.clock.now(),
             method=request.method,
             path=path,
-            query=query,
+            query=_IN_QUERY.sub(r"\1***", query),
             headers=_shown(request.headers),
             size=len(body),
             body=body if service.config.keep_bodies else None,
@@ -216,6 +214,7 @@ class _Exchange:
             params=params,
             sent=sent,
             headers=self.request.headers,
+            secure=self.request.scheme == "https",
             body=self.body,
             now=service.clock.now(),
             store=service.store,
@@ -282,6 +281,16 @@ class _Exchange:
         return _spoken(self.path) if self._operation is None else self._operation.dialect
 
     @property
+    def _addressed(self) -> Dialect:
+        """How the call that the request is for speaks when something else is wrong than its credentials."""
+        surface, path = _surface(self.path)
+        try:
+            spoken = self.service.routes.find(surface, self.request.method, path)[0].dialect
+        except Refusal:
+            return _spoken(self.path)
+        return Dialect.V1 if spoken is Dialect.CREDENTIALS else spoken
+
+    @property
     def common(self) -> Mapping[str, str]:
         """The headers of every answer."""
         return {"Date": format_datetime(self.entry.time, usegmt=True), "x-transaction-id": f"{self.entry.number:016x}"}
@@ -305,16 +314,18 @@ class _Exchange:
 
     def take_effect_in(self, seconds: float) -> None:
         """Do later what the request asks for, and keep the answer to oneself."""
-        self.service.clock.call_later(seconds, self._take_effect)
+        jobs = self.service.jobs
+        jobs.later(seconds, lambda: jobs.start(self._take_effect()))
 
-    def _take_effect(self) -> None:
+    async def _take_effect(self) -> None:
         if self._call is not None:
-            with suppress(Refusal):  # the answer was withheld, so a refusal has nobody to go to
-                self._call.run()
+            # The answer was withheld, so a refusal has nobody to go to, and a stream nobody to open for.
+            with held(self.service.clock), suppress(Refusal, ConnectionError):
+                await self._call.serve(Line(self.request, self.over, self.service.clock, _gone))
 
     def refuse(self, status: int, problem: Problem, headers: Mapping[str, str]) -> Reply:
         """Give a refusal that looks as this part of the service has it."""
-        return refused(_spoken(self.path), Refusal(status, problem, headers=headers), {"params": {}})
+        return refused(self._addressed, Refusal(status, problem, headers=headers), {"params": {}})
 
     def refuse_operations(self, by_operation: Mapping[int, Problem]) -> Reply:
         """Give the answer that refuses a group because of some of its operations."""
@@ -359,6 +370,10 @@ class _Exchange:
     def _close(self) -> None:
         if self.request.transport is not None:
             self.request.transport.close()
+
+
+def _gone(_status: int) -> Mapping[str, str]:
+    raise ConnectionError("the answer was withheld")
 
 
 def _surface(path: str) -> tuple[Surface, str]:
@@ -457,11 +472,10 @@ def _origin_form(target: str) -> str:
 
 def _shown(headers: Mapping[str, str]) -> dict[str, str]:
     shown = {name.lower(): value for name, value in headers.items()}
-    if "cookie" in shown:
-        shown["cookie"] = "***"
+    shown |= {name: "***" for name in _UNSHOWN if name in shown}
     if (authorization := shown.get("authorization")) is not None:
         scheme = authorization.partition(" ")[0]
-        hidden = _SIGNATURE.sub("***", authorization)
+        hidden = _IN_HEADER.sub(r"\1***", authorization)
         shown["authorization"] = hidden if scheme.lower() == "oauth" else f"{scheme} ***"
     return shown
 

@@ -69,6 +69,7 @@ class Call:
         params: all parameters of the operation but those of the path, with defaults.
         sent: those that were sent.
         headers: what the request came with, for the pages that read cookies.
+        secure: whether it came over https.
         body: the body as it came; the fields of a JSON object or a form are in `params` and `sent` too.
     """
 
@@ -78,6 +79,7 @@ class Call:
     params: Mapping[str, Any]
     sent: Mapping[str, Any]
     headers: Mapping[str, str]
+    secure: bool
     body: bytes
     now: datetime
     store: Store

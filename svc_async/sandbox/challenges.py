@@ -113,12 +113,15 @@ class Challenges:
     def watch(self, webhook: Webhook) -> None:
         """Look after a webhook from now on."""
         # Unspecified: where the 30 minutes are counted from; here from its creation.
-        self.jobs.later(INTERVAL.total_seconds(), lambda: self._tick(webhook), moves_time=False)
+        self._look_after(INTERVAL - (self.jobs.clock.now() - webhook.created_at) % INTERVAL, webhook)
+
+    def _look_after(self, pause: timedelta, webhook: Webhook) -> None:
+        self.jobs.later(pause.total_seconds(), lambda: self._tick(webhook), moves_time=False)
 
     def _tick(self, webhook: Webhook) -> None:
         if webhook.deleted:
             return
-        self.watch(webhook)
+        self._look_after(INTERVAL, webhook)
         if self._is_due(webhook):
             self.jobs.start(self._recheck(webhook))
 

@@ -178,6 +178,8 @@ class SandboxConfig:
         request_token_minutes: life of a request token.
         access_type_in: where `svc_auth_access_type` stands: in the query, or in the `Authorization` header.
         scopes: the scopes of OAuth 2.0 that exist; `offline.access` gives refresh tokens.
+        oauth2_state_required: refuse an authorize page without `state`.
+        oauth2_reuse_revokes: let the second use of a code or a refresh token revoke the whole grant.
         authorization_code_seconds: life of an authorization code.
         scoped_token_seconds: life of an access token of OAuth 2.0.
         require_https: refuse plain http on the main API.
@@ -208,6 +210,7 @@ class SandboxConfig:
         event_data_in_array: put `data` of an event into an array of one.
         older_names_after_change: go on accepting PascalCase names after their date.
         direction_aliases: accept `inbound` and `outbound` too.
+        subscriptions_page: subscriptions on a page without `max_results`.
         subscriptions_per_app: subscriptions that an app may have.
         duplicate_subscriptions: accept a subscription that is there already.
         posts_fire_events: let a post of the advertising API that is no nullcast fire `post.create`.
@@ -268,6 +271,8 @@ class SandboxConfig:
     request_token_minutes: float = 15.0  # ASM-09
     access_type_in: Literal["query", "header"] = "query"  # ASM-82
     scopes: frozenset[str] = SCOPES  # AUTH-26 names one of them
+    oauth2_state_required: bool = True  # AUTH-26 shows no parameters
+    oauth2_reuse_revokes: bool = True  # AUTH-26
     authorization_code_seconds: float = 30.0  # UNS-token-lifetime
     scoped_token_seconds: int = 7200  # UNS-token-lifetime
     require_https: bool = False  # ASM-84
@@ -298,6 +303,7 @@ class SandboxConfig:
     event_data_in_array: bool = False  # ASM-24
     older_names_after_change: bool = False  # ASM-50
     direction_aliases: bool = False  # ASM-52
+    subscriptions_page: int = 100  # ASM-51
     subscriptions_per_app: int = 1_000  # ASM-53
     duplicate_subscriptions: bool = False  # ASM-53
     posts_fire_events: bool = True  # ASM-136

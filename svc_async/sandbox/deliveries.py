@@ -55,7 +55,7 @@ class DeliveryFault:
 
     Attributes:
         duplicate: so many more times it is sent.
-        reorder: whether it waits for the next delivery and goes out after it.
+        reorder: whether it waits for the webhook's next delivery and goes out after it.
         corrupt_signature: whether its signature is that of something else.
         sign_with: the secret that signs it in the place of the right one.
         delay: seconds that it is held back.
@@ -90,7 +90,7 @@ class DeliveryFaults:
 
         Args:
             duplicate: send it so many more times.
-            reorder: send it after the delivery that follows it.
+            reorder: send it after the delivery that follows it to the same webhook.
             corrupt_signature: sign something else.
             sign_with: sign with this secret.
             delay: hold it back for so many seconds on the clock.
@@ -210,7 +210,8 @@ class Deliveries:
         if fault.reorder and webhook.takes_deliveries:
             self._waiting.append(delivery)
         else:
-            overtaken, self._waiting = self._waiting, []
+            overtaken = [held for held in self._waiting if held.webhook is webhook]
+            self._waiting = [held for held in self._waiting if held.webhook is not webhook]
             self.jobs.start(self._deliver_first(delivery, overtaken))
         return delivery
 

@@ -185,14 +185,22 @@ def _page(refusal: Refusal, _request: Any) -> Reply:
     return Reply(refusal.status, page("This cannot go on", text).encode(), _HTML, {**PAGE_HEADERS, **refusal.headers})
 
 
-_OAUTH2_ERRORS: Mapping[str, str] = {"UNAUTHORIZED_ACCESS": "invalid_client"}
+# Unspecified: the words for what RFC 6749 5.2 has none for; they are those of its 4.1.2.1.
+_OAUTH2_ERRORS: Mapping[str, str] = {
+    "UNAUTHORIZED_ACCESS": "invalid_client",
+    "TOO_MANY_REQUESTS": "temporarily_unavailable",
+    "OVER_CAPACITY": "temporarily_unavailable",
+}
+
+
+def _oauth2_error(word: str, status: int) -> str:
+    usual = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request"
+    return _OAUTH2_ERRORS.get(word, usual if word.isupper() else word)
 
 
 def _rfc_6749(refusal: Refusal, _request: Any) -> Reply:
-    first = refusal.problems[0]
-    word = str(first.code)
     body = {
-        "error": _OAUTH2_ERRORS.get(word, "invalid_request" if word.isupper() else word),
+        "error": _oauth2_error(str(refusal.problems[0].code), refusal.status),
         "error_description": "; ".join(problem.message for problem in refusal.problems),
     }
     challenge = {"WWW-Authenticate": "Basic"} if refusal.status == HTTPStatus.UNAUTHORIZED else {}

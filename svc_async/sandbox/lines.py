@@ -9,7 +9,7 @@ from aiohttp import web
 
 from svc_async.sandbox.clock import Clock, VirtualClock
 
-__all__ = ["Line", "released"]
+__all__ = ["Line", "held", "released"]
 
 
 @attrs.define(eq=False)
@@ -52,6 +52,11 @@ class Line:
     def released(self) -> AbstractContextManager[None]:
         """Let time go on while the block waits for something: time is held while a request is worked on."""
         return released(self.clock)
+
+
+def held(clock: Clock) -> AbstractContextManager[None]:
+    """Keep a clock that jumps from doing so during the block."""
+    return clock.holding() if isinstance(clock, VirtualClock) else nullcontext()
 
 
 def released(clock: Clock) -> AbstractContextManager[None]:

@@ -46,8 +46,9 @@ class Post:
     @property
     def is_repost(self) -> bool:
         """Whether it only repeats another's post."""
-        referenced = self.fields.get("referenced_posts") or ()
-        return any(isinstance(post, dict) and post.get("type") == "reposted" for post in referenced)
+        referenced = self.fields.get("referenced_posts")
+        posts = referenced if isinstance(referenced, list) else ()
+        return any(isinstance(post, dict) and post.get("type") == "reposted" for post in posts)
 
     def count(self, metric: str) -> int:
         """Give one of its public counters."""

@@ -192,6 +192,12 @@ class Outlets:
         for app in list(self._registry.apps.values()):
             self.of(app).tell(event)
 
+    def open(self) -> None:
+        """Go on with what `close()` ended: the checks of webhooks that are there already."""
+        for outlet in self._of.values():
+            for webhook in outlet.webhooks.values():
+                outlet.challenges.watch(webhook)
+
     async def close(self) -> None:
         """End all streams and jobs."""
         for outlet in self._of.values():

@@ -8,6 +8,7 @@ from svc_async.sandbox.clock import Clock
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.deliveries import Deliveries
 from svc_async.sandbox.faults import Faults
+from svc_async.sandbox.jobs import Jobs
 from svc_async.sandbox.journal import Journal
 from svc_async.sandbox.limits import Limits
 from svc_async.sandbox.outlets import Outlets
@@ -25,6 +26,7 @@ class Service:
 
     config: SandboxConfig
     clock: Clock
+    jobs: Jobs
     store: Store
     world: World
     routes: Routes

@@ -165,15 +165,19 @@ async def _exchanged(http: aiohttp.ClientSession, sent: Sent, url: URL) -> Answe
 
 
 def _check_loopback(address: str) -> None:
-    parts = urlsplit(address)
-    if parts.scheme != "http" or parts.hostname not in _LOOPBACK:
+    try:
+        parts = urlsplit(address)
+        is_good = parts.scheme == "http" and parts.hostname in _LOOPBACK and parts.port != 0 and not parts.fragment
+    except ValueError:
+        is_good = False
+    if not is_good:
         raise ValueError("a target's address is http on loopback, such as http://127.0.0.1:9000/hook")
 
 
 def _in_process(handle: Callable[..., Awaitable[tuple[int, Mapping[str, str], bytes]]]) -> Send:
     async def send(sent: Sent) -> Answer:
         status, headers, body = await handle(sent.method, sent.raw_query, sent.headers, sent.body)
-        return Answer(status, _lower(headers), body)
+        return Answer(int(status), _lower(headers), bytes(body))
 
     return send
 

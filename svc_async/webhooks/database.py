@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
@@ -14,13 +15,14 @@ T = TypeVar("T")
 _Work = Callable[[sqlite3.Connection], Any]
 _BUSY_SECONDS = 5.0
 """How long to wait for another process that writes to the file."""
+_MEMORY = Path(":memory:")
 
 
 class Database:
     """Runs pieces of work on a connection of its own, each of them whole or not at all.
 
     Args:
-        path: the file; it is made when there is none.
+        path: the file; it is made when there is none, for the eyes of this user only.
         schema: statements that make the tables.
         synchronous: FULL is safe against the loss of power, NORMAL against the end of the process.
     """
@@ -77,6 +79,9 @@ class Database:
                 _settle(future, outcome)
 
     def _connect(self) -> sqlite3.Connection:
+        if self._path != _MEMORY:
+            with suppress(OSError):  # SQLite says what is wrong
+                self._path.touch(mode=0o600)
         connection = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None)
         try:
             connection.executescript(self._setup)
@@ -104,7 +109,7 @@ def _attempt(connection: sqlite3.Connection, work: _Work) -> Any:
     connection.execute("SAVEPOINT work")
     try:
         outcome = work(connection)
-    except sqlite3.Error as error:
+    except Exception as error:  # noqa: BLE001 - whoever waits for it is told; what is written may not be text, say
         connection.execute("ROLLBACK TO work")
         outcome = error
     connection.execute("RELEASE work")

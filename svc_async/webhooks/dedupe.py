@@ -105,11 +105,15 @@ class SqliteDedupe:
 
     async def __aenter__(self) -> Self:
         await self._database.open()
-        await self._database.run(
-            lambda connection: connection.execute(
-                "DELETE FROM svc_events WHERE NOT handled AND owner = ?", (self._owner,)
+        try:
+            await self._database.run(
+                lambda connection: connection.execute(
+                    "DELETE FROM svc_events WHERE NOT handled AND owner = ?", (self._owner,)
+                )
             )
-        )
+        except BaseException:
+            await self._database.close()
+            raise
         return self
 
     async def __aexit__(

@@ -12,10 +12,13 @@ import attrs
 from svc_async.errors import InvalidArgument
 from svc_async.wire.hmac_sha256 import SigningKey, crc_answer, crc_token, is_signature, verify
 
-__all__ = ["CrcSignature", "Gate", "Headers", "HttpAnswer", "Reason", "Refused", "refusal"]
+__all__ = ["CrcSignature", "Fields", "Gate", "Headers", "HttpAnswer", "Reason", "Refused", "fields_of", "refusal"]
 
 Headers = Mapping[str, str] | Iterable[tuple[str | bytes, str | bytes]]
 """Header fields as a framework has them: names in any case, and those that come twice are there twice."""
+
+Fields = Sequence[tuple[str, str]]
+"""The same, read: names in small letters."""
 
 CrcSignature = Literal["ignore", "verify_if_present", "require"]
 """What to make of a signature of the CRC check itself, which is made of the raw query."""
@@ -34,6 +37,7 @@ class Reason(StrEnum):
 
     METHOD = "method_not_allowed"
     CRC_TOKEN = "crc_token_refused"  # noqa: S105 - it names a parameter
+    ENCODED = "body_encoded"
     TOO_LARGE = "body_too_large"
     TOO_SLOW = "body_too_slow"
     BROKEN = "body_broken"
@@ -54,6 +58,7 @@ class Reason(StrEnum):
 _STATUS: Mapping[Reason, int] = {
     Reason.METHOD: 405,
     Reason.CRC_TOKEN: 400,
+    Reason.ENCODED: 415,
     Reason.TOO_LARGE: 413,
     Reason.TOO_SLOW: 408,
     Reason.BROKEN: 400,
@@ -69,6 +74,7 @@ _STATUS: Mapping[Reason, int] = {
     Reason.NOT_RUNNING: 503,
 }
 _LATER = 503
+_PLAIN = frozenset({"", "identity"})
 
 
 class Refused(Exception):
@@ -105,31 +111,40 @@ class Gate:
     crc_signature: CrcSignature
     max_body: int
 
-    def answer_crc(self, raw_query: bytes, headers: Headers) -> HttpAnswer:
+    def answer_crc(self, raw_query: bytes, fields: Fields) -> HttpAnswer:
         """Answer a CRC check (contract WH-36).
 
         Raises:
             Refused: the query holds no token that may be signed, or its own signature is refused.
         """
-        if self.crc_signature == "require" or (self.crc_signature == "verify_if_present" and self._is_signed(headers)):
-            self.verified_by(raw_query, headers)
+        if self.crc_signature == "require" or (self.crc_signature == "verify_if_present" and self._is_signed(fields)):
+            self.verified_by(raw_query, fields)
         try:
             body = crc_answer(self.crc_key, crc_token(raw_query))
         except InvalidArgument:
             raise Refused(Reason.CRC_TOKEN) from None
         return HttpAnswer(200, {"content-type": "application/json"}, body)
 
-    def verified_by(self, message: bytes, headers: Headers) -> SigningKey:
+    def verified_by(self, message: bytes, fields: Fields) -> SigningKey:
         """Give the key that signed a message (contract WH-40c).
 
         Raises:
             Refused: none of the keys did.
         """
-        sent = [(key, value) for key, values in self._signatures(headers) for value in values]
+        sent = [(key, value) for key, values in self._signatures(fields) for value in values]
         for key, value in sent:
             if verify(key, message, value):
                 return key
         raise Refused(_why_not([value for _, value in sent]))
+
+    def check_encoding(self, fields: Fields) -> None:
+        """Refuse a body that is compressed: some servers decompress it, and what was signed is not there any more.
+
+        Raises:
+            Refused: it is.
+        """
+        if any(name == "content-encoding" and value.strip().lower() not in _PLAIN for name, value in fields):
+            raise Refused(Reason.ENCODED)
 
     def check_size(self, size: int) -> None:
         """Refuse a body that is too large.
@@ -152,16 +167,20 @@ class Gate:
             self.check_size(len(body))
         return bytes(body)
 
-    def _is_signed(self, headers: Headers) -> bool:
-        return any(values for _, values in self._signatures(headers))
+    def _is_signed(self, fields: Fields) -> bool:
+        return any(values for _, values in self._signatures(fields))
 
-    def _signatures(self, headers: Headers) -> Iterator[tuple[SigningKey, list[str]]]:
-        fields = [(_text(name).lower(), _text(value)) for name, value in _items(headers)]
+    def _signatures(self, fields: Fields) -> Iterator[tuple[SigningKey, list[str]]]:
         for key in self.keys:
             values = [value for name, value in fields if name == key.header.lower()]
             if len(values) > 1:
                 raise Refused(Reason.SIGNATURE_REPEATED)
             yield key, values
+
+
+def fields_of(headers: Headers) -> Fields:
+    """Read header fields, once: a framework may give what can be iterated only once."""
+    return [(_text(name).lower(), _text(value)) for name, value in _items(headers)]
 
 
 def _items(headers: Headers) -> Iterable[tuple[str | bytes, str | bytes]]:

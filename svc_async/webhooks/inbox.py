@@ -48,7 +48,7 @@ class Inbox(Protocol):
 class SqliteInbox:
     """Keeps events in a file; one receiver at a time may use it.
 
-    Bodies are stored as they came: the file deserves the protection that messages of users do.
+    Bodies are stored as they came, messages of users too; a file that it makes can be read by this user only.
 
     Args:
         path: the file.

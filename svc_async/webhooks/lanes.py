@@ -49,13 +49,13 @@ class Lanes(Generic[J]):
     def put(self, job: J, key: Hashable | None) -> None:
         """Add a job, whose place was held until now, behind those of the same key; None is like no other key."""
         key = _Alone() if key is None else key
-        self._unfinished[id(job)] = job
-        self._idle.clear()
         if key in self._lanes:
             self._lanes[key].append(job)
         else:
             self._lanes[key] = deque([job])
             self._ready.put_nowait(key)
+        self._unfinished[id(job)] = job
+        self._idle.clear()
 
     def unfinished(self) -> Sequence[J]:
         """Give the jobs that wait or run, the oldest first."""

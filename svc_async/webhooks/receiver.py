@@ -23,7 +23,7 @@ from svc_async.events.router import EventRouter, Handler
 from svc_async.webhooks.ack import Ack
 from svc_async.webhooks.dedupe import DedupeStore, MemoryDedupe
 from svc_async.webhooks.delivery import DeliveryContext, Job
-from svc_async.webhooks.gate import CrcSignature, Gate, Headers, HttpAnswer, Reason, Refused, refusal
+from svc_async.webhooks.gate import CrcSignature, Fields, Gate, Headers, HttpAnswer, Reason, Refused, fields_of, refusal
 from svc_async.webhooks.handling import DeadLetter, Handling, OnError
 from svc_async.webhooks.intake import Intake
 from svc_async.webhooks.tally import Health, Stats, Tally
@@ -295,28 +295,29 @@ class WebhookReceiver:
         """
         self._tally.received += 1
         try:
-            return await self._answer(method, raw_query, headers, body)
+            return await self._answer(method, raw_query, fields_of(headers), body)
         except Refused as refused:
             return self._refuse(refused.reason)
 
-    async def _answer(self, method: str, raw_query: str | bytes, headers: Headers, body: bytes) -> HttpAnswer:
+    async def _answer(self, method: str, raw_query: str | bytes, fields: Fields, body: bytes) -> HttpAnswer:
         if method == "GET":
-            return self._answer_crc(raw_query, headers)
+            return self._answer_crc(raw_query, fields)
         if method == "POST":
-            return await self._answer_delivery(headers, body)
+            return await self._answer_delivery(fields, body)
         raise Refused(Reason.METHOD)
 
-    def _answer_crc(self, raw_query: str | bytes, headers: Headers) -> HttpAnswer:
+    def _answer_crc(self, raw_query: str | bytes, fields: Fields) -> HttpAnswer:
         query = raw_query.encode("utf-8", "surrogatepass") if isinstance(raw_query, str) else raw_query
-        answer = self._gate.answer_crc(query, headers)
+        answer = self._gate.answer_crc(query, fields)
         self._tally.crc_answered += 1
         self._tally.last_crc_ok = self._clock.now()
         return answer
 
-    async def _answer_delivery(self, headers: Headers, body: bytes) -> HttpAnswer:
+    async def _answer_delivery(self, fields: Fields, body: bytes) -> HttpAnswer:
         began = self._clock.monotonic()
+        self._gate.check_encoding(fields)
         self._gate.check_size(len(body))
-        key_id = self._key_ids[self._gate.verified_by(body, headers)]
+        key_id = self._key_ids[self._gate.verified_by(body, fields)]
         self._tally.verified[key_id] += 1
         events = self._read(body)
         context = DeliveryContext(key_id=key_id, received_at=self._clock.now(), body=body)

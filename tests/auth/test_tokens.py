@@ -17,6 +17,7 @@ from svc_async import (
     ServerError,
     Session,
     Unauthorized,
+    UnexpectedAnswer,
 )
 from svc_async.auth.authorization import Authorization
 from svc_async.auth.credentials import Credentials
@@ -405,11 +406,82 @@ async def test_a_refresh_that_everybody_left_still_brings_its_token(service: Ser
     assert [credentials.refresh_token for credentials in told] == ["refresh-1"]
 
 
-@pytest.mark.parametrize("answer", [{}, {"token_type": "mac", "access_token": "x"}, {"token_type": "bearer"}])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        [],
+        None,
+        {"token_type": "mac", "access_token": "x"},
+        {"token_type": "bearer"},
+        {"token_type": "bearer", "access_token": ""},
+        {"token_type": "bearer", "access_token": 7},
+        {"token_type": "bearer", "access_token": "x", "refresh_token": 7},
+        {"token_type": "bearer", "access_token": "x", "scope": 7},
+    ],
+)
 async def test_an_answer_without_a_bearer_token_is_not_one(
     service: Service, clock: VirtualClock, answer: object
 ) -> None:
     service.on("POST", GRANT, Answer(answer))
     async with service.session(scoped(clock)) as session:
-        with pytest.raises(Exception, match="no bearer token"):
+        with pytest.raises(UnexpectedAnswer, match="no bearer token"):
             await session.oauth2.refresh()
+
+
+@pytest.mark.parametrize("seconds", [None, "7200", 1e300, -1e300])
+async def test_a_lifetime_that_makes_no_sense_makes_no_failure(
+    service: Service, clock: VirtualClock, seconds: object
+) -> None:
+    service.on("POST", GRANT, grant(1, expires_in=seconds))
+    async with service.session(scoped(clock)) as session:
+        assert (await session.oauth2.refresh()).access_token == "access-1"
+
+
+async def test_a_flight_that_asyncio_shows_shows_no_token(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fetch() -> str:
+        return "hush"
+
+    loop = asyncio.get_running_loop()
+    loop.set_debug(True)
+    loop.slow_callback_duration = 0
+    assert await AppTokens(fetch, clock).current() == "hush"
+    loop.set_debug(False)
+    assert "result=_Fetched()" in caplog.text
+    assert "hush" not in caplog.text
+
+
+async def test_a_new_token_is_stored_before_any_call_carries_it(service: Service, clock: VirtualClock) -> None:
+    stored: list[str] = []
+    asked, storing = asyncio.Event(), asyncio.Event()
+
+    async def store(credentials: OAuth2UserCredentials) -> None:
+        asked.set()
+        await storing.wait()
+        assert all(seen.authorization == "Bearer access-0" for seen in service.asked(SUBSCRIPTIONS))
+        stored.append(credentials.access_token)
+
+    service.on("POST", GRANT, grant(1))
+    service.on("GET", SUBSCRIPTIONS, only("access-1"))
+    async with service.session(scoped(clock), on_token=store) as session:
+        calls = [asyncio.create_task(subscriptions(session)) for _ in range(2)]
+        await asked.wait()
+        calls.append(asyncio.create_task(subscriptions(session)))
+        storing.set()
+        await asyncio.gather(*calls)
+    assert stored == ["access-1"]
+
+
+async def test_a_token_that_could_not_be_stored_is_told_and_not_lost(service: Service, clock: VirtualClock) -> None:
+    def store(_: OAuth2UserCredentials) -> None:
+        raise OSError("no space left")
+
+    service.on("POST", GRANT, grant(1))
+    service.on("GET", SUBSCRIPTIONS, only("access-1"))
+    async with service.session(scoped(clock), on_token=store) as session:
+        with pytest.raises(OSError, match="no space left"):
+            await subscriptions(session)
+        await subscriptions(session)
+    assert len(service.asked(GRANT)) == 1

@@ -211,7 +211,9 @@ def test_rows_of_one_key_meet_in_one_packer() -> None:
         part = keys[first : first + 100]
         spreader.add(Load(Kind(), PLAIN, part, [user(key) for key in part], range(first, first + 100)))
     assert spreader.rows == 500
-    assert spreader.spread(NOW) == []
+    for _, batches in spreader.spread(NOW):
+        assert batches == []
+        assert spreader.rows + sum(packer.rows + packer.coalesced for packer in packers) == 500
     assert spreader.rows == 0
     sent = [numbers(packer.seal(NOW)) for packer in packers]
     assert sorted(key for lane in sent for key in lane) == list(range(50))

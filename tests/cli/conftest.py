@@ -10,11 +10,12 @@ from pathlib import Path
 import attrs
 import pytest
 
-import svc_async
 from svc_async.cli.app import run
 from svc_async.sandbox import Sandbox
+from tests.cli.forked import ROOT, Forked, fork
 
-ROOT = Path(svc_async.__file__).parents[1]
+PROGRAM = ("-m", "svc_async")
+"""The command in an interpreter of its own, from its first line on."""
 
 
 @attrs.frozen
@@ -30,7 +31,7 @@ class Ended:
 class Running:
     """A command that was started."""
 
-    process: asyncio.subprocess.Process
+    process: asyncio.subprocess.Process | Forked
 
     async def line(self) -> str:
         assert self.process.stdout is not None
@@ -41,7 +42,7 @@ class Running:
 
     async def ended(self, given: bytes | None = None) -> Ended:
         out, err = await self.process.communicate(given)
-        return Ended(self.process.returncode or 0, out.decode(), err.decode())
+        return Ended(self.process.returncode or 0, (out or b"").decode(), err.decode())
 
 
 def _homes(folder: Path) -> dict[str, str]:
@@ -50,25 +51,30 @@ def _homes(folder: Path) -> dict[str, str]:
 
 @attrs.frozen
 class Command:
-    """Starts the command in a process of its own."""
+    """Starts the command in a process of its own, with `program` in an interpreter of its own too."""
 
     folder: Path
     environ: Mapping[str, str]
 
-    async def start(self, *arguments: str | Path, program: tuple[str, ...] = ("-m", "svc_async")) -> Running:
+    async def start(
+        self, *arguments: str | Path | int, program: tuple[str, ...] = (), stdout: int = asyncio.subprocess.PIPE
+    ) -> Running:
+        environ = {**os.environ, "PYTHONPATH": str(ROOT), **_homes(self.folder), **self.environ}
+        if not program and stdout == asyncio.subprocess.PIPE:
+            return Running(await fork(list(map(str, arguments)), self.folder, environ))
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            *program,
+            *(program or PROGRAM),
             *map(str, arguments),
             cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **_homes(self.folder), **self.environ},
+            env=environ,
             stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
+            stdout=stdout,
             stderr=asyncio.subprocess.PIPE,
         )
         return Running(process)
 
-    async def __call__(self, *arguments: str | Path, program: tuple[str, ...] = ("-m", "svc_async")) -> Ended:
+    async def __call__(self, *arguments: str | Path, program: tuple[str, ...] = ()) -> Ended:
         return await (await self.start(*arguments, program=program)).ended()
 
 

@@ -7,11 +7,13 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from svc_async import Session
 from svc_async.sandbox import Fault, Sandbox
-from tests.cli.conftest import Command, Ended, environment_of
+from tests.cli.conftest import PROGRAM, Command, Ended, environment_of
 
 USERS = "*/custom_audiences/*/users"
 
@@ -154,7 +156,6 @@ async def test_settings_reach_the_service(command: Command, sandbox: Sandbox, ma
 async def test_national_numbers_are_understood_with_a_region(
     command: Command, sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    pytest.importorskip("phonenumbers")
     path = tmp_path / "phones.csv"
     path.write_text("phone\n030 1234567\n", encoding="utf-8")
     ended = await command("audience", "upload", path, *target(sandbox), "--phone-region", "DE")
@@ -218,8 +219,7 @@ async def test_failures_of_standard_input_are_listed_where_the_command_runs(
 
 
 def test_rows_without_lines_are_told_by_position(call: Callable[..., Ended], here: Path) -> None:
-    arrow = pytest.importorskip("pyarrow")
-    pytest.importorskip("pyarrow.parquet").write_table(arrow.table({"email": ["a@example.org", "b"]}), here / "x")
+    parquet.write_table(pa.table({"email": ["a@example.org", "b"]}), here / "x")
     ended = call("audience", "upload", "x", "--sandbox", "--format", "parquet")
     assert ended.code == 5
     assert "1,,email,must be" in (here / "x.failures.csv").read_text()
@@ -251,7 +251,8 @@ async def test_a_signal_ends_the_job_with_its_report(
             "1",
             "--users-per-operation",
             "1",
-        )
+        ),
+        program=PROGRAM,
     )
     await sandbox.requests.wait(count=2, route=USERS)
     running.send(number)

@@ -1,10 +1,9 @@
 """Logging in and out, and who calls."""
 
-import asyncio
 import json
-import os
 import re
-import sys
+import signal
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -14,7 +13,7 @@ import pytest
 
 from svc_async import BearerToken, UserCredentials, profiles
 from svc_async.sandbox import Sandbox
-from tests.cli.conftest import ROOT, Command, Ended, environment_of
+from tests.cli.conftest import Command, Ended, Running, environment_of
 
 FILE = Path("svc_async") / "profiles.toml"
 
@@ -27,20 +26,13 @@ def app_of(sandbox: Sandbox) -> dict[str, str]:
 class Login:
     """A login that waits for its user."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
+    def __init__(self, running: Running) -> None:
+        self.process = running.process
+        self.ended = running.ended
 
     @classmethod
     async def start(cls, folder: Path, sandbox: Sandbox, *arguments: str) -> "Login":
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "svc_async", "auth", "login", "--no-browser", *arguments),
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(folder), **app_of(sandbox)},
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        return cls(process)
+        return cls(await Command(folder, app_of(sandbox)).start("auth", "login", "--no-browser", *arguments))
 
     async def token(self) -> str:
         """Read the page's URL, and give the request token in it."""
@@ -50,14 +42,10 @@ class Login:
                 return parse_qs(urlsplit(found[0]).query)["oauth_token"][0]
         raise AssertionError("no page was shown")
 
-    async def ended(self, line: str | None = None) -> Ended:
-        out, err = await self.process.communicate(None if line is None else f"{line}\n".encode())
-        return Ended(self.process.returncode or 0, out.decode(), err.decode())
-
 
 async def logged_in(folder: Path, sandbox: Sandbox, *arguments: str) -> Ended:
     login = await Login.start(folder, sandbox, *arguments)
-    return await login.ended(sandbox.approve(await login.token()))
+    return await login.ended(f"{sandbox.approve(await login.token())}\n".encode())
 
 
 async def test_a_user_logs_in_by_pin_works_and_logs_out(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -111,7 +99,7 @@ async def test_who_logs_in_again_takes_the_app_from_the_profile(sandbox: Sandbox
 async def test_a_wrong_pin_stores_nothing(sandbox: Sandbox, tmp_path: Path, pin: str) -> None:
     login = await Login.start(tmp_path, sandbox)
     sandbox.approve(await login.token())
-    ended = await login.ended(pin)
+    ended = await login.ended(f"{pin}\n".encode())
     assert ended.code == (1 if pin else 2)
     assert ended.err.splitlines()[-1].startswith(("svc-async: HTTP 401", "svc-async: PIN must be given"))
     assert not (tmp_path / FILE).exists()
@@ -150,10 +138,18 @@ async def test_a_user_who_denies_is_not_logged_in(sandbox: Sandbox, tmp_path: Pa
     assert not (tmp_path / FILE).exists()
 
 
+async def test_a_callback_that_cannot_be_listened_on_is_an_error_of_one_line(sandbox: Sandbox, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", urlsplit(sandbox.callback_url).port or 0)):
+        ended = await (await Login.start(tmp_path, sandbox, "--callback", sandbox.callback_url)).ended()
+    assert ended.code == 2
+    assert ended.err.startswith("svc-async: callback must be an address that can be listened on: ")
+    assert len(ended.err.splitlines()) == 1
+
+
 async def test_a_login_can_be_stopped(sandbox: Sandbox, tmp_path: Path) -> None:
     login = await Login.start(tmp_path, sandbox, "--callback", sandbox.callback_url)
     await login.token()
-    login.process.terminate()
+    login.process.send_signal(signal.SIGTERM)
     assert (await login.ended()).code == 130
 
 
@@ -179,7 +175,7 @@ def test_whoami_tells_the_kind_and_no_secret(call: Callable[..., Ended], here: P
     assert told["credentials"] == kind
     assert told["source"] == "the profile 'default'"
     ended = call("auth", "whoami")
-    assert "base url      https://base.example.test" in ended.out
+    assert "base url        https://base.example.test" in ended.out
     assert "hush" not in ended.out + ended.err
 
 

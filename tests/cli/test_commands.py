@@ -14,7 +14,8 @@ from svc_async import Session, __version__
 from svc_async.auth.credentials import UserCredentials
 from svc_async.sandbox import Fault, Sandbox
 from svc_async.wire.hosts import Endpoints
-from tests.cli.conftest import ROOT, Command, Ended, environment_of
+from tests.cli.conftest import PROGRAM, Command, Ended, environment_of
+from tests.cli.forked import ROOT
 
 # --- accounts list
 
@@ -58,7 +59,7 @@ async def test_a_service_in_trouble_is_an_error_of_one_line(command: Command, sa
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_a_sandbox_serves_until_it_is_stopped(tmp_path: Path, number: signal.Signals) -> None:
-    running = await Command(tmp_path, {}).start("sandbox", "--port", "0", "--json")
+    running = await Command(tmp_path, {}).start("sandbox", "--port", "0", "--json", program=PROGRAM)
     described = json.loads(await running.line())
     endpoints = Endpoints(base_url=described["base_url"], ads_url=described["ads_url"])
     async with Session(UserCredentials(**described["credentials"]), endpoints=endpoints) as session:

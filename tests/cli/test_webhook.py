@@ -5,6 +5,7 @@ import base64
 import hashlib
 import hmac
 import json
+import os
 import signal
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -52,6 +53,7 @@ async def test_it_listens_until_it_is_stopped(command: Command, tmp_path: Path, 
     assert await running.ended() == Ended(0, "", "")
     (saved,) = (tmp_path / "saved" / "here").iterdir()
     assert saved.read_bytes() == request.body
+    assert saved.parent.stat().st_mode & 0o777 == 0o700
 
 
 async def test_people_are_told_what_comes(command: Command) -> None:
@@ -65,6 +67,20 @@ async def test_people_are_told_what_comes(command: Command) -> None:
     running.send(signal.SIGINT)
     ended = await running.ended()
     assert ended.err == "Events: 1. CRC checks: 0. Refused: 1 signature_missing.\n"
+
+
+async def test_it_ends_quietly_when_nobody_reads_what_it_prints(command: Command, unused_tcp_port: int) -> None:
+    reader, writer = os.pipe()
+    running = await command.start("webhook", "listen", "--port", unused_tcp_port, stdout=writer)
+    os.close(writer)
+    assert running.process.stderr is not None
+    await running.process.stderr.readline()
+    send = sender(unused_tcp_port)
+    await send(*build_delivery({"data": activity("dm.read", uuid="1")}, KEY))
+    assert os.read(reader, 100).split()[1:] == [b"dm.read", b"1"]
+    os.close(reader)
+    await send(*build_delivery({"data": activity("dm.read", uuid="2")}, KEY))
+    assert await running.ended() == Ended(1, "", "")
 
 
 async def test_a_port_that_is_taken_is_an_error_of_one_line(command: Command) -> None:

@@ -5,6 +5,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from svc_async.batch.audience_users import AudienceUsers
+from tests.batch.conftest import Service
+from tests.crash.bad_rows import summary, upload_bad_rows
 from tests.crash.test_crash import CONTROLS
 from tests.crash.trial import Trial, killed_while_late, run
 
@@ -25,7 +28,15 @@ async def main(kills: int, seed: int) -> bool:
         good &= _show("wait", await killed_while_late(Path(folder), late=4.0, without="wait"))
     with tempfile.TemporaryDirectory() as folder:
         good &= not (await killed_while_late(Path(folder), late=4.0)).damaged
-    return good
+    return good and await _bad(1_000 * kills, seed)
+
+
+async def _bad(count: int, seed: int) -> bool:
+    """Upload bad rows; answers whether each failed by itself, typed and unseen."""
+    users = AudienceUsers(Service(), "a1", "c1")  # type: ignore[arg-type]  # what is used of a pipeline
+    found = summary(*await upload_bad_rows(users, count, seed))
+    sys.stdout.write(f"bad rows: {', '.join(f'{number} {what}' for what, number in found.items())}\n")
+    return found == dict.fromkeys(found, 0) | {"rows": count, "failed": count}
 
 
 async def _trial(seed: int) -> Trial:

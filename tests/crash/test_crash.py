@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from svc_async.batch.audience_users import AudienceUsers
+from tests.batch.conftest import Service
+from tests.crash.bad_rows import summary, upload_bad_rows
 from tests.crash.service import CALM
 from tests.crash.trial import killed_while_late, run
 
@@ -42,3 +45,16 @@ async def test_without_a_wait_a_job_that_is_taken_up_does_damage(tmp_path: Path)
 async def test_a_calm_service_gets_every_row_once(tmp_path: Path) -> None:
     trial = await run(tmp_path, 4, faults=CALM, rows=300)
     assert (trial.damaged, trial.again) == (False, 0)
+
+
+async def test_bad_rows_fail_by_themselves_typed_and_unseen() -> None:
+    users = AudienceUsers(Service(), "a1", "c1")  # type: ignore[arg-type]  # what is used of a pipeline
+    report, told = await upload_bad_rows(users, 20_000, seed=1)
+    assert summary(report, told) == {
+        "rows": 20_000,
+        "failed": 20_000,
+        "accepted": 0,
+        "failed twice": 0,
+        "untyped": 0,
+        "leaks": 0,
+    }

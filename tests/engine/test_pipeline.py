@@ -5,7 +5,16 @@ from typing import Any, Self, cast
 
 import pytest
 
-from svc_async import Endpoints, NotFound, Retries, Session, TransportError, UnexpectedAnswer, UserCredentials
+from svc_async import (
+    Endpoints,
+    Forbidden,
+    NotFound,
+    Retries,
+    Session,
+    TransportError,
+    UnexpectedAnswer,
+    UserCredentials,
+)
 from svc_async.governor.governor import Governor, Priority
 from svc_async.pipeline import CallEvent
 from svc_async.sandbox import Fault, Sandbox
@@ -104,3 +113,15 @@ async def test_an_event_tells_how_long_the_attempt_took(sandbox: Sandbox) -> Non
     async with Session.sandbox(sandbox, on_event=told.append) as session:
         await session.accounts.get(sandbox.account_id)
     assert told[0].seconds >= 3
+
+
+async def test_what_an_on_event_raises_changes_no_outcome(sandbox: Sandbox, caplog: pytest.LogCaptureFixture) -> None:
+    def on_event(_: CallEvent) -> None:
+        raise RuntimeError("hush")
+
+    sandbox.faults.on("GET", "*/accounts/*").once().do(Fault.http(503))
+    async with Session.sandbox(sandbox, on_event=on_event) as session:
+        assert (await session.accounts.get(sandbox.account_id)).id == sandbox.account_id
+        with pytest.raises(Forbidden):
+            await session.accounts.get("nobody")
+    assert caplog.messages == ["on_event itself failed: RuntimeError"] * 3

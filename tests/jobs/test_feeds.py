@@ -194,10 +194,10 @@ def test_memory_is_flat(tmp_path: Path) -> None:
     item = ATTRIBUTES.replace("shirt-1", "%d")
     with path.open("w") as file:
         file.write("<rss><channel>")
-        for number in range(20_000):
+        for number in range(5_000):
             file.write(f"<item>{item % number}</item>")
         file.write("</channel></rss>")
-    assert path.stat().st_size > 12_000_000
+    assert path.stat().st_size > 3_000_000
     feed = open_feed(path)
-    with at_most(3):
-        assert sum(1 for _ in feed.products()) == 20_000
+    with at_most(1):
+        assert sum(1 for _ in feed.products()) == 5_000

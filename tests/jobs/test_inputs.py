@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from svc_async import InvalidArgument
@@ -60,19 +61,18 @@ def test_zstandard_needs_a_library_and_says_so(write: Write, monkeypatch: pytest
 
 
 def test_zstandard_is_read_with_the_extra(write: Write) -> None:
-    arrow = pytest.importorskip("pyarrow")
-    packed = arrow.compress(CONTENT, "zstd", asbytes=True)
+    packed = pa.compress(CONTENT, "zstd", asbytes=True)
     assert len(rows_of(CsvSource(write(packed)))) == 20_000
     with pytest.raises(InvalidArgument, match="is damaged or cut short"):
         rows_of(CsvSource(write(packed[:-40], "cut.csv")))
 
 
 def test_a_file_that_grows_much_when_it_is_decompressed_does_not_fill_the_memory(write: Write) -> None:
-    path = write(gzip.compress(b"email\n" + b"a@example.org\n" * 1_000_000))
+    path = write(gzip.compress(b"email\n" + b"a@example.org\n" * 300_000))
     source = CsvSource(path)
     rows = source.rows().rows
     with at_most(2):
-        assert count_of(rows) == 1_000_000
+        assert count_of(rows) == 300_000
 
 
 async def test_a_file_that_changes_while_it_is_read_ends_the_job(write: Write) -> None:

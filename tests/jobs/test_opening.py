@@ -4,7 +4,9 @@ import json
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from svc_async import InvalidArgument
 from svc_async.jobs.sources.columns import PEOPLE
@@ -49,8 +51,7 @@ def test_the_format_is_told_from_the_content_and_not_from_the_name(
 
 
 def test_parquet_is_told_from_its_content(tmp_path: Path) -> None:
-    arrow = pytest.importorskip("pyarrow")
-    pytest.importorskip("pyarrow.parquet").write_table(arrow.table({"email": ["a@b.c"]}), tmp_path / "x")
+    parquet.write_table(pa.table({"email": ["a@b.c"]}), tmp_path / "x")
     assert isinstance(open_source(tmp_path / "x"), ParquetSource)
 
 

@@ -2,7 +2,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from svc_async import InvalidArgument
 from svc_async.jobs.sources.inputs import SpooledInput
@@ -11,27 +13,21 @@ from svc_async.jobs.sources.source import Source
 from tests.jobs.conftest import Write, at_most, rows_of
 
 
-@pytest.fixture(scope="module")
-def arrow() -> Any:
-    return pytest.importorskip("pyarrow")
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "customers.parquet"
 
 
 def write_table(path: Path, columns: dict[str, Any], **settings: Any) -> Path:
-    arrow = pytest.importorskip("pyarrow")
-    pytest.importorskip("pyarrow.parquet").write_table(arrow.table(columns), path, **settings)
+    parquet.write_table(pa.table(columns), path, **settings)
     return path
 
 
-def test_columns_are_known_by_name_and_values_are_text_numbers_or_lists(arrow: Any, path: Path) -> None:
+def test_columns_are_known_by_name_and_values_are_text_numbers_or_lists(path: Path) -> None:
     columns = {
-        "E-Mail": arrow.array(["a@b.c", None]).dictionary_encode(),
-        "svc id": arrow.array([12, None]),
-        "phone": arrow.array([["+1", "+2"], None]),
+        "E-Mail": pa.array(["a@b.c", None]).dictionary_encode(),
+        "svc id": pa.array([12, None]),
+        "phone": pa.array([["+1", "+2"], None]),
         "notes": [1.5, 2.5],
     }
     source: Source = ParquetSource(write_table(path, columns), mapping={"notes": "-"})
@@ -49,8 +45,8 @@ def test_positions_go_on_over_row_groups(path: Path) -> None:
     assert [row[0] for row in rows_of(source)] == emails
 
 
-def test_a_file_without_rows_has_none(arrow: Any, path: Path) -> None:
-    source = ParquetSource(write_table(path, {"email": arrow.array([], arrow.string())}))
+def test_a_file_without_rows_has_none(path: Path) -> None:
+    source = ParquetSource(write_table(path, {"email": pa.array([], pa.string())}))
     assert rows_of(source) == []
     assert source.size == 1
 
@@ -79,9 +75,9 @@ def test_a_column_that_does_not_fit_is_named(path: Path, columns: dict[str, Any]
         ParquetSource(write_table(path, columns))
 
 
-def test_two_columns_of_one_name_are_refused(arrow: Any, path: Path) -> None:
-    table = arrow.table([["a"], ["b"]], names=["email", "email"])
-    pytest.importorskip("pyarrow.parquet").write_table(table, path)
+def test_two_columns_of_one_name_are_refused(path: Path) -> None:
+    table = pa.table([["a"], ["b"]], names=["email", "email"])
+    parquet.write_table(table, path)
     with pytest.raises(InvalidArgument, match="more than one column of 'email'"):
         ParquetSource(path)
 
@@ -126,14 +122,14 @@ def test_the_extra_is_named_where_it_is_missing(write: Write, monkeypatch: pytes
         ParquetSource(write(b"PAR1"))
 
 
-def test_a_row_group_of_any_size_is_read_bit_by_bit(arrow: Any, path: Path) -> None:
+def test_a_row_group_of_any_size_is_read_bit_by_bit(path: Path) -> None:
     emails = [f"user{number}@example.org" for number in range(400_000)]
     source = ParquetSource(
         write_table(path, {"email": emails}, row_group_size=len(emails), use_dictionary=False, compression="none")
     )
-    before = arrow.total_allocated_bytes()
+    before = pa.total_allocated_bytes()
     with at_most(4):
-        most = max(arrow.total_allocated_bytes() for _ in rows_in(source)) - before
+        most = max(pa.total_allocated_bytes() for _ in rows_in(source)) - before
     assert most < path.stat().st_size / 4
 
 

@@ -120,6 +120,13 @@ async def test_unless_the_settings_take_them_and_other_words(v2: Any) -> None:
     assert [found["filter"]["direction"] for found in (await v2("GET", SUBSCRIPTIONS)).data] == ["received"] * 2
 
 
+@pytest.mark.parametrize("config", [SandboxConfig(subscriptions_page=2)])
+async def test_how_long_a_page_is_where_nobody_says_is_a_setting(v2: Any) -> None:
+    for number in range(3):
+        await v2.subscribe("post.create", user_id=str(number))
+    assert len((await v2("GET", SUBSCRIPTIONS)).data) == 2
+
+
 async def test_lists_are_cut_into_pages(v2: Any) -> None:
     made = [await v2.subscribe("post.create", user_id=str(number)) for number in range(105)]
     first = await v2("GET", SUBSCRIPTIONS)

@@ -135,6 +135,11 @@ async def test_a_form_is_no_json(ask: Ask) -> None:
     assert got.status == 400
 
 
+async def test_a_body_has_an_end(ask: Ask) -> None:
+    got = await ask("POST", "events", b" " * 2**21)
+    assert (got.status, got.json["status"]) == (413, 413)
+
+
 async def test_they_are_no_part_of_the_service(raw: Any, ask: Ask) -> None:
     raw.sandbox.faults.on().do(Fault.http(503))
     assert (await ask("GET", "health")).status == 200

@@ -192,6 +192,15 @@ async def test_a_delivery_may_come_late_or_after_the_next(v2: Any, hook: Any) ->
     assert [event["number"] for event in hook.events] == [2, 1, 3, 0]
 
 
+async def test_a_delivery_is_overtaken_by_the_next_to_the_same_webhook(v2: Any, hook: Any) -> None:
+    for name in ("a", "b"):
+        await v2.register(hook, f"https://{name}.example.test/")
+    v2.sandbox.deliveries.faults.next(reorder=True)  # of two that go out together, the first
+    for number in range(2):
+        await v2.sandbox.deliver({"number": number})
+    assert [event["number"] for event in hook.events] == [0, 1, 1, 0]
+
+
 async def test_what_was_overtaken_waits_for_the_answer_to_the_next(v2: Any, hook: Any) -> None:
     await v2.register(hook)
     v2.sandbox.deliveries.faults.next(reorder=True, duplicate=1)

@@ -202,6 +202,24 @@ async def test_a_late_effect_may_be_answered_with_an_error_and_a_wrong_request_h
     assert held(raw) == 1
 
 
+async def test_a_call_that_answers_in_its_own_time_may_take_effect_late(v2: Any, hook: Any) -> None:
+    url = "https://hooks.example.test/svc"
+    v2.sandbox.deliver_to(url, hook)
+    v2.sandbox.faults.on("POST", "/2/webhooks").times(2).do(Fault.late(5, Fault.http(504)))
+    assert [(await v2("POST", "/2/webhooks", json={"url": url})).status for _ in range(2)] == [504, 504]
+    assert len(v2.sandbox.webhooks) == 0
+    await v2.sandbox.clock.advance(seconds=5)
+    assert [webhook.url for webhook in v2.sandbox.webhooks.values()] == [url]
+
+
+async def test_a_stream_is_not_opened_late(v2: Any) -> None:
+    v2.sandbox.faults.on("GET", "/2/activity/stream").once().do(Fault.late(5, Fault.http(504)))
+    assert (await v2("GET", "/2/activity/stream")).status == 504
+    await v2.sandbox.clock.advance(seconds=5)
+    assert len(v2.sandbox.streams["activity"]) == 0
+    assert (await v2("GET", "/2/webhooks")).status == 200  # on the same connection
+
+
 async def test_two_stages_strike_one_request(raw: Any) -> None:
     raw.sandbox.faults.on("POST", USERS).once().do(Fault.latency(3))
     raw.sandbox.faults.on("POST", USERS).once().do(Fault.http(500), stage="after")
@@ -217,8 +235,9 @@ async def test_two_stages_strike_one_request(raw: Any) -> None:
     [
         ("/1.1/oauth/invalidate_token", {"errors": [{"code": 130, "message": "injected"}]}),
         ("/oauth2/token", {"errors": [{"code": 130, "message": "injected"}]}),
+        ("/2/oauth2/token", {"error": "temporarily_unavailable", "error_description": "injected"}),
         (
-            "/2/oauth2/token",
+            "/2/webhooks",
             {
                 "type": "about:blank",
                 "title": "Service Unavailable",
@@ -234,3 +253,16 @@ async def test_an_injected_error_looks_as_that_part_of_the_service_has_it(
     raw.sandbox.faults.on("POST", path).once().do(Fault.http(503, retry_after=5))
     got = await raw("POST", path, base=raw.sandbox.base_url)
     assert (got.status, got.json, got.headers["retry-after"]) == (503, expected, "5")
+
+
+@pytest.mark.parametrize("path", ["/oauth/authorize", "/2/oauth2/authorize"])
+async def test_an_injected_error_on_a_page_is_a_page(browser: Any, path: str) -> None:
+    browser.sandbox.faults.on("GET", path).once().do(Fault.http(500))
+    got = await browser.open(path)
+    assert (got.status, got.headers["Content-Type"]) == (500, "text/html;charset=utf-8")
+
+
+@pytest.mark.parametrize(("status", "error"), [(500, "server_error"), (429, "temporarily_unavailable")])
+async def test_an_error_of_a_grant_has_a_word_of_rfc_6749(raw: Any, status: int, error: str) -> None:
+    raw.sandbox.faults.on("POST", "/2/oauth2/token").once().do(Fault.http(status))
+    assert (await raw.post("/2/oauth2/token", {})).json["error"] == error

@@ -273,6 +273,7 @@ def test_keywords_find_no_reposts_with_the_new_index() -> None:
     rule = read_rule("harbour", NOW)
     assert [rule.matches(Post(repost, "anna", moment)) for moment in (before, after)] == [True, False]
     assert rule.matches(Post({**POST, "referenced_posts": [{"type": "quoted", "id": "1"}]}, "anna", after))
+    assert rule.matches(Post({**POST, "referenced_posts": 7}, "anna", after))  # as a test may trigger it
     assert read_rule("from:anna", NOW).matches(Post(repost, "anna", after))
 
 

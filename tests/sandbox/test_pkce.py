@@ -284,6 +284,26 @@ async def test_a_code_is_good_once_and_its_second_use_revokes_what_came_of_it(
     assert error(await refresh(first["refresh_token"])) == (400, "invalid_grant")
 
 
+@pytest.mark.parametrize("config", [SandboxConfig(oauth2_reuse_revokes=False)])
+async def test_a_second_use_may_be_refused_and_no_more(
+    bearing: Any, exchange: Any, refresh: Any, code_for: Any
+) -> None:
+    code = code_for()
+    first = (await exchange(code)).json
+    assert error(await exchange(code)) == (400, "invalid_grant")
+    second = (await refresh(first["refresh_token"])).json
+    assert error(await refresh(first["refresh_token"])) == (400, "invalid_grant")
+    assert (await bearing("GET", "/2/follows", second["access_token"])).status == 200
+
+
+@pytest.mark.parametrize("config", [SandboxConfig(oauth2_state_required=False)])
+async def test_state_may_be_left_out(browser: Any, question: dict[str, str]) -> None:
+    del question["state"]
+    for decision, added in (("approve", {"code"}), ("deny", {"error"})):
+        await browser.open(AUTHORIZE, question)
+        assert (await browser.click(decision, screen_name="dario")).added.keys() == added
+
+
 async def test_a_code_and_a_token_expire(sandbox: Any, bearing: Any, exchange: Any, code_for: Any) -> None:
     code, late = code_for(), code_for()
     await sandbox.clock.advance(seconds=29)

@@ -35,6 +35,15 @@ async def test_other_credentials_are_hidden_whole(raw: Any) -> None:
     assert raw.sandbox.requests[0].headers["authorization"] == "Bearer ***"
 
 
+async def test_tokens_and_verifiers_are_hidden_wherever_they_stand(raw: Any) -> None:
+    header = 'OAuth oauth_token="secret", oauth_verifier="secret", oauth_nonce="shown"'
+    query = {"oauth_verifier": "secret", "access_token": "secret", "code_challenge": "shown", "code": "secret"}
+    headers = {"Proxy-Authorization": "Basic secret"}
+    await raw("POST", "/oauth/access_token", query, base=raw.sandbox.base_url, authorization=header, headers=headers)
+    told = str(raw.sandbox.requests[0])
+    assert ("secret" in told, told.count("shown")) == (False, 2)
+
+
 async def test_the_journal_counts_and_waits(raw: Any) -> None:
     requests = raw.sandbox.requests
     waiting = asyncio.create_task(requests.wait(count=2, route="*/users", method="POST", answered=True))
@@ -122,6 +131,17 @@ async def test_it_serves_https(raw_with: Any) -> None:
         headers = {"Authorization": raw.header("GET", url)}
         async with raw.http.get(URL(url, encoded=True), headers=headers, ssl=client) as got:
             assert got.status == 200
+        question = {
+            "response_type": "code",
+            "client_id": sandbox.app["client_id"],
+            "redirect_uri": sandbox.callback_url,
+            "scope": "follow.read",
+            "state": "s",
+            "code_challenge": "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM",
+            "code_challenge_method": "S256",
+        }
+        async with raw.http.get(f"{sandbox.base_url}/2/oauth2/authorize", params=question, ssl=client) as got:
+            assert got.headers["Set-Cookie"].endswith("; Secure")
 
 
 async def test_a_proxied_request_line_is_understood(raw: Any) -> None:

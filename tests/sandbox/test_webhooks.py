@@ -348,6 +348,29 @@ async def test_a_good_check_in_the_time_of_grace_starts_the_day_anew(v2: Any, ho
     assert len(hook.queries) == asked + 1
 
 
+@pytest.mark.rule("WH-20")
+async def test_a_sandbox_that_was_closed_goes_on_with_its_checks(v2: Any, hook: Any) -> None:
+    await v2.register(hook)
+    sandbox = v2.sandbox
+    await sandbox.clock.advance(hours=1, minutes=10)
+    await sandbox.aclose()
+    await sandbox.clock.advance(days=1)
+    await sandbox.start()
+    assert len(hook.queries) == 1
+    await sandbox.clock.advance(minutes=19)
+    assert len(hook.queries) == 1
+    await sandbox.clock.advance(minutes=1)
+    assert len(hook.queries) == 2
+
+
+@pytest.mark.parametrize("answer", [("wrong", {}, b""), (200, {}, None), (200, {}, "text"), None])
+async def test_a_receiver_that_answers_with_nonsense_is_a_server_that_fails(v2: Any, hook: Any, answer: Any) -> None:
+    hook.crc = lambda _: answer
+    v2.sandbox.deliver_to(URL, hook)
+    got = await v2("POST", "/2/webhooks", json={"url": URL})
+    assert (got.status, "5XX" in got.json["detail"]) == (400, True)
+
+
 @pytest.mark.rule("WH-12", "WH-12b")
 async def test_only_put_re_enables_an_invalid_webhook(v2: Any, hook: Any) -> None:
     webhook_id = await v2.register(hook)
@@ -490,7 +513,17 @@ async def test_an_answer_without_end_is_cut() -> None:
 
 @pytest.mark.parametrize(
     "address",
-    ["http://example.com/hook", "https://127.0.0.1/hook", "http://10.0.0.1/", "hook", "http://127.0.0.1.example/"],
+    [
+        "http://example.com/hook",
+        "https://127.0.0.1/hook",
+        "http://10.0.0.1/",
+        "hook",
+        "http://127.0.0.1.example/",
+        "http://127.0.0.1@example.com/",
+        "http://127.0.0.1:99999/",
+        "http://127.0.0.1:port/",
+        "http://[127.0.0.1/",
+    ],
 )
 def test_a_target_s_address_is_http_on_loopback(address: str) -> None:
     with pytest.raises(ValueError, match="http on loopback"):

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import gzip
 import hashlib
 import hmac
 import json
@@ -162,6 +163,23 @@ async def test_what_is_signed_and_no_object_is_no_delivery(door: Door, body: byt
     async with door(WebhookReceiver(keys=[KEY])) as send:
         answer = await send(*build_delivery(body, KEY))
     assert (answer.status, answer.body) == (400, b"not_a_json_object")
+
+
+@pytest.mark.rule("WH-40c")
+@pytest.mark.parametrize("is_signed_before", [True, False])
+async def test_a_compressed_body_is_refused_whatever_the_server_makes_of_it(
+    door: Door, *, is_signed_before: bool
+) -> None:
+    compressed = gzip.compress(BODY)
+    fields = {KEY.header: sign(KEY, BODY if is_signed_before else compressed), "Content-Encoding": "gzip"}
+    receiver = WebhookReceiver(keys=[KEY])
+    async with door(receiver) as send:
+        answer = await send("POST", "", fields, compressed)
+        assert (
+            await send("POST", "", {KEY.header: sign(KEY, BODY), "Content-Encoding": "Identity"}, BODY)
+        ).status == 200
+    assert (answer.status, answer.body) == (415, b"body_encoded")
+    assert receiver.stats.verified == {KEY.key_id: 1}
 
 
 async def test_a_body_has_a_largest_size(door: Door) -> None:

@@ -307,6 +307,29 @@ async def test_no_more_of_a_body_is_read_than_is_allowed() -> None:
     assert read == 11
 
 
+async def test_an_order_that_is_no_key_refuses_the_delivery_and_leaves_nothing_behind() -> None:
+    errors: list[BaseException] = []
+    orders: dict[str, Any] = {"bad": ["a", "list"]}
+    receiver = WebhookReceiver(
+        keys=[KEY], order_by=lambda event: orders.get(event.key), on_error=lambda _, error: errors.append(error)
+    )
+    async with receiver:
+        assert (await receiver.handle(*delivery("bad"))).body == b"accept_failed"
+        assert receiver.stats.waiting == 0
+        orders.clear()
+        assert (await receiver.handle(*delivery("bad"))).status == 200
+    assert [type(error) for error in errors] == [TypeError]
+    assert receiver.stats.handled == 1
+
+
+async def test_header_fields_may_be_given_so_that_they_are_read_once() -> None:
+    request = delivery()
+    async with WebhookReceiver(keys=[KEY], crc_signature="verify_if_present") as receiver:
+        assert (await receiver.handle("POST", "", iter(request.headers.items()), request.body)).status == 200
+        method, query, headers, body = build_crc(key=KEY)
+        assert (await receiver.handle(method, query, iter(headers.items()), body)).status == 200
+
+
 async def test_the_name_of_a_header_may_be_given_in_any_case() -> None:
     async with WebhookReceiver(keys=[SigningKey(KEY.secret, header="X-Svc-Webhooks-Signature")]) as receiver:
         assert (await receiver.handle(*delivery())).status == 200

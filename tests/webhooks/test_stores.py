@@ -2,8 +2,9 @@
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,21 @@ async def test_a_file_that_is_no_database_is_an_error_at_the_start(tmp_path: Pat
         await SqliteInbox(tmp_path / "no" / "inbox.db").__aenter__()
 
 
+async def test_a_file_with_other_tables_is_an_error_at_the_start_and_is_closed(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "events.db")) as connection:
+        connection.execute("CREATE TABLE svc_events (key TEXT, expires_at REAL)")
+    with pytest.raises(sqlite3.OperationalError, match="no such column"):
+        await SqliteDedupe(tmp_path / "events.db").__aenter__()
+    assert "svc-async-sqlite_0" not in {thread.name for thread in threading.enumerate()}
+
+
+async def test_a_key_that_cannot_be_written_is_told_to_whoever_waits(tmp_path: Path) -> None:
+    async with SqliteDedupe(tmp_path / "events.db") as store:
+        outcomes = await asyncio.gather(store.claim("\ud800"), store.claim("a"), return_exceptions=True)
+    assert isinstance(outcomes[0], UnicodeEncodeError)
+    assert outcomes[1] is True
+
+
 async def test_a_store_that_is_closed_says_so(tmp_path: Path) -> None:
     store = SqliteDedupe(tmp_path / "events.db")
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
@@ -141,6 +157,16 @@ async def test_a_store_that_is_closed_says_so(tmp_path: Path) -> None:
 
 def kept(key: str, body: bytes = b"{}") -> Kept:
     return Kept(key=key, body=body, key_id="now", received_at=NOW)
+
+
+def modes(folder: Path) -> set[int]:
+    return {path.stat().st_mode & 0o777 for path in folder.iterdir()}
+
+
+async def test_what_people_wrote_is_kept_for_the_eyes_of_this_user_only(tmp_path: Path) -> None:
+    async with SqliteInbox(tmp_path / "inbox.db") as inbox:
+        await inbox.keep([kept("a")])
+        assert modes(tmp_path) == {0o600}
 
 
 async def test_an_inbox_keeps_events_in_their_order_until_they_are_done(tmp_path: Path) -> None:

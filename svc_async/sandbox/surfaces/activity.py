@@ -19,7 +19,6 @@ __all__ = ["OPERATIONS"]
 
 _PATH = "/2/activity/subscriptions"
 _ONE = "/2/activity/subscriptions/{subscription_id}"
-_PAGE = 100  # Unspecified: the length of a page without `max_results`.
 _TAG_LENGTH = 200
 _DIRECTIONS = ("sent", "received")
 _ALIASES: Mapping[str, str] = MappingProxyType({"inbound": "received", "outbound": "sent"})  # ASM-52
@@ -105,7 +104,7 @@ def _check_room(call: Call, event_type: str, chosen: Mapping[str, str]) -> None:
 
 
 def _list(call: Call) -> Answer:
-    found, meta = page(call, call.outlet.subscriptions.values(), default=_PAGE)
+    found, meta = page(call, call.outlet.subscriptions.values(), default=call.config.subscriptions_page)
     return Answer({"data": [subscription.shown for subscription in found], "meta": meta})
 
 

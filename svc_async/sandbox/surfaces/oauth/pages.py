@@ -105,7 +105,7 @@ def shown(call: Call, browser: Browser, consent: Consent, *, alert: str = "") ->
             "</form>",
         ]
     )
-    cookie = f"{_COOKIE}={browser.session}; Path=/; HttpOnly; SameSite=Lax"
+    cookie = f"{_COOKIE}={browser.session}; Path=/; HttpOnly; SameSite=Lax{'; Secure' if call.secure else ''}"
     return Answer(page(f"Let {consent.app} in?", content), headers={**PAGE_HEADERS, "Set-Cookie": cookie})
 
 

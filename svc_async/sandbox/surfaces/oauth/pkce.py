@@ -41,12 +41,16 @@ class _Unwilling(Exception):
 
 @attrs.frozen(kw_only=True)
 class _Question:
-    """What an app asks a user for."""
+    """What an app asks a user for.
+
+    Attributes:
+        state: goes back to the app as it came; empty if none came.
+    """
 
     app: App
     redirect_uri: str
     scopes: tuple[str, ...]
-    state: str
+    state: Mapping[str, str]
     challenge: str
 
 
@@ -65,16 +69,17 @@ def _asked(registry: Registry, config: SandboxConfig, params: Mapping[str, Any])
         )
         raise Refusal(400, problem, rule=_RULE, basis=Basis.ASSUMED)
     scopes = tuple(dict.fromkeys((params["scope"] or "").split()))
-    state = params["state"]
+    state = {} if params["state"] is None else {"state": params["state"]}
     for error, why in _faults(config, params, scopes):
-        raise _Unwilling(uri, error=error, error_description=why, **({} if state is None else {"state": state}))
+        raise _Unwilling(uri, error=error, error_description=why, **state)
     return _Question(app=app, redirect_uri=uri, scopes=scopes, state=state, challenge=params["code_challenge"])
 
 
 def _faults(config: SandboxConfig, params: Mapping[str, Any], scopes: tuple[str, ...]) -> list[tuple[str, str]]:
+    # Unspecified: that `state` and `scope` are required, and S256; RFC 6749 and RFC 7636 leave these open.
     checks = (
         (params["response_type"] == "code", "unsupported_response_type", "response_type must be code"),
-        (params["state"], "invalid_request", "state is missing"),
+        (params["state"] or not config.oauth2_state_required, "invalid_request", "state is missing"),
         (params["code_challenge_method"] == "S256", "invalid_request", "code_challenge_method must be S256"),
         (
             _CHALLENGE.fullmatch(params["code_challenge"] or ""),
@@ -108,7 +113,7 @@ def _approved(registry: Registry, config: SandboxConfig, now: datetime, question
         challenge=question.challenge,
         expires=now + timedelta(seconds=config.authorization_code_seconds),
     )
-    return redirect(question.redirect_uri, state=question.state, code=code)
+    return redirect(question.redirect_uri, **question.state, code=code)
 
 
 def _authorize(call: Call) -> Answer:
@@ -120,7 +125,8 @@ def _authorize(call: Call) -> Answer:
 
 
 def _consent(call: Call, question: _Question) -> Consent:
-    subject = {param.name: call.params[param.name] for param in _QUESTION}
+    asked = {param.name: call.params[param.name] for param in _QUESTION}
+    subject = {name: value for name, value in asked.items() if value is not None}
     return Consent(app=question.app.name, wishes=question.scopes, action=_AUTHORIZE, subject=subject)
 
 
@@ -133,7 +139,7 @@ def _decide(call: Call) -> Answer:
     if isinstance(decision, Answer):
         return decision
     if not decision:
-        return redirect(question.redirect_uri, error="access_denied", state=question.state)
+        return redirect(question.redirect_uri, error="access_denied", **question.state)
     return _approved(call.registry, call.config, call.now, question, decision)
 
 
@@ -150,8 +156,7 @@ def _exchange(call: Call) -> Answer:
     if code is None or code.family.client_id != call.caller.app.client_id:
         raise _invalid("invalid_grant", "the code is unknown")
     if code.used:
-        code.family.valid = False
-        raise _invalid("invalid_grant", "the code was used before, so all that came of it is revoked")
+        raise _used_again(call, code.family, "the code")
     _check_code(call, code)
     code.used = True
     return _issue(call, code.family, code.family.scopes)
@@ -179,13 +184,19 @@ def _refresh(call: Call) -> Answer:
     if family is None or family.client_id != call.caller.app.client_id or not family.valid:
         raise _invalid("invalid_grant", "the refresh token is unknown or revoked")
     if family.refresh_token != token:
-        # Unspecified: that a second use revokes the whole grant, as RFC 9700 4.14.2 advises.
-        family.valid = False
-        raise _invalid("invalid_grant", "the refresh token was used before, so the whole grant is revoked")
+        raise _used_again(call, family, "the refresh token")
     scopes = tuple((call.params["scope"] or " ".join(family.scopes)).split())
     if not {*scopes} <= {*family.scopes}:
         raise _invalid("invalid_scope", "scope goes beyond what was granted")
     return _issue(call, family, scopes)
+
+
+def _used_again(call: Call, family: Family, what: str) -> Refusal:
+    # Unspecified: that a second use revokes the whole grant, as RFC 6749 4.1.2 and RFC 9700 4.14.2 advise.
+    if not call.config.oauth2_reuse_revokes:
+        return _invalid("invalid_grant", f"{what} was used before")
+    family.valid = False
+    return _invalid("invalid_grant", f"{what} was used before, so the whole grant is revoked")
 
 
 def _issue(call: Call, family: Family, scopes: tuple[str, ...]) -> Answer:

@@ -1,0 +1,73 @@
+"""The commands of docs/tutorial-webhooks.md, as they stand on the page; only the ports are free ones."""
+
+import json
+import re
+import shlex
+import signal
+from pathlib import Path
+
+import pytest
+
+from svc_async.sandbox import Sandbox
+from svc_async.webhooks import SigningKey, WebhookReceiver
+from tests.cli.conftest import Command, Ended
+from tests.cli.forked import ROOT
+
+PAGE = (ROOT / "docs" / "tutorial-webhooks.md").read_text(encoding="utf-8")
+LINES = re.findall(r"^svc-async (.*)$", PAGE, re.MULTILINE)
+
+
+async def test_the_commands_of_the_page_bring_an_event_to_a_receiver(tmp_path: Path, unused_tcp_port: int) -> None:
+    serve, listen, register, trigger = (
+        shlex.split(line.partition(" > ")[0].replace("9000", str(unused_tcp_port))) for line in LINES
+    )
+    sandbox = await Command(tmp_path, {}).start(*serve, "--port", "0", "--json")
+    described = json.loads(await sandbox.line())
+    command = Command(tmp_path, described["environment"])
+    receiver = await command.start(*listen, "--json")
+    await receiver.line()
+    for _ in range(2):  # what stands already is left as it is
+        registered = await command(*register, "--json")
+        assert registered.code == 0
+        assert [each["event_type"] for each in json.loads(registered.out)["subscriptions"]] == ["post.create"]
+    happened = await command(*trigger, "--url", described["base_url"])
+    assert happened.out == f"post.create happened to user {described['user_id']}; it goes to 1 webhook.\n"
+    event = json.loads(await receiver.line())
+    assert (event["event_type"], event["event"]["payload"]["text"]) == ("post.create", "good morning")
+    for running in (receiver, sandbox):
+        running.send(signal.SIGTERM)
+        assert (await running.ended()).code == 0
+
+
+async def test_a_receiver_that_is_not_up_is_named(command: Command, sandbox: Sandbox) -> None:
+    sandbox.deliver_to("https://hooks.example.test/svc", "http://127.0.0.1:9/svc")
+    ended = await command("webhook", "register", "https://hooks.example.test/svc")
+    assert ended.code == 1
+    assert ended.err.startswith("svc-async: HTTP 400: CrcValidationFailed")
+    assert len(ended.err.splitlines()) == 1
+
+
+async def test_people_are_told_what_stands(command: Command, sandbox: Sandbox) -> None:
+    url = "https://hooks.example.test/svc"
+    sandbox.deliver_to(url, WebhookReceiver(keys=[SigningKey(sandbox.credentials["consumer_secret"])]))
+    ended = await command("webhook", "register", url, "--event", "dm.read", "--user", sandbox.user_id)
+    (webhook_id,) = sandbox.webhooks
+    assert ended == Ended(
+        0,
+        "",
+        f"The webhook {webhook_id} is valid; events for it go to {url}.\n"
+        f"It is told of dm.read of user {sandbox.user_id}.\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("https://hooks.example.test:443/svc",), "url must use https and carry no port"),
+        (("https://x.test/svc", "--event", "post.create"), "--event and --user go together"),
+        (("https://x.test/svc", "--user", "7"), "--event and --user go together"),
+    ],
+)
+async def test_what_cannot_be_registered_is_exit_2(command: Command, arguments: tuple[str, ...], reason: str) -> None:
+    ended = await command("webhook", "register", *arguments)
+    assert (ended.code, reason in ended.err) == (2, True)

@@ -1,0 +1,96 @@
+"""Rows as nobody should have them, any number: each fails by itself, with the rule that it breaks, never its value."""
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from svc_async.batch.audience_users import AudienceUsers
+from svc_async.batch.report import Failure, Report
+
+__all__ = ["Sorted", "bad_rows", "summary", "upload_bad_rows"]
+
+_MARK = "personal"
+"""Stands in every value that may be shown by mistake."""
+_CODES = {"INVALID_ROW", "TOO_LARGE"}
+
+Make = Callable[[random.Random], object]
+
+_VALUES: tuple[Make, ...] = (
+    lambda dice: f"{_MARK}{dice.random()}",
+    lambda dice: f"{_MARK}@{dice.choice(['', ' ', 'a', '.', 'a..b', 'a,b'])}",
+    lambda dice: f"{_MARK}\n@{dice.random()}.de",
+    lambda _: f"{_MARK}\ud800",
+    lambda _: f"{_MARK}\x00",
+    lambda dice: dice.random(),
+    lambda dice: bytes([dice.randrange(256)]),
+    lambda dice: {_MARK: dice.random()},
+    lambda dice: [_MARK, [dice.random()]],
+    lambda _: [None, "", " "],
+    lambda _: True,
+    lambda _: object(),
+)
+_NAMES = ("email", "phone_number", "svc_id", "device_id")
+_ROWS: tuple[Make, ...] = (
+    lambda dice: {dice.choice(_NAMES): dice.choice(_VALUES)(dice)},
+    lambda dice: {dice.choice(_NAMES): dice.choice(_VALUES)(dice) for _ in range(3)},
+    lambda dice: {f"{_MARK}{dice.randrange(5)}": "x"},
+    lambda dice: {dice.random(): "x"},
+    lambda _: {},
+    lambda _: None,
+    lambda dice: dice.randrange(9),
+    lambda _: _MARK,
+    lambda dice: [_MARK] * dice.randrange(3),
+    lambda _: {"email": None, "phone_number": " "},
+)
+
+
+@attrs.define
+class Sorted:
+    """What was told of the failures.
+
+    Attributes:
+        positions: how many rows failed, none twice.
+        rules: how often each rule was broken.
+        untyped: failures with a code that is not documented.
+        leaks: failures that show a value.
+    """
+
+    positions: set[int] = attrs.field(factory=set)
+    rules: dict[str, int] = attrs.field(factory=dict)
+    untyped: int = 0
+    leaks: int = 0
+
+    def add(self, failure: Failure) -> None:
+        """Take one failure."""
+        self.positions.add(failure.position)
+        self.rules[failure.reason] = self.rules.get(failure.reason, 0) + 1
+        self.untyped += failure.code not in _CODES
+        self.leaks += _MARK in failure.reason
+
+
+def bad_rows(count: int, seed: int) -> Iterator[Any]:
+    """Give bad rows."""
+    dice = random.Random(seed)
+    for _ in range(count):
+        yield dice.choice(_ROWS)(dice)
+
+
+async def upload_bad_rows(users: AudienceUsers, count: int, seed: int) -> tuple[Report, Sorted]:
+    """Upload bad rows, and give what was told of them."""
+    told = Sorted()
+    report = await users.upload(bad_rows(count, seed), on_failure=told.add)
+    return report, told
+
+
+def summary(report: Report, told: Sorted) -> Mapping[str, int]:
+    """Count what must be nothing, and the rows."""
+    return {
+        "rows": report.read,
+        "failed": report.failed,
+        "accepted": report.accepted,
+        "failed twice": report.failed - len(told.positions),
+        "untyped": told.untyped,
+        "leaks": told.leaks,
+    }
