@@ -42,7 +42,7 @@ from svc_async.wire.checks import fields_of
 from svc_async.wire.endpoint import Request
 from svc_async.wire.writing import to_plain
 
-__all__ = ["Products"]
+__all__ = ["Misread", "Products"]
 
 T = TypeVar("T")
 
@@ -77,6 +77,14 @@ class _Alike:
 
 
 _ALIKE = _Alike()
+
+
+class Misread(dict[str, Any]):
+    """A row that its source could not take for a product; it fails, for this reason."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__()
+        self.reason = reason
 
 
 class _Misfit(Exception):
@@ -406,12 +414,18 @@ async def _encoded(
             first += len(part)
 
 
+def _readable(row: T) -> T:
+    if isinstance(row, Misread):
+        raise _Misfit(row.reason)
+    return row
+
+
 def _slice(part: Sequence[Any], first: int, encode: Callable[[Any], tuple[str, str]]) -> Slice:
     load = Load(_ALIKE, PLAIN, keys := [], users := [], positions := [])
     failures: list[Failure] = []
     for position, row in enumerate(part, first):
         try:
-            name, user = encode(row)
+            name, user = encode(_readable(row))
         except _Misfit as misfit:
             failures.append(Failure(position, str(misfit), "INVALID_ROW", misfit.attribute))
         else:

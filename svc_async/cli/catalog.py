@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from svc_async.batch.products import Products
+from svc_async.batch.products import Misread, Products
 from svc_async.batch.report import Report
 from svc_async.cli.failures import FailureList
 from svc_async.cli.jobs import Job, Ready, Work, mapping_of, opened, requests_per_minute
@@ -164,4 +164,4 @@ def _settings(options: JobOptions) -> dict[str, Any]:
 
 def _keys(origin: Feed) -> Iterator[Any]:
     for product in origin.products():
-        yield product.get("product_key")
+        yield product if isinstance(product, Misread) else product.get("product_key")

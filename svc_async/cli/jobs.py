@@ -49,11 +49,13 @@ class Work:
         ready: asks the service for something small.
         do: does it; None if nothing was to be done but what it has said.
         more: further numbers for the reports.
+        so_far: what has become of the rows when it was cut off; None if it is what was told last.
     """
 
     ready: Ready
     do: Callable[[Observers, FailureList], Awaitable[Report | None]]
     more: Callable[[], Mapping[str, int]] = dict
+    so_far: Callable[[], Report | None] = lambda: None
 
 
 @attrs.frozen(kw_only=True)
@@ -187,7 +189,7 @@ class Job:
             except BatchError as early:
                 error, report = early, _report_of(early) or watch.report
             except Interrupted:
-                interrupted, report = True, watch.report
+                interrupted, report = True, work.so_far() or watch.report
         if report is None:
             return None
         seconds = self.clock.monotonic() - began

@@ -69,6 +69,7 @@ class Syncing:
     cost: Cost
     lifetime: timedelta | None
     _plan: Plan | None = attrs.field(default=None, init=False)
+    _sync: Sync | None = attrs.field(default=None, init=False)
 
     def work(self, ready: Ready) -> Work:
         """Give the job."""
@@ -76,7 +77,7 @@ class Syncing:
             raise InvalidArgument("max_removal_share", "must be from 0 to 1")
         if self.sync.refresh_days < 0:
             raise InvalidArgument("refresh_days", "must be at least 0")
-        return Work(ready=ready, do=self._do, more=self._more)
+        return Work(ready=ready, do=self._do, more=self._more, so_far=self._so_far)
 
     async def _do(self, observers: Observers, failures: FailureList) -> Report | None:
         async with self._state() as path:
@@ -87,7 +88,7 @@ class Syncing:
                     lifetime=self.lifetime,
                     refresh_within=timedelta(days=self.sync.refresh_days),
                 )
-                self._plan = await sync.plan()
+                self._plan, self._sync = await sync.plan(), sync
                 if self.sync.dry_run or not self.options.json:
                     self._tell(self._plan)
                 if self.sync.dry_run:
@@ -118,6 +119,9 @@ class Syncing:
             path = _home() / f"{sha256(self.name.encode()).hexdigest()[:32]}.sqlite"
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             yield path
+
+    def _so_far(self) -> Report | None:
+        return None if self._sync is None else _together(self._sync.removed, self._sync.sent)
 
     def _more(self) -> Mapping[str, int]:
         return {} if self._plan is None else _counted(self._plan)

@@ -30,11 +30,12 @@ async def held(sandbox: Sandbox, catalog: str) -> dict[str, str | None]:
 async def test_a_feed_becomes_a_catalog_and_goes_again(
     command: Command, sandbox: Sandbox, catalog: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "feed.csv").write_text(feed("a", "b") + feed("c", price="cheap").removeprefix(HEADER))
+    (tmp_path / "feed.csv").write_text(feed("a", "b") + feed("c", price="cheap").removeprefix(HEADER) + "d" + ",x" * 10)
     ended = await command("catalog", "upload", "feed.csv", "--catalog", catalog)
     assert ended.code == 5
     assert "2 accepted" in ended.out
     assert "price must be a number, a space and a 3-letter currency code" in ended.out
+    assert "1 must not have more cells than the header" in ended.out
     assert '2,4,price,"must be a number' in (tmp_path / "feed.csv.failures.csv").read_text()
     keys = await held(sandbox, catalog)
     (tmp_path / "gone.csv").write_text(f"product_key,title\n{keys['a']},x\n")

@@ -12,7 +12,7 @@ import pytest
 
 from svc_async import Session
 from svc_async.sandbox import Fault, Sandbox
-from tests.cli.conftest import PROGRAM, Command, Ended, Running, environment_of
+from tests.cli.conftest import Command, Ended, Running, environment_of
 
 USERS = "*/custom_audiences/*/users"
 FEW = ("--users-per-operation", "1", "--concurrency", "1", "--quarantine", "0")
@@ -172,12 +172,11 @@ async def test_standard_input_is_put_aside_and_not_asked_for_again(
     command: Command, sandbox: Sandbox, people: Path, tmp_path: Path
 ) -> None:
     hang(sandbox, 2)
-    running = await command.start(*upload(sandbox, "-"), program=PROGRAM)
-    assert isinstance(running.process, asyncio.subprocess.Process)
-    assert running.process.stdin is not None
-    running.process.stdin.write(people.read_bytes())
-    running.process.stdin.close()
-    await killed(running, sandbox, 2)
+    running = await command.start(*upload(sandbox, "-"))
+    ending = asyncio.create_task(running.ended(people.read_bytes()))
+    await sandbox.requests.wait(count=2, route=USERS)
+    running.send(signal.SIGKILL)
+    assert (await ending).code == -signal.SIGKILL
     assert (tmp_path / "job.journal.rows").exists()
     other = await (await command.start(*upload(sandbox, "-"))).ended(b"email\nother@example.org\n")
     assert other.code == 2
@@ -236,6 +235,35 @@ async def test_products_and_do_not_reach_lists_keep_journals_too(
     gone = "\n".join(["product_key", *map(str, keys), ""])
     deleted = await command.start("catalog", "delete", "-", "--catalog", catalog, "--journal", "del.journal", "--json")
     assert json.loads((await deleted.ended(gone.encode())).out)["accepted"] == 60
+
+
+# --- reports
+
+
+async def test_a_report_of_a_job_that_stopped_and_of_one_that_is_finished(
+    command: Command, sandbox: Sandbox, people: Path, tmp_path: Path
+) -> None:
+    del people
+    hang(sandbox, 2)
+    await killed(await command.start(*upload(sandbox)), sandbox, 2)
+    assert (await command("job", "report", "job.journal", "--out", "early.html")).code == 0
+    early = (tmp_path / "early.html").read_text(encoding="utf-8")
+    assert "<strong>Not finished:</strong> the job is stopped" in early
+    assert '<td>accepted</td><td class="n">2,500</td>' in early
+    assert "1,500 a minute" in early
+    assert (await command("job", "resume", "job.journal")).code == 5
+    report = json.loads((await command("job", "report", "job.journal")).out)
+    assert (report["state"], report["read"], report["accepted"], report["runs"]) == ("finished", 6_002, 6_000, 2)
+    assert report["reasons"] == {"email must be an e-mail address": 2}
+    assert report["timeline"][-1]["accepted"] == 6_000
+    assert report["timeline"][-1]["requests"] == report["requests"] == 4
+    assert (await command("job", "report", "job.journal", "--out", "report.json")).code == 0
+    assert json.loads((tmp_path / "report.json").read_text(encoding="utf-8")) == report
+    refused = await command("job", "report", "job.journal", "--out", "report.txt")
+    assert (refused.code, refused.err) == (
+        2,
+        "svc-async: --out must end in .html or .json, in a folder that is there\n",
+    )
 
 
 # --- refused before anything

@@ -1,6 +1,9 @@
+import asyncio
 import json
+import random
 import signal
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -143,3 +146,52 @@ def test_anybody_can_try_it_on_a_sandbox(call: Callable[..., Ended], here: Path)
     assert ended.code == 0
     assert "1 accepted" in ended.out
     assert [path.name for path in here.iterdir()] == ["people.csv"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_a_sync_that_is_killed_again_and_again_ends_with_the_list_of_the_file(
+    command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path, seed: int
+) -> None:
+    """Killed with SIGKILL at seeded requests, before or after their effect; the file changes in between."""
+    dice = random.Random(seed)
+    sync = ("audience", "sync", str(tmp_path / "people.csv"), *target(sandbox), "--max-removal-share", "1")
+    settings = ("--users-per-operation", "1", "--concurrency", str(dice.choice([1, 3])), "--quarantine", "0")
+    sent = 0
+    for _ in range(3):
+        first = dice.randrange(2_000)
+        people(range(first, first + dice.choice([3_000, 6_000])))
+        sent += dice.randrange(1, 4)
+        sandbox.faults.on("POST", USERS).nth(sent).do(Fault.hang(), stage=dice.choice(["before", "after"]))
+        running = await command.start(*sync, *settings)
+        reached = asyncio.create_task(sandbox.requests.wait(count=sent, route=USERS))
+        ended = asyncio.create_task(running.ended())
+        await asyncio.wait([reached, ended], return_when=asyncio.FIRST_COMPLETED)
+        if reached.done():
+            running.send(signal.SIGKILL)
+        else:
+            reached.cancel()
+        assert (await ended).code in {0, -signal.SIGKILL}
+        sent = sandbox.requests.count(USERS)
+        sandbox.faults.clear()
+    last = people(range(1_500, 4_600))
+    assert (await command(*sync, *settings)).code == 0
+    found = sorted(user["email"][0] for user in sandbox.audience(sandbox.audience_id).users)
+    assert found == sorted(sha256(line.encode()).hexdigest() for line in last.read_text().splitlines()[1:])
+
+
+async def test_the_report_of_an_interrupted_sync_counts_its_removals_too(
+    command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path
+) -> None:
+    sync = ("audience", "sync", str(tmp_path / "people.csv"), *target(sandbox), "--max-removal-share", "1", "--json")
+    people(range(100))
+    await command(*sync)
+    people(range(40, 200))
+    sandbox.faults.on("POST", USERS).nth(2).do(Fault.hang())
+    running = await command.start(*sync)
+    await sandbox.requests.wait(count=3, route=USERS)
+    running.send(signal.SIGINT)
+    ended = await running.ended()
+    report = json.loads(ended.out)
+    assert ended.code == 130
+    assert (report["read"], report["accepted"], report["pending"], report["in_doubt"]) == (140, 40, 100, 100)
+    assert report["requests"] == 2

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from svc_async import InvalidArgument
 from svc_async.ads.products import PRODUCT_CHECKS
+from svc_async.batch.products import Misread
 from svc_async.jobs.sources.csv_feed import CsvFeed
 from svc_async.jobs.sources.opening import open_feed
 from svc_async.jobs.sources.xml_feed import XmlFeed
@@ -79,9 +80,11 @@ def test_columns_and_elements_are_mapped(write: Write) -> None:
     assert list(open_feed(write(xml), mapping=mapping).products()) == [{"id": "1", "custom_label_0": "N"}]
 
 
-def test_a_row_with_more_cells_than_the_header_comes_empty_so_that_it_fails(write: Write) -> None:
+def test_a_row_with_more_cells_than_the_header_comes_empty_and_says_why(write: Write) -> None:
     products = list(CsvFeed(write("id,title\n1,T\n2,a,b\n3,T\n")).products())
     assert products == [{"id": "1", "title": "T"}, {}, {"id": "3", "title": "T"}]
+    assert isinstance(products[1], Misread)
+    assert products[1].reason == "must not have more cells than the header"
 
 
 def test_an_attribute_that_is_there_twice_is_not_chosen_from(write: Write) -> None:

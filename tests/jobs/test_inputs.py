@@ -139,3 +139,18 @@ def test_a_file_that_is_gone_is_said(write: Write) -> None:
     path.unlink()
     with pytest.raises(InvalidArgument, match="cannot be read: No such file"):
         file.opened()
+
+
+def test_xz_may_have_several_streams_and_padding(write: Write) -> None:
+    packed = lzma.compress(b"email\n") + b"\0" * 8 + lzma.compress(b"") + lzma.compress(b"a@b.c\n") + b"\0" * 4
+    with Bytes(FileInput(write(packed, "x"))) as plain:
+        assert plain.read(100) + plain.read(100) == b"email\na@b.c\n"
+
+
+def test_xz_that_asks_for_gigabytes_of_memory_is_refused(write: Write) -> None:
+    packed = lzma.compress(b"email\n", preset=0)
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 2**29}]
+    greedy = lzma.compress(b"email\n", filters=filters)
+    assert len(greedy) == len(packed)
+    with Bytes(FileInput(write(greedy, "x"))) as plain, pytest.raises(InvalidArgument, match="needs more than 128 MiB"):
+        plain.read(100)

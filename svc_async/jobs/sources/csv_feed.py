@@ -5,6 +5,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from svc_async.batch.products import Misread
 from svc_async.jobs.sources.columns import IGNORED, Matching, Vocabulary
 from svc_async.jobs.sources.csv_table import CsvTable
 from svc_async.jobs.sources.inputs import Input, as_input, digest_of
@@ -21,7 +22,7 @@ class CsvFeed:
 
     A column is known by the attribute's name, in any case, with spaces or dashes for underscores and with or without
     `g:`; else by `mapping`. Other columns are left out. Blank cells are absent. A row with more cells than the header
-    comes as an empty product, so that it fails.
+    fails, and says so.
 
     Args:
         file: its path, or an input.
@@ -112,9 +113,12 @@ class CsvFeed:
     def _given(self) -> Generator[Mapping[str, Any], None, None]:
         for row in chain.from_iterable(self._table.slices(self._wanted, self._lines)):
             # A row without cells is one that has too many.
-            cells = zip(self.columns, row, strict=False)
-            yield {name: tidied(name, value) for name, value in cells if value.strip()}
+            yield self._product(row) if row else Misread("must not have more cells than the header")
         self.exhausted = True
+
+    def _product(self, row: Sequence[str]) -> Mapping[str, Any]:
+        cells = zip(self.columns, row, strict=True)
+        return {name: tidied(name, value) for name, value in cells if value.strip()}
 
 
 def _bare(name: str) -> str:

@@ -26,6 +26,8 @@ __all__ = ["Bytes", "FileInput", "Input", "SpooledInput", "as_input", "digest_of
 T = TypeVar("T")
 
 _BLOCK = 1_048_576
+_XZ_MEMORY = 134_217_728
+"""Bytes that decompressing xz may take; the largest preset, -9, takes half of them."""
 
 
 class Input(Protocol):
@@ -210,6 +212,42 @@ class _Share(RawIOBase):
         return count
 
 
+class _Xz(RawIOBase):
+    """Decompresses xz within bounded memory: a file decides how much it takes, and may ask for gigabytes."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self._rest = b""
+        self._stream: lzma.LZMADecompressor | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        plain = b""
+        while not plain:
+            stream = self._stream = self._stream or self._next_stream()
+            if stream is None:
+                return 0
+            block, self._rest = self._rest or (self._raw.read(_BLOCK) if stream.needs_input else b""), b""
+            if stream.needs_input and not block:
+                raise EOFError
+            plain = stream.decompress(block, len(buffer))
+            if stream.eof:
+                self._rest, self._stream = stream.unused_data, None
+        buffer[: len(plain)] = plain
+        return len(plain)
+
+    def _next_stream(self) -> lzma.LZMADecompressor | None:
+        """Begin the next stream, before which there may be padding; None if there is no more."""
+        while not (rest := self._rest.lstrip(b"\0")):
+            self._rest = self._raw.read(_BLOCK)
+            if not self._rest:
+                return None
+        self._rest = rest
+        return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
+
+
 def _zstd(raw: BinaryIO) -> BinaryIO:
     """Open Zstandard with Python 3.14, or with the extra `feeds`."""
     for module, opening in _ZSTD.items():
@@ -235,7 +273,7 @@ _DECOMPRESSED: Mapping[bytes, Callable[[BinaryIO], Any]] = MappingProxyType(
     {
         b"\x1f\x8b": lambda raw: gzip.GzipFile(fileobj=raw),
         b"BZh": bz2.BZ2File,
-        b"\xfd7zXZ\0": lzma.LZMAFile,
+        b"\xfd7zXZ\0": lambda raw: BufferedReader(_Xz(raw)),
         b"\x28\xb5\x2f\xfd": _zstd,
     }
 )
@@ -295,7 +333,14 @@ class Bytes:
             return read()
         except EOFError:
             raise refused(self._input.name, "is cut short: its compressed data has no end") from None
-        except (zlib.error, lzma.LZMAError):
+        except lzma.LZMAError as error:
+            if "limit" in str(error):
+                what = (
+                    f"needs more than {_XZ_MEMORY >> 20} MiB of memory to be decompressed; pack it with xz -9 or less"
+                )
+                raise refused(self._input.name, what) from None
+            raise refused(self._input.name, "is damaged: it cannot be decompressed") from None
+        except zlib.error:
             raise refused(self._input.name, "is damaged: it cannot be decompressed") from None
         except OSError as error:
             what = f"cannot be read: {error.strerror}" if error.errno else "is damaged or cut short"
