@@ -29,7 +29,10 @@ break a rule never reach a lane; they are found again, and told again.
     killed after the commit                    settled; skipped
 
 One thread writes. It commits together what has gathered while it was at the disk (WAL, `synchronous=FULL`). The file
-is locked as long as a job runs. It holds no token and no identifier.
+is locked as long as a job runs; `JournalRecord` reads it all the same. It holds no token and no identifier.
+
+With each commit goes how far the job is after how many seconds of work: 512 samples at most, since two are merged into
+one, and each stands for twice the time, whenever there would be more.
 """
 
 import asyncio
@@ -39,7 +42,8 @@ import sqlite3
 import threading
 import zlib
 from array import array
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from contextlib import closing, contextmanager
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -53,7 +57,18 @@ from svc_async.batch.packer import Load
 from svc_async.batch.report import Failure, Report, Totals
 from svc_async.errors import InvalidArgument, SvcError
 
-__all__ = ["Checkpoint", "Intent", "Journal", "JournalUnwritable", "Lanes", "Reading", "Settlement"]
+__all__ = [
+    "Checkpoint",
+    "Intent",
+    "Journal",
+    "JournalUnwritable",
+    "Lanes",
+    "Reading",
+    "Settlement",
+    "annotate",
+    "check_format",
+    "intent_of",
+]
 
 T = TypeVar("T")
 
@@ -61,14 +76,22 @@ _VERSION = 1
 _APPLICATION = 0x73766A6C
 _KEPT = 10_000
 """Failures that are kept, as in a report."""
+_SLOTS = 512
+"""Samples of the timeline."""
+_PATIENCE = 0.25
+"""Seconds to wait for somebody who only looks."""
 _TABLES = """
 CREATE TABLE job (
     about TEXT NOT NULL, lanes INTEGER NOT NULL,
     accepted INTEGER NOT NULL DEFAULT 0, coalesced INTEGER NOT NULL DEFAULT 0, failed INTEGER NOT NULL DEFAULT 0,
     requests INTEGER NOT NULL DEFAULT 0,
     rows_read INTEGER NOT NULL DEFAULT 0, digest TEXT NOT NULL DEFAULT '', ended INTEGER NOT NULL DEFAULT 0,
-    aside INTEGER NOT NULL DEFAULT 0, report TEXT
+    aside INTEGER NOT NULL DEFAULT 0, report TEXT,
+    misfits INTEGER NOT NULL DEFAULT 0, runs INTEGER NOT NULL DEFAULT 0,
+    begun REAL NOT NULL, active REAL NOT NULL, worked REAL NOT NULL DEFAULT 0, pause REAL NOT NULL DEFAULT 0.0625
 );
+CREATE TABLE note (note TEXT NOT NULL);
+CREATE TABLE timeline (slot INTEGER PRIMARY KEY, accepted INTEGER NOT NULL, requests INTEGER NOT NULL);
 CREATE TABLE lanes (lane INTEGER PRIMARY KEY, acknowledged INTEGER NOT NULL);
 CREATE TABLE behind (line INTEGER PRIMARY KEY, positions BLOB NOT NULL);
 CREATE TABLE intents (line INTEGER PRIMARY KEY, intent BLOB NOT NULL);
@@ -146,20 +169,29 @@ class Checkpoint:
         rows: how many rows.
         digest: of all that they hold, hashed.
         ended: whether there were no more.
+        misfits: how many rows break a rule.
     """
 
     rows: int = 0
     digest: str = ""
     ended: bool = False
+    misfits: int = attrs.field(default=0, eq=False)
 
 
 class Reading:
-    """Follows the reading of a source, so that it can be compared with another."""
+    """Follows the reading of a source, so that it can be compared with another.
+
+    Attributes:
+        rows: how many were read.
+        ended: whether there are no more.
+        misfits: how many of them break a rule.
+    """
 
     def __init__(self) -> None:
         self._hash = sha256()
         self.rows = 0
         self.ended = False
+        self.misfits = 0
 
     def follow(self, rows: int, load: Load, failures: Sequence[Failure]) -> None:
         """Take note of some rows."""
@@ -171,7 +203,7 @@ class Reading:
     @property
     def checkpoint(self) -> Checkpoint:
         """Where it is."""
-        return Checkpoint(self.rows, self._hash.copy().hexdigest(), self.ended)
+        return Checkpoint(self.rows, self._hash.copy().hexdigest(), self.ended, self.misfits)
 
 
 class Journal:
@@ -186,9 +218,13 @@ class Journal:
         finished: the report, if there is nothing left to do.
     """
 
-    def __init__(self, path: Path, database: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, database: sqlite3.Connection, now: Callable[[], datetime]) -> None:
         self._path = path
         self._database = database
+        self._now = now
+        self._began = now().timestamp()
+        self._before = 0.0
+        self._pause = 0.0
         self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
         self._waiting: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
         self._broken: JournalUnwritable | None = None
@@ -200,52 +236,40 @@ class Journal:
         self.finished: Report | None = None
 
     @classmethod
-    async def open(cls, path: str | Path, *, about: Mapping[str, Any], lanes: int) -> "Journal":
+    async def open(
+        cls, path: str | Path, *, about: Mapping[str, Any], lanes: int, now: Callable[[], datetime]
+    ) -> "Journal":
         """Open the journal of a job, or begin it.
 
         Args:
             path: the file; its folder exists.
             about: what must be the same whenever the job is taken up.
             lanes: into how many lanes the rows of a new job fall.
+            now: tells the time; also asked in another thread.
 
         Raises:
             InvalidArgument: says why the file cannot be used.
         """
-        opening = asyncio.to_thread(cls._opened, Path(path), json.dumps(about, sort_keys=True), lanes)
+        opening = asyncio.to_thread(cls._opened, Path(path), json.dumps(about, sort_keys=True), lanes, now)
         return await _to_its_end(opening, undo=cls._let_go)
 
     @classmethod
-    def _opened(cls, path: Path, about: str, lanes: int) -> "Journal":
-        database: sqlite3.Connection | None = None
-        try:
-            database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
-            journal = cls(path, database)
+    def _opened(cls, path: Path, about: str, lanes: int, now: Callable[[], datetime]) -> "Journal":
+        with _connected(path) as database:
+            journal = cls(path, database, now)
             journal._begin(about, lanes)
-        except (sqlite3.Error, InvalidArgument) as error:
-            if database is not None:
-                database.close()
-            raise error if isinstance(error, InvalidArgument) else _unusable(path, error) from None
         journal._thread.start()
         return journal
 
     def _begin(self, about: str, lanes: int) -> None:
         run = self._database.execute
-        run("PRAGMA locking_mode=EXCLUSIVE")
-        (version,), (application,) = run("PRAGMA user_version").fetchone(), run("PRAGMA application_id").fetchone()
-        (tables,) = run("SELECT count(*) FROM sqlite_schema").fetchone()
-        if tables and application != _APPLICATION:
-            raise InvalidArgument("journal", f"{self._path} holds something else")
-        if version > _VERSION:
-            raise InvalidArgument("journal", f"{self._path} was written by a newer version of this SDK")
-        run("PRAGMA journal_mode=WAL")
-        run("PRAGMA synchronous=FULL")
-        run("BEGIN IMMEDIATE")  # the lock is held until the file is closed
-        if not tables:
-            for statement in _TABLES.split(";"):
-                run(statement)
-            run(f"PRAGMA application_id={_APPLICATION}")
-            run(f"PRAGMA user_version={_VERSION}")
-            run("INSERT INTO job (about, lanes) VALUES (?, ?)", (about, lanes))
+        _prepare(self._path, run)
+        if not run("SELECT count(*) FROM job").fetchone()[0]:
+            run(
+                "INSERT INTO job (about, lanes, begun, active) VALUES (?, ?, ?, ?)",
+                (about, lanes, self._began, self._began),
+            )
+        run("UPDATE job SET runs = runs + 1 WHERE about = ? AND report IS NULL", (about,))
         run("COMMIT")
         self._load(about)
 
@@ -255,6 +279,7 @@ class Journal:
             "SELECT about, lanes, accepted, coalesced, failed, requests, rows_read, digest, ended, aside, report"
             " FROM job"
         ).fetchone()
+        self._before, self._pause = run("SELECT worked, pause FROM job").fetchone()
         self.aside = bool(aside)
         if was_about != about:
             raise InvalidArgument("journal", f"{self._path} is of another job: {_difference(was_about, about)}")
@@ -263,7 +288,7 @@ class Journal:
             accepted=accepted, coalesced=coalesced, failed=failed, requests=requests, failures=failures
         )
         self.checkpoint = Checkpoint(rows, digest, bool(ended))
-        self.intents = [_intent(blob) for (blob,) in run("SELECT intent FROM intents ORDER BY line")]
+        self.intents = [intent_of(blob) for (blob,) in run("SELECT intent FROM intents ORDER BY line")]
         if report is not None:
             self.finished = Report(**json.loads(report), failures=tuple(failures))
 
@@ -404,12 +429,23 @@ class Journal:
                 self._database.execute("BEGIN IMMEDIATE")
                 for entry in entries:
                     entry.write(self._database.execute)
+                self._sample(self._database.execute)
                 self._database.execute("COMMIT")
             except sqlite3.Error as error:
                 self._broken = JournalUnwritable(f"the journal {self._path} cannot be written: {error}")
         for entry in entries:
             if entry.tell is not None:
                 entry.tell(self._broken)
+
+    def _sample(self, run: "_Run") -> None:
+        """Take note of how far the job is."""
+        now = self._now().timestamp()
+        worked = self._before + max(0.0, now - self._began)
+        while worked >= _SLOTS * self._pause:
+            self._pause *= 2
+            _merge(run)
+        run("UPDATE job SET active = ?, worked = ?, pause = ?", (now, worked, self._pause))
+        run("INSERT OR REPLACE INTO timeline SELECT ?, accepted, requests FROM job", (int(worked / self._pause),))
 
 
 async def _to_its_end(work: Coroutine[Any, Any, T], undo: Callable[[T], Awaitable[None]] | None = None) -> T:
@@ -426,6 +462,70 @@ async def _to_its_end(work: Coroutine[Any, Any, T], undo: Callable[[T], Awaitabl
 
 _Run = Callable[..., Any]
 _Write = Callable[[_Run], object]
+
+
+async def annotate(path: str | Path, note: Mapping[str, Any]) -> None:
+    """Put into a journal what its job is, for whoever finds it; once the job has begun, nothing is changed.
+
+    Args:
+        path: the file; it is made when it is not there.
+        note: values for JSON.
+
+    Raises:
+        InvalidArgument: says why the file cannot be used.
+    """
+    await asyncio.to_thread(_annotate, Path(path), json.dumps(note))
+
+
+def _annotate(path: Path, note: str) -> None:
+    with _connected(path) as database, closing(database):
+        _prepare(path, database.execute)
+        if not database.execute("SELECT count(*) FROM job").fetchone()[0]:
+            database.execute("DELETE FROM note")
+            database.execute("INSERT INTO note VALUES (?)", (note,))
+        database.execute("COMMIT")
+
+
+@contextmanager
+def _connected(path: Path) -> Generator[sqlite3.Connection]:
+    """Open the file; it stays open, unless something is wrong with it."""
+    database: sqlite3.Connection | None = None
+    try:
+        database = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+        yield database
+    except (sqlite3.Error, InvalidArgument) as error:
+        if database is not None:
+            database.close()
+        raise error if isinstance(error, InvalidArgument) else _unusable(path, error) from None
+
+
+def _prepare(path: Path, run: _Run) -> None:
+    """Lock the file, make the tables if it is empty, and leave the transaction open."""
+    run("PRAGMA locking_mode=EXCLUSIVE")
+    is_new = check_format(path, run)
+    run("PRAGMA journal_mode=WAL")
+    run("PRAGMA synchronous=FULL")
+    run("BEGIN IMMEDIATE")  # the lock is held until the file is closed
+    if is_new:
+        for statement in _TABLES.split(";"):
+            run(statement)
+        run(f"PRAGMA application_id={_APPLICATION}")
+        run(f"PRAGMA user_version={_VERSION}")
+
+
+def check_format(path: Path, run: _Run) -> bool:
+    """Make sure that a file is a journal that can be read, or empty; answers whether it is empty.
+
+    Raises:
+        InvalidArgument: it holds something else.
+    """
+    (version,), (application,) = run("PRAGMA user_version").fetchone(), run("PRAGMA application_id").fetchone()
+    (tables,) = run("SELECT count(*) FROM sqlite_schema").fetchone()
+    if tables and application != _APPLICATION:
+        raise InvalidArgument("journal", f"{path} holds something else")
+    if version > _VERSION:
+        raise InvalidArgument("journal", f"{path} was written by a newer version of this SDK")
+    return not tables
 
 
 @attrs.frozen
@@ -454,8 +554,11 @@ def _advance(run: _Run, line: int, after: Lanes) -> None:
 
 def _keep(run: _Run, checkpoint: Checkpoint) -> None:
     run(
-        "UPDATE job SET rows_read = ?, digest = ?, ended = ? WHERE rows_read <= ? AND ended <= ?",
-        (checkpoint.rows, checkpoint.digest, checkpoint.ended, checkpoint.rows, checkpoint.ended),
+        "UPDATE job SET rows_read = ?, digest = ?, ended = ?, misfits = ? WHERE rows_read <= ? AND ended <= ?",
+        (
+            *(checkpoint.rows, checkpoint.digest, checkpoint.ended, checkpoint.misfits),
+            *(checkpoint.rows, checkpoint.ended),
+        ),
     )
 
 
@@ -463,6 +566,14 @@ def _keep_failures(run: _Run, failures: Iterable[Failure]) -> None:
     (kept,) = run("SELECT count(*) FROM failures").fetchone()
     for failure in list(failures)[: _KEPT - kept]:
         run("INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?)", attrs.astuple(failure))
+
+
+def _merge(run: _Run) -> None:
+    """Put every two samples together; the later one counts."""
+    samples = run("SELECT slot, accepted, requests FROM timeline ORDER BY slot").fetchall()
+    run("DELETE FROM timeline")
+    for slot, accepted, requests in samples:
+        run("INSERT OR REPLACE INTO timeline VALUES (?, ?, ?)", (slot // 2, accepted, requests))
 
 
 def _packed(positions: "array[int]") -> bytes:
@@ -485,7 +596,8 @@ def _plain(_: object, __: object, value: Any) -> Any:
     return _packed(value) if isinstance(value, array) else value
 
 
-def _intent(blob: bytes) -> Intent:
+def intent_of(blob: bytes) -> Intent:
+    """Read an intent as it stands in the file."""
     fields = msgspec.msgpack.decode(blob)
     after = fields["after"]
     return Intent(

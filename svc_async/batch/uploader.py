@@ -267,7 +267,9 @@ class Job(Generic[T]):
             return await self._run()
         settings = self._settings
         about = {"destination": self._destination.name, "ordered": settings.ordered}
-        async with await Journal.open(self._path, about=about, lanes=settings.concurrency) as journal:
+        async with await Journal.open(
+            self._path, about=about, lanes=settings.concurrency, now=self._clock.now
+        ) as journal:
             self._finished = journal.finished
             if self._finished is None:
                 self._journal = journal
@@ -406,6 +408,7 @@ class Job(Generic[T]):
             fits = [limits.hold(load.group, load.form, user) for user in load.users]
             failures += [_too_large(load.positions[place]) for place, fitting in enumerate(fits) if not fitting]
             load = load.take([place for place, fitting in enumerate(fits) if fitting])
+        self._reading.misfits += len(failures)
         places = self._settled.open_places(load, len(self._packers))
         if places is None:
             return Slice(part.rows, load, failures)

@@ -9,7 +9,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from svc_async._version import __version__
 from svc_async.cli.exits import Exit, exit_of, explain
-from svc_async.cli.options import FeedOptions, Flag, JobOptions, PeopleOptions, SyncOptions
+from svc_async.cli.options import FeedOptions, Flag, JobOptions, JournalOptions, PeopleOptions, SyncOptions
 from svc_async.errors import SvcError
 
 __all__ = ["run"]
@@ -28,11 +28,13 @@ accounts = App(name="accounts", help="Look at ad accounts.", help_format="plaint
 do_not_reach = App(name="do-not-reach", help="Send a file of people to a do-not-reach list.", help_format="plaintext")
 catalog = App(name="catalog", help="Send a feed of products to a product catalog.", help_format="plaintext")
 auth = App(name="auth", help="Log a user in and out, and see who calls.", help_format="plaintext")
+job = App(name="job", help="Look after jobs that keep a journal.", help_format="plaintext")
 stream = App(name="stream", help="Follow what happens.", help_format="plaintext")
 webhook = App(name="webhook", help="Register, receive and check webhooks.", help_format="plaintext")
 app.command(audience)
 app.command(do_not_reach)
 app.command(catalog)
+app.command(job)
 app.command(accounts)
 app.command(auth)
 app.command(stream)
@@ -47,6 +49,7 @@ def _no_option(_: object, file: Path) -> None:
 Input = Annotated[Path, Parameter(allow_leading_hyphen=True, validator=_no_option)]
 """A file; `-` is standard input."""
 _DEFAULTS = JobOptions()
+_JOURNAL = JournalOptions()
 _PEOPLE = PeopleOptions()
 _FEED = FeedOptions()
 _SYNC = SyncOptions()
@@ -61,6 +64,7 @@ def upload(
     audience: str | None = None,
     options: JobOptions = _DEFAULTS,
     people: PeopleOptions = _PEOPLE,
+    journal: JournalOptions = _JOURNAL,
     effective_at: str | None = None,
     expires_at: str | None = None,
 ) -> int:
@@ -74,6 +78,7 @@ def upload(
         audience: The custom audience. Needed, unless --sandbox has one for you.
         options: What all jobs have in common.
         people: What files of people have in common.
+        journal: What jobs that can be taken up again have in common.
         effective_at: From when the people belong to the audience, in ISO 8601 with a time zone. [default: now]
         expires_at: Until when. [default: 13 months from now]
     """
@@ -85,6 +90,7 @@ def upload(
         BatchOperationType.UPDATE,
         options,
         people,
+        journal,
         account=account,
         audience=audience,
         effective_at=effective_at,
@@ -101,6 +107,7 @@ def remove(
     audience: str | None = None,
     options: JobOptions = _DEFAULTS,
     people: PeopleOptions = _PEOPLE,
+    journal: JournalOptions = _JOURNAL,
 ) -> int:
     """Take the people of a file out of an audience: everybody who has one of their identifiers.
 
@@ -110,11 +117,12 @@ def remove(
         audience: The custom audience. Needed, unless --sandbox has one for you.
         options: What all jobs have in common.
         people: What files of people have in common.
+        journal: What jobs that can be taken up again have in common.
     """
     from svc_async.ads.vocabulary import BatchOperationType  # noqa: PLC0415
     from svc_async.cli.audience import run as run_job  # noqa: PLC0415
 
-    return run_job(file, BatchOperationType.DELETE, options, people, account=account, audience=audience)
+    return run_job(file, BatchOperationType.DELETE, options, people, journal, account=account, audience=audience)
 
 
 @audience.command(name="sync")
@@ -154,6 +162,7 @@ def upload_do_not_reach(
     list_id: Annotated[str | None, Parameter(name="--list")] = None,
     options: JobOptions = _DEFAULTS,
     people: PeopleOptions = _PEOPLE,
+    journal: JournalOptions = _JOURNAL,
     expires_at: str | None = None,
 ) -> int:
     """Put the people of a file on a do-not-reach list, by e-mail address and phone number.
@@ -164,13 +173,14 @@ def upload_do_not_reach(
         list_id: The do-not-reach list.
         options: What all jobs have in common.
         people: What files of people have in common.
+        journal: What jobs that can be taken up again have in common.
         expires_at: Until when, in ISO 8601 with a time zone. [default: 13 months from now]
     """
     from svc_async.ads.vocabulary import BatchOperationType  # noqa: PLC0415
     from svc_async.cli.do_not_reach import run as run_job  # noqa: PLC0415
 
     action = BatchOperationType.UPDATE
-    return run_job(file, action, options, people, account=account, list_id=list_id, expires_at=expires_at)
+    return run_job(file, action, options, people, journal, account=account, list_id=list_id, expires_at=expires_at)
 
 
 @do_not_reach.command(name="remove")
@@ -182,6 +192,7 @@ def remove_do_not_reach(
     list_id: Annotated[str | None, Parameter(name="--list")] = None,
     options: JobOptions = _DEFAULTS,
     people: PeopleOptions = _PEOPLE,
+    journal: JournalOptions = _JOURNAL,
 ) -> int:
     """Take the people of a file off a do-not-reach list.
 
@@ -191,11 +202,12 @@ def remove_do_not_reach(
         list_id: The do-not-reach list.
         options: What all jobs have in common.
         people: What files of people have in common.
+        journal: What jobs that can be taken up again have in common.
     """
     from svc_async.ads.vocabulary import BatchOperationType  # noqa: PLC0415
     from svc_async.cli.do_not_reach import run as run_job  # noqa: PLC0415
 
-    return run_job(file, BatchOperationType.DELETE, options, people, account=account, list_id=list_id)
+    return run_job(file, BatchOperationType.DELETE, options, people, journal, account=account, list_id=list_id)
 
 
 @catalog.command(name="upload")
@@ -206,6 +218,7 @@ def upload_products(
     catalog: str | None = None,
     options: JobOptions = _DEFAULTS,
     feeds: FeedOptions = _FEED,
+    journal: JournalOptions = _JOURNAL,
 ) -> int:
     """Make and change the products of a merchant's feed. Products that are not in the feed stay.
 
@@ -214,10 +227,11 @@ def upload_products(
         catalog: The product catalog. Needed, unless --sandbox makes one for you.
         options: What all jobs have in common.
         feeds: What feeds have in common.
+        journal: What jobs that can be taken up again have in common.
     """
     from svc_async.cli.catalog import run_upload  # noqa: PLC0415
 
-    return run_upload(feed, options, feeds, catalog=catalog)
+    return run_upload(feed, options, feeds, journal, catalog=catalog)
 
 
 @catalog.command(name="delete")
@@ -228,6 +242,7 @@ def delete_products(
     catalog: str | None = None,
     options: JobOptions = _DEFAULTS,
     feeds: FeedOptions = _FEED,
+    journal: JournalOptions = _JOURNAL,
 ) -> int:
     """Delete products for good, by the keys that the service has made of them.
 
@@ -236,10 +251,11 @@ def delete_products(
         catalog: The product catalog. Needed, unless --sandbox makes one for you.
         options: What all jobs have in common.
         feeds: What feeds have in common.
+        journal: What jobs that can be taken up again have in common.
     """
     from svc_async.cli.catalog import run_delete  # noqa: PLC0415
 
-    return run_delete(file, options, feeds, catalog=catalog)
+    return run_delete(file, options, feeds, journal, catalog=catalog)
 
 
 @catalog.command(name="sync")
@@ -266,6 +282,48 @@ def sync_catalog(
     from svc_async.cli.catalog import run_sync  # noqa: PLC0415
 
     return run_sync(feed, options, feeds, sync, catalog=catalog)
+
+
+@job.command
+def status(path: Path, /, *, json: Flag = False) -> int:
+    """Say how far a job is, what is in doubt and what to do next; also while it runs.
+
+    Args:
+        path: The job's journal.
+        json: Print one JSON object and say nothing else.
+    """
+    from svc_async.cli.journals import status as tell  # noqa: PLC0415
+
+    return tell(path, as_json=json)
+
+
+@job.command
+def resume(path: Path, /, *, json: Flag = False) -> int:
+    """Run the command again with which a job was begun, from any folder; it goes on where the job had come to.
+
+    Credentials come from the same profile, or from the environment. What was read from standard input is not asked for
+    again.
+
+    Args:
+        path: The job's journal.
+        json: Print one JSON object and say nothing else.
+    """
+    from svc_async.cli.journaling import recorded_command  # noqa: PLC0415
+
+    return run([*recorded_command(path), *(["--json"] if json else [])])
+
+
+@job.command
+def report(path: Path, /, *, out: Path | None = None) -> int:
+    """Write what became of a job, finished or not: totals, failures by reason, and how it went on against the limit.
+
+    Args:
+        path: The job's journal.
+        out: Write to this file: .html for people, .json for programs. [default: JSON to stdout]
+    """
+    from svc_async.cli.journals import report as write  # noqa: PLC0415
+
+    return write(path, out=out)
 
 
 @accounts.command(name="list")

@@ -14,7 +14,8 @@ from svc_async.batch.audience_users import AudienceUsers
 from svc_async.batch.report import Report
 from svc_async.cli.failures import FailureList
 from svc_async.cli.jobs import Job, Ready, Work, mapping_of, moment_of, opened, requests_per_minute
-from svc_async.cli.options import JobOptions, PeopleOptions, SyncOptions
+from svc_async.cli.journaling import Journaling, typed
+from svc_async.cli.options import JobOptions, JournalOptions, PeopleOptions, SyncOptions
 from svc_async.cli.syncing import Cost, Syncing
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.audience_sync import AudienceTarget
@@ -32,6 +33,12 @@ _REMOVAL = 90
 _LIFETIME = timedelta(days=395)
 """13 months, the service's default (contract CAU-06c)."""
 
+_VERBS = {BatchOperationType.UPDATE: "upload", BatchOperationType.DELETE: "remove"}
+_TITLES = {
+    BatchOperationType.UPDATE: "Upload to an audience",
+    BatchOperationType.DELETE: "Removal from an audience",
+}
+
 
 @attrs.frozen(kw_only=True)
 class _Command:
@@ -42,8 +49,11 @@ class _Command:
     audience: str | None
     options: JobOptions
     people: PeopleOptions
+    journaling: Journaling = attrs.field(factory=Journaling)
 
     def source(self) -> Source:
+        if self.journaling.put_aside is not None:
+            return self.journaling.put_aside
         mapping = mapping_of(self.options.map)
         return open_source(self.file, format=self.people.format, mapping=mapping, encoding=self.options.encoding)
 
@@ -58,6 +68,7 @@ class _Command:
                 options=self.options,
                 limit=requests_per_minute(_LIMIT),
                 again=again,
+                journaling=self.journaling,
             )
             return asyncio.run(job.run(self._opened(lambda users, ready: work(source, users, ready))))
 
@@ -83,6 +94,7 @@ def run(
     action: BatchOperationType,
     options: JobOptions,
     people: PeopleOptions,
+    journal: JournalOptions,
     *,
     account: str | None,
     audience: str | None,
@@ -99,17 +111,32 @@ def run(
         if moment is not None
     }
     settings = {**settings_of(options, people), "phone_region": people.phone_region, **times}
+    what = _TITLES[action]
+    ids = {"account": account, "audience": audience}
+    journaling = Journaling.of(
+        journal,
+        sandbox=options.sandbox,
+        file=file,
+        command=typed(
+            ("audience", _VERBS[action]), file, options, people, **ids, effective_at=effective_at, expires_at=expires_at
+        ),
+        what=what,
+        ids=ids,
+        requests_per_minute=requests_per_minute(_LIMIT),
+    )
 
     def work(source: Source, users: AudienceUsers, ready: Ready) -> Work:
         send = users.upload if action == BatchOperationType.UPDATE else users.remove
 
         async def do(observers: Observers, _: FailureList) -> Report:
-            return await send(source.rows(), **settings, **attrs.asdict(observers, recurse=False))
+            rows, told = journaling.people(source.rows()), attrs.asdict(observers, recurse=False)
+            return await send(rows, **settings, journal=journaling.path, **told)
 
         return Work(ready=ready, do=do)
 
-    command = _Command(file=file, account=account, audience=audience, options=options, people=people)
-    what = "Upload to an audience" if action == BatchOperationType.UPDATE else "Removal from an audience"
+    command = _Command(
+        file=file, account=account, audience=audience, options=options, people=people, journaling=journaling
+    )
     return command.do(what, work, "rows that are in already are not added twice.")
 
 

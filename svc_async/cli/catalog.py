@@ -12,14 +12,15 @@ from svc_async.batch.products import Products
 from svc_async.batch.report import Report
 from svc_async.cli.failures import FailureList
 from svc_async.cli.jobs import Job, Ready, Work, mapping_of, opened, requests_per_minute
-from svc_async.cli.options import FeedOptions, JobOptions, SyncOptions
+from svc_async.cli.journaling import Journaling, typed
+from svc_async.cli.options import FeedOptions, JobOptions, JournalOptions, SyncOptions
 from svc_async.cli.syncing import Cost, Syncing
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.catalog_sync import CatalogTarget
 from svc_async.jobs.sources.columns import Vocabulary
 from svc_async.jobs.sources.opening import open_feed
 from svc_async.jobs.sources.product_attributes import KEYS, PRODUCTS
-from svc_async.jobs.sources.source import Feed
+from svc_async.jobs.sources.source import Feed, Replay
 from svc_async.jobs.sync import Observers
 
 __all__ = ["run_delete", "run_sync", "run_upload"]
@@ -37,6 +38,7 @@ class _Command:
     catalog: str | None
     options: JobOptions
     feed: FeedOptions
+    journaling: Journaling = attrs.field(factory=Journaling)
 
     def do(
         self,
@@ -48,15 +50,23 @@ class _Command:
         again: str = "products that are in already are not added twice.",
     ) -> int:
         """Do a job with the file and give the exit code."""
-        mapping, options = mapping_of(self.options.map), self.options
-        with closing(
-            open_feed(
-                self.file, format=self.feed.format, mapping=mapping, encoding=options.encoding, vocabulary=vocabulary
+        with closing(self._source(vocabulary)) as feed:
+            job = Job(
+                file=self.file,
+                what=what,
+                origin=feed,
+                options=self.options,
+                limit=requests_per_minute(limit),
+                again=again,
+                journaling=self.journaling,
             )
-        ) as feed:
-            limit_a_minute = requests_per_minute(limit)
-            job = Job(file=self.file, what=what, origin=feed, options=options, limit=limit_a_minute, again=again)
             return asyncio.run(job.run(self._opened(lambda products, ready: work(feed, products, ready))))
+
+    def _source(self, vocabulary: Vocabulary) -> Feed:
+        if self.journaling.put_aside is not None:
+            return self.journaling.put_aside
+        mapping, encoding = mapping_of(self.options.map), self.options.encoding
+        return open_feed(self.file, format=self.feed.format, mapping=mapping, encoding=encoding, vocabulary=vocabulary)
 
     @asynccontextmanager
     async def _opened(self, work: Callable[[Products, Ready], Work]) -> AsyncGenerator[Work]:
@@ -72,32 +82,57 @@ class _Command:
             yield work(products, lambda: products.list(count=1).first())
 
 
-def run_upload(file: Path, options: JobOptions, feed: FeedOptions, *, catalog: str | None) -> int:
+def run_upload(
+    file: Path, options: JobOptions, feed: FeedOptions, journal: JournalOptions, *, catalog: str | None
+) -> int:
     """Make and change the products of a feed and give the exit code."""
-    settings = _settings(options)
+    settings, what = _settings(options), "Upload to a catalog"
+    journaling = Journaling.of(
+        journal,
+        sandbox=options.sandbox,
+        file=file,
+        command=typed(("catalog", "upload"), file, options, feed, catalog=catalog),
+        what=what,
+        ids={"catalog": catalog},
+        requests_per_minute=requests_per_minute(_PUT),
+    )
 
     def work(origin: Feed, products: Products, ready: Ready) -> Work:
         async def do(observers: Observers, _: FailureList) -> Report:
-            return await products.upsert(origin.products(), **settings, **attrs.asdict(observers, recurse=False))
+            rows, told = journaling.once(origin.products()), attrs.asdict(observers, recurse=False)
+            return await products.upsert(rows, **settings, journal=journaling.path, **told)
 
         return Work(ready=ready, do=do)
 
-    return _Command(file=file, catalog=catalog, options=options, feed=feed).do("Upload to a catalog", work)
+    return _Command(file=file, catalog=catalog, options=options, feed=feed, journaling=journaling).do(what, work)
 
 
-def run_delete(file: Path, options: JobOptions, feed: FeedOptions, *, catalog: str | None) -> int:
+def run_delete(
+    file: Path, options: JobOptions, feed: FeedOptions, journal: JournalOptions, *, catalog: str | None
+) -> int:
     """Delete the products whose keys stand in a file and give the exit code."""
-    settings = _settings(options)
+    settings, what = _settings(options), "Deletion from a catalog"
+    journaling = Journaling.of(
+        journal,
+        sandbox=options.sandbox,
+        file=file,
+        command=typed(("catalog", "delete"), file, options, feed, catalog=catalog),
+        what=what,
+        ids={"catalog": catalog},
+        requests_per_minute=requests_per_minute(_DELETE),
+    )
 
     def work(origin: Feed, products: Products, ready: Ready) -> Work:
         async def do(observers: Observers, _: FailureList) -> Report:
-            return await products.delete(_keys(origin), **settings, **attrs.asdict(observers, recurse=False))
+            keys = journaling.once(Replay(lambda: _keys(origin)))
+            told = attrs.asdict(observers, recurse=False)
+            return await products.delete(keys, **settings, journal=journaling.path, **told)
 
         return Work(ready=ready, do=do)
 
-    command = _Command(file=file, catalog=catalog, options=options, feed=feed)
+    command = _Command(file=file, catalog=catalog, options=options, feed=feed, journaling=journaling)
     again = "products that are gone already fail then."
-    return command.do("Deletion from a catalog", work, limit=_DELETE, vocabulary=KEYS, again=again)
+    return command.do(what, work, limit=_DELETE, vocabulary=KEYS, again=again)
 
 
 def run_sync(file: Path, options: JobOptions, feed: FeedOptions, sync: SyncOptions, *, catalog: str | None) -> int:

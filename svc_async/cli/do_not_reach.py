@@ -14,7 +14,8 @@ from svc_async.batch.report import Report
 from svc_async.cli.audience import settings_of
 from svc_async.cli.failures import FailureList
 from svc_async.cli.jobs import Job, Work, mapping_of, moment_of, opened, requests_per_minute
-from svc_async.cli.options import JobOptions, PeopleOptions
+from svc_async.cli.journaling import Journaling, typed
+from svc_async.cli.options import JobOptions, JournalOptions, PeopleOptions
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.sources.columns import PEOPLE
 from svc_async.jobs.sources.opening import open_source
@@ -24,6 +25,7 @@ from svc_async.jobs.sync import Observers
 __all__ = ["run"]
 
 _COLUMNS = PEOPLE.only(["email", "phone_number"])  # contract DNR-03
+_VERBS = {BatchOperationType.UPDATE: "upload", BatchOperationType.DELETE: "remove"}
 _TITLES = {
     BatchOperationType.UPDATE: "Upload to a do-not-reach list",
     BatchOperationType.DELETE: "Removal from a do-not-reach list",
@@ -35,6 +37,7 @@ def run(
     action: BatchOperationType,
     options: JobOptions,
     people: PeopleOptions,
+    journal: JournalOptions,
     *,
     account: str | None,
     list_id: str | None,
@@ -45,19 +48,37 @@ def run(
     settings = {**settings_of(options, people), "phone_region": people.phone_region}
     if end is not None:
         settings["expires_at"] = end
-    mapping = mapping_of(options.map)
-    with closing(
-        open_source(file, format=people.format, mapping=mapping, encoding=options.encoding, vocabulary=_COLUMNS)
-    ) as source:
-        job = Job(
-            file=file,
-            what=_TITLES[action],
-            origin=source,
-            options=options,
-            # Unspecified: the limit of this call (contract UNS-dnr-limits); it is that of other writes.
-            limit=requests_per_minute("ads.writes"),
+    # Unspecified: the limit of this call (contract UNS-dnr-limits); it is that of other writes.
+    limit = requests_per_minute("ads.writes")
+    journaling = Journaling.of(
+        journal,
+        sandbox=options.sandbox,
+        file=file,
+        command=typed(
+            ("do-not-reach", _VERBS[action]),
+            file,
+            options,
+            people,
+            account=account,
+            list=list_id,
+            expires_at=expires_at,
+        ),
+        what=_TITLES[action],
+        ids={"account": account, "list": list_id},
+        requests_per_minute=limit,
+    )
+    with closing(_source(file, options, people, journaling)) as source:
+        job = Job(file=file, what=_TITLES[action], origin=source, options=options, limit=limit, journaling=journaling)
+        return asyncio.run(
+            job.run(_opened(options, source, action, settings, journaling, account=account, list_id=list_id))
         )
-        return asyncio.run(job.run(_opened(options, source, action, settings, account=account, list_id=list_id)))
+
+
+def _source(file: Path, options: JobOptions, people: PeopleOptions, journaling: Journaling) -> Source:
+    if journaling.put_aside is not None:
+        return journaling.put_aside
+    mapping = mapping_of(options.map)
+    return open_source(file, format=people.format, mapping=mapping, encoding=options.encoding, vocabulary=_COLUMNS)
 
 
 @asynccontextmanager
@@ -66,6 +87,7 @@ async def _opened(
     source: Source,
     action: BatchOperationType,
     settings: dict[str, Any],
+    journaling: Journaling,
     *,
     account: str | None,
     list_id: str | None,
@@ -80,7 +102,8 @@ async def _opened(
         send = users.upload if action == BatchOperationType.UPDATE else users.remove
 
         async def do(observers: Observers, _: FailureList) -> Report:
-            return await send(source.rows(), **settings, **attrs.asdict(observers, recurse=False))
+            rows, told = journaling.people(source.rows()), attrs.asdict(observers, recurse=False)
+            return await send(rows, **settings, journal=journaling.path, **told)
 
         # Unspecified: that whoever may change an account's lists may read the account.
         yield Work(ready=lambda: session.accounts.get(users.account_id), do=do)

@@ -2,6 +2,7 @@
 
 import csv
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
@@ -11,22 +12,28 @@ from svc_async.batch.report import Failure
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.sources.source import Origin
 
-__all__ = ["FailureList"]
+__all__ = ["FailureList", "reason_of", "reasons_of"]
 
 _HEADER = ("position", "line", "field", "reason", "code")
 _REASONS = 100
 """Reasons that are counted apart; a service may have a new one for every row."""
+_KEPT = 10_000
+"""Failures that a journal keeps."""
+_FOUND_AGAIN = frozenset({"INVALID_ROW", "TOO_LARGE"})
 
 
 class FailureList:
     """A file of failures. It is there from the start, so that one learns early if it cannot be written, and goes if
     nothing failed.
 
-    A list of an earlier job is replaced; any other file is left alone.
+    A list of an earlier job is replaced, that of an earlier run of the same job is gone on with; any other file is left
+    alone.
 
     Args:
         path: where.
         source: tells the line of a row.
+        lasting: whether what is told is there when the process is killed.
+        again: whether the job was begun by an earlier run, whose list stays as it is until `go_on`.
 
     Attributes:
         path: where.
@@ -37,14 +44,19 @@ class FailureList:
         InvalidArgument: the file holds something else, or cannot be written.
     """  # noqa: D205 - two sentences that belong together
 
-    def __init__(self, path: Path, source: Origin) -> None:
+    def __init__(self, path: Path, source: Origin, *, lasting: bool = False, again: bool = False) -> None:
         self.path = path
         self.count = 0
         self.reasons: Counter[str] = Counter()
         self._source = source
-        self._file = self._opened()
+        self._told: frozenset[int] = frozenset()
+        self._unlisted: Sequence[Failure] = ()
+        self._is_touched = not again
+        self._buffering = 1 if lasting else -1
+        self._file = self._opened("a" if again else "w")
         self._writer = csv.writer(self._file)
-        self._writer.writerow(_HEADER)
+        if not again:
+            self._writer.writerow(_HEADER)
 
     def __enter__(self) -> Self:
         return self
@@ -52,20 +64,47 @@ class FailureList:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        for failure in self._unlisted:
+            self._list(failure, self._source.line(failure.position) if self._source.exhausted else None)
         self._file.close()
-        if not self.count:
+        if (self._is_touched and not self.count) or not self.path.stat().st_size:
             self.path.unlink()
+
+    def go_on(self, failures: Sequence[Failure], *, finished: bool) -> None:
+        """Go on with the list of earlier runs.
+
+        Rows that break a rule are found again, and listed anew; what the service has refused stays as it was listed.
+
+        Args:
+            failures: those that the journal knows. They are listed if they are not yet, since a list may have been
+                deleted; of a job that is not finished they are told again.
+            finished: whether nothing will be told any more.
+        """
+        self._is_touched = True
+        told = {str(failure.position) for failure in failures}
+        knows_all = len(failures) < _KEPT
+        listed: set[str] = set()
+        self._file.close()
+        fresh = self.path.with_name(f"{self.path.name}.new")
+        with fresh.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(_HEADER)
+            for row in _rows(self.path):
+                # The journal decides: a kill may come between the listing of a refusal and its commit.
+                if row[0] in told or not (knows_all or (row[-1] in _FOUND_AGAIN and not finished)):
+                    writer.writerow(row)
+                    self._count(f"{row[2]} {row[3]}".strip())
+                    listed |= {row[0]} & told
+        fresh.replace(self.path)
+        self._file = self._opened("a")
+        self._writer = csv.writer(self._file)
+        self._told = frozenset(failure.position for failure in failures)
+        self._unlisted = [failure for failure in failures if str(failure.position) not in listed]
 
     def add(self, failure: Failure) -> None:
         """List a row that failed."""
-        field, _, reason = failure.reason.partition(" ")
-        if failure.attribute is not None:
-            field, reason = failure.attribute, failure.reason
-        elif field not in IDENTIFIERS:
-            field, reason = "", failure.reason
-        self._count(f"{field} {reason}".strip())
-        line = self._source.line(failure.position)
-        self._writer.writerow((failure.position, line, field, reason, failure.code))
+        if failure.position not in self._told:
+            self._list(failure, self._source.line(failure.position))
 
     def add_removal(self, failure: Failure) -> None:
         """List a removal that failed, of something that is not in the file."""
@@ -73,18 +112,51 @@ class FailureList:
         self._count(reason)
         self._writer.writerow(("", "", "", reason, failure.code))
 
+    def _list(self, failure: Failure, line: int | None) -> None:
+        field, reason = reason_of(failure)
+        self._count(f"{field} {reason}".strip())
+        self._writer.writerow((failure.position, line, field, reason, failure.code))
+
     def _count(self, reason: str) -> None:
         self.count += 1
-        known = reason in self.reasons or len(self.reasons) < _REASONS
-        self.reasons[reason if known else "other reasons"] += 1
+        _count(self.reasons, reason)
 
-    def _opened(self) -> TextIO:
+    def _opened(self, mode: str) -> TextIO:
         try:
             if self.path.exists() and not _is_list(self.path):
                 raise InvalidArgument("failures", f"must not be {self.path}, which holds something else")
-            return self.path.open("w", encoding="utf-8", newline="")
+            return self.path.open(mode, encoding="utf-8", newline="", buffering=self._buffering)  # type: ignore[return-value]
         except OSError as error:
             raise InvalidArgument("failures", f"cannot be written to {self.path}: {error.strerror}") from None
+
+
+def reason_of(failure: Failure) -> tuple[str, str]:
+    """Give the field that a failure is about, empty if it is about none, and what is wrong."""
+    if failure.attribute is not None:
+        return failure.attribute, failure.reason
+    field, _, reason = failure.reason.partition(" ")
+    return (field, reason) if field in IDENTIFIERS else ("", failure.reason)
+
+
+def reasons_of(failures: Iterable[Failure]) -> "Counter[str]":
+    """Count failures by their reason."""
+    reasons: Counter[str] = Counter()
+    for failure in failures:
+        _count(reasons, " ".join(reason_of(failure)).strip())
+    return reasons
+
+
+def _count(reasons: "Counter[str]", reason: str) -> None:
+    known = reason in reasons or len(reasons) < _REASONS
+    reasons[reason if known else "other reasons"] += 1
+
+
+def _rows(path: Path) -> Iterator[list[str]]:
+    """Give what is listed; a line that a kill has cut short is left out."""
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = csv.reader(line for line in file if line.endswith("\n"))
+        next(rows, None)
+        yield from (row for row in rows if len(row) == len(_HEADER))
 
 
 def _is_list(path: Path) -> bool:

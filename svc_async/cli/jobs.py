@@ -14,6 +14,7 @@ from svc_async.batch.report import Failure, Progress, Report
 from svc_async.cli.consoles import complain, people, results
 from svc_async.cli.exits import Exit, exit_of, explain
 from svc_async.cli.failures import FailureList
+from svc_async.cli.journaling import Journaling
 from svc_async.cli.options import JobOptions
 from svc_async.cli.progress import Display, clock_time, display_of
 from svc_async.cli.running import Interrupted, until_stopped
@@ -122,6 +123,7 @@ class Job:
         options: what all jobs have in common.
         limit: the service's requests a minute.
         again: what running the same command again does with what is left.
+        journaling: its journal, if it keeps one.
     """
 
     file: Path
@@ -130,6 +132,7 @@ class Job:
     options: JobOptions
     limit: float
     again: str = "rows that are in already are not added twice."
+    journaling: Journaling = attrs.field(factory=Journaling)
     clock: Clock = attrs.field(factory=SystemClock)
 
     async def run(self, opening: AbstractAsyncContextManager[Work]) -> int:
@@ -137,7 +140,8 @@ class Job:
         self._check_paths()
         timeline = Timeline()
         async with opening as work:
-            with FailureList(self._failures_path, self.origin) as failures:
+            lasting, again = self.journaling.path is not None, self.journaling.begun is not None
+            with FailureList(self._failures_path, self.origin, lasting=lasting, again=again) as failures:
                 outcome = await self._do(work, failures, timeline)
             if outcome is None:
                 return Exit.DONE
@@ -158,12 +162,18 @@ class Job:
     def _check_paths(self) -> None:
         if self._failures_path.resolve() == self.file.resolve():
             raise InvalidArgument("failures", "must not be the file itself")
+        journal = self.journaling.path and self.journaling.path.resolve()
+        if journal in {self.file.resolve(), self._failures_path.resolve()}:
+            raise InvalidArgument("--journal", "must be a file of its own")
         report = self.options.report
         if report is None:
             return
         if report.suffix not in {".html", ".json"}:
             raise InvalidArgument("report", "must end in .html or .json")
-        if report.resolve() in {self.file.resolve(), self._failures_path.resolve()} or not report.parent.is_dir():
+        if (
+            report.resolve() in {self.file.resolve(), self._failures_path.resolve(), journal}
+            or not report.parent.is_dir()
+        ):
             raise InvalidArgument("report", "must be a file of its own, in a folder that is there")
 
     async def _do(self, work: Work, failures: FailureList, timeline: Timeline) -> _Outcome | None:
@@ -185,8 +195,12 @@ class Job:
 
     async def _worked(self, work: Work, watch: _Watch) -> Report | None:
         """See that the file is sound and the service answers, then do it."""
-        await self.origin.check()
-        await work.ready()
+        if not self.journaling.finished:
+            await self.origin.check()
+            await work.ready()
+        await self.journaling.begin(self.origin)
+        if self.journaling.begun is not None:
+            watch.failures.go_on(self.journaling.begun.report.failures, finished=self.journaling.finished)
         return await work.do(watch.observers, watch.failures)
 
     def _tell(self, outcome: _Outcome, failures: FailureList, more: Mapping[str, int]) -> None:
@@ -194,6 +208,8 @@ class Job:
             results().print(json.dumps(self._as_dict(outcome, failures, more)))
         else:
             _print_report(self.title, outcome, failures, more)
+        if self.journaling.finished and not self.options.json:
+            people().print("The job was finished before: nothing was sent. A new job needs a new journal.")
         if outcome.error is not None:
             complain(explain(outcome.error))
         if (outcome.interrupted or outcome.error is not None) and not self.options.json:
@@ -204,6 +220,7 @@ class Job:
             "file": str(self.file),
             **outcome.report.as_dict(),
             **more,
+            "journal": str(self.journaling.path) if self.journaling.path is not None else None,
             "failures_file": str(failures.path) if failures.count else None,
             "seconds": round(outcome.seconds, 3),
             "rows_per_second": round(outcome.speed, 1),
@@ -241,6 +258,12 @@ class Job:
         )
 
     def _still_to_do(self, report: Report) -> str:
+        if self.journaling.path is not None:
+            unread = "" if self.origin.exhausted else ", and the rest of the file"
+            return (
+                f"Still to do: {report.pending:,} rows that were read{unread}. Run the same command again, or "
+                f"`svc-async job resume {self.journaling.path}`: it goes on where this run ended."
+            )
         line = self.origin.line(report.read)
         place = f"row {report.read + 1:,}" if line is None else f"line {line:,}"
         unread = "" if self.origin.exhausted else f", and the file from {place} on"

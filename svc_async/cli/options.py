@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import attrs
 from cyclopts import Parameter
 
-__all__ = ["FeedOptions", "Flag", "JobOptions", "PeopleOptions", "SyncOptions"]
+__all__ = ["FeedOptions", "Flag", "JobOptions", "JournalOptions", "PeopleOptions", "SyncOptions"]
 
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
 
@@ -40,6 +40,20 @@ class JobOptions:
     failures: Path | None = None
     report: Path | None = None
     json: Flag = False
+
+
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
+class JournalOptions:
+    """The options of a job that can be taken up again.
+
+    Attributes:
+        journal: Keep a journal in this file. After any end, the same command goes on where the job had come to.
+        put_aside: Take the rows that the first run has read from standard input, as `svc-async job resume` does.
+    """
+
+    journal: Path | None = None
+    put_aside: Annotated[Flag, Parameter(show=False)] = False
 
 
 @Parameter(name="*")

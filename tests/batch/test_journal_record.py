@@ -1,0 +1,189 @@
+"""What a journal tells of its job, also while the job runs."""
+
+import asyncio
+import sqlite3
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from svc_async.batch import user_lists
+from svc_async.batch.audience_users import AudienceUsers
+from svc_async.batch.journal import Journal, annotate
+from svc_async.batch.journal_record import JournalRecord, Moment
+from svc_async.batch.report import Report
+from svc_async.errors import BatchError, InvalidArgument
+from svc_async.sandbox import VirtualClock
+from tests.batch.conftest import Service, until
+from tests.batch.test_uploader import LOST, balanced, members, status
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "job.journal"
+
+
+@pytest.fixture(autouse=True)
+def small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_lists, "_MOST_OPERATIONS", 4)
+
+
+async def run(service: Service, rows: Any, path: Path, **settings: Any) -> Report:
+    users = AudienceUsers(service, "a1", "c1")  # type: ignore[arg-type]  # what is used of a pipeline
+    return await users.upload(rows, journal=path, **{"users_per_operation": 1, "concurrency": 1, **settings})
+
+
+async def test_a_finished_job_tells_its_report(path: Path) -> None:
+    report = await run(Service(), [*members(10), {"email": "no"}], path)
+    record = JournalRecord.read(path)
+    assert (record.finished, record.running, record.source_ended, record.runs) == (True, False, True, 1)
+    assert record.report == report
+    assert record.doubts == ()
+
+
+async def test_a_job_that_stopped_tells_what_is_settled_and_adds_up(path: Path) -> None:
+    service = Service()
+    service.script[3] = status(403)
+    rows = [*members(6), {"email": "no"}, *members(14, first=50)]
+    with pytest.raises(BatchError) as caught:
+        await run(service, rows, path)
+    record = JournalRecord.read(path)
+    assert not record.finished
+    assert balanced(record.report)
+    assert (record.report.read, record.report.accepted, record.report.failed) == (21, 8, 1)
+    assert record.report.requests == caught.value.report.requests == 3
+    assert record.doubts == ()
+    await run(service, rows, path)
+    again = JournalRecord.read(path)
+    assert (again.finished, again.runs, again.report.accepted) == (True, 2, 20)
+
+
+async def test_what_is_in_doubt_is_told_with_its_age_while_the_job_runs(path: Path) -> None:
+    clock = VirtualClock(mode="manual")
+    service = Service(clock=clock, latency=5)
+    task = asyncio.create_task(run(service, members(10), path))
+    await until(lambda: service.in_flight == 1)
+    record = JournalRecord.read(path)
+    assert record.running
+    assert [(doubt.rows, doubt.sent_at) for doubt in record.doubts] == [(4, clock.now())]
+    assert (record.report.read, record.report.in_doubt, record.report.pending) == (10, 4, 10)
+    clock.mode = "jump"
+    await clock.advance(seconds=5)
+    assert (await task).accepted == 10
+
+
+_OPENED = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('SELECT * FROM job')"
+
+
+async def test_reading_does_not_release_the_lock_of_a_job_in_this_process(path: Path) -> None:
+    clock = VirtualClock(mode="manual")
+    service = Service(clock=clock, latency=5)
+    task = asyncio.create_task(run(service, members(3), path))
+    await until(lambda: service.in_flight == 1)
+    assert JournalRecord.read(path).running
+    pipe = asyncio.subprocess.PIPE
+    other = await asyncio.create_subprocess_exec(sys.executable, "-c", _OPENED, str(path), stderr=pipe)
+    assert b"database is locked" in (await other.communicate())[1]
+    await clock.advance(seconds=5)
+    await task
+
+
+async def test_what_is_read_while_the_journal_is_written_is_whole_and_never_goes_back(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log is begun anew every few commits here, which is when a copy might be torn."""
+    _hurry(monkeypatch)
+    service = Service()
+    task = asyncio.create_task(run(service, members(1_500), path))
+    await until(path.exists)
+    seen: list[int] = []
+    while not task.done():
+        record = await asyncio.to_thread(_looked, path)
+        if record is not None:
+            assert balanced(record.report)
+            seen.append(record.report.accepted)
+    assert (await task).accepted == 1_500
+    assert seen == sorted(seen)
+    assert len(set(seen)) > 3
+
+
+def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = Journal._begin
+
+    def hurry(journal: Journal, about: str, lanes: int) -> None:
+        begin(journal, about, lanes)
+        journal._database.execute("PRAGMA wal_autocheckpoint=3")
+        journal._database.execute("PRAGMA synchronous=OFF")
+
+    monkeypatch.setattr(Journal, "_begin", hurry)
+
+
+def _looked(path: Path) -> JournalRecord | None:
+    try:
+        return JournalRecord.read(path)
+    except InvalidArgument as error:
+        if "locked" in error.rule:  # the tables are just being made, or the job has just ended
+            return None
+        raise
+
+
+async def test_a_note_is_kept_from_before_the_job_begins(path: Path) -> None:
+    await annotate(path, {"what": "first"})
+    await annotate(path, {"what": "second"})
+    assert JournalRecord.read(path) == JournalRecord(path=path, note={"what": "second"}, running=False)
+    await run(Service(), members(3), path)
+    await annotate(path, {"what": "third"})
+    record = JournalRecord.read(path)
+    assert (record.note, record.finished) == ({"what": "second"}, True)
+
+
+async def test_the_timeline_has_a_bounded_number_of_samples_of_working_time(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _hurry(monkeypatch)
+    clock = VirtualClock(mode="jump")
+    service = Service(clock=clock, latency=7)
+    service.script[300] = status(403)
+    rows = members(3_000)
+    with pytest.raises(BatchError):
+        await run(service, rows, path)
+    await clock.sleep(86_400)  # nobody works
+    report = await run(service, rows, path)
+    record = JournalRecord.read(path)
+    moments = record.timeline
+    assert report.accepted == moments[-1].accepted == 3_000
+    assert record.worked == pytest.approx(report.requests * 7, rel=0.01)
+    assert 256 <= len(moments) <= 512
+    assert list(moments) == sorted(moments, key=lambda moment: moment.seconds)
+    middle = next(moment for moment in moments if moment.seconds >= record.worked / 2)
+    assert middle.accepted == pytest.approx(1_500, rel=0.02)
+    assert middle.requests == pytest.approx(report.requests / 2, rel=0.02)
+    assert Moment(record.worked, 3_000, report.requests) == moments[-1]
+
+
+async def test_a_request_that_had_no_effect_is_not_in_doubt(path: Path) -> None:
+    service = Service()
+    service.script[1] = LOST
+    service.script[2] = status(403)
+    with pytest.raises(BatchError):
+        await run(service, members(3), path)
+    assert [doubt.rows for doubt in JournalRecord.read(path).doubts] == [3]
+
+
+def test_what_is_no_journal_is_refused(tmp_path: Path) -> None:
+    text, other, newer = tmp_path / "text", tmp_path / "other", tmp_path / "newer"
+    text.write_text("a customer file, long enough to be no database" * 100)
+    for each, statement in ((other, "CREATE TABLE mine (x)"), (newer, "PRAGMA user_version=2")):
+        with sqlite3.connect(each) as database:
+            database.execute(statement)
+        database.close()
+    for each, why in (
+        (tmp_path / "none", "does not exist"),
+        (tmp_path, "does not exist"),
+        (text, "cannot be read: file is not a database"),
+        (other, "holds something else"),
+        (newer, "written by a newer version"),
+    ):
+        with pytest.raises(InvalidArgument, match=why):
+            JournalRecord.read(each)

@@ -1,0 +1,275 @@
+"""Jobs with a journal: killed, run again, looked at while they run and afterwards."""
+
+import asyncio
+import csv
+import json
+import signal
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from svc_async import Session
+from svc_async.sandbox import Fault, Sandbox
+from tests.cli.conftest import PROGRAM, Command, Ended, Running, environment_of
+
+USERS = "*/custom_audiences/*/users"
+FEW = ("--users-per-operation", "1", "--concurrency", "1", "--quarantine", "0")
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    path = tmp_path / "people.csv"
+    rows = [f"user{number}@example.org" for number in range(6_000)]
+    path.write_text("\n".join(["email", *rows[:100], "nobody", *rows[100:], "nowhere"]) + "\n", encoding="utf-8")
+    return path
+
+
+def upload(sandbox: Sandbox, file: str | Path = "people.csv") -> tuple[str, ...]:
+    target = ("--account", sandbox.account_id, "--audience", sandbox.audience_id)
+    return ("audience", "upload", str(file), *target, "--journal", "job.journal", *FEW)
+
+
+def members(sandbox: Sandbox) -> int:
+    return len(sandbox.audience(sandbox.audience_id).users)
+
+
+def hang(sandbox: Sandbox, number: int) -> None:
+    """Let a request have no answer; it has no effect either."""
+    sandbox.faults.on("POST", USERS).nth(number).do(Fault.hang())
+
+
+async def killed(running: Running, sandbox: Sandbox, requests: int) -> None:
+    await sandbox.requests.wait(count=requests, route=USERS)
+    running.send(signal.SIGKILL)
+    assert (await running.ended()).code == -signal.SIGKILL
+
+
+def listed(path: Path) -> Sequence[tuple[str, ...]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return sorted((row["position"], row["line"], row["code"]) for row in csv.DictReader(file))
+
+
+# --- the same command again
+
+
+async def test_a_killed_upload_goes_on_and_then_says_that_it_is_finished(
+    command: Command, sandbox: Sandbox, people: Path, tmp_path: Path
+) -> None:
+    hang(sandbox, 2)
+    await killed(await command.start(*upload(sandbox)), sandbox, 2)
+    again = await command(*upload(sandbox), "--json")
+    report = json.loads(again.out)
+    assert again.code == 5
+    assert (report["read"], report["accepted"], report["failed"], report["pending"]) == (6_002, 6_000, 2, 0)
+    assert report["requests"] == 4
+    assert report["journal"] == "job.journal"
+    assert members(sandbox) == 6_000
+    assert listed(Path(f"{people}.failures.csv")) == [("100", "102", "INVALID_ROW"), ("6001", "6003", "INVALID_ROW")]
+    requests = sandbox.requests.count(USERS)
+    once_more = await command(*upload(sandbox))
+    assert once_more.code == 5
+    assert "6,000 accepted" in once_more.out
+    assert "2 email must be an e-mail address" in once_more.out
+    assert "finished before: nothing was sent" in once_more.err
+    assert sandbox.requests.count(USERS) == requests
+    assert listed(Path(f"{people}.failures.csv")) == [("100", "102", "INVALID_ROW"), ("6001", "6003", "INVALID_ROW")]
+    assert not list(tmp_path.glob("job.journal.rows"))
+
+
+async def test_a_signal_says_how_to_go_on(command: Command, sandbox: Sandbox, people: Path) -> None:
+    del people
+    hang(sandbox, 2)
+    running = await command.start(*upload(sandbox))
+    await sandbox.requests.wait(count=2, route=USERS)
+    running.send(signal.SIGTERM)
+    ended = await running.ended()
+    assert ended.code == 130
+    assert "svc-async job resume job.journal" in ended.err
+    resumed = await command("job", "resume", "job.journal", "--json")
+    assert json.loads(resumed.out)["accepted"] == 6_000
+    assert members(sandbox) == 6_000
+
+
+async def test_refusals_of_earlier_runs_stay_listed(command: Command, sandbox: Sandbox, people: Path) -> None:
+    """The list of an earlier run is gone on with; what it lacks, and the journal knows, is listed."""
+    sandbox.faults.on("POST", USERS).nth(1).do(Fault.operation_errors({7: "no such person"}))
+    hang(sandbox, 3)
+    await killed(await command.start(*upload(sandbox)), sandbox, 3)
+    failures = Path(f"{people}.failures.csv")
+    before = failures.read_bytes()
+    hang(sandbox, 4)
+    await killed(await command.start(*upload(sandbox)), sandbox, 4)
+    assert before.splitlines()[0] in failures.read_bytes()
+    assert [row for row in listed(failures) if row[2] != "INVALID_ROW"] == [("7", "9", "INVALID_PARAMETER")]
+    failures.unlink()
+    ended = await command(*upload(sandbox), "--json")
+    assert json.loads(ended.out)["failed"] == 3
+    assert listed(failures) == [
+        ("100", "102", "INVALID_ROW"), ("6001", "6003", "INVALID_ROW"), ("7", "9", "INVALID_PARAMETER"),
+    ]  # fmt: skip
+    assert Counter(json.loads(ended.out)["failures"][0])["position"] == 7
+
+
+async def test_a_changed_file_is_refused_and_nothing_is_sent(command: Command, sandbox: Sandbox, people: Path) -> None:
+    hang(sandbox, 2)
+    await killed(await command.start(*upload(sandbox)), sandbox, 2)
+    failures = Path(f"{people}.failures.csv")
+    before = failures.read_bytes()
+    text = people.read_text()
+    people.write_text(text + "late@example.org\n")
+    ended = await command(*upload(sandbox))
+    assert ended.code == 2
+    assert "journal job.journal is of a job with" in ended.err
+    assert "a new job needs a new journal; nothing was sent" in ended.err
+    assert len(ended.err.splitlines()) == 1
+    assert sandbox.requests.count(USERS) == 2
+    assert failures.read_bytes() == before
+    people.write_text(text)
+    assert (await command(*upload(sandbox))).code == 5
+    people.write_text(text + "late@example.org\n")
+    assert (await command(*upload(sandbox))).code == 2
+
+
+async def test_a_journal_of_another_job_is_refused(command: Command, sandbox: Sandbox, people: Path) -> None:
+    del people
+    assert (await command(*upload(sandbox))).code == 5
+    _, _, *rest = upload(sandbox)
+    ended = await command("audience", "remove", *rest)
+    assert ended.code == 2
+    assert "is of another job: Upload to an audience account" in ended.err
+    assert members(sandbox) == 6_000
+
+
+async def test_a_journal_in_use_is_refused_and_can_be_looked_at(
+    command: Command, sandbox: Sandbox, people: Path
+) -> None:
+    del people
+    hang(sandbox, 2)
+    running = await command.start(*upload(sandbox))
+    await sandbox.requests.wait(count=2, route=USERS)
+    ended = await command(*upload(sandbox))
+    assert ended.code == 2
+    assert "is in use by another job, which must end first" in ended.err
+    status = json.loads((await command("job", "status", "job.journal", "--json")).out)
+    assert status["state"] == "running"
+    assert (status["read"], status["accepted"], status["in_doubt"]) == (6_002, 2_500, 2_500)
+    assert status["doubts"][0]["rows"] == 2_500
+    assert status["ids"] == {"account": sandbox.account_id, "audience": sandbox.audience_id}
+    running.send(signal.SIGKILL)
+    await running.ended()
+    told = await command("job", "status", "job.journal")
+    assert told.code == 0
+    assert "people.csv: stopped" in told.out
+    assert "2,500 in doubt: in 1 request without an answer, the oldest sent " in told.out
+    assert "Go on with: svc-async job resume job.journal" in told.out
+    for secret in environment_of(sandbox).values():
+        assert secret not in told.out
+
+
+async def test_standard_input_is_put_aside_and_not_asked_for_again(
+    command: Command, sandbox: Sandbox, people: Path, tmp_path: Path
+) -> None:
+    hang(sandbox, 2)
+    running = await command.start(*upload(sandbox, "-"), program=PROGRAM)
+    assert isinstance(running.process, asyncio.subprocess.Process)
+    assert running.process.stdin is not None
+    running.process.stdin.write(people.read_bytes())
+    running.process.stdin.close()
+    await killed(running, sandbox, 2)
+    assert (tmp_path / "job.journal.rows").exists()
+    other = await (await command.start(*upload(sandbox, "-"))).ended(b"email\nother@example.org\n")
+    assert other.code == 2
+    assert "is of a job with standard input" in other.err
+    resumed = await command("job", "resume", "job.journal", "--json")
+    report = json.loads(resumed.out)
+    assert (resumed.code, report["read"], report["accepted"], report["failed"]) == (5, 6_002, 6_000, 2)
+    assert members(sandbox) == 6_000
+    assert not (tmp_path / "job.journal.rows").exists()
+    again = await (await command.start(*upload(sandbox, "-"), "--json")).ended(people.read_bytes())
+    assert json.loads(again.out)["accepted"] == 6_000
+
+
+async def test_a_job_is_resumed_from_another_folder_and_with_its_options(
+    sandbox: Sandbox, people: Path, tmp_path: Path
+) -> None:
+    people.write_text(people.read_text().replace("email", "Mail;x").replace(".org\n", ".org;\n"))
+    here, there = Command(tmp_path, environment_of(sandbox)), Command(tmp_path / "there", environment_of(sandbox))
+    there.folder.mkdir()
+    options = (
+        "--map",
+        "Mail=email",
+        "--map",
+        "*=-",
+        "--failures",
+        "failed.csv",
+        "--expires-at",
+        "2030-01-01T00:00:00Z",
+    )
+    hang(sandbox, 2)
+    await killed(await here.start(*upload(sandbox), *options), sandbox, 2)
+    moved = there.folder / "moved.journal"
+    for path in tmp_path.glob("job.journal*"):
+        path.rename(moved.with_name(path.name.replace("job.journal", "moved.journal")))
+    resumed = await there("job", "resume", "moved.journal", "--json")
+    report = json.loads(resumed.out)
+    assert (resumed.code, report["accepted"], report["failures_file"]) == (5, 6_000, str(tmp_path / "failed.csv"))
+    assert all(each.expires_at.year == 2030 for each in sandbox.audience(sandbox.audience_id).members)
+
+
+async def test_products_and_do_not_reach_lists_keep_journals_too(
+    command: Command, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    async with Session.sandbox(sandbox) as session:
+        catalog = (await session.product_catalogs.create(name="Shop")).id
+    shop = "https://shop.example.org"
+    row = f"T,D,in_stock,new,9.90 EUR,{shop}/1,{shop}/1.png,B,1"
+    header = "id,title,description,availability,condition,price,link,image_link,brand,inventory"
+    (tmp_path / "feed.csv").write_text("\n".join([header, *(f"p{number},{row}" for number in range(60)), ""]))
+    sent = ("catalog", "upload", "feed.csv", "--catalog", catalog, "--journal", "up.journal", "--json")
+    assert json.loads((await command(*sent)).out)["accepted"] == 60
+    again = json.loads((await command(*sent)).out)
+    assert (again["accepted"], again["requests"]) == (60, 3)
+    async with Session.sandbox(sandbox) as session:
+        keys = [each.product_key async for each in session.product_catalog(catalog).products.list()]
+    gone = "\n".join(["product_key", *map(str, keys), ""])
+    deleted = await command.start("catalog", "delete", "-", "--catalog", catalog, "--journal", "del.journal", "--json")
+    assert json.loads((await deleted.ended(gone.encode())).out)["accepted"] == 60
+
+
+# --- refused before anything
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--journal", "people.csv"), "journal people.csv cannot be read: file is not a database"),
+        (("--journal", "nowhere/job.journal"), "unable to open database file"),
+        (("--journal", "job.journal", "--sandbox"), "--journal must not be given with --sandbox"),
+    ],
+)
+async def test_a_journal_that_cannot_be_kept_is_one_line_and_exit_2(
+    command: Command, sandbox: Sandbox, people: Path, arguments: tuple[str, ...], expected: str
+) -> None:
+    del people
+    target = ("--account", sandbox.account_id, "--audience", sandbox.audience_id)
+    ended = await command("audience", "upload", "people.csv", *target, *arguments)
+    assert ended.code == 2
+    assert expected in ended.err
+    assert len(ended.err.splitlines()) == 1
+    assert not sandbox.requests.count(USERS)
+
+
+def test_a_sync_has_no_journal(call: Callable[..., Ended], here: Path) -> None:
+    (here / "people.csv").write_text("email\na@example.org\n")
+    ended = call("audience", "sync", "people.csv", "--sandbox", "--journal", "x")
+    assert ended.code == 2
+    assert "--journal" in ended.err
+
+
+@pytest.mark.parametrize("what", ["status", "resume", "report"])
+def test_what_is_no_journal_is_one_line_and_exit_2(call: Callable[..., Ended], here: Path, what: str) -> None:
+    del here
+    ended = call("job", what, "nothing.journal")
+    assert (ended.code, ended.err) == (2, "svc-async: journal nothing.journal does not exist\n")
