@@ -27,6 +27,7 @@ from rich.text import Text
 from svc_async.batch.report import Report
 from svc_async.cli.consoles import people, results
 from svc_async.cli.exits import Exit
+from svc_async.cli.jobs import requests_per_minute
 from svc_async.cli.progress import clock_time, display_of
 from svc_async.cli.running import Interrupted, until_stopped
 from svc_async.errors import InvalidArgument
@@ -146,7 +147,9 @@ async def _upload(path: Path, sandbox: Sandbox, audience_id: str, *, quiet: bool
     async with Session.sandbox(sandbox) as session:
         users = session.account(sandbox.account_id).custom_audience(audience_id).users
         began = sandbox.clock.monotonic()
-        with display_of(source, console=people(), clock=sandbox.clock, quiet=quiet) as display:
+        with display_of(
+            source, console=people(), clock=sandbox.clock, limit=requests_per_minute("ads.audience_users"), quiet=quiet
+        ) as display:
             await source.check()
             report = await users.upload(
                 source.rows(),

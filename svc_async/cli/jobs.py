@@ -181,7 +181,9 @@ class Job:
     async def _do(self, work: Work, failures: FailureList, timeline: Timeline) -> _Outcome | None:
         began = self.clock.monotonic()
         error: BatchError | None = None
-        with display_of(self.origin, console=people(), clock=self.clock, quiet=self.options.json) as display:
+        with display_of(
+            self.origin, console=people(), clock=self.clock, limit=self.limit, quiet=self.options.json
+        ) as display:
             watch = _Watch(display, failures, timeline)
             interrupted = False
             try:

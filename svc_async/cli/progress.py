@@ -48,9 +48,10 @@ class _Timed(Display):
 
     pause: float
 
-    def __init__(self, source: Origin, *, console: Console, clock: Clock) -> None:
+    def __init__(self, source: Origin, *, console: Console, clock: Clock, limit: float) -> None:
         super().__init__()
         self._source = source
+        self._limit = limit
         self._console = console
         self._clock = clock
         self._next = clock.monotonic() + self.pause
@@ -75,7 +76,8 @@ class Lines(_Timed):
     def draw(self, progress: Progress) -> None:
         """Print a line."""
         done = _done(progress, self._source)
-        self._console.print(f"{done:4.0%} | {_counts(progress)} | {_speed(progress)} | {_left(progress, done)} left")
+        speed, left = _speed(progress, self._limit), _left(progress, done)
+        self._console.print(f"{done:4.0%} | {_counts(progress)} | {speed} | {left} left")
 
 
 class Bar(_Timed):
@@ -83,8 +85,8 @@ class Bar(_Timed):
 
     pause = _REST
 
-    def __init__(self, source: Origin, *, console: Console, clock: Clock) -> None:
-        super().__init__(source, console=console, clock=clock)
+    def __init__(self, source: Origin, *, console: Console, clock: Clock, limit: float) -> None:
+        super().__init__(source, console=console, clock=clock, limit=limit)
         self._drawing = _Drawing(
             rich_progress.SpinnerColumn(),
             rich_progress.BarColumn(bar_width=40),
@@ -109,7 +111,8 @@ class Bar(_Timed):
         """Move the bar."""
         done = _done(progress, self._source)
         self._drawing.counts = _coloured(progress)
-        self._drawing.update(self._task, completed=done, speed=_speed(progress), left=f"{_left(progress, done)} left")
+        speed, left = _speed(progress, self._limit), f"{_left(progress, done)} left"
+        self._drawing.update(self._task, completed=done, speed=speed, left=left)
 
 
 class _Drawing(rich_progress.Progress):
@@ -122,11 +125,11 @@ class _Drawing(rich_progress.Progress):
         yield self.counts
 
 
-def display_of(source: Origin, *, console: Console, clock: Clock, quiet: bool) -> Display:
-    """Choose how a job is shown."""
+def display_of(source: Origin, *, console: Console, clock: Clock, limit: float, quiet: bool) -> Display:
+    """Choose how a job is shown; its requests are set beside the service's limit of so many a minute."""
     if quiet:
         return Display()
-    return (Bar if console.is_terminal else Lines)(source, console=console, clock=clock)
+    return (Bar if console.is_terminal else Lines)(source, console=console, clock=clock, limit=limit)
 
 
 def clock_time(seconds: float) -> str:
@@ -148,18 +151,18 @@ def _left(progress: Progress, done: float) -> str:
     return clock_time(progress.seconds * (1 - done) / done) if done else "?"
 
 
-def _speed(progress: Progress) -> str:
-    return f"{progress.rows_per_second:,.0f} rows/s"
+def _speed(progress: Progress, limit: float) -> str:
+    minutes = max(progress.seconds / 60, 1)  # in the first minute there are no more than there were
+    return f"{progress.rows_per_second:,.0f} rows/s, {progress.requests / minutes:,.0f} of {limit:,.0f} requests/min"
 
 
 def _numbers(progress: Progress) -> list[tuple[str, int, str]]:
-    """Give what is counted; rows that are under way and rows in doubt are both unanswered so far."""
     return [
         ("accepted", progress.accepted, "green"),
         ("failed", progress.failed, "red" if progress.failed else ""),
-        ("unanswered", progress.in_doubt, ""),
+        ("in doubt", progress.in_doubt, "yellow" if progress.in_doubt else ""),
         ("requests", progress.requests, ""),
-        *([("times rate limited", progress.rate_limited, "yellow")] if progress.rate_limited else []),
+        *([("times 429", progress.rate_limited, "yellow")] if progress.rate_limited else []),
     ]
 
 

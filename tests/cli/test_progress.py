@@ -26,7 +26,7 @@ def source(tmp_path: Path) -> CsvSource:
 
 
 def console(*, terminal: bool) -> Console:
-    return Console(file=StringIO(), force_terminal=terminal, width=100, highlight=False)
+    return Console(file=StringIO(), force_terminal=terminal, width=140, highlight=False)
 
 
 def printed(console: Console) -> str:
@@ -37,37 +37,46 @@ def printed(console: Console) -> str:
 def test_a_terminal_gets_a_bar_others_get_lines_and_json_gets_nothing(source: CsvSource) -> None:
     clock = VirtualClock()
     terminal, pipe = console(terminal=True), console(terminal=False)
-    assert type(display_of(source, console=terminal, clock=clock, quiet=False)) is Bar
-    assert type(display_of(source, console=pipe, clock=clock, quiet=False)) is Lines
-    assert type(display_of(source, console=terminal, clock=clock, quiet=True)) is Display
+    assert type(display_of(source, console=terminal, clock=clock, limit=1_500, quiet=False)) is Bar
+    assert type(display_of(source, console=pipe, clock=clock, limit=1_500, quiet=False)) is Lines
+    assert type(display_of(source, console=terminal, clock=clock, limit=1_500, quiet=True)) is Display
 
 
 async def test_a_line_comes_every_five_seconds_at_most(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=False)
-    with Lines(source, console=out, clock=clock) as lines:
+    with Lines(source, console=out, clock=clock, limit=1_500) as lines:
         for _ in range(60):
             lines.show(HALFWAY)
             await clock.advance(seconds=0.2)
     assert printed(out).splitlines() == [
-        " 50% | 480 accepted, 20 failed, 500 unanswered, 3 requests | 50 rows/s | 10.0 s left",
-        " 50% | 480 accepted, 20 failed, 500 unanswered, 3 requests | 50 rows/s | 10.0 s left",
+        " 50% | 480 accepted, 20 failed, 500 in doubt, 3 requests | 50 rows/s, 3 of 1,500 requests/min | 10.0 s left",
+        " 50% | 480 accepted, 20 failed, 500 in doubt, 3 requests | 50 rows/s, 3 of 1,500 requests/min | 10.0 s left",
     ]
     assert lines.last is HALFWAY
 
 
 async def test_the_bar_shows_the_numbers(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=True)
-    with Bar(source, console=out, clock=clock) as bar:
+    with Bar(source, console=out, clock=clock, limit=1_500) as bar:
         await clock.advance(seconds=1)
         bar.show(attrs.evolve(HALFWAY, rate_limited=2))
     shown = printed(out)
-    for part in ("50%", "50 rows/s", "10.0 s left", "480 accepted", "20 failed", "3 requests", "2 times rate limited"):
+    for part in (
+        "50%",
+        "50 rows/s",
+        "3 of 1,500 requests/min",
+        "10.0 s left",
+        "480 accepted",
+        "20 failed",
+        "3 requests",
+        "2 times 429",
+    ):
         assert part in shown
 
 
 async def test_nothing_settled_yet_is_no_division_by_zero(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=False)
-    lines = Lines(source, console=out, clock=clock)
+    lines = Lines(source, console=out, clock=clock, limit=1_500)
     await clock.advance(seconds=6)
     lines.show(Progress(read=512, pending=512))
     assert "? left" in printed(out)
