@@ -24,6 +24,7 @@ _BENCHMARKS: Mapping[str, tuple[str, str]] = {
     "pace": ("benchmarks.pace", "measure"),
     "limit": ("benchmarks.limit", "measure"),
     "memory": ("benchmarks.memory", "measure"),
+    "journal": ("benchmarks.journaled", "measure"),
     "get": ("benchmarks.small_get", "measure"),
     "signing": ("benchmarks.signing", "measure"),
     "page": ("benchmarks.pages", "measure"),
@@ -66,7 +67,7 @@ def _options() -> argparse.Namespace:
 
 _HELP = {
     Scale.QUICK: "a smoke run of some seconds, whose figures mean nothing",
-    Scale.FULL: "memory with one and ten million rows",
+    Scale.FULL: "memory and the journal with one and ten million rows",
 }
 
 

@@ -14,7 +14,7 @@ from benchmarks.processes import told_by
 from benchmarks.standing_in import CREDENTIALS, lifted
 from svc_async import Endpoints, Governor, Rows, Session
 
-__all__ = ["measure"]
+__all__ = ["measure", "mebibytes"]
 
 
 def measure(scale: Scale) -> list[Figure]:
@@ -54,7 +54,7 @@ async def _upload(url: str, rows: int) -> None:
     assert report.accepted == rows
 
 
-def _mebibytes() -> float:
+def mebibytes() -> float:
     """Give this process's peak; getrusage would count the parent's, from before the exec."""
     status = Path("/proc/self/status")
     if status.exists():
@@ -65,6 +65,6 @@ def _mebibytes() -> float:
 
 
 if __name__ == "__main__":
-    at_start = _mebibytes()
+    at_start = mebibytes()
     asyncio.run(_upload(sys.argv[1], int(sys.argv[2])))
-    print(json.dumps([at_start, _mebibytes()]))
+    print(json.dumps([at_start, mebibytes()]))

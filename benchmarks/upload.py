@@ -22,7 +22,7 @@ from benchmarks.measure import Figure, Pairs, Scale, at_least, paired
 from benchmarks.standing_in import CREDENTIALS, lifted
 from svc_async import Endpoints, Governor, Rows, Session
 
-__all__ = ["measure"]
+__all__ = ["measure", "write_customers"]
 
 
 def measure(scale: Scale) -> list[Figure]:
@@ -30,14 +30,15 @@ def measure(scale: Scale) -> list[Figure]:
     rows = scale.pick(20_000, 250_000)
     with tempfile.TemporaryDirectory() as folder, sink.running(tls=True) as service:
         path = Path(folder) / "customers.csv"
-        _write(path, rows)
+        write_customers(path, rows)
         return [
             _figure(_pairs(path, rows, service, users_per_operation, scale), rows, users_per_operation)
             for users_per_operation in (1, 25)
         ]
 
 
-def _write(path: Path, rows: int) -> None:
+def write_customers(path: Path, rows: int) -> None:
+    """Write a file of e-mails."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(("email",))

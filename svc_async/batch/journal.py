@@ -251,7 +251,7 @@ class Journal:
             InvalidArgument: says why the file cannot be used.
         """
         opening = asyncio.to_thread(cls._opened, Path(path), json.dumps(about, sort_keys=True), lanes, now)
-        return await _to_its_end(opening, undo=cls._let_go)
+        return await _to_its_end(opening, undo=Journal._let_go)
 
     @classmethod
     def _opened(cls, path: Path, about: str, lanes: int, now: Callable[[], datetime]) -> "Journal":

@@ -22,7 +22,7 @@ import msgspec
 from aiohttp import web
 
 from svc_async.sandbox import admin
-from svc_async.sandbox.auth import Caller, Sent
+from svc_async.sandbox.auth import Caller, Scheme, Sent
 from svc_async.sandbox.calls import Call, Operation, Surface, no_access
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.dialects import (
@@ -198,7 +198,7 @@ class _Exchange:
         operation, self._echo = self._operation, dict(ids)
         self._note(operation=operation.id)
         _check_https(operation, self.request.scheme, service.config)
-        caller = service.verifier.caller(self._sent(), operation.schemes)
+        caller = service.verifier.caller(self._sent(), _schemes(operation, service.config))
         _check_permission(operation, caller)
         account = self._account(caller, ids)
         _check_gate(operation, service.config)
@@ -401,6 +401,11 @@ def _check_https(operation: Operation, scheme: str, config: SandboxConfig) -> No
     # Unspecified: that plain http will do here, and what it is answered with elsewhere (ASM-84).
     if config.require_https and scheme != "https" and operation.surface == "base":
         raise Refusal(403, Problem("HTTPS_REQUIRED", "HTTPS is required"), rule="AUTH-10", basis=Basis.SPEC)
+
+
+def _schemes(operation: Operation, config: SandboxConfig) -> tuple[Scheme, ...]:
+    scoped: tuple[Scheme, ...] = ("oauth2_user",) if operation.may_be_scoped and config.scoped_activity else ()
+    return (*operation.schemes, *scoped)
 
 
 def _check_permission(operation: Operation, caller: Caller) -> None:

@@ -159,6 +159,7 @@ class Operation:
         surface: where it lives; what lives on `ads` is served on `ads_sandbox` too.
         schemes: who may call: any of these.
         scopes: what a scoped token must all have.
+        may_be_scoped: whether the configuration may let scoped tokens call it too.
         reads: whether it changes nothing that is the user's, whatever its method: a read-only token may call it.
         dialect: how its answers and refusals look.
         body: what it takes in the body; a JSON `array` is read by its family.
@@ -178,6 +179,7 @@ class Operation:
     surface: Surface = "ads"
     schemes: tuple[Scheme, ...] = ("oauth1_user",)
     scopes: tuple[str, ...] = ()
+    may_be_scoped: bool = False
     reads: bool = attrs.field(default=attrs.Factory(lambda self: self.method == "GET", takes_self=True))
     dialect: Dialect = Dialect.ADS
     body: Literal["none", "array", "object", "form"] = "none"

@@ -210,6 +210,7 @@ class SandboxConfig:
         event_data_in_array: put `data` of an event into an array of one.
         older_names_after_change: go on accepting PascalCase names after their date.
         direction_aliases: accept `inbound` and `outbound` too.
+        scoped_activity: let scoped tokens of OAuth 2.0 make the activity calls, besides the app's bearer token.
         subscriptions_page: subscriptions on a page without `max_results`.
         subscriptions_per_app: subscriptions that an app may have.
         duplicate_subscriptions: accept a subscription that is there already.
@@ -303,6 +304,7 @@ class SandboxConfig:
     event_data_in_array: bool = False  # ASM-24
     older_names_after_change: bool = False  # ASM-50
     direction_aliases: bool = False  # ASM-52
+    scoped_activity: bool = False  # ASM-62
     subscriptions_page: int = 100  # ASM-51
     subscriptions_per_app: int = 1_000  # ASM-53
     duplicate_subscriptions: bool = False  # ASM-53

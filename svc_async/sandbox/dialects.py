@@ -227,7 +227,8 @@ _REFUSALS: Mapping[Dialect, Callable[[Refusal, Any], Reply]] = {
 }
 _OWN_NUMBERS = (Dialect.HTML, Dialect.OAUTH2)
 
-_STYLE = """body{font:1rem/1.5 system-ui,sans-serif;max-width:30rem;margin:3rem auto;padding:0 1rem}
+_STYLE = """:root{color-scheme:light dark}
+body{font:1rem/1.5 system-ui,sans-serif;max-width:30rem;margin:3rem auto;padding:0 1rem}
 h1{font-size:1.4rem}label{display:block;margin:1rem 0 .3rem}
 input,button{font:inherit;padding:.4rem .8rem;box-sizing:border-box}
 input{width:100%}button{margin:1.2rem .6rem 0 0}output{font-size:1.8rem;letter-spacing:.2em}"""

@@ -269,16 +269,18 @@ class WebhookReceiver:
         self, method: str, raw_query: str | bytes, headers: Headers, chunks: AsyncIterable[bytes]
     ) -> HttpAnswer:
         """Answer a request whose body is still to come; see `handle`."""
+        fields = fields_of(headers)
         if method != "POST":
-            return await self.handle(method, raw_query, headers, b"")
+            return await self.handle(method, raw_query, fields, b"")
         try:
+            self._gate.check_encoding(fields)
             async with self._clock.timeout(self._read_deadline):
                 body = await self._gate.read(chunks)
         except TimeoutError:
             return self._refuse_early(Reason.TOO_SLOW)
         except Refused as refused:
             return self._refuse_early(refused.reason)
-        return await self.handle(method, raw_query, headers, body)
+        return await self.handle(method, raw_query, fields, body)
 
     async def handle(self, method: str, raw_query: str | bytes, headers: Headers, body: bytes) -> HttpAnswer:
         """Answer a request to the webhook URL; for frameworks without an adapter.

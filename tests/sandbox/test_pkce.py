@@ -397,6 +397,19 @@ async def test_a_scope_allows_what_it_names_and_no_more(bearing: Any, granted: A
     assert got.json["detail"] == "INSUFFICIENT_SCOPE: this call needs follow.write"
 
 
+@pytest.mark.parametrize(
+    ("config", "status"),
+    [(SandboxConfig(), 403), (SandboxConfig(scoped_activity=True), 200)],
+    ids=["default", "scoped"],
+)
+async def test_whether_the_activity_calls_take_scoped_tokens_is_a_setting(
+    bearing: Any, granted: Any, status: int
+) -> None:
+    token = (await granted())["access_token"]
+    assert (await bearing("GET", "/2/activity/subscriptions", token)).status == status
+    assert (await bearing("GET", "/2/webhooks", token)).status == 403  # AUTH-25
+
+
 @pytest.mark.rule("AUTH-26b")
 async def test_permissions_of_oauth_1_override_scopes(raw: Any, bearing: Any, sandbox: Sandbox, granted: Any) -> None:
     write = (await granted(sandbox.user_id, scope="users.read"))["access_token"]

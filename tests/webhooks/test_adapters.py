@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 
 from svc_async.webhooks import Ack, SqliteInbox, WebhookReceiver
+from svc_async.webhooks.adapters.aiohttp import serve
 from svc_async.webhooks.adapters.asgi import AsgiApp
 from svc_async.webhooks.testing import build_crc
 from tests.webhooks.deliveries import KEY, delivery
@@ -128,3 +129,11 @@ async def test_a_receiver_that_runs_is_left_running_by_an_application() -> None:
         assert (await sender(runner.addresses[0][1])(*build_crc())).status == 200
         await runner.cleanup()
         assert receiver.is_running
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br"])
+async def test_alone_it_does_not_decompress_what_it_refuses(encoding: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with serve(WebhookReceiver(keys=[KEY]), host="127.0.0.1", port=0) as port:
+        answer = await sender(port, "/")("POST", "", {"Content-Encoding": encoding}, b"nothing of the kind")
+    assert (answer.status, answer.body) == (415, b"body_encoded")
+    assert caplog.messages == []

@@ -322,6 +322,15 @@ async def test_an_order_that_is_no_key_refuses_the_delivery_and_leaves_nothing_b
     assert receiver.stats.handled == 1
 
 
+async def test_of_a_compressed_body_nothing_is_read() -> None:
+    async def body() -> Any:
+        raise AssertionError
+        yield b""
+
+    answer = await WebhookReceiver(keys=[KEY]).receive("POST", "", {"Content-Encoding": "gzip"}, body())
+    assert (answer.status, answer.body) == (415, b"body_encoded")
+
+
 async def test_header_fields_may_be_given_so_that_they_are_read_once() -> None:
     request = delivery()
     async with WebhookReceiver(keys=[KEY], crc_signature="verify_if_present") as receiver:

@@ -1,6 +1,7 @@
 """Subscriptions of the activity product, and its stream (ACT-01 to ACT-03, EV-01, EV-02, STR-01)."""
 
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -144,8 +145,11 @@ async def _connect(call: Call, line: Line) -> None:
 _TAG = json_field("tag", "string", max_length=_TAG_LENGTH, rule="ASM-51")
 _WEBHOOK_ID = json_field("webhook_id", "string", rule="ASM-51")
 
+# Unspecified: which tokens these calls take (ASM-62); AUTH-26 speaks of account-activity subscriptions.
+_operation = partial(operation, may_be_scoped=True)
+
 OPERATIONS = (
-    operation(
+    _operation(
         id="activity_subscriptions.create",
         method="POST",
         path=_PATH,
@@ -160,7 +164,7 @@ OPERATIONS = (
         rule="ACT-01",
         body="object",
     ),
-    operation(
+    _operation(
         id="activity_subscriptions.list",
         method="GET",
         path=_PATH,
@@ -170,7 +174,7 @@ OPERATIONS = (
         rule="ASM-51",
         basis=Basis.PUBLIC,
     ),
-    operation(
+    _operation(
         id="activity_subscriptions.update",
         method="PUT",
         path=_ONE,
@@ -181,7 +185,7 @@ OPERATIONS = (
         basis=Basis.PUBLIC,
         body="object",
     ),
-    operation(
+    _operation(
         id="activity_subscriptions.delete",
         method="DELETE",
         path=_ONE,
@@ -190,7 +194,7 @@ OPERATIONS = (
         rule="ASM-51",
         basis=Basis.PUBLIC,
     ),
-    operation(
+    _operation(
         id="activity_stream.connect",
         method="GET",
         path="/2/activity/stream",

@@ -52,7 +52,7 @@ async def serve(receiver: Served, *, host: str, port: int, path: str = "/") -> A
     """
     app = web.Application()
     attach(app, path, receiver)
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, auto_decompress=False)
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port)
