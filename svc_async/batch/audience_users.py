@@ -159,7 +159,8 @@ class AudienceUsers(UserList[BatchCounts]):
         """
         kind = self._kind(operation_type, effective_at=effective_at, expires_at=expires_at)
         settings = settings_of(concurrency, users_per_operation, ordering, quarantine, retry_delays)
-        return self._receipts(self._of_members(members, kind, phone_region), settings, progress, on_failure, journal)
+        source = self._of_members(members, kind, phone_region)
+        return self._receipts(source, settings, progress, on_failure, journal, of=kind.operation_type)
 
     @property
     def _rules(self) -> Rules:

@@ -141,10 +141,13 @@ class _Destination(Generic[T]):
     counts: Callable[[T, int], bool]
     counted: Counted
     rules: Rules
+    of: str
 
     @property
     def name(self) -> str:
-        return f"{self.empty.method} {self.empty.path}"
+        """Name the list, and what its users are for, lest a journal take a removal for a finished upload."""
+        what = "" if self.of == BatchOperationType.UPDATE else f" ({self.of})"
+        return f"{self.empty.method} {self.empty.path}{what}"
 
     def group(self, plain: Any) -> Kind:
         operation_type, times = plain
@@ -285,7 +288,9 @@ class UserList(abc.ABC, Generic[T]):
         kind = self._kind("Delete")
         settings = settings_of(concurrency, users_per_operation, ordering, quarantine, retry_delays)
         observers = Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure)
-        return await self._job(self._of_members(members, kind, phone_region), settings, observers, journal).run()
+        return await self._job(
+            self._of_members(members, kind, phone_region), settings, observers, journal, of=kind.operation_type
+        ).run()
 
     async def apply(
         self,
@@ -328,7 +333,9 @@ class UserList(abc.ABC, Generic[T]):
         """
         settings = settings_of(concurrency, users_per_operation, ordering, quarantine, retry_delays)
         observers = Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure)
-        return await self._job(self._of_operations(operations, phone_region), settings, observers, journal).run()
+        return await self._job(
+            self._of_operations(operations, phone_region), settings, observers, journal, of="operations"
+        ).run()
 
     def stream(
         self,
@@ -370,7 +377,8 @@ class UserList(abc.ABC, Generic[T]):
         """
         kind = self._kind(operation_type, expires_at=expires_at)
         settings = settings_of(concurrency, users_per_operation, ordering, quarantine, retry_delays)
-        return self._receipts(self._of_members(members, kind, phone_region), settings, progress, on_failure, journal)
+        source = self._of_members(members, kind, phone_region)
+        return self._receipts(source, settings, progress, on_failure, journal, of=kind.operation_type)
 
     async def _send(self, operations: Sequence[Operation]) -> T:
         """Send one request, which the service accepts or refuses as a whole."""
@@ -395,12 +403,17 @@ class UserList(abc.ABC, Generic[T]):
         return Kind(self._rules, operation_type, given)
 
     def _job(
-        self, source: Source, settings: Settings, observers: Observers, journal: str | Path | None = None
+        self,
+        source: Source,
+        settings: Settings,
+        observers: Observers,
+        journal: str | Path | None,
+        of: str = BatchOperationType.UPDATE,
     ) -> Job[T]:
         return Job(
             source,
             sender=self._pipeline.but(retries=Retries.none(), priority=Priority.BULK, max_wait=None),
-            destination=_Destination(self._request(), self._counts, self.counted, self._rules),
+            destination=_Destination(self._request(), self._counts, self.counted, self._rules, of),
             settings=settings,
             observers=observers,
             journal=journal,
@@ -413,12 +426,14 @@ class UserList(abc.ABC, Generic[T]):
         progress: Callable[[Progress], object] | None,
         on_failure: Callable[[Failure], object] | None,
         journal: str | Path | None,
+        *,
+        of: str,
     ) -> Receipts[T]:
-        return Receipts(
-            lambda on_receipt: self._job(
-                source, settings, Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure), journal
-            )
-        )
+        def job(on_receipt: Callable[[Receipt], None]) -> Job[T]:
+            observers = Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure)
+            return self._job(source, settings, observers, journal, of)
+
+        return Receipts(job)
 
     def _encoder(self, phone_region: str | None) -> MemberEncoder:
         return MemberEncoder(phone_region=phone_region, names=self._rules.identifiers)

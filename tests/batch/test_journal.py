@@ -306,7 +306,10 @@ async def test_a_removal_is_not_taken_for_an_upload(path: Path) -> None:
     service.script[2] = status(403)
     with pytest.raises(BatchError):
         await run(service, members(60), path, concurrency=1, users_per_operation=1)
-    with pytest.raises(InvalidArgument, match="source"):
+    with pytest.raises(InvalidArgument, match="another job"):
+        await users_of(service).remove(members(60), journal=path)
+    await run(service, members(60), path)
+    with pytest.raises(InvalidArgument, match="another job"):
         await users_of(service).remove(members(60), journal=path)
 
 

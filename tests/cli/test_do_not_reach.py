@@ -22,6 +22,15 @@ async def test_people_are_put_on_a_list_and_taken_off(command: Command, sandbox:
     assert sandbox.requests.count(USERS) == 2
 
 
+async def test_a_list_keeps_a_journal_of_its_own_work(command: Command, sandbox: Sandbox, tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_text("email\na@example.org\n")
+    job = ("people.csv", "--account", sandbox.account_id, "--list", "dnr7k1", "--journal", "job.journal")
+    assert (await command("do-not-reach", "upload", *job)).code == 0
+    assert "nothing was sent" in (await command("job", "resume", "job.journal")).err
+    assert "is of another job: Upload to a do-not-reach list" in (await command("do-not-reach", "remove", *job)).err
+    assert sandbox.requests.count(USERS) == 1
+
+
 @pytest.mark.rule("DNR-03")
 def test_a_list_takes_addresses_and_numbers_only(call: Callable[..., Ended], here: Path) -> None:
     (here / "people.csv").write_text("email,handle\na@example.org,a\n")

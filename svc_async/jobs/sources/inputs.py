@@ -335,10 +335,9 @@ class Bytes:
             raise refused(self._input.name, "is cut short: its compressed data has no end") from None
         except lzma.LZMAError as error:
             if "limit" in str(error):
-                what = (
-                    f"needs more than {_XZ_MEMORY >> 20} MiB of memory to be decompressed; pack it with xz -9 or less"
-                )
-                raise refused(self._input.name, what) from None
+                raise refused(
+                    self._input.name, f"needs more than {_XZ_MEMORY >> 20} MiB of memory; use xz -9"
+                ) from None
             raise refused(self._input.name, "is damaged: it cannot be decompressed") from None
         except zlib.error:
             raise refused(self._input.name, "is damaged: it cannot be decompressed") from None
