@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import re
 import sqlite3
 import subprocess
 import sys
@@ -258,6 +259,7 @@ async def test_broken_requests_break_nothing(
     receiver = WebhookReceiver(keys=[KEY])
     async with server(receiver) as port:
         answer = await raw(port, request_bytes, then_end=True)
-        assert answer == b"" or answer.startswith(b"HTTP/1.1 4")
+        # Which version a server says that could not read the head is its own business.
+        assert answer == b"" or re.match(rb"HTTP/1\.[01] 4\d\d ", answer)
     assert receiver.stats.handled == 0
     assert "svc_async" not in caplog.text
