@@ -1,5 +1,6 @@
 """Shows how far a job is: a bar on a terminal, a line now and then elsewhere, or nothing."""
 
+import abc
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
@@ -43,7 +44,7 @@ class Display:
         self.last = progress
 
 
-class _Timed(Display):
+class _Timed(Display, abc.ABC):
     """Shows something, but not too often."""
 
     pause: float
@@ -63,9 +64,9 @@ class _Timed(Display):
             self._next = now + self.pause
             self.draw(progress)
 
+    @abc.abstractmethod
     def draw(self, progress: Progress) -> None:
         """Show it."""
-        raise NotImplementedError
 
 
 class Lines(_Timed):

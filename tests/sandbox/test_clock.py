@@ -1,5 +1,4 @@
 import asyncio
-import time
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -220,10 +219,10 @@ async def test_advance_waits_for_a_job_until_it_is_done_or_sleeps() -> None:
     seen: list[tuple[str, float]] = []
 
     async def job() -> None:
-        await asyncio.to_thread(time.sleep, 0.02)
+        await asyncio.to_thread(sum, range(500_000))
         seen.append(("worked", clock.monotonic()))
         await asyncio.gather(clock.sleep(5), clock.sleep(7))
-        await asyncio.to_thread(time.sleep, 0.02)
+        await asyncio.to_thread(sum, range(500_000))
         seen.append(("worked", clock.monotonic()))
 
     clock.call_later(1, lambda: clock.start(job()))
@@ -254,7 +253,7 @@ async def test_a_job_may_begin_another_and_wait_for_it() -> None:
     seen: list[str] = []
 
     async def inner() -> None:
-        await asyncio.to_thread(time.sleep, 0.02)
+        await asyncio.to_thread(sum, range(500_000))
         seen.append("inner")
 
     async def outer() -> None:
@@ -285,7 +284,7 @@ async def test_time_does_not_jump_while_a_job_works_nor_for_what_does_not_move_i
     clock.call_later(30, lambda: rang.append(clock.monotonic()), moves_time=False)
 
     async def job() -> None:
-        await asyncio.to_thread(time.sleep, 0.02)
+        await asyncio.to_thread(sum, range(500_000))
         woke.append(clock.monotonic())
         await clock.sleep(20)
         woke.append(clock.monotonic())
