@@ -8,6 +8,12 @@ from types import SimpleNamespace
 import aiohttp
 import aioresponses.core
 import pytest
+from hypothesis import HealthCheck, settings
+
+# No test depends on the speed of the machine; and fixtures that serve several examples make their own fresh parts.
+_SUPPRESSED = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
+settings.register_profile("any machine", deadline=None, suppress_health_check=_SUPPRESSED)
+settings.load_profile("any machine")
 
 
 class _AnswerOfToday(aiohttp.ClientResponse):

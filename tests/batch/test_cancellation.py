@@ -56,7 +56,7 @@ def held(service: Service) -> Mapping[str, str]:
     return {user["partner_user_id"][0]: user["svc_id"][0] for user in service.users}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(turns=TURNS, lanes=LANES, latency=LATENCIES, losses=LOSSES)
 async def test_the_books_balance_whenever_a_job_is_cancelled(
     turns: int, lanes: int, latency: float, losses: set[int]
@@ -69,7 +69,7 @@ async def test_the_books_balance_whenever_a_job_is_cancelled(
 
 
 @pytest.mark.parametrize("times", [1, 3])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(turns=TURNS, lanes=LANES, latency=LATENCIES, losses=LOSSES)
 async def test_a_job_with_a_journal_goes_on_however_often_it_is_cancelled(
     times: int, turns: int, lanes: int, latency: float, losses: set[int]

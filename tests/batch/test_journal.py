@@ -19,7 +19,7 @@ from typing import Any
 import attrs
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svc_async.batch import packer, user_lists
@@ -619,7 +619,7 @@ async def test_the_sandbox_holds_the_same_audience_whenever_the_job_was_killed(
 OUTCOMES = ["fine", "fine", "503", "lost", "lost after", "refused", "429", "counts", "400", "403"]
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(
     keys=st.lists(st.integers(0, 25), max_size=120),
     values=st.integers(1, 200),

@@ -73,7 +73,7 @@ def test_full_batches_hold_exactly_what_is_allowed(per_operation: int) -> None:
 
 
 @pytest.mark.rule("CAU-02", "LIM-06")
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     lengths=st.lists(st.integers(1, 120), min_size=1, max_size=80),
     per_operation=st.integers(1, 7),
@@ -144,7 +144,7 @@ def test_many_equal_rows_fit_into_one_request() -> None:
     assert packer.coalesced == 49 * 8
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 1), st.sampled_from("UD")), max_size=60))
 def test_the_last_row_of_every_key_has_the_last_word(rows: list[tuple[int, int, str]]) -> None:
     packer = Packer(Limits(operations=4, size=10**6, per_operation=2))

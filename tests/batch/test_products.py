@@ -454,7 +454,7 @@ async def test_a_bad_setting_is_named(products: Products, call: str, setting: st
 FAULTS = st.sampled_from(["fine", "fine", "503", "lost before", "lost after", "429", "some left out", "error", "400"])
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     ids=st.lists(st.integers(0, 30), max_size=150),
     faults=st.lists(FAULTS, max_size=10),

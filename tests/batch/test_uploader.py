@@ -532,7 +532,7 @@ OUTCOMES = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     keys=st.lists(st.integers(0, 300), max_size=500),
     outcomes=st.lists(OUTCOMES, max_size=12),

@@ -142,4 +142,4 @@ class Family(RuleBasedStateMachine):
 
 
 TestFamily = pytest.mark.rule("GEN-07", "GEN-09", "GEN-14", "LICC-02", "LICC-03", "LICC-04", "LICC-05")(Family.TestCase)
-TestFamily.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+TestFamily.settings = settings(max_examples=25, stateful_step_count=30)

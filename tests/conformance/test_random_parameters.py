@@ -54,7 +54,7 @@ def parameters_of(operation: str) -> st.SearchStrategy[dict[str, Any]]:
 @pytest.mark.rule("GEN-12b")
 @pytest.mark.parametrize("operation", CALLS)
 @given(data=st.data())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 async def test_any_parameters_give_a_typed_answer_or_a_typed_error(operation: str, data: st.DataObject) -> None:
     values = data.draw(parameters_of(operation))
     validate = data.draw(st.booleans())

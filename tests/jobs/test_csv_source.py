@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svc_async import InvalidArgument
@@ -157,7 +157,7 @@ def test_a_header_of_several_lines_shifts_the_rows(write: Write) -> None:
 CELLS = st.text(st.sampled_from('ab ,;"\n\r'), max_size=6)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(rows=st.lists(st.tuples(CELLS, CELLS), max_size=12), blanks=st.lists(st.booleans(), max_size=12))
 def test_what_a_writer_writes_comes_back_with_its_line(
     write: Write, monkeypatch: pytest.MonkeyPatch, rows: list[tuple[str, str]], blanks: list[bool]

@@ -1,7 +1,7 @@
 import codecs
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svc_async import InvalidArgument
@@ -51,7 +51,7 @@ def test_a_mark_is_no_part_of_the_header_though_the_encoding_was_named(write: Wr
     assert rows_of(CsvSource(write(ENCODED["utf-8 with a mark"]), encoding="UTF8")) == ROWS
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300)
 @given(content=st.one_of(st.binary(max_size=200), st.binary(max_size=60).map(b"email,phone\n".__add__)))
 def test_whatever_the_bytes_are_a_file_is_read_or_refused_in_one_way(write: Write, content: bytes) -> None:
     try:

@@ -3,7 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svc_async import InvalidArgument
@@ -169,7 +169,7 @@ async def test_a_fingerprint_is_of_the_content_and_its_meaning(write: Write) -> 
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1, max_size=8).map(str.strip)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(titles=st.lists(TEXT.filter(bool), max_size=6), size=st.integers(1, 50))
 def test_a_block_may_end_anywhere(write: Write, monkeypatch: pytest.MonkeyPatch, titles: list[str], size: int) -> None:
     monkeypatch.setattr("svc_async.jobs.sources.xml_feed._BLOCK", size)
@@ -180,7 +180,7 @@ def test_a_block_may_end_anywhere(write: Write, monkeypatch: pytest.MonkeyPatch,
     assert [product["title"] for product in feed.products()] == titles
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200)
 @given(content=st.binary(max_size=80), start=st.sampled_from([b"", b"<", b"<rss><channel><item>", b"id,title\n"]))
 def test_whatever_the_bytes_are_a_feed_is_read_or_refused_in_one_way(
     write: Write, content: bytes, start: bytes

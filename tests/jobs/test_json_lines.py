@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svc_async import InvalidArgument, Session
@@ -87,7 +87,7 @@ async def test_what_is_wrong_is_said_with_its_line_and_without_a_value(
 VALUES = st.one_of(st.none(), st.text(max_size=5), st.integers(), st.lists(st.text(max_size=3), max_size=2))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(rows=st.lists(st.dictionaries(st.sampled_from(["email", "phone_number", "handle"]), VALUES), max_size=12))
 def test_what_was_written_comes_back(write: Write, monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, Any]]) -> None:
     monkeypatch.setattr("svc_async.jobs.sources.texts._BLOCK", 40)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svc_async import InvalidArgument
@@ -231,7 +231,7 @@ ACCEPTED = "accepted"
 OUTCOMES = st.sampled_from([ACCEPTED, "failed", "lost before", "lost after"])
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80)
 @given(
     runs=st.lists(
         st.tuples(

@@ -101,7 +101,7 @@ async def test_what_is_no_hash_is_refused_by_operation(raw: Any, kind: str, valu
 ODD = [H, "0" * 64, H.upper(), H[:-1] + " ", f" {H[2:]} ", H[:32], H[:-2] + "é", "", 5, None]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(
         st.dictionaries(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import svc_async
@@ -205,7 +205,6 @@ requests_of_any_kind = st.builds(
 
 
 @given(st.lists(requests_of_any_kind | signed, max_size=6))
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_no_request_raises_and_none_is_accepted_without_a_good_signature(requests: list[SignedRequest]) -> None:
     seen: list[bytes] = []
     receiver = WebhookReceiver(keys=[KEY, OAUTH2], dead_letter=lambda *_: pytest.fail("a dead letter"))
