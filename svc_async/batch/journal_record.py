@@ -190,16 +190,28 @@ def _opened(path: Path) -> Generator[tuple[sqlite3.Connection, bool]]:
 def _copy(path: Path, copy: Path) -> None:
     for _ in range(_TRIES):
         header = _log(path)[:_HEADER]
-        # The file is read by SQLite, since closing it otherwise would release the lock of a job in this process.
-        with closing(sqlite3.connect(_address(path, "ro", immutable=1), uri=True)) as database:
-            pages = database.serialize() if path.stat().st_size else b""  # it is just being made
+        pages = _pages(path)
         log = _log(path)
-        if _log(path)[:_HEADER] == header == log[:_HEADER]:
+        if pages is not None and _log(path)[:_HEADER] == header == log[:_HEADER]:
             break
     else:
         raise OSError("it changes all the time")
     copy.write_bytes(pages)
     copy.with_name(f"{copy.name}-wal").write_bytes(log)
+
+
+def _pages(path: Path) -> bytes | None:
+    """Read the file; None if it was written to meanwhile.
+
+    SQLite reads it, since closing it otherwise would release the lock of a job in this process.
+    """
+    if not path.stat().st_size:  # it is just being made
+        return b""
+    try:
+        with closing(sqlite3.connect(_address(path, "ro", immutable=1), uri=True)) as database:
+            return database.serialize()
+    except sqlite3.OperationalError:
+        return None
 
 
 def _log(path: Path) -> bytes:
