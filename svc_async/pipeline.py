@@ -223,7 +223,7 @@ class Pipeline:
             headers["Content-Type"] = request.content_type
         return await self.transport.exchange(
             request.method,
-            f"{url}?{query_string(request.query)}" if request.query else url,
+            _with_query(url, request),
             headers=headers,
             body=request.body,
             proxy=self.proxies.get(request.surface),
@@ -237,7 +237,7 @@ class Pipeline:
         url = self.endpoints.of(request.surface) + request.path
         return self.transport.stream(
             request.method,
-            f"{url}?{query_string(request.query)}" if request.query else url,
+            _with_query(url, request),
             headers={"Authorization": authorization(request.method, url, request.query)},
             proxy=self.proxies.get(request.surface),
             timeout=seconds,
@@ -274,6 +274,10 @@ class Pipeline:
             self.on_event(event)
         except Exception as problem:  # noqa: BLE001 - whoever looks on must not change what became of the call
             _log.error("on_event itself failed: %s", type(problem).__name__)
+
+
+def _with_query(url: str, request: Request[Any]) -> str:
+    return f"{url}?{query_string(request.query)}" if request.query else url
 
 
 def _is_withheld(request: Request[Any], answer: Answer) -> bool:

@@ -34,6 +34,8 @@ from svc_async.wire.params import timestamp
 from svc_async.wire.writing import to_json, to_plain
 
 __all__ = [
+    "MOST_BYTES",
+    "MOST_OPERATIONS",
     "Counted",
     "Kind",
     "Members",
@@ -56,8 +58,8 @@ Operations = Iterable[Operation] | AsyncIterable[Operation]
 Ordering = Literal["key", "none"]
 Counted = Literal["users", "operations"]
 
-_MOST_OPERATIONS = 2_500  # contract CAU-01b
-_MOST_BYTES = 5_000_000  # contract CAU-02
+MOST_OPERATIONS = 2_500  # contract CAU-01b
+MOST_BYTES = 5_000_000  # contract CAU-02
 
 
 def months_after(moment: datetime, months: int) -> datetime:
@@ -386,8 +388,8 @@ class UserList(abc.ABC, Generic[T]):
         if self._pipeline.validate:
             plain = self._checked_operations(plain, self._pipeline.clock.now())
         body = to_json(plain)
-        if self._pipeline.validate and len(body) > _MOST_BYTES:
-            raise self._rules.refuse("operations", f"must have at most {_MOST_BYTES:,} bytes", "bytes")
+        if self._pipeline.validate and len(body) > MOST_BYTES:
+            raise self._rules.refuse("operations", f"must have at most {MOST_BYTES:,} bytes", "bytes")
         answer = await self._pipeline.send(self._request().with_body(body))
         users = sum(len(operation["params"]["users"]) for operation in plain)
         if not self._counts(answer, users if self.counted == "users" else len(plain)):
@@ -464,8 +466,8 @@ class UserList(abc.ABC, Generic[T]):
 
     def _checked_operations(self, operations: Sequence[Any], now: datetime) -> list[Any]:
         """Hold the operations of one request to what can be known before it is sent; hashes become lower-case."""
-        if not 1 <= len(operations) <= _MOST_OPERATIONS:
-            raise self._rules.refuse("operations", f"must be 1 to {_MOST_OPERATIONS:,}", "operations")
+        if not 1 <= len(operations) <= MOST_OPERATIONS:
+            raise self._rules.refuse("operations", f"must be 1 to {MOST_OPERATIONS:,}", "operations")
         checked: list[Any] = []
         for index, operation in enumerate(operations):
             where = f"operations[{index}]"
@@ -524,7 +526,7 @@ def settings_of(
     if ordering not in get_args(Ordering):
         raise InvalidArgument("ordering", f"must be one of {', '.join(get_args(Ordering))}")
     return Settings(
-        limits=Limits(operations=_MOST_OPERATIONS, size=_MOST_BYTES, per_operation=users_per_operation),
+        limits=Limits(operations=MOST_OPERATIONS, size=MOST_BYTES, per_operation=users_per_operation),
         concurrency=concurrency,
         ordered=ordering == "key",
         quarantine=quarantine,

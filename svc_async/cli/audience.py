@@ -12,6 +12,7 @@ import attrs
 from svc_async.ads.vocabulary import BatchOperationType
 from svc_async.batch.audience_users import AudienceUsers
 from svc_async.batch.report import Report
+from svc_async.batch.user_lists import MOST_BYTES, MOST_OPERATIONS
 from svc_async.cli.failures import FailureList
 from svc_async.cli.jobs import Job, Ready, Work, mapping_of, moment_of, opened, requests_per_minute
 from svc_async.cli.journaling import Journaling, typed
@@ -26,8 +27,6 @@ from svc_async.jobs.sync import Observers
 __all__ = ["run", "run_sync", "settings_of"]
 
 _LIMIT = "ads.audience_users"
-_MOST_BYTES = 5_000_000  # contract CAU-02
-_MOST_OPERATIONS = 2_500  # contract CAU-01b
 _REMOVAL = 90
 """Bytes of one who is removed, about."""
 _LIFETIME = timedelta(days=395)
@@ -152,7 +151,7 @@ def run_sync(
     """Make the audience equal to the file and give the exit code."""
 
     def requests(rows: int, size: int) -> int:
-        return max(-(-rows // (_MOST_OPERATIONS * people.users_per_operation)), -(-size // _MOST_BYTES))
+        return max(-(-rows // (MOST_OPERATIONS * people.users_per_operation)), -(-size // MOST_BYTES))
 
     cost = Cost(
         requests=requests,

@@ -46,7 +46,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def small_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few rows be a long source of many requests, most of which are sent before it has ended."""
-    monkeypatch.setattr(user_lists, "_MOST_OPERATIONS", 4)
+    monkeypatch.setattr(user_lists, "MOST_OPERATIONS", 4)
     monkeypatch.setattr(user_lists, "in_parts", partial(in_parts, size=3))
     monkeypatch.setattr(packer, "_GATHERED", 7)
 
@@ -377,7 +377,7 @@ async def test_two_jobs_of_one_process_do_not_share_a_journal(path: Path) -> Non
 
 async def test_a_full_disk_is_a_clear_stop_and_the_job_can_go_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service()
-    monkeypatch.setattr(user_lists, "_MOST_OPERATIONS", 2_500)
+    monkeypatch.setattr(user_lists, "MOST_OPERATIONS", 2_500)
     rows = rows_with_repeats(6000, keys=5000)
     begin = Journal._begin
 

@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_lists, "_MOST_OPERATIONS", 4)
+    monkeypatch.setattr(user_lists, "MOST_OPERATIONS", 4)
 
 
 async def run(service: Service, rows: Any, path: Path, **settings: Any) -> Report:

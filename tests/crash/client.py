@@ -78,7 +78,7 @@ async def upload(order: Order) -> Mapping[str, Any]:
 
 def prepare(order: Order) -> None:
     """Make requests small and many, arrange the death, and take protection away."""
-    user_lists._MOST_OPERATIONS = 12
+    user_lists.MOST_OPERATIONS = 12
     if order.die_at:
         Journal._transact = _dying(Journal._transact, order)  # type: ignore[method-assign]
     if order.without == "counts":
