@@ -17,12 +17,12 @@ import attrs
 from benchmarks.measure import Figure, Scale
 
 _BENCHMARKS: Mapping[str, tuple[str, str]] = {
-    "one": ("benchmarks.bodies", "measure_one"),
-    "packed": ("benchmarks.bodies", "measure_packed"),
-    "four": ("benchmarks.bodies", "measure_four"),
+    "one": ("benchmarks.encode_rows", "measure_one"),
+    "packed": ("benchmarks.encode_rows", "measure_packed"),
+    "four": ("benchmarks.encode_rows", "measure_four"),
     "upload": ("benchmarks.upload", "measure"),
-    "pace": ("benchmarks.pace", "measure"),
-    "limit": ("benchmarks.limit", "measure"),
+    "pace": ("benchmarks.cpu_at_pace", "measure"),
+    "limit": ("benchmarks.limit_use", "measure"),
     "memory": ("benchmarks.memory", "measure"),
     "journal": ("benchmarks.journaled", "measure"),
     "get": ("benchmarks.small_get", "measure"),

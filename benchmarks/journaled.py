@@ -12,13 +12,13 @@ from contextlib import closing
 from pathlib import Path
 
 from benchmarks import sink
+from benchmarks.fake_transport import CREDENTIALS, lifted
 from benchmarks.measure import Figure, Scale, at_most
 from benchmarks.memory import mebibytes
 from benchmarks.processes import told_by
-from benchmarks.standing_in import CREDENTIALS, lifted
 from benchmarks.upload import write_customers
 from svc_async import Endpoints, Governor, Session
-from svc_async.jobs.sources.opening import open_source
+from svc_async.sources.detect import open_source
 
 __all__ = ["measure"]
 

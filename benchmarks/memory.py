@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 from benchmarks import sink
-from benchmarks.customers import emails
+from benchmarks.data import emails
+from benchmarks.fake_transport import CREDENTIALS, lifted
 from benchmarks.measure import Figure, Scale, at_most
 from benchmarks.processes import told_by
-from benchmarks.standing_in import CREDENTIALS, lifted
 from svc_async import Endpoints, Governor, Rows, Session
 
 __all__ = ["measure", "mebibytes"]

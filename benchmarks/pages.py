@@ -11,9 +11,9 @@ import msgspec
 from benchmarks import sink
 from benchmarks.measure import Figure, Scale, at_most, cost_of, paired
 from svc_async.ads.accounts import Account
-from svc_async.wire.endpoint import Reply, Request, Surface
 from svc_async.wire.envelope import Answer, Page
 from svc_async.wire.reading import Reader
+from svc_async.wire.route import Reply, Request, Surface
 
 __all__ = ["measure"]
 

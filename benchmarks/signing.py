@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from authlib.oauth1 import ClientAuth
 
+from benchmarks.fake_transport import CREDENTIALS
 from benchmarks.measure import Bound, Figure, Pairs, Scale, at_most, cost_of, paired
-from benchmarks.standing_in import CREDENTIALS
 from svc_async.auth.oauth1 import OAuth1Signer
 from svc_async.clock import SystemClock
 

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 
 from benchmarks import sink
+from benchmarks.fake_transport import CREDENTIALS, lifted
 from benchmarks.measure import Figure, Pairs, Scale, at_most
-from benchmarks.standing_in import CREDENTIALS, lifted
 from svc_async import Endpoints, Governor, Session
 
 __all__ = ["measure"]

@@ -16,10 +16,10 @@ from pathlib import Path
 import aiohttp
 
 from benchmarks import sink
-from benchmarks.bodies import joined_emails
-from benchmarks.customers import emails
+from benchmarks.data import emails
+from benchmarks.encode_rows import joined_emails
+from benchmarks.fake_transport import CREDENTIALS, lifted
 from benchmarks.measure import Figure, Pairs, Scale, at_least, paired
-from benchmarks.standing_in import CREDENTIALS, lifted
 from svc_async import Endpoints, Governor, Rows, Session
 
 __all__ = ["measure", "write_customers"]

@@ -10,7 +10,8 @@ from svc_async._version import __version__
 
 if TYPE_CHECKING:
     from svc_async.auth.credentials import AppCredentials, BearerToken, OAuth2UserCredentials, UserCredentials
-    from svc_async.batch.encoding import Rows
+    from svc_async.engine.retry import Retries
+    from svc_async.engine.transport import Timeouts
     from svc_async.errors import (
         ApiError,
         BadRequest,
@@ -33,10 +34,9 @@ if TYPE_CHECKING:
         WouldWaitTooLong,
     )
     from svc_async.governor.governor import Governor
-    from svc_async.retry import Retries
     from svc_async.session import Session
-    from svc_async.transport import Timeouts
-    from svc_async.wire.hosts import Endpoints
+    from svc_async.users.encoding import Rows
+    from svc_async.wire.base_urls import Endpoints
 
 __all__ = [
     "ApiError",
@@ -78,7 +78,7 @@ _HOMES = {
         "OAuth2UserCredentials",
         "UserCredentials",
     ),
-    "svc_async.batch.encoding": ("Rows",),
+    "svc_async.users.encoding": ("Rows",),
     "svc_async.errors": (
         "ApiError",
         "BadRequest",
@@ -101,10 +101,10 @@ _HOMES = {
         "WouldWaitTooLong",
     ),
     "svc_async.governor.governor": ("Governor",),
-    "svc_async.retry": ("Retries",),
+    "svc_async.engine.retry": ("Retries",),
     "svc_async.session": ("Session",),
-    "svc_async.transport": ("Timeouts",),
-    "svc_async.wire.hosts": ("Endpoints",),
+    "svc_async.engine.transport": ("Timeouts",),
+    "svc_async.wire.base_urls": ("Endpoints",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -22,11 +22,11 @@ from svc_async.ads.posts import Posts
 from svc_async.ads.product_sets import ProductSets
 from svc_async.ads.tailored_audience_permissions import TailoredAudiencePermissions
 from svc_async.ads.video_conversation_cards import VideoConversationCards
-from svc_async.batch.audience_users import AudienceUsers
-from svc_async.batch.do_not_reach_users import DoNotReachUsers
-from svc_async.batch.products import Products
-from svc_async.paging import Pager
-from svc_async.pipeline import Pipeline
+from svc_async.batch.lists.audience_users import AudienceUsers
+from svc_async.batch.lists.do_not_reach_users import DoNotReachUsers
+from svc_async.batch.products.products import Products
+from svc_async.engine.paging import Pager
+from svc_async.engine.pipeline import Pipeline
 from svc_async.wire.params import segment
 
 __all__ = [

@@ -23,8 +23,8 @@ import attrs
 
 from svc_async.auth.credentials import AppCredentials, BearerToken, Credentials, UserCredentials
 from svc_async.errors import InvalidArgument
-from svc_async.wire.endpoint import Surface
-from svc_async.wire.hosts import Endpoints, proxy_url
+from svc_async.wire.base_urls import Endpoints, proxy_url
+from svc_async.wire.route import Surface
 
 __all__ = [
     "Source",

@@ -26,22 +26,22 @@ from svc_async.auth.credentials import (
 )
 from svc_async.auth.tokens import AppTokens, UserTokens
 from svc_async.clock import Clock, SystemClock
+from svc_async.engine.paging import Pager
+from svc_async.engine.pipeline import CallEvent, Pipeline
+from svc_async.engine.retry import Retries, RetryBudget
+from svc_async.engine.transport import Connector, Timeouts, Transport
 from svc_async.errors import InvalidArgument
 from svc_async.governor.governor import Governor
 from svc_async.handles import AccountHandle, ProductCatalogHandle
-from svc_async.paging import Pager
-from svc_async.pipeline import CallEvent, Pipeline
 from svc_async.platform.activity import Activity
 from svc_async.platform.filtered_stream import FilteredStream
 from svc_async.platform.oauth1_flow import OAuth1Flow
 from svc_async.platform.oauth2 import OAuth2, app_token, refreshed
 from svc_async.platform.webhooks import Webhooks
-from svc_async.retry import Retries, RetryBudget
-from svc_async.transport import Connector, Timeouts, Transport
-from svc_async.wire.endpoint import Reply, Request, Surface
-from svc_async.wire.hosts import Endpoints, proxy_url
+from svc_async.wire.base_urls import Endpoints, proxy_url
 from svc_async.wire.params import Param, segment, to_pairs
 from svc_async.wire.reading import Reader
+from svc_async.wire.route import Reply, Request, Surface
 from svc_async.wire.writing import to_json
 
 if TYPE_CHECKING:

@@ -10,6 +10,8 @@ import aioresponses.core
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.files import Write
+
 # No test depends on the speed of the machine; and fixtures that serve several examples make their own fresh parts.
 _SUPPRESSED = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
 settings.register_profile("any machine", deadline=None, suppress_health_check=_SUPPRESSED)
@@ -41,3 +43,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _rule_ids() -> set[str]:
     rules = tomllib.loads((Path(__file__).parent / "contract" / "rules.toml").read_text(encoding="utf-8"))
     return {rule["id"] for rule in rules["rule"]}
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write(content: str | bytes, name: str = "customers.csv") -> Path:
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return write

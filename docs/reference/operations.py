@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 
 from svc_async import Session
-from svc_async.wire.endpoint import Endpoint, Listing, Surface
+from svc_async.wire.route import Endpoint, Listing, Surface
 
 PAGE = Path(__file__).with_name("operations.md")
 

@@ -2,12 +2,12 @@
 
 import attrs
 
+from svc_async.engine.paging import CountedPager
+from svc_async.engine.pipeline import Pipeline
 from svc_async.open_enum import OpenEnum
-from svc_async.paging import CountedPager
-from svc_async.pipeline import Pipeline
 from svc_async.wire.checks import between
-from svc_async.wire.endpoint import Listing
 from svc_async.wire.records import Record, Timestamp
+from svc_async.wire.route import Listing
 
 __all__ = ["AccountApp", "AccountAppOsType", "AccountApps"]
 

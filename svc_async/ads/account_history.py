@@ -6,13 +6,13 @@ from typing import Any
 
 import attrs
 
+from svc_async.engine.paging import Pager
+from svc_async.engine.pipeline import Pipeline
 from svc_async.open_enum import OpenEnum
-from svc_async.paging import Pager
-from svc_async.pipeline import Pipeline
 from svc_async.wire.checks import between, whole_hours
-from svc_async.wire.endpoint import Listing
 from svc_async.wire.reading import read_as
 from svc_async.wire.records import Record, Timestamp
+from svc_async.wire.route import Listing
 
 __all__ = [
     "AccountHistory",

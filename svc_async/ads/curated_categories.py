@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import attrs
 
-from svc_async.pipeline import Pipeline
-from svc_async.wire.endpoint import Endpoint
+from svc_async.engine.pipeline import Pipeline
 from svc_async.wire.records import Record, Timestamp
+from svc_async.wire.route import Endpoint
 
 __all__ = ["CuratedCategories", "CuratedCategory"]
 

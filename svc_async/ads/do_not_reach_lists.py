@@ -7,10 +7,10 @@ from typing import Any
 import attrs
 
 from svc_async.ads.vocabulary import BatchCounts, BatchOperationType
+from svc_async.engine.pipeline import Pipeline
 from svc_async.open_enum import OpenEnum
-from svc_async.pipeline import Pipeline
-from svc_async.wire.endpoint import Endpoint, Listing
 from svc_async.wire.records import Record, Timestamp
+from svc_async.wire.route import Endpoint, Listing
 
 __all__ = [
     "USERS_BATCH",

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import attrs
 
+from svc_async.engine.paging import Pager
+from svc_async.engine.pipeline import Pipeline
 from svc_async.open_enum import OpenEnum
-from svc_async.paging import Pager
-from svc_async.pipeline import Pipeline
 from svc_async.wire.checks import filled
-from svc_async.wire.endpoint import Listing, Surface
+from svc_async.wire.route import Listing, Surface
 
 __all__ = ["FeatureKey", "Features"]
 

@@ -5,11 +5,11 @@ from datetime import datetime, timedelta
 
 import attrs
 
+from svc_async.engine.pipeline import Pipeline
 from svc_async.open_enum import OpenEnum
-from svc_async.pipeline import Pipeline
 from svc_async.wire.checks import filled, together_at_most, window
-from svc_async.wire.endpoint import Endpoint
 from svc_async.wire.records import Record
+from svc_async.wire.route import Endpoint
 
 __all__ = ["KeywordGranularity", "KeywordInsights", "KeywordInsightsSearch"]
 

@@ -2,11 +2,11 @@
 
 import attrs
 
-from svc_async.paging import CountedPager
-from svc_async.pipeline import Pipeline
+from svc_async.engine.paging import CountedPager
+from svc_async.engine.pipeline import Pipeline
 from svc_async.wire.checks import between
-from svc_async.wire.endpoint import Endpoint, Listing
 from svc_async.wire.records import Record, Timestamp
+from svc_async.wire.route import Endpoint, Listing
 
 __all__ = ["LineItemCuratedCategories", "LineItemCuratedCategory"]
 

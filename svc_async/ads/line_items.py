@@ -7,11 +7,11 @@ from typing import Any
 import attrs
 
 from svc_async.ads.vocabulary import AdProductType, Placement
+from svc_async.engine.pipeline import Pipeline
 from svc_async.open_enum import OpenEnum
-from svc_async.pipeline import Pipeline
 from svc_async.wire.checks import above, among, holds, not_above, related, when
-from svc_async.wire.endpoint import Endpoint
 from svc_async.wire.records import Record, Timestamp
+from svc_async.wire.route import Endpoint
 
 __all__ = [
     "AdProductType",

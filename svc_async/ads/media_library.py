@@ -2,12 +2,12 @@
 
 import attrs
 
+from svc_async.engine.paging import Pager
+from svc_async.engine.pipeline import Pipeline
 from svc_async.open_enum import OpenEnum
-from svc_async.paging import Pager
-from svc_async.pipeline import Pipeline
 from svc_async.wire.checks import between, length
-from svc_async.wire.endpoint import Endpoint, Listing
 from svc_async.wire.records import Record, Timestamp
+from svc_async.wire.route import Endpoint, Listing
 
 __all__ = ["MediaCategory", "MediaLibrary", "MediaLibraryObject", "MediaStatus", "MediaType"]
 

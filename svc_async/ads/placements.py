@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import attrs
 
 from svc_async.ads.vocabulary import AdProductType, Placement
-from svc_async.paging import Pager
-from svc_async.pipeline import Pipeline
-from svc_async.wire.endpoint import Listing
+from svc_async.engine.paging import Pager
+from svc_async.engine.pipeline import Pipeline
 from svc_async.wire.records import Record
+from svc_async.wire.route import Listing
 
 __all__ = ["AdProductType", "Placement", "PlacementGroup", "Placements"]
 

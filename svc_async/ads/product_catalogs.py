@@ -2,10 +2,10 @@
 
 import attrs
 
-from svc_async.paging import Pager
-from svc_async.pipeline import Pipeline
-from svc_async.wire.endpoint import Endpoint, Listing
+from svc_async.engine.paging import Pager
+from svc_async.engine.pipeline import Pipeline
 from svc_async.wire.records import Record
+from svc_async.wire.route import Endpoint, Listing
 
 __all__ = ["ProductCatalog", "ProductCatalogs"]
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import attrs
 
+from svc_async.engine.pipeline import Pipeline
 from svc_async.open_enum import OpenEnum
-from svc_async.pipeline import Pipeline
 from svc_async.wire.checks import each, required, when
-from svc_async.wire.endpoint import Endpoint
 from svc_async.wire.records import Record
+from svc_async.wire.route import Endpoint
 
 __all__ = [
     "ProductSet",

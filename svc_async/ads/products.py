@@ -24,8 +24,8 @@ from svc_async.wire.checks import (
     related,
     required,
 )
-from svc_async.wire.endpoint import Endpoint, Listing
 from svc_async.wire.records import Record
+from svc_async.wire.route import Endpoint, Listing
 
 __all__ = [
     "DELETE",

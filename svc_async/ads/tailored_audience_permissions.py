@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import attrs
 
+from svc_async.engine.paging import CountedPager
+from svc_async.engine.pipeline import Pipeline
 from svc_async.open_enum import OpenEnum
-from svc_async.paging import CountedPager
-from svc_async.pipeline import Pipeline
 from svc_async.wire.checks import at_most, between
-from svc_async.wire.endpoint import Endpoint, Listing
 from svc_async.wire.records import Record, Timestamp
+from svc_async.wire.route import Endpoint, Listing
 
 __all__ = ["PermissionLevel", "TailoredAudiencePermission", "TailoredAudiencePermissions"]
 

@@ -41,9 +41,10 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import attrs
 
-from svc_async.batch.journal import Intent, Journal, Lanes, Reading, Settlement
-from svc_async.batch.packer import Batch, Group, Limits, Packer, Spreader
-from svc_async.batch.remedies import (
+from svc_async.batch.journal.journal import Intent, Journal, Lanes, Reading, Settlement
+from svc_async.batch.journal.resume import Again, Settled, digest_of
+from svc_async.batch.packing.packer import Batch, Group, Limits, Packer, Spreader
+from svc_async.batch.recovery import (
     CountsDiffer,
     LeftOut,
     Remedy,
@@ -56,9 +57,9 @@ from svc_async.batch.remedies import (
     summary,
 )
 from svc_async.batch.report import Failure, Progress, Receipt, Report, Tally
-from svc_async.batch.resuming import Again, Settled, digest_of
-from svc_async.batch.sources import Slice, Source, put_aside, taken_aside
+from svc_async.batch.source import Slice, Source, put_aside, taken_aside
 from svc_async.clock import Clock
+from svc_async.engine.retry import RetryBudget
 from svc_async.errors import (
     ApiError,
     BatchError,
@@ -69,8 +70,7 @@ from svc_async.errors import (
     SvcError,
     UnexpectedAnswer,
 )
-from svc_async.retry import RetryBudget
-from svc_async.wire.endpoint import Request
+from svc_async.wire.route import Request
 
 __all__ = [
     "Destination",

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import App, CycloptsError, Parameter
 
 from svc_async._version import __version__
-from svc_async.cli.exits import Exit, exit_of, explain
+from svc_async.cli.exit_codes import Exit, exit_of, explain
 from svc_async.cli.options import FeedOptions, Flag, JobOptions, JournalOptions, PeopleOptions, SyncOptions
 from svc_async.errors import SvcError
 
@@ -83,7 +83,7 @@ def upload(
         expires_at: Until when. [default: 13 months from now]
     """
     from svc_async.ads.vocabulary import BatchOperationType  # noqa: PLC0415 - help and errors come at once
-    from svc_async.cli.audience import run as run_job  # noqa: PLC0415
+    from svc_async.cli.commands.audience import run as run_job  # noqa: PLC0415
 
     return run_job(
         file,
@@ -120,7 +120,7 @@ def remove(
         journal: What jobs that can be taken up again have in common.
     """
     from svc_async.ads.vocabulary import BatchOperationType  # noqa: PLC0415
-    from svc_async.cli.audience import run as run_job  # noqa: PLC0415
+    from svc_async.cli.commands.audience import run as run_job  # noqa: PLC0415
 
     return run_job(file, BatchOperationType.DELETE, options, people, journal, account=account, audience=audience)
 
@@ -148,7 +148,7 @@ def sync_audience(
         people: What files of people have in common.
         sync: What syncs have in common.
     """
-    from svc_async.cli.audience import run_sync  # noqa: PLC0415
+    from svc_async.cli.commands.audience import run_sync  # noqa: PLC0415
 
     return run_sync(file, options, people, sync, account=account, audience=audience)
 
@@ -177,7 +177,7 @@ def upload_do_not_reach(
         expires_at: Until when, in ISO 8601 with a time zone. [default: 13 months from now]
     """
     from svc_async.ads.vocabulary import BatchOperationType  # noqa: PLC0415
-    from svc_async.cli.do_not_reach import run as run_job  # noqa: PLC0415
+    from svc_async.cli.commands.do_not_reach import run as run_job  # noqa: PLC0415
 
     action = BatchOperationType.UPDATE
     return run_job(file, action, options, people, journal, account=account, list_id=list_id, expires_at=expires_at)
@@ -205,7 +205,7 @@ def remove_do_not_reach(
         journal: What jobs that can be taken up again have in common.
     """
     from svc_async.ads.vocabulary import BatchOperationType  # noqa: PLC0415
-    from svc_async.cli.do_not_reach import run as run_job  # noqa: PLC0415
+    from svc_async.cli.commands.do_not_reach import run as run_job  # noqa: PLC0415
 
     return run_job(file, BatchOperationType.DELETE, options, people, journal, account=account, list_id=list_id)
 
@@ -229,7 +229,7 @@ def upload_products(
         feeds: What feeds have in common.
         journal: What jobs that can be taken up again have in common.
     """
-    from svc_async.cli.catalog import run_upload  # noqa: PLC0415
+    from svc_async.cli.commands.catalog import run_upload  # noqa: PLC0415
 
     return run_upload(feed, options, feeds, journal, catalog=catalog)
 
@@ -253,7 +253,7 @@ def delete_products(
         feeds: What feeds have in common.
         journal: What jobs that can be taken up again have in common.
     """
-    from svc_async.cli.catalog import run_delete  # noqa: PLC0415
+    from svc_async.cli.commands.catalog import run_delete  # noqa: PLC0415
 
     return run_delete(file, options, feeds, journal, catalog=catalog)
 
@@ -279,7 +279,7 @@ def sync_catalog(
         feeds: What feeds have in common.
         sync: What syncs have in common.
     """
-    from svc_async.cli.catalog import run_sync  # noqa: PLC0415
+    from svc_async.cli.commands.catalog import run_sync  # noqa: PLC0415
 
     return run_sync(feed, options, feeds, sync, catalog=catalog)
 
@@ -292,7 +292,7 @@ def status(path: Path, /, *, json: Flag = False) -> int:
         path: The job's journal.
         json: Print one JSON object and say nothing else.
     """
-    from svc_async.cli.journals import status as tell  # noqa: PLC0415
+    from svc_async.cli.commands.job import status as tell  # noqa: PLC0415
 
     return tell(path, as_json=json)
 
@@ -308,7 +308,7 @@ def resume(path: Path, /, *, json: Flag = False) -> int:
         path: The job's journal.
         json: Print one JSON object and say nothing else.
     """
-    from svc_async.cli.journaling import recorded_command  # noqa: PLC0415
+    from svc_async.cli.job_journal import recorded_command  # noqa: PLC0415
 
     return run([*recorded_command(path), *(["--json"] if json else [])])
 
@@ -321,7 +321,7 @@ def report(path: Path, /, *, out: Path | None = None) -> int:
         path: The job's journal.
         out: Write to this file: .html for people, .json for programs. [default: JSON to stdout]
     """
-    from svc_async.cli.journals import report as write  # noqa: PLC0415
+    from svc_async.cli.commands.job import report as write  # noqa: PLC0415
 
     return write(path, out=out)
 
@@ -334,7 +334,7 @@ def list_accounts(*, profile: str | None = None, json: Flag = False) -> int:
         profile: Take credentials and hosts from this profile, not from SVC_* variables.
         json: Print one JSON object and say nothing else.
     """
-    from svc_async.cli.accounts import run as run_list  # noqa: PLC0415
+    from svc_async.cli.commands.accounts import run as run_list  # noqa: PLC0415
 
     return run_list(profile, as_json=json)
 
@@ -355,7 +355,7 @@ def login(
         no_browser: Only print the page's URL.
         json: Print one JSON object; the page's URL goes to stderr.
     """
-    from svc_async.cli.auth import login as run_login  # noqa: PLC0415
+    from svc_async.cli.commands.auth import login as run_login  # noqa: PLC0415
 
     return run_login(profile, callback=callback, browser=not no_browser, as_json=json)
 
@@ -369,7 +369,7 @@ def whoami(*, profile: str | None = None, check: Flag = False, json: Flag = Fals
         check: Ask the service, too: for the accounts of a user, for the webhooks of an app.
         json: Print one JSON object and say nothing else.
     """
-    from svc_async.cli.auth import whoami as run_whoami  # noqa: PLC0415
+    from svc_async.cli.commands.auth import whoami as run_whoami  # noqa: PLC0415
 
     return run_whoami(profile, check=check, as_json=json)
 
@@ -382,7 +382,7 @@ def logout(*, profile: str | None = None, json: Flag = False) -> int:
         profile: The profile. [default: SVC_PROFILE, or "default"]
         json: Print one JSON object and say nothing else.
     """
-    from svc_async.cli.auth import logout as run_logout  # noqa: PLC0415
+    from svc_async.cli.commands.auth import logout as run_logout  # noqa: PLC0415
 
     return run_logout(profile, as_json=json)
 
@@ -399,7 +399,7 @@ def tail(name: Literal["activity", "filtered"], /, *, profile: str | None = None
         profile: Take credentials and hosts from this profile, not from SVC_* variables.
         json: Print each event as one JSON object in one line, as it came.
     """
-    from svc_async.cli.stream import run as follow  # noqa: PLC0415
+    from svc_async.cli.commands.stream import run as follow  # noqa: PLC0415
 
     return follow(name, profile, as_json=json)
 
@@ -425,7 +425,7 @@ def sandbox(
             machine, such as http://127.0.0.1:9000/svc. Give it as often as you need.
         json: Print one JSON object and say nothing else.
     """
-    from svc_async.cli.serve import run as serve  # noqa: PLC0415
+    from svc_async.cli.commands.sandbox import run as serve  # noqa: PLC0415
 
     return serve(host=host, port=port, seed=seed, forward=forward or (), as_json=json)
 
@@ -450,7 +450,7 @@ def trigger(
         url: Where the sandbox is.
         json: Print one JSON object, the payload included, and say nothing else.
     """
-    from svc_async.cli.trigger import run as run_trigger  # noqa: PLC0415
+    from svc_async.cli.commands.trigger import run as run_trigger  # noqa: PLC0415
 
     return run_trigger(event, user=user, changes=set or (), url=url, as_json=json)
 
@@ -464,7 +464,7 @@ def demo(*, rows: int = 200_000, seed: int = 7, json: Flag = False) -> int:
         seed: Decides what stands in them.
         json: Print one JSON object and say nothing else.
     """
-    from svc_async.cli.demo import run as run_demo  # noqa: PLC0415
+    from svc_async.cli.commands.demo import run as run_demo  # noqa: PLC0415
 
     return run_demo(rows=rows, seed=seed, as_json=json)
 
@@ -489,7 +489,7 @@ def listen(
         profile: Take the secret from this profile, not from SVC_CONSUMER_SECRET.
         json: Print one JSON object a line and say nothing else: first where it listens, then the events.
     """
-    from svc_async.cli.webhook import listen as listen_to  # noqa: PLC0415
+    from svc_async.cli.commands.webhook import listen as listen_to  # noqa: PLC0415
 
     return listen_to(host=host, port=port, save=save, profile=profile, as_json=json)
 
@@ -515,7 +515,7 @@ def register(
         profile: Take credentials and hosts from this profile, not from SVC_* variables.
         json: Print one JSON object and say nothing else.
     """
-    from svc_async.cli.register import run as run_register  # noqa: PLC0415
+    from svc_async.cli.commands.register import run as run_register  # noqa: PLC0415
 
     return run_register(url, events=event or (), user=user, profile=profile, as_json=json)
 
@@ -529,7 +529,7 @@ def check(url: str, /, *, profile: str | None = None, json: Flag = False) -> int
         profile: Take the secret from this profile, not from SVC_CONSUMER_SECRET.
         json: Print one JSON object and say nothing else.
     """
-    from svc_async.cli.webhook import check as check_url  # noqa: PLC0415
+    from svc_async.cli.commands.webhook import check as check_url  # noqa: PLC0415
 
     return check_url(url, profile=profile, as_json=json)
 
@@ -543,7 +543,7 @@ def sign(file: Path, /, *, profile: str | None = None, json: Flag = False) -> in
         profile: Take the secret from this profile, not from SVC_CONSUMER_SECRET.
         json: Print one JSON object and say nothing else.
     """
-    from svc_async.cli.webhook import sign_file  # noqa: PLC0415
+    from svc_async.cli.commands.webhook import sign_file  # noqa: PLC0415
 
     return sign_file(file, profile=profile, as_json=json)
 
@@ -558,7 +558,7 @@ def verify(file: Path, /, *, signature: str, profile: str | None = None, json: F
         profile: Take the secret from this profile, not from SVC_CONSUMER_SECRET.
         json: Print one JSON object and say nothing else.
     """
-    from svc_async.cli.webhook import verify_file  # noqa: PLC0415
+    from svc_async.cli.commands.webhook import verify_file  # noqa: PLC0415
 
     return verify_file(file, signature=signature, profile=profile, as_json=json)
 
@@ -582,7 +582,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _complain(message: str) -> None:
-    from svc_async.cli.consoles import complain  # noqa: PLC0415 - nothing is to be said usually
+    from svc_async.cli.console import complain  # noqa: PLC0415 - nothing is to be said usually
 
     sys.stdout.flush()
     complain(message)

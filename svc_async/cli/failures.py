@@ -7,10 +7,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
 
-from svc_async.batch.identifiers import IDENTIFIERS
 from svc_async.batch.report import Failure
 from svc_async.errors import InvalidArgument
-from svc_async.jobs.sources.source import Origin
+from svc_async.sources.source import Origin
+from svc_async.users.identifiers import IDENTIFIERS
 
 __all__ = ["FailureList", "reason_of", "reasons_of"]
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from svc_async.batch.report import Progress
 from svc_async.clock import Clock
-from svc_async.jobs.sources.source import Origin
+from svc_async.sources.source import Origin
 
 __all__ = ["Bar", "Display", "Lines", "clock_time", "display_of"]
 

@@ -3,7 +3,7 @@
 from svc_async import profiles
 from svc_async.auth.credentials import Credentials
 from svc_async.session import Session
-from svc_async.wire.endpoint import Surface
+from svc_async.wire.route import Surface
 
 __all__ = ["session_of", "session_with"]
 

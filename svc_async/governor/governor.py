@@ -37,11 +37,11 @@ import attrs
 
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import InvalidArgument, WouldWaitTooLong
+from svc_async.governor.fair_queue import Bucket, Line
 from svc_async.governor.limits import LIMITS, Limit, Scope
-from svc_async.governor.told import SECOND, Told, heard
-from svc_async.governor.turns import Bucket, Line
+from svc_async.governor.rate_headers import SECOND, Told, heard
 from svc_async.governor.windows import NEVER, Window
-from svc_async.wire.endpoint import Request, Surface
+from svc_async.wire.route import Request, Surface
 
 __all__ = ["BucketState", "Governor", "Priority", "Slot"]
 

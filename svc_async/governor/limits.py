@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from svc_async.errors import InvalidArgument
-from svc_async.wire.endpoint import Surface
+from svc_async.wire.route import Surface
 
 __all__ = ["LIMITS", "Limit", "Scope", "changed"]
 

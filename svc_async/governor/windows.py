@@ -15,7 +15,7 @@ from collections import deque
 
 import attrs
 
-from svc_async.governor.told import SECOND, Told
+from svc_async.governor.rate_headers import SECOND, Told
 
 __all__ = ["NEVER", "Concurrency", "Log", "Window"]
 

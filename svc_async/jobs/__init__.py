@@ -1,1 +1,1 @@
-"""What people run: where rows come from and what is done with them."""
+"""Job specifications and reports."""

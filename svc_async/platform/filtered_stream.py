@@ -6,18 +6,18 @@ from typing import Any
 
 import attrs
 
+from svc_async.engine.paging import Pager
+from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import InvalidArgument
-from svc_async.paging import Pager
-from svc_async.pipeline import Pipeline
 from svc_async.streams.buffer import Overflow
-from svc_async.streams.consumer import EventStream, Recover, StreamSettings
-from svc_async.streams.lanes import Reconnects
+from svc_async.streams.reconnect_policy import Reconnects
 from svc_async.streams.recovery import Gap
 from svc_async.streams.states import Checkpoint, Malformed, StateChange
+from svc_async.streams.stream import EventStream, Recover, StreamSettings
 from svc_async.wire.checks import each, fields_of, filled, first_problem, length, required
-from svc_async.wire.endpoint import Endpoint, Listing, Reply, Surface
 from svc_async.wire.envelope import complaint
 from svc_async.wire.records import Record, Timestamp
+from svc_async.wire.route import Endpoint, Listing, Reply, Surface
 
 __all__ = [
     "AddedRules",

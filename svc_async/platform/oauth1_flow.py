@@ -10,13 +10,13 @@ import attrs
 
 from svc_async.auth.authorization import authorization, identity
 from svc_async.auth.credentials import AppCredentials, Credentials, UserCredentials
+from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import InvalidArgument, UnexpectedAnswer
 from svc_async.open_enum import OpenEnum
-from svc_async.pipeline import Pipeline
 from svc_async.wire.checks import among, filled, first_problem, holds
-from svc_async.wire.endpoint import Endpoint, Reply, Surface
 from svc_async.wire.params import query_string
 from svc_async.wire.records import Record
+from svc_async.wire.route import Endpoint, Reply, Surface
 
 __all__ = ["OUT_OF_BAND", "AccessToken", "InvalidatedAccessToken", "OAuth1Flow", "OAuthAccessType", "RequestToken"]
 

@@ -10,12 +10,12 @@ from svc_async.auth.authorization import Authorization, basic, identity, nobody
 from svc_async.auth.credentials import AppCredentials, OAuth2UserCredentials
 from svc_async.auth.oauth2 import PendingAuthorization
 from svc_async.auth.tokens import AppTokens, UserTokens
+from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import InvalidArgument, Unauthorized
 from svc_async.open_enum import OpenEnum
-from svc_async.pipeline import Pipeline
 from svc_async.wire.checks import among
-from svc_async.wire.endpoint import Endpoint, Reply, Surface
 from svc_async.wire.records import Record
+from svc_async.wire.route import Endpoint, Reply, Surface
 
 __all__ = ["AppToken", "InvalidatedToken", "OAuth2", "PendingAuthorization", "TokenType", "app_token", "refreshed"]
 

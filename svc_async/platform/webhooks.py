@@ -8,12 +8,12 @@ from urllib.parse import SplitResult, urlsplit
 
 import attrs
 
+from svc_async.engine.paging import Pager
+from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import ApiError, InvalidArgument, WebhookInvalid
-from svc_async.paging import Pager
-from svc_async.pipeline import Pipeline
 from svc_async.wire.checks import Check, first_problem, holds, length, related
-from svc_async.wire.endpoint import Endpoint, Listing, Reply, Surface
 from svc_async.wire.records import Record, Timestamp
+from svc_async.wire.route import Endpoint, Listing, Reply, Surface
 
 __all__ = ["DeletedWebhook", "ReplayJob", "ReplayTerms", "Webhook", "WebhookCheck", "Webhooks"]
 

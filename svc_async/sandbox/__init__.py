@@ -15,33 +15,33 @@ from typing import Any, Self
 
 import attrs
 
-from svc_async.sandbox import world
-from svc_async.sandbox.app import Server
-from svc_async.sandbox.audiences import Audience, Member
-from svc_async.sandbox.auth import Verifier
-from svc_async.sandbox.calls import Operation, Routes
-from svc_async.sandbox.challenges import Webhook
+from svc_async.sandbox import seed as seed_data
+from svc_async.sandbox.api import activity, ads, filtered_stream, oauth, webhooks
+from svc_async.sandbox.api.ads.accounts import add_account
+from svc_async.sandbox.api.ads.features import hold, holds
+from svc_async.sandbox.api.ads.line_items import add_campaign, add_line_item
+from svc_async.sandbox.api.oauth import oauth1, pkce
+from svc_async.sandbox.background import Jobs
 from svc_async.sandbox.clock import Clock, SystemClock, VirtualClock
 from svc_async.sandbox.config import RateRule, SandboxConfig
-from svc_async.sandbox.deliveries import Deliveries, Delivery
-from svc_async.sandbox.dialects import Refusal
-from svc_async.sandbox.events import Direction
-from svc_async.sandbox.faults import Fault, Faults
-from svc_async.sandbox.jobs import Jobs
-from svc_async.sandbox.journal import Entry, Journal
-from svc_async.sandbox.limits import Limits
-from svc_async.sandbox.outlets import Outlet, Outlets, Product
-from svc_async.sandbox.paging import Pages
-from svc_async.sandbox.registry import Registry
-from svc_async.sandbox.service import Service
-from svc_async.sandbox.store import Store
-from svc_async.sandbox.streams import Hub
-from svc_async.sandbox.surfaces import activity, ads, filtered, oauth, webhooks
-from svc_async.sandbox.surfaces.ads.accounts import add_account
-from svc_async.sandbox.surfaces.ads.features import hold, holds
-from svc_async.sandbox.surfaces.ads.line_items import add_campaign, add_line_item
-from svc_async.sandbox.surfaces.oauth import oauth1, pkce
-from svc_async.sandbox.targets import Target
+from svc_async.sandbox.context import Service
+from svc_async.sandbox.push.channels import Outlet, Outlets, Product
+from svc_async.sandbox.push.crc_checks import Webhook
+from svc_async.sandbox.push.deliveries import Deliveries, Delivery
+from svc_async.sandbox.push.delivery_targets import Target
+from svc_async.sandbox.push.events import Direction
+from svc_async.sandbox.push.streams import Hub
+from svc_async.sandbox.server.auth import Verifier
+from svc_async.sandbox.server.faults import Fault, Faults
+from svc_async.sandbox.server.operations import Operation, Routes
+from svc_async.sandbox.server.rate_limits import Limits
+from svc_async.sandbox.server.rendering import Refusal
+from svc_async.sandbox.server.request_log import Entry, Journal
+from svc_async.sandbox.server.server import Server
+from svc_async.sandbox.state.audiences import Audience, Member
+from svc_async.sandbox.state.grants import Registry
+from svc_async.sandbox.state.paging import Pages
+from svc_async.sandbox.state.store import Store
 
 __all__ = [
     "AudienceView",
@@ -120,7 +120,7 @@ class Sandbox:
         self._host, self._port, self._tls = host, port, ssl_context
         self._store = Store(seed=seed, now=self.clock.now)
         self._registry = Registry(self._store.ids)
-        self._world = world.build(self._store, self._registry, self.config)
+        self._world = seed_data.build(self._store, self._registry, self.config)
         self._jobs = Jobs(self.clock)
         self._outlets = Outlets(self.config, self._jobs, self._store, self._registry)
         self._server: Server | None = None
@@ -211,7 +211,7 @@ class Sandbox:
             *oauth.OPERATIONS,
             *webhooks.OPERATIONS,
             *activity.OPERATIONS,
-            *filtered.OPERATIONS,
+            *filtered_stream.OPERATIONS,
         )
 
     def audience(self, audience_id: str) -> AudienceView:
@@ -224,7 +224,7 @@ class Sandbox:
 
     def add_audience(self, account_id: str | None = None, *, name: str = "Audience") -> str:
         """Make an audience, by default of the first user's account, and give its id."""
-        return world.add_audience(self._store, account_id or self.account_id, name=name).id
+        return seed_data.add_audience(self._store, account_id or self.account_id, name=name).id
 
     def add_account(self, *, name: str = "Account") -> str:
         """Make an account of the first user and give its id."""

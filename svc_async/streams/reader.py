@@ -20,8 +20,8 @@ import attrs
 
 from svc_async.clock import Clock
 from svc_async.errors import ApiError, BadRequest, Forbidden, StreamDropped, StreamOverflow, SvcError
-from svc_async.streams.inlet import Connection, Inlet
-from svc_async.streams.lanes import Lanes, Reconnects
+from svc_async.streams.ingest import Connection, Inlet
+from svc_async.streams.reconnect_policy import Lanes, Reconnects
 from svc_async.streams.recovery import BACKFILL_REACH, NO_REACH, Cover, Gap, backfill, gaps, replay
 from svc_async.streams.states import StateChange, StreamState
 from svc_async.wire.params import Param

@@ -9,7 +9,7 @@ from typing import Protocol, Self
 
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import InvalidArgument
-from svc_async.webhooks.database import Database
+from svc_async.webhooks.sqlite_worker import Database
 
 __all__ = ["DedupeStore", "MemoryDedupe", "SqliteDedupe"]
 

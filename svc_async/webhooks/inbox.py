@@ -9,7 +9,7 @@ from typing import Protocol, Self
 
 import attrs
 
-from svc_async.webhooks.database import Database
+from svc_async.webhooks.sqlite_worker import Database
 
 __all__ = ["Inbox", "Kept", "SqliteInbox"]
 

@@ -20,13 +20,23 @@ from svc_async.errors import InvalidArgument
 from svc_async.events.models import Event
 from svc_async.events.parser import EventParser
 from svc_async.events.router import EventRouter, Handler
+from svc_async.webhooks.acceptance import Intake
 from svc_async.webhooks.ack import Ack
 from svc_async.webhooks.dedupe import DedupeStore, MemoryDedupe
 from svc_async.webhooks.delivery import DeliveryContext, Job
-from svc_async.webhooks.gate import CrcSignature, Fields, Gate, Headers, HttpAnswer, Reason, Refused, fields_of, refusal
-from svc_async.webhooks.handling import DeadLetter, Handling, OnError
-from svc_async.webhooks.intake import Intake
-from svc_async.webhooks.tally import Health, Stats, Tally
+from svc_async.webhooks.dispatch import DeadLetter, Handling, OnError
+from svc_async.webhooks.stats import Health, Stats, Tally
+from svc_async.webhooks.verification import (
+    CrcSignature,
+    Fields,
+    Gate,
+    Headers,
+    HttpAnswer,
+    Reason,
+    Refused,
+    fields_of,
+    refusal,
+)
 from svc_async.wire.hmac_sha256 import SigningKey
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ import msgspec
 from cattrs.gen import make_dict_structure_fn
 
 from svc_async.errors import UnexpectedAnswer
-from svc_async.wire.endpoint import Reply, Request
 from svc_async.wire.envelope import NOT_JSON, Answer, Page
 from svc_async.wire.records import Record
+from svc_async.wire.route import Reply, Request
 
 __all__ = ["Reader", "read_as"]
 

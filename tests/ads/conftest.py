@@ -2,7 +2,7 @@ import pytest
 
 from svc_async import Session
 from svc_async.handles import AccountHandle, ProductCatalogHandle
-from tests.mocked import service, session
+from tests.support.fake_http import service, session
 
 __all__ = ["service", "session"]
 

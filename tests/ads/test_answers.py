@@ -20,7 +20,7 @@ from svc_async.ads.cards import (
 )
 from svc_async.ads.features import FeatureKey
 from svc_async.handles import AccountHandle, ProductCatalogHandle
-from tests.mocked import connect, serve
+from tests.support.fake_http import connect, serve
 
 HOUR = datetime(2026, 1, 2, 3, tzinfo=UTC)
 MOMENTS = {"created_at": "2026-01-02T03:04:05Z", "updated_at": "2026-01-02T03:04:05Z", "deleted": False}

@@ -22,8 +22,8 @@ from svc_async.ads.cards import (
 from svc_async.ads.line_items import BidStrategy, PayBy
 from svc_async.ads.product_sets import ProductSetType
 from svc_async.ads.products import Product, ProductAvailability, ProductCondition
-from svc_async.paging import Pager
-from tests.mocked import connect, serve
+from svc_async.engine.paging import Pager
+from tests.support.fake_http import connect, serve
 
 Call = Callable[..., Any]
 

@@ -1,3 +1,3 @@
-from tests.local import clock, service
+from tests.support.scripted_server import clock, service
 
 __all__ = ["clock", "service"]

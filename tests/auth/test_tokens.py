@@ -23,7 +23,7 @@ from svc_async.auth.authorization import Authorization
 from svc_async.auth.credentials import Credentials
 from svc_async.auth.tokens import AppTokens, UserTokens
 from svc_async.sandbox import VirtualClock
-from tests.local import APP, USER, Answer, Seen, Service
+from tests.support.scripted_server import APP, USER, Answer, Seen, Service
 
 TOKEN = "/oauth2/token"
 GRANT = "/2/oauth2/token"

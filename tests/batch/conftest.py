@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from svc_async.ads.custom_audiences import BatchCounts
-from svc_async.batch.audience_users import AudienceUsers
+from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.handles import CustomAudienceHandle
 from svc_async.sandbox import Sandbox, VirtualClock
 from svc_async.session import Session
-from svc_async.wire.endpoint import Blocks, Request
+from svc_async.wire.route import Blocks, Request
 
 Answer = Callable[[list[Any]], BatchCounts | None]
 Outcome = Exception | Answer

@@ -15,11 +15,11 @@ from svc_async.ads.custom_audiences import (
     AudienceUserOperationParams,
     BatchOperationType,
 )
-from svc_async.batch.audience_users import AudienceUsers
-from svc_async.batch.encoding import Rows
+from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.errors import BadRequest, BatchError, InvalidArgument, Unauthorized, UnexpectedAnswer
 from svc_async.handles import CustomAudienceHandle
 from svc_async.sandbox import Fault, Sandbox
+from svc_async.users.encoding import Rows
 from tests.batch.conftest import Service, until
 
 USERS = "*/custom_audiences/*/users"

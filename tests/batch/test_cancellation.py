@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from svc_async.batch.audience_users import AudienceUsers
+from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.report import Report
 from svc_async.errors import Sent, TransportError
 from tests.batch.conftest import Outcome, Service

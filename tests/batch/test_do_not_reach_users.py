@@ -12,11 +12,11 @@ from svc_async.ads.do_not_reach_lists import (
     DoNotReachOperationParams,
     DoNotReachUser,
 )
-from svc_async.batch.do_not_reach_users import DoNotReachUsers
-from svc_async.batch.encoding import Rows
+from svc_async.batch.lists.do_not_reach_users import DoNotReachUsers
 from svc_async.errors import InvalidArgument, UnexpectedAnswer
 from svc_async.sandbox import Fault, Sandbox
 from svc_async.session import Session
+from svc_async.users.encoding import Rows
 from tests.batch.test_audience_users import delete, emails, hashed, update
 
 USERS = "*/do_not_reach_lists/*/users"

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from svc_async.ads.custom_audiences import AudienceUser
-from svc_async.batch.encoding import Encoded, MemberEncoder, RowEncoder
-from svc_async.batch.identifiers import IDENTIFIERS
 from svc_async.errors import InvalidArgument
+from svc_async.users.encoding import Encoded, MemberEncoder, RowEncoder
+from svc_async.users.identifiers import IDENTIFIERS
 
 
 def hashed(text: str) -> str:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc_async.batch.identifiers import IDENTIFIERS, HashedIdentifier, Misfit, is_hash, with_region
 from svc_async.errors import InvalidArgument
+from svc_async.users.identifiers import IDENTIFIERS, HashedIdentifier, Misfit, is_hash, with_region
 
 
 def hashed(text: str) -> str:

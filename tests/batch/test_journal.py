@@ -22,12 +22,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from svc_async.batch import packer, user_lists
-from svc_async.batch.audience_users import AudienceUsers
-from svc_async.batch.journal import Journal, JournalUnwritable
-from svc_async.batch.products import Products
+from svc_async.batch.journal.journal import Journal, JournalUnwritable
+from svc_async.batch.lists import user_list
+from svc_async.batch.lists.audience_users import AudienceUsers
+from svc_async.batch.packing import packer
+from svc_async.batch.products.products import Products
 from svc_async.batch.report import Failure, Progress, Report
-from svc_async.batch.sources import in_parts
+from svc_async.batch.source import in_parts
 from svc_async.errors import BatchError, ErrorDetail, InvalidArgument
 from svc_async.handles import CustomAudienceHandle
 from svc_async.sandbox import Fault, Sandbox, VirtualClock
@@ -46,8 +47,8 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def small_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few rows be a long source of many requests, most of which are sent before it has ended."""
-    monkeypatch.setattr(user_lists, "MOST_OPERATIONS", 4)
-    monkeypatch.setattr(user_lists, "in_parts", partial(in_parts, size=3))
+    monkeypatch.setattr(user_list, "MOST_OPERATIONS", 4)
+    monkeypatch.setattr(user_list, "in_parts", partial(in_parts, size=3))
     monkeypatch.setattr(packer, "_GATHERED", 7)
 
 
@@ -377,7 +378,7 @@ async def test_two_jobs_of_one_process_do_not_share_a_journal(path: Path) -> Non
 
 async def test_a_full_disk_is_a_clear_stop_and_the_job_can_go_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service()
-    monkeypatch.setattr(user_lists, "MOST_OPERATIONS", 2_500)
+    monkeypatch.setattr(user_list, "MOST_OPERATIONS", 2_500)
     rows = rows_with_repeats(6000, keys=5000)
     begin = Journal._begin
 
@@ -501,7 +502,7 @@ async def test_a_body_that_would_be_built_in_another_way_stops_the_job(path: Pat
     with killed_at(2), pytest.raises(BatchError):
         await run(service, members(3), path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(user_lists, "timestamp", lambda moment: moment.isoformat())
+        patch.setattr(user_list, "timestamp", lambda moment: moment.isoformat())
         with pytest.raises(InvalidArgument, match="builds in another way"):
             await run(service, members(3), path)
     assert len(service.bodies) == 1

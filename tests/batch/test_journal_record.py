@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from svc_async.batch import user_lists
-from svc_async.batch.audience_users import AudienceUsers
-from svc_async.batch.journal import Journal, annotate
-from svc_async.batch.journal_record import JournalRecord, Moment
+from svc_async.batch.journal.journal import Journal, annotate
+from svc_async.batch.journal.record import JournalRecord, Moment
+from svc_async.batch.lists import user_list
+from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.report import Report
 from svc_async.errors import BatchError, InvalidArgument
 from svc_async.sandbox import VirtualClock
@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_lists, "MOST_OPERATIONS", 4)
+    monkeypatch.setattr(user_list, "MOST_OPERATIONS", 4)
 
 
 async def run(service: Service, rows: Any, path: Path, **settings: Any) -> Report:

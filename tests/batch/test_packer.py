@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from svc_async.batch.packer import PLAIN, Batch, Form, Frame, Limits, Load, Packer, Parcel, Spreader
+from svc_async.batch.packing.packer import Batch, Frame, Limits, Load, Packer, Parcel, Spreader
+from svc_async.users.template import PLAIN, Form
 
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)
 SHORT = Form('{"e":["', '"]},{"e":["', '"]}')

@@ -19,7 +19,7 @@ from svc_async.ads.products import (
     ProductUpsertResults,
     ProductUpsertStatus,
 )
-from svc_async.batch.products import Products
+from svc_async.batch.products.products import Products
 from svc_async.batch.report import Progress, Receipt
 from svc_async.errors import (
     BatchError,
@@ -32,7 +32,7 @@ from svc_async.errors import (
 )
 from svc_async.sandbox import Fault, Sandbox, SandboxConfig, VirtualClock
 from svc_async.session import Session
-from svc_async.wire.endpoint import Blocks, Request
+from svc_async.wire.route import Blocks, Request
 
 PRODUCTS = "*/product_catalogs/*/products"
 LOST = TransportError("the connection broke", sent=Sent.MAYBE)

@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svc_async.ads.custom_audiences import BatchCounts
-from svc_async.batch.audience_users import AudienceUsers
-from svc_async.batch.encoding import Rows
+from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.report import Failure, Progress, Receipt, Report
-from svc_async.batch.sources import in_parts
+from svc_async.batch.source import in_parts
 from svc_async.errors import (
     ApiError,
     BatchError,
@@ -29,6 +28,7 @@ from svc_async.errors import (
     api_error,
 )
 from svc_async.sandbox import VirtualClock
+from svc_async.users.encoding import Rows
 from tests.batch.conftest import Outcome, Service, until
 
 

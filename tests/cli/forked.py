@@ -21,7 +21,7 @@ from svc_async.__main__ import main
 
 ROOT = Path(svc_async.__file__).parents[1]
 
-for _module in pkgutil.iter_modules(svc_async.cli.__path__, "svc_async.cli."):
+for _module in pkgutil.walk_packages(svc_async.cli.__path__, "svc_async.cli."):
     importlib.import_module(_module.name)
 
 _FORKS = multiprocessing.get_context("forkserver")

@@ -421,7 +421,7 @@ def test_what_breaks_in_the_middle_leaves_a_report(
     """Two wrongs that look right: an even number of quotes passes the quick check."""
     lines = ["email", *(f"user{number}@example.org" for number in range(2_000)), '"a"b', 'c"d', "e@example.org"]
     (here / "customers.csv").write_text("\n".join([*lines, '"x'[1:]]) + '\n"y"z\n', encoding="utf-8")
-    monkeypatch.setattr("svc_async.jobs.sources.csv_source.CsvSource.check", _unchecked)
+    monkeypatch.setattr("svc_async.sources.csv_source.CsvSource.check", _unchecked)
     ended = call("audience", "upload", "customers.csv", "--sandbox", "--json")
     report = json.loads(ended.out)
     assert ended.code == 2

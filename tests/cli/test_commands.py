@@ -13,7 +13,7 @@ import pytest
 from svc_async import Session, __version__
 from svc_async.auth.credentials import UserCredentials
 from svc_async.sandbox import Fault, Sandbox
-from svc_async.wire.hosts import Endpoints
+from svc_async.wire.base_urls import Endpoints
 from tests.cli.conftest import PROGRAM, Command, Ended, environment_of
 from tests.cli.forked import ROOT
 

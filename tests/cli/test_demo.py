@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from svc_async.cli import demo
+from svc_async.cli.commands import demo
 from tests.cli.conftest import Ended
 
 

@@ -8,8 +8,8 @@ from rich.console import Console
 
 from svc_async.batch.report import Progress
 from svc_async.cli.progress import Bar, Display, Lines, clock_time, display_of
-from svc_async.jobs.sources.csv_source import CsvSource
 from svc_async.sandbox import VirtualClock
+from svc_async.sources.csv_source import CsvSource
 
 HALFWAY = Progress(read=1_000, accepted=480, failed=20, pending=500, requests=3, in_doubt=500, seconds=10.0)
 

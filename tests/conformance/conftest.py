@@ -1,3 +1,3 @@
-from tests.mocked import service, session
+from tests.support.fake_http import service, session
 
 __all__ = ["service", "session"]

@@ -10,9 +10,9 @@ import attrs
 import pytest
 
 from svc_async import Session, ads
+from svc_async.engine.paging import CountedPager, Pager
 from svc_async.open_enum import OpenEnum
-from svc_async.paging import CountedPager, Pager
-from svc_async.wire.endpoint import Endpoint, Listing
+from svc_async.wire.route import Endpoint, Listing
 from tests.conformance.calls import BOUND, CALLS, WITHOUT_CALL, bound, has_default, signature
 from tests.conformance.contract import ENUMS, OPERATIONS, RECORDS, Row, parameters, records_of
 

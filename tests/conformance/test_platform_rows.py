@@ -11,9 +11,9 @@ import pytest
 from svc_async import AppCredentials, BearerToken, OAuth2UserCredentials, Session, platform
 from svc_async.open_enum import OpenEnum
 from svc_async.platform import activity, oauth1_flow, oauth2
-from svc_async.wire.endpoint import Endpoint, Listing, Reply, Surface
+from svc_async.wire.route import Endpoint, Listing, Reply, Surface
 from tests.conformance.contract import ENUMS, RECORDS, Row, table
-from tests.local import APP, USER, Answer, Seen, Service, clock, service
+from tests.support.scripted_server import APP, USER, Answer, Seen, Service, clock, service
 
 __all__ = ["clock", "service"]
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svc_async import Session, SvcError
-from svc_async.paging import Pager
+from svc_async.engine.paging import Pager
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
 from tests.conformance.calls import CALLS, bound, signature
 from tests.conformance.contract import OPERATIONS, parameters, value_of

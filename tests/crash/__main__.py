@@ -5,7 +5,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from svc_async.batch.audience_users import AudienceUsers
+from svc_async.batch.lists.audience_users import AudienceUsers
 from tests.batch.conftest import Service
 from tests.crash.bad_rows import summary, upload_bad_rows
 from tests.crash.test_crash import CONTROLS

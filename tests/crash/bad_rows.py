@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from svc_async.batch.audience_users import AudienceUsers
+from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.report import Failure, Report
 
 __all__ = ["Sorted", "bad_rows", "summary", "upload_bad_rows"]

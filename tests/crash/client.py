@@ -13,8 +13,8 @@ from typing import Any
 import attrs
 
 from svc_async import Endpoints, Governor, Retries, Session, Timeouts, UserCredentials
-from svc_async.batch import user_lists
-from svc_async.batch.journal import Journal
+from svc_async.batch.journal.journal import Journal
+from svc_async.batch.lists import user_list
 from svc_async.batch.uploader import Job, Verdict
 from svc_async.governor.limits import LIMITS, changed
 
@@ -78,11 +78,11 @@ async def upload(order: Order) -> Mapping[str, Any]:
 
 def prepare(order: Order) -> None:
     """Make requests small and many, arrange the death, and take protection away."""
-    user_lists.MOST_OPERATIONS = 12
+    user_list.MOST_OPERATIONS = 12
     if order.die_at:
         Journal._transact = _dying(Journal._transact, order)  # type: ignore[method-assign]
     if order.without == "counts":
-        user_lists._Destination.judge = lambda *_: Verdict()  # type: ignore[method-assign]
+        user_list._Destination.judge = lambda *_: Verdict()  # type: ignore[method-assign]
     if order.without == "wait":
         Job._doubt = _without_pause(Job._doubt)  # type: ignore[method-assign]
 

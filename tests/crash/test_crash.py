@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from svc_async.batch.audience_users import AudienceUsers
+from svc_async.batch.lists.audience_users import AudienceUsers
 from tests.batch.conftest import Service
 from tests.crash.bad_rows import summary, upload_bad_rows
 from tests.crash.service import CALM

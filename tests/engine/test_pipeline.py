@@ -15,8 +15,8 @@ from svc_async import (
     UnexpectedAnswer,
     UserCredentials,
 )
+from svc_async.engine.pipeline import CallEvent
 from svc_async.governor.governor import Governor, Priority
-from svc_async.pipeline import CallEvent
 from svc_async.sandbox import Fault, Sandbox
 
 CREDENTIALS = UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret="u")

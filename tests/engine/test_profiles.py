@@ -14,7 +14,7 @@ from svc_async import (
     profiles,
 )
 from svc_async.sandbox import Sandbox
-from svc_async.wire.endpoint import Surface
+from svc_async.wire.route import Surface
 
 ENVIRONMENT = {
     "SVC_CONSUMER_KEY": "key",

@@ -4,7 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from svc_async import retry
+from svc_async.engine import retry
+from svc_async.engine.retry import Retries, RetryBudget, helps
 from svc_async.errors import (
     ApiError,
     ErrorDetail,
@@ -17,7 +18,6 @@ from svc_async.errors import (
     WouldWaitTooLong,
     api_error,
 )
-from svc_async.retry import Retries, RetryBudget, helps
 from svc_async.sandbox import VirtualClock
 
 UNREADABLE = UnexpectedAnswer("not JSON", status=200)

@@ -29,10 +29,10 @@ from svc_async import (
     WouldWaitTooLong,
 )
 from svc_async.ads.accounts import Account, IndustryType
+from svc_async.engine.pipeline import CallEvent
+from svc_async.engine.transport import Transport
 from svc_async.errors import Sent
-from svc_async.pipeline import CallEvent
 from svc_async.sandbox import Fault, Sandbox, SandboxConfig, VirtualClock
-from svc_async.transport import Transport
 
 HOSTS = Endpoints(base_url="https://base.example.test", ads_url="https://ads.example.test")
 

@@ -8,10 +8,10 @@ import pytest
 import trustme
 
 from svc_async.clock import SystemClock
+from svc_async.engine.transport import Timeouts, Transport
 from svc_async.errors import InvalidArgument, Sent, TimedOut, TransportError, UnexpectedAnswer
 from svc_async.sandbox import VirtualClock
-from svc_async.transport import Timeouts, Transport
-from svc_async.wire.endpoint import Blocks
+from svc_async.wire.route import Blocks
 
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

@@ -12,7 +12,7 @@ import pytest
 from svc_async.errors import InvalidArgument, WouldWaitTooLong
 from svc_async.governor.governor import BucketState, Governor, Slot
 from svc_async.governor.limits import LIMITS, Limit, Scope
-from svc_async.wire.endpoint import Request, Surface
+from svc_async.wire.route import Request, Surface
 from tests.governor.virtual import EPOCH, VirtualTime, call, slot, told, users
 
 QUARTER = 900.0

@@ -8,7 +8,7 @@ import pytest
 from svc_async.errors import InvalidArgument
 from svc_async.governor.governor import Governor
 from svc_async.governor.limits import LIMITS, Limit, changed
-from svc_async.wire.endpoint import Surface
+from svc_async.wire.route import Surface
 from tests.governor.virtual import USERS, VirtualTime, call, slot
 
 ACCOUNT = "/12/accounts/{account_id}"

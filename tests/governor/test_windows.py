@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from svc_async.governor.told import SECOND, Told
+from svc_async.governor.rate_headers import SECOND, Told
 from svc_async.governor.windows import Concurrency, Log, Window
 
 MINUTE = 60 * SECOND

@@ -13,7 +13,7 @@ import attrs
 
 from svc_async.clock import Timer
 from svc_async.governor.governor import Governor, Priority
-from svc_async.wire.endpoint import Request, Surface
+from svc_async.wire.route import Request, Surface
 
 EPOCH = datetime(2026, 6, 10, 12, 0, 0, tzinfo=UTC)
 USERS = "/12/accounts/{account_id}/custom_audiences/{custom_audience_id}/users"

@@ -7,7 +7,7 @@ import pytest
 from svc_async import BearerToken, InvalidArgument
 from svc_async.platform.activity import EventDirection, EventFilter, EventType, Subscription
 from svc_async.session import Session
-from tests.local import Answer, Service
+from tests.support.scripted_server import Answer, Service
 
 ALL = "/2/activity/subscriptions"
 RECORD = {

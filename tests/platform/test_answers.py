@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from svc_async import ApiError, BearerToken, Forbidden, RateLimited, Unauthorized
+from svc_async.engine.pipeline import CallEvent
 from svc_async.errors import ErrorDetail
-from svc_async.pipeline import CallEvent
 from svc_async.session import Session
-from tests.local import Answer, Service
+from tests.support.scripted_server import Answer, Service
 
 ALL = "/2/webhooks"
 WEBHOOK = {"id": "1", "url": "https://a.example.test", "valid": True}

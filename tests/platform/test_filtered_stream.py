@@ -7,7 +7,7 @@ import pytest
 from svc_async import BadRequest, BearerToken, InvalidArgument
 from svc_async.platform.filtered_stream import RefusedRule, Rule, StreamRule
 from svc_async.session import Session
-from tests.local import Answer, Service
+from tests.support.scripted_server import Answer, Service
 
 ALL = "/2/tweets/search/stream/rules"
 SENT = "2026-06-10T12:00:00.000Z"

@@ -15,7 +15,7 @@ from svc_async import (
     UserCredentials,
 )
 from svc_async.platform.oauth1_flow import AccessToken, OAuthAccessType, RequestToken
-from tests.local import APP, USER, Answer, Seen, Service
+from tests.support.scripted_server import APP, USER, Answer, Seen, Service
 
 APP_ONLY = AppCredentials(**APP)
 ASKED = Answer("oauth_token=re%2Bquest&oauth_token_secret=hush-9&oauth_callback_confirmed=true")

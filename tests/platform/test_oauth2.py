@@ -9,7 +9,7 @@ import pytest
 
 from svc_async import AppCredentials, BadRequest, InvalidArgument, OAuth2UserCredentials
 from svc_async.platform.oauth2 import PendingAuthorization
-from tests.local import APP, USER, Answer, Service
+from tests.support.scripted_server import APP, USER, Answer, Service
 
 PUBLIC = AppCredentials(**APP, client_id="client")
 CONFIDENTIAL = AppCredentials(**APP, client_id="client", client_secret="hush-4")

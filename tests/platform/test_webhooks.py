@@ -9,7 +9,7 @@ from svc_async import BadRequest, BearerToken, Conflict, InvalidArgument, Webhoo
 from svc_async.platform.webhooks import ReplayTerms, Webhook
 from svc_async.sandbox import VirtualClock
 from svc_async.session import Session
-from tests.local import Answer, Seen, Service
+from tests.support.scripted_server import Answer, Seen, Service
 
 ALL = "/2/webhooks"
 REPLAY = "/2/webhooks/replay"

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svc_async.sandbox import SandboxConfig, VirtualClock
-from svc_async.sandbox.auth import Sent, Verifier, escape, form_pairs, parse_header, signature, signature_base
-from svc_async.sandbox.dialects import Refusal
-from svc_async.sandbox.registry import App, Registry, Token
-from svc_async.sandbox.store import Ids
+from svc_async.sandbox.server.auth import Sent, Verifier, escape, form_pairs, parse_header, signature, signature_base
+from svc_async.sandbox.server.rendering import Refusal
+from svc_async.sandbox.state.grants import App, Registry, Token
+from svc_async.sandbox.state.store import Ids
 
 PHOTOS = {"oauth_consumer_key": "dpf43f3p2l4k3l03", "oauth_signature_method": "HMAC-SHA1"}
 PATH = "/12/accounts/18ce54d4x5t/line_item_curated_categories"

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from svc_async.sandbox import Sandbox
-from svc_async.sandbox.calls import Operation
+from svc_async.sandbox.api.ads import OPERATIONS
+from svc_async.sandbox.api.ads.user_batches import MAX_BYTES, MAX_OPERATIONS
 from svc_async.sandbox.config import RATE_RULES
-from svc_async.sandbox.dialects import Dialect
-from svc_async.sandbox.params import Param
-from svc_async.sandbox.surfaces.ads import OPERATIONS
-from svc_async.sandbox.surfaces.ads.user_batches import MAX_BYTES, MAX_OPERATIONS
+from svc_async.sandbox.server.operations import Operation
+from svc_async.sandbox.server.params import Param
+from svc_async.sandbox.server.rendering import Dialect
 
 BASE = tuple(operation for operation in Sandbox().operations if operation.surface == "base")
 EVERY = (*OPERATIONS, *BASE)

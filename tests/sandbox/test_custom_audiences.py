@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svc_async.sandbox import SandboxConfig
-from svc_async.sandbox.surfaces.ads.custom_audiences import HASHED
-from svc_async.sandbox.surfaces.ads.user_batches import all_well
+from svc_async.sandbox.api.ads.custom_audiences import HASHED
+from svc_async.sandbox.api.ads.user_batches import all_well
 
 Hash = Callable[[str], str]
 H = "0123456789abcdef" * 4

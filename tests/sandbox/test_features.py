@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from svc_async.sandbox.surfaces.ads.features import ACCEPTED
+from svc_async.sandbox.api.ads.features import ACCEPTED
 
 SEEDED = [
     "REACH_AND_FREQUENCY_ANALYTICS",

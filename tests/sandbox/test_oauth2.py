@@ -8,10 +8,10 @@ from urllib.parse import unquote
 import pytest
 
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
-from svc_async.sandbox.auth import Scheme
-from svc_async.sandbox.calls import Answer, Call, Operation
-from svc_async.sandbox.dialects import Dialect
-from svc_async.sandbox.params import integer
+from svc_async.sandbox.server.auth import Scheme
+from svc_async.sandbox.server.operations import Answer, Call, Operation
+from svc_async.sandbox.server.params import integer
+from svc_async.sandbox.server.rendering import Dialect
 
 TOKEN = "/oauth2/token"
 INVALIDATE = "/oauth2/invalidate_token"

@@ -11,8 +11,8 @@ import pytest
 from requests_oauthlib import OAuth2Session
 
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
-from svc_async.sandbox.calls import Answer, Call, Operation
-from svc_async.sandbox.dialects import Dialect
+from svc_async.sandbox.server.operations import Answer, Call, Operation
+from svc_async.sandbox.server.rendering import Dialect
 
 AUTHORIZE = "/2/oauth2/authorize"
 TOKEN = "/2/oauth2/token"

@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from svc_async.sandbox.store import Ids, Store
+from svc_async.sandbox.state.store import Ids, Store
 
 
 def store() -> Store:

@@ -16,9 +16,9 @@ import trustme
 from aiohttp import web
 
 from svc_async.sandbox import Fault, Sandbox, SandboxConfig, SystemClock, VirtualClock
-from svc_async.sandbox.challenges import INTERVAL, INVALID_AFTER, RECHECK_AFTER
-from svc_async.sandbox.signing import signature
-from svc_async.sandbox.targets import DeliveryMap, Sent, Unmapped
+from svc_async.sandbox.push.crc_checks import INTERVAL, INVALID_AFTER, RECHECK_AFTER
+from svc_async.sandbox.push.delivery_targets import DeliveryMap, Sent, Unmapped
+from svc_async.sandbox.push.signing import signature
 
 URL = "https://hooks.example.test/svc"
 CONTRACT = Path(__file__).parents[1] / "contract" / "limits.toml"

@@ -13,12 +13,12 @@ import attrs
 import pytest
 
 from svc_async import BearerToken, Endpoints, Session
-from svc_async.pipeline import Pipeline
+from svc_async.engine.pipeline import Pipeline
 from svc_async.sandbox import VirtualClock
-from svc_async.streams.consumer import EventStream, StreamSettings
 from svc_async.streams.reader import Source
 from svc_async.streams.states import StateChange, StreamState
-from svc_async.wire.endpoint import Endpoint, Reply, Surface
+from svc_async.streams.stream import EventStream, StreamSettings
+from svc_async.wire.route import Endpoint, Reply, Surface
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
 

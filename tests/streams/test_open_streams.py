@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from svc_async.engine.transport import OpenStream, Timeouts, Transport
 from svc_async.errors import InvalidArgument, Sent, StreamDropped, TimedOut, TransportError
 from svc_async.sandbox import VirtualClock
-from svc_async.transport import OpenStream, Timeouts, Transport
 from tests.streams.conftest import Adversary, Visit, hold, holding, refusing
 
 

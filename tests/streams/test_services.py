@@ -17,10 +17,10 @@ from svc_async import (
     Unauthorized,
     UserCredentials,
 )
+from svc_async.engine.pipeline import CallEvent
 from svc_async.events.models import MatchedPost
 from svc_async.governor.governor import Governor
 from svc_async.governor.limits import LIMITS, changed
-from svc_async.pipeline import CallEvent
 from svc_async.sandbox import VirtualClock
 from svc_async.streams.states import StreamState
 from tests.streams.conftest import CROWDED, Adversary, Script, Steps, hold, holding, line, refusing

@@ -12,9 +12,9 @@ import pytest
 from svc_async import Conflict, Session, TooManyConnections
 from svc_async.events.models import MatchedPost, PostCreated
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
-from svc_async.streams.consumer import EventStream
 from svc_async.streams.recovery import Cover, Gap
 from svc_async.streams.states import StateChange, StreamState
+from svc_async.streams.stream import EventStream
 from tests.streams.conftest import Steps
 
 Post = Callable[[int], Awaitable[None]]

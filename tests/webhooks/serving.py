@@ -9,7 +9,7 @@ import uvicorn
 from aiohttp import web
 
 from svc_async.webhooks import WebhookReceiver
-from svc_async.webhooks.gate import HttpAnswer
+from svc_async.webhooks.verification import HttpAnswer
 
 Fields = Mapping[str, str] | Iterable[tuple[str, str]]
 Send = Callable[[str, str, Fields, bytes], Awaitable[HttpAnswer]]

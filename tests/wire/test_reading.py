@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from svc_async.ads.accounts import Account, ApprovalStatus
 from svc_async.ads.custom_audiences import BatchCounts, TargetedAudienceEntry, TargetedAudienceLineItem
 from svc_async.errors import UnexpectedAnswer
-from svc_async.wire.endpoint import Endpoint, Listing, Reply, Request
 from svc_async.wire.envelope import Answer, Page
 from svc_async.wire.reading import Reader
 from svc_async.wire.records import Record
+from svc_async.wire.route import Endpoint, Listing, Reply, Request
 
 GET = Endpoint("GET", "/12/accounts/{account_id}", Account)(account_id="a")
 LIST = Listing("/12/accounts", Account)()

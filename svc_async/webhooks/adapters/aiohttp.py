@@ -7,7 +7,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from svc_async.webhooks.adapters.served import Served
-from svc_async.webhooks.gate import Reason, Refused
+from svc_async.webhooks.verification import Reason, Refused
 
 __all__ = ["attach", "serve"]
 

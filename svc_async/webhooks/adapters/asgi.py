@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
 
 from svc_async.webhooks.adapters.served import Served
-from svc_async.webhooks.gate import HttpAnswer, Reason, Refused
+from svc_async.webhooks.verification import HttpAnswer, Reason, Refused
 
 __all__ = ["AsgiApp", "asgi_app"]
 

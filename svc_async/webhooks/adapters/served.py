@@ -4,7 +4,7 @@ from collections.abc import AsyncIterable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from svc_async.webhooks.gate import Headers, HttpAnswer
+from svc_async.webhooks.verification import Headers, HttpAnswer
 
 __all__ = ["Served"]
 

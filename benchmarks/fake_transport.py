@@ -1,0 +1,90 @@
+"""A pipeline without a network: all of the SDK's own way, and at its end a few lines that answer."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+import attrs
+
+from svc_async.auth.authorization import authorization, identity
+from svc_async.auth.credentials import UserCredentials
+from svc_async.clock import Clock, SystemClock
+from svc_async.engine.pipeline import Pipeline
+from svc_async.engine.retry import Retries, RetryBudget
+from svc_async.engine.transport import Transport
+from svc_async.governor.governor import Governor
+from svc_async.governor.limits import LIMITS, Limit
+from svc_async.wire.base_urls import Endpoints
+from svc_async.wire.envelope import Answer
+from svc_async.wire.reading import Reader
+from svc_async.wire.route import Blocks
+
+__all__ = ["CREDENTIALS", "Service", "lifted", "pipeline"]
+
+CREDENTIALS = UserCredentials(consumer_key="c" * 25, consumer_secret="s" * 50, token="t" * 50, token_secret="u" * 45)
+
+
+def lifted() -> tuple[Limit, ...]:
+    """Give the known limits so high that they hold nothing up: for figures of the processor alone."""
+    return tuple(attrs.evolve(limit, requests=10**9) for limit in LIMITS)
+
+
+@attrs.define
+class Service:
+    """Answers what it is sent, after a latency.
+
+    Attributes:
+        latency: seconds between a request and its answer; half of it passes before the request arrives.
+        judge: gives the status and the headers of an answer when a request arrives.
+        requests: how many came.
+        refused: how many of them were answered with other than 200.
+        rows: how many users they held.
+        spent: processor time of this class itself, to be taken off.
+    """
+
+    latency: float = 0.0
+    judge: Callable[[], tuple[int, dict[str, str]]] = lambda: (200, {})
+    requests: int = 0
+    refused: int = 0
+    rows: int = 0
+    spent: float = 0.0
+
+    async def exchange(
+        self, _method: str, _url: str, *, body: Blocks, on_sent: Callable[[], None], **_settings: Any
+    ) -> Answer:
+        """Take the place of `Transport.exchange`."""
+        on_sent()
+        await asyncio.sleep(self.latency / 2)
+        self.requests += 1
+        status, headers = self.judge()
+        if status != 200:
+            self.refused += 1
+            return Answer(status=status, headers=headers, body=b"")
+        users = self._count(body)
+        self.rows += users
+        await asyncio.sleep(self.latency / 2)
+        counts = b'{"data":{"success_count":%d,"total_count":%d}}' % (users, users)
+        return Answer(status=200, headers=headers, body=counts)
+
+    def _count(self, body: Blocks) -> int:
+        started = time.process_time()
+        users = sum(block.count(b'"email"') for block in body.blocks)
+        self.spent += time.process_time() - started
+        return users
+
+
+def pipeline(service: Service, *, governor: Governor | None = None, clock: Clock | None = None) -> Pipeline:
+    """Build what a session builds, over a service that stands in for the network."""
+    clock = clock or SystemClock()
+    return Pipeline(
+        transport=cast(Transport, service),
+        endpoints=Endpoints(base_url="https://api.example.com", ads_url="https://ads.example.com"),
+        authorization=authorization(CREDENTIALS, clock),
+        user=identity(CREDENTIALS),
+        governor=governor or Governor(limits=lifted(), clock=clock),
+        retries=Retries(),
+        budget=RetryBudget(),
+        reader=Reader(),
+        clock=clock,
+    )

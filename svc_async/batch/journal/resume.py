@@ -1,0 +1,123 @@
+"""What a job that is taken up again must know: what earlier runs have settled, and what they left in doubt."""
+
+import asyncio
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import aclosing
+from hashlib import sha256
+from typing import Any
+
+import attrs
+
+from svc_async.batch.journal.journal import Intent, Journal, Reading
+from svc_async.batch.packing.packer import Batch, Group, Limits, Load, rebuilt
+from svc_async.batch.source import Source
+from svc_async.errors import InvalidArgument
+from svc_async.wire.route import Blocks, Request
+
+__all__ = ["Again", "Settled", "digest_of"]
+
+
+@attrs.define
+class Settled:
+    """What earlier runs have settled: rows up to a position of their lane, except those left behind."""
+
+    acknowledged: Mapping[int, int] = attrs.field(factory=dict)
+    behind: dict[int, set[int]] = attrs.field(factory=dict)
+    lane_of: Mapping[int, int] = attrs.field(factory=dict)
+    _highest: int = -1
+    _taken: list[tuple[int, int]] = attrs.field(factory=list)
+
+    async def load(self, journal: Journal) -> None:
+        """Take over what the journal holds, when nothing is in doubt any more."""
+        self.acknowledged, behind = await journal.unsettled()
+        for position in behind:
+            self.behind.setdefault(self.lane_of[position], set()).add(position)
+        self._highest = max(self.acknowledged.values(), default=-1)
+        await journal.regroup(self.behind)
+
+    def open_places(self, load: Load, lanes: int) -> Sequence[int] | None:
+        """Give the places of rows that are not settled; None if that is all of them."""
+        if not load.positions or load.positions[0] > self._highest:
+            return None
+        return [
+            place
+            for place, (key, position) in enumerate(zip(load.keys, load.positions, strict=True))
+            if self._is_open(key % lanes, position)
+        ]
+
+    def _is_open(self, lane: int, position: int) -> bool:
+        if position > self.acknowledged.get(lane, -1):
+            return True
+        if position not in self.behind.get(lane, ()):
+            return False
+        self._taken.append((lane, position))
+        return True
+
+    @property
+    def in_hand(self) -> bool:
+        """Whether rows that were left behind are on their way to the packers: nothing may be written down then."""
+        return bool(self._taken)
+
+    def forget(self) -> None:
+        """Leave the rows that were taken to the packers, which hold them now."""
+        for lane, position in self._taken:
+            self.behind[lane].remove(position)
+        self._taken.clear()
+
+
+class Again:
+    """Reads a source as far as an earlier run had come, and gathers what that run left in doubt."""
+
+    def __init__(self, journal: Journal, limits: Limits) -> None:
+        self._journal = journal
+        self._limits = limits
+        self._wanted = frozenset(itertools.chain.from_iterable(intent.positions for intent in journal.intents))
+        self._rows: dict[int, tuple[Group, str]] = {}
+        self.lane_of: dict[int, int] = {}
+
+    async def read(self, source: Source) -> None:
+        """Read it.
+
+        Raises:
+            InvalidArgument: it is not the same.
+        """
+        checkpoint = self._journal.checkpoint
+        _, behind = await self._journal.unsettled()
+        left = {*behind, *itertools.chain.from_iterable(intent.after.behind for intent in self._journal.intents)}
+        reading = Reading()
+        async with aclosing(source.read()) as slices:
+            async for part in slices:
+                reading.follow(part.rows, part.load, part.failures)
+                self._gather(part.load, left)
+                await asyncio.sleep(0)
+                if reading.rows >= checkpoint.rows and not checkpoint.ended:
+                    break
+            else:
+                reading.ended = True
+        if reading.checkpoint != checkpoint:
+            raise InvalidArgument(
+                "journal", "is of a job whose source was another one, or has changed since; a new job needs a new file"
+            )
+
+    def _gather(self, load: Load, left: Collection[int]) -> None:
+        for place, position in enumerate(load.positions):
+            if position in self._wanted:
+                user = f"{load.form.before}{load.users[place]}{load.form.after}"
+                self._rows[position] = load.group, user
+            if position in left:
+                self.lane_of[position] = load.keys[place] % self._journal.lanes
+
+    def batch(self, intent: Intent) -> Batch:
+        """Build again what was in doubt."""
+        rows = [(position, *self._rows[position]) for position in intent.positions]
+        return rebuilt(intent.sheaves, rows, wrapper=self._limits.wrapper, built=intent.pinned)
+
+
+def digest_of(request: Request[Any]) -> str:
+    """Give the SHA-256 of the body, in hexadecimal digits."""
+    body = request.body
+    whole = sha256()
+    for block in body.blocks if isinstance(body, Blocks) else [body or b""]:
+        whole.update(block)
+    return whole.hexdigest()

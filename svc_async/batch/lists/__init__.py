@@ -1,0 +1,1 @@
+"""Lists of users: custom audiences and do-not-reach lists."""

@@ -1,0 +1,88 @@
+"""The users of a do-not-reach list: one request, or batches of any number of rows."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import attrs
+
+from svc_async.ads.do_not_reach_lists import USERS_BATCH, BatchCounts
+from svc_async.batch.lists.user_list import Operation, Rules, UserList, months_after
+from svc_async.wire.envelope import Page
+from svc_async.wire.route import Request
+
+__all__ = ["DoNotReachUsers"]
+
+_MARGIN = timedelta(hours=1)
+"""What an end that is not given stays below the bound, since the service's clock may be behind ours."""
+
+
+def _latest(now: datetime) -> datetime:
+    return months_after(now, 13)
+
+
+# Unspecified: the most operations and bytes, and the latest end (contract UNS-dnr-limits); they are those of audiences.
+_RULES = Rules(
+    identifiers=("email", "phone_number"),
+    times=("expires_at",),
+    # Unspecified: whether the end must be given (contract CON-05); one that is given is right in any case.
+    pinned=lambda now: {"expires_at": _latest(now) - _MARGIN},
+    begin="now",
+    latest=_latest,
+    contract={
+        "operations": "UNS-dnr-limits",
+        "bytes": "UNS-dnr-limits",
+        "type": "DNR-01",
+        "users": "DNR-01",
+        "times": "DNR-04",
+        "end": "DNR-04",
+        "keys": "DNR-03",
+        "values": "DNR-03",
+    },
+)
+
+
+@attrs.frozen
+class DoNotReachUsers(UserList[Page[BatchCounts]]):
+    """The users of one do-not-reach list.
+
+    A user has `email` and `phone_number` (contract DNR-03); an operation has `expires_at`, which is within 13 months,
+    and no `effective_at` (contract DNR-01, DNR-04).
+
+    Attributes:
+        counted: what `success_count` and `total_count` count.
+
+    Contract: DNR-01 to DNR-04, `do_not_reach_users.batch`.
+    """
+
+    do_not_reach_list_id: str
+
+    async def send(self, operations: Sequence[Operation]) -> Sequence[BatchCounts]:
+        """Send one request, which the service accepts or refuses as a whole.
+
+        Values must be hashes already; `upload` and `apply` hash for you.
+
+        Args:
+            operations: 1 to 2,500, of up to 5,000,000 bytes of JSON.
+
+        Returns:
+            The counts of each operation.
+
+        Raises:
+            InvalidArgument: names the operation, the user and the rule that it breaks.
+            UnexpectedAnswer: the service counted other users than were sent, so none is accepted: send them again.
+
+        Contract: `do_not_reach_users.batch`.
+        """
+        return (await self._send(operations)).items
+
+    @property
+    def _rules(self) -> Rules:
+        return _RULES
+
+    def _request(self) -> Request[Page[BatchCounts]]:
+        return USERS_BATCH(account_id=self.account_id, do_not_reach_list_id=self.do_not_reach_list_id)
+
+    def _counts(self, answer: Page[BatchCounts], sent: int) -> bool:
+        """Sum the counts of the operations (contract DNR-02)."""
+        succeeded = sum(counts.success_count for counts in answer.items)
+        return succeeded == sum(counts.total_count for counts in answer.items) == sent

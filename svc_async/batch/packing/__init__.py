@@ -1,0 +1,1 @@
+"""Packing: encoded rows into operations, operations into requests. No I/O."""

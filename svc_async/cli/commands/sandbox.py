@@ -1,0 +1,122 @@
+"""Serves a sandbox until it is stopped."""
+
+import asyncio
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from urllib.parse import urlsplit
+
+from rich.panel import Panel
+from rich.text import Text
+
+from svc_async.cli.console import people, results
+from svc_async.cli.exit_codes import Exit
+from svc_async.cli.signals import Interrupted, until_stopped
+from svc_async.errors import InvalidArgument
+from svc_async.sandbox import Sandbox
+
+__all__ = ["run"]
+
+_HIGHEST_PORT = 65_535
+
+
+def run(*, host: str, port: int, seed: int, forward: Sequence[str] = (), as_json: bool) -> int:
+    """Serve, and give the exit code: 0 when it is stopped by Ctrl-C or SIGTERM, its usual ends."""
+    if not 0 <= port <= _HIGHEST_PORT:
+        raise InvalidArgument("--port", f"must be from 0 to {_HIGHEST_PORT}; 0 takes a free one")
+    sandbox = Sandbox(host=host, port=port, seed=seed)
+    try:
+        asyncio.run(_serve(sandbox, dict(_forward(sandbox, pair) for pair in forward), as_json=as_json))
+    except Interrupted:
+        pass
+    except OSError as error:
+        reason = error.strerror or "not possible"
+        raise InvalidArgument("sandbox", f"cannot listen on {host} port {port}: {reason}") from None
+    if not as_json:
+        people().print("The sandbox is closed.")
+    return Exit.DONE
+
+
+def _forward(sandbox: Sandbox, pair: str) -> tuple[str, str]:
+    url, _, rest = pair.partition("=http://")
+    target = f"http://{rest}"
+    try:
+        sandbox.deliver_to(url, target)
+    except ValueError:
+        rule = "is written URL=URL, the second one http on this machine, such as http://127.0.0.1:9000/svc"
+        raise InvalidArgument("--forward", rule) from None
+    return url, target
+
+
+async def _serve(sandbox: Sandbox, forwarded: Mapping[str, str], *, as_json: bool) -> None:
+    async with sandbox:
+        if as_json:
+            _print_line(json.dumps(_described(sandbox)))
+        else:
+            people().print(_panel(sandbox))
+            for url, target in forwarded.items():
+                people().print(_advice(sandbox, url, target))
+            for name, value in _variables(sandbox).items():
+                _print_line(f"export {name}={shlex.quote(value)}")
+        await until_stopped(asyncio.Event().wait())
+
+
+def _print_line(line: str) -> None:
+    console = results()
+    console.print(line)
+    console.file.flush()
+
+
+def _variables(sandbox: Sandbox) -> Mapping[str, str]:
+    credentials = sandbox.credentials
+    return {
+        "SVC_BASE_URL": sandbox.base_url,
+        "SVC_ADS_URL": sandbox.ads_url,
+        "SVC_ADS_SANDBOX_URL": sandbox.ads_sandbox_url,
+        "SVC_CONSUMER_KEY": credentials["consumer_key"],
+        "SVC_CONSUMER_SECRET": credentials["consumer_secret"],
+        "SVC_ACCESS_TOKEN": credentials["token"],
+        "SVC_ACCESS_TOKEN_SECRET": credentials["token_secret"],
+    }
+
+
+def _described(sandbox: Sandbox) -> Mapping[str, object]:
+    return {
+        "base_url": sandbox.base_url,
+        "ads_url": sandbox.ads_url,
+        "ads_sandbox_url": sandbox.ads_sandbox_url,
+        "credentials": dict(sandbox.credentials),
+        "user_id": sandbox.user_id,
+        "account_id": sandbox.account_id,
+        "custom_audience_id": sandbox.audience_id,
+        "environment": dict(_variables(sandbox)),
+    }
+
+
+def _advice(sandbox: Sandbox, url: str, target: str) -> str:
+    """Say how to see a forward at work."""
+    return f"""What goes to {url} comes to {target}. To see that, in another shell each, with the variables below:
+  svc-async webhook listen --port {urlsplit(target).port or 80}
+  svc-async webhook register {url} --event post.create --user {sandbox.user_id}
+  svc-async trigger post.create --url {sandbox.base_url}"""
+
+
+def _panel(sandbox: Sandbox) -> Panel:
+    rows = {
+        "main API": sandbox.base_url,
+        "ads API": sandbox.ads_url,
+        "its sandbox": sandbox.ads_sandbox_url,
+        "user": sandbox.user_id,
+        "account": sandbox.account_id,
+        "audience": sandbox.audience_id,
+    }
+    text = Text()
+    for name, value in rows.items():
+        text.append(f"{name:<12}", "dim").append(f"{value}\n", "bold")
+    text.append("\nSet the variables below in another shell, and try there\n", "dim")
+    text.append("  svc-async accounts list\n", "cyan")
+    text.append(
+        f"  svc-async audience upload FILE --account {sandbox.account_id} --audience {sandbox.audience_id}\n", "cyan"
+    )
+    text.append("\nIts state is in memory. Ctrl-C stops it.", "dim")
+    return Panel(text, title="The sandbox is open", title_align="left", border_style="green", expand=False)

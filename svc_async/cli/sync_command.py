@@ -1,0 +1,163 @@
+"""What a diff sync does beside sending: it finds its state, tells its plan and stops there if that is all one wants."""
+
+import json
+import os
+import tempfile
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from hashlib import sha256
+from pathlib import Path
+
+import attrs
+from rich.text import Text
+
+from svc_async.batch.report import Report
+from svc_async.batch.sync.state import Plan, Snapshots
+from svc_async.batch.sync.sync import Observers, Sync, Target
+from svc_async.cli.console import results
+from svc_async.cli.failures import FailureList
+from svc_async.cli.options import JobOptions, SyncOptions
+from svc_async.cli.progress import clock_time
+from svc_async.cli.upload_command import Ready, Work
+from svc_async.errors import BatchError, InvalidArgument
+
+__all__ = ["Cost", "Syncing"]
+
+_COUNTED = ("additions", "changes", "refreshes", "removals", "unchanged", "misfits")
+
+
+@attrs.frozen(kw_only=True)
+class Cost:
+    """What requests cost.
+
+    Attributes:
+        requests: how many it takes to send so many rows, of so many bytes in all.
+        removals: how many it takes to remove so many rows.
+        per_minute: how many may be sent a minute.
+        removals_per_minute: how many that remove.
+    """
+
+    requests: Callable[[int, int], int]
+    removals: Callable[[int], int]
+    per_minute: float
+    removals_per_minute: float
+
+    def of(self, plan: Plan) -> tuple[int, float]:
+        """Give the requests of a plan, and the minutes that they take at the limit."""
+        sent, removed = self.requests(plan.coming, plan.size), self.removals(plan.leaving)
+        return sent + removed, sent / self.per_minute + removed / self.removals_per_minute
+
+
+@attrs.define(kw_only=True)
+class Syncing:
+    """One sync as a command.
+
+    Attributes:
+        target: the list and its file.
+        name: what tells the list from others, also years later.
+        options: what all jobs have in common.
+        sync: what was said of the sync.
+        cost: what requests cost.
+        lifetime: how long rows stay that are sent.
+    """
+
+    target: Target
+    name: str
+    options: JobOptions
+    sync: SyncOptions
+    cost: Cost
+    lifetime: timedelta | None
+    _plan: Plan | None = attrs.field(default=None, init=False)
+    _sync: Sync | None = attrs.field(default=None, init=False)
+
+    def work(self, ready: Ready) -> Work:
+        """Give the job."""
+        if not 0 <= self.sync.max_removal_share <= 1:
+            raise InvalidArgument("max_removal_share", "must be from 0 to 1")
+        if self.sync.refresh_days < 0:
+            raise InvalidArgument("refresh_days", "must be at least 0")
+        return Work(ready=ready, do=self._do, more=self._more, so_far=self._so_far)
+
+    async def _do(self, observers: Observers, failures: FailureList) -> Report | None:
+        async with self._state() as path:
+            with Snapshots(path, target=self.name) as snapshots:
+                sync = Sync(
+                    target=self.target,
+                    snapshots=snapshots,
+                    lifetime=self.lifetime,
+                    refresh_within=timedelta(days=self.sync.refresh_days),
+                )
+                self._plan, self._sync = await sync.plan(), sync
+                if self.sync.dry_run or not self.options.json:
+                    self._tell(self._plan)
+                if self.sync.dry_run:
+                    return None
+                return await self._applied(sync, self._plan, observers, failures)
+
+    async def _applied(self, sync: Sync, plan: Plan, observers: Observers, failures: FailureList) -> Report:
+        try:
+            await sync.apply(
+                plan,
+                max_removal_share=self.sync.max_removal_share,
+                observers=observers,
+                on_removal_failure=failures.add_removal,
+            )
+        except BatchError as error:
+            raise BatchError(str(error), report=_together(sync.removed, sync.sent)) from error.__cause__
+        return _together(sync.removed, sync.sent)
+
+    @asynccontextmanager
+    async def _state(self) -> AsyncGenerator[Path]:
+        """Give the file of the state; an embedded sandbox forgets, and so does what is known of it."""
+        if self.sync.state is not None:
+            yield self.sync.state
+        elif self.options.sandbox:
+            with tempfile.TemporaryDirectory() as folder:
+                yield Path(folder) / "state"
+        else:
+            path = _home() / f"{sha256(self.name.encode()).hexdigest()[:32]}.sqlite"
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            yield path
+
+    def _so_far(self) -> Report | None:
+        return None if self._sync is None else _together(self._sync.removed, self._sync.sent)
+
+    def _more(self) -> Mapping[str, int]:
+        return {} if self._plan is None else _counted(self._plan)
+
+    def _tell(self, plan: Plan) -> None:
+        requests, minutes = self.cost.of(plan)
+        if self.options.json:
+            told = {**_counted(plan), "held": plan.held, "requests": requests, "minutes": round(minutes, 3)}
+            results().print(json.dumps({"dry_run": True, **told, "removal_share": round(plan.removal_share, 6)}))
+            return
+        out = results()
+        out.print(
+            Text.assemble(
+                ("plan", "bold"),
+                f": {plan.coming:,} rows to send and {plan.leaving:,} to remove, of {plan.held:,} that are there; ",
+                f"about {requests:,} request{'' if requests == 1 else 's'}, {clock_time(minutes * 60)} at the limit",
+            )
+        )
+        if self.sync.dry_run:
+            for name, count in _counted(plan).items():
+                out.print(f"{count:>13,} {name}")
+            if plan.removal_share > self.sync.max_removal_share:
+                out.print(f"It would stop: {plan.removal_share:.1%} of what is there would be removed.")
+
+
+def _counted(plan: Plan) -> Mapping[str, int]:
+    return {name: getattr(plan, name) for name in _COUNTED}
+
+
+def _home() -> Path:
+    """Give the folder for what the command remembers."""
+    given = os.environ.get("XDG_STATE_HOME")
+    return (Path(given) if given else Path.home() / ".local" / "state") / "svc_async"
+
+
+def _together(removed: Report, sent: Report) -> Report:
+    """Add up what became of removals and of the rest; failures are listed of rows of the file."""
+    counts = ("read", "accepted", "coalesced", "failed", "pending", "in_doubt", "requests")
+    return attrs.evolve(sent, **{name: getattr(removed, name) + getattr(sent, name) for name in counts})

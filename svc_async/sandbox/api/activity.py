@@ -1,0 +1,206 @@
+"""Subscriptions of the activity product, and its stream (ACT-01 to ACT-03, EV-01, EV-02, STR-01)."""
+
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+
+from svc_async.sandbox.api.v2 import CONNECT, PAGING, connect, operation, page, refusal
+from svc_async.sandbox.api.webhooks import webhook_of
+from svc_async.sandbox.push.channels import NAMES_CHANGED, Subscription
+from svc_async.sandbox.push.events import KINDS, may_have_direction
+from svc_async.sandbox.server.open_response import Line
+from svc_async.sandbox.server.operations import Answer, Call
+from svc_async.sandbox.server.params import Finding, invalid, json_field, missing, read_fields, refuse
+from svc_async.sandbox.server.rendering import Basis
+
+__all__ = ["OPERATIONS"]
+
+_PATH = "/2/activity/subscriptions"
+_ONE = "/2/activity/subscriptions/{subscription_id}"
+_TAG_LENGTH = 200
+_DIRECTIONS = ("sent", "received")
+_ALIASES: Mapping[str, str] = MappingProxyType({"inbound": "received", "outbound": "sent"})  # ASM-52
+
+_FILTER = (
+    json_field("user_id", "string", rule="ACT-01"),
+    json_field("keyword", "string", rule="ACT-02"),
+    json_field("direction", "string", rule="ACT-03"),
+)
+
+
+def _create(call: Call) -> Answer:
+    event_type = _event_type(call)
+    chosen = _filter(call, event_type)
+    outlet = call.outlet
+    webhook_id = call.params["webhook_id"]
+    if webhook_id is not None:
+        webhook_of(call, webhook_id, status=400)
+    _check_room(call, event_type, chosen)
+    subscription = Subscription(
+        id=outlet.new_id("subscription"),
+        number=next(outlet.numbers),
+        event_type=event_type,
+        name=str(call.params["event_type"]),
+        filter=chosen,
+        tag=call.params["tag"],
+        webhook_id=webhook_id,
+        created_at=call.now,
+        updated_at=call.now,
+    )
+    outlet.subscriptions[subscription.id] = subscription
+    return Answer({"data": subscription.shown, "meta": {"total_subscriptions": len(outlet.subscriptions)}})
+
+
+def _event_type(call: Call) -> str:
+    """Give the dot-separated name of a type that one may subscribe to (EV-01, EV-02)."""
+    name = str(call.params["event_type"])
+    config = call.config
+    older = {before: now for now, before in config.event_names.items()}
+    if name in older:
+        # Unspecified: whether older names are refused from their date on (ASM-50).
+        if call.now >= NAMES_CHANGED and not config.older_names_after_change:
+            refuse(invalid("EV-02", f"is called {older[name]} now", "event_type"))
+        return older[name]
+    if name not in KINDS and name not in config.extra_event_types:
+        refuse(invalid("EV-01", "is no type of event", "event_type"))
+    return name
+
+
+def _filter(call: Call, event_type: str) -> dict[str, str]:
+    chosen, found = read_fields(_FILTER, call.params["filter"], at="filter.")
+    if call.config.direction_aliases and "direction" in chosen:
+        chosen["direction"] = _ALIASES.get(chosen["direction"], chosen["direction"])
+    refuse(*found, *_about_filter(chosen, event_type))
+    return chosen
+
+
+def _about_filter(chosen: Mapping[str, Any], event_type: str) -> list[Finding]:
+    found: list[Finding] = []
+    if not chosen.keys() & {"user_id", "keyword"}:
+        # Unspecified: that a keyword alone will do.
+        found.append(missing("ACT-01", "filter.user_id"))
+    user_id = chosen.get("user_id", "0")
+    if not (user_id.isascii() and user_id.isdigit()):
+        found.append(invalid("ACT-01", "must be a user id", "filter.user_id"))
+    if (direction := chosen.get("direction")) is not None:
+        if direction not in _DIRECTIONS:
+            found.append(invalid("ACT-03", f"must be one of {', '.join(_DIRECTIONS)}", "filter.direction"))
+        if not may_have_direction(event_type):
+            found.append(invalid("ACT-03", "is for direct-message and chat events only", "filter.direction"))
+    return found
+
+
+def _check_room(call: Call, event_type: str, chosen: Mapping[str, str]) -> None:
+    subscriptions = call.outlet.subscriptions.values()
+    same = any((each.event_type, each.filter) == (event_type, chosen) for each in subscriptions)
+    if same and not call.config.duplicate_subscriptions:
+        message = "a subscription with this event_type and filter is there already"
+        raise refusal(400, "DuplicateSubscription", message, rule="ASM-53", basis=Basis.ASSUMED)
+    if len(subscriptions) >= call.config.subscriptions_per_app:
+        message = f"the app has {len(subscriptions)} subscriptions"
+        raise refusal(400, "SubscriptionLimitExceeded", message, rule="ASM-53", basis=Basis.ASSUMED)
+
+
+def _list(call: Call) -> Answer:
+    found, meta = page(call, call.outlet.subscriptions.values(), default=call.config.subscriptions_page)
+    return Answer({"data": [subscription.shown for subscription in found], "meta": meta})
+
+
+def _update(call: Call) -> Answer:
+    subscription = _found(call)
+    if not call.sent:
+        refuse(missing("ASM-51", "tag or webhook_id"))
+    if (webhook_id := call.sent.get("webhook_id")) is not None:
+        webhook_of(call, webhook_id, status=400)
+    changed = attrs.evolve(subscription, **_body(call), updated_at=call.now)
+    call.outlet.subscriptions[subscription.id] = changed
+    return Answer({"data": changed.shown, "meta": {"total_subscriptions": len(call.outlet.subscriptions)}})
+
+
+def _body(call: Call) -> dict[str, Any]:
+    return {name: call.sent[name] for name in ("tag", "webhook_id") if name in call.sent}
+
+
+def _delete(call: Call) -> Answer:
+    del call.outlet.subscriptions[_found(call).id]
+    return Answer(
+        {"data": {"deleted": True}, "meta": {"total_subscriptions": len(call.outlet.subscriptions)}},
+    )
+
+
+def _found(call: Call) -> Subscription:
+    subscription = call.outlet.subscriptions.get(call.path["subscription_id"])
+    if subscription is None:
+        raise refusal(404, "SubscriptionIdInvalid", "there is no such subscription", rule="ASM-102")
+    return subscription
+
+
+async def _connect(call: Call, line: Line) -> None:
+    await connect(call, line, "activity")
+
+
+_TAG = json_field("tag", "string", max_length=_TAG_LENGTH, rule="ASM-51")
+_WEBHOOK_ID = json_field("webhook_id", "string", rule="ASM-51")
+
+# Unspecified: which tokens these calls take (ASM-62); AUTH-26 speaks of account-activity subscriptions.
+_operation = partial(operation, may_be_scoped=True)
+
+OPERATIONS = (
+    _operation(
+        id="activity_subscriptions.create",
+        method="POST",
+        path=_PATH,
+        handler=_create,
+        query=(
+            json_field("event_type", "string", required=True, rule="EV-01"),
+            json_field("filter", "object", required=True, rule="ACT-01"),
+            _TAG,
+            _WEBHOOK_ID,
+        ),
+        limit="activity_subscriptions",
+        rule="ACT-01",
+        body="object",
+    ),
+    _operation(
+        id="activity_subscriptions.list",
+        method="GET",
+        path=_PATH,
+        handler=_list,
+        query=PAGING,
+        limit="activity_subscriptions",
+        rule="ASM-51",
+        basis=Basis.PUBLIC,
+    ),
+    _operation(
+        id="activity_subscriptions.update",
+        method="PUT",
+        path=_ONE,
+        handler=_update,
+        query=(_TAG, _WEBHOOK_ID),
+        limit="activity_subscriptions",
+        rule="ASM-51",
+        basis=Basis.PUBLIC,
+        body="object",
+    ),
+    _operation(
+        id="activity_subscriptions.delete",
+        method="DELETE",
+        path=_ONE,
+        handler=_delete,
+        limit="activity_subscriptions",
+        rule="ASM-51",
+        basis=Basis.PUBLIC,
+    ),
+    _operation(
+        id="activity_stream.connect",
+        method="GET",
+        path="/2/activity/stream",
+        serve=_connect,
+        query=CONNECT,
+        limit="activity_connects",
+        rule="STR-01",
+    ),
+)

@@ -1,0 +1,122 @@
+"""What happened to the entities of an account (HIST-01 to HIST-05), told from the store's own changes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from svc_async.sandbox.api.ads import line_items
+from svc_async.sandbox.server.operations import Answer, Call, Operation, many
+from svc_async.sandbox.server.params import integer, invalid, long, refuse, text, timestamp
+from svc_async.sandbox.state.store import Change, Row, written
+
+__all__ = ["OPERATIONS"]
+
+_KINDS = {
+    "CAMPAIGN": "campaigns",
+    "LINE_ITEM": "line_items",
+    "PROMOTED_TWEET": "promoted_posts",
+    "TARGETING_CRITERIA": "targeting_criteria",
+    "PROMOTED_ACCOUNT": "promoted_accounts",
+}
+_SNAPSHOTS: Mapping[str, tuple[str, ...]] = {
+    "campaigns": (
+        "name",
+        "start_time",
+        "end_time",
+        "purchase_order_number",
+        "daily_budget_amount_local_micro",
+        "total_budget_amount_local_micro",
+        "duration_in_days",
+        "standard_delivery",
+        "entity_status",
+        "frequency_cap",
+        "created_at",
+        "updated_at",
+        "deleted",
+    ),
+    "line_items": line_items.FIELDS,
+}
+"""What a snapshot shows; of other kinds it shows all."""
+_UNTOLD = ("created_at", "updated_at")
+
+
+def _list(call: Call) -> Answer:
+    start, end = call.params["start_time"], call.params["end_time"]
+    if end <= start:
+        refuse(invalid("ASM-95", "must be later than start_time", "end_time"))
+    entity = call.params["entity_type"]
+    entries = [
+        Row(number, call.account, entry)
+        for number, change in enumerate(call.store.changes)
+        if _concerns(call, change, _KINDS[entity]) and _chosen(call, entry := _entry(call, change, entity))
+    ]
+    return many(call.cut(entries, sortable=(), filters=call.path))
+
+
+def _concerns(call: Call, change: Change, kind: str) -> bool:
+    row = change.after
+    return change.kind == kind and row is not None and (row.owner, row.id) == (call.account, call.params["entity_id"])
+
+
+def _chosen(call: Call, entry: Mapping[str, Any]) -> bool:
+    # Unspecified: whether an end is still within; here it is not.
+    within = call.params["start_time"] <= entry["change_time"] < call.params["end_time"]
+    user = call.params["user_id"]
+    return within and (user is None or str(user) == entry["change_by"]["user_id"])
+
+
+def _entry(call: Call, change: Change, entity: str) -> dict[str, Any]:
+    after = {} if change.after is None else change.after.shown
+    before = None if change.before is None else change.before.shown
+    # Unspecified: the values of platform, and the shape of changes.
+    return {
+        "change_by": {"user_id": change.user or _maker(call), "platform": "API"},
+        "changes": {} if before is None else _differences(before, after),
+        "change_time": written(change.time),
+        "entity_id": after["id"],
+        "entity": entity,
+        "entity_data": {name: after[name] for name in _SNAPSHOTS.get(change.kind, after)},
+        "change_type": _type(before, after),
+    }
+
+
+def _maker(call: Call) -> str:
+    """Give who made what is in the world from the start: the user of the account."""
+    account = call.store["accounts"].get(call.account)
+    return "" if account is None else account.owner
+
+
+def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: {"before": before.get(name), "after": value}
+        for name, value in after.items()
+        if name not in _UNTOLD and before.get(name) != value
+    }
+
+
+def _type(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> str:
+    # Unspecified: the types beside CREATE (ASM-120).
+    if before is None:
+        return "CREATE"
+    return "DELETE" if after["deleted"] and not before["deleted"] else "UPDATE"
+
+
+OPERATIONS = (
+    Operation(
+        id="account_history.list",
+        method="GET",
+        path="/12/accounts/{account_id}/account_history",
+        handler=_list,
+        query=(
+            text("entity_type", required=True, enum=tuple(_KINDS), rule="HIST-02b"),
+            text("entity_id", required=True, rule="HIST-02"),
+            timestamp("start_time", whole_hours=True, required=True, rule="HIST-03"),
+            timestamp("end_time", whole_hours=True, required=True, rule="HIST-03"),
+            integer("count", default=200, minimum=1, maximum=1000, rule="GEN-06"),
+            text("cursor", rule="GEN-07"),
+            long("user_id", rule="HIST-04"),
+        ),
+        limit="account_reads",
+        rule="HIST-05",
+        gate="allowlist",
+    ),
+)

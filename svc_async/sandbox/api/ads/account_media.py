@@ -1,0 +1,93 @@
+"""Account media: the creatives of an account (AM-01 to AM-03)."""
+
+from datetime import datetime
+
+from svc_async.sandbox.api.ads.common import WITH_DELETED, chosen, listing, of_account
+from svc_async.sandbox.server.operations import Answer, Call, Operation, many, not_found, one
+from svc_async.sandbox.server.params import csv
+from svc_async.sandbox.state.store import Row, Store
+
+__all__ = ["OPERATIONS", "add_account_media"]
+
+CREATIVE_TYPES = (
+    "BANNER",
+    "BANNER_TABLET",
+    "INTERSTITIAL",
+    "INTERSTITIAL_LANDSCAPE",
+    "INTERSTITIAL_LANDSCAPE_TABLET",
+    "INTERSTITIAL_TABLET",
+    "MEDIUM_RECTANGLE",
+    "PREROLL",
+    "VAST_PREROLL",
+)
+_KIND = "account_media"
+_PATH = "/12/accounts/{account_id}/account_media"
+_ONE = f"{_PATH}/{{account_media_id}}"
+_SORTABLE = ("id", "creative_type", "created_at", "updated_at")
+
+
+def add_account_media(store: Store, account_id: str, *, ready_at: datetime | None = None, **fields: object) -> Row:
+    """Keep a creative, which is available from `ready_at` on."""
+    record = {"id": store.ids.next(_KIND, 5), "video_id": None, "media_url": None, "_ready_at": ready_at or store.now()}
+    return store[_KIND].add(account_id, record | fields)
+
+
+def _available(call: Call, row: Row) -> bool:
+    ready_at: datetime = row.fields["_ready_at"]
+    return ready_at <= call.now
+
+
+def _list(call: Call) -> Answer:
+    rows = [row for row in of_account(call, _KIND) if _available(call, row)]
+    rows = chosen(rows, "id", call.params["account_media_ids"])
+    rows = chosen(rows, "creative_type", call.params["creative_types"])
+    return many(call.cut(rows, sortable=_SORTABLE, filters=call.path))
+
+
+def _named(call: Call) -> Row:
+    row = call.find(call.store[_KIND], "account_media_id", code="ACCOUNT_MEDIA_NOT_FOUND")
+    if not _available(call, row):
+        raise not_found("ACCOUNT_MEDIA_NOT_FOUND", "account_media_id")
+    return row
+
+
+def _get(call: Call) -> Answer:
+    return one(_named(call))
+
+
+def _delete(call: Call) -> Answer:
+    return one(call.store[_KIND].delete(_named(call)))
+
+
+OPERATIONS = (
+    Operation(
+        id="account_media.list",
+        method="GET",
+        path=_PATH,
+        handler=_list,
+        query=(
+            csv("account_media_ids", max_items=200, rule="GEN-17"),
+            csv("creative_types", enum=CREATIVE_TYPES, rule="AM-01"),
+            *listing(default=200, maximum=1000, rule="AM-01"),
+        ),
+        limit="account_reads",
+        rule="AM-01",
+    ),
+    Operation(
+        id="account_media.get",
+        method="GET",
+        path=_ONE,
+        handler=_get,
+        query=(WITH_DELETED,),
+        limit="account_reads",
+        rule="AM-03",
+    ),
+    Operation(
+        id="account_media.delete",
+        method="DELETE",
+        path=_ONE,
+        handler=_delete,
+        limit="writes",
+        rule="AM-01b",
+    ),
+)

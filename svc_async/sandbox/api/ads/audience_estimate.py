@@ -1,0 +1,59 @@
+"""How many people targeting criteria reach (EST-01). The sizes are made up, the same for the same criteria."""
+
+from collections.abc import Mapping
+from typing import Any
+from zlib import crc32
+
+import msgspec
+
+from svc_async.sandbox.server.operations import Answer, Call, Operation
+from svc_async.sandbox.server.params import Finding, invalid, json_field, missing, read_fields, refuse
+from svc_async.sandbox.server.rendering import Basis
+
+__all__ = ["OPERATIONS"]
+
+_LARGEST = 4_000_000
+_CRITERION = (
+    # Unspecified: the fields of a criterion beyond these three are taken as they come (UNS-primary-criteria).
+    json_field("targeting_type", "string", required=True, rule="EST-01"),
+    json_field("operator_type", "string", rule="EST-01"),
+)
+
+
+def _create(call: Call) -> Answer:
+    criteria = call.params["targeting_criteria"]
+    refuse(*(finding for index, criterion in enumerate(criteria) for finding in _judged(index, criterion)))
+    primary = call.config.primary_targeting_types
+    if not any(criterion["targeting_type"] in primary for criterion in criteria):
+        refuse(missing("EST-01c", "targeting_criteria"))
+    # Unspecified: the shape of the answer (ASM-16).
+    drawn = crc32(msgspec.json.encode([call.params["operator_type"], criteria], order="sorted")) % _LARGEST
+    return Answer({"audience_size": {"min": drawn, "max": drawn + drawn // 5}})
+
+
+def _judged(index: int, criterion: Any) -> list[Finding]:
+    at = f"targeting_criteria[{index}]"
+    if not isinstance(criterion, Mapping):
+        return [invalid("EST-01", "must be an object", at)]
+    known = {param.name for param in _CRITERION}
+    fields = {name: value for name, value in criterion.items() if name in known}
+    return read_fields(_CRITERION, fields, at=f"{at}.")[1]
+
+
+OPERATIONS = (
+    Operation(
+        id="audience_estimate.create",
+        method="POST",
+        path="/12/accounts/{account_id}/audience_estimate",
+        handler=_create,
+        query=(
+            json_field("targeting_criteria", "array", required=True, rule="EST-01"),
+            json_field("operator_type", "string", enum=("EQ", "NE"), default="EQ", rule="EST-01b"),
+        ),
+        limit="audience_estimate",
+        reads=True,
+        rule="ASM-16",
+        basis=Basis.PUBLIC,
+        body="object",
+    ),
+)

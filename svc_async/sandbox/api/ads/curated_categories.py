@@ -1,0 +1,38 @@
+"""Curated categories (CAT-02)."""
+
+from svc_async.sandbox.api.ads.common import only
+from svc_async.sandbox.server.operations import Answer, Call, Operation, not_found, one
+
+__all__ = ["OPERATIONS"]
+
+_FIELDS = (
+    "id",
+    "name",
+    "description",
+    "country_codes",
+    "publisher_user_ids",
+    "videos_monetized_in_last_thirty_days",
+    "created_at",
+    "updated_at",
+)
+
+
+def _get(call: Call) -> Answer:
+    row = call.store["curated_categories"].get(call.path["curated_category_id"])
+    # Unspecified: what makes an account be in a country, and that elsewhere the category is not there (CAT-02).
+    country = call.config.account_countries.get(call.account)
+    if row is None or (country is not None and country not in row.fields["country_codes"]):
+        raise not_found("CURATED_CATEGORY_NOT_FOUND", "curated_category_id")
+    return one(only(row, _FIELDS))
+
+
+OPERATIONS = (
+    Operation(
+        id="curated_categories.get",
+        method="GET",
+        path="/12/accounts/{account_id}/curated_categories/{curated_category_id}",
+        handler=_get,
+        limit="account_reads",
+        rule="CAT-02",
+    ),
+)

@@ -1,0 +1,85 @@
+"""How much is said about keywords (KW-01 to KW-07).
+
+The volumes are made up, the same for the same keyword, country and period.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from zlib import crc32
+
+from svc_async.sandbox.server.operations import Answer, Call, Operation
+from svc_async.sandbox.server.params import csv, invalid, moment, refuse, text, timestamp
+from svc_async.sandbox.state.store import written
+
+__all__ = ["OPERATIONS"]
+
+_PERIODS = {"DAY": timedelta(days=1), "HOUR": timedelta(hours=1)}
+_WINDOW = timedelta(days=7)
+_TERMS = 10
+_RELATED = 30
+_BUSIEST = 5_000
+
+
+def _search(call: Call) -> Answer:
+    keywords, negative = call.params["keywords"], call.params["negative_keywords"] or []
+    start = moment(call.params["start_time"])
+    end = call.now if call.params["end_time"] is None else moment(call.params["end_time"])
+    country = _country(call)
+    if len(keywords) + len(negative) > _TERMS:
+        refuse(invalid("KW-03", f"and negative_keywords are at most {_TERMS}", "keywords"))
+    if end - start > _WINDOW:
+        refuse(invalid("KW-04", f"is more than {_WINDOW.days} days after start_time", "end_time"))
+    if end <= start:
+        refuse(invalid("ASM-95", "must be later than start_time", "end_time"))
+    wanted = [keyword for keyword in keywords if keyword not in negative]
+    volume = [
+        sum(_drawn(keyword, country, period) for keyword in wanted)
+        for period in _periods(start, end, _PERIODS[call.params["granularity"]])
+    ]
+    return Answer({"related_keywords": _related(keywords), "tweet_volume": volume})
+
+
+def _country(call: Call) -> str:
+    """Give the one country that the results are of (KW-07b)."""
+    location = call.params["location"]
+    if location is None:
+        return call.config.keyword_country
+    row = call.store["locations"].get(location)
+    if row is None or row.fields["location_type"] != "COUNTRIES":
+        refuse(invalid("KW-07", "must be the targeting value of a country", "location"))
+    return str(location)
+
+
+def _periods(start: datetime, end: datetime, length: timedelta) -> Iterator[datetime]:
+    # Unspecified: a period that has only begun counts as one.
+    while start < end:
+        yield start
+        start += length
+
+
+def _drawn(keyword: str, country: str, period: datetime) -> int:
+    return crc32(f"{keyword.casefold()}\n{country}\n{written(period)}".encode()) % _BUSIEST
+
+
+def _related(keywords: list[str]) -> list[str]:
+    return [f"{keywords[number % len(keywords)]} {number // len(keywords) + 1}" for number in range(_RELATED)]
+
+
+OPERATIONS = (
+    Operation(
+        id="keyword_insights.search",
+        method="GET",
+        path="/12/insights/keywords/search",
+        handler=_search,
+        query=(
+            text("granularity", required=True, enum=tuple(_PERIODS), rule="KW-01"),
+            csv("keywords", required=True, rule="KW-02"),
+            timestamp("start_time", required=True, rule="KW-02"),
+            timestamp("end_time", rule="KW-04b"),
+            text("location", rule="KW-07"),
+            csv("negative_keywords", rule="KW-02b"),
+        ),
+        limit="keyword_insights",
+        rule="KW-06",
+    ),
+)

@@ -1,0 +1,28 @@
+"""Where the ads of each product type may stand (PLC-01)."""
+
+from svc_async.sandbox.api.ads.common import chosen
+from svc_async.sandbox.server.operations import Answer, Call, Operation
+from svc_async.sandbox.server.params import text
+
+__all__ = ["OPERATIONS"]
+
+_PRODUCT_TYPES = ("MEDIA", "PROMOTED_ACCOUNT", "PROMOTED_POSTS")
+
+
+def _list(call: Call) -> Answer:
+    product_type = call.params["product_type"]
+    rows = chosen(call.store["placements"], "id", None if product_type is None else (product_type,))
+    return Answer([{"product_type": row.id, "placements": row.fields["placements"]} for row in rows])
+
+
+OPERATIONS = (
+    Operation(
+        id="placements.list",
+        method="GET",
+        path="/12/line_items/placements",
+        handler=_list,
+        query=(text("product_type", enum=_PRODUCT_TYPES, rule="PLC-01"),),
+        limit="global_reads",
+        rule="PLC-01",
+    ),
+)

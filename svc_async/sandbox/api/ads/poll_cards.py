@@ -1,0 +1,175 @@
+"""Poll cards, which are never changed and are deleted for good (POLL-01 to POLL-09)."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from svc_async.sandbox.api.ads.common import WITH_DELETED, chosen, listing, of_account, prefixed
+from svc_async.sandbox.api.ads.features import holds
+from svc_async.sandbox.server.operations import Answer, Call, Operation, many, one
+from svc_async.sandbox.server.params import csv, integer, invalid, missing, refuse, text
+from svc_async.sandbox.server.rendering import Basis, Problem, Refusal
+from svc_async.sandbox.state.media import has_ratio, kept_media, refuse_other_types
+from svc_async.sandbox.state.store import Row, written
+
+__all__ = ["OPERATIONS"]
+
+_KIND = "poll_cards"
+_PATH = "/12/accounts/{account_id}/cards/poll"
+_ONE = f"{_PATH}/{{card_id}}"
+_SORTABLE = ("id", "name", "card_type", "start_time", "end_time", "created_at", "updated_at")
+_FEATURE = "PROMOTED_MEDIA_POLLS"
+_CHOICES = ("first_choice", "second_choice", "third_choice", "fourth_choice")
+_CHOICE = 25
+_IMAGE_WIDTH = 800
+_IMAGE_RATIO = 1.91, 1.0
+
+
+def _list(call: Call) -> Answer:
+    # Unspecified: what q means here: what it means on the list of cards (UNS-q-elsewhere).
+    rows = prefixed(chosen(of_account(call, _KIND), "id", call.params["card_ids"]), call.params["q"])
+    return many(call.cut(rows, sortable=_SORTABLE, filters=call.path))
+
+
+def _named(call: Call) -> Row:
+    return call.find(call.store[_KIND], "card_id", code="CARD_NOT_FOUND")
+
+
+def _get(call: Call) -> Answer:
+    return one(_named(call))
+
+
+def _create(call: Call) -> Answer:
+    _check_choices(call)
+    card_id = call.store.ids.next("card", 5)
+    record = {
+        "id": card_id,
+        "name": call.params["name"],
+        "card_uri": f"card://{card_id}",
+        "card_type": "TEXT_POLLS",
+        **{choice: call.params[choice] for choice in _CHOICES},
+        **_running(call.now, call.params["duration_in_minutes"]),
+    }
+    if call.params["media_key"] is not None:
+        record |= _media(call, call.params["media_key"])
+    return one(call.store[_KIND].add(call.account, record))
+
+
+def _check_choices(call: Call) -> None:
+    if call.params["fourth_choice"] is not None and call.params["third_choice"] is None:
+        refuse(missing("POLL-02c", "third_choice"))
+    # Unspecified: that the last two choices are as long as the first two (ASM-133); a name's length has no bound.
+    most = call.config.later_choice_length
+    later = ("third_choice", "fourth_choice")
+    refuse(
+        *(
+            invalid("ASM-133", f"takes up to {most} characters", choice)
+            for choice in later
+            if most is not None and len(call.params[choice] or "") > most
+        )
+    )
+
+
+def _running(start: datetime, minutes: int) -> dict[str, str]:
+    """Say how long the poll runs from its creation on; the service writes the minutes as a string (POLL-01b)."""
+    end = start + timedelta(minutes=minutes)
+    return {"duration_in_minutes": str(minutes), "start_time": written(start), "end_time": written(end)}
+
+
+def _media(call: Call, media_key: str) -> dict[str, Any]:
+    """Give what a poll shows of its medium; the key is not among it (POLL-04b)."""
+    if _FEATURE not in holds(call.store, call.account):
+        # Unspecified: status and code (ASM-22).
+        problem = Problem("FEATURE_NOT_AVAILABLE", f"the account has no feature {_FEATURE}", "media_key")
+        raise Refusal(400, problem, rule="POLL-04c", basis=Basis.SPEC)
+    upload = kept_media(call, media_key, "media_key")
+    refuse_other_types(upload, ("IMAGE", "VIDEO"), "media_key", rule="POLL-04")
+    if upload.fields["media_type"] == "IMAGE":
+        _check_image(call, upload)
+    return _video(call, upload)
+
+
+def _check_image(call: Call, upload: Row) -> None:
+    well = has_ratio(upload, *_IMAGE_RATIO, tolerance=call.config.ratio_tolerance)
+    if upload.fields["width"] < _IMAGE_WIDTH or not well:
+        message = f"must name an image of at least {_IMAGE_WIDTH} px in width and a ratio of 1.91:1"
+        refuse(invalid("POLL-04", message, "media_key"))
+
+
+def _video(call: Call, upload: Row) -> dict[str, Any]:
+    """Give the fields of POLL-08; of an image only the poster's say something."""
+    kept = call.store["media_library"].get(upload.id)
+    facts = upload.fields
+    is_video = facts["media_type"] == "VIDEO"
+    url = None if kept is None else kept.fields["media_url"]
+    poster = None if kept is None else kept.fields["poster_media_url"]
+    return {
+        # Unspecified: the type of a poll with an image (UNS-poll-image-type).
+        "card_type": "VIDEO_POLLS" if is_video else call.config.image_poll_type,
+        "video_url": url if is_video else None,
+        "video_hls_url": f"{url}.m3u8" if is_video else None,
+        "video_height": str(facts["height"]) if is_video else None,
+        "video_width": str(facts["width"]) if is_video else None,
+        "video_poster_url": poster if is_video else url,
+        "video_poster_height": str(facts["height"]),
+        "video_poster_width": str(facts["width"]),
+        "content_duration_seconds": str(facts["duration"] // 1000) if is_video else None,
+    }
+
+
+def _delete(call: Call) -> Answer:
+    """Delete for good."""
+    row = _named(call)
+    call.store[_KIND].remove(row)
+    # Unspecified: the answer (ASM-21).
+    return Answer({**row.shown, "deleted": True})
+
+
+OPERATIONS = (
+    Operation(
+        id="poll_cards.list",
+        method="GET",
+        path=_PATH,
+        handler=_list,
+        query=(
+            csv("card_ids", max_items=200, rule="GEN-17"),
+            text("q", rule="POLL-09"),
+            *listing(default=200, maximum=1000, rule="POLL-09"),
+        ),
+        limit="account_reads",
+        rule="POLL-09",
+    ),
+    Operation(
+        id="poll_cards.get",
+        method="GET",
+        path=_ONE,
+        handler=_get,
+        query=(WITH_DELETED,),
+        limit="account_reads",
+        rule="POLL-07",
+    ),
+    Operation(
+        id="poll_cards.create",
+        method="POST",
+        path=_PATH,
+        handler=_create,
+        query=(
+            integer("duration_in_minutes", minimum=5, maximum=10080, required=True, rule="POLL-01"),
+            text("first_choice", required=True, max_length=_CHOICE, rule="POLL-02"),
+            text("second_choice", required=True, max_length=_CHOICE, rule="POLL-02"),
+            text("third_choice", rule="POLL-02b"),
+            text("fourth_choice", rule="POLL-02c"),
+            text("name", required=True, rule="POLL-03"),
+            text("media_key", rule="POLL-04"),
+        ),
+        limit="writes",
+        rule="POLL-01",
+    ),
+    Operation(
+        id="poll_cards.delete",
+        method="DELETE",
+        path=_ONE,
+        handler=_delete,
+        limit="writes",
+        rule="POLL-06",
+    ),
+)

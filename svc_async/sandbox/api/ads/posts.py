@@ -1,0 +1,178 @@
+"""Posts made on behalf of an advertiser (POST-01 to POST-14)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from svc_async.sandbox.server.operations import Answer, Call, Operation, not_found
+from svc_async.sandbox.server.params import boolean, csv, invalid, long, missing, refuse, text
+from svc_async.sandbox.state.media import uploaded
+from svc_async.sandbox.state.store import Row
+
+__all__ = ["OPERATIONS"]
+
+_KIND = "posts"
+_PATH = "/12/accounts/{account_id}/post"
+_NAME_PATH = "/12/accounts/{account_id}/posts/{post_id}/name"
+_AT_MOST: Mapping[str, int] = {"IMAGE": 4, "GIF": 1, "VIDEO": 1}
+_CARDS = ("cards", "poll_cards", "video_conversation_cards")
+_DIGITS = 36
+
+
+def _create(call: Call) -> Answer:
+    params = call.params
+    _check_release(call)
+    if params["text"] is None and params["media_keys"] is None:
+        refuse(missing("POST-02", "text"))
+    if not params["nullcast"] and str(params["as_user_id"]) != call.user:
+        refuse(invalid("POST-06b", "is false only for the authenticated user", "nullcast"))
+    media = _media(call, params["media_keys"] or ())
+    _check_card(call)
+    number = int(call.store.ids.next("post", 12), _DIGITS)
+    record = {
+        "id": number,
+        "id_str": str(number),
+        **_text(call),
+        "name": params["name"],
+        "card_uri": params["card_uri"],
+        "entities": {"media": [_entity(call, upload) for upload in media]},
+        "user": _user(call),
+        "nullcast": params["nullcast"],
+        "tweet_type": "PUBLISHED",
+        "scheduled_at": None,
+        # Unspecified: the names of the usual counters and flags.
+        "reply_count": 0,
+        "favorite_count": 0,
+        "favorited": False,
+        "_conversation_settings": params["conversation_settings"],
+        "_paid_partnership": params["paid_partnership"],
+    }
+    for upload in media:
+        _mark_posted(call, upload)
+    row = call.store[_KIND].add(call.account, record)
+    _tell(call, row)
+    return Answer(_shown(row))
+
+
+def _tell(call: Call, row: Row) -> None:
+    """Let a post that is no nullcast be an event (ASM-136)."""
+    if row.fields["nullcast"] or not call.config.posts_fire_events:
+        return
+    payload = {"id": row.id, "text": call.params["text"] or "", "edit_history_post_ids": [row.id]}
+    user_id = str(call.params["as_user_id"])
+    call.outlets.tell(call.outlets.events.make("post.create", user_id=user_id, payload=payload))
+
+
+def _check_release(call: Call) -> None:
+    """Take `paid_partnership` from its release on (VER-05)."""
+    since = call.config.paid_partnership_since
+    if "paid_partnership" in call.sent and (since is None or call.now < since):
+        refuse(invalid("VER-05", "is not a parameter of this call yet", "paid_partnership"))
+
+
+def _media(call: Call, media_keys: Sequence[str]) -> list[Row]:
+    """Find the media: up to 4 images, or 1 GIF, or 1 video (POST-03)."""
+    media = [uploaded(call, key, "media_keys") for key in media_keys]
+    # A GIF or a video beside an image is one medium too many for it.
+    if any(len(media) > _AT_MOST[upload.fields["media_type"]] for upload in media):
+        refuse(invalid("POST-03", "takes up to 4 images, or 1 GIF, or 1 video", "media_keys"))
+    return media
+
+
+def _check_card(call: Call) -> None:
+    """Hold `card_uri` to a card of the account, of whichever kind (CARD-14)."""
+    uri = call.params["card_uri"]
+    if uri is None or not call.config.card_must_exist:
+        return
+    cards = (row for kind in _CARDS for row in call.store[kind] if row.owner == call.account and not row.deleted)
+    if not any(row.fields["card_uri"] == uri for row in cards):
+        raise not_found("CARD_NOT_FOUND", "card_uri")
+
+
+def _text(call: Call) -> dict[str, str]:
+    # Unspecified: which mode is the default, and that it decides between the two names (UNS-post-mode-default).
+    mode = call.params["post_mode"] or call.config.post_mode
+    return {"full_text" if mode == "extended" else "text": call.params["text"] or ""}
+
+
+def _entity(call: Call, upload: Row) -> dict[str, Any]:
+    """Show a medium; a video has a title and a description only where the post gives them (ML-07)."""
+    entity = {"media_key": upload.id, "type": upload.fields["media_type"]}
+    if upload.fields["media_type"] != "VIDEO":
+        return entity
+    shown = {
+        "title": call.params["video_title"],
+        "description": call.params["video_description"],
+        "cta": call.params["video_cta"],
+        "cta_value": call.params["video_cta_value"],
+    }
+    # Unspecified: where a post shows them.
+    return entity | {name: value for name, value in shown.items() if value is not None}
+
+
+def _user(call: Call) -> dict[str, Any]:
+    """Give the advertiser; only the id if `trim_user` says so (POST-07)."""
+    user_id: int = call.params["as_user_id"]
+    trimmed = {"id": user_id, "id_str": str(user_id)}
+    user = call.store["users"].get(str(user_id))
+    # Unspecified: whom one may post for; here anybody.
+    screen_name = f"user{user_id}" if user is None else user.fields["screen_name"]
+    return trimmed if call.params["trim_user"] else {**trimmed, "screen_name": screen_name}
+
+
+def _mark_posted(call: Call, upload: Row) -> None:
+    library = call.store["media_library"]
+    kept = library.get(upload.id, owner=call.account)
+    if kept is not None:
+        library.change(kept, posted=True)
+
+
+def _shown(row: Row) -> dict[str, Any]:
+    """Show a post, which has no `updated_at` and no `deleted` (CON-18)."""
+    return {name: value for name, value in row.shown.items() if name not in ("updated_at", "deleted")}
+
+
+def _rename(call: Call) -> Answer:
+    row = call.find(call.store[_KIND], "post_id", code="POST_NOT_FOUND")
+    return Answer(_shown(call.store[_KIND].change(row, **call.sent)))
+
+
+OPERATIONS = (
+    Operation(
+        id="posts.create",
+        method="POST",
+        path=_PATH,
+        handler=_create,
+        query=(
+            long("as_user_id", required=True, rule="POST-01"),
+            text("text", rule="POST-02"),
+            text("card_uri", rule="POST-12"),
+            text(
+                "conversation_settings",
+                enum=("EVERYONE", "FOLLOWING", "MENTIONED_USERS"),
+                default="EVERYONE",
+                rule="POST-04",
+            ),
+            csv("media_keys", rule="POST-03"),
+            text("name", max_length=80, rule="POST-05"),
+            boolean("nullcast", default=True, rule="POST-06"),
+            boolean("trim_user", default=False, rule="POST-07"),
+            text("post_mode", enum=("compat", "extended"), rule="POST-08"),
+            text("video_cta", enum=("VISIT_SITE", "WATCH_NOW"), rule="POST-09"),
+            text("video_cta_value", rule="POST-09"),
+            text("video_description", max_length=200, rule="POST-10"),
+            text("video_title", max_length=70, rule="POST-10"),
+            boolean("paid_partnership", rule="VER-05"),
+        ),
+        limit="writes",
+        rule="POST-14",
+    ),
+    Operation(
+        id="posts.update_name",
+        method="PUT",
+        path=_NAME_PATH,
+        handler=_rename,
+        query=(text("name", max_length=80, clearable=True, rule="POST-05"),),
+        limit="writes",
+        rule="POST-11",
+    ),
+)

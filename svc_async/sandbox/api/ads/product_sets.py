@@ -1,0 +1,220 @@
+"""Product sets: products chosen by hand, or by filters that every read looks at again (PSET-01 to PSET-06)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from svc_async.sandbox.api.ads.common import undated
+from svc_async.sandbox.api.ads.product_catalogs import named_catalog
+from svc_async.sandbox.server.operations import Answer, Call, Operation, not_found
+from svc_async.sandbox.server.params import Finding, invalid, json_field, missing, read_fields, refuse
+from svc_async.sandbox.state.store import Row
+
+__all__ = ["OPERATIONS"]
+
+_KIND = "product_sets"
+_PATH = "/12/product_catalogs/{product_catalog_id}/product_sets"
+_ONE = f"{_PATH}/{{product_set_id}}"
+_ATTRIBUTES = (
+    "price",
+    "product_type",
+    "google_product_category",
+    "sale_price",
+    "inventory",
+    "custom_label_0",
+    "custom_label_1",
+    "custom_label_2",
+    "custom_label_3",
+    "custom_label_4",
+)
+_OPERATORS = ("GREATER_THAN", "EQUAL_TO", "LESS_THAN", "MATCH", "NOT_CONTAINS", "CONTAINS")
+_NUMBERS = ("price", "sale_price", "inventory")
+_FILTER = (
+    json_field("attribute", "string", required=True, enum=_ATTRIBUTES, rule="PSET-02"),
+    json_field("operator", "string", required=True, enum=_OPERATORS, rule="PSET-02"),
+    json_field("value", "string", required=True, rule="PSET-02"),
+)
+_NEEDED = {"MANUAL": ("PSET-01", "product_keys"), "FILTERED": ("PSET-01b", "filters")}
+
+
+def _get(call: Call) -> Answer:
+    return _answer(call, _named(call))
+
+
+def _create(call: Call) -> Answer:
+    catalog = named_catalog(call)
+    refuse(*_check_choice(call))
+    refuse(*_check_filters(call))
+    record = {
+        "id": call.store.ids.next(_KIND, 7),
+        "name": call.params["name"],
+        "description": call.params["description"],
+        "type": call.params["type"],
+        "filters": call.params["filters"] or [],
+        **_chosen(call, catalog),
+    }
+    return _answer(call, call.store[_KIND].add(catalog.id, record))
+
+
+def _update(call: Call) -> Answer:
+    row = _named(call)
+    if row.fields["type"] == "FILTERED":
+        # Unspecified: what the attempt is answered with.
+        refuse(invalid("PSET-04", "names a FILTERED set, which cannot be updated", "product_set_id"))
+    given = {name: call.sent[name] for name in ("name", "description") if name in call.sent}
+    chosen = _chosen(call, named_catalog(call)) if "product_keys" in call.sent else {}
+    return _answer(call, call.store[_KIND].change(row, **given, **chosen))
+
+
+def _named(call: Call) -> Row:
+    row = call.store[_KIND].get(call.path["product_set_id"], owner=named_catalog(call).id)
+    if row is None:
+        raise not_found("PRODUCT_SET_NOT_FOUND", "product_set_id")
+    return row
+
+
+def _answer(call: Call, row: Row) -> Answer:
+    status = _status(call, row)
+    rows = _members(call, row) if status == "DONE" else []
+    ids = [product.fields["id"] for product in rows]
+    return Answer({**undated(row), "product_ids": ids, "processing_status": status})
+
+
+def _status(call: Call, row: Row) -> str:
+    """Tell how far the service is with a set, on the clock of the sandbox."""
+    # Unspecified: when a status changes (ASM-140), and that a set has no products until it is done.
+    return call.config.product_set_outcome if row.fields["_ready_at"] <= call.now else "PROCESSING"
+
+
+def _members(call: Call, row: Row) -> list[Row]:
+    products = call.store["products"]
+    if row.fields["type"] == "MANUAL":
+        found = (products.get(key, owner=row.owner) for key in row.fields["_product_keys"])
+        return [product for product in found if product is not None]
+    # Unspecified: that all filters must hold, and that they are looked at again (ASM-139).
+    fitting = [
+        product
+        for product in products
+        if product.owner == row.owner and all(_holds(each, product.fields) for each in row.fields["filters"])
+    ]
+    return sorted(fitting, key=lambda product: product.position)
+
+
+def _check_choice(call: Call) -> list[Finding]:
+    """Say what is wrong with the way the products are chosen."""
+    rule, needed = _NEEDED[call.params["type"]]
+    found = [] if call.params[needed] else [missing(rule, needed)]
+    # Unspecified: that what the other type needs is refused (ASM-95).
+    others = {name for _, name in _NEEDED.values()} - {needed}
+    return found + [
+        invalid("ASM-95", f"is not for {call.params['type']} sets", name) for name in others if name in call.sent
+    ]
+
+
+def _check_filters(call: Call) -> list[Finding]:
+    filters: Sequence[Any] = call.params["filters"] or ()
+    if len(filters) > call.config.filters_max:
+        return [invalid("ASM-139", f"takes up to {call.config.filters_max} items", "filters")]
+    found: list[Finding] = []
+    for index, each in enumerate(filters):
+        at = f"filters[{index}]"
+        problems = [invalid("PSET-02", "must be an object", at)]
+        found += read_fields(_FILTER, each, at=f"{at}.")[1] if isinstance(each, dict) else problems
+    return found
+
+
+def _chosen(call: Call, catalog: Row) -> dict[str, Any]:
+    """Give the products chosen by hand, and when the service will be done with them."""
+    keys: Sequence[Any] = call.params["product_keys"] or ()
+    if len(keys) > call.config.manual_products_max:
+        refuse(invalid("ASM-139", f"takes up to {call.config.manual_products_max} items", "product_keys"))
+    if not all(isinstance(key, str) and key for key in keys):
+        refuse(invalid("PSET-01", "holds strings", "product_keys"))
+    # Unspecified: what a key that names nothing is answered with (ASM-102).
+    if any(call.store["products"].get(key, owner=catalog.id) is None for key in keys):
+        raise not_found("PRODUCT_NOT_FOUND", "product_keys")
+    ready_at = call.now + timedelta(seconds=call.config.product_set_processing)
+    return {"_product_keys": list(dict.fromkeys(keys)), "_ready_at": ready_at}
+
+
+def _holds(condition: Mapping[str, str], product: Mapping[str, Any]) -> bool:
+    """Tell whether a product fits a filter."""
+    attribute, operator, wanted = condition["attribute"], condition["operator"], condition["value"]
+    held = product.get(attribute)
+    if held is None:
+        return operator == "NOT_CONTAINS"
+    if attribute in _NUMBERS and operator in _COMPARED:
+        return _compared(operator, str(held), wanted)
+    return _TOLD[operator](str(held), wanted)
+
+
+def _compared(operator: str, held: str, wanted: str) -> bool:
+    """Compare two amounts; a wanted one may leave out the currency."""
+    (amount, _, currency), (other, _, other_currency) = held.partition(" "), wanted.partition(" ")
+    try:
+        return other_currency in ("", currency) and _COMPARED[operator](Decimal(amount), Decimal(other))
+    except InvalidOperation:
+        return False
+
+
+_COMPARED: Mapping[str, Callable[[Decimal, Decimal], bool]] = {
+    "GREATER_THAN": lambda held, wanted: held > wanted,
+    "EQUAL_TO": lambda held, wanted: held == wanted,
+    "LESS_THAN": lambda held, wanted: held < wanted,
+}
+
+# Unspecified: what the operators mean, above all for text; MATCH is EQUAL_TO in any case.
+_TOLD: Mapping[str, Callable[[str, str], bool]] = {
+    "GREATER_THAN": lambda held, wanted: held > wanted,
+    "EQUAL_TO": lambda held, wanted: held == wanted,
+    "LESS_THAN": lambda held, wanted: held < wanted,
+    "MATCH": lambda held, wanted: held.casefold() == wanted.casefold(),
+    "CONTAINS": lambda held, wanted: wanted.casefold() in held.casefold(),
+    "NOT_CONTAINS": lambda held, wanted: wanted.casefold() not in held.casefold(),
+}
+
+
+OPERATIONS = (
+    Operation(
+        id="product_sets.get",
+        method="GET",
+        path=_ONE,
+        handler=_get,
+        limit="product_set_reads",
+        rule="PSET-06",
+        gate="early_access",
+    ),
+    Operation(
+        id="product_sets.create",
+        method="POST",
+        path=_PATH,
+        handler=_create,
+        query=(
+            json_field("name", "string", required=True, rule="PSET-01c"),
+            json_field("description", "string", rule="PSET-01c"),
+            json_field("type", "string", required=True, enum=tuple(_NEEDED), rule="PSET-01c"),
+            json_field("filters", "array", rule="PSET-01b"),
+            json_field("product_keys", "array", rule="PSET-01"),
+        ),
+        limit="product_set_creations",
+        rule="PSET-03",
+        gate="early_access",
+        body="object",
+    ),
+    Operation(
+        id="product_sets.update",
+        method="PUT",
+        path=_ONE,
+        handler=_update,
+        query=(
+            json_field("name", "string", rule="PSET-04b"),
+            json_field("description", "string", clearable=True, rule="PSET-04b"),
+            json_field("product_keys", "array", min_items=1, rule="PSET-04b"),
+        ),
+        limit="product_set_updates",
+        rule="PSET-04b",
+        gate="early_access",
+        body="object",
+    ),
+)

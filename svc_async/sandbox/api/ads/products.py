@@ -1,0 +1,373 @@
+"""The products of a catalog, written in batches in which each item has its own result (PROD-01 to PROD-14).
+
+An item is read in three steps: its fields by `_FIELDS`, the form of each by `_FORMS`, then what holds between the
+fields of the whole product, as it would be after the update.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+from urllib.parse import urlsplit
+
+from svc_async.sandbox.api.ads.common import undated
+from svc_async.sandbox.api.ads.product_catalogs import named_catalog
+from svc_async.sandbox.server.operations import Answer, Call, Operation
+from svc_async.sandbox.server.params import (
+    Finding,
+    Param,
+    integer,
+    invalid,
+    json_field,
+    missing,
+    read_fields,
+    refuse,
+    text,
+)
+from svc_async.sandbox.state.store import Row
+
+__all__ = ["OPERATIONS"]
+
+_KIND = "products"
+_PATH = "/12/product_catalogs/{product_catalog_id}/products"
+_AVAILABILITIES = ("in stock", "available for order", "preorder", "out of stock", "discontinued")
+_CONDITIONS = ("new", "used", "refurbished")
+_GENDERS = ("female", "male", "unisex")
+_AGE_GROUPS = ("adult", "all ages", "teen", "kids", "toddler", "infant", "newborn")
+_GENERATED = ("product_key", "item_group_key")
+_IDENTIFIERS = ("brand", "gtin", "mpn")
+_BATCH = 25
+
+
+def _required(name: str, *, enum: Sequence[str] = (), max_length: int | None = None, rule: str = "PROD-02") -> Param:
+    return json_field(name, "string", required=True, enum=enum, max_length=max_length, rule=rule)
+
+
+def _optional(name: str, *, enum: Sequence[str] = (), rule: str = "PROD-02") -> Param:
+    return json_field(name, "string", enum=enum, clearable=True, rule=rule)
+
+
+_FIELDS = (
+    _required("id"),
+    _required("title", max_length=150, rule="PROD-02b"),
+    _required("description", max_length=5000, rule="PROD-02b"),
+    _required("availability", enum=_AVAILABILITIES, rule="PROD-02h"),
+    _required("condition", enum=_CONDITIONS, rule="PROD-02h"),
+    _required("price", rule="PROD-02c"),
+    _required("link", rule="PROD-02d"),
+    _required("image_link", rule="PROD-02e"),
+    *(_optional(name, rule="PROD-03") for name in _IDENTIFIERS),
+    _optional("mobile_link", rule="PROD-02d"),
+    _optional("additional_image_link", rule="PROD-04"),
+    _optional("google_product_category", rule="PROD-13"),
+    _optional("product_type", rule="PROD-13"),
+    json_field("inventory", "int", rule="PROD-05"),
+    _optional("sale_price", rule="PROD-06b"),
+    _optional("sale_price_effective_date", rule="PROD-06c"),
+    _optional("item_group_id", rule="PROD-09b"),
+    _optional("gender", enum=_GENDERS, rule="PROD-02h"),
+    _optional("age_group", enum=_AGE_GROUPS, rule="PROD-02h"),
+    _optional("color", rule="PROD-12"),
+    _optional("size"),
+    *(_optional(f"custom_label_{number}") for number in range(5)),
+    *(_optional(name, rule="PROD-09") for name in _GENERATED),
+)
+
+_IS_MONEY = re.compile(r"\d+(\.\d+)? [A-Z]{3}", re.ASCII).fullmatch
+_HAS_MARKUP = re.compile(r"</?[A-Za-z][^>]*>").search
+_IS_HEX = re.compile(r"#.*|(?=.*\d)([0-9A-Fa-f]{3}|[0-9A-Fa-f]{6}|[0-9A-Fa-f]{8})").fullmatch
+_IMAGES = {"jpg": "JPG", "jpeg": "JPG", "gif": "GIF", "webp": "WEBP", "png": "PNG"}
+_IMAGE_SIDE = 500
+_IMAGE_BYTES = 5_000_000  # Unspecified: that a MB has a million bytes
+_EXTRA_IMAGES = 10
+
+
+def _is_url(value: str, *schemes: str) -> bool:
+    try:
+        parts = urlsplit(value)
+    except ValueError:
+        return False
+    return parts.scheme in (schemes or ("http", "https")) and bool(parts.hostname) and " " not in value
+
+
+def _is_https(value: str) -> bool:
+    return _is_url(value, "https")
+
+
+def _are_urls(value: str) -> bool:
+    links = value.split(",")
+    return len(links) <= _EXTRA_IMAGES and all(_is_url(link.strip()) for link in links)
+
+
+def _is_path(value: str) -> bool:
+    return all(level and level == level.strip() and ">" not in level for level in value.split(" > "))
+
+
+def _is_span(value: str) -> bool:
+    start, _, end = value.partition("/")
+    return _is_timestamp(start) and _is_timestamp(end)
+
+
+def _is_timestamp(value: str) -> bool:
+    try:
+        datetime.fromisoformat(value)
+    except ValueError:
+        return False
+    return "T" in value
+
+
+_FORMS: Mapping[str, tuple[str, Callable[[str], object], str]] = {
+    "description": ("PROD-02b", lambda value: not _HAS_MARKUP(value), "must be plain text"),
+    "price": ("PROD-02c", _IS_MONEY, "must be like 12.50 EUR"),
+    "link": ("PROD-02d", _is_https, "must be an https URL"),
+    "mobile_link": ("PROD-02d", _is_https, "must be an https URL"),
+    "additional_image_link": ("PROD-04", _are_urls, f"must be up to {_EXTRA_IMAGES} URLs"),
+    "google_product_category": ("PROD-13", _is_path, "must have its levels separated by ' > '"),
+    "product_type": ("PROD-13", _is_path, "must have its levels separated by ' > '"),
+    "sale_price": ("PROD-06b", _IS_MONEY, "must be like 12.50 EUR"),
+    "sale_price_effective_date": ("PROD-06c", _is_span, "must be two ISO 8601 timestamps with a slash between them"),
+    "color": ("PROD-12", lambda value: not _IS_HEX(value), "must be a word"),
+}
+
+
+def _list(call: Call) -> Answer:
+    catalog = named_catalog(call)
+    group = call.params["item_group_key"]
+    rows = sorted((row for row in call.store[_KIND] if row.owner == catalog.id), key=lambda row: row.position)
+    if group is not None:
+        rows = [row for row in rows if row.fields.get("item_group_key") == group]
+    if group is None or not call.config.whole_groups:
+        rows = list(_first_of_groups(rows))
+    page = call.cut(rows, sortable=(), filters=call.path)
+    return Answer([undated(row) for row in page.rows], page)
+
+
+def _first_of_groups(rows: Sequence[Row]) -> Iterator[Row]:
+    """Give what is in no group, and of each group the product that was submitted first (PROD-10b)."""
+    seen: set[str] = set()
+    for row in rows:
+        key = row.fields.get("item_group_key")
+        if key is None or key not in seen:
+            yield row
+        if key is not None:
+            seen.add(key)
+
+
+def _upsert(call: Call) -> Answer:
+    catalog = named_catalog(call)
+    items = call.params["products"]
+    _refuse_empty(call, items, "products", rule="PROD-01")
+    known = {row.fields["id"]: row for row in call.store[_KIND] if row.owner == catalog.id}
+    times = Counter(_merchant_id(item) for item in items)
+    results: list[dict[str, Any]] = []
+    for index, item in enumerate(items):
+        merchant_id = _merchant_id(item)
+        if merchant_id is not None and times[merchant_id] > 1:
+            results += _duplicate(call, merchant_id)
+        else:
+            results.append(_upsert_one(call, catalog, known.get(merchant_id or ""), item, at=f"products[{index}]"))
+    return Answer({"products_response": results})
+
+
+def _merchant_id(item: Any) -> str | None:
+    found = item.get("id") if isinstance(item, dict) else None
+    return found if isinstance(found, str) else None
+
+
+def _duplicate(call: Call, merchant_id: str) -> list[dict[str, Any]]:
+    """Ignore an item whose id another one has too (PROD-07)."""
+    # Unspecified: how it appears in the answer (UNS-product-duplicate-result).
+    if call.config.duplicate_products == "left_out":
+        return []
+    found = [invalid("PROD-07", "occurs several times in this request", "id")]
+    return [_result(call, merchant_id, None, "ERROR", errors=found)]
+
+
+def _upsert_one(call: Call, catalog: Row, row: Row | None, item: Any, *, at: str) -> dict[str, Any]:
+    if not isinstance(item, dict):
+        return _result(call, None, None, "ERROR", errors=[invalid("PROD-01", "must be an object", at)])
+    sent, found = read_fields(_FIELDS, item)
+    held = {} if row is None else _attributes(row)
+    # What is not sent stays, and an empty string unsets (ASM-101).
+    product = {name: value for name, value in {**held, **sent}.items() if value is not None and name not in _GENERATED}
+    found += _check(call, sent, product)
+    if found:
+        return _result(call, _merchant_id(item), row, "ERROR", errors=found)
+    if row is not None and product == held:
+        return _result(call, product["id"], row, "NO_CHANGE", warnings=_overruled(sent, row))
+    status = "CREATE_SUCCESS" if row is None else "UPDATE_SUCCESS"
+    row = _keep(call, catalog, row, product)
+    return _result(call, product["id"], row, status, warnings=_overruled(sent, row))
+
+
+def _attributes(row: Row) -> dict[str, Any]:
+    """Give what the merchant said of a product."""
+    return {name: value for name, value in undated(row).items() if name not in _GENERATED}
+
+
+def _keep(call: Call, catalog: Row, row: Row | None, product: Mapping[str, Any]) -> Row:
+    products = call.store[_KIND]
+    key = call.store.ids.next("product", 10) if row is None else row.id
+    fields = {**product, "product_key": key, **_group(call, catalog, product.get("item_group_id"))}
+    if row is None:
+        return products.add(catalog.id, fields, key=key)
+    return products.replace(row, fields)
+
+
+def _group(call: Call, catalog: Row, group_id: str | None) -> dict[str, str]:
+    """Give the key of a group of variants, made with its first product (PROD-09)."""
+    if group_id is None:
+        return {}
+    groups = call.store["item_groups"]
+    name = f"{catalog.id}:{group_id}"
+    group = groups.get(name) or groups.add(catalog.id, {"item_group_key": call.store.ids.next("group", 8)}, key=name)
+    return {"item_group_key": group.fields["item_group_key"]}
+
+
+def _overruled(sent: Mapping[str, Any], row: Row) -> list[Finding]:
+    """Warn of keys that the service gives itself, where they are others (CON-06)."""
+    return [
+        invalid("PROD-09", "is given by the service", name)
+        for name in _GENERATED
+        if sent.get(name) is not None and sent[name] != row.fields.get(name)
+    ]
+
+
+def _result(
+    call: Call,
+    merchant_id: str | None,
+    row: Row | None,
+    status: str,
+    *,
+    errors: Sequence[Finding] = (),
+    warnings: Sequence[Finding] = (),
+) -> dict[str, Any]:
+    return {
+        "warnings": _messages(call, warnings),
+        "errors": _messages(call, errors),
+        "product_key": None if row is None else row.id,
+        "id": merchant_id,
+        "status": status,
+    }
+
+
+def _messages(call: Call, findings: Sequence[Finding]) -> list[Any]:
+    # Unspecified: what errors and warnings hold (ASM-142).
+    if call.config.product_messages == "strings":
+        return [finding.problem.message for finding in findings]
+    return [finding.problem.as_json() for finding in findings]
+
+
+def _check(call: Call, sent: Mapping[str, Any], product: Mapping[str, Any]) -> list[Finding]:
+    """Say what is wrong with the values that were sent, and with the product that they would make."""
+    found = [
+        invalid(rule, message, name)
+        for name, (rule, fits, message) in _FORMS.items()
+        if sent.get(name) is not None and not fits(sent[name])
+    ]
+    if sent.get("image_link") is not None:
+        found += _check_image(call, sent["image_link"])
+    if not any(name in product for name in _IDENTIFIERS):
+        found.append(missing("PROD-03", "brand"))
+    if product.get("availability") == "in stock" and product.get("inventory", 1) < 1:
+        found.append(invalid("PROD-05", "must be at least 1 while it is in stock", "inventory"))
+    if not _is_lower(product.get("sale_price"), product.get("price")):
+        found.append(invalid("PROD-06", "must be lower than price", "sale_price"))
+    return found
+
+
+def _is_lower(sale_price: str | None, price: str | None) -> bool:
+    """Tell whether the sale price is lower, as far as there are two prices."""
+    if not (sale_price and price and _IS_MONEY(sale_price) and _IS_MONEY(price)):
+        return True
+    (lower, currency), (higher, other) = sale_price.split(" "), price.split(" ")
+    return currency == other and Decimal(lower) < Decimal(higher)
+
+
+def _check_image(call: Call, link: str) -> list[Finding]:
+    if not _is_url(link):
+        return [invalid("PROD-02e", "must be a URL", "image_link")]
+    facts = _image_facts(call, link)
+    found: list[Finding] = []
+    if facts["format"] not in _IMAGES.values():
+        found.append(invalid("PROD-02e", "must be a JPG, GIF, WEBP or PNG", "image_link"))
+    if min(facts["width"], facts["height"]) < _IMAGE_SIDE:
+        found.append(invalid("PROD-02f", f"must have at least {_IMAGE_SIDE}x{_IMAGE_SIDE} px", "image_link"))
+    if facts["bytes"] > _IMAGE_BYTES:
+        found.append(invalid("PROD-02g", "must have at most 5 MB", "image_link"))
+    return found
+
+
+def _image_facts(call: Call, link: str) -> Mapping[str, Any]:
+    """Give the facts of the seed world; an image that it does not know is good unless its ending says otherwise."""
+    known = call.store["images"].get(link)
+    if known is not None:
+        return known.fields
+    _, dot, ending = urlsplit(link).path.rpartition("/")[2].rpartition(".")
+    image_format = _IMAGES.get(ending.lower(), ending) if dot else "JPG"
+    return {"format": image_format, "width": _IMAGE_SIDE, "height": _IMAGE_SIDE, "bytes": 0}
+
+
+def _delete(call: Call) -> Answer:
+    """Delete for good, key by key (PROD-11, PROD-11b)."""
+    catalog = named_catalog(call)
+    keys = call.params["product_keys"]
+    _refuse_empty(call, keys, "product_keys", rule="PROD-11")
+    if not all(isinstance(key, str) and key for key in keys):
+        refuse(invalid("PROD-11", "holds strings", "product_keys"))
+    return Answer({"delete_products": [_delete_one(call, catalog, key) for key in keys]})
+
+
+def _delete_one(call: Call, catalog: Row, key: str) -> dict[str, str | None]:
+    row = call.store[_KIND].get(key, owner=catalog.id)
+    if row is None:
+        return {"product_key": None, "failed_product_key": key, "message": "the catalog has no such product"}
+    call.store[_KIND].remove(row)
+    return {"product_key": key, "failed_product_key": None, "message": None}
+
+
+def _refuse_empty(call: Call, items: Sequence[Any], name: str, *, rule: str) -> None:
+    if not items and call.config.refuse_empty:
+        refuse(invalid(rule, "is empty", name))
+
+
+OPERATIONS = (
+    Operation(
+        id="products.list",
+        method="GET",
+        path=_PATH,
+        handler=_list,
+        query=(
+            text("item_group_key", rule="PROD-10"),
+            integer("count", default=100, minimum=1, maximum=100, rule="PROD-10"),
+            text("cursor", rule="GEN-07"),
+        ),
+        limit="product_reads",
+        rule="PROD-10",
+        gate="early_access",
+    ),
+    Operation(
+        id="products.upsert",
+        method="PUT",
+        path=_PATH,
+        handler=_upsert,
+        query=(json_field("products", "array", required=True, max_items=_BATCH, rule="PROD-01"),),
+        limit="product_upserts",
+        rule="PROD-08c",
+        gate="early_access",
+        body="object",
+    ),
+    Operation(
+        id="products.delete",
+        method="DELETE",
+        path=_PATH,
+        handler=_delete,
+        query=(json_field("product_keys", "array", required=True, rule="PROD-11"),),
+        limit="product_deletes",
+        rule="PROD-11",
+        gate="early_access",
+        body="object",
+    ),
+)

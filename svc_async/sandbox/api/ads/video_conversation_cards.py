@@ -1,0 +1,187 @@
+"""Video conversation cards (VCC-01 to VCC-07)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from svc_async.sandbox.api.ads.common import WITH_DELETED, chosen, listing, of_account, prefixed
+from svc_async.sandbox.server.operations import Answer, Call, Operation, many, one
+from svc_async.sandbox.server.params import Finding, Param, csv, invalid, long, missing, refuse, text
+from svc_async.sandbox.state.media import has_ratio, kept_media, refuse_other_types, uploaded
+from svc_async.sandbox.state.store import Row
+
+__all__ = ["OPERATIONS"]
+
+_KIND = "video_conversation_cards"
+_PATH = "/12/accounts/{account_id}/cards/video_conversation"
+_ONE = f"{_PATH}/{{card_id}}"
+_SORTABLE = ("id", "name", "created_at", "updated_at")
+_SHOWN_AS_SENT = (
+    "name",
+    "title",
+    "first_cta",
+    "first_cta_post",
+    "second_cta",
+    "second_cta_post",
+    "third_cta",
+    "third_cta_post",
+    "fourth_cta",
+    "fourth_cta_post",
+    "thank_you_text",
+    "thank_you_url",
+    "media_key",
+)
+# Unspecified: that the key of an unlocked video is not shown either (UNS-unlocked-video-read).
+_UNLOCKED = {"unlocked_image_media_key": "IMAGE", "unlocked_video_media_key": "VIDEO"}
+_POSTS_OF = (("VCC-02", "second"), ("VCC-02b", "third"), ("VCC-02c", "fourth"))
+_VIDEO_RATIO = 16.0, 9.0
+
+
+def _list(call: Call) -> Answer:
+    # Unspecified: what q means here: what it means on the list of cards (UNS-q-elsewhere).
+    rows = prefixed(chosen(of_account(call, _KIND), "id", call.params["card_ids"]), call.params["q"])
+    return many(call.cut(rows, sortable=_SORTABLE, filters=call.path))
+
+
+def _named(call: Call) -> Row:
+    return call.find(call.store[_KIND], "card_id", code="CARD_NOT_FOUND")
+
+
+def _get(call: Call) -> Answer:
+    return one(_named(call))
+
+
+def _create(call: Call) -> Answer:
+    refuse(*_missing(call.params))
+    card_id = call.store.ids.next("card", 5)
+    record = {
+        "id": card_id,
+        "card_uri": f"card://{card_id}",
+        "card_type": "VIDEO_CONVERSATION",
+        **dict.fromkeys(_SHOWN_AS_SENT),
+        **_content(call, call.sent),
+    }
+    return one(call.store[_KIND].add(call.account, record))
+
+
+def _update(call: Call) -> Answer:
+    row = _named(call)
+    if call.config.whole_cards_after_update:
+        # Unspecified: that a card keeps the rules of its creation (CON-08).
+        refuse(*_missing({**row.fields, **call.sent}))
+    poster = {"media_key": row.fields["media_key"]} if "poster_media_key" in call.sent else {}
+    return one(call.store[_KIND].change(row, **_content(call, {**poster, **call.sent})))
+
+
+def _missing(card: Mapping[str, Any]) -> list[Finding]:
+    """Say what a card lacks because of what it has or has not."""
+    found: list[Finding] = []
+    if card["title"] is None and card["second_cta"] is None:
+        found += [missing("VCC-01c", "title"), missing("VCC-01d", "second_cta")]
+    for rule, which in _POSTS_OF:
+        if card[f"{which}_cta"] is not None and card[f"{which}_cta_post"] is None:
+            found.append(missing(rule, f"{which}_cta_post"))
+    return found
+
+
+def _content(call: Call, sent: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the fields that follow from the parameters."""
+    for name, media_type in _UNLOCKED.items():
+        if sent.get(name) is not None:
+            refuse_other_types(uploaded(call, sent[name], name), (media_type,), name, rule="ASM-95")
+    hidden = {f"_{name}": sent[name] for name in _UNLOCKED if name in sent}
+    content = {name: sent[name] for name in _SHOWN_AS_SENT if name in sent} | hidden
+    if "media_key" in sent:
+        content |= _video(call, sent["media_key"]) | _poster(call, sent["media_key"], sent.get("poster_media_key"))
+    return content
+
+
+def _video(call: Call, media_key: str) -> dict[str, Any]:
+    upload = kept_media(call, media_key, "media_key")
+    refuse_other_types(upload, ("VIDEO",), "media_key", rule="VCC-03")
+    if not has_ratio(upload, *_VIDEO_RATIO, tolerance=call.config.ratio_tolerance):
+        refuse(invalid("VCC-03", "must name a video with a ratio of 16:9", "media_key"))
+    kept = call.store["media_library"].get(media_key)
+    return {
+        "media_url": None if kept is None else kept.fields["media_url"],
+        "video_owner_id": call.user,
+        "video_height": str(upload.fields["height"]),
+        "video_width": str(upload.fields["width"]),
+    }
+
+
+def _poster(call: Call, media_key: str, poster: int | None) -> dict[str, Any]:
+    """Give the poster: the first frame unless an image is named, here by the number in its key (VCC-03b)."""
+    if poster is None:
+        kept = call.store["media_library"].get(media_key)
+        return {"poster_media_url": None if kept is None else kept.fields["poster_media_url"]}
+    # Unspecified: what a long names where media keys are strings (CON-16).
+    image = uploaded(call, f"3_{poster}", "poster_media_key")
+    return {"poster_media_url": f"https://media.svc.example/{image.id}.jpg"}
+
+
+def _declared(*, creates: bool) -> tuple[Param, ...]:
+    """Declare the parameters; in an update all are optional, and some can be unset (VCC-05)."""
+    unset = not creates
+    # Unspecified: whether the hash sign counts in the other three (UNS-cta-hash-sign); here it does.
+    return (
+        text("first_cta", required=creates, max_length=20, uncounted="#", rule="VCC-01"),
+        text("first_cta_post", required=creates, rule="VCC-01f"),
+        text("media_key", required=creates, rule="VCC-01f"),
+        text("name", required=creates, rule="VCC-01f"),
+        text("thank_you_text", required=creates, max_length=23, rule="VCC-01b"),
+        text("title", max_length=23, clearable=unset, rule="VCC-01c"),
+        text("second_cta", max_length=20, clearable=unset, rule="VCC-01d"),
+        text("second_cta_post", clearable=unset, rule="VCC-02"),
+        long("poster_media_key", rule="VCC-03b"),
+        text("third_cta", max_length=20, clearable=unset, rule="VCC-01e"),
+        text("fourth_cta", max_length=20, clearable=unset, rule="VCC-01e"),
+        text("third_cta_post", clearable=unset, rule="VCC-02b"),
+        text("fourth_cta_post", clearable=unset, rule="VCC-02c"),
+        text("thank_you_url", clearable=unset, rule="VCC-05"),
+        text("unlocked_image_media_key", clearable=unset, rule="VCC-04"),
+        text("unlocked_video_media_key", clearable=unset, rule="VCC-05"),
+    )
+
+
+OPERATIONS = (
+    Operation(
+        id="video_conversation_cards.list",
+        method="GET",
+        path=_PATH,
+        handler=_list,
+        query=(
+            csv("card_ids", max_items=200, rule="GEN-17"),
+            text("q", rule="VCC-07"),
+            *listing(default=200, maximum=1000, rule="VCC-07"),
+        ),
+        limit="account_reads",
+        rule="VCC-07",
+    ),
+    Operation(
+        id="video_conversation_cards.get",
+        method="GET",
+        path=_ONE,
+        handler=_get,
+        query=(WITH_DELETED,),
+        limit="account_reads",
+        rule="VCC-06",
+    ),
+    Operation(
+        id="video_conversation_cards.create",
+        method="POST",
+        path=_PATH,
+        handler=_create,
+        query=_declared(creates=True),
+        limit="writes",
+        rule="VCC-01f",
+    ),
+    Operation(
+        id="video_conversation_cards.update",
+        method="PUT",
+        path=_ONE,
+        handler=_update,
+        query=_declared(creates=False),
+        limit="writes",
+        rule="VCC-05",
+    ),
+)

@@ -1,0 +1,192 @@
+"""Rules of the filtered stream, and the stream itself (FS-01 to FS-07)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from svc_async.sandbox.api.v2 import CONNECT, PAGING, connect, operation, page, refusal
+from svc_async.sandbox.push.channels import StreamRule
+from svc_async.sandbox.push.rule_language import MalformedRule, read_rule
+from svc_async.sandbox.server.open_response import Line
+from svc_async.sandbox.server.operations import Answer, Call
+from svc_async.sandbox.server.params import boolean, csv, invalid, json_field, read_fields, refuse
+from svc_async.sandbox.server.rendering import Basis
+from svc_async.sandbox.state.store import written
+
+__all__ = ["OPERATIONS"]
+
+_PATH = "/2/tweets/search/stream/rules"
+_LONGEST = 2_048  # FS-02
+_TAG_LENGTH = 200  # Unspecified: of a rule's tag; that of a subscription is public (ASM-51).
+
+_FIELDS = (
+    json_field("value", "string", required=True, rule="FS-01"),
+    json_field("tag", "string", max_length=_TAG_LENGTH, rule="FS-01"),
+)
+
+
+@attrs.frozen
+class _Wish:
+    """A rule that somebody wants to add."""
+
+    value: str
+    tag: str | None
+    at: str
+
+
+@attrs.define
+class _Sorted:
+    """What becomes of the wishes: rules, and errors for the others."""
+
+    rules: list[StreamRule] = attrs.field(factory=list[StreamRule])
+    errors: list[dict[str, Any]] = attrs.field(factory=list[dict[str, Any]])
+    invalid: int = 0
+
+    def refuse(self, wish: _Wish, title: str, detail: str) -> None:
+        self.errors.append({"title": title, "detail": f"{wish.at}: {detail}", "value": wish.value})
+
+
+def _manage(call: Call) -> Answer:
+    if len(call.sent.keys() & {"add", "delete"}) != 1:
+        refuse(invalid("FS-01", "the body has either add or delete", "add"))
+    return _add(call) if "add" in call.sent else _delete(call)
+
+
+def _add(call: Call) -> Answer:
+    found = _sort(call, _wishes(call.sent["add"]))
+    if found.invalid and not found.rules and found.invalid == len(found.errors):
+        # Unspecified: a request with nothing but malformed rules is refused as a whole.
+        error = refusal(400, "InvalidRules", found.errors[0]["detail"], rule="FS-01", basis=Basis.ASSUMED)
+        error.more["errors"] = found.errors
+        raise error
+    if not call.params["dry_run"]:
+        call.outlet.rules.update({rule.id: rule for rule in found.rules})
+    created, refused = len(found.rules), len(found.errors)
+    summary = {
+        "created": created,
+        "not_created": refused,
+        "valid": created + refused - found.invalid,
+        "invalid": found.invalid,
+    }
+    return _answer(call, summary, found.errors, [rule.shown for rule in found.rules])
+
+
+def _wishes(given: Sequence[Any]) -> list[_Wish]:
+    wishes: list[_Wish] = []
+    for index, element in enumerate(given):
+        at = f"add[{index}]"
+        if not isinstance(element, dict):
+            refuse(invalid("FS-01", "must be an object", at))
+        good, found = read_fields(_FIELDS, element, at=f"{at}.")
+        refuse(*found)
+        wishes.append(_Wish(good["value"], good.get("tag"), at))
+    return wishes
+
+
+def _sort(call: Call, wishes: Sequence[_Wish]) -> _Sorted:
+    """Make rules of those that can be; what is malformed, there already or one too many is named (FS-02, FS-03)."""
+    result = _Sorted()
+    taken = {rule.rule.text for rule in call.outlet.rules.values()}
+    for wish in wishes:
+        try:
+            rule = _rule(call, wish)
+        except MalformedRule as error:
+            result.refuse(wish, "InvalidRule", str(error))
+            result.invalid += 1
+            continue
+        if rule.rule.text in taken:
+            result.refuse(wish, "DuplicateRule", "a rule with this value is there already")
+        elif len(taken) >= call.config.stream_rules_max:
+            result.refuse(wish, "RulesCapExceeded", f"there are {call.config.stream_rules_max} rules already")
+        else:
+            taken.add(rule.rule.text)
+            result.rules.append(rule)
+    return result
+
+
+def _rule(call: Call, wish: _Wish) -> StreamRule:
+    if len(wish.value) > _LONGEST:
+        raise MalformedRule(f"a rule takes up to {_LONGEST} characters")
+    outlet = call.outlet
+    rule = read_rule(wish.value, call.now)
+    return StreamRule(id=outlet.new_id("rule"), number=next(outlet.numbers), rule=rule, tag=wish.tag)
+
+
+def _delete(call: Call) -> Answer:
+    given, found = read_fields((_IDS,), call.sent["delete"], at="delete.")
+    refuse(*found)
+    rules = call.outlet.rules
+    ids = [str(rule_id) for rule_id in dict.fromkeys(given["ids"])]
+    known = [rule_id for rule_id in ids if rule_id in rules]
+    errors = [
+        {"title": "RuleNotFound", "detail": "there is no such rule", "value": rule_id}
+        for rule_id in ids
+        if rule_id not in rules
+    ]
+    if not call.params["dry_run"]:
+        for rule_id in known:
+            del rules[rule_id]
+    return _answer(call, {"deleted": len(known), "not_deleted": len(errors)}, errors)
+
+
+def _answer(
+    call: Call, summary: dict[str, int], errors: list[dict[str, Any]], shown: list[dict[str, str]] | None = None
+) -> Answer:
+    given = {"data": shown} if shown else {}
+    failed = {"errors": errors} if errors else {}
+    return Answer({**given, "meta": {"sent": written(call.now), "summary": summary}, **failed})
+
+
+def _list(call: Call) -> Answer:
+    wanted = call.params["ids"]
+    chosen = [rule for rule in call.outlet.rules.values() if wanted is None or rule.id in wanted]
+    found, meta = page(call, chosen, default=None)
+    return Answer({"data": [rule.shown for rule in found], "meta": {"sent": written(call.now), **meta}})
+
+
+async def _connect(call: Call, line: Line) -> None:
+    if not call.outlet.rules:
+        # Unspecified: status and name (ASM-60).
+        raise refusal(409, "RuleConfigurationIssue", "the stream has no rules", rule="ASM-60")
+    await connect(call, line, "filtered")
+
+
+_IDS = json_field("ids", "array", required=True, min_items=1, rule="FS-01")
+
+OPERATIONS = (
+    operation(
+        id="stream_rules.manage",
+        method="POST",
+        path=_PATH,
+        handler=_manage,
+        query=(
+            boolean("dry_run", default=False, rule="FS-01"),
+            json_field("add", "array", min_items=1, rule="FS-01"),
+            json_field("delete", "object", rule="FS-01"),
+        ),
+        limit="stream_rules",
+        rule="FS-01",
+        body="object",
+    ),
+    operation(
+        id="stream_rules.list",
+        method="GET",
+        path=_PATH,
+        handler=_list,
+        query=(csv("ids", rule="FS-01"), *PAGING),
+        limit="stream_rules",
+        rule="FS-01",
+        basis=Basis.PUBLIC,
+    ),
+    operation(
+        id="filtered_stream.connect",
+        method="GET",
+        path="/2/tweets/search/stream",
+        serve=_connect,
+        query=CONNECT,
+        limit="filtered_connects",
+        rule="FS-01",
+        basis=Basis.PUBLIC,
+    ),
+)

@@ -1,0 +1,55 @@
+"""The app-only bearer token (AUTH-20 to AUTH-24d)."""
+
+from urllib.parse import unquote
+
+from svc_async.sandbox.server.auth import expired
+from svc_async.sandbox.server.operations import Answer, Call, Operation
+from svc_async.sandbox.server.params import form_field
+from svc_async.sandbox.server.rendering import Dialect
+
+__all__ = ["OPERATIONS"]
+
+
+def _token(call: Call) -> Answer:
+    return Answer({"token_type": "bearer", "access_token": call.registry.bearer(call.caller.app)})
+
+
+def _invalidate(call: Call) -> Answer:
+    key = call.caller.app.consumer_key
+    token = call.registry.bearers.get(key, "")
+    # The token is quoted as it is given out, and sent as it came (ASM-81): reading the form has unquoted it.
+    if not token or call.params["access_token"] != unquote(token):
+        raise expired()
+    del call.registry.bearers[key]
+    return Answer({"access_token": token})
+
+
+OPERATIONS = (
+    Operation(
+        id="oauth2.token",
+        method="POST",
+        path="/oauth2/token",
+        handler=_token,
+        query=(form_field("grant_type", required=True, enum=("client_credentials",), rule="AUTH-20c"),),
+        limit="bearer_tokens",
+        rule="AUTH-20d",
+        surface="base",
+        schemes=("basic_app",),
+        dialect=Dialect.CREDENTIALS,
+        body="form",
+    ),
+    Operation(
+        id="oauth2.invalidate_token",
+        method="POST",
+        path="/oauth2/invalidate_token",
+        handler=_invalidate,
+        # Unspecified: the parameters of this call (ASM-70).
+        query=(form_field("access_token", required=True, rule="ASM-70"),),
+        limit="bearer_invalidations",
+        rule="AUTH-24b",
+        surface="base",
+        schemes=("basic_app",),
+        dialect=Dialect.CREDENTIALS,
+        body="form",
+    ),
+)

@@ -1,0 +1,259 @@
+"""OAuth 1.0a in three steps (AUTH-01 to AUTH-19): request token, the user's approval, access token."""
+
+import hmac
+from datetime import timedelta
+
+from svc_async.sandbox.api.oauth.pages import DECISION, Browser, Consent, browser_of, decided, redirect, shown
+from svc_async.sandbox.server.auth import refused
+from svc_async.sandbox.server.operations import Answer, Call, Operation
+from svc_async.sandbox.server.params import Param, form_field, text
+from svc_async.sandbox.server.rendering import PAGE_HEADERS, Basis, Dialect, Problem, Refusal, page
+from svc_async.sandbox.state.grants import App, Registry, RequestToken
+
+__all__ = ["OPERATIONS", "approve"]
+
+_OOB = "oob"
+_AUTHORIZE = "/oauth/authorize"
+_PIN_DIGITS = 7  # Unspecified: the form of a PIN (ASM-77).
+_WISHES = {
+    "read": ("read what you post and who you are",),
+    "write": ("read what you post and who you are", "change it in your name"),
+}
+
+
+def approve(registry: Registry, token: RequestToken, user_id: str) -> str:
+    """Let a user approve a request token, and give what proves it: a verifier, or a PIN where there is no callback."""
+    secret = registry.secret("verifier", 32)
+    token.user_id = user_id
+    token.verifier = str(int(secret, 36) % 10**_PIN_DIGITS).zfill(_PIN_DIGITS) if token.callback == _OOB else secret
+    return token.verifier
+
+
+def _request_token(call: Call) -> Answer:
+    app, callback = call.caller.app, call.params["oauth_callback"]
+    if callback not in (_OOB, *app.callback_urls):
+        # Unspecified: status and code.
+        problem = Problem("CALLBACK_NOT_APPROVED", "the callback URL is not among those in the app's settings")
+        raise Refusal(403, problem, rule="AUTH-04", basis=Basis.SPEC)
+    _check_place(call)
+    read_only = "read" in (app.access, call.params["svc_auth_access_type"])
+    token = RequestToken(
+        token=call.registry.secret("request_token", 27),
+        secret=call.registry.secret("request_token_secret", 32),
+        consumer_key=app.consumer_key,
+        callback=callback,
+        access="read" if read_only else "write",
+        expires=call.now + timedelta(minutes=call.config.request_token_minutes),
+    )
+    call.registry.request_tokens[token.token] = token
+    return Answer({"oauth_token": token.token, "oauth_token_secret": token.secret, "oauth_callback_confirmed": "true"})
+
+
+def _check_place(call: Call) -> None:
+    """Refuse `svc_auth_access_type` in another place than the one that is set."""
+    places = {"query": "svc_auth_access_type" in call.sent, "header": "svc_auth_access_type" in call.caller.protocol}
+    if any(found and place != call.config.access_type_in for place, found in places.items()):
+        problem = Problem("INVALID_PARAMETER", f"svc_auth_access_type goes in the {call.config.access_type_in}")
+        raise Refusal(400, problem, rule="ASM-82")
+
+
+def _authorize(call: Call) -> Answer:
+    token = _pending(call)
+    return shown(call, browser_of(call), _consent(call, token))
+
+
+def _authenticate(call: Call) -> Answer:
+    token = _pending(call)
+    if token.callback == _OOB:
+        problem = Problem("INVALID_PARAMETER", "This address is for apps with a callback. Use /oauth/authorize.")
+        raise Refusal(403, problem, rule="AUTH-13f", basis=Basis.SPEC)
+    browser = browser_of(call)
+    if _granted_before(call, token, browser) and not token.log_in:
+        return _approved(call.registry, token, browser.user_id)
+    return shown(call, browser, _consent(call, token))
+
+
+def _pending(call: Call) -> RequestToken:
+    """Find the request token that a page is about."""
+    token = call.registry.request_tokens.get(call.params["oauth_token"])
+    if token is None or token.verifier is not None or call.now >= token.expires:
+        problem = Problem("UNAUTHORIZED_ACCESS", "The request token is unknown, used or too old. Go back to the app.")
+        raise Refusal(401, problem, rule="ASM-76")
+    token.log_in = token.log_in or bool(call.params.get("force_login"))
+    return token
+
+
+def _consent(call: Call, token: RequestToken) -> Consent:
+    return Consent(
+        app=_app(call.registry, token).name,
+        wishes=_WISHES[token.access],
+        action=_AUTHORIZE,
+        subject={"oauth_token": token.token},
+        log_in=token.log_in,
+        screen_name=call.params.get("screen_name") or "",
+    )
+
+
+def _app(registry: Registry, token: RequestToken) -> App:
+    return registry.apps[token.consumer_key]
+
+
+def _granted_before(call: Call, token: RequestToken, browser: Browser) -> bool:
+    """Tell whether the user need not be asked again (AUTH-13, AUTH-13b)."""
+    app = _app(call.registry, token)
+    granted = call.registry.granted(app, browser.user_id)
+    return app.sign_in and granted is not None and token.access in ("read", granted.access)
+
+
+def _decide(call: Call) -> Answer:
+    token = _pending(call)
+    decision = decided(call, _consent(call, token))
+    if isinstance(decision, Answer):
+        return decision
+    if decision:
+        return _approved(call.registry, token, decision)
+    del call.registry.request_tokens[token.token]
+    if token.callback == _OOB:
+        return Answer(page("Denied", "<p>The app was not let in.</p>"), headers=PAGE_HEADERS)
+    # Unspecified: what a callback is told (ASM-77).
+    return redirect(token.callback, denied=token.token)
+
+
+def _approved(registry: Registry, token: RequestToken, user_id: str) -> Answer:
+    verifier = approve(registry, token, user_id)
+    if token.callback == _OOB:
+        content = f"<p>Enter this PIN in the app:</p><p><output>{verifier}</output></p>"
+        return Answer(page("Approved", content), headers=PAGE_HEADERS)
+    return redirect(token.callback, oauth_token=token.token, oauth_verifier=verifier)
+
+
+def _access_token(call: Call) -> Answer:
+    token = call.registry.request_tokens[call.caller.token]
+    given = call.params["oauth_verifier"]
+    if token.user_id is None or token.verifier is None:
+        raise refused("the request token is not approved", rule="ASM-76")
+    if not hmac.compare_digest(token.verifier.encode(), (given or "").encode()):
+        raise refused("oauth_verifier is missing or wrong", rule="AUTH-14b")
+    del call.registry.request_tokens[token.token]
+    granted = call.registry.grant(call.caller.app, token.user_id, token.access)
+    names = {row.id: row.fields["screen_name"] for row in call.store["users"]}
+    return Answer(
+        {
+            "oauth_token": granted.token,
+            "oauth_token_secret": granted.secret,
+            "user_id": granted.user_id,
+            "screen_name": names[granted.user_id],
+        }
+    )
+
+
+def _invalidate(call: Call) -> Answer:
+    call.registry.tokens[call.caller.token].valid = False
+    return Answer({"access_token": call.caller.token})
+
+
+def _signed(name: str, *, enum: tuple[str, ...] = (), required: bool = True, rule: str = "AUTH-01b") -> Param:
+    """Declare a parameter of the `Authorization` header."""
+    return Param(name=name, place="header", required=required, enum=enum, rule=rule)
+
+
+_ACCESS_TYPES = ("read", "write")
+_PAGE: tuple[Param, ...] = (
+    text("oauth_token", required=True, rule="AUTH-12"),
+    Param(name="force_login", type="boolean", rule="AUTH-12c"),
+    text("screen_name", rule="AUTH-12d"),
+)
+
+OPERATIONS = (
+    Operation(
+        id="oauth1.request_token",
+        method="POST",
+        path="/oauth/request_token",
+        handler=_request_token,
+        query=(
+            _signed("oauth_callback", rule="AUTH-02"),
+            _signed("oauth_nonce"),
+            _signed("oauth_signature_method", enum=("HMAC-SHA1",)),
+            _signed("oauth_timestamp"),
+            _signed("oauth_consumer_key"),
+            _signed("oauth_signature"),
+            _signed("oauth_version", enum=("1.0",)),
+            # Unspecified: where it stands (ASM-82).
+            text("svc_auth_access_type", enum=_ACCESS_TYPES, rule="AUTH-07"),
+            _signed("svc_auth_access_type", enum=_ACCESS_TYPES, required=False, rule="AUTH-07"),
+        ),
+        limit="request_tokens",
+        rule="AUTH-08",
+        surface="base",
+        schemes=("oauth1_consumer",),
+        dialect=Dialect.FORM,
+    ),
+    Operation(
+        id="oauth1.authorize",
+        method="GET",
+        path=_AUTHORIZE,
+        handler=_authorize,
+        query=_PAGE,
+        limit=None,
+        rule="AUTH-12",
+        surface="base",
+        schemes=("none",),
+        dialect=Dialect.HTML,
+    ),
+    Operation(
+        id="oauth1.authenticate",
+        method="GET",
+        path="/oauth/authenticate",
+        handler=_authenticate,
+        query=_PAGE,
+        limit=None,
+        rule="AUTH-13",
+        surface="base",
+        schemes=("none",),
+        dialect=Dialect.HTML,
+    ),
+    Operation(
+        id="oauth1.decide",
+        method="POST",
+        path=_AUTHORIZE,
+        handler=_decide,
+        query=(form_field("oauth_token", required=True, rule="AUTH-12"), *DECISION),
+        limit=None,
+        rule="ASM-77",
+        basis=Basis.PUBLIC,
+        surface="base",
+        schemes=("none",),
+        dialect=Dialect.HTML,
+        body="form",
+    ),
+    Operation(
+        id="oauth1.access_token",
+        method="POST",
+        path="/oauth/access_token",
+        handler=_access_token,
+        # Unspecified: where the verifier stands; any of the three will do (ASM-83).
+        query=(
+            _signed("oauth_token", rule="AUTH-14"),
+            _signed("oauth_verifier", required=False, rule="AUTH-14b"),
+            text("oauth_verifier", rule="AUTH-14b"),
+            form_field("oauth_verifier", rule="AUTH-14b"),
+        ),
+        limit="access_tokens",
+        rule="AUTH-14d",
+        surface="base",
+        schemes=("oauth1_request_token",),
+        dialect=Dialect.FORM,
+        body="form",
+    ),
+    Operation(
+        id="oauth1.invalidate_token",
+        method="POST",
+        path="/1.1/oauth/invalidate_token",
+        handler=_invalidate,
+        limit="invalidations",
+        rule="AUTH-16b",
+        surface="base",
+        reads=True,
+        dialect=Dialect.V1,
+    ),
+)

@@ -1,0 +1,158 @@
+"""The page on which a user lets an app in, and the browser that shows it.
+
+A browser is known by a cookie. Who enters the name of a user of the seed world is that user from then on: the sandbox
+asks for no password. A form carries a seal that only its own browser was given, so that no other site can send it.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Mapping
+from html import escape
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlencode
+
+import attrs
+
+from svc_async.sandbox.server.operations import Answer, Call
+from svc_async.sandbox.server.params import Param, form_field
+from svc_async.sandbox.server.rendering import PAGE_HEADERS, Basis, Problem, Refusal, page
+from svc_async.sandbox.state.grants import Registry
+
+__all__ = ["DECISION", "Browser", "Consent", "browser_of", "decided", "redirect", "shown"]
+
+_COOKIE = "svc_sandbox_session"
+
+DECISION: tuple[Param, ...] = (
+    form_field("seal", required=True, rule="ASM-77"),
+    form_field("decision", required=True, enum=("approve", "deny"), rule="ASM-77"),
+    form_field("screen_name", clearable=True, rule="ASM-77"),
+)
+"""What the form of the page sends beside that which it is about."""
+
+
+@attrs.frozen
+class Browser:
+    """A user's browser.
+
+    Attributes:
+        user_id: who is logged in; empty while nobody is.
+    """
+
+    _registry: Registry
+    session: str
+    user_id: str
+
+    def seal(self, subject: str) -> str:
+        """Make what proves that this browser was shown the page about a subject."""
+        key = self._registry.ids.secret("seal").encode()
+        return hmac.new(key, f"{self.session} {subject}".encode(), hashlib.sha256).hexdigest()
+
+    def log_in(self, user_id: str) -> None:
+        """Take note of who uses it."""
+        self._registry.sessions[self.session] = user_id
+
+
+@attrs.frozen(kw_only=True)
+class Consent:
+    """What a page asks for.
+
+    Attributes:
+        action: where its form goes.
+        subject: what stands in the form and comes back with it.
+        log_in: whether the user must log in, even who is already.
+        screen_name: prefills the box (AUTH-12d).
+    """
+
+    app: str
+    wishes: Iterable[str]
+    action: str
+    subject: Mapping[str, str]
+    log_in: bool = False
+    screen_name: str = ""
+
+
+def browser_of(call: Call) -> Browser:
+    """Tell which browser calls, a new one if it has no cookie."""
+    try:
+        cookie = SimpleCookie(call.headers.get("Cookie", "")).get(_COOKIE)
+    except CookieError:
+        cookie = None
+    sessions = call.registry.sessions
+    if cookie is None or cookie.value not in sessions:
+        session = call.registry.secret("session")
+        sessions[session] = ""
+        return Browser(call.registry, session, "")
+    return Browser(call.registry, cookie.value, sessions[cookie.value])
+
+
+def shown(call: Call, browser: Browser, consent: Consent, *, alert: str = "") -> Answer:
+    """Answer with the page."""
+    users = {row.id: row.fields["screen_name"] for row in call.store["users"]}
+    asks = consent.log_in or not browser.user_id
+    hidden = {**consent.subject, "seal": browser.seal(_written(consent.subject))}
+    content = "\n".join(
+        [
+            f'<p role="alert">{escape(alert)}</p>' if alert else "",
+            f"<p><strong>{escape(consent.app)}</strong> wants to:</p>",
+            f"<ul>{''.join(f'<li>{escape(wish)}</li>' for wish in consent.wishes)}</ul>",
+            f'<form method="post" action="{escape(consent.action)}">',
+            *(f'<input type="hidden" name="{escape(n)}" value="{escape(v)}">' for n, v in hidden.items()),
+            _log_in(users.values(), consent.screen_name)
+            if asks
+            else f"<p>You are @{escape(users[browser.user_id])}.</p>",
+            '<button name="decision" value="approve">Approve</button>',
+            '<button name="decision" value="deny" formnovalidate>Deny</button>',
+            "</form>",
+        ]
+    )
+    cookie = f"{_COOKIE}={browser.session}; Path=/; HttpOnly; SameSite=Lax{'; Secure' if call.secure else ''}"
+    return Answer(page(f"Let {consent.app} in?", content), headers={**PAGE_HEADERS, "Set-Cookie": cookie})
+
+
+def _log_in(names: Iterable[str], screen_name: str) -> str:
+    options = "".join(f'<option value="{escape(name)}">' for name in names)
+    return (
+        '<label for="screen_name">Username (the sandbox asks for no password)</label>'
+        '<input id="screen_name" name="screen_name" list="users" autocomplete="username" required '
+        f'value="{escape(screen_name)}"><datalist id="users">{options}</datalist>'
+    )
+
+
+def decided(call: Call, consent: Consent) -> Answer | str:
+    """Read what the user decided: the id of the one who approves, empty if it was denied, or the page once more.
+
+    Raises:
+        Refusal: the form does not come from the page that was shown.
+    """
+    browser = browser_of(call)
+    origin = call.headers.get("Origin")
+    foreign = origin is not None and origin.partition("://")[2] != call.headers.get("Host")
+    if foreign or not hmac.compare_digest(
+        browser.seal(_written(consent.subject)).encode(), call.params["seal"].encode()
+    ):
+        problem = Problem("FORBIDDEN", "This form was not shown to you by this page. Go back to the app and try again.")
+        raise Refusal(403, problem, rule="ASM-77", basis=Basis.ASSUMED)
+    if call.params["decision"] == "deny":
+        return ""
+    name = call.params["screen_name"]
+    if name is None and browser.user_id and not consent.log_in:
+        return browser.user_id
+    user = next(
+        (row for row in call.store["users"] if row.fields["screen_name"] == (name or "").removeprefix("@")), None
+    )
+    if user is None:
+        return shown(call, browser, consent, alert="There is no such user.")
+    browser.log_in(user.id)
+    return user.id
+
+
+def redirect(url: str, **added: str) -> Answer:
+    """Send the browser to an address, with more in its query."""
+    address, mark, fragment = url.partition("#")
+    joined = f"{address}{'&' if '?' in address else '?'}{urlencode(added)}{mark}{fragment}"
+    text = page("Going back to the app", f'<p><a href="{escape(joined)}">Go on</a></p>')
+    return Answer(text, status=303, headers={**PAGE_HEADERS, "Location": joined})
+
+
+def _written(subject: Mapping[str, str]) -> str:
+    return urlencode(sorted(subject.items()))

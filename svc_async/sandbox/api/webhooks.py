@@ -1,0 +1,215 @@
+"""The v2 webhook calls, and the deprecated replay call (WH-01 to WH-51)."""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from urllib.parse import SplitResult, urlsplit
+
+from svc_async.sandbox.api.v2 import operation, refusal
+from svc_async.sandbox.config import SandboxConfig
+from svc_async.sandbox.push.crc_checks import Webhook
+from svc_async.sandbox.push.replays import ReplayWindow
+from svc_async.sandbox.server.open_response import Line
+from svc_async.sandbox.server.operations import Answer, Call
+from svc_async.sandbox.server.params import json_field, text
+from svc_async.sandbox.server.rendering import Basis, Refusal
+
+__all__ = ["OPERATIONS", "webhook_of"]
+
+_REPLAY_MOVED = datetime(2026, 3, 25, 16, tzinfo=UTC)  # WH-51: 12:00 in New York, which is UTC-4 by then
+
+
+async def _create(call: Call, line: Line) -> Answer:
+    url = str(call.params["url"])
+    _check_url(url, call.config)
+    _check_room(call, url)
+    with line.released():
+        check = await call.outlet.challenges.first(url)
+    if not check.ok:
+        message = f"the challenge was not answered as it should be: {check.verdict}"
+        reason = f"{message} ({check.reason})" if check.reason else message
+        raise _failure(400, "CrcValidationFailed", reason, rule="ASM-42")
+    _check_room(call, url)  # another request may have come first meanwhile
+    now = call.outlet.jobs.clock.now()
+    webhook = Webhook(id=call.outlet.new_id("webhook"), url=url, created_at=now, last_ok=check.time, checks=[check])
+    call.outlet.webhooks[webhook.id] = webhook
+    call.outlet.challenges.watch(webhook)
+    return Answer({"data": webhook.shown})
+
+
+def _list(call: Call) -> Answer:
+    shown = [webhook.shown for webhook in call.outlet.webhooks.values()]
+    return Answer({"data": shown, "meta": {"result_count": len(shown)}})
+
+
+def _delete(call: Call) -> Answer:
+    webhook = webhook_of(call, call.path["webhook_id"])
+    webhook.deleted = True
+    del call.outlet.webhooks[webhook.id]
+    return Answer({"data": {"deleted": True}})
+
+
+async def _validate(call: Call, line: Line) -> Answer:
+    webhook = webhook_of(call, call.path["webhook_id"])
+    with line.released():
+        await call.outlet.challenges.put(webhook)
+    if call.config.webhook_put_answer == "attempted":
+        return Answer({"data": {"attempted": True}})
+    return Answer({"data": {"valid": webhook.valid}})
+
+
+def _replay(call: Call) -> Answer:
+    return _replayed(call, str(call.params["webhook_id"]))
+
+
+def _replay_as_before(call: Call) -> Answer:
+    # Unspecified: what the call answers after its date (ASM-49), and that its dates are in the query.
+    if call.now >= _REPLAY_MOVED and call.config.old_replay == "gone":
+        raise refusal(410, "GONE", "use POST /2/webhooks/replay", rule="WH-51", basis=Basis.SPEC)
+    return _replayed(call, call.path["webhook_id"])
+
+
+def _replayed(call: Call, webhook_id: str) -> Answer:
+    try:
+        window = ReplayWindow.read(str(call.params["from_date"]), str(call.params["to_date"]))
+        window.check(call.now, call.config)
+    except ValueError as error:
+        raise _failure(400, "QueryParamInvalid", str(error), rule="ASM-45") from None
+    webhook = webhook_of(call, webhook_id)
+    if not webhook.valid:
+        # Unspecified: what a replay for an invalid webhook is answered with.
+        raise _failure(400, "CrcValidationFailed", "the webhook is invalid; PUT re-enables it", rule="ASM-45")
+    if (running := call.outlet.replays.running) is not None:
+        raise _failure(409, "ReplayConflictError", f"job {running.id} is still running", rule="ASM-45")
+    return Answer({"data": call.outlet.replays.start(webhook, window).shown})
+
+
+def webhook_of(call: Call, webhook_id: str, *, status: int = 404) -> Webhook:
+    """Find a webhook of the app.
+
+    Raises:
+        Refusal: there is none with this id (ASM-20).
+    """
+    webhook = call.outlet.webhooks.get(webhook_id)
+    if webhook is None:
+        raise _failure(status, "WebhookIdInvalid", "webhook_id names no webhook of this app", rule="ASM-20")
+    return webhook
+
+
+def _check_room(call: Call, url: str) -> None:
+    webhooks = call.outlet.webhooks
+    if any(webhook.url == url for webhook in webhooks.values()):
+        raise _failure(400, "DuplicateUrlFailed", "the URL is registered already", rule="ASM-42")
+    if len(webhooks) >= call.config.webhooks_per_app:
+        raise _failure(400, "WebhookLimitExceeded", f"the app has {len(webhooks)} webhooks", rule="ASM-05")
+
+
+def _check_url(url: str, config: SandboxConfig) -> None:
+    """Hold a URL to WH-01, WH-02 and ASM-42."""
+    if len(url) > config.webhook_url_length:
+        raise _wrong_url(f"takes up to {config.webhook_url_length} characters", "ASM-42")
+    parts = _split(url)
+    for rule, message, is_wrong in _URL_RULES:
+        if is_wrong(url, parts):
+            raise _wrong_url(message, rule)
+    if _is_ip(parts.hostname or "") and not config.webhook_ip_literals:
+        raise _wrong_url("has an IP address for a host", "ASM-42")
+
+
+def _split(url: str) -> SplitResult:
+    # What urlsplit would take out silently is refused: control characters, spaces, what is not ASCII.
+    if not all("!" <= letter <= "~" for letter in url) or "\\" in url:
+        raise _wrong_url("holds a character that must be encoded", "ASM-42")
+    try:
+        return urlsplit(url)
+    except ValueError:
+        raise _wrong_url("is malformed", "ASM-42") from None
+
+
+def _has_port(_url: str, parts: SplitResult) -> bool:
+    """Tell whether there is a port, be it 443, none at all, or nonsense."""
+    return ":" in parts.netloc.rpartition("@")[2].rpartition("]")[2]
+
+
+_URL_RULES: tuple[tuple[str, str, Callable[[str, SplitResult], bool]], ...] = (
+    ("WH-01", "must use https", lambda _, parts: parts.scheme != "https"),
+    ("ASM-42", "carries user info", lambda _, parts: "@" in parts.netloc),
+    ("WH-02", "carries a port number", _has_port),
+    ("ASM-42", "has no host", lambda _, parts: not parts.hostname),
+    ("ASM-42", "carries a fragment", lambda url, _: "#" in url),
+)
+_NUMBER = re.compile(r"0x[0-9a-f]*|[0-9]+")
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        # 127.1 and 0x7f000001 are addresses to a resolver too.
+        return _NUMBER.fullmatch(host.removesuffix(".").rpartition(".")[2]) is not None
+    return True
+
+
+def _wrong_url(message: str, rule: str) -> Refusal:
+    return _failure(400, "UrlValidationFailed", f"the URL {message}", rule=rule)
+
+
+def _failure(status: int, name: str, message: str, *, rule: str) -> Refusal:
+    # Unspecified: the statuses, and the names (ASM-43).
+    basis = Basis.SPEC if rule.startswith("WH") else Basis.PUBLIC
+    return refusal(status, name, message, rule=rule, basis=basis)
+
+
+OPERATIONS = (
+    operation(
+        id="webhooks.create",
+        method="POST",
+        path="/2/webhooks",
+        serve=_create,
+        query=(json_field("url", "string", required=True, rule="WH-09"),),
+        limit="webhooks",
+        rule="WH-09",
+        body="object",
+    ),
+    operation(id="webhooks.list", method="GET", path="/2/webhooks", handler=_list, limit="webhooks", rule="WH-10"),
+    operation(
+        id="webhooks.delete",
+        method="DELETE",
+        path="/2/webhooks/{webhook_id}",
+        handler=_delete,
+        limit="webhooks",
+        rule="WH-11",
+    ),
+    operation(
+        id="webhooks.validate",
+        method="PUT",
+        path="/2/webhooks/{webhook_id}",
+        serve=_validate,
+        limit="webhooks",
+        rule="WH-12",
+    ),
+    operation(
+        id="webhooks.replay",
+        method="POST",
+        path="/2/webhooks/replay",
+        handler=_replay,
+        query=(
+            json_field("webhook_id", "string", required=True, rule="ASM-44"),
+            json_field("from_date", "string", required=True, rule="ASM-44"),
+            json_field("to_date", "string", required=True, rule="ASM-44"),
+        ),
+        limit="replays",
+        rule="WH-50",
+        body="object",
+    ),
+    operation(
+        id="account_activity.replay",
+        method="POST",
+        path="/2/account_activity/replay/webhooks/{webhook_id}/subscriptions/all",
+        handler=_replay_as_before,
+        query=(text("from_date", required=True, rule="ASM-44"), text("to_date", required=True, rule="ASM-44")),
+        limit="replays",
+        rule="WH-51",
+    ),
+)

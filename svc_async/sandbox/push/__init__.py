@@ -1,0 +1,1 @@
+"""What the sandbox sends by itself: events, webhook deliveries and streams."""

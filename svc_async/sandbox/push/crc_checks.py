@@ -1,0 +1,167 @@
+"""The challenge-response check, and what its outcome makes of a webhook.
+
+A webhook is `valid` from its first good check on. A wrong answer, a redirect or a TLS error makes it invalid at once;
+what may pass (4XX, 5XX, a timeout, a closed connection) only once the last good check is more than 28 hours ago. Every
+30 minutes, counted from its creation, a webhook is checked whose last good check is 24 hours ago or longer.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Literal
+
+import attrs
+import msgspec
+
+from svc_async.sandbox.background import Jobs
+from svc_async.sandbox.config import SandboxConfig
+from svc_async.sandbox.push.delivery_targets import Answer, Sent
+from svc_async.sandbox.push.outbound import Attempt, Attempts, Verdict
+from svc_async.sandbox.push.signing import Signer, signature
+from svc_async.sandbox.state.store import Ids, written
+
+__all__ = ["INTERVAL", "INVALID_AFTER", "RECHECK_AFTER", "Challenges", "Occasion", "Webhook"]
+
+Occasion = Literal["creation", "put", "every_30_minutes"]
+
+INTERVAL = timedelta(minutes=30)  # WH-20
+RECHECK_AFTER = timedelta(hours=24)  # WH-20
+INVALID_AFTER = timedelta(hours=28)  # WH-28, the 4 hours of grace included (WH-28b)
+
+_AT_ONCE = frozenset({Verdict.WRONG_TOKEN, Verdict.REDIRECT, Verdict.TLS})
+_RULES: Mapping[Verdict, str] = MappingProxyType(
+    {
+        Verdict.OK: "ASM-32",
+        Verdict.WRONG_TOKEN: "WH-21",
+        Verdict.NOT_200: "ASM-32",
+        Verdict.REDIRECT: "WH-22",
+        Verdict.TLS: "WH-23",
+        Verdict.CLIENT_ERROR: "WH-24",
+        Verdict.SERVER_ERROR: "WH-25",
+        Verdict.TIMEOUT: "WH-26",
+        Verdict.CLOSED: "WH-27",
+        Verdict.UNMAPPED: "WH-03",
+    }
+)
+
+
+@attrs.define(kw_only=True, eq=False)
+class Webhook:
+    """A registered URL and its life.
+
+    Attributes:
+        last_ok: when it last validated.
+        checks: all checks so far.
+        deleted: whether it is gone.
+    """
+
+    id: str
+    url: str
+    created_at: datetime
+    last_ok: datetime
+    valid: bool = True
+    deleted: bool = False
+    checks: list[Attempt] = attrs.field(factory=list[Attempt], repr=False)
+
+    @property
+    def shown(self) -> dict[str, object]:
+        """The webhook as the service shows it (ASM-44)."""
+        return {"id": self.id, "url": self.url, "valid": self.valid, "created_at": written(self.created_at)}
+
+    @property
+    def takes_deliveries(self) -> bool:
+        """Whether anything is delivered to it (ASM-40)."""
+        return self.valid and not self.deleted
+
+    def judge(self, check: Attempt, *, revives: bool) -> None:
+        """Take the outcome of a check into account.
+
+        Args:
+            check: the check.
+            revives: whether a good one makes an invalid webhook valid again.
+        """
+        self.checks.append(check)
+        if check.ok:
+            self.last_ok = check.time
+            self.valid = self.valid or revives
+        elif check.verdict in _AT_ONCE or check.time - self.last_ok > INVALID_AFTER:
+            self.valid = False
+
+
+@attrs.frozen(kw_only=True)
+class Challenges:
+    """Checks webhooks: on creation, on PUT, and every 30 minutes where that is due (WH-37)."""
+
+    config: SandboxConfig
+    jobs: Jobs
+    attempts: Attempts
+    signer: Signer
+    ids: Ids
+    _numbers: Iterator[int] = attrs.field(factory=itertools.count, init=False)
+
+    async def first(self, url: str) -> Attempt:
+        """Check a URL that is to be registered (WH-04)."""
+        return await self._check(url, "creation")
+
+    async def put(self, webhook: Webhook) -> Attempt:
+        """Check a webhook because its owner asks for it, and let it live again if it passes (WH-12, WH-12b)."""
+        check = await self._check(webhook.url, "put")
+        webhook.judge(check, revives=True)
+        return check
+
+    def watch(self, webhook: Webhook) -> None:
+        """Look after a webhook from now on."""
+        # Unspecified: where the 30 minutes are counted from; here from its creation.
+        self._look_after(INTERVAL - (self.jobs.clock.now() - webhook.created_at) % INTERVAL, webhook)
+
+    def _look_after(self, pause: timedelta, webhook: Webhook) -> None:
+        self.jobs.later(pause.total_seconds(), lambda: self._tick(webhook), moves_time=False)
+
+    def _tick(self, webhook: Webhook) -> None:
+        if webhook.deleted:
+            return
+        self._look_after(INTERVAL, webhook)
+        if self._is_due(webhook):
+            self.jobs.start(self._recheck(webhook))
+
+    def _is_due(self, webhook: Webhook) -> bool:
+        kept = webhook.valid or self.config.invalid_webhooks_revive
+        return kept and self.jobs.clock.now() - webhook.last_ok >= RECHECK_AFTER
+
+    async def _recheck(self, webhook: Webhook) -> None:
+        check = await self._check(webhook.url, "every_30_minutes")
+        webhook.judge(check, revives=self.config.invalid_webhooks_revive)
+
+    async def _check(self, url: str, occasion: Occasion) -> Attempt:
+        number = next(self._numbers) if self.config.crc_fresh_token else 0
+        token = self.ids.secret(f"crc_token:{number}", 32)
+        nonce = f"&nonce={self.ids.secret(f'crc_nonce:{number}', 12)}" if self.config.crc_nonce else ""
+        query = f"crc_token={token}{nonce}"
+        return await self.attempts.make(
+            Sent(method="GET", url=url, query=query, headers=self._headers(query)),
+            occasion=occasion,
+            patience=self.config.crc_timeout,
+            accept=lambda answer: self._verdict(answer, token),
+            rules=_RULES,
+        )
+
+    def _headers(self, query: str) -> dict[str, str]:
+        return self.signer.headers(query.encode()) if self.config.crc_signed else {}
+
+    def _verdict(self, answer: Answer, token: str) -> Verdict:
+        expected = signature(self.signer.consumer_secret, token.encode())
+        if _response_token(answer.body) != expected:
+            return Verdict.WRONG_TOKEN
+        if self.config.crc_needs_200 and answer.status != 200:  # noqa: PLR2004 the one status
+            return Verdict.NOT_200
+        return Verdict.OK
+
+
+def _response_token(body: bytes) -> object:
+    """Read the answer; what is not JSON, or has no token, is a wrong one (ASM-36)."""
+    try:
+        answer = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return answer.get("response_token") if isinstance(answer, dict) else None

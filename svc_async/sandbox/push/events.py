@@ -1,0 +1,259 @@
+"""What can happen to a user, and how the activity product tells of it: one row a type of event.
+
+Payloads are made from the users of the world, in the shapes of ASM-24, with an invented post, message or change.
+"""
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Literal
+
+import attrs
+
+from svc_async.sandbox.state.store import Store, written
+
+__all__ = ["KINDS", "Direction", "Event", "Events", "Kind", "may_have_direction", "with_paths"]
+
+Direction = Literal["sent", "received"]
+
+_DIRECTED = ("dm.", "chat.")  # ACT-03
+
+
+@attrs.frozen(kw_only=True)
+class Event:
+    """Something that happened to a user.
+
+    Attributes:
+        event_type: the dot-separated name.
+        direction: of a direct message, seen from the user.
+        keyword: what it is about, besides the words of its text.
+        includes: what the payload refers to.
+    """
+
+    event_type: str
+    user_id: str
+    payload: Mapping[str, Any] = attrs.field(repr=False)
+    time: datetime
+    direction: Direction | None = None
+    keyword: str | None = None
+    includes: Mapping[str, Any] | None = attrs.field(default=None, repr=False)
+
+    @property
+    def text(self) -> str:
+        """The words in it."""
+        return " ".join(_texts(self.payload))
+
+
+@attrs.frozen(kw_only=True)
+class _Scene:
+    """Who takes part in an event, and when."""
+
+    event_type: str
+    user: Mapping[str, Any]
+    other: Mapping[str, Any]
+    now: datetime
+    new_id: Callable[[], str]
+    keyword: str | None
+    direction: Direction | None
+
+    @property
+    def words(self) -> str:
+        return f"What I like about {self.keyword or 'books'}: there is always a next one"
+
+
+@attrs.frozen
+class Kind:
+    """A type of event.
+
+    Attributes:
+        payload: makes one from the world.
+        direction: the one it has when none is given.
+    """
+
+    payload: Callable[[_Scene], dict[str, Any]] = attrs.field(repr=False)
+    direction: Direction | None = None
+
+
+def _post(scene: _Scene) -> dict[str, Any]:
+    post_id = scene.new_id()
+    return {
+        "id": post_id,
+        "text": scene.words,
+        "author_id": scene.user["id"],
+        "created_at": written(scene.now),
+        "edit_history_post_ids": [post_id],
+        "lang": "en",
+        "public_metrics": {"like_count": 0, "reply_count": 0, "repost_count": 0, "quote_count": 0},
+    }
+
+
+def _deleted_post(scene: _Scene) -> dict[str, Any]:
+    return {"id": scene.new_id(), "author_id": scene.user["id"]}
+
+
+def _message(scene: _Scene) -> dict[str, Any]:
+    sender, recipient = (scene.user, scene.other) if scene.direction == "sent" else (scene.other, scene.user)
+    message = {
+        "type": _MESSAGE_TYPES[scene.event_type],
+        "id": scene.new_id(),
+        "created_timestamp": str(int(scene.now.timestamp() * 1000)),
+        "sender_id": sender["id"],
+        "target": {"recipient_id": recipient["id"]},
+    }
+    if message["type"] == "message_create":
+        message["message_data"] = {"text": scene.words, "entities": {}}
+    return {"direct_message_events": [message], "users": {user["id"]: _shown(user) for user in (sender, recipient)}}
+
+
+# Unspecified: what tells the four apart inside `direct_message_events`.
+_MESSAGE_TYPES = {
+    "dm.received": "message_create",
+    "dm.sent": "message_create",
+    "dm.read": "message_read",
+    "dm.indicate_typing": "message_indicate_typing",
+}
+
+
+def _space(scene: _Scene) -> dict[str, Any]:
+    return {"user": {"data": _shown(scene.user)}, "broadcast_id": scene.new_id(), "event_type": scene.event_type}
+
+
+def _change(field: str, after: object) -> Callable[[_Scene], dict[str, Any]]:
+    def payload(scene: _Scene) -> dict[str, Any]:
+        before = scene.user.get(field)
+        return {"before": {field: before}, "after": {field: (not before) if isinstance(before, bool) else after}}
+
+    return payload
+
+
+def _shown(user: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: user[name] for name in ("id", "name", "screen_name") if name in user}
+
+
+# EV-01; the last four continue its pattern (ASM-19).
+KINDS: Mapping[str, Kind] = MappingProxyType(
+    {
+        "post.create": Kind(_post),
+        "post.delete": Kind(_deleted_post),
+        "dm.received": Kind(_message, direction="received"),
+        "dm.sent": Kind(_message, direction="sent"),
+        "dm.read": Kind(_message, direction="received"),
+        "dm.indicate_typing": Kind(_message, direction="received"),
+        "spaces.start": Kind(_space),
+        "spaces.end": Kind(_space),
+        "profile.update.bio": Kind(_change("bio", "Reads more than is good for me")),
+        "profile.update.verified": Kind(_change("verified", True)),
+        "profile.update.affiliate": Kind(_change("affiliate", "Harbour Books")),
+        "profile.update.screenname": Kind(_change("screen_name", "reads_at_night")),
+        "profile.update.picture": Kind(_change("picture", "https://pictures.example/new.png")),
+        "profile.update.banner": Kind(_change("banner", "https://pictures.example/wide.png")),
+        "profile.update.geo": Kind(_change("geo", "Porto")),
+        "profile.update.url": Kind(_change("url", "https://reading.example")),
+    }
+)
+
+
+def may_have_direction(event_type: str) -> bool:
+    """Tell whether subscriptions to a type may ask for a direction (ACT-03)."""
+    return event_type.startswith(_DIRECTED)
+
+
+@attrs.frozen
+class Events:
+    """Makes events out of the world."""
+
+    store: Store
+
+    def make(
+        self,
+        event_type: str,
+        *,
+        user_id: str,
+        payload: Mapping[str, Any] | None = None,
+        direction: Direction | None = None,
+        keyword: str | None = None,
+    ) -> Event:
+        """Make one; what `payload` says goes into the payload that the world gives, and wins.
+
+        Raises:
+            ValueError: it is of no documented type, and has no payload.
+        """
+        kind = KINDS.get(event_type)
+        if kind is None and payload is None:
+            raise ValueError(f"event_type must be one of {', '.join(KINDS)}, or come with a payload")
+        direction = direction or (kind.direction if kind else None)
+        scene = self._scene(event_type, user_id, direction, keyword)
+        usual = kind.payload(scene) if kind else {}
+        return Event(
+            event_type=event_type,
+            user_id=user_id,
+            payload=_merged(usual, payload or {}),
+            time=scene.now,
+            direction=direction,
+            keyword=keyword,
+            includes={"users": [_shown(scene.user)]} if event_type == "post.create" else None,
+        )
+
+    def user(self, user_id: str) -> Mapping[str, Any]:
+        """Give a user of the world, or a stranger with this id."""
+        row = self.store["users"].get(user_id)
+        return {"id": user_id, "name": f"User {user_id}", "screen_name": f"user{user_id}"} if row is None else row.shown
+
+    def _scene(self, event_type: str, user_id: str, direction: Direction | None, keyword: str | None) -> _Scene:
+        other = next(row.shown for row in self.store["users"] if row.id != user_id)
+        return _Scene(
+            event_type=event_type,
+            user=self.user(user_id),
+            other=other,
+            now=self.store.now(),
+            new_id=self._new_id,
+            keyword=keyword,
+            direction=direction,
+        )
+
+    def _new_id(self) -> str:
+        return str(int(self.store.ids.next("post", 12), 36))
+
+
+def _merged(usual: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Put changes into a JSON object, down to the objects in it."""
+    return {**usual, **{name: _changed(usual.get(name), value) for name, value in changes.items()}}
+
+
+def _changed(before: Any, after: Any) -> Any:
+    both = isinstance(before, Mapping) and isinstance(after, Mapping)
+    return _merged(before, after) if both else after
+
+
+def with_paths(payload: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Put values at paths such as `after.bio` or `direct_message_events.0.id`.
+
+    Raises:
+        ValueError: there is nothing at a path.
+    """
+    result = copy.deepcopy(dict(payload))
+    for path, value in changes.items():
+        *parents, last = path.split(".")
+        try:
+            place: Any = result
+            for name in parents:
+                place = place[_key(place, name)]
+            key = _key(place, last)
+            place[key]  # is there
+            place[key] = value
+        except (LookupError, TypeError, ValueError):
+            raise ValueError(f"set names {path}, where the payload has nothing") from None
+    return result
+
+
+def _key(place: object, name: str) -> Any:
+    return int(name) if isinstance(place, list) else name
+
+
+def _texts(value: object) -> Sequence[str]:
+    """Give every string called `text`, however deep."""
+    if isinstance(value, Mapping):
+        own = [value["text"]] if isinstance(value.get("text"), str) else []
+        return [*own, *(text for inner in value.values() for text in _texts(inner))]
+    return [text for inner in value for text in _texts(inner)] if isinstance(value, list) else []

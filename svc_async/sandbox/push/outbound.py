@@ -1,0 +1,134 @@
+"""One request to a customer's server, timed, judged and written down."""
+
+import logging
+import ssl
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType
+
+import attrs
+
+from svc_async.sandbox.clock import Clock
+from svc_async.sandbox.push.delivery_targets import Answer, DeliveryMap, Sent, Unmapped
+
+__all__ = ["Attempt", "Attempts", "Verdict"]
+
+_log = logging.getLogger(__name__)
+
+
+class Verdict(StrEnum):
+    """What an answer, or its absence, is taken for."""
+
+    OK = "ok"
+    WRONG_TOKEN = "wrong token"  # noqa: S105 the name of a verdict
+    NOT_200 = "2XX other than 200"
+    REDIRECT = "3XX"
+    TLS = "TLS error"
+    CLIENT_ERROR = "4XX"
+    SERVER_ERROR = "5XX"
+    TIMEOUT = "timeout"
+    CLOSED = "closed"
+    UNMAPPED = "no delivery mapping"
+
+
+@attrs.frozen(kw_only=True)
+class Attempt:
+    """A check or a delivery as it went out, and what came of it.
+
+    Attributes:
+        time: when it was sent.
+        occasion: why: `creation`, `put` or `every_30_minutes` for a check; for a delivery, which attempt it was.
+        status: None without an answer.
+        latency: seconds on the sandbox's clock.
+        rule: what the verdict rests on.
+        reason: in words, where there is no answer.
+    """
+
+    time: datetime
+    occasion: str
+    method: str
+    url: str
+    query: str = ""
+    headers: Mapping[str, str] = attrs.field(repr=False)
+    body: bytes = attrs.field(repr=False)
+    status: int | None = None
+    answer_headers: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=False)
+    answer_body: bytes = attrs.field(default=b"", repr=False)
+    latency: float
+    verdict: Verdict
+    rule: str
+    reason: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether all was well."""
+        return self.verdict is Verdict.OK
+
+
+_BY_CLASS: Mapping[int, Verdict] = MappingProxyType({3: Verdict.REDIRECT, 4: Verdict.CLIENT_ERROR})
+_SUCCESS = 2
+
+
+@attrs.frozen
+class Attempts:
+    """Sends to customers' servers."""
+
+    clock: Clock
+    targets: DeliveryMap
+
+    async def make(
+        self,
+        sent: Sent,
+        *,
+        occasion: str,
+        patience: float,
+        accept: Callable[[Answer], Verdict],
+        rules: Mapping[Verdict, str],
+    ) -> Attempt:
+        """Send, wait and judge.
+
+        Args:
+            sent: the request.
+            occasion: why it is sent.
+            patience: seconds on the clock until it has timed out.
+            accept: judges a 2XX answer.
+            rules: what each verdict rests on.
+        """
+        time, began = self.clock.now(), self.clock.monotonic()
+        answer, verdict, reason = await self._outcome(sent, patience)
+        if answer is not None:
+            hundreds = answer.status // 100
+            verdict = accept(answer) if hundreds == _SUCCESS else _BY_CLASS.get(hundreds, Verdict.SERVER_ERROR)
+        return Attempt(
+            time=time,
+            occasion=occasion,
+            method=sent.method,
+            url=sent.url,
+            query=sent.query,
+            headers=sent.headers,
+            body=sent.body,
+            status=None if answer is None else answer.status,
+            answer_headers={} if answer is None else answer.headers,
+            answer_body=b"" if answer is None else answer.body,
+            latency=self.clock.monotonic() - began,
+            verdict=verdict,
+            rule=rules[verdict],
+            reason=reason,
+        )
+
+    async def _outcome(self, sent: Sent, patience: float) -> tuple[Answer | None, Verdict, str]:
+        try:
+            async with self.clock.timeout(patience):
+                return await self.targets.send(sent), Verdict.OK, ""
+        except TimeoutError:
+            return None, Verdict.TIMEOUT, f"no answer within {patience:g} s"
+        except ssl.SSLError as error:
+            return None, Verdict.TLS, str(error)
+        except ConnectionError as error:
+            return None, Verdict.CLOSED, str(error)
+        except Unmapped as error:
+            return None, Verdict.UNMAPPED, str(error)
+        except Exception:  # noqa: BLE001 a receiver that breaks is a server that answers 500
+            _log.exception("a target in this process failed")
+            return Answer(500), Verdict.SERVER_ERROR, ""

@@ -1,0 +1,254 @@
+"""Streams: who is connected, what goes out to them, and what may go wrong on purpose.
+
+A connection writes one JSON object a line, ended by CRLF, and a blank line whenever 20 seconds passed without any
+(ASM-54). It is on the sandbox's clock and knows no HTTP: the server gives it a `write` and an `abort`.
+"""
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+import attrs
+
+from svc_async.sandbox.background import Jobs
+from svc_async.sandbox.clock import Timer
+from svc_async.sandbox.config import SandboxConfig
+from svc_async.sandbox.server.rendering import encode
+
+__all__ = ["Connection", "Hub", "NotAdmitted"]
+
+_END_OF_LINE = b"\r\n"
+_GARBAGE = b'{"data": {"event_uuid": \x00 not JSON'
+_RECORDED = timedelta(hours=24)  # ASM-58
+
+Write = Callable[[bytes], Awaitable[None]]
+Reason = Literal["TooManyConnections"] | int
+
+
+class NotAdmitted(Exception):
+    """A stream cannot be opened.
+
+    Attributes:
+        reason: the name of the error, or the status of a refusal that a test asked for.
+    """
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@attrs.define(kw_only=True, eq=False)
+class Connection:
+    """One open stream."""
+
+    number: int
+    opened_at: datetime
+    hub: "Hub" = attrs.field(repr=False)
+    _outbox: asyncio.Queue[bytes | None] = attrs.field(factory=asyncio.Queue[bytes | None], init=False)
+    _flowing: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
+    _beat: Timer | None = attrs.field(default=None, init=False)
+    _abort: Callable[[], None] | None = attrs.field(default=None, init=False)
+    _left: bool = attrs.field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._flowing.set()
+
+    async def run(self, recorded: Iterable[bytes], write: Write, abort: Callable[[], None], *, live: bool) -> None:
+        """Write until the stream ends, or the client has gone.
+
+        Args:
+            recorded: lines of the past, which go first.
+            write: sends bytes to the client.
+            abort: cuts the connection.
+            live: whether the stream goes on after the past.
+        """
+        self._abort = abort
+        try:
+            for line in recorded:
+                await self._write(write, line)
+            if live:
+                await self._write_live(write)
+        except ConnectionError:
+            return  # the client has gone
+        finally:
+            self.leave()
+
+    def put(self, line: bytes) -> None:
+        """Let a line go out; who does not read fast enough is dropped (ASM-59)."""
+        if self._outbox.qsize() >= self.hub.config.stream_buffer:
+            self.drop()
+        else:
+            self._outbox.put_nowait(line)
+
+    def stall(self) -> None:
+        """Fall silent."""
+        self._flowing.clear()
+
+    def resume(self) -> None:
+        """Go on, with what has come up meanwhile."""
+        self._flowing.set()
+
+    def end(self) -> None:
+        """Close the stream after what is in line."""
+        self.resume()
+        self._outbox.put_nowait(None)
+
+    def drop(self) -> None:
+        """Cut the connection."""
+        if self._abort is not None:
+            self._abort()
+        self.leave()
+
+    def leave(self) -> None:
+        """Free the place; what is still in line is lost."""
+        self._left = True
+        self.hub.free(self)
+        if self._beat is not None:
+            self.hub.jobs.forget(self._beat)
+        self.end()
+
+    async def _write_live(self, write: Write) -> None:
+        while not self._left:
+            self._beat_later()
+            line = await self._outbox.get()
+            await self._flowing.wait()
+            if line is None:
+                return
+            await self._write(write, line)
+
+    async def _write(self, write: Write, line: bytes) -> None:
+        size = self.hub.piece or len(line)
+        for start in range(0, len(line), size):
+            await write(line[start : start + size])
+
+    def _beat_later(self) -> None:
+        if self._beat is not None:
+            self.hub.jobs.forget(self._beat)
+        self._beat = self.hub.jobs.later(self.hub.config.stream_heartbeat, self._put_beat, moves_time=False)
+
+    def _put_beat(self) -> None:
+        if self._flowing.is_set():
+            self.put(_END_OF_LINE)
+        else:
+            self._beat_later()
+
+
+@attrs.define(kw_only=True, eq=False)
+class Hub:
+    """One stream product: its open connections, and what went out in the past 24 hours.
+
+    Attributes:
+        limit: connections at a time.
+        piece: bytes that are written at once; None writes whole lines.
+    """
+
+    jobs: Jobs = attrs.field(repr=False)
+    config: SandboxConfig = attrs.field(repr=False)
+    limit: int
+    piece: int | None = None
+    _open: list[Connection] = attrs.field(factory=list[Connection], init=False)
+    _opened: int = attrs.field(default=0, init=False)
+    _recorded: deque[tuple[datetime, bytes]] = attrs.field(factory=deque[tuple[datetime, bytes]], init=False)
+    _refusals: list[Reason] = attrs.field(factory=list[Reason], init=False)
+    _changed: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(list(self._open))
+
+    def admit(self) -> Connection:
+        """Open a stream.
+
+        Raises:
+            NotAdmitted: there are too many, or a test wants it so.
+        """
+        if self._refusals:
+            raise NotAdmitted(self._refusals.pop(0))
+        if len(self._open) >= self.limit:
+            raise NotAdmitted("TooManyConnections")
+        self._opened += 1
+        connection = Connection(number=self._opened, opened_at=self.jobs.clock.now(), hub=self)
+        self._open.append(connection)
+        self._changed.set()
+        return connection
+
+    def free(self, connection: Connection) -> None:
+        """Free the place of a connection, once."""
+        if connection in self._open:
+            self._open.remove(connection)
+            self._changed.set()
+
+    async def wait(self, count: int) -> None:
+        """Wait until so many streams are open, no more and no less."""
+        while len(self._open) != count:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def publish(self, event: Mapping[str, Any]) -> None:
+        """Send an event to all who are connected, and keep it for those who recover."""
+        now = self.jobs.clock.now()
+        line = encode(event) + _END_OF_LINE
+        self._recorded.append((now, line))
+        while self._recorded[0][0] < now - _RECORDED:
+            self._recorded.popleft()
+        for connection in self:
+            connection.put(line)
+
+    def recorded(self, since: datetime, until: datetime) -> list[bytes]:
+        """Give the lines of a span of the past 24 hours, the older first."""
+        return [line for time, line in self._recorded if since <= time <= until]
+
+    def stall(self) -> None:
+        """Let all open streams fall silent, heartbeats and all, until `resume()`."""
+        for connection in self:
+            connection.stall()
+
+    def resume(self) -> None:
+        """Let them go on, with what has come up meanwhile."""
+        for connection in self:
+            connection.resume()
+
+    def drop(self) -> None:
+        """Cut all open streams without a word."""
+        for connection in self:
+            connection.drop()
+
+    def disconnect(self, title: str = "operational-disconnect") -> None:
+        """Tell all open streams that they end, and end them (ASM-59)."""
+        error = {
+            "title": title,
+            "disconnect_type": "UpstreamOperationalDisconnect",
+            "detail": "This stream has been disconnected for operational reasons.",
+        }
+        for connection in self:
+            connection.put(encode({"errors": [error]}) + _END_OF_LINE)
+            connection.end()
+
+    def refuse(self, reason: Reason = "TooManyConnections", *, times: int = 1) -> None:
+        """Refuse the next connections: as one too many, or with a status."""
+        self._refusals.extend(itertools.repeat(reason, times))
+
+    def split_bytes(self, size: int | None) -> None:
+        """Write at most so many bytes at once from now on; None writes whole lines again."""
+        self.piece = size
+
+    def garbage(self, line: bytes = _GARBAGE) -> None:
+        """Send a line that is no JSON."""
+        for connection in self:
+            connection.put(line + _END_OF_LINE)
+
+    def repeat_last(self) -> None:
+        """Send the last event again."""
+        if self._recorded:
+            for connection in self:
+                connection.put(self._recorded[-1][1])
+
+    def close(self) -> None:
+        """Drop all; the sandbox closes."""
+        self._refusals.clear()
+        self.drop()

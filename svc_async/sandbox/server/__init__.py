@@ -1,0 +1,1 @@
+"""HTTP: the server, request validation, rendering, authentication, rate limits and faults."""

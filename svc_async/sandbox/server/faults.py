@@ -1,0 +1,342 @@
+"""Faults, injected on purpose: when they strike, and what they do.
+
+    sandbox.faults.on("POST", "*/custom_audiences/*/users").nth(2).do(Fault.http(503))
+    sandbox.faults.on("PUT").once().do(Fault.drop_connection(), stage="after")
+
+A fault strikes `before` the request is looked at, in place of its `effect`, or `after` it took effect.
+"""
+
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from fnmatch import fnmatchcase
+from http import HTTPStatus
+from typing import Any, Literal, Protocol
+
+import attrs
+import msgspec
+
+from svc_async.sandbox.server.rendering import Problem, Reply, encode
+
+__all__ = ["Exchange", "Fault", "Faults", "Injection", "Plan", "Stage"]
+
+Stage = Literal["before", "effect", "after"]
+
+
+class Exchange(Protocol):
+    """What a fault may do to the request that it strikes."""
+
+    @property
+    def time(self) -> float:
+        """The Unix time of the sandbox."""
+        ...
+
+    async def pause(self, seconds: float) -> None:
+        """Let time pass on the sandbox's clock."""
+
+    async def send(self, reply: Reply, *, cut: int | None = None, pause: float = 0.0) -> None:
+        """Send an answer in an unusual way: cut short after `cut` bytes, or with `pause` seconds between its pieces."""
+
+    def drop(self, *, reset: bool) -> None:
+        """Close the connection without an answer."""
+
+    async def hang(self) -> None:
+        """Stay silent until the sandbox closes."""
+
+    def take_effect_in(self, seconds: float) -> None:
+        """Do later what the request asks for, and keep the answer to oneself."""
+
+    def refuse(self, status: int, problem: Problem, headers: Mapping[str, str]) -> Reply:
+        """Give a refusal that looks as this part of the service has it."""
+        ...
+
+    def refuse_operations(self, by_operation: Mapping[int, Problem]) -> Reply:
+        """Give the answer that refuses a group because of some of its operations."""
+        ...
+
+
+Act = Callable[[Exchange, Reply | None], Awaitable[Reply | None]]
+"""Acts on an exchange and the reply so far; gives the reply to go on with, or None if there is none (yet)."""
+
+
+@attrs.frozen
+class Fault:
+    """Something that goes wrong.
+
+    Attributes:
+        name: how it is called in messages.
+        ends: whether the request is over when the fault has acted, even without a reply.
+    """
+
+    name: str
+    act: Act = attrs.field(repr=False)
+    stage: Stage = "before"
+    ends: bool = True
+
+    @classmethod
+    def http(
+        cls,
+        status: int,
+        *,
+        code: str | None = None,
+        message: str = "injected",
+        retry_after: float | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> "Fault":
+        """Answer with an error; without `body`, in the shape of the part of the service that was asked."""
+        sent = dict(headers or {})
+        if retry_after is not None:
+            sent["retry-after"] = f"{retry_after:g}"
+        problem = Problem(code or _CODES.get(status) or HTTPStatus(status).name, message)
+
+        async def act(exchange: Exchange, reply: Reply | None) -> Reply:
+            del reply
+            return exchange.refuse(status, problem, sent) if body is None else Reply(status, body, headers=sent)
+
+        return cls(f"http({status})", act)
+
+    @classmethod
+    def rate_limited(cls, reset: float | None = None, *, headers: bool = True, limit: int = 1500) -> "Fault":
+        """Answer 429.
+
+        Args:
+            reset: seconds from now, also negative, for `x-rate-limit-reset`; None leaves that header out.
+            headers: False leaves all rate headers out.
+            limit: the value of `x-rate-limit-limit`.
+        """
+
+        async def act(exchange: Exchange, reply: Reply | None) -> Reply | None:
+            del reply
+            sent = {"x-rate-limit-limit": str(limit), "x-rate-limit-remaining": "0"} if headers else {}
+            if headers and reset is not None:
+                sent["x-rate-limit-reset"] = str(round(exchange.time + reset))
+            return exchange.refuse(429, Problem("TOO_MANY_REQUESTS", "injected"), sent)
+
+        return cls("rate_limited", act)
+
+    @classmethod
+    def latency(cls, seconds: float) -> "Fault":
+        """Take so long on the sandbox's clock, then go on."""
+
+        async def act(exchange: Exchange, reply: Reply | None) -> Reply | None:
+            await exchange.pause(seconds)
+            return reply
+
+        return cls(f"latency({seconds:g})", act, ends=False)
+
+    @classmethod
+    def hang(cls) -> "Fault":
+        """Never answer."""
+
+        async def act(exchange: Exchange, reply: Reply | None) -> None:
+            del reply
+            await exchange.hang()
+
+        return cls("hang", act)
+
+    @classmethod
+    def drop_connection(cls, *, reset: bool = False) -> "Fault":
+        """Close the connection without an answer; `reset` does it the rude way (RST)."""
+
+        async def act(exchange: Exchange, reply: Reply | None) -> None:
+            del reply
+            exchange.drop(reset=reset)
+
+        return cls("drop_connection", act)
+
+    @classmethod
+    def truncate(cls, size: int) -> "Fault":
+        """Send only the first bytes of the answer's body, then close."""
+
+        async def act(exchange: Exchange, reply: Reply | None) -> None:
+            await exchange.send(reply or Reply(200, b"{}"), cut=size)
+
+        return cls(f"truncate({size})", act, stage="after")
+
+    @classmethod
+    def slow_body(cls, seconds: float) -> "Fault":
+        """Send the answer's body in four pieces with so many seconds on the clock between them."""
+
+        async def act(exchange: Exchange, reply: Reply | None) -> None:
+            await exchange.send(reply or Reply(200, b"{}"), pause=seconds)
+
+        return cls(f"slow_body({seconds:g})", act, stage="after")
+
+    @classmethod
+    def malformed_json(cls) -> "Fault":
+        """Answer with something that begins like the answer and is not JSON."""
+
+        async def act(exchange: Exchange, reply: Reply | None) -> Reply:
+            del exchange
+            whole = reply or Reply(200, b"{}")
+            return attrs.evolve(whole, body=whole.body[: len(whole.body) // 2] + b"\x00}{")
+
+        return cls("malformed_json", act, stage="after")
+
+    @classmethod
+    def empty(cls, status: int = 200) -> "Fault":
+        """Answer without a body."""
+        return cls("empty", _always(Reply(status)), stage="after")
+
+    @classmethod
+    def html(cls, status: int = 502) -> "Fault":
+        """Answer with a page."""
+        page = f"<html><body><h1>{status} {HTTPStatus(status).phrase}</h1></body></html>".encode()
+        return cls(f"html({status})", _always(Reply(status, page, "text/html; charset=utf-8")))
+
+    @classmethod
+    def partial_counts(cls, *, success: int, total: int | None = None) -> "Fault":
+        """Take effect and answer with these counts; without `total`, with the right one."""
+
+        async def act(exchange: Exchange, reply: Reply | None) -> Reply | None:
+            del exchange
+            if reply is None or reply.status >= HTTPStatus.BAD_REQUEST:
+                return reply
+            answer: dict[str, Any] = msgspec.json.decode(reply.body)
+            for counts in answer["data"] if isinstance(answer["data"], list) else [answer["data"]]:
+                counts.update(success_count=success, total_count=counts["total_count"] if total is None else total)
+            return attrs.evolve(reply, body=encode(answer))
+
+        return cls("partial_counts", act, stage="after")
+
+    @classmethod
+    def operation_errors(cls, messages: Mapping[int, str], *, code: str = "INVALID_PARAMETER") -> "Fault":
+        """Refuse the group because of the operations with these indices."""
+
+        async def act(exchange: Exchange, reply: Reply | None) -> Reply:
+            del reply
+            return exchange.refuse_operations({index: Problem(code, message) for index, message in messages.items()})
+
+        return cls("operation_errors", act)
+
+    @classmethod
+    def late(cls, delay: float, then: "Fault | None" = None) -> "Fault":
+        """Take effect only after `delay` seconds on the clock; meanwhile do `then`: by default, drop the connection."""
+        meanwhile = then or cls.drop_connection()
+
+        async def act(exchange: Exchange, reply: Reply | None) -> Reply | None:
+            exchange.take_effect_in(delay)
+            return await meanwhile.act(exchange, reply)
+
+        return cls(f"late({delay:g})", act, stage="effect")
+
+
+_CODES = {
+    401: "UNAUTHORIZED_ACCESS",
+    408: "CANCELLED_REQUEST",
+    423: "LOCK_ACQUISITION_TIMEOUT",
+    429: "TOO_MANY_REQUESTS",
+    500: "INTERNAL_ERROR",
+    503: "OVER_CAPACITY",
+}
+
+
+def _always(reply: Reply) -> Act:
+    async def act(exchange: Exchange, before: Reply | None) -> Reply:
+        del exchange, before
+        return reply
+
+    return act
+
+
+@attrs.define
+class Injection:
+    """A fault that waits for its requests.
+
+    Attributes:
+        seen: matching requests so far.
+        struck: how often it acted.
+    """
+
+    plan: "Plan"
+    fault: Fault
+    stage: Stage
+    seen: int = 0
+    struck: int = 0
+
+    def strikes(self, method: str, path: str) -> bool:
+        """Count a request and tell whether the fault strikes it."""
+        if not self.plan.fits(method, path):
+            return False
+        self.seen += 1
+        if not self.plan.chooses(self.seen):
+            return False
+        self.struck += 1
+        return True
+
+    @property
+    def unused(self) -> bool:
+        """Whether it struck less often than it was meant to."""
+        return self.struck < self.plan.expected
+
+    def __str__(self) -> str:
+        return f"{self.fault.name} on {self.plan.method} {self.plan.path}, {self.stage}: struck {self.struck} times"
+
+
+@attrs.define
+class Plan:
+    """Which requests a fault strikes: all that fit, until it is narrowed."""
+
+    faults: "Faults" = attrs.field(repr=False)
+    method: str
+    path: str
+    expected: int = 1
+    _chooser: Callable[[int], bool] = attrs.field(default=lambda _: True, repr=False)
+
+    def nth(self, number: int) -> "Plan":
+        """Strike only the nth of the requests that fit, counted from 1."""
+        return attrs.evolve(self, chooser=lambda seen: seen == number)
+
+    def once(self) -> "Plan":
+        """Strike only the first."""
+        return self.nth(1)
+
+    def times(self, number: int) -> "Plan":
+        """Strike the first so many."""
+        return attrs.evolve(self, expected=number, chooser=lambda seen: seen <= number)
+
+    def probability(self, share: float, *, seed: int) -> "Plan":
+        """Strike this share of them, drawn from a seed."""
+        draw = random.Random(seed)  # noqa: S311 a test's dice
+        return attrs.evolve(self, expected=0, chooser=lambda _: draw.random() < share)
+
+    def do(self, fault: Fault, *, stage: Stage | None = None) -> Injection:
+        """Arm the fault."""
+        injection = Injection(self, fault, stage or fault.stage)
+        self.faults.armed.append(injection)
+        return injection
+
+    def fits(self, method: str, path: str) -> bool:
+        """Tell whether the method and the path fit."""
+        return self.method in ("*", method) and fnmatchcase(path, self.path)
+
+    def chooses(self, seen: int) -> bool:
+        """Tell whether the request with this number is meant."""
+        return self._chooser(seen)
+
+
+@attrs.define
+class Faults:
+    """The faults of one sandbox."""
+
+    armed: list[Injection] = attrs.field(factory=list[Injection])
+
+    def on(self, method: str = "*", path: str = "*") -> Plan:
+        """Choose requests by method and by a pattern of the path."""
+        return Plan(self, method.upper(), path)
+
+    def striking(self, method: str, path: str) -> dict[Stage, Fault]:
+        """Give the faults that strike a request, at most one a stage: the first that was armed."""
+        struck: dict[Stage, Fault] = {}
+        for injection in self.armed:
+            if injection.stage not in struck and injection.strikes(method, path):
+                struck[injection.stage] = injection.fault
+        return struck
+
+    def unused(self) -> list[Injection]:
+        """Give those that struck less often than they were meant to."""
+        return [injection for injection in self.armed if injection.unused]
+
+    def clear(self) -> None:
+        """Disarm all."""
+        self.armed.clear()

@@ -1,0 +1,1 @@
+"""State: records, audiences, grants and media, without HTTP."""

@@ -1,0 +1,178 @@
+"""Who may call: the apps, and what their users granted them.
+
+An app is found by its consumer key (OAuth 1.0a) and by its client id (OAuth 2.0).
+"""
+
+import itertools
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Literal
+
+import attrs
+
+from svc_async.sandbox.state.store import Ids
+
+__all__ = ["Access", "App", "Code", "Family", "Registry", "RequestToken", "ScopedToken", "Token"]
+
+Access = Literal["read", "write"]
+
+
+@attrs.frozen(kw_only=True)
+class App:
+    """A registered application.
+
+    Attributes:
+        client_secret: None for a public client, which cannot keep one.
+        access: the most that it may ask its users for.
+        callback_urls: the addresses that users may be sent back to.
+        sign_in: whether users who granted it before are sent back at once.
+    """
+
+    consumer_key: str
+    consumer_secret: str = attrs.field(repr=False)
+    client_id: str = ""
+    client_secret: str | None = attrs.field(default=None, repr=False)
+    name: str = "App"
+    access: Access = "write"
+    callback_urls: tuple[str, ...] = ()
+    sign_in: bool = True
+
+
+@attrs.define
+class Token:
+    """An access token: a user's consent to one app."""
+
+    token: str
+    secret: str = attrs.field(repr=False)
+    user_id: str
+    consumer_key: str
+    access: Access = "write"
+    valid: bool = True
+
+
+@attrs.define
+class RequestToken:
+    """A consent that is being asked for.
+
+    Attributes:
+        callback: where the user goes back to; `oob` shows a PIN.
+        log_in: whether whoever approves it must log in first, since a page was asked for so.
+        user_id: who approved it.
+        verifier: what proves the approval: in the callback, or the PIN.
+    """
+
+    token: str
+    secret: str = attrs.field(repr=False)
+    consumer_key: str
+    callback: str
+    access: Access
+    expires: datetime
+    log_in: bool = False
+    user_id: str | None = None
+    verifier: str | None = attrs.field(default=None, repr=False)
+
+
+@attrs.define(eq=False)
+class Family:
+    """One grant of OAuth 2.0 and all tokens that come from it, one refresh after the other.
+
+    Attributes:
+        refresh_token: the one that is good now.
+        valid: False once it was revoked, or one of its refresh tokens was used twice.
+    """
+
+    client_id: str
+    user_id: str
+    scopes: tuple[str, ...]
+    refresh_token: str | None = attrs.field(default=None, repr=False)
+    valid: bool = True
+
+
+@attrs.define(kw_only=True)
+class Code:
+    """An authorization code: a consent to OAuth 2.0 that is to be exchanged."""
+
+    family: Family
+    redirect_uri: str
+    challenge: str
+    expires: datetime
+    used: bool = False
+
+
+@attrs.define
+class ScopedToken:
+    """An access token of OAuth 2.0, with scopes."""
+
+    family: Family
+    scopes: tuple[str, ...]
+    expires: datetime
+    revoked: bool = False
+
+    def valid(self, now: datetime) -> bool:
+        """Tell whether it is good now."""
+        return self.family.valid and not self.revoked and now < self.expires
+
+
+@attrs.define(repr=False)
+class Registry:
+    """All apps and all that was granted.
+
+    Attributes:
+        apps: by consumer key.
+        tokens: access tokens of OAuth 1.0a.
+        bearers: the outstanding app-only token of each app, by consumer key.
+        codes: authorization codes of OAuth 2.0, used ones too.
+        scoped: access tokens of OAuth 2.0.
+        refreshers: the grants by their refresh tokens, used ones too.
+        sessions: who is logged in in which browser, by its cookie; empty while nobody is.
+    """
+
+    ids: Ids
+    apps: dict[str, App] = attrs.field(factory=dict[str, App])
+    tokens: dict[str, Token] = attrs.field(factory=dict[str, Token])
+    request_tokens: dict[str, RequestToken] = attrs.field(factory=dict[str, RequestToken])
+    bearers: dict[str, str] = attrs.field(factory=dict[str, str])
+    codes: dict[str, Code] = attrs.field(factory=dict[str, Code])
+    scoped: dict[str, ScopedToken] = attrs.field(factory=dict[str, ScopedToken])
+    refreshers: dict[str, Family] = attrs.field(factory=dict[str, Family])
+    sessions: dict[str, str] = attrs.field(factory=dict[str, str])
+    _numbers: Iterator[int] = attrs.field(factory=itertools.count)
+
+    def secret(self, kind: str, length: int = 40) -> str:
+        """Draw a token or a secret that was not drawn before."""
+        return self.ids.secret(f"{kind}:{next(self._numbers)}", length)
+
+    def client(self, client_id: str) -> App | None:
+        """Find an app by its client id."""
+        return next((app for app in self.apps.values() if client_id and app.client_id == client_id), None)
+
+    def bearer(self, app: App) -> str:
+        """Give the one bearer token of an app, made if there is none (AUTH-21)."""
+        if app.consumer_key not in self.bearers:
+            # It comes percent-encoded, so that a client that encodes it again is refused (ASM-81).
+            self.bearers[app.consumer_key] = f"{'A' * 22}{self.secret('bearer', 12)}%2B{self.secret('bearer', 24)}%3D"
+        return self.bearers[app.consumer_key]
+
+    def bearer_app(self, token: str) -> App | None:
+        """Find the app whose bearer token this is."""
+        return next((self.apps[key] for key, bearer in self.bearers.items() if bearer == token), None)
+
+    def granted(self, app: App, user_id: str) -> Token | None:
+        """Find what a user granted an app with OAuth 1.0a; of several, the one that allows most."""
+        found = [
+            token
+            for token in self.tokens.values()
+            if token.valid and (token.consumer_key, token.user_id) == (app.consumer_key, user_id)
+        ]
+        return max(found, key=lambda token: token.access == "write", default=None)
+
+    def grant(self, app: App, user_id: str, access: Access) -> Token:
+        """Give the access token of a user and an app: the same one until it is invalidated."""
+        # Unspecified: a read-only grant has a token of its own, beside that which writes.
+        for token in self.tokens.values():
+            wanted = (token.consumer_key, token.user_id, token.access) == (app.consumer_key, user_id, access)
+            if token.valid and wanted:
+                return token
+        value, secret = f"{user_id}-{self.secret('token', 30)}", self.secret("token_secret", 45)
+        self.tokens[value] = token = Token(value, secret, user_id, app.consumer_key, access)
+        return token

@@ -1,0 +1,198 @@
+"""State: records in collections, undone as a whole when a request fails."""
+
+import itertools
+import random
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import attrs
+
+from svc_async.sandbox.state.audiences import Audience
+
+__all__ = ["Change", "Collection", "Ids", "Row", "Store", "written"]
+
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_STEP = 37
+
+
+def written(moment: datetime) -> str:
+    """Write a moment as the service does (GEN-12)."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@attrs.frozen
+class Row:
+    """A record as it is now.
+
+    Attributes:
+        position: its place in the order of creation.
+        fields: what the service knows; a name with `_` before it is not shown.
+        owner: the account it belongs to; of an account or a catalog, the user who may use it.
+        key: what the record is found by, where that is not its `id`.
+    """
+
+    position: int
+    owner: str
+    fields: Mapping[str, Any]
+    key: str | None = None
+
+    @property
+    def id(self) -> str:
+        """The record's id."""
+        return str(self.fields["id"]) if self.key is None else self.key
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The record as the service shows it."""
+        return {name: value for name, value in self.fields.items() if not name.startswith("_")}
+
+    @property
+    def deleted(self) -> bool:
+        """Whether it was deleted; it is kept all the same (GEN-14)."""
+        return bool(self.fields.get("deleted"))
+
+
+@attrs.frozen
+class Change:
+    """What happened to a record.
+
+    Attributes:
+        user: who did it; None is the one who made the world.
+        before: None where the record was made.
+        after: None where it was deleted for good.
+    """
+
+    time: datetime
+    user: str | None
+    kind: str
+    before: Row | None
+    after: Row | None
+
+
+class Ids:
+    """Ids that look like the service's and depend on the seed alone."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._last: dict[str, int] = {}
+
+    def next(self, kind: str, length: int = 6) -> str:
+        """Give the next id of a kind: base 36, growing."""
+        low = int("1" + "0" * (length - 1), len(_DIGITS))
+        start = low + random.Random(f"{self._seed}:{kind}").randrange(low)  # noqa: S311 ids, not secrets
+        number = self._last.get(kind, start) + _STEP
+        self._last[kind] = number
+        digits = ""
+        while number:
+            number, rest = divmod(number, len(_DIGITS))
+            digits = _DIGITS[rest] + digits
+        return digits
+
+    def secret(self, kind: str, length: int = 40) -> str:
+        """Give a key or a token; the same for the same seed."""
+        return "".join(random.Random(f"{self._seed}:{kind}").choices(_DIGITS, k=length))  # noqa: S311 made up
+
+
+class Collection:
+    """Records of one kind, by id, in the order of their creation."""
+
+    def __init__(self, store: "Store", kind: str) -> None:
+        self._store = store
+        self._rows: dict[str, Row] = {}
+        self._positions = itertools.count()
+        self.kind = kind
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self._rows.values())
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def get(self, key: str, *, owner: str | None = None, with_deleted: bool = False) -> Row | None:
+        """Find a record, unless it is another's, or deleted."""
+        row = self._rows.get(key)
+        if row is None or (owner is not None and row.owner != owner) or (row.deleted and not with_deleted):
+            return None
+        return row
+
+    def add(self, owner: str, fields: Mapping[str, Any], *, key: str | None = None) -> Row:
+        """Keep a new record, made now."""
+        now = written(self._store.now())
+        dated = {**fields, "created_at": now, "updated_at": now, "deleted": fields.get("deleted", False)}
+        row = Row(next(self._positions), owner, dated, key)
+        self._put(row)
+        return row
+
+    def change(self, row: Row, **fields: Any) -> Row:
+        """Change some fields of a record."""
+        changed = {**row.fields, **fields, "updated_at": written(self._store.now())}
+        row = attrs.evolve(row, fields=changed)
+        self._put(row)
+        return row
+
+    def replace(self, row: Row, fields: Mapping[str, Any]) -> Row:
+        """Put other fields in the place of all of a record's."""
+        dates = {"created_at": row.fields["created_at"], "updated_at": written(self._store.now()), "deleted": False}
+        row = attrs.evolve(row, fields={**fields, **dates})
+        self._put(row)
+        return row
+
+    def delete(self, row: Row) -> Row:
+        """Delete softly."""
+        return self.change(row, deleted=True)
+
+    def remove(self, row: Row) -> None:
+        """Delete for good."""
+        del self._rows[row.id]
+        self._store.note(self.kind, row, None, lambda: self._restore(row.id, row))
+
+    def _put(self, row: Row) -> None:
+        before = self._rows.get(row.id)
+        self._rows[row.id] = row
+        self._store.note(self.kind, before, row, lambda: self._restore(row.id, before))
+
+    def _restore(self, key: str, before: Row | None) -> None:
+        if before is None:
+            del self._rows[key]
+        else:
+            self._rows[key] = before
+
+
+class Store:
+    """All state of one sandbox, in memory."""
+
+    def __init__(self, *, seed: int, now: Callable[[], datetime]) -> None:
+        self.now = now
+        self.ids = Ids(seed)
+        self.audiences: dict[str, Audience] = {}
+        self._collections: dict[str, Collection] = {}
+        self.changes: list[Change] = []
+        self._user: str | None = None
+        self._undo: list[Callable[[], None]] | None = None
+
+    def __getitem__(self, kind: str) -> Collection:
+        return self._collections.setdefault(kind, Collection(self, kind))
+
+    @contextmanager
+    def transaction(self, user: str | None = None) -> Generator[None]:
+        """Undo every change of the block, which a user makes, when it fails."""
+        self._undo, self._user = [], user
+        try:
+            yield
+        except BaseException:
+            for undo in reversed(self._undo):
+                undo()
+            raise
+        finally:
+            self._undo = self._user = None
+
+    def note(self, kind: str, before: Row | None, after: Row | None, undo: Callable[[], None]) -> None:
+        """Take note of a change and of how to undo it."""
+        self.changes.append(Change(self.now(), self._user, kind, before, after))
+        if self._undo is not None:
+            self._undo += [self._forget_last, undo]
+
+    def _forget_last(self) -> None:
+        self.changes.pop()

@@ -1,0 +1,1 @@
+"""Users of lists: identifiers are normalised, hashed and encoded as JSON."""

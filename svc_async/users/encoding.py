@@ -1,0 +1,276 @@
+"""Rows as users in JSON, encoded once, a slice at a time.
+
+An `Encoder` is compiled for a set of columns. It takes a slice of rows column by column: a column of values becomes a
+column of tokens (hashes, already in the form in which they stand between quotes), the columns of tokens become
+users and their keys. All of it is ASCII, so the length of a string is its number of bytes.
+
+A row that cannot be sent does not hold up the others: it comes back as a misfit, by its place in the slice.
+"""
+
+from collections.abc import AsyncIterable, Collection, Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+import attrs
+
+from svc_async.errors import InvalidArgument
+from svc_async.users.identifiers import (
+    HASH_LENGTH,
+    IDENTIFIERS,
+    HashedIdentifier,
+    Identifier,
+    Misfit,
+    with_region,
+)
+from svc_async.users.template import Form
+from svc_async.wire.writing import to_plain
+
+__all__ = ["Encoded", "MemberEncoder", "RowEncoder", "Rows"]
+
+_SEVERAL = '","'
+"""What stands between two tokens of one identifier; no token can hold it, since quotes inside are escaped."""
+_CLOSER_LOOK = 8
+"""Values that are looked at one by one when one of them is not plain."""
+_FIELDS = Form("{", "},{", "}")
+
+
+@attrs.frozen
+class Rows:
+    """Rows of a table: the names of the columns once, then one tuple for each row; the fast way in.
+
+    Attributes:
+        columns: identifiers, such as `("email", "phone_number")`.
+        rows: an iterable or async iterable of tuples with a value for each column; None or blank for none.
+    """
+
+    columns: Sequence[str]
+    rows: Iterable[Sequence[object]] | AsyncIterable[Sequence[object]]
+
+
+@attrs.frozen
+class Encoded:
+    """A slice of rows that can be sent, and those that cannot.
+
+    Attributes:
+        form: what the users have in common.
+        keys: what tells rows apart: 64 bits of the hash of the first identifier of each row. Rows of different
+            persons with one key (there are none to be expected) would only be kept in order as well.
+        users: the users in JSON, without what their form has in common.
+        places: where in the slice each of them stood.
+        misfits: for each row that cannot be sent, by its place in the slice, the rule that it breaks.
+    """
+
+    form: Form
+    keys: Sequence[int]
+    users: Sequence[str]
+    places: Sequence[int]
+    misfits: Mapping[int, str]
+
+
+class RowEncoder:
+    """Encodes rows of one set of columns.
+
+    Raises:
+        InvalidArgument: a column is not an identifier or stands twice, or there is none.
+    """
+
+    def __init__(self, columns: Sequence[str], *, identifiers: Mapping[str, Identifier] = IDENTIFIERS) -> None:
+        _check_columns(columns, identifiers)
+        self._width = len(columns)
+        self._identifiers = [identifier for name, identifier in identifiers.items() if name in columns]
+        self._columns = [columns.index(identifier.name) for identifier in self._identifiers]
+        self._openings = [f'{"," if index else ""}"{each.name}":["' for index, each in enumerate(self._identifiers)]
+        self._form = _FIELDS if len(columns) > 1 else _form_of_one(columns[0])
+
+    def encode(self, rows: Sequence[Sequence[object]], misfits: dict[int, str] | None = None) -> Encoded:
+        """Encode a slice of rows; `misfits` are rows of it that are refused already."""
+        misfits = {} if misfits is None else misfits
+        by_column = self._transposed(rows, misfits)
+        tokens = [
+            _tokens(identifier, by_column[index], misfits)
+            for identifier, index in zip(self._identifiers, self._columns, strict=True)
+        ]
+        keys = _keys(self._identifiers, tokens)
+        users = tokens[0] if len(tokens) == 1 else self._written_out(tokens)
+        if "" in keys:
+            for place, key in enumerate(keys):
+                if not key:
+                    misfits.setdefault(place, "must have at least one identifier")
+        return _sorted_out(self._form, keys, users, misfits)
+
+    def _written_out(self, columns: Sequence[Sequence[str]]) -> list[str]:
+        """Write the fields of each user, with a comma before all but the first column."""
+        fields = [
+            [f'{opening}{token}"]' if token else "" for token in tokens]
+            for opening, tokens in zip(self._openings, columns, strict=True)
+        ]
+        users = list(map("".join, zip(*fields, strict=True)))
+        return [user.lstrip(",") for user in users] if "" in columns[0] else users
+
+    def _transposed(self, rows: Sequence[Sequence[object]], misfits: dict[int, str]) -> Sequence[Sequence[object]]:
+        try:
+            columns = list(zip(*rows, strict=True))
+        except (TypeError, ValueError):
+            columns = []
+        if len(columns) == self._width:
+            return columns
+        return list(zip(*self._made_even(rows, misfits), strict=True))
+
+    def _made_even(self, rows: Sequence[object], misfits: dict[int, str]) -> Iterable[Sequence[object]]:
+        for place, row in enumerate(rows):
+            if isinstance(row, Sequence) and not isinstance(row, str) and len(row) == self._width:
+                yield row
+            else:
+                misfits[place] = f"must have {self._width} values, one for each column"
+                yield (None,) * self._width
+
+
+class MemberEncoder:
+    """Encodes mappings with the service's keys, whatever keys each of them has.
+
+    Args:
+        phone_region: the region of national phone numbers.
+        names: the keys that the service takes.
+    """
+
+    def __init__(self, *, phone_region: str | None = None, names: Collection[str] = tuple(IDENTIFIERS)) -> None:
+        known = with_region(phone_region)
+        self._identifiers = {name: known[name] for name in names}
+        self._encoders: dict[frozenset[str], tuple[list[str], RowEncoder]] = {}
+
+    def for_rows(self, columns: Sequence[str]) -> RowEncoder:
+        """Compile an encoder for a set of columns."""
+        return RowEncoder(columns, identifiers=self._identifiers)
+
+    def encode(self, members: Sequence[object]) -> Encoded:
+        """Encode a slice of members."""
+        misfits: dict[int, str] = {}
+        mappings = _mappings(members, misfits)
+        names = frozenset[Any]().union(*mappings)
+        if not names <= self._identifiers.keys():
+            _refuse_unknown_keys(mappings, self._identifiers, misfits)
+            names &= frozenset(self._identifiers)
+        columns, encoder = self._compiled(names or frozenset({"email"}))
+        return encoder.encode([[member.get(name) for name in columns] for member in mappings], misfits)
+
+    def _compiled(self, names: frozenset[str]) -> tuple[list[str], RowEncoder]:
+        if names not in self._encoders:
+            columns = sorted(names)
+            self._encoders[names] = columns, self.for_rows(columns)
+        return self._encoders[names]
+
+
+def _check_columns(columns: Sequence[str], known: Collection[str]) -> None:
+    if not columns or not set(columns) <= set(known):
+        raise InvalidArgument("columns", f"must be among {', '.join(known)} (contract CAU-07, DNR-03)")
+    if len(set(columns)) != len(columns):
+        raise InvalidArgument("columns", "must not repeat; several values of one kind are a list in one column")
+
+
+def _tokens(identifier: Identifier, values: Sequence[object], misfits: dict[int, str]) -> list[str]:
+    """Turn a column of values into tokens: empty for none, several joined by what stands between them."""
+    texts = list(filter(None, values))
+    tokens = _plain(identifier, texts) if texts else []
+    if tokens is None:
+        return _one_by_one(identifier, values, misfits)
+    if len(tokens) == len(values):
+        return tokens
+    following = iter(tokens)
+    return [next(following) if value else "" for value in values]
+
+
+def _plain(identifier: Identifier, texts: Sequence[Any]) -> list[str] | None:
+    try:
+        return identifier.tokens(texts)
+    except (TypeError, UnicodeEncodeError):  # not text, or not valid Unicode
+        return None
+
+
+def _one_by_one(identifier: Identifier, values: Sequence[object], misfits: dict[int, str]) -> list[str]:
+    tokens: list[str] = []
+    for start in range(0, len(values), _CLOSER_LOOK):
+        few = values[start : start + _CLOSER_LOOK]
+        plain = _plain(identifier, few) if all(few) else None
+        tokens += plain or [_token(identifier, value, place, misfits) for place, value in enumerate(few, start)]
+    return tokens
+
+
+def _token(identifier: Identifier, value: object, place: int, misfits: dict[int, str]) -> str:
+    try:
+        return _SEVERAL.join(dict.fromkeys(filter(None, map(identifier.token, _texts(value)))))
+    except Misfit as misfit:
+        misfits.setdefault(place, f"{identifier.name} {misfit}")
+        return ""
+
+
+def _texts(value: object) -> Iterable[str]:
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return (str(value),)
+    if isinstance(value, Collection) and not isinstance(value, bytes | Mapping):
+        return [text for element in value for text in _texts(element)]
+    raise Misfit("must be text, or several texts")
+
+
+def _keys(identifiers: Sequence[Identifier], columns: Sequence[Sequence[str]]) -> Sequence[str]:
+    """Give each row the hash of the first identifier that it has."""
+    keys = _first_hashes(identifiers[0], columns[0])
+    for identifier, tokens in zip(identifiers[1:], columns[1:], strict=True):
+        if "" not in keys:
+            break
+        keys = [key or later for key, later in zip(keys, _first_hashes(identifier, tokens), strict=True)]
+    return keys
+
+
+def _first_hashes(identifier: Identifier, tokens: Sequence[str]) -> Sequence[str]:
+    if not isinstance(identifier, HashedIdentifier):
+        return [token and sha256(token.split(_SEVERAL, 1)[0].encode()).hexdigest() for token in tokens]
+    return tokens
+
+
+def _numbers(hashes: Sequence[str]) -> Sequence[int]:
+    """Read 64 bits of each hash, or of the first where there are several."""
+    joined = "".join(hashes)
+    if len(joined) != HASH_LENGTH * len(hashes):
+        joined = "".join([token[:HASH_LENGTH] for token in hashes])
+    return memoryview(bytes.fromhex(joined)).cast("Q")[:: HASH_LENGTH // 16].tolist()
+
+
+def _form_of_one(name: str) -> Form:
+    """With a single identifier the token is all that tells users apart."""
+    return Form(f'{{"{name}":["', f'"]}},{{"{name}":["', '"]}')
+
+
+def _sorted_out(form: Form, keys: Sequence[str], users: Sequence[str], misfits: Mapping[int, str]) -> Encoded:
+    places: Sequence[int] = range(len(keys))
+    if misfits:
+        places = [place for place in places if place not in misfits]
+        keys = [keys[place] for place in places]
+        users = [users[place] for place in places]
+    return Encoded(form, _numbers(keys), users, places, misfits)
+
+
+def _mappings(members: Sequence[object], misfits: dict[int, str]) -> Sequence[Mapping[str, object]]:
+    if set(map(type, members)) == {dict}:
+        return members  # type: ignore[return-value]  # all of them are dicts
+    return [_mapping(member, place, misfits) for place, member in enumerate(members)]
+
+
+def _mapping(member: object, place: int, misfits: dict[int, str]) -> Mapping[str, object]:
+    plain = to_plain(member) if attrs.has(type(member)) else member
+    if isinstance(plain, Mapping):
+        return plain
+    misfits[place] = "must be a mapping of identifiers"
+    return {}
+
+
+def _refuse_unknown_keys(
+    members: Sequence[Mapping[str, object]], known: Collection[str], misfits: dict[int, str]
+) -> None:
+    rule = f"must have no key but {', '.join(known)} (contract CAU-07, DNR-03)"
+    for place, member in enumerate(members):
+        if not member.keys() <= set(known):
+            misfits[place] = rule

@@ -1,0 +1,96 @@
+"""Where the platform is: the base URLs of its three surfaces, and the way there."""
+
+import re
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+import attrs
+
+from svc_async.errors import InvalidArgument
+from svc_async.wire.route import Surface
+
+__all__ = ["Endpoints", "proxy_url"]
+
+_URL = re.compile(r"[!-~]+")
+"""What a URL is written in; anything else would not be signed as it is sent."""
+_DEFAULT_PORTS = {"https": 443, "http": 80}
+
+
+def _base(value: str) -> str:
+    """Write a URL as the signature's base string needs it (RFC 5849, 3.4.1.2); what is no URL is left for the check."""
+    parts = _split(value)
+    if parts is None or not parts.hostname or "@" in parts.netloc:
+        return value
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    if parts.port not in {None, _DEFAULT_PORTS.get(parts.scheme)}:
+        host += f":{parts.port}"
+    return parts._replace(netloc=host, path=parts.path.rstrip("/")).geturl()
+
+
+def _is_base(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
+    parts = _split(value)
+    if parts is None or not parts.hostname or "@" in parts.netloc or parts.query or parts.fragment:
+        raise InvalidArgument(field.name, "must be an absolute URL in ASCII without user, query and fragment")
+    if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname)):
+        raise InvalidArgument(field.name, "must start with https://; http:// is accepted on loopback only (AUTH-10)")
+
+
+def _split(value: object) -> SplitResult | None:
+    try:
+        parts = urlsplit(value) if isinstance(value, str) and _URL.fullmatch(value) else None
+        return parts if parts and parts.port != 0 else None
+    except ValueError:
+        return None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@attrs.frozen(kw_only=True)
+class Endpoints:
+    """The hosts to talk to; there are no defaults.
+
+    Attributes:
+        base_url: authentication, webhooks, activity.
+        ads_url: the advertising API, without a version.
+        ads_sandbox_url: its sandbox host, where accounts and features can be created.
+    """
+
+    base_url: str = attrs.field(converter=_base, validator=_is_base)
+    ads_url: str = attrs.field(converter=_base, validator=_is_base)
+    ads_sandbox_url: str | None = attrs.field(
+        default=None, converter=attrs.converters.optional(_base), validator=attrs.validators.optional(_is_base)
+    )
+
+    def of(self, surface: Surface) -> str:
+        """Give the base URL of a surface.
+
+        Raises:
+            InvalidArgument: the sandbox host is asked for and was not given.
+        """
+        url = {
+            Surface.BASE: self.base_url,
+            Surface.ADS: self.ads_url,
+            Surface.ADS_SANDBOX: self.ads_sandbox_url,
+        }[surface]
+        if url is None:
+            raise InvalidArgument("ads_sandbox_url", "must be given for calls to the sandbox host")
+        return url
+
+
+def proxy_url(value: str) -> str:
+    """Write the URL of a proxy in full; without a scheme it is an `http://` one.
+
+    Raises:
+        InvalidArgument: it is not the URL of an HTTP proxy. The message does not show it: it may hold a password.
+    """
+    url = value if "://" in value else f"http://{value}"
+    parts = _split(url)
+    if parts is None or not parts.hostname or parts.scheme not in _DEFAULT_PORTS:
+        raise InvalidArgument("proxy", "must be the URL of an HTTP proxy: http://host:port")
+    return url

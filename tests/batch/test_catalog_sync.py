@@ -1,0 +1,113 @@
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from svc_async import BatchError, Session
+from svc_async.batch.report import Failure
+from svc_async.batch.sync.catalog import CatalogTarget
+from svc_async.batch.sync.state import Snapshots
+from svc_async.batch.sync.sync import Observers, Sync
+from svc_async.sandbox import Fault, Sandbox
+from svc_async.sources.detect import open_feed
+from tests.support.files import Write
+
+PRODUCTS = "*/product_catalogs/*/products"
+HEADER = "id,title,description,availability,condition,price,link,image_link,brand,inventory,item_group_id"
+
+
+def row(name: str, price: str = "9.90 EUR", group: str = "") -> str:
+    return f"{name},T,D,in_stock,new,{price},https://shop.example.org/{name},https://shop.example.org/{name}.png,B,1,{group}"
+
+
+class Catalog:
+    """A catalog that is synced with rows of a feed."""
+
+    def __init__(self, session: Session, catalog_id: str, write: Write, state: Path) -> None:
+        self.products = session.product_catalog(catalog_id).products
+        self.write = write
+        self.state = state
+        self.failures: list[Failure] = []
+
+    async def sync(self, *rows: str) -> Sync:
+        feed = open_feed(self.write("\n".join([HEADER, *rows])))
+        target = CatalogTarget(products=self.products, feed=feed, settings={"quarantine": 0.0})
+        with Snapshots(self.state, target=self.products.product_catalog_id) as snapshots:
+            sync = Sync(target=target, snapshots=snapshots, lifetime=None)
+            observers = Observers(on_failure=self.failures.append)
+            await sync.apply(await sync.plan(), max_removal_share=1, observers=observers)
+        return sync
+
+    async def held(self) -> dict[str, str]:
+        return {product.id: product.price async for product in self.products.list()}
+
+
+@pytest.fixture
+async def sandbox() -> AsyncIterator[Sandbox]:
+    async with Sandbox() as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+async def catalog(sandbox: Sandbox, write: Write, tmp_path: Path) -> AsyncIterator[Catalog]:
+    async with Session.sandbox(sandbox) as session:
+        made = await session.product_catalogs.create(name="Shop")
+        yield Catalog(session, made.id, write, tmp_path / "state")
+
+
+async def test_only_what_changed_is_sent(catalog: Catalog) -> None:
+    names = [f"p{number}" for number in range(60)]
+    first = await catalog.sync(*map(row, names))
+    assert first.sent.accepted == 60
+    again = await catalog.sync(*map(row, names))
+    assert again.sent.read == again.removed.read == 0
+    third = await catalog.sync(*map(row, names[2:]), row("new"), row("p1", "5.00 EUR"))
+    assert (third.sent.accepted, third.removed.accepted) == (2, 1)
+    assert await catalog.held() == {**dict.fromkeys([*names[1:], "new"], "9.90 EUR"), "p1": "5.00 EUR"}
+
+
+async def test_a_product_that_failed_is_told_at_its_position_and_tried_again(catalog: Catalog) -> None:
+    rows = [row("a"), row("b", "cheap"), row("c"), row("").removeprefix("x")]
+    sync = await catalog.sync(*rows)
+    assert (sync.sent.accepted, sync.sent.failed) == (2, 2)
+    assert [(failure.position, failure.attribute) for failure in catalog.failures] == [(1, "price"), (3, "id")]
+    assert (await catalog.sync(*rows)).sent.read == 2
+
+
+async def test_a_change_that_failed_leaves_the_product_and_its_key(catalog: Catalog) -> None:
+    await catalog.sync(row("a"), row("b"))
+    await catalog.sync(row("a", "cheap"), row("b"))
+    assert await catalog.held() == {"a": "9.90 EUR", "b": "9.90 EUR"}
+    sync = await catalog.sync(row("b"))
+    assert sync.removed.accepted == 1
+    assert await catalog.held() == {"b": "9.90 EUR"}
+
+
+async def test_a_product_whose_answer_was_lost_is_found_and_deleted(catalog: Catalog, sandbox: Sandbox) -> None:
+    sandbox.faults.on("PUT", PRODUCTS).nth(1).do(Fault.http(500), stage="after")
+    sandbox.faults.on("PUT", PRODUCTS).nth(2).do(Fault.http(403))
+    with pytest.raises(BatchError):
+        await catalog.sync(row("a", group="g"), row("b", group="g"), row("c"))
+    sync = await catalog.sync(row("c"))
+    assert sync.removed.failed == 0
+    assert await catalog.held() == {"c": "9.90 EUR"}
+    assert (await catalog.sync(row("c"))).removed.read == 0
+
+
+async def test_what_was_never_made_need_not_be_deleted(catalog: Catalog, sandbox: Sandbox) -> None:
+    sandbox.faults.on("PUT", PRODUCTS).nth(1).do(Fault.http(403))
+    with pytest.raises(BatchError):
+        await catalog.sync(row("a"), row("b"))
+    sync = await catalog.sync(row("b"))
+    assert sync.removed.read == 0
+    assert await catalog.held() == {"b": "9.90 EUR"}
+
+
+async def test_a_product_that_somebody_else_deleted_fails_once_and_is_forgotten(catalog: Catalog) -> None:
+    await catalog.sync(row("a"), row("b"), row("c"))
+    keys = {product.id: str(product.product_key) async for product in catalog.products.list()}
+    await catalog.products.delete([keys["a"]])
+    sync = await catalog.sync(row("c"))
+    assert (sync.removed.accepted, sync.removed.failed) == (1, 1)
+    assert (await catalog.sync(row("c"))).removed.read == 0
+    assert await catalog.held() == {"c": "9.90 EUR"}

@@ -1,0 +1,66 @@
+"""Rate headers, read with mistrust."""
+
+from email.utils import format_datetime
+
+import pytest
+
+from svc_async.governor.rate_headers import SECOND, Told, heard
+from tests.governor.virtual import EPOCH, told
+
+WALL = EPOCH.timestamp()
+NOW = 5_000_000
+
+
+def read(headers: dict[str, str], *, is_read: bool = True) -> Told:
+    return heard(headers, now=NOW, wall=lambda: WALL, read=is_read)
+
+
+def test_a_reset_is_over_when_its_second_is() -> None:
+    answer = read(dict(told(100, 7, 30)))
+    assert (answer.limit, answer.remaining) == (100, 7)
+    assert answer.reset_at == NOW + 31 * SECOND
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_account_headers_win_on_reads(is_read: bool) -> None:
+    both = {**told(100, 7, 30), **told(900, 3, 60, account=True)}
+    assert read(both, is_read=is_read).remaining == (3 if is_read else 7)
+
+
+def test_malformed_account_headers_give_way() -> None:
+    both = {**told(100, 7, 30), **told(900, "many", 60, account=True)}
+    assert read(both).remaining == 7
+
+
+@pytest.mark.parametrize("value", ["", "-1", "many", "1.5", "9" * 5_000, "١٢", "0x10", "1e3", "None"])
+def test_malformed_headers_are_ignored(value: str) -> None:
+    headers = {**told(value, value, value), "retry-after": value}
+    answer = read(headers)
+    assert answer == Told()
+
+
+def test_absent_headers_tell_nothing() -> None:
+    assert read({}) == Told()
+
+
+def test_a_limit_of_zero_is_no_limit() -> None:
+    assert read(dict(told(0, 0, 30))).limit is None
+
+
+def test_reset_in_milliseconds_is_ignored() -> None:
+    assert read(dict(told(100, 7, str(int(WALL * 1_000))))).reset_at is None
+
+
+def test_reset_in_the_past_is_told_as_it_is() -> None:
+    reset_at = read(dict(told(100, 0, -30))).reset_at
+    assert reset_at is not None
+    assert reset_at < NOW
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("12", 12), (" 12 ", 12), (format_datetime(EPOCH.replace(minute=2), usegmt=True), 120), ("0", None), ("-5", None)],
+)
+def test_retry_after_in_seconds_or_as_a_date(value: str, seconds: int | None) -> None:
+    expected = None if seconds is None else NOW + seconds * SECOND
+    assert read({"retry-after": value}).retry_at == expected

@@ -1,0 +1,128 @@
+"""Operations that answer in their own time: late, bit by bit, or for as long as the caller listens."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from svc_async.sandbox import Fault, Sandbox, SandboxConfig, VirtualClock
+from svc_async.sandbox.server.open_response import Line
+from svc_async.sandbox.server.operations import Answer, Call, Operation, Serve
+from svc_async.sandbox.server.rendering import Dialect, Problem, Refusal
+
+PIECE = {"Content-Type": "application/json"}
+
+
+async def _beat(call: Call, line: Line) -> None:
+    """Send a blank line, then nothing until it is over."""
+    response = await line.open(headers=PIECE)
+    await response.write(b"\r\n")
+    with line.released():
+        await line.over.wait()
+    call.store["seen"].add("", {"id": "over"})
+
+
+async def _late(call: Call, line: Line) -> Answer:
+    """Wait a minute, then answer as usual."""
+    with line.released():
+        await line.clock.sleep(60)
+    with call.store.transaction():
+        call.store["seen"].add("", {"id": "late"})
+    return Answer({"late": True})
+
+
+async def _refuse(_call: Call, _line: Line) -> None:
+    raise Refusal(429, Problem("TooManyConnections", "one is open"), more={"connection_issue": "TooManyConnections"})
+
+
+def _operation(name: str, serve: Serve) -> Operation:
+    return Operation(
+        id=f"probe.{name}",
+        method="GET",
+        path=f"/2/{name}",
+        serve=serve,
+        limit="filtered_connects",
+        rule="ASM-54",
+        surface="base",
+        dialect=Dialect.V2,
+    )
+
+
+class Probed(Sandbox):
+    """A sandbox with calls that take their time."""
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        mine = _operation("beat", _beat), _operation("late", _late), _operation("refuse", _refuse)
+        return (*super().operations, *mine)
+
+    def seen(self) -> list[str]:
+        return [row.id for row in self._store["seen"]]
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock(mode="jump")
+
+
+@pytest.fixture
+async def sandbox(clock: VirtualClock, config: SandboxConfig) -> AsyncIterator[Sandbox]:
+    async with Probed(clock=clock, config=config) as running:
+        yield running
+
+
+def signed(raw: Any, path: str) -> tuple[str, dict[str, str]]:
+    url = f"{raw.sandbox.base_url}{path}"
+    return url, {"Authorization": raw.header("GET", url)}
+
+
+async def test_a_line_stays_open_until_the_caller_hangs_up(raw: Any) -> None:
+    url, headers = signed(raw, "/2/beat")
+    answer = await raw.http.get(url, headers=headers)
+    assert await answer.content.readline() == b"\r\n"
+    assert answer.headers["x-sandbox-rule"] == "ASM-54"
+    assert answer.headers["x-rate-limit-remaining"] == "49"
+    assert answer.headers["x-transaction-id"] == f"{0:016x}"
+    assert raw.sandbox.requests[0].status == 200
+    assert raw.sandbox.seen() == []
+    answer.close()
+    await raw.sandbox.clock.sleep(1)
+    assert raw.sandbox.seen() == ["over"]
+
+
+async def test_a_line_is_over_when_the_sandbox_closes(raw: Any) -> None:
+    url, headers = signed(raw, "/2/beat")
+    answer = await raw.http.get(url, headers=headers)
+    await answer.content.readline()
+    await raw.sandbox.aclose()
+    assert raw.sandbox.seen() == ["over"]
+
+
+async def test_an_answer_may_take_its_time(raw: Any) -> None:
+    before = raw.sandbox.clock.now()
+    got = await raw("GET", "/2/late", base=raw.sandbox.base_url)
+    assert (got.status, got.json, raw.sandbox.seen()) == (200, {"late": True}, ["late"])
+    assert (raw.sandbox.clock.now() - before).total_seconds() == 60
+
+
+async def test_a_line_may_be_refused(raw: Any) -> None:
+    got = await raw("GET", "/2/refuse", base=raw.sandbox.base_url)
+    assert (got.status, got.headers["Content-Type"]) == (429, "application/problem+json")
+    assert got.json["connection_issue"] == "TooManyConnections"
+    assert got.json["detail"] == "TooManyConnections: one is open"
+
+
+async def test_faults_strike_before_a_line_opens(raw: Any) -> None:
+    raw.sandbox.faults.on("GET", "/2/beat").once().do(Fault.http(503))
+    assert (await raw("GET", "/2/beat", base=raw.sandbox.base_url)).status == 503
+    assert raw.sandbox.seen() == []
+
+
+async def test_no_fault_strikes_after_a_line_that_answered_itself(raw: Any) -> None:
+    url, headers = signed(raw, "/2/beat")
+    raw.sandbox.faults.on("GET", "/2/beat").once().do(Fault.http(503), stage="after")
+    answer = await raw.http.get(url, headers=headers)
+    answer.close()
+    await raw.sandbox.clock.sleep(1)
+    assert raw.sandbox.seen() == ["over"]
+    assert raw.sandbox.requests[0].status == 200

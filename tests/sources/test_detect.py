@@ -1,0 +1,105 @@
+import gzip
+import io
+import json
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from svc_async import InvalidArgument
+from svc_async.sources.columns import PEOPLE
+from svc_async.sources.csv_feed import CsvFeed
+from svc_async.sources.csv_source import CsvSource
+from svc_async.sources.detect import open_feed, open_source
+from svc_async.sources.json_lines import JsonLinesSource
+from svc_async.sources.parquet import ParquetSource
+from svc_async.sources.xml_feed import XmlFeed
+from tests.support.files import Write, rows_of
+
+CSV = b"email\na@b.c\n"
+JSONL = json.dumps({"email": "a@b.c"}).encode()
+
+
+class _Stdin:
+    def __init__(self, content: bytes) -> None:
+        self.buffer = io.BytesIO(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        pytest.param(CSV, CsvSource, id="csv"),
+        pytest.param(gzip.compress(CSV), CsvSource, id="compressed csv"),
+        pytest.param(b"\n " + JSONL, JsonLinesSource, id="jsonl"),
+        pytest.param(JSONL.decode().encode("utf-16"), JsonLinesSource, id="jsonl in utf-16"),
+        pytest.param(gzip.compress(JSONL), JsonLinesSource, id="compressed jsonl"),
+    ],
+)
+def test_the_format_is_told_from_the_content_and_not_from_the_name(
+    write: Write, monkeypatch: pytest.MonkeyPatch, content: bytes, kind: type
+) -> None:
+    source = open_source(write(content, "customers.txt"))
+    assert isinstance(source, kind)
+    monkeypatch.setattr(sys, "stdin", _Stdin(content))
+    piped = open_source("-")
+    assert isinstance(piped, kind)
+    assert piped.name == "standard input"
+    assert rows_of(source) == rows_of(piped)
+    piped.close()
+
+
+def test_parquet_is_told_from_its_content(tmp_path: Path) -> None:
+    parquet.write_table(pa.table({"email": ["a@b.c"]}), tmp_path / "x")
+    assert isinstance(open_source(tmp_path / "x"), ParquetSource)
+
+
+def test_feeds_are_told_from_their_content(write: Write) -> None:
+    assert isinstance(open_feed(write("id\n1\n", "a")), CsvFeed)
+    assert isinstance(open_feed(write("\ufeff\n<rss/>", "b")), XmlFeed)
+
+
+def test_a_format_can_be_named(write: Write) -> None:
+    assert rows_of(open_source(write("email;x\thandle\na\tb\n"), format="tsv", mapping={"email;x": "email"})) == [
+        ("a", "b")
+    ]
+    with pytest.raises(InvalidArgument, match="is not JSON on line 1"):
+        open_source(write(CSV), format="jsonl")
+    with pytest.raises(InvalidArgument, match="format must be one of csv, tsv, jsonl, parquet"):
+        open_source(write(CSV), format="xml")
+    with pytest.raises(InvalidArgument, match="format must be one of csv, tsv, xml"):
+        open_feed(write(CSV), format="jsonl")
+
+
+def test_a_feed_is_no_file_of_people(write: Write) -> None:
+    with pytest.raises(InvalidArgument, match="is xml, but must be one of csv, tsv, jsonl, parquet"):
+        open_source(write("<rss/>"))
+
+
+def test_a_list_may_take_fewer_identifiers(write: Write) -> None:
+    vocabulary = PEOPLE.only(["email", "phone_number"])
+    with pytest.raises(InvalidArgument, match="has unknown columns: 'handle'"):
+        open_source(write("email,handle\n"), vocabulary=vocabulary)
+    assert open_source(write(JSONL), vocabulary=vocabulary).columns == ("email", "phone_number")
+
+
+def test_what_is_refused_is_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", _Stdin(b"nothing known\n"))
+    with pytest.raises(InvalidArgument, match="standard input has no column that is known"):
+        open_source("-")
+
+
+def test_closing_lets_go_of_a_file_that_was_not_read_to_its_end(write: Write) -> None:
+    for path in (write(JSONL + b"\n", "a"), write(CSV, "b")):
+        source = open_source(path)
+        rows = iter(source.rows().rows)  # type: ignore[arg-type]
+        next(rows)
+        source.close()
+        assert list(rows) == []
+        assert not source.exhausted
+    feed = open_feed(write("<feed><entry/><entry/></feed>", "c"))
+    products = iter(feed.products())
+    next(products)
+    feed.close()
+    assert list(products) == []

@@ -1,0 +1,156 @@
+import bz2
+import gzip
+import io
+import lzma
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from svc_async import InvalidArgument
+from svc_async.sources.csv_source import CsvSource
+from svc_async.sources.files import Bytes, FileInput, SpooledInput
+from tests.support.files import Write, at_most, count_of, rows_of
+
+CONTENT = b"email\n" + b"".join(b"user%d@example.org\n" % number for number in range(20_000))
+COMPRESSED = [
+    pytest.param(gzip.compress, id="gz"),
+    pytest.param(bz2.compress, id="bz2"),
+    pytest.param(lzma.compress, id="xz"),
+]
+Compress = Callable[[bytes], bytes]
+
+
+@pytest.mark.parametrize("compress", COMPRESSED)
+def test_compressed_files_are_known_by_their_content(write: Write, compress: Compress) -> None:
+    source = CsvSource(write(compress(CONTENT), "customers"))
+    rows = rows_of(source)
+    assert len(rows) == 20_000
+    assert rows[-1] == ("user19999@example.org",)
+    assert source.bytes_read == source.size == len(compress(CONTENT))
+    assert source.line(19_999) == 20_001
+
+
+@pytest.mark.parametrize("compress", COMPRESSED)
+async def test_a_compressed_file_that_is_cut_short_is_found_before_anything_is_sent(
+    write: Write, compress: Compress
+) -> None:
+    path = write(compress(CONTENT)[:-40])
+    with pytest.raises(InvalidArgument, match="is cut short: its compressed data has no end"):
+        await CsvSource(path).check()
+
+
+@pytest.mark.parametrize("compress", COMPRESSED)
+def test_a_damaged_compressed_file_is_refused(write: Write, compress: Compress) -> None:
+    content = bytearray(compress(CONTENT))
+    content[len(content) // 2 :] = b"\xff" * (len(content) // 2)
+    with pytest.raises(InvalidArgument, match="is damaged|is cut short"):
+        rows_of(CsvSource(write(bytes(content))))
+
+
+def test_zstandard_needs_a_library_and_says_so(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise ImportError(name)
+
+    monkeypatch.setattr("svc_async.sources.files.import_module", missing)
+    with pytest.raises(InvalidArgument, match=r'needs Python 3\.14 or the extra "feeds"'):
+        CsvSource(write(b"\x28\xb5\x2f\xfd\x00"))
+
+
+def test_zstandard_is_read_with_the_extra(write: Write) -> None:
+    packed = pa.compress(CONTENT, "zstd", asbytes=True)
+    assert len(rows_of(CsvSource(write(packed)))) == 20_000
+    with pytest.raises(InvalidArgument, match="is damaged or cut short"):
+        rows_of(CsvSource(write(packed[:-40], "cut.csv")))
+
+
+def test_a_file_that_grows_much_when_it_is_decompressed_does_not_fill_the_memory(write: Write) -> None:
+    path = write(gzip.compress(b"email\n" + b"a@example.org\n" * 300_000))
+    source = CsvSource(path)
+    rows = source.rows().rows
+    with at_most(2):
+        assert count_of(rows) == 300_000
+
+
+async def test_a_file_that_changes_while_it_is_read_ends_the_job(write: Write) -> None:
+    path = write(CONTENT)
+    source = CsvSource(path)
+    rows = iter(source.rows().rows)  # type: ignore[arg-type]
+    next(rows)
+    path.write_bytes(CONTENT + b"one@example.org\n")
+    with pytest.raises(InvalidArgument, match="was changed while it was in use"):
+        list(rows)
+    with pytest.raises(InvalidArgument, match="was changed while it was in use"):
+        await source.check()
+
+
+async def test_a_fingerprint_is_of_the_content_and_its_meaning_and_not_of_times_and_names(write: Write) -> None:
+    first = CsvSource(write("email,phone\na@b.c,1\n"))
+    copy = write("email,phone\na@b.c,1\n", "copy.csv")
+    os.utime(copy, (1, 1))
+    assert await first.fingerprint() == await CsvSource(copy).fingerprint()
+    others = [
+        CsvSource(write("email,phone\na@b.c,2\n", "other.csv")),
+        CsvSource(copy, mapping={"phone": "-"}),
+        CsvSource(copy, mapping={"phone": "handle"}),
+        CsvSource(copy, encoding="cp1252"),
+    ]
+    assert len({await source.fingerprint() for source in [first, *others]}) == 5
+
+
+def test_a_stream_can_be_read_again_by_several_readers() -> None:
+    spooled = SpooledInput(io.BytesIO(CONTENT))
+    assert (spooled.name, spooled.size) == ("standard input", len(CONTENT))
+    with Bytes(spooled) as one, Bytes(spooled) as other:
+        assert one.read(5) == other.read(5) == b"email"
+        assert one.read(len(CONTENT)) == CONTENT[5:]
+        assert other.read(len(CONTENT)) == CONTENT[5:]
+    assert len(rows_of(CsvSource(spooled))) == 20_000
+    spooled.close()
+
+
+def test_a_stream_may_be_compressed() -> None:
+    spooled = SpooledInput(io.BytesIO(gzip.compress(CONTENT)))
+    assert len(rows_of(CsvSource(spooled))) == 20_000
+    spooled.close()
+
+
+def test_an_empty_stream_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="standard input is empty"):
+        SpooledInput(io.BytesIO())
+
+
+def test_no_room_for_a_stream_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.BytesIO):
+        def write(self, _: Any) -> int:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", Full)
+    with pytest.raises(InvalidArgument, match="standard input cannot be kept in .*: No space left on device"):
+        SpooledInput(io.BytesIO(b"email\n"))
+
+
+def test_a_file_that_is_gone_is_said(write: Write) -> None:
+    path = write(CONTENT)
+    file = FileInput(Path(path))
+    path.unlink()
+    with pytest.raises(InvalidArgument, match="cannot be read: No such file"):
+        file.opened()
+
+
+def test_xz_may_have_several_streams_and_padding(write: Write) -> None:
+    packed = lzma.compress(b"email\n") + b"\0" * 8 + lzma.compress(b"") + lzma.compress(b"a@b.c\n") + b"\0" * 4
+    with Bytes(FileInput(write(packed, "x"))) as plain:
+        assert plain.read(100) + plain.read(100) == b"email\na@b.c\n"
+
+
+def test_xz_that_asks_for_gigabytes_of_memory_is_refused(write: Write) -> None:
+    packed = lzma.compress(b"email\n", preset=0)
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 2**29}]
+    greedy = lzma.compress(b"email\n", filters=filters)
+    assert len(greedy) == len(packed)
+    with Bytes(FileInput(write(greedy, "x"))) as plain, pytest.raises(InvalidArgument, match="needs more than 128 MiB"):
+        plain.read(100)

@@ -1,0 +1,139 @@
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from svc_async import InvalidArgument
+from svc_async.sources.files import SpooledInput
+from svc_async.sources.parquet import ParquetSource
+from svc_async.sources.source import Source
+from tests.support.files import Write, at_most, rows_of
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "customers.parquet"
+
+
+def write_table(path: Path, columns: dict[str, Any], **settings: Any) -> Path:
+    parquet.write_table(pa.table(columns), path, **settings)
+    return path
+
+
+def test_columns_are_known_by_name_and_values_are_text_numbers_or_lists(path: Path) -> None:
+    columns = {
+        "E-Mail": pa.array(["a@b.c", None]).dictionary_encode(),
+        "svc id": pa.array([12, None]),
+        "phone": pa.array([["+1", "+2"], None]),
+        "notes": [1.5, 2.5],
+    }
+    source: Source = ParquetSource(write_table(path, columns), mapping={"notes": "-"})
+    assert source.columns == ("email", "svc_id", "phone_number")
+    assert source.ignored == ("notes",)
+    assert rows_of(source) == rows_of(source) == [("a@b.c", "12", ["+1", "+2"]), (None, None, None)]
+    assert source.bytes_read == source.size == 2
+    assert source.exhausted
+    assert source.line(0) is None
+
+
+def test_positions_go_on_over_row_groups(path: Path) -> None:
+    emails = [f"user{number}@example.org" for number in range(30_000)]
+    source = ParquetSource(write_table(path, {"email": emails}, row_group_size=7_000))
+    assert [row[0] for row in rows_of(source)] == emails
+
+
+def test_a_file_without_rows_has_none(path: Path) -> None:
+    source = ParquetSource(write_table(path, {"email": pa.array([], pa.string())}))
+    assert rows_of(source) == []
+    assert source.size == 1
+
+
+def test_a_stream_can_be_parquet(path: Path) -> None:
+    with write_table(path, {"email": ["a@b.c"]}).open("rb") as stream:
+        spooled = SpooledInput(stream)
+    source = ParquetSource(spooled)
+    assert rows_of(source) == [("a@b.c",)]
+    source.close()
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        pytest.param({"email": [1.5]}, "must have text or whole numbers in column 'email', not double", id="float"),
+        pytest.param({"email": [b"a"]}, "must have text or whole numbers in column 'email', not binary", id="bytes"),
+        pytest.param({"email": [{"a": "b"}]}, "must have text or whole numbers in column 'email'", id="struct"),
+        pytest.param({"email": ["a"], "name": ["b"]}, "has unknown columns: 'name'", id="unknown"),
+        pytest.param({"name": ["b"]}, "has no column that is known: its columns must name", id="none known"),
+        pytest.param({"email": ["a"], "e_mail": ["b"]}, "more than one column of 'email'", id="two of one kind"),
+    ],
+)
+def test_a_column_that_does_not_fit_is_named(path: Path, columns: dict[str, Any], expected: str) -> None:
+    with pytest.raises(InvalidArgument, match=expected):
+        ParquetSource(write_table(path, columns))
+
+
+def test_two_columns_of_one_name_are_refused(path: Path) -> None:
+    table = pa.table([["a"], ["b"]], names=["email", "email"])
+    parquet.write_table(table, path)
+    with pytest.raises(InvalidArgument, match="more than one column of 'email'"):
+        ParquetSource(path)
+
+
+@pytest.fixture
+def damaged(path: Path) -> Path:
+    emails = [f"user{number}@example.org" for number in range(50_000)]
+    write_table(path, {"email": emails}, row_group_size=10_000, use_dictionary=False)
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 20_000] = b"\xff" * 20_000
+    path.write_bytes(bytes(content))
+    return path
+
+
+async def test_a_damaged_file_is_found_before_anything_is_sent(damaged: Path) -> None:
+    with pytest.raises(InvalidArgument, match=r"is damaged behind row \d+: it cannot be read as Parquet") as caught:
+        await ParquetSource(damaged).check()
+    assert "example" not in str(caught.value)
+
+
+@pytest.mark.parametrize("cut", [4, 100, -4])
+def test_a_file_cut_short_is_refused(path: Path, cut: int) -> None:
+    content = write_table(path, {"email": ["a@b.c"]}).read_bytes()
+    path.write_bytes(content[:cut])
+    with pytest.raises(InvalidArgument, match="is damaged or cut short"):
+        ParquetSource(path)
+
+
+async def test_a_fingerprint_is_of_the_content_and_its_meaning(path: Path) -> None:
+    write_table(path, {"email": ["a@b.c"], "phone": ["1"]})
+    plain, mapped = ParquetSource(path), ParquetSource(path, mapping={"phone": "-"})
+    assert await plain.fingerprint() == await ParquetSource(path).fingerprint() != await mapped.fingerprint()
+
+
+def test_the_extra_is_named_where_it_is_missing(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise ImportError(name)
+
+    monkeypatch.setattr("svc_async.sources.parquet.import_module", missing)
+    with pytest.raises(InvalidArgument, match=r'needs the extra "feeds"'):
+        ParquetSource(write(b"PAR1"))
+
+
+def test_a_row_group_of_any_size_is_read_bit_by_bit(path: Path) -> None:
+    emails = [f"user{number}@example.org" for number in range(400_000)]
+    source = ParquetSource(
+        write_table(path, {"email": emails}, row_group_size=len(emails), use_dictionary=False, compression="none")
+    )
+    before = pa.total_allocated_bytes()
+    with at_most(4):
+        most = max(pa.total_allocated_bytes() for _ in rows_in(source)) - before
+    assert most < path.stat().st_size / 4
+
+
+def rows_in(source: ParquetSource) -> Iterable[Any]:
+    rows = source.rows().rows
+    assert isinstance(rows, Iterable)
+    return rows

@@ -1,0 +1,125 @@
+import sqlite3
+import uuid
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from svc_async import InvalidArgument, Rows, Session
+from svc_async.sandbox import Sandbox
+from svc_async.sources.rows import SpooledRows, from_cursor, from_rows
+from tests.support.files import at_most, count_of, rows_of
+
+
+async def collected(rows: Rows) -> list[tuple[Any, ...]]:
+    source = await SpooledRows.of(rows)
+    with closing(source):
+        return rows_of(source)
+
+
+@pytest.fixture
+def database() -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.execute("CREATE TABLE customer (mail TEXT, name TEXT, phone TEXT)")
+        rows = [(f"user{number}@example.org", "N", None) for number in range(1_500)]
+        database.executemany("INSERT INTO customer VALUES (?, ?, ?)", rows)
+        yield database
+
+
+async def test_a_database_cursor_becomes_an_audience(database: sqlite3.Connection) -> None:
+    cursor = database.execute("SELECT * FROM customer ORDER BY mail")
+    rows = from_cursor(cursor, mapping={"mail": "email", "name": "-"})
+    assert rows.columns == ("email", "phone_number")
+    async with Sandbox() as sandbox, Session.sandbox(sandbox) as session:
+        users = session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
+        assert (await users.upload(rows)).accepted == 1_500
+
+
+async def test_rows_of_a_row_factory_will_do(database: sqlite3.Connection) -> None:
+    database.row_factory = sqlite3.Row
+    cursor = database.execute("SELECT phone, mail AS email FROM customer LIMIT 1")
+    assert await collected(from_cursor(cursor)) == [(None, "user0@example.org")]
+
+
+async def test_a_cursor_may_be_awaited() -> None:
+    class Cursor:
+        description = (("email", None), ("handle", None))
+
+        def __init__(self) -> None:
+            self.left = [[("a", "x"), ("b", "y")], [("c", "z")], []]
+
+        async def fetchmany(self, _: int) -> Sequence[Sequence[str]]:
+            return self.left.pop(0)
+
+    assert await collected(from_cursor(Cursor())) == [("a", "x"), ("b", "y"), ("c", "z")]
+
+
+def test_a_cursor_without_a_result_is_refused(database: sqlite3.Connection) -> None:
+    with pytest.raises(InvalidArgument, match="cursor must have executed a query that gives rows"):
+        from_cursor(database.execute("DELETE FROM customer"))
+
+
+def test_columns_must_be_known_or_mapped(database: sqlite3.Connection) -> None:
+    with pytest.raises(InvalidArgument, match="the table has no column that is known"):
+        from_cursor(database.execute("SELECT mail FROM customer"))
+    with pytest.raises(InvalidArgument, match="the table has unknown columns: 'name'"):
+        from_rows(["email", "name"], [])
+
+
+async def test_an_async_iterable_is_cut_to_the_columns_that_are_wanted() -> None:
+    async def rows() -> AsyncIterator[Sequence[str]]:
+        for number in range(1_200):
+            yield f"user{number}", "N"
+
+    found = await collected(from_rows(["email", "name"], rows(), mapping={"*": "-"}))
+    assert found == [(f"user{number}",) for number in range(1_200)]
+
+
+async def test_a_row_of_another_width_fails_alone() -> None:
+    rows = from_rows(["email", "name"], [("a@example.org", "N"), ("b",), ("c", "d", "e")], mapping={"name": "-"})
+    assert await collected(rows) == [("a@example.org",), (), ()]
+
+
+async def test_spooled_rows_can_be_read_again_and_know_themselves() -> None:
+    def rows() -> Iterator[tuple[str, Sequence[int]]]:
+        return ((f"user{number}", [number]) for number in range(2_000))
+
+    first = await SpooledRows.of(Rows(["email", "svc_id"], rows()))
+    again = await SpooledRows.of(Rows(["email", "svc_id"], rows()))
+    other = await SpooledRows.of(Rows(["handle", "svc_id"], rows()))
+    assert rows_of(first) == rows_of(first) == [(f"user{number}", [number]) for number in range(2_000)]
+    assert await first.fingerprint() == await again.fingerprint() != await other.fingerprint()
+    assert first.exhausted
+    assert first.bytes_read == first.size
+    for source in (first, again, other):
+        source.close()
+
+
+async def test_what_cannot_be_kept_fails_and_does_not_become_another_value() -> None:
+    device = uuid.UUID(int=7)
+    rows = [("a\ud800",), (object(),), (2**70,), (None,), 7, None, "ab", {"email": "x"}, (device,), ("ok@example.org",)]
+    source = await SpooledRows.of(Rows(["email"], rows))  # type: ignore[arg-type]
+    with closing(source):
+        assert rows_of(source)[3:] == [(None,), (), (), (), (), (str(device),), ("ok@example.org",)]
+        async with Sandbox() as sandbox, Session.sandbox(sandbox) as session:
+            users = session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
+            report = await users.upload(source.rows())
+    assert report.accepted == 1
+    assert [failure.position for failure in report.failures] == list(range(9))
+
+
+async def test_a_source_that_raises_leaves_nothing_open() -> None:
+    def rows() -> Iterator[Sequence[str]]:
+        yield ("a",)
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        await SpooledRows.of(Rows(["email"], rows()))
+
+
+async def test_memory_is_flat() -> None:
+    with at_most(1):
+        source = await SpooledRows.of(Rows(["email"], ((f"user{n}@example.org",) for n in range(50_000))))
+        assert count_of(source.rows().rows) == 50_000
+    source.close()
