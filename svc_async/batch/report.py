@@ -5,17 +5,14 @@
 A position counts the rows of the input from 0. Nothing here holds a value of a row.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
 
 from svc_async.errors import BatchError
 
-__all__ = ["Failure", "Progress", "Receipt", "Report", "Tally", "Totals"]
-
-_KEPT = 10_000
-"""Failures that a report lists; `on_failure` is given all of them, so that memory stays flat."""
+__all__ = ["Failure", "Progress", "Receipt", "Report"]
 
 
 @attrs.frozen
@@ -137,83 +134,3 @@ class Report:
     def as_dict(self) -> Mapping[str, Any]:
         """Give plain values, ready for JSON."""
         return attrs.asdict(self)
-
-
-@attrs.frozen(kw_only=True)
-class Totals:
-    """What earlier runs of a job have settled."""
-
-    accepted: int = 0
-    coalesced: int = 0
-    failed: int = 0
-    requests: int = 0
-    failures: Sequence[Failure] = ()
-
-    @property
-    def settled(self) -> int:
-        """How many rows are settled."""
-        return self.accepted + self.coalesced + self.failed
-
-
-@attrs.define
-class Tally:
-    """The running totals of a job."""
-
-    on_failure: Callable[[Failure], object] | None = None
-    read: int = 0
-    accepted: int = 0
-    coalesced: int = 0
-    failed: int = 0
-    requests: int = 0
-    rate_limited: int = 0
-    _failures: list[Failure] = attrs.field(factory=list, init=False)
-
-    def take_up(self, totals: Totals) -> None:
-        """Begin with what earlier runs have settled; their failures are told again."""
-        self.read = totals.settled
-        self.accepted, self.coalesced, self.requests = totals.accepted, totals.coalesced, totals.requests
-        self.fail(totals.failures)
-        self.failed = totals.failed
-
-    def fail(self, failures: Sequence[Failure]) -> None:
-        """Count rows that failed, keep them for the report while there is room, and tell of each."""
-        self.failed += len(failures)
-        self._failures.extend(failures[: _KEPT - len(self._failures)])
-        if self.on_failure is not None:
-            for failure in failures:
-                self.on_failure(failure)
-
-    def progress(self, *, pending: int, in_flight: int, in_doubt: int, seconds: float) -> Progress:
-        """Say how far the job is; `pending` are the rows that it holds."""
-        self._balance(pending)
-        return Progress(
-            read=self.read,
-            accepted=self.accepted,
-            coalesced=self.coalesced,
-            failed=self.failed,
-            pending=pending,
-            requests=self.requests,
-            in_flight=in_flight,
-            in_doubt=in_doubt,
-            rate_limited=self.rate_limited,
-            seconds=seconds,
-        )
-
-    def report(self, *, pending: int, in_doubt: int) -> Report:
-        """Close the books; `pending` are the rows that the job still holds."""
-        self._balance(pending)
-        return Report(
-            read=self.read,
-            accepted=self.accepted,
-            coalesced=self.coalesced,
-            failed=self.failed,
-            pending=pending,
-            in_doubt=in_doubt,
-            requests=self.requests,
-            failures=tuple(sorted(self._failures, key=lambda failure: failure.position)),
-        )
-
-    def _balance(self, pending: int) -> None:
-        settled = self.accepted + self.coalesced + self.failed
-        if self.read != settled + pending:
-            raise RuntimeError(f"the books do not balance: {self.read} rows read, {settled} settled, {pending} pending")

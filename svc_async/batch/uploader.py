@@ -41,8 +41,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import attrs
 
-from svc_async.batch.journal.journal import Intent, Journal, Lanes, Reading, Settlement
-from svc_async.batch.journal.resume import Again, Settled, digest_of
+from svc_async.batch.journal.journal import Journal
+from svc_async.batch.journal.resume import SettledRows, SourceDigest, SourceReplay, digest_of
+from svc_async.batch.ledger import Intent, LaneState, Settlement, Tally
 from svc_async.batch.packing.packer import Batch, Group, Limits, Packer, Spreader
 from svc_async.batch.recovery import (
     CountsDiffer,
@@ -56,7 +57,7 @@ from svc_async.batch.recovery import (
     request_id_of,
     summary,
 )
-from svc_async.batch.report import Failure, Progress, Receipt, Report, Tally
+from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.batch.source import Slice, Source, put_aside, taken_aside
 from svc_async.clock import Clock
 from svc_async.engine.retry import RetryBudget
@@ -195,18 +196,18 @@ class _Lane:
         number: its name in the journal.
         packers: the packers whose rows it sends.
         pause: seconds before its first batch may be sent.
-        acknowledged: the highest position that it has sent, or that an earlier run has.
-        behind: positions up to there that an earlier run has left to others.
-        carried: positions of rows that gave way to equal ones, and are settled with the next answer.
+        settled_up_to: the highest position that it has sent, or that an earlier run has.
+        unsettled: positions up to there that an earlier run has left to others.
+        superseded_unsettled: positions of rows that gave way to equal ones, and are settled with the next answer.
         intent: what the journal holds of its first batch.
     """
 
     number: int
     packers: Sequence[int]
     pause: float = 0.0
-    acknowledged: int = -1
-    behind: "array[int]" = attrs.field(factory=lambda: array("q"))
-    carried: "array[int]" = attrs.field(factory=lambda: array("q"))
+    settled_up_to: int = -1
+    unsettled: "array[int]" = attrs.field(factory=lambda: array("q"))
+    superseded_unsettled: "array[int]" = attrs.field(factory=lambda: array("q"))
     intent: Intent | None = None
     queue: deque[Batch] = attrs.field(factory=deque[Batch])
     busy: bool = False
@@ -239,8 +240,8 @@ class Job(Generic[T]):
         self._budget = RetryBudget(most=settings.repeats, earned=1.0)
         self._path = journal
         self._journal: Journal | None = None
-        self._settled = Settled()
-        self._reading = Reading()
+        self._settled = SettledRows()
+        self._reading = SourceDigest()
         self._doubts: Sequence[_Lane] = ()
         self._finished: Report | None = None
         self._keyed = settings.ordered or journal is not None
@@ -325,7 +326,7 @@ class Job(Generic[T]):
                     await journal.put_aside()
                 self._source = taken_aside(self._aside, self._destination.group)
             if journal.checkpoint.rows:
-                again = Again(journal, self._settings.limits)
+                again = SourceReplay(journal, self._settings.limits)
                 await again.read(self._source)
                 self._settled.lane_of = again.lane_of
                 self._doubts = [self._doubt(intent, again.batch(intent)) for intent in journal.intents]
@@ -338,8 +339,8 @@ class Job(Generic[T]):
         """Make the lane that sends again what an earlier run has left in doubt."""
         if digest_of(self._destination.request(batch)) != intent.digest:
             raise InvalidArgument("journal", f"{self._path} holds requests that this version builds in another way")
-        lane = _Lane(intent.line, intent.after.lanes, acknowledged=intent.after.acknowledged)
-        lane.behind, lane.carried, lane.intent = intent.after.behind, intent.dropped, intent
+        lane = _Lane(intent.sender, intent.after.lanes, settled_up_to=intent.after.settled_up_to)
+        lane.unsettled, lane.superseded_unsettled, lane.intent = intent.after.unsettled, intent.superseded, intent
         lane.queue.append(batch)
         if intent.sent_at is not None:
             lane.in_doubt = True
@@ -349,8 +350,8 @@ class Job(Generic[T]):
     async def _settle_doubts(self, journal: Journal, tasks: asyncio.TaskGroup) -> None:
         """Send again what was in doubt, before anything that is newer; then go on from there."""
         self._lanes += self._doubts
-        self._tally.coalesced += sum(len(lane.carried) for lane in self._doubts)
-        self._tally.read += sum(len(lane.carried) + lane.queue[0].rows for lane in self._doubts)
+        self._tally.coalesced += sum(len(lane.superseded_unsettled) for lane in self._doubts)
+        self._tally.read += sum(len(lane.superseded_unsettled) + lane.queue[0].rows for lane in self._doubts)
         for lane in self._doubts:
             self._dispatch(lane, [], tasks)
         while any(lane.busy for lane in self._doubts):
@@ -358,7 +359,7 @@ class Job(Generic[T]):
         if not self._stopped:
             await self._settled.load(journal)
             for lane in self._lanes:
-                lane.acknowledged = self._settled.acknowledged.get(lane.number, -1)
+                lane.settled_up_to = self._settled.settled_up_to.get(lane.number, -1)
 
     async def _feed(self, tasks: asyncio.TaskGroup) -> None:
         """Read the source to its end and hand its rows to the lanes."""
@@ -408,7 +409,7 @@ class Job(Generic[T]):
             fits = [limits.hold(load.group, load.form, user) for user in load.users]
             failures += [_too_large(load.positions[place]) for place, fitting in enumerate(fits) if not fitting]
             load = load.take([place for place, fitting in enumerate(fits) if fitting])
-        self._reading.misfits += len(failures)
+        self._reading.invalid_rows += len(failures)
         places = self._settled.open_places(load, len(self._packers))
         if places is None:
             return Slice(part.rows, load, failures)
@@ -474,8 +475,8 @@ class Job(Generic[T]):
             tails = [index for index in tails if index not in ready]
             for indexes in _shared(ready):
                 packer = ready[indexes[0]]
-                acknowledged = max(self._lanes[index].acknowledged for index in indexes)
-                self._lanes.append(_Lane(next(self._lines), indexes, acknowledged=acknowledged))
+                settled_up_to = max(self._lanes[index].settled_up_to for index in indexes)
+                self._lanes.append(_Lane(next(self._lines), indexes, settled_up_to=settled_up_to))
                 self._dispatch(self._lanes[-1], packer.seal(self._clock.now()), tasks)
                 self._note(packer)
 
@@ -531,54 +532,54 @@ class Job(Generic[T]):
     async def _intend(self, journal: Journal, lane: _Lane, batch: Batch, request: Request[T]) -> None:
         """Write down what is about to be sent."""
         highest = max(batch.positions)
-        lane.acknowledged = max(lane.acknowledged, highest)
+        lane.settled_up_to = max(lane.settled_up_to, highest)
         lane.intent = self._intent(lane, batch, request, self._clock.now().timestamp())
         await journal.intend(lane.intent, self._reading.checkpoint)
 
     def _intent(self, lane: _Lane, batch: Batch, request: Request[T], sent_at: float | None) -> Intent:
         return Intent(
-            line=lane.number,
+            sender=lane.number,
             after=self._standing(lane, list(lane.queue)[1:]),
-            sheaves=[(sheaf.per_operation, len(sheaf.positions)) for sheaf in batch.sheaves],
+            layout=[(sheaf.per_operation, len(sheaf.positions)) for sheaf in batch.sheaves],
             positions=batch.positions,
-            dropped=lane.carried + batch.dropped,
+            superseded=lane.superseded_unsettled + batch.dropped,
             pinned=batch.built,
             sent_at=sent_at,
             digest=digest_of(request),
         )
 
-    def _standing(self, lane: _Lane, remaining: Iterable[Batch]) -> Lanes:
+    def _standing(self, lane: _Lane, remaining: Iterable[Batch]) -> LaneState:
         """Say what is settled of the lanes that a lane speaks for, when it has only these batches left."""
-        behind = array("q")
+        unsettled = array("q")
         for positions in self._outstanding(lane, remaining):
-            if positions and min(positions) <= lane.acknowledged:
-                behind.extend(position for position in positions if position <= lane.acknowledged)
-        return Lanes(lanes=lane.packers, acknowledged=lane.acknowledged, behind=behind)
+            if positions and min(positions) <= lane.settled_up_to:
+                unsettled.extend(position for position in positions if position <= lane.settled_up_to)
+        return LaneState(lanes=lane.packers, settled_up_to=lane.settled_up_to, unsettled=unsettled)
 
     def _outstanding(self, lane: _Lane, remaining: Iterable[Batch]) -> Iterator[Collection[int]]:
-        yield lane.behind
+        yield lane.unsettled
         for batch in remaining:
             yield batch.positions
             yield batch.dropped
         for index in lane.packers:
             yield from self._packers[index].outstanding
-            yield self._settled.behind.get(index, ())
+            yield self._settled.unsettled.get(index, ())
 
     def _write_down(self, lane: _Lane, batch: Batch, failures: Sequence[Failure], in_doubt: Batch | None) -> None:
         """Write down what an answer has settled."""
         if self._journal is None:
             return
-        carried, lane.carried = lane.carried, array("q")
+        superseded, lane.superseded_unsettled = lane.superseded_unsettled, array("q")
         doubt = None
         if in_doubt is not None and lane.intent is not None:
             doubt = self._intent(lane, in_doubt, self._destination.request(in_doubt), lane.intent.sent_at)
         lane.intent = doubt
         self._journal.settle(
             Settlement(
-                line=lane.number,
+                sender=lane.number,
                 after=self._standing(lane, lane.queue),
                 accepted=batch.rows - len(failures),
-                coalesced=len(carried),
+                coalesced=len(superseded),
                 failures=failures,
                 in_doubt=doubt,
             )
@@ -681,7 +682,7 @@ class Job(Generic[T]):
             self._receipt(lane, condemned, dict(enumerate(reasons)), attempts, request_id)
 
     def _replace(self, lane: _Lane, batches: Sequence[Batch]) -> None:
-        lane.carried.extend(lane.queue.popleft().dropped)
+        lane.superseded_unsettled.extend(lane.queue.popleft().dropped)
         lane.in_doubt = False
         lane.queue.extendleft(batch for batch in reversed(batches) if batch.rows)
 

@@ -45,7 +45,6 @@ from array import array
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
-from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -53,18 +52,13 @@ from typing import Any, Self, TypeVar
 import attrs
 import msgspec
 
-from svc_async.batch.packing.packer import Load
-from svc_async.batch.report import Failure, Report, Totals
+from svc_async.batch.ledger import Intent, JournalCheckpoint, LaneState, Settlement, Totals
+from svc_async.batch.report import Failure, Report
 from svc_async.errors import InvalidArgument, SvcError
 
 __all__ = [
-    "Checkpoint",
-    "Intent",
     "Journal",
     "JournalUnwritable",
-    "Lanes",
-    "Reading",
-    "Settlement",
     "annotate",
     "check_format",
     "intent_of",
@@ -103,109 +97,6 @@ class JournalUnwritable(SvcError):
     """The journal cannot be written, so nothing more is sent."""
 
 
-@attrs.frozen(kw_only=True)
-class Lanes:
-    """What is settled of some lanes.
-
-    Attributes:
-        lanes: the lanes.
-        acknowledged: the position up to which their rows are settled, except those left behind.
-        behind: the positions up to there of rows that are not settled.
-    """
-
-    lanes: Sequence[int]
-    acknowledged: int
-    behind: "array[int]"
-
-
-@attrs.frozen(kw_only=True)
-class Intent:
-    """A batch that is about to be sent.
-
-    Attributes:
-        line: what sends it.
-        after: what the lanes look like when it is settled.
-        sheaves: users an operation and rows, for each sheaf.
-        positions: the rows, in the order of the body.
-        dropped: rows that are settled with it, without being sent.
-        pinned: when the batch was built.
-        sent_at: seconds since the epoch; None when it has certainly had no effect.
-        digest: the SHA-256 of the body, in hexadecimal digits.
-    """
-
-    line: int
-    after: Lanes
-    sheaves: Sequence[tuple[int, int]]
-    positions: "array[int]"
-    dropped: "array[int]"
-    pinned: datetime
-    sent_at: float | None
-    digest: str
-
-
-@attrs.frozen(kw_only=True)
-class Settlement:
-    """What an answer has settled.
-
-    Attributes:
-        line: what had sent the request.
-        after: what the lanes look like now.
-        in_doubt: the part of the batch that the answer does not speak of.
-    """
-
-    line: int
-    after: Lanes
-    accepted: int
-    coalesced: int
-    failures: Sequence[Failure]
-    in_doubt: Intent | None = None
-
-
-@attrs.frozen
-class Checkpoint:
-    """How far a source was read.
-
-    Attributes:
-        rows: how many rows.
-        digest: of all that they hold, hashed.
-        ended: whether there were no more.
-        misfits: how many rows break a rule.
-    """
-
-    rows: int = 0
-    digest: str = ""
-    ended: bool = False
-    misfits: int = attrs.field(default=0, eq=False)
-
-
-class Reading:
-    """Follows the reading of a source, so that it can be compared with another.
-
-    Attributes:
-        rows: how many were read.
-        ended: whether there are no more.
-        misfits: how many of them break a rule.
-    """
-
-    def __init__(self) -> None:
-        self._hash = sha256()
-        self.rows = 0
-        self.ended = False
-        self.misfits = 0
-
-    def follow(self, rows: int, load: Load, failures: Sequence[Failure]) -> None:
-        """Take note of some rows."""
-        self.rows += rows
-        frame = f"{load.group!r}\t{load.form.before}\t{[failure.position for failure in failures] or ''}\n"
-        self._hash.update(frame.encode())
-        self._hash.update("\n".join(load.users).encode())
-
-    @property
-    def checkpoint(self) -> Checkpoint:
-        """Where it is."""
-        return Checkpoint(self.rows, self._hash.copy().hexdigest(), self.ended, self.misfits)
-
-
 class Journal:
     """The file of one job; `open` it and use it as a context manager.
 
@@ -230,7 +121,7 @@ class Journal:
         self._broken: JournalUnwritable | None = None
         self.lanes = 0
         self.totals = Totals()
-        self.checkpoint = Checkpoint()
+        self.checkpoint = JournalCheckpoint()
         self.intents: Sequence[Intent] = ()
         self.aside = False
         self.finished: Report | None = None
@@ -287,7 +178,7 @@ class Journal:
         self.totals = Totals(
             accepted=accepted, coalesced=coalesced, failed=failed, requests=requests, failures=failures
         )
-        self.checkpoint = Checkpoint(rows, digest, bool(ended))
+        self.checkpoint = JournalCheckpoint(rows, digest, bool(ended))
         self.intents = [intent_of(blob) for (blob,) in run("SELECT intent FROM intents ORDER BY line")]
         if report is not None:
             self.finished = Report(**json.loads(report), failures=tuple(failures))
@@ -305,7 +196,7 @@ class Journal:
             behind.extend(_positions(blob))
         return acknowledged, behind
 
-    async def intend(self, intent: Intent, checkpoint: Checkpoint) -> None:
+    async def intend(self, intent: Intent, checkpoint: JournalCheckpoint) -> None:
         """Commit that a batch is about to be sent.
 
         Raises:
@@ -314,7 +205,7 @@ class Journal:
         blob = _blob(intent)
 
         def write(run: _Run) -> None:
-            run("INSERT OR REPLACE INTO intents VALUES (?, ?)", (intent.line, blob))
+            run("INSERT OR REPLACE INTO intents VALUES (?, ?)", (intent.sender, blob))
             run("UPDATE job SET requests = requests + 1")
             _keep(run, checkpoint)
 
@@ -323,16 +214,16 @@ class Journal:
     def refused(self, intent: Intent) -> None:
         """Note that a batch had no effect, so that nobody need wait for it."""
         blob = _blob(attrs.evolve(intent, sent_at=None))
-        self._enter(lambda run: run("UPDATE intents SET intent = ? WHERE line = ?", (blob, intent.line)))
+        self._enter(lambda run: run("UPDATE intents SET intent = ? WHERE line = ?", (blob, intent.sender)))
 
     def settle(self, settlement: Settlement) -> None:
         """Note what an answer has settled; the next commit carries it."""
 
         def write(run: _Run) -> None:
-            run("DELETE FROM intents WHERE line = ?", (settlement.line,))
+            run("DELETE FROM intents WHERE line = ?", (settlement.sender,))
             if settlement.in_doubt is not None:
-                run("INSERT INTO intents VALUES (?, ?)", (settlement.line, _blob(settlement.in_doubt)))
-            _advance(run, settlement.line, settlement.after)
+                run("INSERT INTO intents VALUES (?, ?)", (settlement.sender, _blob(settlement.in_doubt)))
+            _advance(run, settlement.sender, settlement.after)
             run(
                 "UPDATE job SET accepted = accepted + ?, coalesced = coalesced + ?, failed = failed + ?",
                 (settlement.accepted, settlement.coalesced, len(settlement.failures)),
@@ -543,20 +434,20 @@ def _resolve(done: "asyncio.Future[None]", broken: JournalUnwritable | None) -> 
         done.set_exception(broken)
 
 
-def _advance(run: _Run, line: int, after: Lanes) -> None:
+def _advance(run: _Run, line: int, after: LaneState) -> None:
     for lane in after.lanes:
-        run("INSERT OR REPLACE INTO lanes VALUES (?, ?)", (lane, after.acknowledged))
+        run("INSERT OR REPLACE INTO lanes VALUES (?, ?)", (lane, after.settled_up_to))
         run("DELETE FROM behind WHERE line = ?", (lane,))
     run("DELETE FROM behind WHERE line = ?", (line,))
-    if after.behind:
-        run("INSERT INTO behind VALUES (?, ?)", (line, _packed(after.behind)))
+    if after.unsettled:
+        run("INSERT INTO behind VALUES (?, ?)", (line, _packed(after.unsettled)))
 
 
-def _keep(run: _Run, checkpoint: Checkpoint) -> None:
+def _keep(run: _Run, checkpoint: JournalCheckpoint) -> None:
     run(
         "UPDATE job SET rows_read = ?, digest = ?, ended = ?, misfits = ? WHERE rows_read <= ? AND ended <= ?",
         (
-            *(checkpoint.rows, checkpoint.digest, checkpoint.ended, checkpoint.misfits),
+            *(checkpoint.rows, checkpoint.digest, checkpoint.ended, checkpoint.invalid_rows),
             *(checkpoint.rows, checkpoint.ended),
         ),
     )
@@ -601,11 +492,13 @@ def intent_of(blob: bytes) -> Intent:
     fields = msgspec.msgpack.decode(blob)
     after = fields["after"]
     return Intent(
-        line=fields["line"],
-        after=Lanes(lanes=after["lanes"], acknowledged=after["acknowledged"], behind=_positions(after["behind"])),
-        sheaves=[(per_operation, rows) for per_operation, rows in fields["sheaves"]],
+        sender=fields["sender"],
+        after=LaneState(
+            lanes=after["lanes"], settled_up_to=after["settled_up_to"], unsettled=_positions(after["unsettled"])
+        ),
+        layout=[(per_operation, rows) for per_operation, rows in fields["layout"]],
         positions=_positions(fields["positions"]),
-        dropped=_positions(fields["dropped"]),
+        superseded=_positions(fields["superseded"]),
         pinned=datetime.fromisoformat(fields["pinned"]),
         sent_at=fields["sent_at"],
         digest=fields["digest"],

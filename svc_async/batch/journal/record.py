@@ -17,7 +17,8 @@ from typing import Any
 
 import attrs
 
-from svc_async.batch.journal.journal import Intent, check_format, intent_of
+from svc_async.batch.journal.journal import check_format, intent_of
+from svc_async.batch.ledger import Intent
 from svc_async.batch.report import Failure, Report
 from svc_async.errors import InvalidArgument
 

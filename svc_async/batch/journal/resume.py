@@ -9,32 +9,34 @@ from typing import Any
 
 import attrs
 
-from svc_async.batch.journal.journal import Intent, Journal, Reading
+from svc_async.batch.journal.journal import Journal
+from svc_async.batch.ledger import Intent, JournalCheckpoint
 from svc_async.batch.packing.packer import Batch, Group, Limits, Load, rebuilt
+from svc_async.batch.report import Failure
 from svc_async.batch.source import Source
 from svc_async.errors import InvalidArgument
 from svc_async.wire.route import Blocks, Request
 
-__all__ = ["Again", "Settled", "digest_of"]
+__all__ = ["SettledRows", "SourceDigest", "SourceReplay", "digest_of"]
 
 
 @attrs.define
-class Settled:
+class SettledRows:
     """What earlier runs have settled: rows up to a position of their lane, except those left behind."""
 
-    acknowledged: Mapping[int, int] = attrs.field(factory=dict)
-    behind: dict[int, set[int]] = attrs.field(factory=dict)
+    settled_up_to: Mapping[int, int] = attrs.field(factory=dict)
+    unsettled: dict[int, set[int]] = attrs.field(factory=dict)
     lane_of: Mapping[int, int] = attrs.field(factory=dict)
     _highest: int = -1
     _taken: list[tuple[int, int]] = attrs.field(factory=list)
 
     async def load(self, journal: Journal) -> None:
         """Take over what the journal holds, when nothing is in doubt any more."""
-        self.acknowledged, behind = await journal.unsettled()
+        self.settled_up_to, behind = await journal.unsettled()
         for position in behind:
-            self.behind.setdefault(self.lane_of[position], set()).add(position)
-        self._highest = max(self.acknowledged.values(), default=-1)
-        await journal.regroup(self.behind)
+            self.unsettled.setdefault(self.lane_of[position], set()).add(position)
+        self._highest = max(self.settled_up_to.values(), default=-1)
+        await journal.regroup(self.unsettled)
 
     def open_places(self, load: Load, lanes: int) -> Sequence[int] | None:
         """Give the places of rows that are not settled; None if that is all of them."""
@@ -47,9 +49,9 @@ class Settled:
         ]
 
     def _is_open(self, lane: int, position: int) -> bool:
-        if position > self.acknowledged.get(lane, -1):
+        if position > self.settled_up_to.get(lane, -1):
             return True
-        if position not in self.behind.get(lane, ()):
+        if position not in self.unsettled.get(lane, ()):
             return False
         self._taken.append((lane, position))
         return True
@@ -62,11 +64,39 @@ class Settled:
     def forget(self) -> None:
         """Leave the rows that were taken to the packers, which hold them now."""
         for lane, position in self._taken:
-            self.behind[lane].remove(position)
+            self.unsettled[lane].remove(position)
         self._taken.clear()
 
 
-class Again:
+class SourceDigest:
+    """Follows the reading of a source, so that it can be compared with another.
+
+    Attributes:
+        rows: how many were read.
+        ended: whether there are no more.
+        invalid_rows: how many of them break a rule.
+    """
+
+    def __init__(self) -> None:
+        self._hash = sha256()
+        self.rows = 0
+        self.ended = False
+        self.invalid_rows = 0
+
+    def follow(self, rows: int, load: Load, failures: Sequence[Failure]) -> None:
+        """Take note of some rows."""
+        self.rows += rows
+        frame = f"{load.group!r}\t{load.form.before}\t{[failure.position for failure in failures] or ''}\n"
+        self._hash.update(frame.encode())
+        self._hash.update("\n".join(load.users).encode())
+
+    @property
+    def checkpoint(self) -> JournalCheckpoint:
+        """Where it is."""
+        return JournalCheckpoint(self.rows, self._hash.copy().hexdigest(), self.ended, self.invalid_rows)
+
+
+class SourceReplay:
     """Reads a source as far as an earlier run had come, and gathers what that run left in doubt."""
 
     def __init__(self, journal: Journal, limits: Limits) -> None:
@@ -84,8 +114,8 @@ class Again:
         """
         checkpoint = self._journal.checkpoint
         _, behind = await self._journal.unsettled()
-        left = {*behind, *itertools.chain.from_iterable(intent.after.behind for intent in self._journal.intents)}
-        reading = Reading()
+        left = {*behind, *itertools.chain.from_iterable(intent.after.unsettled for intent in self._journal.intents)}
+        reading = SourceDigest()
         async with aclosing(source.read()) as slices:
             async for part in slices:
                 reading.follow(part.rows, part.load, part.failures)
@@ -111,7 +141,7 @@ class Again:
     def batch(self, intent: Intent) -> Batch:
         """Build again what was in doubt."""
         rows = [(position, *self._rows[position]) for position in intent.positions]
-        return rebuilt(intent.sheaves, rows, wrapper=self._limits.wrapper, built=intent.pinned)
+        return rebuilt(intent.layout, rows, wrapper=self._limits.wrapper, built=intent.pinned)
 
 
 def digest_of(request: Request[Any]) -> str:
