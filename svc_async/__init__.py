@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from svc_async.engine.retry import Retries
     from svc_async.engine.transport import Timeouts
     from svc_async.errors import (
+        AccessDenied,
         ApiError,
         BadRequest,
         BatchError,
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
         TransportError,
         Unauthorized,
         UnexpectedAnswer,
+        UnusableFile,
         WebhookInvalid,
         WouldWaitTooLong,
+        WrongState,
     )
     from svc_async.governor.governor import Governor
     from svc_async.session import Session
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from svc_async.wire.base_urls import Endpoints
 
 __all__ = [
+    "AccessDenied",
     "ApiError",
     "AppCredentials",
     "BadRequest",
@@ -65,9 +69,11 @@ __all__ = [
     "TransportError",
     "Unauthorized",
     "UnexpectedAnswer",
+    "UnusableFile",
     "UserCredentials",
     "WebhookInvalid",
     "WouldWaitTooLong",
+    "WrongState",
     "__version__",
 ]
 
@@ -80,6 +86,7 @@ _HOMES = {
     ),
     "svc_async.users.encoding": ("Rows",),
     "svc_async.errors": (
+        "AccessDenied",
         "ApiError",
         "BadRequest",
         "BatchError",
@@ -97,8 +104,10 @@ _HOMES = {
         "TransportError",
         "Unauthorized",
         "UnexpectedAnswer",
+        "UnusableFile",
         "WebhookInvalid",
         "WouldWaitTooLong",
+        "WrongState",
     ),
     "svc_async.governor.governor": ("Governor",),
     "svc_async.engine.retry": ("Retries",),

@@ -1,16 +1,25 @@
-"""Every exception of this SDK.
+"""Every exception of this SDK, by whose fault it is.
 
     SvcError                      .sent: no | maybe | yes      .repeatable: whether the same call may help
-    ├── InvalidArgument           refused before anything was sent; also a ValueError
-    ├── WouldWaitTooLong          the governor would have to wait beyond the caller's patience
+    │
+    │   the caller: nothing was sent
+    ├── InvalidArgument           an argument breaks a rule; also a ValueError
+    ├── WrongState                the object cannot be used now: not open, already open, closed
+    ├── AccessDenied              the session has no credentials of the kind that the call needs
+    ├── UnusableFile              a file is missing, locked, unreadable, or holds something else
+    ├── WouldWaitTooLong          a rate limit opens later than the caller is willing to wait
+    │
+    │   the network
     ├── TransportError            no answer arrived
     │   └── TimedOut              … in time
-    ├── UnexpectedAnswer          an answer arrived that cannot be understood
     ├── StreamDropped             an open stream ended
-    ├── StreamOverflow            a stream's events come faster than they are taken
+    ├── StreamOverflow            a stream's events arrive faster than they are consumed
+    │
+    │   the service
+    ├── UnexpectedAnswer          an answer of success cannot be parsed
+    ├── WebhookInvalid            a webhook fails its checks
     ├── BatchError                a batch ended with rows that were not accepted
-    ├── WebhookInvalid            a webhook does not answer its checks as it must
-    └── ApiError                  the service refused
+    └── ApiError                  the service refused the call
         ├── BadRequest            400
         ├── Unauthorized          401
         ├── Forbidden             403
@@ -20,19 +29,22 @@
         │   └── TooManyConnections    … because too many streams are open
         └── ServerError           5xx
 
-A message never holds a secret or a value that was sent: it names parameters, codes and positions. Beside them stand
-the service's own words, but not those about refused operations, which may repeat what a row holds.
+Which status raises which class, and what a failure means, is in `wire/outcome.py`.
+
+Messages never contain a secret or a value that was sent: they name parameters, codes and positions, and quote the
+service's own words, except those about refused operations, which may repeat what a row contains.
 """
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from types import MappingProxyType
+from pathlib import PurePath
 from typing import Any, ClassVar
 
 import attrs
 
 __all__ = [
+    "AccessDenied",
     "ApiError",
     "BadRequest",
     "BatchError",
@@ -52,9 +64,10 @@ __all__ = [
     "TransportError",
     "Unauthorized",
     "UnexpectedAnswer",
+    "UnusableFile",
     "WebhookInvalid",
     "WouldWaitTooLong",
-    "api_error",
+    "WrongState",
 ]
 
 
@@ -103,7 +116,7 @@ def _rebuild(kind: type[SvcError], args: tuple[Any, ...], state: dict[str, Any])
 
 
 class InvalidArgument(SvcError, ValueError):
-    """An argument breaks a rule that needs no service to decide.
+    """An argument breaks a rule that can be checked without the service.
 
     Attributes:
         parameter: the parameter's name.
@@ -114,6 +127,30 @@ class InvalidArgument(SvcError, ValueError):
         super().__init__(f"{parameter} {rule}")
         self.parameter = parameter
         self.rule = rule
+
+
+class WrongState(SvcError):
+    """The object cannot be used in this way now: it is not open, is open already, or was closed."""
+
+
+class AccessDenied(SvcError):
+    """The session has no credentials of the kind that the call needs; nothing was sent."""
+
+
+class UnusableFile(SvcError):
+    """A file cannot be used: it is missing, locked, unreadable, or holds something else.
+
+    Attributes:
+        parameter: the parameter that names the file, such as `journal`.
+        path: the file.
+        problem: what is wrong with it; together they make the message.
+    """
+
+    def __init__(self, parameter: str, path: PurePath | str, problem: str) -> None:
+        super().__init__(f"{parameter} {path} {problem}")
+        self.parameter = parameter
+        self.path = str(path)
+        self.problem = problem
 
 
 class WouldWaitTooLong(SvcError):
@@ -263,8 +300,6 @@ class ApiError(_Answered):
         retry_at: when the service says that a repeat may work, if it says so.
     """
 
-    _repeatable_statuses: ClassVar[frozenset[int]] = frozenset({408, 423, 429, 500, 502, 503, 504})
-
     def __init__(
         self,
         *,
@@ -274,12 +309,12 @@ class ApiError(_Answered):
         headers: Mapping[str, str] | None = None,
         request_id: str | None = None,
         retry_at: datetime | None = None,
+        repeatable: bool = False,
     ) -> None:
         self.errors = tuple(errors)
         self.operation_errors = dict(operation_errors or {})
         self.retry_at = retry_at
-        # TOO_MANY_JOBS is the one code that says "later" with a status that says "never".
-        self.repeatable = status in self._repeatable_statuses or self.has_code("TOO_MANY_JOBS")
+        self.repeatable = repeatable
         super().__init__(
             self._describe(status, request_id), status=status, headers=headers or {}, request_id=request_id
         )
@@ -347,38 +382,3 @@ class TooManyConnections(RateLimited):
 
 class ServerError(ApiError):
     """5xx: the service failed."""
-
-
-_BY_STATUS: Mapping[int, type[ApiError]] = MappingProxyType(
-    {
-        400: BadRequest,
-        401: Unauthorized,
-        403: Forbidden,
-        404: NotFound,
-        409: Conflict,
-        429: RateLimited,
-    }
-)
-
-
-def api_error(
-    *,
-    status: int,
-    errors: Sequence[ErrorDetail] = (),
-    operation_errors: Mapping[int, tuple[ErrorDetail, ...]] | None = None,
-    headers: Mapping[str, str] | None = None,
-    request_id: str | None = None,
-    retry_at: datetime | None = None,
-) -> ApiError:
-    """Make the exception that belongs to a status, and to the one code that has a class of its own."""
-    kind = _BY_STATUS.get(status, ServerError if status >= 500 else ApiError)  # noqa: PLR2004 - the 5xx class
-    if kind is RateLimited and any(error.code == TooManyConnections.name for error in errors):
-        kind = TooManyConnections
-    return kind(
-        status=status,
-        errors=errors,
-        operation_errors=operation_errors,
-        headers=headers,
-        request_id=request_id,
-        retry_at=retry_at,
-    )

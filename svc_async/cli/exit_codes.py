@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from svc_async.errors import (
+    AccessDenied,
     BatchError,
     Forbidden,
     InvalidArgument,
@@ -14,6 +15,8 @@ from svc_async.errors import (
     SvcError,
     TransportError,
     Unauthorized,
+    UnusableFile,
+    WrongState,
 )
 
 __all__ = ["Exit", "exit_of", "explain"]
@@ -77,15 +80,20 @@ _OPTIONS: Mapping[str, str] = MappingProxyType(
 )
 
 
+_USAGE = (AccessDenied, InvalidArgument, UnusableFile, WrongState)
+
+
 def exit_of(error: SvcError) -> Exit:
-    """Give the exit code of an error."""
-    return Exit.USAGE if isinstance(error, InvalidArgument) else Exit.FAILURE
+    """Return the exit code of an error."""
+    return Exit.USAGE if isinstance(error, _USAGE) else Exit.FAILURE
 
 
 def explain(error: SvcError) -> str:
     """Say in one line what went wrong and what to do next."""
     if isinstance(error, InvalidArgument):
         return _explain_argument(error)
+    if isinstance(error, UnusableFile):
+        return _one_line(f"{_OPTIONS.get(error.parameter, error.parameter)} {error.path} {error.problem}")
     if isinstance(error, BatchError) and isinstance(error.__cause__, SvcError):
         return explain(error.__cause__)
     advice = next((advice for kind, advice in _ADVICE.items() if isinstance(error, kind)), None)

@@ -21,13 +21,11 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
 from svc_async.clock import Clock
 from svc_async.errors import ApiError, InvalidArgument, RateLimited, Sent, SvcError, WouldWaitTooLong
+from svc_async.wire.outcome import Repeat, outcome_of
 
 __all__ = ["Retries", "RetryBudget", "helps", "run"]
 
 T = TypeVar("T")
-
-# Unspecified: the specification does not say which refusals had no effect (contract UNS-error-catalog).
-_TURNED_AWAY = frozenset({423, 429, 503})
 
 
 @attrs.frozen(kw_only=True)
@@ -87,14 +85,10 @@ class RetryBudget:
 
 def helps(error: BaseException, *, safe: bool) -> bool:
     """Whether repeating a call that failed so may help now and can do no harm."""
-    if not isinstance(error, SvcError) or not error.repeatable or isinstance(error, WouldWaitTooLong):
+    if not isinstance(error, SvcError) or isinstance(error, WouldWaitTooLong):
         return False
-    return safe or _had_no_effect(error)
-
-
-def _had_no_effect(error: SvcError) -> bool:
-    turned_away = isinstance(error, ApiError) and (error.status in _TURNED_AWAY or error.has_code("TOO_MANY_JOBS"))
-    return turned_away or error.sent is Sent.NO
+    repeat = outcome_of(error).repeat
+    return repeat is Repeat.ALWAYS or (safe and repeat is Repeat.SAFE)
 
 
 async def run(
@@ -135,7 +129,7 @@ async def _repeat(
 
     def repeats(error: BaseException) -> bool:
         nonlocal in_doubt
-        in_doubt = in_doubt or not (isinstance(error, SvcError) and _had_no_effect(error))
+        in_doubt = in_doubt or (isinstance(error, SvcError) and outcome_of(error).repeat is Repeat.SAFE)
         return helps(error, safe=safe)
 
     def stop(state: RetryCallState) -> bool:

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from svc_async.errors import ErrorDetail, StreamDropped, SvcError, TooManyConnections, api_error
+from svc_async.errors import ErrorDetail, StreamDropped, SvcError, TooManyConnections
+from svc_async.wire.outcome import api_error
 
 __all__ = ["notice"]
 

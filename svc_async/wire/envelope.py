@@ -9,7 +9,8 @@ from typing import Any, Generic, TypeVar
 import attrs
 import msgspec
 
-from svc_async.errors import ApiError, ErrorDetail, api_error
+from svc_async.errors import ApiError, ErrorDetail
+from svc_async.wire.outcome import api_error
 
 __all__ = ["NOT_JSON", "Answer", "Page", "complaint", "complaints", "is_withheld", "refusal"]
 

@@ -28,10 +28,10 @@ from svc_async.errors import (
     NotFound,
     Sent,
     TransportError,
-    api_error,
 )
 from svc_async.sandbox import Fault, Sandbox, SandboxConfig, VirtualClock
 from svc_async.session import Session
+from svc_async.wire.outcome import api_error
 from svc_async.wire.route import Blocks, Request
 
 PRODUCTS = "*/product_catalogs/*/products"

@@ -25,10 +25,10 @@ from svc_async.errors import (
     TimedOut,
     TransportError,
     UnexpectedAnswer,
-    api_error,
 )
 from svc_async.sandbox import VirtualClock
 from svc_async.users.encoding import Rows
+from svc_async.wire.outcome import api_error
 from tests.batch.conftest import Outcome, Service, until
 
 

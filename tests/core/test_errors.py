@@ -1,63 +1,25 @@
 import pickle
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from svc_async import errors
 from svc_async.errors import (
-    ApiError,
-    BadRequest,
+    AccessDenied,
     BatchError,
-    Conflict,
     ErrorDetail,
-    Forbidden,
     InvalidArgument,
-    NotFound,
-    RateLimited,
     Sent,
-    ServerError,
     SvcError,
     TimedOut,
     TransportError,
-    Unauthorized,
     UnexpectedAnswer,
+    UnusableFile,
     WouldWaitTooLong,
-    api_error,
+    WrongState,
 )
-
-
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [
-        (400, BadRequest),
-        (401, Unauthorized),
-        (403, Forbidden),
-        (404, NotFound),
-        (409, Conflict),
-        (418, ApiError),
-        (302, ApiError),
-        (429, RateLimited),
-        (500, ServerError),
-        (503, ServerError),
-        (599, ServerError),
-    ],
-)
-def test_the_status_chooses_the_class(status: int, kind: type[ApiError]) -> None:
-    assert type(api_error(status=status)) is kind
-
-
-@pytest.mark.parametrize("status", [408, 423, 429, 500, 502, 503, 504])
-def test_some_refusals_are_worth_a_repeat(status: int) -> None:
-    assert api_error(status=status).repeatable
-
-
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 501])
-def test_most_refusals_are_final(status: int) -> None:
-    assert not api_error(status=status).repeatable
-
-
-def test_too_many_jobs_is_worth_a_repeat_although_it_comes_with_400() -> None:
-    assert api_error(status=400, errors=[ErrorDetail(code="TOO_MANY_JOBS")]).repeatable
+from svc_async.wire.outcome import api_error
 
 
 def test_an_api_error_says_status_codes_request_and_when_to_try_again() -> None:
@@ -101,10 +63,29 @@ def test_invalid_argument_is_a_value_error_that_names_parameter_and_rule() -> No
     assert not error.repeatable
 
 
+def test_an_unusable_file_names_parameter_file_and_problem() -> None:
+    error = UnusableFile("journal", Path("/jobs/a.journal"), "is locked by another job")
+
+    assert str(error) == "journal /jobs/a.journal is locked by another job"
+    assert (error.parameter, error.path, error.problem) == ("journal", "/jobs/a.journal", "is locked by another job")
+
+
+@pytest.mark.parametrize(
+    "error", [WrongState("closed"), AccessDenied("no app"), UnusableFile("state", "s", "is a folder")]
+)
+def test_what_was_refused_before_sending_is_neither_sent_nor_repeatable(error: SvcError) -> None:
+    assert error.sent is Sent.NO
+    assert not error.repeatable
+    assert not isinstance(error, ValueError)
+
+
 @pytest.mark.parametrize(
     "error",
     [
         InvalidArgument("count", "must be positive"),
+        WrongState("the session was closed"),
+        AccessDenied("this call needs AppCredentials"),
+        UnusableFile("journal", "jobs/a.journal", "is locked by another job"),
         WouldWaitTooLong(until=datetime(2026, 1, 1, tzinfo=UTC), limit="writes", max_wait=60),
         TransportError("the connection was reset", sent=Sent.MAYBE),
         TimedOut("no answer in time", sent=Sent.NO),

@@ -16,9 +16,9 @@ from svc_async.errors import (
     TransportError,
     UnexpectedAnswer,
     WouldWaitTooLong,
-    api_error,
 )
 from svc_async.sandbox import VirtualClock
+from svc_async.wire.outcome import api_error
 
 UNREADABLE = UnexpectedAnswer("not JSON", status=200)
 TOO_MANY_JOBS = api_error(status=400, errors=[ErrorDetail(code="TOO_MANY_JOBS")])

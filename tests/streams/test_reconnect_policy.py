@@ -13,9 +13,9 @@ from svc_async.errors import (
     SvcError,
     TimedOut,
     TransportError,
-    api_error,
 )
 from svc_async.streams.reconnect_policy import LANES, Growth, Lane, Lanes, Outcome, Reconnects, outcome_of
+from svc_async.wire.outcome import api_error
 
 DROPPED = StreamDropped("the stream ended")
 CROWDED = api_error(status=429, errors=[ErrorDetail(code="TooManyConnections")])
