@@ -1,0 +1,289 @@
+"""Opens SQLite files, and commits to them in a thread.
+
+A file is recognised by the application id and the version in its header. A file of another kind or version is refused
+before anything in it is changed.
+
+    exclusive    one connection at a time, readers included; the lock is held until the file is closed
+    shared       several processes may write; each waits up to five seconds for the others
+
+A `Writer` commits in a thread of its own, so that the event loop never waits for the disk. Work that is queued while a
+commit is at the disk shares the next transaction: the cost of a commit is paid once for all of it.
+"""
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Literal, TypeVar, cast
+
+import attrs
+
+from svc_async.errors import InvalidArgument
+
+__all__ = ["FileFormat", "Work", "Writer", "connect", "in_thread", "reporting_unusable"]
+
+T = TypeVar("T")
+
+Work = Callable[[sqlite3.Connection], T]
+"""Statements that belong to one transaction."""
+
+_WAIT_FOR_READERS = 0.25
+"""Seconds to wait for an exclusive lock: a reader of a journal holds the file only for a moment."""
+_WAIT_FOR_WRITERS = 5.0
+_MEMORY = Path(":memory:")
+
+
+@attrs.frozen(kw_only=True)
+class FileFormat:
+    """A kind of database file.
+
+    Attributes:
+        kind: what messages call such a file, such as `journal`.
+        application_id: the number that identifies the kind, in the header of the file.
+        version: the version of the tables; no other is read.
+        tables: the statements that create them.
+    """
+
+    kind: str
+    application_id: int
+    version: int
+    tables: str
+
+    def is_empty(self, path: Path, connection: sqlite3.Connection) -> bool:
+        """Return whether a file holds nothing yet; otherwise make sure that it is of this kind and version.
+
+        Raises:
+            InvalidArgument: it is not.
+        """
+        application_id, version, tables = (
+            connection.execute(statement).fetchone()[0]
+            for statement in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_schema")
+        )
+        if tables and application_id != self.application_id:
+            raise _unusable(path, self, f"is not a {self.kind} file")
+        if version > self.version:
+            raise _unusable(path, self, "was written by a newer version of this SDK")
+        if tables and version < self.version:
+            raise _unusable(path, self, "was written by an earlier version of this SDK")
+        return not tables
+
+    def create(self, connection: sqlite3.Connection) -> None:
+        """Create the tables, within a transaction."""
+        for statement in self.tables.split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {self.application_id}")
+        connection.execute(f"PRAGMA user_version = {self.version}")
+
+
+def connect(
+    path: Path,
+    file_format: FileFormat,
+    *,
+    exclusive: bool,
+    private: bool = False,
+    journal_mode: Literal["WAL", "DELETE"] = "WAL",
+    synchronous: Literal["FULL", "NORMAL"] = "FULL",
+) -> sqlite3.Connection:
+    """Open a database file, or create it in a folder that exists.
+
+    Args:
+        path: the file.
+        file_format: what the file holds.
+        exclusive: lock the file against all other connections.
+        private: a file that is created can be read by this user only.
+        journal_mode: DELETE for transactions that are too large for a write-ahead log.
+        synchronous: FULL survives the loss of power, NORMAL the end of the process.
+
+    Raises:
+        InvalidArgument: the file is of another kind or version, is locked, or cannot be opened.
+    """
+    if private and path != _MEMORY:
+        with suppress(OSError):  # SQLite reports what is wrong
+            path.touch(mode=0o600)
+    with reporting_unusable(path, file_format):
+        connection = sqlite3.connect(
+            path,
+            timeout=_WAIT_FOR_READERS if exclusive else _WAIT_FOR_WRITERS,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            if exclusive:
+                connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            file_format.is_empty(path, connection)  # before the mode of a file of another kind is changed
+            connection.execute(f"PRAGMA journal_mode = {journal_mode}")
+            connection.execute(f"PRAGMA synchronous = {synchronous}")
+            connection.execute("BEGIN IMMEDIATE")  # takes the exclusive lock, or waits for who may be creating tables
+            if file_format.is_empty(path, connection):
+                file_format.create(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+@contextmanager
+def reporting_unusable(path: Path, file_format: FileFormat) -> Generator[None]:
+    """Raise errors of SQLite as those of the file.
+
+    Raises:
+        InvalidArgument: the file is locked, or SQLite reports another error.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            raise _unusable(path, file_format, "is locked by another job") from None
+        raise _unusable(path, file_format, f"cannot be used: {error}") from None
+
+
+def _unusable(path: Path, file_format: FileFormat, problem: str) -> InvalidArgument:
+    return InvalidArgument(file_format.kind, f"{path} {problem}")
+
+
+class Writer:
+    """Commits work to a database file in a thread of its own, in the order in which it is submitted.
+
+    Args:
+        connection: the open file; the writer closes it.
+        before_commit: run once in each transaction, after its work.
+        stop_on_error: whether the first error ends the writing: the transaction is rolled back, nothing more is
+            written, and every caller gets the error. Otherwise only the work that failed is undone.
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        *,
+        before_commit: Callable[[sqlite3.Connection], object] | None = None,
+        stop_on_error: bool = False,
+    ) -> None:
+        self._connection = connection
+        self._before_commit = before_commit
+        self._stop_on_error = stop_on_error
+        self._failure: Exception | None = None
+        self._closed = False
+        self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, name="svc-async sqlite", daemon=True)
+        self._thread.start()
+
+    async def run(self, work: Work[T]) -> T:
+        """Do work and return its result once it is committed; a caller that is cancelled does not undo it.
+
+        Raises:
+            sqlite3.Error: it was not committed; or any exception that the work itself raised.
+        """
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+
+        def resolve(outcome: object) -> None:
+            with suppress(RuntimeError):  # the loop was closed, and nothing waits any more
+                loop.call_soon_threadsafe(_resolve, future, outcome)
+
+        self._put(_Entry(work, resolve))
+        return cast(T, await future)
+
+    def submit(self, work: Work[object]) -> None:
+        """Do work with the next commit, without waiting for it; see `stop_on_error` for what happens if it fails."""
+        self._put(_Entry(work))
+
+    async def close(self) -> None:
+        """Commit what is queued, close the file and release its lock, even if the caller is cancelled meanwhile."""
+        if not self._closed:
+            self._closed = True
+            self._queue.put(None)
+        await in_thread(self._thread.join)
+
+    def _put(self, entry: "_Entry") -> None:
+        if self._closed:
+            raise sqlite3.ProgrammingError("the database is closed")
+        self._queue.put(entry)
+
+    def _serve(self) -> None:
+        while entries := self._take_queued():
+            outcomes = self._transact([entry.work for entry in entries])
+            for entry, outcome in zip(entries, outcomes, strict=True):
+                if entry.resolve is not None:
+                    entry.resolve(outcome)
+        self._connection.close()
+
+    def _take_queued(self) -> "Sequence[_Entry]":
+        """Return what is queued, waiting for the first entry; nothing once the writer is closed."""
+        entries: list[_Entry] = []
+        while (entry := self._queue.get()) is not None:
+            entries.append(entry)
+            if self._queue.empty():
+                return entries
+        if entries:
+            self._queue.put(None)
+        return entries
+
+    def _transact(self, works: Sequence[Work[Any]]) -> Sequence[object]:
+        """Return the result of each piece of work once they are committed, or a `_Failed` with the reason."""
+        if self._failure is not None:
+            return [_Failed(self._failure)] * len(works)
+        try:
+            return self._commit(works)
+        except Exception as error:  # noqa: BLE001 - every caller that waits gets it
+            with suppress(sqlite3.Error):  # SQLite may have rolled back by itself
+                self._connection.execute("ROLLBACK")
+            self._failure = error if self._stop_on_error else None
+            return [_Failed(error)] * len(works)
+
+    def _commit(self, works: Sequence[Work[Any]]) -> Sequence[object]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        results = [self._perform(work) for work in works]
+        if self._before_commit is not None:
+            self._before_commit(self._connection)
+        self._connection.execute("COMMIT")
+        return results
+
+    def _perform(self, work: Work[Any]) -> object:
+        if self._stop_on_error:
+            return work(self._connection)
+        self._connection.execute("SAVEPOINT work")
+        try:
+            result = work(self._connection)
+        except Exception as error:
+            if not self._connection.in_transaction:  # a full disk, say: SQLite has rolled back all of it
+                raise
+            self._connection.execute("ROLLBACK TO work")
+            result = _Failed(error)
+        self._connection.execute("RELEASE work")
+        return result
+
+
+async def in_thread(work: Callable[[], T], *, undo: Callable[[T], Awaitable[object]] | None = None) -> T:
+    """Return what a thread returns. If the caller is cancelled meanwhile, the work is finished, then undone."""
+    task = asyncio.create_task(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        if task.exception() is None and undo is not None:
+            await undo(task.result())
+        raise
+
+
+@attrs.frozen
+class _Entry:
+    work: Work[Any]
+    resolve: Callable[[object], None] | None = None
+
+
+@attrs.frozen
+class _Failed:
+    error: Exception
+
+
+def _resolve(future: asyncio.Future[Any], outcome: object) -> None:
+    if future.done():  # its caller was cancelled
+        return
+    if isinstance(outcome, _Failed):
+        future.set_exception(outcome.error)
+    else:
+        future.set_result(outcome)

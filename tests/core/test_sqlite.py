@@ -1,0 +1,330 @@
+import asyncio
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import attrs
+import pytest
+
+from svc_async import sqlite
+from svc_async.errors import InvalidArgument
+from svc_async.sqlite import FileFormat, Writer, in_thread
+
+FORMAT = FileFormat(
+    kind="ledger", application_id=0x1234, version=3, tables="CREATE TABLE entries (entry TEXT UNIQUE NOT NULL)"
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "file"
+
+
+def insert(entry: str | None) -> Callable[[sqlite3.Connection], None]:
+    def work(connection: sqlite3.Connection) -> None:
+        connection.execute("INSERT INTO entries VALUES (?)", (entry,))
+
+    return work
+
+
+def entries_in(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        return [entry for (entry,) in connection.execute("SELECT entry FROM entries ORDER BY rowid")]
+
+
+class Commits:
+    """Counts the commits of a writer, and holds the first one back until it is released."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.began = threading.Event()
+        self.release = threading.Event()
+
+    def __call__(self, _: sqlite3.Connection) -> None:
+        self.count += 1
+        self.began.set()
+        assert self.release.wait(30)
+
+
+@asynccontextmanager
+async def writing(
+    path: Path,
+    *,
+    before_commit: Callable[[sqlite3.Connection], object] | None = None,
+    stop_on_error: bool = False,
+    pages: int | None = None,
+) -> AsyncIterator[Writer]:
+    connection = sqlite.connect(path, FORMAT, exclusive=False)
+    if pages:
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+    writer = Writer(connection, before_commit=before_commit, stop_on_error=stop_on_error)
+    try:
+        yield writer
+    finally:
+        await writer.close()
+
+
+# --- the file
+
+
+def test_a_new_file_gets_its_tables_and_says_what_it_is(path: Path) -> None:
+    sqlite.connect(path, FORMAT, exclusive=False).close()
+
+    with closing(sqlite3.connect(path)) as connection:
+        header = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
+        assert header == [0x1234, 3]
+    assert entries_in(path) == []
+
+
+def test_a_file_is_opened_again_with_what_it_holds(path: Path) -> None:
+    for entry in ("a", "b"):
+        with closing(sqlite.connect(path, FORMAT, exclusive=True)) as connection:
+            insert(entry)(connection)
+
+    assert entries_in(path) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("version", "problem"),
+    [
+        (4, "was written by a newer version of this SDK"),
+        (2, "was written by an earlier version of this SDK"),
+    ],
+)
+def test_a_file_of_another_version_is_refused_and_left_alone(path: Path, version: int, problem: str) -> None:
+    sqlite.connect(path, attrs.evolve(FORMAT, version=version), exclusive=True).close()
+    before = path.read_bytes()
+
+    with pytest.raises(InvalidArgument, match=f"file {problem}$"):
+        sqlite.connect(path, FORMAT, exclusive=True)
+
+    assert path.read_bytes() == before
+
+
+def test_a_file_of_something_else_is_refused_and_left_alone(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE mine (x)")
+    before = path.read_bytes()
+
+    with pytest.raises(InvalidArgument, match="file is not a ledger file$"):
+        sqlite.connect(path, FORMAT, exclusive=False)
+
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
+    path.write_text("notes that are longer than the header of a database\n" * 40)
+
+    with pytest.raises(InvalidArgument, match="file cannot be used: file is not a database$"):
+        sqlite.connect(path, FORMAT, exclusive=True)
+
+
+def test_a_folder_that_does_not_exist_is_reported(path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="cannot be used: unable to open database file$"):
+        sqlite.connect(path / "file", FORMAT, exclusive=False)
+
+
+def test_an_exclusive_file_has_one_user_until_it_is_closed(path: Path) -> None:
+    first = sqlite.connect(path, FORMAT, exclusive=True)
+
+    with pytest.raises(InvalidArgument, match="file is locked by another job$"):
+        sqlite.connect(path, FORMAT, exclusive=True)
+
+    first.close()
+    sqlite.connect(path, FORMAT, exclusive=True).close()
+
+
+_READ = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('SELECT * FROM entries')"
+
+
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_only_an_exclusive_file_is_locked_against_readers_of_other_processes(path: Path, *, exclusive: bool) -> None:
+    with closing(sqlite.connect(path, FORMAT, exclusive=exclusive)):
+        reader = subprocess.run([sys.executable, "-c", _READ, str(path)], capture_output=True, check=False)
+
+    assert (b"database is locked" in reader.stderr) == exclusive
+
+
+def test_a_file_is_private_on_request(tmp_path: Path) -> None:
+    with closing(sqlite.connect(tmp_path / "file", FORMAT, exclusive=False, private=True)):
+        modes = {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()}
+
+    assert modes == {0o600}
+
+
+def test_a_private_database_may_be_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    sqlite.connect(Path(":memory:"), FORMAT, exclusive=False, private=True).close()
+
+    assert [*tmp_path.iterdir()] == []
+
+
+# --- group commit
+
+
+async def test_work_returns_its_result_when_it_is_in_the_file(path: Path) -> None:
+    async with writing(path) as writer:
+        await writer.run(insert("a"))
+        assert entries_in(path) == ["a"]
+        assert await writer.run(lambda connection: connection.execute("SELECT 7").fetchone()) == (7,)
+
+
+async def test_work_that_waits_at_the_same_time_shares_a_transaction(path: Path) -> None:
+    commits = Commits()
+    async with writing(path, before_commit=commits) as writer:
+        writer.submit(insert("first"))
+        await asyncio.to_thread(commits.began.wait)
+        waiting = asyncio.gather(*(writer.run(insert(f"{number}")) for number in range(20)))
+        await asyncio.sleep(0)
+        commits.release.set()
+        await waiting
+
+    assert commits.count == 2
+    assert entries_in(path) == ["first", *map(str, range(20))]
+
+
+async def test_what_was_submitted_is_committed_when_the_writer_closes(path: Path) -> None:
+    async with writing(path) as writer:
+        for number in range(5):
+            writer.submit(insert(f"{number}"))
+
+    assert entries_in(path) == [*"01234"]
+
+
+async def test_a_closed_writer_refuses_work_and_has_ended_its_thread(path: Path) -> None:
+    async with writing(path) as writer:
+        pass
+
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        await writer.run(insert("a"))
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        writer.submit(insert("a"))
+    await writer.close()
+    assert "svc-async sqlite" not in {thread.name for thread in threading.enumerate()}
+
+
+# --- errors
+
+
+async def test_work_that_fails_is_undone_alone(path: Path) -> None:
+    def twice(connection: sqlite3.Connection) -> None:
+        insert("undone")(connection)
+        insert("a")(connection)
+
+    async with writing(path) as writer:
+        outcomes = await asyncio.gather(*map(writer.run, (insert("a"), twice, insert("b"))), return_exceptions=True)
+
+    assert [type(outcome) for outcome in outcomes] == [type(None), sqlite3.IntegrityError, type(None)]
+    assert entries_in(path) == ["a", "b"]
+
+
+async def test_an_error_of_the_writer_reaches_every_waiter_and_nothing_is_written_any_more(path: Path) -> None:
+    commits = Commits()
+    async with writing(path, before_commit=commits, stop_on_error=True) as writer:
+        writer.submit(insert("a"))
+        await asyncio.to_thread(commits.began.wait)
+        waiting = asyncio.gather(*map(writer.run, (insert("b"), insert(None), insert("c"))), return_exceptions=True)
+        await asyncio.sleep(0)
+        commits.release.set()
+        assert [type(outcome) for outcome in await waiting] == [sqlite3.IntegrityError] * 3
+        writer.submit(insert("d"))
+        with pytest.raises(sqlite3.IntegrityError):
+            await writer.run(insert("e"))
+
+    assert entries_in(path) == ["a"]
+
+
+async def test_an_error_of_submitted_work_reaches_the_next_waiter(path: Path) -> None:
+    async with writing(path, stop_on_error=True) as writer:
+        writer.submit(insert(None))
+        with pytest.raises(sqlite3.IntegrityError):
+            await writer.run(insert("a"))
+
+
+@pytest.mark.parametrize(("stop_on_error", "written"), [(True, ["first"]), (False, ["first", "small enough"])])
+async def test_a_full_disk_is_an_error_of_all_that_share_the_transaction(
+    path: Path, *, stop_on_error: bool, written: list[str]
+) -> None:
+    commits = Commits()
+    async with writing(path, before_commit=commits, stop_on_error=stop_on_error, pages=3) as writer:
+        writer.submit(insert("first"))
+        await asyncio.to_thread(commits.began.wait)
+        waiting = asyncio.gather(*map(writer.run, (insert("x" * 50_000), insert("a"))), return_exceptions=True)
+        await asyncio.sleep(0)
+        commits.release.set()
+        assert list(map(str, await waiting)) == ["database or disk is full"] * 2
+        writer.submit(insert("small enough"))
+
+    assert entries_in(path) == written
+
+
+async def test_a_file_that_another_process_has_locked_is_waited_for(path: Path) -> None:
+    async with writing(path) as writer:
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            waiting = asyncio.create_task(writer.run(insert("a")))
+            await asyncio.sleep(0)
+            other.execute("COMMIT")
+            await waiting
+
+    assert entries_in(path) == ["a"]
+
+
+# --- cancellation
+
+
+async def test_work_whose_caller_is_cancelled_is_done_all_the_same(path: Path) -> None:
+    commits = Commits()
+    async with writing(path, before_commit=commits) as writer:
+        waiting = asyncio.create_task(writer.run(insert("a")))
+        await asyncio.to_thread(commits.began.wait)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        commits.release.set()
+        await writer.run(insert("b"))
+
+    assert entries_in(path) == ["a", "b"]
+
+
+async def test_closing_is_finished_when_it_is_cancelled(path: Path) -> None:
+    commits = Commits()
+    writer = Writer(sqlite.connect(path, FORMAT, exclusive=True), before_commit=commits)
+    writer.submit(insert("a"))
+    await asyncio.to_thread(commits.began.wait)
+    closing_ = asyncio.create_task(writer.close())
+    await asyncio.sleep(0)
+    closing_.cancel()
+    commits.release.set()
+
+    with pytest.raises(asyncio.CancelledError):
+        await closing_
+    assert entries_in(path) == ["a"]
+
+
+async def test_opening_that_is_cancelled_is_undone() -> None:
+    began, release = threading.Event(), threading.Event()
+    undone: list[str] = []
+
+    def work() -> str:
+        began.set()
+        assert release.wait(30)
+        return "opened"
+
+    async def undo(result: str) -> None:
+        undone.append(result)
+
+    opening = asyncio.create_task(in_thread(work, undo=undo))
+    await asyncio.to_thread(began.wait)
+    opening.cancel()
+    await asyncio.sleep(0)
+    release.set()
+
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert undone == ["opened"]
