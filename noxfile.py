@@ -1,7 +1,8 @@
-"""Every check of the project: `nox` runs them all, `nox -s NAME` one of them."""
+"""Every check of the project: `nox` runs the default sessions, `nox -s NAME` one of them."""
 
 import subprocess
 import sys
+from pathlib import Path
 
 import nox
 
@@ -14,14 +15,14 @@ nox.options.error_on_missing_interpreters = False
 nox.options.reuse_existing_virtualenvs = True
 
 
-def _found() -> list[str]:
-    """Name the supported Pythons of this machine, the running one first."""
+def _find_pythons() -> list[str]:
+    """Return the supported Pythons of this machine, the running one first."""
     running = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return [running, *(version for version in SUPPORTED if version != running and _starts(f"python{version}"))]
+    return [running, *(version for version in SUPPORTED if version != running and _can_start(f"python{version}"))]
 
 
-def _starts(interpreter: str) -> bool:
-    """Start it: a name on the path may be a shim of a version that is not there."""
+def _can_start(interpreter: str) -> bool:
+    """Return whether an interpreter starts: a name on the path may be a shim of a version that is not installed."""
     try:
         return subprocess.run([interpreter, "-c", "import ssl"], capture_output=True, check=False).returncode == 0
     except FileNotFoundError:
@@ -32,18 +33,18 @@ def _install(session: nox.Session, *groups: str, extras: str = "cli,feeds,phone"
     session.install("-e", f".[{extras}]", *nox.project.dependency_groups(PYPROJECT, *groups))
 
 
-@nox.session(python=_found())
+@nox.session(python=_find_pythons())
 def tests(session: nox.Session) -> None:
-    """Run the tests on every Python that is found."""
+    """Run the tests on every supported Python of this machine."""
     _install(session, "test")
     session.run("pytest", *session.posargs)
 
 
 @nox.session
 def floors(session: nox.Session) -> None:
-    """Run the tests with the oldest versions that pyproject.toml admits."""
+    """Run the tests with the oldest supported versions of all dependencies."""
     if session.venv_backend != "uv":
-        session.skip("the oldest versions are chosen by uv")
+        session.skip("only uv can resolve to the oldest versions")
     session.install(
         "--resolution=lowest-direct", "-e", ".[cli,feeds,phone]", *nox.project.dependency_groups(PYPROJECT, "test")
     )
@@ -60,11 +61,21 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style, format and the walls between the floors."""
+    """Check style, format and the import contracts."""
     _install(session, "lint")
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("lint-imports", "--no-cache")
+
+
+@nox.session
+def fix(session: nox.Session) -> None:
+    """Apply the fixes of ruff, format the code and write the generated reference pages."""
+    _install(session, "lint", "test")
+    session.run("ruff", "check", "--fix", "--exit-zero")
+    session.run("ruff", "format")
+    for page in sorted(Path("docs/reference").glob("*.py")):
+        session.run("python", page)
 
 
 @nox.session
@@ -83,7 +94,7 @@ def demo(session: nox.Session) -> None:
 
 @nox.session
 def crash(session: nox.Session) -> None:
-    """Kill clients a thousand times, or as often as is said, and compare what the service holds with a model."""
+    """Kill clients (1,000 times by default) and compare the state of the service with a model."""
     _install(session, "test")
     session.run("python", "-m", "tests.crash", *session.posargs)
 
