@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 
 from svc_async import Session
-from svc_async.wire.route import Endpoint, Listing, Surface
+from svc_async.wire.route import Listing, Route, Surface
 
 PAGE = Path(__file__).with_name("operations.md")
 
@@ -44,7 +44,7 @@ class Call:
     kind: type
     method: Any  # a FunctionType, which type checkers would bind
 
-    def rows(self) -> Iterator[Endpoint[Any] | Listing[Any]]:
+    def rows(self) -> Iterator[Route[Any] | Listing[Any]]:
         """Give the rows behind the method: in itself, in private methods and in the classes that it names."""
         return _rows(self.method, self.kind, set())
 
@@ -66,12 +66,12 @@ def calls(kind: type, path: str) -> Iterator[Call]:
             yield from calls(_result(method), here)
 
 
-def _rows(method: Any, kind: type, seen: set[object]) -> Iterator[Endpoint[Any] | Listing[Any]]:
+def _rows(method: Any, kind: type, seen: set[object]) -> Iterator[Route[Any] | Listing[Any]]:
     seen.add(method)
     for name in method.__code__.co_names:
         named = getattr(kind, name, None) if name.startswith("_") else None
         named = method.__globals__.get(name, named)
-        if isinstance(named, Endpoint | Listing):
+        if isinstance(named, Route | Listing):
             yield named
         elif isinstance(named, FunctionType) and named not in seen:
             yield from _rows(named, kind, seen)

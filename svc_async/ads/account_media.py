@@ -9,7 +9,7 @@ from svc_async.engine.pipeline import Pipeline
 from svc_async.open_enum import OpenEnum
 from svc_async.wire.checks import at_most, between
 from svc_async.wire.records import Record, Timestamp
-from svc_async.wire.route import Endpoint, Listing
+from svc_async.wire.route import Listing, Route
 
 __all__ = ["AccountMedia", "AccountMediaCreativeType", "AccountMediaItems"]
 
@@ -48,8 +48,8 @@ _ALL = "/12/accounts/{account_id}/account_media"
 _ONE = "/12/accounts/{account_id}/account_media/{account_media_id}"
 
 _LIST = Listing(_ALL, AccountMedia, checks=(at_most("account_media_ids", 200), between("count", 1, 1000)))
-_GET = Endpoint("GET", _ONE, AccountMedia)
-_DELETE = Endpoint("DELETE", _ONE, AccountMedia)
+_GET = Route("GET", _ONE, AccountMedia)
+_DELETE = Route("DELETE", _ONE, AccountMedia)
 
 
 @attrs.frozen

@@ -9,7 +9,7 @@ from svc_async.engine.pipeline import Pipeline
 from svc_async.open_enum import OpenEnum
 from svc_async.wire.checks import at_most, between
 from svc_async.wire.records import Record, Timestamp
-from svc_async.wire.route import Endpoint, Listing, Surface
+from svc_async.wire.route import Listing, Route, Surface
 
 __all__ = ["Account", "Accounts", "ApprovalStatus", "IndustryType"]
 
@@ -64,10 +64,10 @@ class Account(Record):
 
 
 _LIST = Listing("/12/accounts", Account, checks=(between("count", 1, 1000), at_most("account_ids", 200)))
-_GET = Endpoint("GET", "/12/accounts/{account_id}", Account)
-_CREATE = Endpoint("POST", "/12/accounts", Account, surface=Surface.ADS_SANDBOX)
-_UPDATE = Endpoint("PUT", "/12/accounts/{account_id}", Account)
-_DELETE = Endpoint("DELETE", "/12/accounts/{account_id}", Account, surface=Surface.ADS_SANDBOX)
+_GET = Route("GET", "/12/accounts/{account_id}", Account)
+_CREATE = Route("POST", "/12/accounts", Account, surface=Surface.ADS_SANDBOX)
+_UPDATE = Route("PUT", "/12/accounts/{account_id}", Account)
+_DELETE = Route("DELETE", "/12/accounts/{account_id}", Account, surface=Surface.ADS_SANDBOX)
 
 
 @attrs.frozen

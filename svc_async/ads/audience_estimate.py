@@ -7,9 +7,9 @@ import attrs
 
 from svc_async.engine.pipeline import Pipeline
 from svc_async.open_enum import OpenEnum
-from svc_async.wire.checks import filled
+from svc_async.wire.checks import not_empty
 from svc_async.wire.records import Record
-from svc_async.wire.route import Endpoint
+from svc_async.wire.route import Route
 
 __all__ = ["AudienceEstimate", "AudienceEstimates", "AudienceOperatorType", "AudienceSize"]
 
@@ -37,12 +37,12 @@ class AudienceEstimate(Record):
     audience_size: AudienceSize | None = None
 
 
-_CREATE = Endpoint(
+_CREATE = Route(
     "POST",
     "/12/accounts/{account_id}/audience_estimate",
     AudienceEstimate,
     json=True,
-    checks=(filled("targeting_criteria"),),
+    checks=(not_empty("targeting_criteria"),),
 )
 
 

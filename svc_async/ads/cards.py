@@ -13,7 +13,6 @@ from svc_async.errors import InvalidArgument
 from svc_async.open_enum import OpenEnum
 from svc_async.wire.checks import (
     Check,
-    among,
     any_of,
     at_most,
     between,
@@ -22,15 +21,16 @@ from svc_async.wire.checks import (
     each_row,
     exclusive,
     fields_of,
-    holds,
     inside,
     length,
-    needs,
+    one_of,
     required,
+    requires,
+    satisfies,
     sized,
 )
 from svc_async.wire.records import Record, Timestamp
-from svc_async.wire.route import Endpoint, Listing
+from svc_async.wire.route import Listing, Route
 
 __all__ = [
     "AppDestination",
@@ -199,16 +199,16 @@ class Card(Record):
 
 _ALPHA_2 = re.compile("[A-Za-z]{2}")
 
-_WEBSITE = (required("type", "url"), among("type", "WEBSITE"))
+_WEBSITE = (required("type", "url"), one_of("type", "WEBSITE"))
 _APP = (
     required("type", "country_code"),
-    among("type", "APP"),
-    holds("country_code", lambda code: bool(_ALPHA_2.fullmatch(str(code))), "must be an ISO 3166-1 alpha-2 code"),
+    one_of("type", "APP"),
+    satisfies("country_code", lambda code: bool(_ALPHA_2.fullmatch(str(code))), "must be an ISO 3166-1 alpha-2 code"),
     any_of("googleplay_app_id", "ios_app_store_identifier"),
-    needs("googleplay_deep_link", "googleplay_app_id"),
-    needs("ios_deep_link", "ios_app_store_identifier"),
+    requires("googleplay_deep_link", "googleplay_app_id"),
+    requires("ios_deep_link", "ios_app_store_identifier"),
 )
-_LABEL = (required("type", "value"), among("type", "ENUM"))
+_LABEL = (required("type", "value"), one_of("type", "ENUM"))
 
 _COMPONENT = (
     required("type"),
@@ -250,11 +250,11 @@ _LIST = Listing(
     Card,
     checks=(at_most("card_id", 200), at_most("card_uris", 200), between("count", 1, 200), length("q", 80)),
 )
-_GET = Endpoint("GET", _ONE, Card)
-_CREATE = Endpoint("POST", _ALL, Card, json=True, checks=(length("name", 80), *_CONTENT))
+_GET = Route("GET", _ONE, Card)
+_CREATE = Route("POST", _ALL, Card, json=True, checks=(length("name", 80), *_CONTENT))
 # Unspecified: the bound of the name is not restated for updates (UNS-card-update-bounds); the service decides.
-_UPDATE = Endpoint("PUT", _ONE, Card, json=True, checks=_CONTENT)
-_DELETE_IMAGE_CONVERSATION = Endpoint("DELETE", "/12/accounts/{account_id}/cards/image_conversation/{card_id}", Card)
+_UPDATE = Route("PUT", _ONE, Card, json=True, checks=_CONTENT)
+_DELETE_IMAGE_CONVERSATION = Route("DELETE", "/12/accounts/{account_id}/cards/image_conversation/{card_id}", Card)
 
 
 @attrs.frozen

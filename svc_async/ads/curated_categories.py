@@ -6,7 +6,7 @@ import attrs
 
 from svc_async.engine.pipeline import Pipeline
 from svc_async.wire.records import Record, Timestamp
-from svc_async.wire.route import Endpoint
+from svc_async.wire.route import Route
 
 __all__ = ["CuratedCategories", "CuratedCategory"]
 
@@ -29,7 +29,7 @@ class CuratedCategory(Record):
     updated_at: Timestamp
 
 
-_GET = Endpoint("GET", "/12/accounts/{account_id}/curated_categories/{curated_category_id}", CuratedCategory)
+_GET = Route("GET", "/12/accounts/{account_id}/curated_categories/{curated_category_id}", CuratedCategory)
 
 
 @attrs.frozen

@@ -9,7 +9,7 @@ from svc_async.ads.vocabulary import BatchCounts, BatchOperationType
 from svc_async.engine.paging import Pager
 from svc_async.engine.pipeline import Pipeline
 from svc_async.wire.records import Record
-from svc_async.wire.route import Endpoint, Listing
+from svc_async.wire.route import Listing, Route
 
 __all__ = [
     "USERS_BATCH",
@@ -81,7 +81,7 @@ class TargetedAudienceEntry(Record):
 
 
 _TARGETED = Listing("/12/accounts/{account_id}/custom_audiences/{custom_audience_id}/targeted", TargetedAudienceEntry)
-USERS_BATCH = Endpoint("POST", "/12/accounts/{account_id}/custom_audiences/{custom_audience_id}/users", BatchCounts)
+USERS_BATCH = Route("POST", "/12/accounts/{account_id}/custom_audiences/{custom_audience_id}/users", BatchCounts)
 """The row that carries up to 2,500 operations and 5,000,000 bytes (contract `custom_audience_users.batch`)."""
 
 

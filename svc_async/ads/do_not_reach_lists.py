@@ -10,7 +10,7 @@ from svc_async.ads.vocabulary import BatchCounts, BatchOperationType
 from svc_async.engine.pipeline import Pipeline
 from svc_async.open_enum import OpenEnum
 from svc_async.wire.records import Record, Timestamp
-from svc_async.wire.route import Endpoint, Listing
+from svc_async.wire.route import Listing, Route
 
 __all__ = [
     "USERS_BATCH",
@@ -80,7 +80,7 @@ class DoNotReachOperation:
     params: DoNotReachOperationParams
 
 
-_DELETE = Endpoint("DELETE", "/12/accounts/{account_id}/do_not_reach_lists/{do_not_reach_list_id}", DoNotReachList)
+_DELETE = Route("DELETE", "/12/accounts/{account_id}/do_not_reach_lists/{do_not_reach_list_id}", DoNotReachList)
 USERS_BATCH = Listing(
     "/12/batch/accounts/{account_id}/do_not_reach_lists/{do_not_reach_list_id}/users", BatchCounts, method="POST"
 )

@@ -7,7 +7,7 @@ import attrs
 from svc_async.engine.paging import Pager
 from svc_async.engine.pipeline import Pipeline
 from svc_async.open_enum import OpenEnum
-from svc_async.wire.checks import filled
+from svc_async.wire.checks import not_empty
 from svc_async.wire.route import Listing, Surface
 
 __all__ = ["FeatureKey", "Features"]
@@ -48,8 +48,8 @@ class FeatureKey(OpenEnum):
 _ALL = "/12/accounts/{account_id}/features"
 
 _LIST = Listing(_ALL, FeatureKey)
-_ADD = Listing(_ALL, FeatureKey, method="POST", surface=Surface.ADS_SANDBOX, checks=(filled("feature_keys"),))
-_REMOVE = Listing(_ALL, FeatureKey, method="DELETE", surface=Surface.ADS_SANDBOX, checks=(filled("feature_keys"),))
+_ADD = Listing(_ALL, FeatureKey, method="POST", surface=Surface.ADS_SANDBOX, checks=(not_empty("feature_keys"),))
+_REMOVE = Listing(_ALL, FeatureKey, method="DELETE", surface=Surface.ADS_SANDBOX, checks=(not_empty("feature_keys"),))
 
 
 @attrs.frozen

@@ -7,9 +7,9 @@ import attrs
 
 from svc_async.engine.pipeline import Pipeline
 from svc_async.open_enum import OpenEnum
-from svc_async.wire.checks import filled, together_at_most, window
+from svc_async.wire.checks import not_empty, together_at_most, window
 from svc_async.wire.records import Record
-from svc_async.wire.route import Endpoint
+from svc_async.wire.route import Route
 
 __all__ = ["KeywordGranularity", "KeywordInsights", "KeywordInsightsSearch"]
 
@@ -33,12 +33,12 @@ class KeywordInsights(Record):
     tweet_volume: Sequence[int] = ()
 
 
-_SEARCH = Endpoint(
+_SEARCH = Route(
     "GET",
     "/12/insights/keywords/search",
     KeywordInsights,
     checks=(
-        filled("keywords"),
+        not_empty("keywords"),
         together_at_most(("keywords", "negative_keywords"), 10, "keywords"),
         window("start_time", "end_time", timedelta(days=7)),
     ),

@@ -6,7 +6,7 @@ from svc_async.engine.paging import CountedPager
 from svc_async.engine.pipeline import Pipeline
 from svc_async.wire.checks import between
 from svc_async.wire.records import Record, Timestamp
-from svc_async.wire.route import Endpoint, Listing
+from svc_async.wire.route import Listing, Route
 
 __all__ = ["LineItemCuratedCategories", "LineItemCuratedCategory"]
 
@@ -27,10 +27,10 @@ _ALL = "/12/accounts/{account_id}/line_item_curated_categories"
 _ONE = "/12/accounts/{account_id}/line_item_curated_categories/{line_item_curated_category_id}"
 
 _LIST = Listing(_ALL, LineItemCuratedCategory, checks=(between("count", 1, 1000),))
-_GET = Endpoint("GET", _ONE, LineItemCuratedCategory)
-_CREATE = Endpoint("POST", _ALL, LineItemCuratedCategory)
-_UPDATE = Endpoint("PUT", _ONE, LineItemCuratedCategory)
-_DELETE = Endpoint("DELETE", _ONE, LineItemCuratedCategory)
+_GET = Route("GET", _ONE, LineItemCuratedCategory)
+_CREATE = Route("POST", _ALL, LineItemCuratedCategory)
+_UPDATE = Route("PUT", _ONE, LineItemCuratedCategory)
+_DELETE = Route("DELETE", _ONE, LineItemCuratedCategory)
 
 
 @attrs.frozen

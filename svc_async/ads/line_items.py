@@ -9,9 +9,9 @@ import attrs
 from svc_async.ads.vocabulary import AdProductType, Placement
 from svc_async.engine.pipeline import Pipeline
 from svc_async.open_enum import OpenEnum
-from svc_async.wire.checks import above, among, holds, not_above, related, when
+from svc_async.wire.checks import greater_than, not_greater_than, one_of, related, required_when, satisfies
 from svc_async.wire.records import Record, Timestamp
-from svc_async.wire.route import Endpoint
+from svc_async.wire.route import Route
 
 __all__ = [
     "AdProductType",
@@ -147,25 +147,25 @@ class LineItem(Record):
 
 _ONE = "/12/accounts/{account_id}/line_items/{line_item_id}"
 
-_UPDATE = Endpoint(
+_UPDATE = Route(
     "PUT",
     _ONE,
     LineItem,
     checks=(
-        holds("advertiser_domain", lambda domain: "://" not in str(domain), "must be a domain without protocol"),
-        holds("ios_app_store_identifier", lambda app: str(app).isdecimal(), "must be the numeric part only"),
-        above("bid_amount_local_micro", 0),
-        when("bid_strategy", ("MAX", "TARGET"), "bid_amount_local_micro"),
-        among("duration_in_days", 1, 7, 30),
+        satisfies("advertiser_domain", lambda domain: "://" not in str(domain), "must be a domain without protocol"),
+        satisfies("ios_app_store_identifier", lambda app: str(app).isdecimal(), "must be the numeric part only"),
+        greater_than("bid_amount_local_micro", 0),
+        required_when("bid_strategy", ("MAX", "TARGET"), "bid_amount_local_micro"),
+        one_of("duration_in_days", 1, 7, 30),
         related(
             ("pay_by", "bid_strategy"),
             lambda pay_by, strategy: (pay_by, strategy) != (PayBy.IMPRESSION, BidStrategy.TARGET),
             "must not be IMPRESSION when bid_strategy is TARGET",
         ),
-        not_above("daily_budget_amount_local_micro", "total_budget_amount_local_micro"),
+        not_greater_than("daily_budget_amount_local_micro", "total_budget_amount_local_micro"),
     ),
 )
-_DELETE = Endpoint("DELETE", _ONE, LineItem)
+_DELETE = Route("DELETE", _ONE, LineItem)
 
 
 @attrs.frozen

@@ -7,7 +7,7 @@ from svc_async.engine.pipeline import Pipeline
 from svc_async.open_enum import OpenEnum
 from svc_async.wire.checks import between, length
 from svc_async.wire.records import Record, Timestamp
-from svc_async.wire.route import Endpoint, Listing
+from svc_async.wire.route import Listing, Route
 
 __all__ = ["MediaCategory", "MediaLibrary", "MediaLibraryObject", "MediaStatus", "MediaType"]
 
@@ -68,10 +68,10 @@ _ONE = "/12/accounts/{account_id}/media_library/{media_key}"
 _TEXTS = (length("description", 200), length("file_name", 255), length("name", 100), length("title", 70))
 
 _LIST = Listing(_ALL, MediaLibraryObject, checks=(between("count", 1, 50), length("q", 255, least=1)))
-_GET = Endpoint("GET", _ONE, MediaLibraryObject)
-_CREATE = Endpoint("POST", _ALL, MediaLibraryObject, checks=_TEXTS)
-_UPDATE = Endpoint("PUT", _ONE, MediaLibraryObject, checks=_TEXTS)
-_DELETE = Endpoint("DELETE", _ONE, MediaLibraryObject)
+_GET = Route("GET", _ONE, MediaLibraryObject)
+_CREATE = Route("POST", _ALL, MediaLibraryObject, checks=_TEXTS)
+_UPDATE = Route("PUT", _ONE, MediaLibraryObject, checks=_TEXTS)
+_DELETE = Route("DELETE", _ONE, MediaLibraryObject)
 
 
 @attrs.frozen

@@ -7,9 +7,9 @@ import attrs
 from svc_async.engine.paging import CountedPager
 from svc_async.engine.pipeline import Pipeline
 from svc_async.open_enum import OpenEnum
-from svc_async.wire.checks import at_most, between, length, needs
+from svc_async.wire.checks import at_most, between, length, requires
 from svc_async.wire.records import Record, Timestamp
-from svc_async.wire.route import Endpoint, Listing, Reply
+from svc_async.wire.route import Listing, Reply, Route
 
 __all__ = ["PollCard", "PollCardType", "PollCards"]
 
@@ -57,8 +57,8 @@ _ALL = "/12/accounts/{account_id}/cards/poll"
 _ONE = "/12/accounts/{account_id}/cards/poll/{card_id}"
 
 _LIST = Listing(_ALL, PollCard, checks=(at_most("card_ids", 200), between("count", 1, 1000)))
-_GET = Endpoint("GET", _ONE, PollCard)
-_CREATE = Endpoint(
+_GET = Route("GET", _ONE, PollCard)
+_CREATE = Route(
     "POST",
     _ALL,
     PollCard,
@@ -66,12 +66,12 @@ _CREATE = Endpoint(
         between("duration_in_minutes", 5, 10080),
         length("first_choice", 25),
         length("second_choice", 25),
-        needs("third_choice", "first_choice", "second_choice"),
-        needs("fourth_choice", "first_choice", "second_choice", "third_choice"),
+        requires("third_choice", "first_choice", "second_choice"),
+        requires("fourth_choice", "first_choice", "second_choice", "third_choice"),
     ),
 )
 # Unspecified: the answer of the deletion (UNS-poll-delete-response).
-_DELETE: Endpoint[PollCard | None] = Endpoint("DELETE", _ONE, PollCard, reply=Reply.UNSTATED)
+_DELETE: Route[PollCard | None] = Route("DELETE", _ONE, PollCard, reply=Reply.UNSTATED)
 
 
 @attrs.frozen

@@ -9,7 +9,7 @@ from svc_async.engine.pipeline import Pipeline
 from svc_async.open_enum import OpenEnum
 from svc_async.wire.checks import any_of, at_most, length
 from svc_async.wire.records import Record, Timestamp
-from svc_async.wire.route import Endpoint
+from svc_async.wire.route import Route
 
 __all__ = ["ConversationSettings", "Post", "PostMode", "PostPublicationType", "Posts", "VideoCta"]
 
@@ -68,7 +68,7 @@ class Post(Record):
     conversation_settings: ConversationSettings | None = None
 
 
-_CREATE = Endpoint(
+_CREATE = Route(
     "POST",
     "/12/accounts/{account_id}/post",
     Post,
@@ -80,7 +80,7 @@ _CREATE = Endpoint(
         length("video_title", 70),
     ),
 )
-_UPDATE_NAME = Endpoint("PUT", "/12/accounts/{account_id}/posts/{post_id}/name", Post, checks=(length("name", 80),))
+_UPDATE_NAME = Route("PUT", "/12/accounts/{account_id}/posts/{post_id}/name", Post, checks=(length("name", 80),))
 
 
 @attrs.frozen

@@ -5,7 +5,7 @@ import attrs
 from svc_async.engine.paging import Pager
 from svc_async.engine.pipeline import Pipeline
 from svc_async.wire.records import Record
-from svc_async.wire.route import Endpoint, Listing
+from svc_async.wire.route import Listing, Route
 
 __all__ = ["ProductCatalog", "ProductCatalogs"]
 
@@ -22,9 +22,9 @@ _ALL = "/12/product_catalogs"
 _ONE = "/12/product_catalogs/{product_catalog_id}"
 
 _LIST = Listing(_ALL, ProductCatalog)
-_CREATE = Endpoint("POST", _ALL, ProductCatalog)
-_UPDATE = Endpoint("PUT", _ONE, ProductCatalog)
-_DELETE = Endpoint("DELETE", _ONE, ProductCatalog)
+_CREATE = Route("POST", _ALL, ProductCatalog)
+_UPDATE = Route("PUT", _ONE, ProductCatalog)
+_DELETE = Route("DELETE", _ONE, ProductCatalog)
 
 
 @attrs.frozen

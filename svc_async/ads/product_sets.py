@@ -6,9 +6,9 @@ import attrs
 
 from svc_async.engine.pipeline import Pipeline
 from svc_async.open_enum import OpenEnum
-from svc_async.wire.checks import each, required, when
+from svc_async.wire.checks import each, required, required_when
 from svc_async.wire.records import Record
-from svc_async.wire.route import Endpoint
+from svc_async.wire.route import Route
 
 __all__ = [
     "ProductSet",
@@ -92,19 +92,19 @@ class ProductSet(Record):
 _ALL = "/12/product_catalogs/{product_catalog_id}/product_sets"
 _ONE = "/12/product_catalogs/{product_catalog_id}/product_sets/{product_set_id}"
 
-_GET = Endpoint("GET", _ONE, ProductSet)
-_CREATE = Endpoint(
+_GET = Route("GET", _ONE, ProductSet)
+_CREATE = Route(
     "POST",
     _ALL,
     ProductSet,
     json=True,
     checks=(
-        when("type", ("MANUAL",), "product_keys"),
-        when("type", ("FILTERED",), "filters"),
+        required_when("type", ("MANUAL",), "product_keys"),
+        required_when("type", ("FILTERED",), "filters"),
         each("filters", required("attribute", "operator", "value")),
     ),
 )
-_UPDATE = Endpoint("PUT", _ONE, ProductSet, json=True)
+_UPDATE = Route("PUT", _ONE, ProductSet, json=True)
 
 
 @attrs.frozen

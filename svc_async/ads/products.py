@@ -12,20 +12,20 @@ import attrs
 from svc_async.open_enum import OpenEnum
 from svc_async.wire.checks import (
     Check,
-    among,
     any_of,
     at_most,
     between,
     distinct,
     each,
-    holds,
     length,
-    needs,
+    one_of,
     related,
     required,
+    requires,
+    satisfies,
 )
 from svc_async.wire.records import Record
-from svc_async.wire.route import Endpoint, Listing
+from svc_async.wire.route import Listing, Route
 
 __all__ = [
     "DELETE",
@@ -271,35 +271,35 @@ PRODUCT_CHECKS: Sequence[Check] = tuple(
         _unset_aside,
         (
             *map(required, _REQUIRED),
-            *(holds(name, _is_text, "must be text in valid Unicode") for name in _TEXTS),
+            *(satisfies(name, _is_text, "must be text in valid Unicode") for name in _TEXTS),
             length("title", 150),
             length("description", 5000),
-            holds("description", lambda text: not _MARKUP.search(str(text)), "must be plain text, without tags"),
-            *(among(name, *kind) for name, kind in _ENUMS.items()),
-            holds("price", _is_price, _PRICE_RULE),
-            holds("link", _is_https, "must be an https URL"),
-            holds("mobile_link", _is_https, "must be an https URL"),
-            holds("image_link", _may_be_image, "must be the URL of a JPG, GIF, WEBP or PNG"),
+            satisfies("description", lambda text: not _MARKUP.search(str(text)), "must be plain text, without tags"),
+            *(one_of(name, *kind) for name, kind in _ENUMS.items()),
+            satisfies("price", _is_price, _PRICE_RULE),
+            satisfies("link", _is_https, "must be an https URL"),
+            satisfies("mobile_link", _is_https, "must be an https URL"),
+            satisfies("image_link", _may_be_image, "must be the URL of a JPG, GIF, WEBP or PNG"),
             any_of("brand", "gtin", "mpn"),
-            holds(
+            satisfies(
                 "additional_image_link",
                 lambda links: str(links).count(",") < _MOST_IMAGES,
                 f"must hold at most {_MOST_IMAGES} URLs",
             ),
-            holds("additional_image_link", _are_urls, "must hold URLs with commas between them"),
-            holds("google_product_category", _is_path, "must have its levels separated by ' > '"),
-            holds("product_type", _is_path, "must have its levels separated by ' > '"),
-            holds("inventory", _is_stock, "must be a whole number of at least 0"),
+            satisfies("additional_image_link", _are_urls, "must hold URLs with commas between them"),
+            satisfies("google_product_category", _is_path, "must have its levels separated by ' > '"),
+            satisfies("product_type", _is_path, "must have its levels separated by ' > '"),
+            satisfies("inventory", _is_stock, "must be a whole number of at least 0"),
             related(("inventory", "availability"), _is_stocked, "must be at least 1 when availability is in stock"),
-            holds("sale_price", _is_price, _PRICE_RULE),
+            satisfies("sale_price", _is_price, _PRICE_RULE),
             related(("sale_price", "price"), _is_lower, "must be lower than price"),
-            holds(
+            satisfies(
                 "sale_price_effective_date",
                 _is_range,
                 "must be two ISO 8601 timestamps with a slash between them, the later one last",
             ),
-            needs("item_group_key", "item_group_id"),
-            holds("color", lambda color: not _HEX.fullmatch(str(color)), "must be a word, not a hex code"),
+            requires("item_group_key", "item_group_id"),
+            satisfies("color", lambda color: not _HEX.fullmatch(str(color)), "must be a word, not a hex code"),
         ),
     )
 )
@@ -309,7 +309,7 @@ _ALL = "/12/product_catalogs/{product_catalog_id}/products"
 
 LIST = Listing(_ALL, Product, checks=(between("count", 1, 100),))
 """The row that lists products (contract `products.list`)."""
-UPSERT = Endpoint(
+UPSERT = Route(
     "PUT",
     _ALL,
     ProductUpsertResults,
@@ -317,5 +317,5 @@ UPSERT = Endpoint(
     checks=(at_most("products", 25, "products"), each("products", *PRODUCT_CHECKS), distinct("products", "id")),
 )
 """The row that makes and changes up to 25 products (contract `products.upsert`)."""
-DELETE = Endpoint("DELETE", _ALL, ProductDeleteResults, json=True)
+DELETE = Route("DELETE", _ALL, ProductDeleteResults, json=True)
 """The row that deletes products for good (contract `products.delete`)."""

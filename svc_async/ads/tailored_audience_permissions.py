@@ -9,7 +9,7 @@ from svc_async.engine.pipeline import Pipeline
 from svc_async.open_enum import OpenEnum
 from svc_async.wire.checks import at_most, between
 from svc_async.wire.records import Record, Timestamp
-from svc_async.wire.route import Endpoint, Listing
+from svc_async.wire.route import Listing, Route
 
 __all__ = ["PermissionLevel", "TailoredAudiencePermission", "TailoredAudiencePermissions"]
 
@@ -48,8 +48,8 @@ _LIST = Listing(
         at_most("tailored_audience_permission_ids", 200),
     ),
 )
-_CREATE = Endpoint("POST", _ALL, TailoredAudiencePermission)
-_DELETE = Endpoint("DELETE", _ONE, TailoredAudiencePermission)
+_CREATE = Route("POST", _ALL, TailoredAudiencePermission)
+_DELETE = Route("DELETE", _ONE, TailoredAudiencePermission)
 
 
 @attrs.frozen

@@ -7,9 +7,9 @@ import attrs
 from svc_async.engine.paging import CountedPager
 from svc_async.engine.pipeline import Pipeline
 from svc_async.open_enum import OpenEnum
-from svc_async.wire.checks import any_of, at_most, between, length, needs
+from svc_async.wire.checks import any_of, at_most, between, length, requires
 from svc_async.wire.records import Record, Timestamp
-from svc_async.wire.route import Endpoint, Listing
+from svc_async.wire.route import Listing, Route
 
 __all__ = ["VideoConversationCard", "VideoConversationCardType", "VideoConversationCards"]
 
@@ -62,14 +62,14 @@ _TEXTS = (
 )
 
 _LIST = Listing(_ALL, VideoConversationCard, checks=(at_most("card_ids", 200), between("count", 1, 1000)))
-_GET = Endpoint("GET", _ONE, VideoConversationCard)
-_CREATE = Endpoint(
+_GET = Route("GET", _ONE, VideoConversationCard)
+_CREATE = Route(
     "POST",
     _ALL,
     VideoConversationCard,
-    checks=(*_TEXTS, any_of("title", "second_cta"), *(needs(cta, f"{cta}_post") for cta in _CTA)),
+    checks=(*_TEXTS, any_of("title", "second_cta"), *(requires(cta, f"{cta}_post") for cta in _CTA)),
 )
-_UPDATE = Endpoint("PUT", _ONE, VideoConversationCard, checks=_TEXTS)
+_UPDATE = Route("PUT", _ONE, VideoConversationCard, checks=_TEXTS)
 
 
 @attrs.frozen

@@ -13,9 +13,9 @@ from svc_async.streams.reconnect_policy import Reconnects
 from svc_async.streams.recovery import Gap
 from svc_async.streams.states import Checkpoint, Malformed, StateChange
 from svc_async.streams.stream import EventStream, Recover, StreamSettings
-from svc_async.wire.checks import among, any_of, between, filled, first_problem, holds, length, related
+from svc_async.wire.checks import any_of, between, first_problem, length, not_empty, one_of, related, satisfies
 from svc_async.wire.records import Record, Timestamp
-from svc_async.wire.route import Endpoint, Listing, Reply, Surface
+from svc_async.wire.route import Listing, Reply, Route, Surface
 
 __all__ = [
     "Activity",
@@ -57,16 +57,16 @@ _ALL = "/2/activity/subscriptions"
 _ONE = "/2/activity/subscriptions/{subscription_id}"
 
 _TAG = length("tag", 200, least=1)
-_CREATE = Endpoint("POST", _ALL, Subscription, surface=Surface.BASE, json=True)
+_CREATE = Route("POST", _ALL, Subscription, surface=Surface.BASE, json=True)
 _CREATE_CHECKS = (
-    filled("event_type", "user_id", "keyword"),
-    holds(
+    not_empty("event_type", "user_id", "keyword"),
+    satisfies(
         "event_type",
         lambda value: not str(value)[:1].isupper(),
         "must be a dot-separated name such as post.create; the PascalCase names ended on 2026-03-18 (contract EV-02)",
     ),
     any_of("user_id", "keyword"),
-    among("direction", *(each.value for each in EventDirection)),
+    one_of("direction", *(each.value for each in EventDirection)),
     related(
         ("direction", "event_type"),
         lambda _, event_type: str(event_type).startswith(("dm.", "chat.")),
@@ -77,10 +77,8 @@ _CREATE_CHECKS = (
 _LIST = Listing(
     _ALL, Subscription, surface=Surface.BASE, reply=Reply.META_PAGE, checks=(between("max_results", 1, 1000),)
 )
-_UPDATE = Endpoint(
-    "PUT", _ONE, Subscription, surface=Surface.BASE, json=True, checks=(any_of("tag", "webhook_id"), _TAG)
-)
-_DELETE = Endpoint("DELETE", _ONE, DeletedSubscription, surface=Surface.BASE)
+_UPDATE = Route("PUT", _ONE, Subscription, surface=Surface.BASE, json=True, checks=(any_of("tag", "webhook_id"), _TAG))
+_DELETE = Route("DELETE", _ONE, DeletedSubscription, surface=Surface.BASE)
 
 
 @attrs.frozen
@@ -141,7 +139,7 @@ class Subscriptions:
         return await self._pipeline.send(_DELETE(subscription_id=subscription_id))
 
 
-_STREAM: Endpoint[Any] = Endpoint("GET", "/2/activity/stream", None, surface=Surface.BASE, reply=Reply.BODY)
+_STREAM: Route[Any] = Route("GET", "/2/activity/stream", None, surface=Surface.BASE, reply=Reply.BODY)
 _CONNECTIONS = 2  # Unspecified: how many may be open at once (contract UNS-stream-protocol).
 
 

@@ -14,10 +14,10 @@ from svc_async.streams.reconnect_policy import Reconnects
 from svc_async.streams.recovery import Gap
 from svc_async.streams.states import Checkpoint, Malformed, StateChange
 from svc_async.streams.stream import EventStream, Recover, StreamSettings
-from svc_async.wire.checks import each, fields_of, filled, first_problem, length, required
+from svc_async.wire.checks import each, fields_of, first_problem, length, not_empty, required
 from svc_async.wire.envelope import complaint
 from svc_async.wire.records import Record, Timestamp
-from svc_async.wire.route import Endpoint, Listing, Reply, Surface
+from svc_async.wire.route import Listing, Reply, Route, Surface
 
 __all__ = [
     "AddedRules",
@@ -126,9 +126,9 @@ class _Changed:
 
 _ALL = "/2/tweets/search/stream/rules"
 
-_CHANGE = Endpoint("POST", _ALL, _Changed, surface=Surface.BASE, json=True, reply=Reply.BODY)
-_ADD_CHECKS = (filled("rules"), each("rules", required("value"), length("value", 2_048, least=1)))
-_DELETE_CHECKS = (filled("ids"),)
+_CHANGE = Route("POST", _ALL, _Changed, surface=Surface.BASE, json=True, reply=Reply.BODY)
+_ADD_CHECKS = (not_empty("rules"), each("rules", required("value"), length("value", 2_048, least=1)))
+_DELETE_CHECKS = (not_empty("ids"),)
 _LIST = Listing(_ALL, StreamRule, surface=Surface.BASE, reply=Reply.META_PAGE)
 
 
@@ -194,7 +194,7 @@ class Rules:
         )
 
 
-_STREAM: Endpoint[Any] = Endpoint("GET", "/2/tweets/search/stream", None, surface=Surface.BASE, reply=Reply.BODY)
+_STREAM: Route[Any] = Route("GET", "/2/tweets/search/stream", None, surface=Surface.BASE, reply=Reply.BODY)
 _CONNECTIONS = 1  # Unspecified: how many may be open at once (contract UNS-stream-protocol).
 
 

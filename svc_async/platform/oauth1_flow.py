@@ -13,10 +13,10 @@ from svc_async.auth.credentials import AppCredentials, Credentials, UserCredenti
 from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import InvalidArgument, UnexpectedAnswer
 from svc_async.open_enum import OpenEnum
-from svc_async.wire.checks import among, filled, first_problem, holds
+from svc_async.wire.checks import first_problem, not_empty, one_of, satisfies
 from svc_async.wire.params import query_string
 from svc_async.wire.records import Record
-from svc_async.wire.route import Endpoint, Reply, Surface
+from svc_async.wire.route import Reply, Route, Surface
 
 __all__ = ["OUT_OF_BAND", "AccessToken", "InvalidatedAccessToken", "OAuth1Flow", "OAuthAccessType", "RequestToken"]
 
@@ -90,23 +90,23 @@ def _is_callback(value: object) -> bool:
 
 # Unspecified: where `svc_auth_access_type` (contract UNS-svc-auth-access-type-location) and the verifier
 # (UNS-access-token-location) travel.
-_REQUEST_TOKEN = Endpoint(
+_REQUEST_TOKEN = Route(
     "POST", "/oauth/request_token", RequestToken, surface=Surface.BASE, oauth=("oauth_callback",), reply=Reply.FORM
 )
 _REQUEST_CHECKS = (
-    holds("callback", _is_callback, f"must be an absolute URL or {OUT_OF_BAND!r} (contract AUTH-02, AUTH-03)"),
-    among("access_type", *(each.value for each in OAuthAccessType)),
+    satisfies("callback", _is_callback, f"must be an absolute URL or {OUT_OF_BAND!r} (contract AUTH-02, AUTH-03)"),
+    one_of("access_type", *(each.value for each in OAuthAccessType)),
 )
-_ACCESS_TOKEN = Endpoint(
+_ACCESS_TOKEN = Route(
     "POST", "/oauth/access_token", AccessToken, surface=Surface.BASE, oauth=("oauth_verifier",), reply=Reply.FORM
 )
-_ACCESS_CHECKS = (filled("verifier"),)
-_INVALIDATE = Endpoint(
+_ACCESS_CHECKS = (not_empty("verifier"),)
+_INVALIDATE = Route(
     "POST", "/1.1/oauth/invalidate_token", InvalidatedAccessToken, surface=Surface.BASE, reply=Reply.BODY
 )
 # Pages: a browser goes there, with nothing signed.
-_AUTHORIZE: Endpoint[None] = Endpoint("GET", "/oauth/authorize", None, surface=Surface.BASE)
-_AUTHENTICATE: Endpoint[None] = Endpoint("GET", "/oauth/authenticate", None, surface=Surface.BASE)
+_AUTHORIZE: Route[None] = Route("GET", "/oauth/authorize", None, surface=Surface.BASE)
+_AUTHENTICATE: Route[None] = Route("GET", "/oauth/authenticate", None, surface=Surface.BASE)
 
 
 @attrs.frozen
@@ -242,7 +242,7 @@ class OAuth1Flow:
 
     def _page(
         self,
-        page: Endpoint[None],
+        page: Route[None],
         token: RequestToken | str,
         *,
         force_login: bool | None,

@@ -13,9 +13,9 @@ from svc_async.auth.tokens import AppTokens, UserTokens
 from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import InvalidArgument, Unauthorized
 from svc_async.open_enum import OpenEnum
-from svc_async.wire.checks import among
+from svc_async.wire.checks import one_of
 from svc_async.wire.records import Record
-from svc_async.wire.route import Endpoint, Reply, Surface
+from svc_async.wire.route import Reply, Route, Surface
 
 __all__ = ["AppToken", "InvalidatedToken", "OAuth2", "PendingAuthorization", "TokenType", "app_token", "refreshed"]
 
@@ -41,21 +41,21 @@ class InvalidatedToken(Record):
     access_token: str | None = attrs.field(default=None, repr=False)
 
 
-_TOKEN = Endpoint(
+_TOKEN = Route(
     "POST",
     "/oauth2/token",
     AppToken,
     surface=Surface.BASE,
     form=True,
     reply=Reply.BODY,
-    checks=(among("grant_type", "client_credentials"),),
+    checks=(one_of("grant_type", "client_credentials"),),
 )
 # Unspecified: parameters and body of this call (contract UNS-oauth2-invalidate).
-_INVALIDATE = Endpoint(
+_INVALIDATE = Route(
     "POST", "/oauth2/invalidate_token", InvalidatedToken, surface=Surface.BASE, form=True, reply=Reply.BODY
 )
 # Unspecified: the paths of OAuth 2.0 with scopes, and its lifetimes (contract AUTH-26 names the scheme only).
-_GRANT: Endpoint[Mapping[str, Any]] = Endpoint(
+_GRANT: Route[Mapping[str, Any]] = Route(
     "POST", "/2/oauth2/token", None, surface=Surface.BASE, form=True, reply=Reply.BODY
 )
 _PAGE = "/2/oauth2/authorize"

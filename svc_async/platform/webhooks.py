@@ -11,9 +11,9 @@ import attrs
 from svc_async.engine.paging import Pager
 from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import ApiError, InvalidArgument, WebhookInvalid
-from svc_async.wire.checks import Check, first_problem, holds, length, related
+from svc_async.wire.checks import Check, first_problem, length, related, satisfies
 from svc_async.wire.records import Record, Timestamp
-from svc_async.wire.route import Endpoint, Listing, Reply, Surface
+from svc_async.wire.route import Listing, Reply, Route, Surface
 
 __all__ = ["DeletedWebhook", "ReplayJob", "ReplayTerms", "Webhook", "WebhookCheck", "Webhooks"]
 
@@ -118,20 +118,20 @@ _VISIBLE = re.compile(r"[!-~]+")
 
 _URL: tuple[Check, ...] = (
     length("url", 200, least=1),
-    holds("url", _is_plain_https, "must use https and carry no port number (contract WH-01, WH-02)"),
-    holds("url", _is_bare, "must have neither user information nor a fragment"),
+    satisfies("url", _is_plain_https, "must use https and carry no port number (contract WH-01, WH-02)"),
+    satisfies("url", _is_bare, "must have neither user information nor a fragment"),
 )
 
 _ALL = "/2/webhooks"
 _ONE = "/2/webhooks/{webhook_id}"
 
-_CREATE = Endpoint("POST", _ALL, Webhook, surface=Surface.BASE, json=True, checks=_URL)
+_CREATE = Route("POST", _ALL, Webhook, surface=Surface.BASE, json=True, checks=_URL)
 _LIST = Listing(_ALL, Webhook, surface=Surface.BASE, reply=Reply.META_PAGE)
-_DELETE = Endpoint("DELETE", _ONE, DeletedWebhook, surface=Surface.BASE)
-_VALIDATE = Endpoint("PUT", _ONE, WebhookCheck, surface=Surface.BASE)
-_REPLAY = Endpoint("POST", "/2/webhooks/replay", ReplayJob, surface=Surface.BASE, json=True)
+_DELETE = Route("DELETE", _ONE, DeletedWebhook, surface=Surface.BASE)
+_VALIDATE = Route("PUT", _ONE, WebhookCheck, surface=Surface.BASE)
+_REPLAY = Route("POST", "/2/webhooks/replay", ReplayJob, surface=Surface.BASE, json=True)
 # Unspecified: that the deprecated path takes its window in the query (contract UNS-webhook-payloads).
-_REPLAY_OLD = Endpoint(
+_REPLAY_OLD = Route(
     "POST",
     "/2/account_activity/replay/webhooks/{webhook_id}/subscriptions/all",
     ReplayJob,
@@ -312,13 +312,13 @@ class Webhooks:
             await clock.sleep(_NEXT_JOB)
 
     async def _replay(
-        self, row: Endpoint[ReplayJob], webhook_id: str, from_date: datetime, to_date: datetime, terms: ReplayTerms
+        self, row: Route[ReplayJob], webhook_id: str, from_date: datetime, to_date: datetime, terms: ReplayTerms
     ) -> ReplayJob:
         oldest = self._pipeline.clock.now() - terms.reach
         hours = f"{terms.reach / timedelta(hours=1):g}"
         checks = (
             related(("to_date", "from_date"), lambda end, start: end > start, "must be after from_date"),
-            holds("from_date", lambda start: start >= oldest, f"must be at most {hours} hours ago"),
+            satisfies("from_date", lambda start: start >= oldest, f"must be at most {hours} hours ago"),
         )
         window = {"from_date": _written("from_date", from_date), "to_date": _written("to_date", to_date)}
         request = row(webhook_id=webhook_id, **window)

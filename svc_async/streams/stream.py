@@ -22,7 +22,7 @@ from svc_async.streams.reconnect_policy import Reconnects
 from svc_async.streams.recovery import NO_REACH, REPLAY_REACH, Gap
 from svc_async.streams.states import Checkpoint, Malformed, StateChange, StreamState, StreamStats
 from svc_async.wire.params import Param
-from svc_async.wire.route import Endpoint
+from svc_async.wire.route import Route
 
 __all__ = ["EventStream", "Recover", "StreamSettings"]
 
@@ -120,7 +120,7 @@ class EventStream:
 
     @classmethod
     def over(
-        cls, pipeline: Pipeline, endpoint: Endpoint[Any], *, connections: int, settings: StreamSettings
+        cls, pipeline: Pipeline, endpoint: Route[Any], *, connections: int, settings: StreamSettings
     ) -> "EventStream":
         """Follow an endpoint.
 

@@ -14,8 +14,6 @@ from svc_async.errors import InvalidArgument
 
 __all__ = [
     "Check",
-    "above",
-    "among",
     "any_of",
     "at_most",
     "between",
@@ -25,18 +23,20 @@ __all__ = [
     "each_row",
     "exclusive",
     "fields_of",
-    "filled",
     "first_problem",
-    "holds",
+    "greater_than",
     "inside",
     "length",
-    "needs",
-    "not_above",
+    "not_empty",
+    "not_greater_than",
+    "one_of",
     "related",
     "required",
+    "required_when",
+    "requires",
+    "satisfies",
     "sized",
     "together_at_most",
-    "when",
     "whole_hours",
     "window",
 ]
@@ -50,7 +50,7 @@ def first_problem(checks: Iterable[Check], params: Mapping[str, Any]) -> Invalid
     return next(filter(None, (check(params) for check in checks)), None)
 
 
-def holds(name: str, accepts: Callable[[Any], bool], rule: str) -> Check:
+def satisfies(name: str, accepts: Callable[[Any], bool], rule: str) -> Check:
     """Demand that a value, where given, is accepted."""
     return related((name,), accepts, rule)
 
@@ -69,17 +69,19 @@ def related(names: Sequence[str], accept: Callable[..., bool], rule: str) -> Che
 
 def between(name: str, low: int, high: int) -> Check:
     """Demand an int within bounds."""
-    return holds(
+    return satisfies(
         name, lambda value: _is_whole(value) and low <= value <= high, f"must be a whole number from {low} to {high}"
     )
 
 
-def above(name: str, bound: int) -> Check:
+def greater_than(name: str, bound: int) -> Check:
     """Demand an int greater than a bound."""
-    return holds(name, lambda value: _is_whole(value) and value > bound, f"must be a whole number greater than {bound}")
+    return satisfies(
+        name, lambda value: _is_whole(value) and value > bound, f"must be a whole number greater than {bound}"
+    )
 
 
-def not_above(name: str, other: str) -> Check:
+def not_greater_than(name: str, other: str) -> Check:
     """Demand an int that is not greater than another."""
 
     def fits(value: Any, bound: Any) -> bool:
@@ -88,9 +90,9 @@ def not_above(name: str, other: str) -> Check:
     return related((name, other), fits, f"must be at most {other}")
 
 
-def among(name: str, *values: object) -> Check:
+def one_of(name: str, *values: object) -> Check:
     """Demand one of several values."""
-    return holds(name, lambda value: value in values and not isinstance(value, bool), f"must be {_listed(values)}")
+    return satisfies(name, lambda value: value in values and not isinstance(value, bool), f"must be {_listed(values)}")
 
 
 def length(name: str, most: int, *, least: int = 0, without: str = "") -> Check:
@@ -101,7 +103,7 @@ def length(name: str, most: int, *, least: int = 0, without: str = "") -> Check:
     def fits(value: object) -> bool:
         return isinstance(value, str) and least <= sum(character not in without for character in value) <= most
 
-    return holds(name, fits, f"must have {bounds} characters{uncounted}")
+    return satisfies(name, fits, f"must have {bounds} characters{uncounted}")
 
 
 def at_most(name: str, bound: int, of: str = "ids") -> Check:
@@ -112,7 +114,7 @@ def at_most(name: str, bound: int, of: str = "ids") -> Check:
 def sized(name: str, low: int, high: int, of: str) -> Check:
     """Demand a sequence of so many."""
     bounds = f"from {low} to {high}" if low else f"at most {high}"
-    count = holds(name, lambda value: low <= len(value) <= high, f"must hold {bounds} {of}")
+    count = satisfies(name, lambda value: low <= len(value) <= high, f"must hold {bounds} {of}")
     return lambda params: first_problem((_sequence(name, of), count), params)
 
 
@@ -127,9 +129,9 @@ def together_at_most(names: Sequence[str], bound: int, of: str) -> Check:
     return lambda params: first_problem((*several, count), params)
 
 
-def filled(*names: str) -> Check:
+def not_empty(*names: str) -> Check:
     """Demand that sequences and texts, where given, are not empty."""
-    return lambda params: first_problem((holds(name, bool, "must not be empty") for name in names), params)
+    return lambda params: first_problem((satisfies(name, bool, "must not be empty") for name in names), params)
 
 
 def required(*names: str) -> Check:
@@ -164,7 +166,7 @@ def exclusive(*names: str) -> Check:
     return check
 
 
-def needs(name: str, *others: str) -> Check:
+def requires(name: str, *others: str) -> Check:
     """Demand that with one parameter others are given."""
 
     def check(params: Mapping[str, Any]) -> InvalidArgument | None:
@@ -174,7 +176,7 @@ def needs(name: str, *others: str) -> Check:
     return check
 
 
-def when(name: str, values: Collection[str], needed: str) -> Check:
+def required_when(name: str, values: Collection[str], needed: str) -> Check:
     """Demand that with certain values of one parameter another is given."""
 
     def check(params: Mapping[str, Any]) -> InvalidArgument | None:
@@ -188,7 +190,7 @@ def when(name: str, values: Collection[str], needed: str) -> Check:
 def whole_hours(*names: str) -> Check:
     """Demand moments whose minutes and seconds are zero, as they are sent: in UTC."""
     rule = "must be a whole hour in UTC: minutes and seconds zero"
-    return lambda params: first_problem((holds(name, _is_whole_hour, rule) for name in names), params)
+    return lambda params: first_problem((satisfies(name, _is_whole_hour, rule) for name in names), params)
 
 
 def window(start: str, end: str, longest: timedelta) -> Check:
@@ -269,7 +271,7 @@ def _problem_inside(where: str, value: object, checks: Sequence[Check]) -> Inval
 
 
 def _sequence(name: str, of: str) -> Check:
-    return holds(name, _is_sequence, f"must be a sequence of {of}")
+    return satisfies(name, _is_sequence, f"must be a sequence of {of}")
 
 
 def _is_sequence(value: object) -> bool:

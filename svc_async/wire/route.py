@@ -1,6 +1,6 @@
 """The rows of the service's reference as values.
 
-An `Endpoint` is one operation; calling it with the operation's parameters gives a `Request`, which knows what it
+A `Route` is one operation; calling it with the operation's parameters gives a `Request`, which knows what it
 will be answered with. A `Listing` answers with pages.
 """
 
@@ -18,7 +18,7 @@ from svc_async.wire.envelope import Page
 from svc_async.wire.params import Param, fill_path, query_string, to_pairs
 from svc_async.wire.writing import to_json
 
-__all__ = ["Blocks", "Endpoint", "Listing", "Reply", "Request", "Surface"]
+__all__ = ["Blocks", "Listing", "Reply", "Request", "Route", "Surface"]
 
 T = TypeVar("T")
 
@@ -117,7 +117,7 @@ class Request(Generic[T]):
 
 
 @attrs.frozen(slots=False)
-class Endpoint(Generic[T]):
+class Route(Generic[T]):
     """One operation of the reference.
 
     Attributes:
@@ -195,11 +195,11 @@ class Listing(Generic[T]):
 
     def __call__(self, **params: Any) -> Request[Page[T]]:
         """Fill the path with the ids; what remains goes into the query."""
-        return self._endpoint(**params)
+        return self._route(**params)
 
     @cached_property
-    def _endpoint(self) -> Endpoint[Page[T]]:
-        row: Endpoint[Any] = Endpoint(
+    def _route(self) -> Route[Page[T]]:
+        row: Route[Any] = Route(
             self.method, self.path, self.into, surface=self.surface, reply=self.reply, checks=self.checks
         )
         return row

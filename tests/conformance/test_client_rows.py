@@ -12,7 +12,7 @@ import pytest
 from svc_async import Session, ads
 from svc_async.engine.paging import CountedPager, Pager
 from svc_async.open_enum import OpenEnum
-from svc_async.wire.route import Endpoint, Listing
+from svc_async.wire.route import Listing, Route
 from tests.conformance.calls import BOUND, CALLS, WITHOUT_CALL, bound, has_default, signature
 from tests.conformance.contract import ENUMS, OPERATIONS, RECORDS, Row, parameters, records_of
 
@@ -23,7 +23,7 @@ CLIENT_ROWS = [
     (f"{module.__name__}.{name}", row)
     for module in MODULES
     for name, row in vars(module).items()
-    if isinstance(row, Endpoint | Listing)
+    if isinstance(row, Route | Listing)
 ]
 
 SEVERAL_ENUMS = {

@@ -11,7 +11,7 @@ import pytest
 from svc_async import AppCredentials, BearerToken, OAuth2UserCredentials, Session, platform
 from svc_async.open_enum import OpenEnum
 from svc_async.platform import activity, oauth1_flow, oauth2
-from svc_async.wire.route import Endpoint, Listing, Reply, Surface
+from svc_async.wire.route import Listing, Reply, Route, Surface
 from tests.conformance.contract import ENUMS, RECORDS, Row, table
 from tests.support.scripted_server import APP, USER, Answer, Seen, Service, clock, service
 
@@ -37,7 +37,7 @@ RENAMED = {"BearerToken": "AppToken"}
 MODULES = [
     importlib.import_module(f"{platform.__name__}.{module.name}") for module in pkgutil.iter_modules(platform.__path__)
 ]
-ROWS: list[Any] = [row for module in MODULES for row in vars(module).values() if isinstance(row, Endpoint | Listing)]
+ROWS: list[Any] = [row for module in MODULES for row in vars(module).values() if isinstance(row, Route | Listing)]
 
 
 def row_of(operation: str) -> Any:

@@ -18,7 +18,7 @@ from svc_async.sandbox import VirtualClock
 from svc_async.streams.reader import Source
 from svc_async.streams.states import StateChange, StreamState
 from svc_async.streams.stream import EventStream, StreamSettings
-from svc_async.wire.route import Endpoint, Reply, Surface
+from svc_async.wire.route import Reply, Route, Surface
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -229,7 +229,7 @@ Follow = Callable[..., EventStream]
 @pytest.fixture
 def follow(pipeline: Pipeline, clock: VirtualClock, steps: Steps) -> Follow:
     """Makes a stream that is read from the adversary."""
-    endpoint: Endpoint[Any] = Endpoint("GET", "/2/activity/stream", None, surface=Surface.BASE, reply=Reply.BODY)
+    endpoint: Route[Any] = Route("GET", "/2/activity/stream", None, surface=Surface.BASE, reply=Reply.BODY)
 
     def follow(*, connections: int = 2, **settings: Any) -> EventStream:
         source = Source(connect=lambda params: pipeline.stream(endpoint(**params), timeout=25), connections=connections)

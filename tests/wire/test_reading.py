@@ -13,9 +13,9 @@ from svc_async.errors import UnexpectedAnswer
 from svc_async.wire.envelope import Answer, Page
 from svc_async.wire.reading import Reader
 from svc_async.wire.records import Record
-from svc_async.wire.route import Endpoint, Listing, Reply, Request
+from svc_async.wire.route import Listing, Reply, Request, Route
 
-GET = Endpoint("GET", "/12/accounts/{account_id}", Account)(account_id="a")
+GET = Route("GET", "/12/accounts/{account_id}", Account)(account_id="a")
 LIST = Listing("/12/accounts", Account)()
 
 ACCOUNT: dict[str, Any] = {
@@ -126,7 +126,7 @@ def test_answers_that_are_not_to_the_letter_are_read_all_the_same(
 
 
 def test_numbers_that_come_as_strings_are_numbers() -> None:
-    counts = Endpoint("POST", "/x", BatchCounts)()
+    counts = Route("POST", "/x", BatchCounts)()
     assert both(counts, {"data": {"success_count": "4", "total_count": 4}}) == BatchCounts(
         success_count=4, total_count=4
     )
@@ -174,7 +174,7 @@ def test_json_without_data_is_unexpected(body: bytes) -> None:
 
 
 def test_a_call_without_a_model_gives_the_whole_body_as_plain_values() -> None:
-    request: Request[Any] = Endpoint("GET", "/x", None, reply=Reply.BODY)()
+    request: Request[Any] = Route("GET", "/x", None, reply=Reply.BODY)()
     assert Reader().read(request, answer({"data": [1], "x": None})) == {"data": [1], "x": None}
     assert Reader().read(request, answer(b"", status=204)) is None
     assert Reader().read(request, answer(b" \r\n", status=204)) is None
@@ -187,13 +187,13 @@ class Share(Record):
 
 @pytest.mark.parametrize(("ratio", "expected"), [(0.5, 0.5), (2, 2.0), ("0.25", 0.25)])
 def test_a_fraction_is_read_from_any_number(ratio: object, expected: float) -> None:
-    assert both(Endpoint("GET", "/x", Share)(), {"data": {"ratio": ratio}}).ratio == expected
+    assert both(Route("GET", "/x", Share)(), {"data": {"ratio": ratio}}).ratio == expected
 
 
 @pytest.mark.parametrize("ratio", [None, True, "half", []])
 def test_what_is_no_number_is_no_fraction(ratio: object) -> None:
     with pytest.raises(UnexpectedAnswer, match="ratio"):
-        Reader().read(Endpoint("GET", "/x", Share)(), answer({"data": {"ratio": ratio}}))
+        Reader().read(Route("GET", "/x", Share)(), answer({"data": {"ratio": ratio}}))
 
 
 def test_a_message_names_three_misfits_and_no_more() -> None:
