@@ -1,23 +1,23 @@
-"""Where the command writes: results to stdout, what is said to people to stderr."""
+"""The consoles of the command: results go to stdout, messages to stderr."""
 
 from rich.console import Console
 from rich.text import Text
 
-__all__ = ["complain", "people", "results"]
+__all__ = ["complain", "stderr", "stdout"]
 
 
-def people() -> Console:
-    """Give the console for what people are told; only a terminal breaks lines."""
+def stderr() -> Console:
+    """Return the console for messages; only a terminal wraps lines."""
     console = Console(stderr=True, highlight=False, markup=False)
     console.soft_wrap = not console.is_terminal
     return console
 
 
-def results() -> Console:
-    """Give the console for results; lines are never broken."""
+def stdout() -> Console:
+    """Return the console for results; lines are never wrapped."""
     return Console(highlight=False, markup=False, soft_wrap=True)
 
 
 def complain(message: str) -> None:
-    """Say what went wrong."""
-    people().print(Text.assemble(("svc-async: ", "bold red"), message))
+    """Print an error message."""
+    stderr().print(Text.assemble(("svc-async: ", "bold red"), message))

@@ -15,7 +15,7 @@ from rich.text import Text
 from svc_async.batch.report import Report
 from svc_async.batch.sync.state import Plan, Snapshots
 from svc_async.batch.sync.sync import Observers, Sync, Target
-from svc_async.cli.console import results
+from svc_async.cli.console import stdout
 from svc_async.cli.failures import FailureList
 from svc_async.cli.options import JobOptions, SyncOptions
 from svc_async.cli.progress import clock_time
@@ -130,9 +130,9 @@ class Syncing:
         requests, minutes = self.cost.of(plan)
         if self.options.json:
             told = {**_counted(plan), "held": plan.held, "requests": requests, "minutes": round(minutes, 3)}
-            results().print(json.dumps({"dry_run": True, **told, "removal_share": round(plan.removal_share, 6)}))
+            stdout().print(json.dumps({"dry_run": True, **told, "removal_share": round(plan.removal_share, 6)}))
             return
-        out = results()
+        out = stdout()
         out.print(
             Text.assemble(
                 ("plan", "bold"),

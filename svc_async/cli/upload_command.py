@@ -13,7 +13,7 @@ from rich.text import Text
 from svc_async.batch.report import Failure, Progress, Report
 from svc_async.batch.sync.sync import Observers
 from svc_async.batch.timeline import Timeline
-from svc_async.cli.console import complain, people, results
+from svc_async.cli.console import complain, stderr, stdout
 from svc_async.cli.exit_codes import Exit, exit_of, explain
 from svc_async.cli.failures import FailureList
 from svc_async.cli.job_journal import Journaling
@@ -182,7 +182,7 @@ class Job:
         began = self.clock.monotonic()
         error: BatchError | None = None
         with display_of(
-            self.origin, console=people(), clock=self.clock, limit=self.limit, quiet=self.options.json
+            self.origin, console=stderr(), clock=self.clock, limit=self.limit, quiet=self.options.json
         ) as display:
             watch = _Watch(display, failures, timeline)
             interrupted = False
@@ -209,15 +209,15 @@ class Job:
 
     def _tell(self, outcome: _Outcome, failures: FailureList, more: Mapping[str, int]) -> None:
         if self.options.json:
-            results().print(json.dumps(self._as_dict(outcome, failures, more)))
+            stdout().print(json.dumps(self._as_dict(outcome, failures, more)))
         else:
             _print_report(self.title, outcome, failures, more)
         if self.journaling.finished and not self.options.json:
-            people().print("The job was finished before: nothing was sent. A new job needs a new journal.")
+            stderr().print("The job was finished before: nothing was sent. A new job needs a new journal.")
         if outcome.error is not None:
             complain(explain(outcome.error))
         if (outcome.interrupted or outcome.error is not None) and not self.options.json:
-            people().print(self._still_to_do(outcome.report))
+            stderr().print(self._still_to_do(outcome.report))
 
     def _as_dict(self, outcome: _Outcome, failures: FailureList, more: Mapping[str, int]) -> Mapping[str, Any]:
         return {
@@ -325,7 +325,7 @@ def requests_per_minute(limit: str) -> float:
 
 
 def _print_report(title: str, outcome: _Outcome, failures: FailureList, more: Mapping[str, int]) -> None:
-    report, out = outcome.report, results()
+    report, out = outcome.report, stdout()
     requests = f"{report.requests:,} request{'' if report.requests == 1 else 's'}"
     out.print(
         Text.assemble(
@@ -356,7 +356,7 @@ def _rows(report: Report) -> list[tuple[int, str, str]]:
 
 
 def _print_reasons(failures: FailureList) -> None:
-    out = results()
+    out = stdout()
     for reason, count in failures.reasons.most_common(_LISTED):
         out.print(Text.assemble((f"{count:>17,} ", "red"), (reason, "dim")))
     out.print(Text.assemble(" " * 14, ("listed in ", "dim"), str(failures.path)))

@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 from svc_async import Session
 from svc_async.sandbox import Fault, Sandbox
-from tests.cli.conftest import PROGRAM, Command, Ended, environment_of
+from tests.support.command import PROGRAM, Call, Command, Ended, environment_of
 
 USERS = "*/custom_audiences/*/users"
 
@@ -174,7 +174,7 @@ async def test_a_fault_on_the_way_is_survived(command: Command, sandbox: Sandbox
     assert len(sandbox.audience(sandbox.audience_id).users) == 6_000
 
 
-def test_anybody_can_try_it_on_a_sandbox(call: Callable[..., Ended], here: Path) -> None:
+def test_anybody_can_try_it_on_a_sandbox(call: Call, here: Path) -> None:
     (here / "customers.csv").write_text("email\na@example.org\n", encoding="utf-8")
     ended = call("audience", "upload", "customers.csv", "--sandbox")
     assert ended.code == 0
@@ -192,7 +192,7 @@ async def test_a_file_may_come_from_standard_input_in_any_format(
     command: Command, sandbox: Sandbox, content: str, pack: Callable[[bytes], bytes]
 ) -> None:
     running = await command.start("audience", "upload", "-", *target(sandbox), "--map", "note=-", "--json")
-    ended = await running.ended(pack(content.encode()))
+    ended = await running.wait(pack(content.encode()))
     assert ended.code == 0
     assert json.loads(ended.out)["file"] == "-"
     users = sandbox.audience(sandbox.audience_id).users
@@ -201,7 +201,7 @@ async def test_a_file_may_come_from_standard_input_in_any_format(
     assert {"phone_number": [sha256("+4930123456")]} in users
 
 
-def test_an_option_in_the_place_of_the_file_is_no_file(call: Callable[..., Ended], here: Path) -> None:
+def test_an_option_in_the_place_of_the_file_is_no_file(call: Call, here: Path) -> None:
     del here
     ended = call("audience", "upload", "--nonsense", "customers.csv")
     assert ended.code == 2
@@ -212,20 +212,20 @@ async def test_failures_of_standard_input_are_listed_where_the_command_runs(
     command: Command, sandbox: Sandbox, tmp_path: Path
 ) -> None:
     running = await command.start("audience", "remove", "-", *target(sandbox))
-    ended = await running.ended(b"email\nann\n")
+    ended = await running.wait(b"email\nann\n")
     assert ended.code == 5
     assert "stdin: 1 rows read" in ended.out
     assert "0,2,email,must be" in (tmp_path / "stdin.failures.csv").read_text()
 
 
-def test_rows_without_lines_are_told_by_position(call: Callable[..., Ended], here: Path) -> None:
+def test_rows_without_lines_are_told_by_position(call: Call, here: Path) -> None:
     parquet.write_table(pa.table({"email": ["a@example.org", "b"]}), here / "x")
     ended = call("audience", "upload", "x", "--sandbox", "--format", "parquet")
     assert ended.code == 5
     assert "1,,email,must be" in (here / "x.failures.csv").read_text()
 
 
-def test_an_empty_file_with_a_header_is_done_at_once(call: Callable[..., Ended], here: Path) -> None:
+def test_an_empty_file_with_a_header_is_done_at_once(call: Call, here: Path) -> None:
     (here / "customers.csv").write_text("email\n", encoding="utf-8")
     ended = call("audience", "upload", "customers.csv", "--sandbox", "--json")
     assert ended.code == 0
@@ -256,7 +256,7 @@ async def test_a_signal_ends_the_job_with_its_report(
     )
     await sandbox.requests.wait(count=2, route=USERS)
     running.send(number)
-    ended = await running.ended()
+    ended = await running.wait()
     report = json.loads(ended.out)
     assert ended.code == 130
     assert report["interrupted"] is True
@@ -272,7 +272,7 @@ async def test_people_are_told_what_is_still_to_do(command: Command, sandbox: Sa
     )
     await sandbox.requests.wait(count=2, route=USERS)
     running.send(signal.SIGINT)
-    ended = await running.ended()
+    ended = await running.wait()
     assert ended.code == 130
     assert "2,500 accepted" in ended.out
     assert "3,500 pending" in ended.out
@@ -293,7 +293,7 @@ async def test_people_are_told_from_which_line_on_nothing_was_read(
     )
     await sandbox.requests.wait(count=1, route=USERS)
     running.send(signal.SIGINT)
-    ended = await running.ended()
+    ended = await running.wait()
     found = re.search(r"Still to do: ([\d,]+) rows that were read, and the file from line ([\d,]+) on\.", ended.err)
     assert ended.code == 130
     assert found is not None
@@ -316,7 +316,7 @@ async def test_wrong_credentials_show_before_anything_is_sent(command: Command, 
     assert_nothing_private(ended, sandbox)
 
 
-def test_an_account_of_somebody_else_is_named_with_what_to_do(call: Callable[..., Ended], here: Path) -> None:
+def test_an_account_of_somebody_else_is_named_with_what_to_do(call: Call, here: Path) -> None:
     (here / "customers.csv").write_text("email\na@example.org\n", encoding="utf-8")
     ended = call("audience", "upload", "customers.csv", "--sandbox", "--account", "18ce55gze09")
     assert ended.code == 1
@@ -324,7 +324,7 @@ def test_an_account_of_somebody_else_is_named_with_what_to_do(call: Callable[...
     assert "svc-async accounts list" in ended.err
 
 
-def test_an_audience_that_is_not_there_leaves_a_report(call: Callable[..., Ended], here: Path) -> None:
+def test_an_audience_that_is_not_there_leaves_a_report(call: Call, here: Path) -> None:
     (here / "customers.csv").write_text("email\na@example.org\n", encoding="utf-8")
     ended = call("audience", "upload", "customers.csv", "--sandbox", "--audience", "nowhere")
     assert ended.code == 1
@@ -373,7 +373,7 @@ USAGE = [
 
 @pytest.mark.parametrize(("options", "content", "expected"), USAGE)
 def test_wrong_input_is_one_line_and_exit_2(
-    call: Callable[..., Ended], here: Path, options: tuple[str, ...], content: str | bytes | None, expected: str
+    call: Call, here: Path, options: tuple[str, ...], content: str | bytes | None, expected: str
 ) -> None:
     if content is not None:
         (here / "customers.csv").write_bytes(content.encode() if isinstance(content, str) else content)
@@ -389,13 +389,13 @@ def test_wrong_input_is_one_line_and_exit_2(
     assert not (here / "customers.csv.failures.csv").exists()
 
 
-def test_a_folder_is_no_file(call: Callable[..., Ended], here: Path) -> None:
+def test_a_folder_is_no_file(call: Call, here: Path) -> None:
     ended = call("audience", "remove", here, "--sandbox")
     assert ended.code == 2
     assert "is a folder" in ended.err
 
 
-def test_account_and_audience_must_be_given(call: Callable[..., Ended], here: Path) -> None:
+def test_account_and_audience_must_be_given(call: Call, here: Path) -> None:
     (here / "customers.csv").write_text(GOOD)
     ended = call("audience", "upload", "customers.csv")
     assert ended.code == 2
@@ -405,7 +405,7 @@ def test_account_and_audience_must_be_given(call: Callable[..., Ended], here: Pa
     assert "--audience must be given" in ended.err
 
 
-def test_without_credentials_one_learns_how_to_give_them(call: Callable[..., Ended], here: Path) -> None:
+def test_without_credentials_one_learns_how_to_give_them(call: Call, here: Path) -> None:
     (here / "customers.csv").write_text(GOOD)
     ended = call("audience", "upload", "customers.csv", "--account", "a", "--audience", "b")
     assert ended.code == 2
@@ -415,9 +415,7 @@ def test_without_credentials_one_learns_how_to_give_them(call: Callable[..., End
     assert len(ended.err.splitlines()) == 1
 
 
-def test_what_breaks_in_the_middle_leaves_a_report(
-    call: Callable[..., Ended], here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_breaks_in_the_middle_leaves_a_report(call: Call, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two wrongs that look right: an even number of quotes passes the quick check."""
     lines = ["email", *(f"user{number}@example.org" for number in range(2_000)), '"a"b', 'c"d', "e@example.org"]
     (here / "customers.csv").write_text("\n".join([*lines, '"x'[1:]]) + '\n"y"z\n', encoding="utf-8")

@@ -4,7 +4,6 @@ import json
 import re
 import signal
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -13,29 +12,29 @@ import pytest
 
 from svc_async import BearerToken, UserCredentials, profiles
 from svc_async.sandbox import Sandbox
-from tests.cli.conftest import Command, Ended, Running, environment_of
+from tests.support.command import Call, Command, Ended, Running, environment_of
 
 FILE = Path("svc_async") / "profiles.toml"
 
 
 def app_of(sandbox: Sandbox) -> dict[str, str]:
-    """What somebody has who has an app and has logged nobody in."""
+    """Return the variables of an app without a user token."""
     return {name: value for name, value in environment_of(sandbox).items() if "TOKEN" not in name}
 
 
 class Login:
-    """A login that waits for its user."""
+    """A login that is waiting for its user."""
 
     def __init__(self, running: Running) -> None:
         self.process = running.process
-        self.ended = running.ended
+        self.wait = running.wait
 
     @classmethod
     async def start(cls, folder: Path, sandbox: Sandbox, *arguments: str) -> "Login":
         return cls(await Command(folder, app_of(sandbox)).start("auth", "login", "--no-browser", *arguments))
 
     async def token(self) -> str:
-        """Read the page's URL, and give the request token in it."""
+        """Read the URL of the page and return its request token."""
         assert self.process.stderr is not None
         while line := (await self.process.stderr.readline()).decode():
             if found := re.search(r"https?://\S+/oauth/authorize\S+", line):
@@ -43,13 +42,13 @@ class Login:
         raise AssertionError("no page was shown")
 
 
-async def logged_in(folder: Path, sandbox: Sandbox, *arguments: str) -> Ended:
+async def log_in(folder: Path, sandbox: Sandbox, *arguments: str) -> Ended:
     login = await Login.start(folder, sandbox, *arguments)
-    return await login.ended(f"{sandbox.approve(await login.token())}\n".encode())
+    return await login.wait(f"{sandbox.approve(await login.token())}\n".encode())
 
 
 async def test_a_user_logs_in_by_pin_works_and_logs_out(sandbox: Sandbox, tmp_path: Path) -> None:
-    ended = await logged_in(tmp_path, sandbox, "--profile", "mine")
+    ended = await log_in(tmp_path, sandbox, "--profile", "mine")
     assert (ended.code, ended.out) == (0, "")
     assert "You are logged in as anna" in ended.err
     path = tmp_path / FILE
@@ -73,7 +72,7 @@ async def test_a_user_logs_in_by_pin_works_and_logs_out(sandbox: Sandbox, tmp_pa
 
 
 async def test_a_login_tells_scripts_one_object_without_secrets(sandbox: Sandbox, tmp_path: Path) -> None:
-    ended = await logged_in(tmp_path, sandbox, "--json")
+    ended = await log_in(tmp_path, sandbox, "--json")
     told = json.loads(ended.out)
     assert told == {
         "profile": "default",
@@ -88,9 +87,9 @@ async def test_a_login_tells_scripts_one_object_without_secrets(sandbox: Sandbox
 
 
 async def test_who_logs_in_again_takes_the_app_from_the_profile(sandbox: Sandbox, tmp_path: Path) -> None:
-    await logged_in(tmp_path, sandbox, "--profile", "mine")
+    await log_in(tmp_path, sandbox, "--profile", "mine")
     before = profiles.from_profile("mine", path=tmp_path / FILE)
-    await logged_in(tmp_path, sandbox, "--profile", "mine")
+    await log_in(tmp_path, sandbox, "--profile", "mine")
     after = profiles.from_profile("mine", path=tmp_path / FILE)
     assert after.app == before.app
 
@@ -99,7 +98,7 @@ async def test_who_logs_in_again_takes_the_app_from_the_profile(sandbox: Sandbox
 async def test_a_wrong_pin_stores_nothing(sandbox: Sandbox, tmp_path: Path, pin: str) -> None:
     login = await Login.start(tmp_path, sandbox)
     sandbox.approve(await login.token())
-    ended = await login.ended(f"{pin}\n".encode())
+    ended = await login.wait(f"{pin}\n".encode())
     assert ended.code == (1 if pin else 2)
     assert ended.err.splitlines()[-1].startswith(("svc-async: HTTP 401", "svc-async: PIN must be given"))
     assert not (tmp_path / FILE).exists()
@@ -119,7 +118,7 @@ async def test_a_user_logs_in_by_callback_and_only_with_the_token_of_this_login(
         ):
             async with browser.get(sandbox.callback_url, params=query) as answer:
                 assert answer.status == status
-    ended = await login.ended()
+    ended = await login.wait()
     assert ended.code == 0
     assert profiles.from_profile(path=tmp_path / FILE).app is not None
 
@@ -132,7 +131,7 @@ async def test_a_user_who_denies_is_not_logged_in(sandbox: Sandbox, tmp_path: Pa
         browser.get(sandbox.callback_url, params={"denied": token}) as answer,
     ):
         assert answer.status == 400
-    ended = await login.ended()
+    ended = await login.wait()
     assert ended.code == 2
     assert "denied" in ended.err
     assert not (tmp_path / FILE).exists()
@@ -140,7 +139,7 @@ async def test_a_user_who_denies_is_not_logged_in(sandbox: Sandbox, tmp_path: Pa
 
 async def test_a_callback_that_cannot_be_listened_on_is_an_error_of_one_line(sandbox: Sandbox, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", urlsplit(sandbox.callback_url).port or 0)):
-        ended = await (await Login.start(tmp_path, sandbox, "--callback", sandbox.callback_url)).ended()
+        ended = await (await Login.start(tmp_path, sandbox, "--callback", sandbox.callback_url)).wait()
     assert ended.code == 2
     assert ended.err.startswith("svc-async: callback must be an address that can be listened on: ")
     assert len(ended.err.splitlines()) == 1
@@ -150,7 +149,7 @@ async def test_a_login_can_be_stopped(sandbox: Sandbox, tmp_path: Path) -> None:
     login = await Login.start(tmp_path, sandbox, "--callback", sandbox.callback_url)
     await login.token()
     login.process.send_signal(signal.SIGTERM)
-    assert (await login.ended()).code == 130
+    assert (await login.wait()).code == 130
 
 
 HOSTS = 'base_url = "https://base.example.test"\nads_url = "https://ads.example.test"\n'
@@ -169,7 +168,7 @@ def store(here: Path, text: str) -> Path:
     ("settings", "kind"),
     [(USER, "a user"), (APP, "an app"), ('bearer_token = "hush-4"\n', "an app, by its bearer token")],
 )
-def test_whoami_tells_the_kind_and_no_secret(call: Callable[..., Ended], here: Path, settings: str, kind: str) -> None:
+def test_whoami_tells_the_kind_and_no_secret(call: Call, here: Path, settings: str, kind: str) -> None:
     store(here, f"[default]\n{settings}{HOSTS}")
     told = json.loads(call("auth", "whoami", "--json").out)
     assert told["credentials"] == kind
@@ -179,13 +178,13 @@ def test_whoami_tells_the_kind_and_no_secret(call: Callable[..., Ended], here: P
     assert "hush" not in ended.out + ended.err
 
 
-def test_whoami_without_credentials_says_what_to_do(call: Callable[..., Ended]) -> None:
+def test_whoami_without_credentials_says_what_to_do(call: Call) -> None:
     ended = call("auth", "whoami")
     assert ended.code == 2
     assert "set the SVC_* variables" in ended.err
 
 
-def test_a_bearer_token_without_its_app_is_only_taken_out(call: Callable[..., Ended], here: Path) -> None:
+def test_a_bearer_token_without_its_app_is_only_taken_out(call: Call, here: Path) -> None:
     path = store(here, f'[default]\nbearer_token = "hush-4"\n{HOSTS}')
     ended = call("auth", "logout")
     assert ended.code == 0
@@ -193,7 +192,7 @@ def test_a_bearer_token_without_its_app_is_only_taken_out(call: Callable[..., En
     assert path.read_text(encoding="utf-8") == f"[default]\n{HOSTS}"
 
 
-def test_a_login_needs_an_app(call: Callable[..., Ended], here: Path) -> None:
+def test_a_login_needs_an_app(call: Call, here: Path) -> None:
     store(here, f'[default]\nbearer_token = "hush-4"\n{HOSTS}')
     ended = call("auth", "login")
     assert ended.code == 2
@@ -210,14 +209,14 @@ def test_a_login_needs_an_app(call: Callable[..., Ended], here: Path) -> None:
         "http://127.0.0.1:x/",
     ],
 )
-def test_a_callback_is_on_loopback(call: Callable[..., Ended], here: Path, callback: str) -> None:
+def test_a_callback_is_on_loopback(call: Call, here: Path, callback: str) -> None:
     store(here, f"[default]\n{USER}{HOSTS}")
     ended = call("auth", "login", "--callback", callback)
     assert ended.code == 2
     assert "must be http:// on loopback with a port" in ended.err
 
 
-def test_a_token_that_could_not_be_stored_is_not_asked_for(call: Callable[..., Ended], here: Path) -> None:
+def test_a_token_that_could_not_be_stored_is_not_asked_for(call: Call, here: Path) -> None:
     path = store(here, f"[default]\n{USER}{HOSTS}")
     path.rename(path.with_name("elsewhere.toml"))
     path.symlink_to(path.with_name("elsewhere.toml"))

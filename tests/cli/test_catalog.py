@@ -1,12 +1,11 @@
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from svc_async import Session
 from svc_async.sandbox import Sandbox
-from tests.cli.conftest import Command, Ended
+from tests.support.command import Call, Command
 
 HEADER = "id,title,description,availability,condition,price,link,image_link,brand,inventory\n"
 
@@ -66,7 +65,7 @@ async def test_a_catalog_that_is_not_there_shows_before_anything_is_sent(command
     assert "HTTP 404" in ended.err or "HTTP 403" in ended.err
 
 
-def test_anybody_can_try_it_on_a_sandbox(call: Callable[..., Ended], here: Path) -> None:
+def test_anybody_can_try_it_on_a_sandbox(call: Call, here: Path) -> None:
     (here / "feed.xml").write_text("<rss><channel><item><g:id>1</g:id></item></channel></rss>")
     ended = call("catalog", "upload", "feed.xml", "--sandbox")
     assert ended.code == 5
@@ -84,7 +83,7 @@ def test_anybody_can_try_it_on_a_sandbox(call: Callable[..., Ended], here: Path)
     ],
 )
 def test_wrong_input_is_one_line_and_exit_2(
-    call: Callable[..., Ended], here: Path, content: str, options: tuple[str, ...], expected: str
+    call: Call, here: Path, content: str, options: tuple[str, ...], expected: str
 ) -> None:
     (here / "feed").write_text(content)
     ended = call("catalog", "upload", "feed", *options)

@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,7 @@ from svc_async import Session, __version__
 from svc_async.auth.credentials import UserCredentials
 from svc_async.sandbox import Fault, Sandbox
 from svc_async.wire.base_urls import Endpoints
-from tests.cli.conftest import PROGRAM, Command, Ended, environment_of
-from tests.cli.forked import ROOT
+from tests.support.command import PROGRAM, ROOT, Call, Command, environment_of
 
 # --- accounts list
 
@@ -65,7 +63,7 @@ async def test_a_sandbox_serves_until_it_is_stopped(tmp_path: Path, number: sign
     async with Session(UserCredentials(**described["credentials"]), endpoints=endpoints) as session:
         assert (await session.accounts.get(described["account_id"])).id == described["account_id"]
     running.send(number)
-    ended = await running.ended()
+    ended = await running.wait()
     assert (ended.code, ended.out, ended.err) == (0, "", "")
 
 
@@ -76,14 +74,14 @@ async def test_a_sandbox_prints_what_a_shell_needs(tmp_path: Path) -> None:
     assert all(line.startswith("export SVC_") for line in lines)
     assert (await Command(tmp_path, variables)("accounts", "list")).code == 0
     running.send(signal.SIGINT)
-    ended = await running.ended()
+    ended = await running.wait()
     assert ended.code == 0
     assert variables["SVC_ADS_URL"] in ended.err
     assert "Ctrl-C stops it" in ended.err
     assert ended.err.endswith("The sandbox is closed.\n")
 
 
-def test_a_port_that_is_taken_is_an_error_of_one_line(call: Callable[..., Ended]) -> None:
+def test_a_port_that_is_taken_is_an_error_of_one_line(call: Call) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ended = call("sandbox", "--port", str(taken.getsockname()[1]))
     assert ended.code == 2
@@ -91,7 +89,7 @@ def test_a_port_that_is_taken_is_an_error_of_one_line(call: Callable[..., Ended]
     assert len(ended.err.splitlines()) == 1
 
 
-def test_a_port_out_of_range(call: Callable[..., Ended]) -> None:
+def test_a_port_out_of_range(call: Call) -> None:
     ended = call("sandbox", "--port", "70000")
     assert ended.code == 2
     assert "--port must be from 0 to 65535" in ended.err
@@ -101,24 +99,24 @@ def test_a_port_out_of_range(call: Callable[..., Ended]) -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("audience",), ("audience", "upload", "--help")])
-def test_help_is_a_result(call: Callable[..., Ended], arguments: tuple[str, ...]) -> None:
+def test_help_is_a_result(call: Call, arguments: tuple[str, ...]) -> None:
     ended = call(*arguments)
     assert ended.code == 0
     assert "Usage: svc-async" in ended.out
     assert ended.err == ""
 
 
-def test_the_exit_codes_are_in_the_help(call: Callable[..., Ended]) -> None:
+def test_the_exit_codes_are_in_the_help(call: Call) -> None:
     text = " ".join(call("--help").out.split())
     assert "0 done, 1 failure, 2 wrong usage or input, 5 some rows failed, 130 interrupted" in text
 
 
-def test_the_version(call: Callable[..., Ended]) -> None:
+def test_the_version(call: Call) -> None:
     assert call("--version").out.strip() == __version__
 
 
 @pytest.mark.parametrize("arguments", [("audeince",), ("audience", "uplaod"), ("accounts", "list", "x"), ("--nope",)])
-def test_what_is_mistyped_is_one_line_and_exit_2(call: Callable[..., Ended], arguments: tuple[str, ...]) -> None:
+def test_what_is_mistyped_is_one_line_and_exit_2(call: Call, arguments: tuple[str, ...]) -> None:
     ended = call(*arguments)
     assert ended.code == 2
     assert ended.out == ""

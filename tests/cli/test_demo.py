@@ -1,11 +1,10 @@
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from svc_async.cli.commands import demo
-from tests.cli.conftest import Ended
+from tests.support.command import Call
 
 
 @pytest.fixture(autouse=True)
@@ -13,7 +12,7 @@ def short_quarantine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "_QUARANTINE", 0.001)
 
 
-def test_the_demo_shows_that_the_sandbox_holds_what_the_file_says(call: Callable[..., Ended]) -> None:
+def test_the_demo_shows_that_the_sandbox_holds_what_the_file_says(call: Call) -> None:
     ended = call("demo", "--rows", "2000")
     assert ended.code == 0
     assert "The sandbox holds exactly what the file says: yes" in ended.out
@@ -22,7 +21,7 @@ def test_the_demo_shows_that_the_sandbox_holds_what_the_file_says(call: Callable
     assert "@" not in ended.out + ended.err
 
 
-def test_the_demo_as_one_object(call: Callable[..., Ended]) -> None:
+def test_the_demo_as_one_object(call: Call) -> None:
     ended = call("demo", "--rows", "2000", "--json")
     story = json.loads(ended.out)
     assert ended.code == 0
@@ -33,9 +32,7 @@ def test_the_demo_as_one_object(call: Callable[..., Ended]) -> None:
     assert len(story["failed_by_reason"]) == 3
 
 
-def test_the_demo_fails_if_the_sandbox_holds_something_else(
-    call: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_demo_fails_if_the_sandbox_holds_something_else(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     held = demo._held
     monkeypatch.setattr(demo, "_held", lambda *arguments: set(list(held(*arguments))[1:]))
     ended = call("demo", "--rows", "300")
@@ -44,11 +41,11 @@ def test_the_demo_fails_if_the_sandbox_holds_something_else(
 
 
 @pytest.mark.parametrize("rows", [1, 7])
-def test_the_demo_of_a_few_rows(call: Callable[..., Ended], rows: int) -> None:
+def test_the_demo_of_a_few_rows(call: Call, rows: int) -> None:
     assert call("demo", "--rows", str(rows), "--json").code == 0
 
 
-def test_a_demo_without_rows_is_refused(call: Callable[..., Ended]) -> None:
+def test_a_demo_without_rows_is_refused(call: Call) -> None:
     ended = call("demo", "--rows", "0")
     assert ended.code == 2
     assert "--rows must be at least 1" in ended.err

@@ -1,11 +1,10 @@
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from svc_async.sandbox import Sandbox
-from tests.cli.conftest import Command, Ended
+from tests.support.command import Call, Command
 
 USERS = "*/do_not_reach_lists/*/users"
 
@@ -32,7 +31,7 @@ async def test_a_list_keeps_a_journal_of_its_own_work(command: Command, sandbox:
 
 
 @pytest.mark.rule("DNR-03")
-def test_a_list_takes_addresses_and_numbers_only(call: Callable[..., Ended], here: Path) -> None:
+def test_a_list_takes_addresses_and_numbers_only(call: Call, here: Path) -> None:
     (here / "people.csv").write_text("email,handle\na@example.org,a\n")
     ended = call("do-not-reach", "upload", "people.csv", "--sandbox", "--list", "dnr7k1")
     assert ended.code == 2
@@ -42,9 +41,7 @@ def test_a_list_takes_addresses_and_numbers_only(call: Callable[..., Ended], her
 @pytest.mark.parametrize(
     ("options", "expected"), [((), "--list must be given"), (("--list", "x"), "--account must be given")]
 )
-def test_list_and_account_must_be_given(
-    call: Callable[..., Ended], here: Path, options: tuple[str, ...], expected: str
-) -> None:
+def test_list_and_account_must_be_given(call: Call, here: Path, options: tuple[str, ...], expected: str) -> None:
     (here / "people.csv").write_text("email\na@example.org\n")
     ended = call("do-not-reach", "remove", "people.csv", *options)
     assert ended.code == 2

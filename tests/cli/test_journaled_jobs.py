@@ -5,14 +5,14 @@ import csv
 import json
 import signal
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from svc_async import Session
 from svc_async.sandbox import Fault, Sandbox
-from tests.cli.conftest import Command, Ended, Running, environment_of
+from tests.support.command import Call, Command, Running, environment_of
 
 USERS = "*/custom_audiences/*/users"
 FEW = ("--users-per-operation", "1", "--concurrency", "1", "--quarantine", "0")
@@ -43,7 +43,7 @@ def hang(sandbox: Sandbox, number: int) -> None:
 async def killed(running: Running, sandbox: Sandbox, requests: int) -> None:
     await sandbox.requests.wait(count=requests, route=USERS)
     running.send(signal.SIGKILL)
-    assert (await running.ended()).code == -signal.SIGKILL
+    assert (await running.wait()).code == -signal.SIGKILL
 
 
 def listed(path: Path) -> Sequence[tuple[str, ...]]:
@@ -84,7 +84,7 @@ async def test_a_signal_says_how_to_go_on(command: Command, sandbox: Sandbox, pe
     running = await command.start(*upload(sandbox))
     await sandbox.requests.wait(count=2, route=USERS)
     running.send(signal.SIGTERM)
-    ended = await running.ended()
+    ended = await running.wait()
     assert ended.code == 130
     assert "svc-async job resume job.journal" in ended.err
     resumed = await command("job", "resume", "job.journal", "--json")
@@ -158,7 +158,7 @@ async def test_a_journal_in_use_is_refused_and_can_be_looked_at(
     assert status["doubts"][0]["rows"] == 2_500
     assert status["ids"] == {"account": sandbox.account_id, "audience": sandbox.audience_id}
     running.send(signal.SIGKILL)
-    await running.ended()
+    await running.wait()
     told = await command("job", "status", "job.journal")
     assert told.code == 0
     assert "people.csv: stopped" in told.out
@@ -173,12 +173,12 @@ async def test_standard_input_is_put_aside_and_not_asked_for_again(
 ) -> None:
     hang(sandbox, 2)
     running = await command.start(*upload(sandbox, "-"))
-    ending = asyncio.create_task(running.ended(people.read_bytes()))
+    ending = asyncio.create_task(running.wait(people.read_bytes()))
     await sandbox.requests.wait(count=2, route=USERS)
     running.send(signal.SIGKILL)
     assert (await ending).code == -signal.SIGKILL
     assert (tmp_path / "job.journal.rows").exists()
-    other = await (await command.start(*upload(sandbox, "-"))).ended(b"email\nother@example.org\n")
+    other = await (await command.start(*upload(sandbox, "-"))).wait(b"email\nother@example.org\n")
     assert other.code == 2
     assert "is of a job with standard input" in other.err
     resumed = await command("job", "resume", "job.journal", "--json")
@@ -186,7 +186,7 @@ async def test_standard_input_is_put_aside_and_not_asked_for_again(
     assert (resumed.code, report["read"], report["accepted"], report["failed"]) == (5, 6_002, 6_000, 2)
     assert members(sandbox) == 6_000
     assert not (tmp_path / "job.journal.rows").exists()
-    again = await (await command.start(*upload(sandbox, "-"), "--json")).ended(people.read_bytes())
+    again = await (await command.start(*upload(sandbox, "-"), "--json")).wait(people.read_bytes())
     assert json.loads(again.out)["accepted"] == 6_000
 
 
@@ -234,7 +234,7 @@ async def test_products_and_do_not_reach_lists_keep_journals_too(
         keys = [each.product_key async for each in session.product_catalog(catalog).products.list()]
     gone = "\n".join(["product_key", *map(str, keys), ""])
     deleted = await command.start("catalog", "delete", "-", "--catalog", catalog, "--journal", "del.journal", "--json")
-    assert json.loads((await deleted.ended(gone.encode())).out)["accepted"] == 60
+    assert json.loads((await deleted.wait(gone.encode())).out)["accepted"] == 60
 
 
 # --- reports
@@ -289,7 +289,7 @@ async def test_a_journal_that_cannot_be_kept_is_one_line_and_exit_2(
     assert not sandbox.requests.count(USERS)
 
 
-def test_a_sync_has_no_journal(call: Callable[..., Ended], here: Path) -> None:
+def test_a_sync_has_no_journal(call: Call, here: Path) -> None:
     (here / "people.csv").write_text("email\na@example.org\n")
     ended = call("audience", "sync", "people.csv", "--sandbox", "--journal", "x")
     assert ended.code == 2
@@ -297,7 +297,7 @@ def test_a_sync_has_no_journal(call: Callable[..., Ended], here: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["status", "resume", "report"])
-def test_what_is_no_journal_is_one_line_and_exit_2(call: Callable[..., Ended], here: Path, what: str) -> None:
+def test_what_is_no_journal_is_one_line_and_exit_2(call: Call, here: Path, what: str) -> None:
     del here
     ended = call("job", what, "nothing.journal")
     assert (ended.code, ended.err) == (2, "svc-async: journal nothing.journal does not exist\n")

@@ -1,18 +1,17 @@
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from svc_async.sandbox import Fault, Sandbox
-from tests.cli.conftest import Command, Ended
+from tests.support.command import Call, Command
 
 
 def write(here: Path) -> None:
     (here / "people.csv").write_text("email\n" + "".join(f"user{n}@example.org\n" for n in range(5_000)) + "nobody\n")
 
 
-def test_a_page_for_people(call: Callable[..., Ended], here: Path) -> None:
+def test_a_page_for_people(call: Call, here: Path) -> None:
     write(here)
     ended = call("audience", "upload", "people.csv", "--sandbox", "--report", "report.html")
     page = (here / "report.html").read_text(encoding="utf-8")
@@ -23,7 +22,7 @@ def test_a_page_for_people(call: Callable[..., Ended], here: Path) -> None:
     assert "nobody" not in page
 
 
-def test_an_object_for_programs(call: Callable[..., Ended], here: Path) -> None:
+def test_an_object_for_programs(call: Call, here: Path) -> None:
     write(here)
     ended = call("audience", "upload", "people.csv", "--sandbox", "--report", "report.json", "--json")
     told, report = json.loads(ended.out), json.loads((here / "report.json").read_text(encoding="utf-8"))
@@ -43,7 +42,7 @@ async def test_a_job_that_ended_early_says_so(command: Command, sandbox: Sandbox
 
 
 @pytest.mark.parametrize("path", ["report", "nowhere/report.html", "people.html"])
-def test_a_report_needs_a_place_and_a_form(call: Callable[..., Ended], here: Path, path: str) -> None:
+def test_a_report_needs_a_place_and_a_form(call: Call, here: Path, path: str) -> None:
     write(here)
     (here / "people.csv").rename(here / "people.html")
     ended = call("audience", "upload", "people.html", "--sandbox", "--report", path)

@@ -3,13 +3,13 @@
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Command, Ended
 from tests.streams.conftest import Adversary, closing, hold, holding, line, refusing
+from tests.support.command import Call, Command
 
 MATCH = b'{"data":{"id":"1","lang":null,"author_id":"9","text":"t"},"matching_rules":[{"id":"2"}]}\r\n'
 
@@ -38,7 +38,7 @@ async def test_events_are_printed_as_they_come_until_it_is_stopped(
     assert (await running.line()).split() == ["post.delete", "7", "-1"]
     assert (await running.line()).split() == ["post.delete", "7", "-2"]
     running.send(number)
-    ended = await running.ended()
+    ended = await running.wait()
     assert (ended.code, ended.out) == (0, "")
     assert ended.err.splitlines() == ["The stream is open. Ctrl-C ends it.", "The stream is closed."]
     await adversary.visits[0].over.wait()
@@ -49,7 +49,7 @@ async def test_each_event_is_one_object_in_one_line(adversary: Adversary, tail: 
     running = await tail.start("stream", "tail", "filtered", "--json")
     assert json.loads(await running.line()) == json.loads(MATCH)
     running.send(signal.SIGINT)
-    assert (await running.ended()).code == 0
+    assert (await running.wait()).code == 0
     assert adversary.visits[0].path == "/2/tweets/search/stream"
 
 
@@ -58,7 +58,7 @@ async def test_nothing_that_comes_is_obeyed_by_a_terminal(adversary: Adversary, 
     running = await tail.start("stream", "tail", "activity")
     assert (await running.line()).split() == ["post.delete", "7", "[31m", "1"]
     running.send(signal.SIGINT)
-    await running.ended()
+    await running.wait()
 
 
 async def test_trouble_is_told_to_people_and_the_stream_goes_on(adversary: Adversary, tail: Command) -> None:
@@ -66,7 +66,7 @@ async def test_trouble_is_told_to_people_and_the_stream_goes_on(adversary: Adver
     running = await tail.start("stream", "tail", "activity")
     await adversary.visit(3)
     running.send(signal.SIGINT)
-    ended = await running.ended()
+    ended = await running.wait()
     assert ended.code == 0
     told = [text.split(":")[1].strip() for text in ended.err.splitlines() if text.startswith("svc-async:")]
     assert told[:2] == ["a line of 1 bytes is no event", "not connected"]
@@ -80,7 +80,7 @@ async def test_what_no_repeat_changes_is_one_line_and_exit_1(adversary: Adversar
 
 
 @pytest.mark.parametrize("arguments", [("stream", "tail"), ("stream", "tail", "everything"), ("stream", "tial")])
-def test_what_is_mistyped_is_one_line_and_exit_2(call: Callable[..., Ended], arguments: tuple[str, ...]) -> None:
+def test_what_is_mistyped_is_one_line_and_exit_2(call: Call, arguments: tuple[str, ...]) -> None:
     ended = call(*arguments)
     assert (ended.code, ended.out) == (2, "")
     assert len(ended.err.splitlines()) == 1

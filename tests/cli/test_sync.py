@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from svc_async.sandbox import Fault, Sandbox
-from tests.cli.conftest import Command, Ended
+from tests.support.command import Call, Command
 
 USERS = "*/custom_audiences/*/users"
 
@@ -98,7 +98,7 @@ async def test_a_sync_that_was_killed_is_taken_up_again(
     running = await command.start(*sync)
     await sandbox.requests.wait(count=3, route=USERS)
     running.send(signal.SIGKILL)
-    assert (await running.ended()).code == -signal.SIGKILL
+    assert (await running.wait()).code == -signal.SIGKILL
     people(range(60, 150))
     ended = await command(*sync)
     assert ended.code == 0
@@ -130,7 +130,7 @@ async def test_removals_that_fail_are_listed_without_a_position(
     ],
 )
 def test_wrong_settings_are_one_line_and_exit_2(
-    call: Callable[..., Ended], here: Path, options: tuple[str, ...], expected: str
+    call: Call, here: Path, options: tuple[str, ...], expected: str
 ) -> None:
     (here / "people.csv").write_text("email\n" + "a@example.org\n" * 100)
     ended = call("audience", "sync", "people.csv", "--sandbox", *options)
@@ -140,7 +140,7 @@ def test_wrong_settings_are_one_line_and_exit_2(
     assert (here / "people.csv").read_text().startswith("email\n")
 
 
-def test_anybody_can_try_it_on_a_sandbox(call: Callable[..., Ended], here: Path) -> None:
+def test_anybody_can_try_it_on_a_sandbox(call: Call, here: Path) -> None:
     (here / "people.csv").write_text("email\na@example.org\n")
     ended = call("audience", "sync", "people.csv", "--sandbox")
     assert ended.code == 0
@@ -164,7 +164,7 @@ async def test_a_sync_that_is_killed_again_and_again_ends_with_the_list_of_the_f
         sandbox.faults.on("POST", USERS).nth(sent).do(Fault.hang(), stage=dice.choice(["before", "after"]))
         running = await command.start(*sync, *settings)
         reached = asyncio.create_task(sandbox.requests.wait(count=sent, route=USERS))
-        ended = asyncio.create_task(running.ended())
+        ended = asyncio.create_task(running.wait())
         await asyncio.wait([reached, ended], return_when=asyncio.FIRST_COMPLETED)
         if reached.done():
             running.send(signal.SIGKILL)
@@ -190,7 +190,7 @@ async def test_the_report_of_an_interrupted_sync_counts_its_removals_too(
     running = await command.start(*sync)
     await sandbox.requests.wait(count=3, route=USERS)
     running.send(signal.SIGINT)
-    ended = await running.ended()
+    ended = await running.wait()
     report = json.loads(ended.out)
     assert ended.code == 130
     assert (report["read"], report["accepted"], report["pending"], report["in_doubt"]) == (140, 40, 100, 100)

@@ -6,7 +6,6 @@ import hashlib
 import hmac
 import json
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from svc_async.sandbox import Sandbox
-from tests.cli.conftest import Command, Ended
+from tests.support.command import Call, Command
 
 URL = "https://hooks.example.test/svc"
 
@@ -59,7 +58,7 @@ async def test_what_cannot_happen_is_one_line_and_exit_2(
         ("http://127.0.0.1:9", "--url names no sandbox that answers"),
     ],
 )
-def test_where_no_sandbox_is(call: Callable[..., Ended], url: str, reason: str) -> None:
+def test_where_no_sandbox_is(call: Call, url: str, reason: str) -> None:
     ended = call("trigger", "post.create", "--url", url)
     assert ended.code == 2
     assert reason in ended.err
@@ -79,7 +78,7 @@ async def test_another_server_is_no_sandbox(command: Command) -> None:
 
 
 @pytest.mark.parametrize("pair", [URL, f"{URL}=https://127.0.0.1/", f"{URL}=http://example.com/", f"{URL}="])
-def test_what_is_forwarded_goes_to_this_machine(call: Callable[..., Ended], pair: str) -> None:
+def test_what_is_forwarded_goes_to_this_machine(call: Call, pair: str) -> None:
     ended = call("sandbox", "--port", "0", "--forward", pair)
     assert ended.code == 2
     assert "--forward is written URL=URL" in ended.err
@@ -114,7 +113,7 @@ async def test_a_trigger_reaches_a_receiver_behind_a_forward(tmp_path: Path) -> 
     async with asyncio.timeout(30):
         assert (await arrived.get())["data"]["event_type"] == "dm.received"
     running.send(signal.SIGINT)
-    assert (await running.ended()).code == 0
+    assert (await running.wait()).code == 0
     await runner.cleanup()
 
 

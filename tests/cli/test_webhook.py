@@ -19,8 +19,8 @@ from aiohttp import web
 from svc_async.webhooks import SigningKey, WebhookReceiver
 from svc_async.webhooks.adapters.aiohttp import serve
 from svc_async.webhooks.testing import build_crc, build_delivery
-from tests.cli.conftest import Command, Ended
 from tests.events.samples import activity
+from tests.support.command import Call, Command, Ended
 from tests.webhooks.serving import sender
 
 KEY = SigningKey("consumer-secret")
@@ -50,7 +50,7 @@ async def test_it_listens_until_it_is_stopped(command: Command, tmp_path: Path, 
     assert (line["event_type"], line["key"], line["replayed"]) == ("post.create", "-3", False)
     assert line["event"] == activity("post.create", uuid="-3")
     running.send(number)
-    assert await running.ended() == Ended(0, "", "")
+    assert await running.wait() == Ended(0, "", "")
     (saved,) = (tmp_path / "saved" / "here").iterdir()
     assert saved.read_bytes() == request.body
     assert saved.parent.stat().st_mode & 0o777 == 0o700
@@ -65,7 +65,7 @@ async def test_people_are_told_what_comes(command: Command) -> None:
     await send("POST", "", {}, b"")
     assert (await running.line()).split()[1:] == ["dm.read", "a?[31mb"]
     running.send(signal.SIGINT)
-    ended = await running.ended()
+    ended = await running.wait()
     assert ended.err == "Events: 1. CRC checks: 0. Refused: 1 signature_missing.\n"
 
 
@@ -80,7 +80,7 @@ async def test_it_ends_quietly_when_nobody_reads_what_it_prints(command: Command
     assert os.read(reader, 100).split()[1:] == [b"dm.read", b"1"]
     os.close(reader)
     await send(*build_delivery({"data": activity("dm.read", uuid="2")}, KEY))
-    assert await running.ended() == Ended(1, "", "")
+    assert await running.wait() == Ended(1, "", "")
 
 
 async def test_a_port_that_is_taken_is_an_error_of_one_line(command: Command) -> None:
@@ -91,13 +91,13 @@ async def test_a_port_that_is_taken_is_an_error_of_one_line(command: Command) ->
     assert len(ended.err.splitlines()) == 1
 
 
-def test_a_port_out_of_range(call: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_out_of_range(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SVC_CONSUMER_SECRET", KEY.secret)
     ended = call("webhook", "listen", "--port", "70000")
     assert (ended.code, "--port must be from 0 to 65535" in ended.err) == (2, True)
 
 
-def test_a_folder_that_cannot_be_made(call: Callable[..., Ended], here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_made(call: Call, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SVC_CONSUMER_SECRET", KEY.secret)
     (here / "file").write_text("")
     ended = call("webhook", "listen", "--save", here / "file")
@@ -228,7 +228,7 @@ async def test_a_certificate_that_cannot_be_trusted(command: Command) -> None:
 @pytest.mark.parametrize(
     "url", ["hook", "ftp://x/", "https://", "https://u:p@x/", "https://x/#a", "https://x:99999/", "https://x/ y"]
 )
-def test_what_is_no_url(call: Callable[..., Ended], url: str) -> None:
+def test_what_is_no_url(call: Call, url: str) -> None:
     ended = call("webhook", "check", url)
     assert ended.code == 2
     assert "URL must be an absolute URL" in ended.err
@@ -244,7 +244,7 @@ def body(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return here / "body.json"
 
 
-def test_a_file_is_signed(call: Callable[..., Ended], body: Path) -> None:
+def test_a_file_is_signed(call: Call, body: Path) -> None:
     assert call("webhook", "sign", body) == Ended(0, SIGNATURE + "\n", "")
     assert json.loads(call("webhook", "sign", body, "--json").out) == {
         "header": "x-svc-webhooks-signature",
@@ -263,14 +263,14 @@ def test_a_file_is_signed(call: Callable[..., Ended], body: Path) -> None:
         ("sha256=" + keyed(BODY, "test").hex().upper(), 1, "hexadecimal digits; it must be base64."),
     ],
 )
-def test_a_signature_is_verified(call: Callable[..., Ended], body: Path, signature: str, code: int, says: str) -> None:
+def test_a_signature_is_verified(call: Call, body: Path, signature: str, code: int, says: str) -> None:
     ended = call("webhook", "verify", body, "--signature", signature)
     assert (ended.code, ended.out.startswith("The signature "), says in ended.out) == (code, True, True)
     found = json.loads(call("webhook", "verify", body, "--signature", signature, "--json").out)
     assert found["ok"] == (code == 0)
 
 
-def test_a_file_that_is_not_there(call: Callable[..., Ended], body: Path) -> None:
+def test_a_file_that_is_not_there(call: Call, body: Path) -> None:
     ended = call("webhook", "sign", body.parent / "other")
     assert (ended.code, "FILE cannot be read: No such file" in ended.err) == (2, True)
 
@@ -278,7 +278,7 @@ def test_a_file_that_is_not_there(call: Callable[..., Ended], body: Path) -> Non
 # --- where the secret comes from
 
 
-def test_without_a_secret_one_learns_where_it_goes(call: Callable[..., Ended]) -> None:
+def test_without_a_secret_one_learns_where_it_goes(call: Call) -> None:
     ended = call("webhook", "sign", "x")
     assert ended.code == 2
     assert "credentials need SVC_CONSUMER_SECRET" in ended.err
@@ -300,9 +300,7 @@ ads_url = "https://ads.example.test"
 """
 
 
-def test_a_profile_has_the_secret(
-    call: Callable[..., Ended], here: Path, body: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_profile_has_the_secret(call: Call, here: Path, body: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (here / "svc_async").mkdir()
     (here / "svc_async" / "profiles.toml").write_text(PROFILES)
     monkeypatch.setenv("SVC_CONSUMER_SECRET", "another")
@@ -317,6 +315,6 @@ def test_a_profile_has_the_secret(
     assert (ended.code, "need consumer_secret, which is not in the profile 'app'" in ended.err) == (2, True)
 
 
-def test_a_secret_is_no_option(call: Callable[..., Ended], body: Path) -> None:
+def test_a_secret_is_no_option(call: Call, body: Path) -> None:
     ended = call("webhook", "sign", body, "--secret", "test")
     assert (ended.code, ended.out) == (2, "")

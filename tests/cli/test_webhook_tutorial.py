@@ -10,8 +10,7 @@ import pytest
 
 from svc_async.sandbox import Sandbox
 from svc_async.webhooks import SigningKey, WebhookReceiver
-from tests.cli.conftest import Command, Ended
-from tests.cli.forked import ROOT
+from tests.support.command import ROOT, Command, Ended
 
 PAGE = (ROOT / "docs" / "tutorial-webhooks.md").read_text(encoding="utf-8")
 LINES = re.findall(r"^svc-async (.*)$", PAGE, re.MULTILINE)
@@ -36,7 +35,7 @@ async def test_the_commands_of_the_page_bring_an_event_to_a_receiver(tmp_path: P
     assert (event["event_type"], event["event"]["payload"]["text"]) == ("post.create", "good morning")
     for running in (receiver, sandbox):
         running.send(signal.SIGTERM)
-        assert (await running.ended()).code == 0
+        assert (await running.wait()).code == 0
 
 
 async def test_a_receiver_that_is_not_up_is_named(command: Command, sandbox: Sandbox) -> None:

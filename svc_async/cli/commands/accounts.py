@@ -5,7 +5,7 @@ import asyncio
 from rich.table import Table
 
 from svc_async.ads.accounts import Account
-from svc_async.cli.console import people, results
+from svc_async.cli.console import stderr, stdout
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.sessions import session_of
 from svc_async.cli.signals import Interrupted, until_stopped
@@ -21,11 +21,11 @@ def run(profile: str | None, *, as_json: bool) -> int:
     except Interrupted:
         return Exit.INTERRUPTED
     if as_json:
-        results().print(to_json({"accounts": accounts}).decode())
+        stdout().print(to_json({"accounts": accounts}).decode())
     elif accounts:
-        results().print(_table(accounts))
+        stdout().print(_table(accounts))
     else:
-        people().print("These credentials have no accounts.")
+        stderr().print("These credentials have no accounts.")
     return Exit.DONE
 
 

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from svc_async import profiles
 from svc_async.auth.credentials import AppCredentials, BearerToken, UserCredentials
-from svc_async.cli.console import people, results
+from svc_async.cli.console import stderr, stdout
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.sessions import session_with
 from svc_async.cli.signals import Interrupted, until_stopped
@@ -46,9 +46,9 @@ def login(profile: str | None, *, callback: str | None, browser: bool, as_json: 
     path = profiles.write(name, _settings(source, token.credentials(app)))
     if as_json:
         told = {"profile": name, "path": str(path), "user_id": token.user_id, "screen_name": token.screen_name}
-        results().print(json.dumps(told))
+        stdout().print(json.dumps(told))
     else:
-        people().print(f"You are logged in as {token.screen_name}; the profile {name!r} in {path} holds the token.")
+        stderr().print(f"You are logged in as {token.screen_name}; the profile {name!r} in {path} holds the token.")
     return Exit.DONE
 
 
@@ -61,11 +61,11 @@ def whoami(profile: str | None, *, check: bool, as_json: bool) -> int:
     except Interrupted:
         return Exit.INTERRUPTED
     if as_json:
-        results().print(json.dumps(told))
+        stdout().print(json.dumps(told))
     else:
         for heading, value in told.items():
             shown = ", ".join(value) if isinstance(value, list) else value
-            results().print(f"{heading.replace('_', ' '):<16}{shown or 'none'}")
+            stdout().print(f"{heading.replace('_', ' '):<16}{shown or 'none'}")
     return Exit.DONE
 
 
@@ -81,10 +81,10 @@ def logout(profile: str | None, *, as_json: bool) -> int:
         return Exit.INTERRUPTED
     path = profiles.remove(name, _TOKENS)
     if as_json:
-        results().print(json.dumps({"profile": name, "path": str(path), "invalidated": invalidated}))
+        stdout().print(json.dumps({"profile": name, "path": str(path), "invalidated": invalidated}))
     else:
         fate = "does not work any more" if invalidated else "still works, for the profile names no app to revoke it"
-        people().print(f"The token {fate}; it is gone from the profile {name!r} in {path}.")
+        stderr().print(f"The token {fate}; it is gone from the profile {name!r} in {path}.")
     return Exit.DONE
 
 
@@ -143,7 +143,7 @@ class _Steps:
         token, page = asyncio.run(until_stopped(self._begun()))
         self._show(page)
         if sys.stdin.isatty():
-            people().print("The PIN that the page shows: ", end="")
+            stderr().print("The PIN that the page shows: ", end="")
         # Read outside the loop: a thread that waits for a line could not be stopped.
         pin = sys.stdin.readline().strip()
         if not pin:
@@ -174,8 +174,8 @@ class _Steps:
         return session_with(self.source, surface=Surface.BASE, credentials=self.app)
 
     def _show(self, page: str) -> None:
-        people().print("Open this page, and approve:")
-        people().print(f"  {page}", soft_wrap=True)
+        stderr().print("Open this page, and approve:")
+        stderr().print(f"  {page}", soft_wrap=True)
         if self.browser:
             webbrowser.open(page)
 

@@ -25,7 +25,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from svc_async.batch.report import Report
-from svc_async.cli.console import people, results
+from svc_async.cli.console import stderr, stdout
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.progress import clock_time, display_of
 from svc_async.cli.signals import Interrupted, until_stopped
@@ -54,7 +54,7 @@ def run(*, rows: int, seed: int, as_json: bool) -> int:
         story = asyncio.run(until_stopped(_tell(rows, seed, quiet=as_json)))
     except Interrupted:
         return Exit.INTERRUPTED
-    results().print(json.dumps(story.as_dict()) if as_json else _panel(story), soft_wrap=as_json)
+    stdout().print(json.dumps(story.as_dict()) if as_json else _panel(story), soft_wrap=as_json)
     return Exit.DONE if story.equal else Exit.FAILURE
 
 
@@ -117,7 +117,7 @@ class _Story:
 
 
 async def _tell(rows: int, seed: int, *, quiet: bool) -> _Story:
-    say = _silence if quiet else people().print
+    say = _silence if quiet else stderr().print
     with tempfile.TemporaryDirectory(prefix="svc-demo-") as folder:
         path = Path(folder) / "customers.csv"
         say(f"Writing a customer file of {rows:,} messy rows: invented people of ten countries ...")
@@ -148,7 +148,7 @@ async def _upload(path: Path, sandbox: Sandbox, audience_id: str, *, quiet: bool
         users = session.account(sandbox.account_id).custom_audience(audience_id).users
         began = sandbox.clock.monotonic()
         with display_of(
-            source, console=people(), clock=sandbox.clock, limit=requests_per_minute("ads.audience_users"), quiet=quiet
+            source, console=stderr(), clock=sandbox.clock, limit=requests_per_minute("ads.audience_users"), quiet=quiet
         ) as display:
             await source.check()
             report = await users.upload(

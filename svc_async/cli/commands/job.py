@@ -11,7 +11,7 @@ from rich.text import Text
 
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.timeline import Sample
-from svc_async.cli.console import results
+from svc_async.cli.console import stdout
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.failures import reasons_of
 from svc_async.cli.progress import clock_time
@@ -29,10 +29,10 @@ def status(path: Path, *, as_json: bool) -> int:
     record = JournalRecord.read(path)
     now = SystemClock().now()
     if as_json:
-        results().print(json.dumps(_status(record, now)))
+        stdout().print(json.dumps(_status(record, now)))
     else:
         for line in _lines(record, now):
-            results().print(line)
+            stdout().print(line)
     return Exit.DONE
 
 
@@ -44,7 +44,7 @@ def report(path: Path, *, out: Path | None) -> int:
     if out is not None and out.resolve() == path.resolve():
         raise InvalidArgument("--out", "must not be the journal itself")
     if out is None:
-        results().print(json.dumps(_report(record)))
+        stdout().print(json.dumps(_report(record)))
     elif out.suffix == ".json":
         out.write_text(json.dumps(_report(record), indent=1), encoding="utf-8")
     else:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from svc_async.cli.console import people, results
+from svc_async.cli.console import stderr, stdout
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.sessions import session_of
 from svc_async.cli.signals import Interrupted, until_stopped
@@ -37,11 +37,11 @@ def run(url: str, *, events: Sequence[str], user: str | None, profile: str | Non
     except Interrupted:
         return Exit.INTERRUPTED
     if as_json:
-        results().print(json.dumps(_described(webhook, subscriptions)))
+        stdout().print(json.dumps(_described(webhook, subscriptions)))
         return Exit.DONE
-    people().print(f"The webhook {webhook.id} is valid; events for it go to {webhook.url}.")
+    stderr().print(f"The webhook {webhook.id} is valid; events for it go to {webhook.url}.")
     for each in subscriptions:
-        people().print(f"It is told of {each.event_type} of user {each.filter.user_id}.")
+        stderr().print(f"It is told of {each.event_type} of user {each.filter.user_id}.")
     return Exit.DONE
 
 

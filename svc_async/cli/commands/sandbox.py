@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from rich.panel import Panel
 from rich.text import Text
 
-from svc_async.cli.console import people, results
+from svc_async.cli.console import stderr, stdout
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.signals import Interrupted, until_stopped
 from svc_async.errors import InvalidArgument
@@ -33,7 +33,7 @@ def run(*, host: str, port: int, seed: int, forward: Sequence[str] = (), as_json
         reason = error.strerror or "not possible"
         raise InvalidArgument("sandbox", f"cannot listen on {host} port {port}: {reason}") from None
     if not as_json:
-        people().print("The sandbox is closed.")
+        stderr().print("The sandbox is closed.")
     return Exit.DONE
 
 
@@ -53,16 +53,16 @@ async def _serve(sandbox: Sandbox, forwarded: Mapping[str, str], *, as_json: boo
         if as_json:
             _print_line(json.dumps(_described(sandbox)))
         else:
-            people().print(_panel(sandbox))
+            stderr().print(_panel(sandbox))
             for url, target in forwarded.items():
-                people().print(_advice(sandbox, url, target))
+                stderr().print(_advice(sandbox, url, target))
             for name, value in _variables(sandbox).items():
                 _print_line(f"export {name}={shlex.quote(value)}")
         await until_stopped(asyncio.Event().wait())
 
 
 def _print_line(line: str) -> None:
-    console = results()
+    console = stdout()
     console.print(line)
     console.file.flush()
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 from typing import Literal
 
-from svc_async.cli.console import complain, people, results
+from svc_async.cli.console import complain, stderr, stdout
 from svc_async.cli.exit_codes import Exit, explain
 from svc_async.cli.sessions import session_of
 from svc_async.cli.signals import Interrupted, until_stopped
@@ -25,7 +25,7 @@ def run(name: Name, profile: str | None, *, as_json: bool) -> int:
     try:
         asyncio.run(_tail(name, profile, as_json=as_json))
     except Interrupted:
-        people().print("The stream is closed.")
+        stderr().print("The stream is closed.")
     return Exit.DONE
 
 
@@ -40,7 +40,7 @@ def _stream(session: Session, name: Name) -> EventStream:
 
 
 async def _printed(stream: EventStream, *, as_json: bool) -> None:
-    written, console = _object if as_json else _line, results()
+    written, console = _object if as_json else _line, stdout()
     async with stream:
         async for event in stream:
             console.print(written(event))
@@ -58,7 +58,7 @@ def _line(event: Event) -> str:
 
 def _tell_state(change: StateChange) -> None:
     if change.state is StreamState.OPEN:
-        people().print("The stream is open. Ctrl-C ends it.")
+        stderr().print("The stream is open. Ctrl-C ends it.")
     elif change.wait is not None and change.error is not None:
         complain(f"not connected: {explain(change.error)}; again in {change.wait:.3g} s")
 

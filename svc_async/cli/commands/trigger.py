@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from svc_async.cli.console import results
+from svc_async.cli.console import stdout
 from svc_async.cli.exit_codes import Exit
 from svc_async.errors import InvalidArgument
 
@@ -24,9 +24,9 @@ def run(event_type: str, *, user: str | None, changes: Sequence[str], url: str, 
         wanted["user_id"] = user
     happened = _asked(_address(url), wanted)
     if as_json:
-        results().print(json.dumps(happened))
+        stdout().print(json.dumps(happened))
     else:
-        results().print(f"{happened['event_type']} happened to user {happened['user_id']}{_told(happened)}.")
+        stdout().print(f"{happened['event_type']} happened to user {happened['user_id']}{_told(happened)}.")
     return Exit.DONE
 
 

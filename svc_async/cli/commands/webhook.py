@@ -14,7 +14,7 @@ import attrs
 
 from svc_async import profiles
 from svc_async._version import __version__
-from svc_async.cli.console import complain, people, results
+from svc_async.cli.console import complain, stderr, stdout
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.signals import Interrupted, until_stopped
 from svc_async.clock import SystemClock
@@ -59,7 +59,7 @@ def listen(*, host: str, port: int, save: Path | None, profile: str | None, as_j
         reason = error.strerror or "not possible"
         raise InvalidArgument("webhook", f"cannot listen on {host} port {port}: {reason}") from None
     if not as_json:
-        people().print(_summary(receiver.stats))
+        stderr().print(_summary(receiver.stats))
     return Exit.DONE
 
 
@@ -69,7 +69,7 @@ async def _listen(receiver: WebhookReceiver, printer: "_Printer", host: str, por
         if printer.as_json:
             _print_line(json.dumps({"listening": url}))
         else:
-            people().print(f"Listening on {url} and every path below. Ctrl-C stops it.")
+            stderr().print(f"Listening on {url} and every path below. Ctrl-C stops it.")
         await until_stopped(printer.unread.wait())
         raise BrokenPipeError
 
@@ -155,7 +155,7 @@ def check(url: str, *, profile: str | None, as_json: bool) -> int:
         return Exit.INTERRUPTED
     notes = _notes(url)
     if as_json:
-        results().print(json.dumps({"url": url, "ok": not finding.problem, **attrs.asdict(finding), "notes": notes}))
+        stdout().print(json.dumps({"url": url, "ok": not finding.problem, **attrs.asdict(finding), "notes": notes}))
     else:
         _print_finding(finding, notes)
     return Exit.FAILURE if finding.problem else Exit.DONE
@@ -221,9 +221,9 @@ def _notes(url: str) -> list[str]:
 
 def _print_finding(finding: _Finding, notes: list[str]) -> None:
     took = f" after {finding.seconds:.2f} s" if finding.seconds is not None else ""
-    results().print(_printable(finding.problem or "The CRC check is answered rightly") + took + ".")
+    stdout().print(_printable(finding.problem or "The CRC check is answered rightly") + took + ".")
     for note in notes:
-        people().print(f"Note: {note}.")
+        stderr().print(f"Note: {note}.")
 
 
 # --- sign, verify
@@ -233,7 +233,7 @@ def sign_file(file: Path, *, profile: str | None, as_json: bool) -> int:
     """Print the signature of a file's bytes."""
     key = _key(profile)
     signature = sign(key, _bytes_of(file))
-    results().print(json.dumps({"header": key.header, "signature": signature}) if as_json else signature)
+    stdout().print(json.dumps({"header": key.header, "signature": signature}) if as_json else signature)
     return Exit.DONE
 
 
@@ -241,9 +241,9 @@ def verify_file(file: Path, *, signature: str, profile: str | None, as_json: boo
     """Say whether a signature is that of a file's bytes."""
     problem = signature_problem(_key(profile), _bytes_of(file), signature)
     if as_json:
-        results().print(json.dumps({"ok": problem is None, "problem": problem}))
+        stdout().print(json.dumps({"ok": problem is None, "problem": problem}))
     else:
-        results().print(f"The signature {problem or 'is good'}.")
+        stdout().print(f"The signature {problem or 'is good'}.")
     return Exit.FAILURE if problem else Exit.DONE
 
 
