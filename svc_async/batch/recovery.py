@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from svc_async.batch.packing.packer import Batch
+from svc_async.batch.packing.batch import Batch
 from svc_async.errors import ApiError, ErrorDetail, RateLimited, Sent, SvcError, UnexpectedAnswer
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""What jobs read: slices of encoded rows, from a source that can be read again or is put aside on the disk."""
+"""The input of a job: slices of encoded rows, from a source that can be read again or is spooled to disk."""
 
 import asyncio
 import itertools
@@ -12,43 +12,44 @@ from typing import Any, BinaryIO, TypeVar
 import attrs
 import msgspec
 
-from svc_async.batch.packing.packer import Group, Load
+from svc_async.batch.packing.operations import OperationGroup
+from svc_async.batch.packing.rows import EncodedRows
 from svc_async.batch.report import Failure
 from svc_async.errors import InvalidArgument
-from svc_async.users.template import Form
+from svc_async.users.template import RowTemplate
 
-__all__ = ["Slice", "Source", "in_parts", "is_replayable", "put_aside", "taken_aside"]
+__all__ = ["SLICE_ROWS", "Slice", "Source", "is_replayable", "read_spool", "slice_rows", "spool"]
 
 T = TypeVar("T")
 
-_PART = 512
-"""Rows between two turns of the event loop."""
+SLICE_ROWS = 512
+"""Rows that are read and encoded between two turns of the event loop."""
 _LENGTH = 4
-"""Bytes that tell the length of a record."""
+"""Bytes of the length before each record of a spool."""
 
 
 @attrs.frozen
 class Slice:
-    """Some rows of a source.
+    """Some consecutive rows of a source.
 
     Attributes:
-        rows: how many were read.
-        load: those that can be sent.
+        count: how many were read.
+        rows: those that can be sent.
         failures: the others.
     """
 
-    rows: int
-    load: Load
+    count: int
+    rows: EncodedRows
     failures: Sequence[Failure]
 
 
 @attrs.frozen
 class Source:
-    """Where the rows of a job come from.
+    """The rows of a job.
 
     Attributes:
         read: reads them from the start.
-        replayable: whether it gives the same rows each time; else they are put aside before a journal is kept.
+        replayable: whether they can be read again; if not, a job with a journal spools them first.
     """
 
     read: Callable[[], AsyncGenerator[Slice, None]]
@@ -56,19 +57,19 @@ class Source:
 
 
 def is_replayable(rows: object) -> bool:
-    """Whether rows can be read from the start any number of times, as those of a list can."""
+    """Return whether rows can be read from the start any number of times, as those of a list can."""
     return not isinstance(rows, Iterator | AsyncIterator)
 
 
-async def in_parts(rows: Iterable[T] | AsyncIterable[T], size: int = _PART) -> AsyncGenerator[list[T], None]:
-    """Read rows some hundreds at a time; what came before a source failed is given before its exception."""
+async def slice_rows(rows: Iterable[T] | AsyncIterable[T], size: int = SLICE_ROWS) -> AsyncGenerator[list[T], None]:
+    """Yield rows in lists of this size; if the source fails, what it returned before is yielded before it raises."""
     source = aiter(rows) if isinstance(rows, AsyncIterable) else iter(rows)
     while True:
         part: list[T] = []
         failure: Exception | None = None
         try:
             if isinstance(source, AsyncIterator):
-                await _read(source, part, size)
+                await _fill(part, source, size)
             else:
                 part.extend(itertools.islice(source, size))
         except Exception as error:  # noqa: BLE001 - whatever a source may raise
@@ -81,7 +82,7 @@ async def in_parts(rows: Iterable[T] | AsyncIterable[T], size: int = _PART) -> A
             return
 
 
-async def _read(source: AsyncIterator[T], part: list[T], size: int) -> None:
+async def _fill(part: list[T], source: AsyncIterator[T], size: int) -> None:
     while len(part) < size:
         try:
             part.append(await anext(source))
@@ -89,21 +90,21 @@ async def _read(source: AsyncIterator[T], part: list[T], size: int) -> None:
             return
 
 
-async def put_aside(source: Source, path: Path) -> None:
-    """Put the rows of a source aside, hashed as they will be sent.
+async def spool(source: Source, path: Path) -> None:
+    """Write the rows of a source to a file, hashed as they will be sent.
 
     Args:
-        source: what can be read only once.
+        source: rows that can be read only once.
         path: the file.
 
     Raises:
         InvalidArgument: the file cannot be written.
     """
     try:
-        with _writable(path) as file:
+        with _create(path) as file:
             async with aclosing(source.read()) as slices:
                 async for each in slices:
-                    _put(file, each)
+                    _write(file, each)
                     await asyncio.sleep(0)
             file.flush()
             os.fsync(file.fileno())
@@ -111,53 +112,53 @@ async def put_aside(source: Source, path: Path) -> None:
         raise InvalidArgument("journal", f"cannot be kept: {path} cannot be written: {error.strerror}") from None
 
 
-def taken_aside(path: Path, group: Callable[[Any], Group]) -> Source:
-    """Read the rows that were put aside.
+def read_spool(path: Path, parse_group: Callable[[Any], OperationGroup]) -> Source:
+    """Return the spooled rows as a source.
 
     Args:
         path: the file.
-        group: makes a group again of its plain values.
+        parse_group: parses a group from its plain values.
 
     Raises:
-        InvalidArgument: the file is gone.
+        InvalidArgument: the file does not exist.
     """
     if not path.exists():
-        raise InvalidArgument("journal", f"needs {path}, where the rows of its job were put aside")
-    return Source(lambda: _read_again(path, group), replayable=True)
+        raise InvalidArgument("journal", f"needs {path}, the file to which the rows of its job were spooled")
+    return Source(lambda: _read(path, parse_group), replayable=True)
 
 
-def _writable(path: Path) -> BinaryIO:
+def _create(path: Path) -> BinaryIO:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
 
 
-def _put(file: BinaryIO, part: Slice) -> None:
-    load = part.load
-    form = [load.form.before, load.form.between, load.form.after]
-    keys, positions = array("Q", load.keys).tobytes(), array("q", load.positions).tobytes()
+def _write(file: BinaryIO, part: Slice) -> None:
+    rows = part.rows
+    template = [rows.template.before, rows.template.between, rows.template.after]
+    keys, positions = array("Q", rows.keys).tobytes(), array("q", rows.positions).tobytes()
     failures = [attrs.astuple(failure) for failure in part.failures]
     record = msgspec.msgpack.encode(
-        [part.rows, load.group.plain(), form, keys, "\n".join(load.users), positions, failures]
+        [part.count, rows.group.to_plain(), template, keys, "\n".join(rows.users), positions, failures]
     )
     file.write(len(record).to_bytes(_LENGTH) + record)
 
 
-async def _read_again(path: Path, group: Callable[[Any], Group]) -> AsyncGenerator[Slice, None]:
-    forms: dict[tuple[str, ...], Form] = {}  # rows are alike only if their form is the same
+async def _read(path: Path, parse_group: Callable[[Any], OperationGroup]) -> AsyncGenerator[Slice, None]:
+    templates: dict[tuple[str, ...], RowTemplate] = {}  # rows share operations only if their template is the same
     with path.open("rb") as file:
         while length := file.read(_LENGTH):
             record = msgspec.msgpack.decode(file.read(int.from_bytes(length)))
-            rows, plain, form, keys, users, positions, failures = record
-            load = Load(
-                group(plain),
-                forms.setdefault(tuple(form), Form(*form)),
-                _numbers("Q", keys),
+            count, group, template, keys, users, positions, failures = record
+            rows = EncodedRows(
+                parse_group(group),
+                templates.setdefault(tuple(template), RowTemplate(*template)),
+                _unpack_numbers("Q", keys),
                 users.split("\n") if keys else [],
-                _numbers("q", positions),
+                _unpack_numbers("q", positions),
             )
-            yield Slice(rows, load, [Failure(*failure) for failure in failures])
+            yield Slice(count, rows, [Failure(*failure) for failure in failures])
 
 
-def _numbers(kind: str, blob: bytes) -> Sequence[int]:
-    numbers = array(kind)
-    numbers.frombytes(blob)
+def _unpack_numbers(typecode: str, packed: bytes) -> Sequence[int]:
+    numbers = array(typecode)
+    numbers.frombytes(packed)
     return numbers.tolist()

@@ -1,6 +1,6 @@
 """Drives a job: rows are read, packed, sent many requests at a time, verified and accounted for to the last one.
 
-    source → Slice → Spreader → Packer of a lane → Batch → queue of the lane → request → verdict → receipt
+    source → Slice → Partitioner → Packer of a lane → Batch → queue of the lane → request → verdict → receipt
 
 A row falls into a lane by its key, and a lane has one request under way, so rows of one key arrive in their order.
 What becomes of a request decides what happens next:
@@ -44,7 +44,11 @@ import attrs
 from svc_async.batch.journal.journal import Journal
 from svc_async.batch.journal.resume import SettledRows, SourceDigest, SourceReplay, digest_of
 from svc_async.batch.ledger import Intent, LaneState, Settlement, Tally
-from svc_async.batch.packing.packer import Batch, Group, Limits, Packer, Spreader
+from svc_async.batch.packing.batch import Batch
+from svc_async.batch.packing.limits import Limits
+from svc_async.batch.packing.operations import OperationGroup
+from svc_async.batch.packing.packer import Packer
+from svc_async.batch.packing.partitioner import Partitioner
 from svc_async.batch.recovery import (
     CountsDiffer,
     LeftOut,
@@ -58,7 +62,7 @@ from svc_async.batch.recovery import (
     summary,
 )
 from svc_async.batch.report import Failure, Progress, Receipt, Report
-from svc_async.batch.source import Slice, Source, put_aside, taken_aside
+from svc_async.batch.source import Slice, Source, read_spool, spool
 from svc_async.clock import Clock
 from svc_async.engine.retry import RetryBudget
 from svc_async.errors import (
@@ -125,19 +129,19 @@ class Destination(Protocol[T]):
         """What tells it from others; it is kept in journals."""
         ...
 
-    def group(self, plain: Any) -> Group:
+    def parse_group(self, plain: Any) -> OperationGroup:
         """Make a group again of its plain values."""
         ...
 
-    def request(self, batch: Batch) -> Request[T]:
+    def build_request(self, batch: Batch) -> Request[T]:
         """Make the request that carries a batch."""
         ...
 
-    def judge(self, answer: T, batch: Batch) -> Verdict | None:
+    def evaluate(self, answer: T, batch: Batch) -> Verdict | None:
         """Say what the answer tells of the rows; None if it counts other rows than were sent."""
         ...
 
-    def spare(self, reason: ErrorDetail, row: str) -> ErrorDetail:
+    def redact(self, reason: ErrorDetail, row: str) -> ErrorDetail:
         """Blot out what the service's words repeat of a row that must not be told; the row is in JSON."""
         ...
 
@@ -289,7 +293,7 @@ class Job(Generic[T]):
         self._lanes = [_Lane(index, (index,)) for index in range(lanes)]
         repeats = self._settings.ordered or self._settings.limits.distinct
         self._packers = [Packer(self._settings.limits, repeats=repeats) for _ in range(lanes if self._keyed else 1)]
-        self._spreader = Spreader(self._packers)
+        self._partitioner = Partitioner(self._packers)
         self._lines = itertools.count(lanes)
 
     async def _run(self) -> Report:
@@ -322,9 +326,9 @@ class Job(Generic[T]):
         try:
             if not self._source.replayable:
                 if not journal.aside:
-                    await put_aside(self._source, self._aside)
+                    await spool(self._source, self._aside)
                     await journal.put_aside()
-                self._source = taken_aside(self._aside, self._destination.group)
+                self._source = read_spool(self._aside, self._destination.parse_group)
             if journal.checkpoint.rows:
                 again = SourceReplay(journal, self._settings.limits)
                 await again.read(self._source)
@@ -337,7 +341,7 @@ class Job(Generic[T]):
 
     def _doubt(self, intent: Intent, batch: Batch) -> _Lane:
         """Make the lane that sends again what an earlier run has left in doubt."""
-        if digest_of(self._destination.request(batch)) != intent.digest:
+        if digest_of(self._destination.build_request(batch)) != intent.digest:
             raise InvalidArgument("journal", f"{self._path} holds requests that this version builds in another way")
         lane = _Lane(intent.sender, intent.after.lanes, settled_up_to=intent.after.settled_up_to)
         lane.unsettled, lane.superseded_unsettled, lane.intent = intent.after.unsettled, intent.superseded, intent
@@ -394,29 +398,29 @@ class Job(Generic[T]):
         """Take rows over; answers whether it is time to spread them over the lanes."""
         if self._journal is not None:
             part = self._unsettled(part)
-        self._tally.read += part.rows
-        is_time = self._spreader.add(part.load)
+        self._tally.read += part.count
+        is_time = self._partitioner.add(part.rows)
         self._tally.fail(part.failures)
         return is_time
 
     def _unsettled(self, part: Slice) -> Slice:
         """Give the rows that earlier runs have not settled."""
-        self._reading.follow(part.rows, part.load, part.failures)
-        limits, load = self._settings.limits, part.load
+        self._reading.follow(part.count, part.rows, part.failures)
+        limits, rows = self._settings.limits, part.rows
         failures = [*part.failures]
         # Told here, so that it is told again: a row of a lane counts as settled when the lane is beyond it.
-        if not limits.hold(load.group, load.form, max(load.users, key=len, default="")):
-            fits = [limits.hold(load.group, load.form, user) for user in load.users]
-            failures += [_too_large(load.positions[place]) for place, fitting in enumerate(fits) if not fitting]
-            load = load.take([place for place, fitting in enumerate(fits) if fitting])
+        if not limits.allow_row(rows.group, rows.template, max(rows.users, key=len, default="")):
+            fits = [limits.allow_row(rows.group, rows.template, user) for user in rows.users]
+            failures += [_too_large(rows.positions[place]) for place, fitting in enumerate(fits) if not fitting]
+            rows = rows.select([place for place, fitting in enumerate(fits) if fitting])
         self._reading.invalid_rows += len(failures)
-        places = self._settled.open_places(load, len(self._packers))
+        places = self._settled.open_places(rows, len(self._packers))
         if places is None:
-            return Slice(part.rows, load, failures)
-        return Slice(part.rows - len(load.keys) + len(places), load.take(places), failures)
+            return Slice(part.count, rows, failures)
+        return Slice(part.count - len(rows.keys) + len(places), rows.select(places), failures)
 
     async def _spread(self, tasks: asyncio.TaskGroup) -> None:
-        for index, batches in self._spreader.spread(self._clock.now()):
+        for index, batches in self._partitioner.flush(self._clock.now()):
             self._dispatch(self._lane(index), batches, tasks)
             self._note(self._packers[index])
             if batches and not self._settled.in_hand:
@@ -453,11 +457,11 @@ class Job(Generic[T]):
 
     @property
     def _drafted(self) -> int:
-        return sum(packer.letters for packer in self._packers)
+        return sum(packer.payload_size for packer in self._packers)
 
     def _seal_fullest(self, tasks: asyncio.TaskGroup) -> None:
-        index, packer = max(enumerate(self._packers), key=lambda each: each[1].letters)
-        self._dispatch(self._lane(index), packer.seal(self._clock.now()), tasks)
+        index, packer = max(enumerate(self._packers), key=lambda each: each[1].payload_size)
+        self._dispatch(self._lane(index), packer.flush(self._clock.now()), tasks)
         self._note(packer)
 
     async def _send_tails(self, tasks: asyncio.TaskGroup) -> None:
@@ -477,7 +481,7 @@ class Job(Generic[T]):
                 packer = ready[indexes[0]]
                 settled_up_to = max(self._lanes[index].settled_up_to for index in indexes)
                 self._lanes.append(_Lane(next(self._lines), indexes, settled_up_to=settled_up_to))
-                self._dispatch(self._lanes[-1], packer.seal(self._clock.now()), tasks)
+                self._dispatch(self._lanes[-1], packer.flush(self._clock.now()), tasks)
                 self._note(packer)
 
     async def _change(self) -> None:
@@ -506,7 +510,7 @@ class Job(Generic[T]):
 
     async def _attempt(self, lane: _Lane, batch: Batch, attempts: int) -> None:
         """Send a batch once and settle the rows that the answer speaks of."""
-        request = self._destination.request(batch)
+        request = self._destination.build_request(batch)
         if self._journal is not None:
             await self._intend(self._journal, lane, batch, request)
         self._tally.requests += 1
@@ -522,7 +526,7 @@ class Job(Generic[T]):
             raise
         finally:
             lane.in_flight = False
-        verdict = self._destination.judge(answer, batch)
+        verdict = self._destination.evaluate(answer, batch)
         if verdict is None:
             raise CountsDiffer("the service counted other rows than were sent")
         if before:
@@ -540,9 +544,9 @@ class Job(Generic[T]):
         return Intent(
             sender=lane.number,
             after=self._standing(lane, list(lane.queue)[1:]),
-            layout=[(sheaf.per_operation, len(sheaf.positions)) for sheaf in batch.sheaves],
+            layout=[(block.per_operation, len(block.positions)) for block in batch.operation_blocks],
             positions=batch.positions,
-            superseded=lane.superseded_unsettled + batch.dropped,
+            superseded=lane.superseded_unsettled + batch.superseded,
             pinned=batch.built,
             sent_at=sent_at,
             digest=digest_of(request),
@@ -560,7 +564,7 @@ class Job(Generic[T]):
         yield lane.unsettled
         for batch in remaining:
             yield batch.positions
-            yield batch.dropped
+            yield batch.superseded
         for index in lane.packers:
             yield from self._packers[index].outstanding
             yield self._settled.unsettled.get(index, ())
@@ -572,7 +576,7 @@ class Job(Generic[T]):
         superseded, lane.superseded_unsettled = lane.superseded_unsettled, array("q")
         doubt = None
         if in_doubt is not None and lane.intent is not None:
-            doubt = self._intent(lane, in_doubt, self._destination.request(in_doubt), lane.intent.sent_at)
+            doubt = self._intent(lane, in_doubt, self._destination.build_request(in_doubt), lane.intent.sent_at)
         lane.intent = doubt
         self._journal.settle(
             Settlement(
@@ -591,7 +595,7 @@ class Job(Generic[T]):
         if not verdict.unknown:
             self._close(lane, batch, verdict.refused, attempts, request_id)
             return
-        unknown, known = batch.parted(verdict.unknown)
+        unknown, known = batch.split(verdict.unknown)
         self._replace(lane, [unknown])
         lane.in_doubt = True
         if known.rows:
@@ -664,7 +668,7 @@ class Job(Generic[T]):
         elif batch.rows == 1:
             self._take_out(lane, batch, {0: first_reason(error)}, attempts, request_id_of(error))
         elif self._budget.spend():
-            self._replace(lane, batch.halved())
+            self._replace(lane, batch.split_in_half())
         else:
             self._stop(error)
 
@@ -672,17 +676,17 @@ class Job(Generic[T]):
         self, lane: _Lane, batch: Batch, named: Mapping[int, ErrorDetail], attempts: int, request_id: str | None
     ) -> None:
         operations = sorted(named)
-        refused, others = batch.parted(operations)
-        alone = [index for index, operation in enumerate(operations) if len(batch.rows_of(operation)) == 1]
-        condemned, suspects = refused.parted(alone)
-        self._replace(lane, [others, *suspects.singles(self._settings.limits)])
-        spare = self._destination.spare
-        reasons = [coded(spare(named[operations[index]], batch.users_of(operations[index]))) for index in alone]
+        refused, others = batch.split(operations)
+        alone = [index for index, operation in enumerate(operations) if len(batch.positions_of(operation)) == 1]
+        condemned, suspects = refused.split(alone)
+        self._replace(lane, [others, *suspects.one_user_each(self._settings.limits)])
+        redact = self._destination.redact
+        reasons = [coded(redact(named[operations[index]], batch.users_of(operations[index]))) for index in alone]
         if reasons:
             self._receipt(lane, condemned, dict(enumerate(reasons)), attempts, request_id)
 
     def _replace(self, lane: _Lane, batches: Sequence[Batch]) -> None:
-        lane.superseded_unsettled.extend(lane.queue.popleft().dropped)
+        lane.superseded_unsettled.extend(lane.queue.popleft().superseded)
         lane.in_doubt = False
         lane.queue.extendleft(batch for batch in reversed(batches) if batch.rows)
 
@@ -749,7 +753,7 @@ class Job(Generic[T]):
     @property
     def _pending(self) -> int:
         sealed = sum(batch.rows for lane in self._lanes for batch in lane.queue)
-        return self._spreader.rows + sum(packer.rows for packer in self._packers) + sealed
+        return self._partitioner.rows + sum(packer.rows for packer in self._packers) + sealed
 
     @property
     def _in_doubt(self) -> int:
@@ -770,7 +774,7 @@ class Job(Generic[T]):
 def _shared(packers: Mapping[int, Packer]) -> list[list[int]]:
     """Put drafts together into as few requests as the largest-first rule finds; the first of each holds the rows."""
     shared: list[list[int]] = []
-    for index in sorted(packers, key=lambda index: packers[index].letters, reverse=True):
+    for index in sorted(packers, key=lambda index: packers[index].payload_size, reverse=True):
         taken_over = next((indexes for indexes in shared if packers[indexes[0]].absorb(packers[index])), None)
         if taken_over is None:
             shared.append([index])

@@ -11,7 +11,7 @@ from svc_async.sources.decoding import Texts
 from svc_async.sources.files import Input, as_input, digest_of
 from svc_async.sources.line_index import Lines
 from svc_async.sources.product_attributes import PRODUCTS, tidied
-from svc_async.sources.source import Misread, Replay
+from svc_async.sources.source import Replay, UnparsedRow
 
 __all__ = ["CsvFeed"]
 
@@ -112,7 +112,7 @@ class CsvFeed:
     def _given(self) -> Generator[Mapping[str, Any], None, None]:
         for row in chain.from_iterable(self._table.slices(self._wanted, self._lines)):
             # A row without cells is one that has too many.
-            yield self._product(row) if row else Misread("must not have more cells than the header")
+            yield self._product(row) if row else UnparsedRow("must not have more cells than the header")
         self.exhausted = True
 
     def _product(self, row: Sequence[str]) -> Mapping[str, Any]:

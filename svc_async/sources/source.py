@@ -7,7 +7,7 @@ import attrs
 
 from svc_async.users.encoding import Rows
 
-__all__ = ["Feed", "Misread", "Origin", "Replay", "Source"]
+__all__ = ["Feed", "Origin", "Replay", "Source", "UnparsedRow"]
 
 T = TypeVar("T")
 
@@ -92,7 +92,7 @@ class Feed(Origin, Protocol):
         ...
 
 
-class Misread(dict[str, Any]):
+class UnparsedRow(dict[str, Any]):
     """A row that its source could not take for a product; it fails, for this reason."""
 
     def __init__(self, reason: str) -> None:

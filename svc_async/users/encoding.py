@@ -4,7 +4,7 @@ An `Encoder` is compiled for a set of columns. It takes a slice of rows column b
 column of tokens (hashes, already in the form in which they stand between quotes), the columns of tokens become
 users and their keys. All of it is ASCII, so the length of a string is its number of bytes.
 
-A row that cannot be sent does not hold up the others: it comes back as a misfit, by its place in the slice.
+A row that cannot be sent does not hold up the others: it is returned as invalid, by its index in the slice.
 """
 
 from collections.abc import AsyncIterable, Collection, Iterable, Mapping, Sequence
@@ -19,19 +19,19 @@ from svc_async.users.identifiers import (
     IDENTIFIERS,
     HashedIdentifier,
     Identifier,
-    Misfit,
+    InvalidIdentifier,
     with_region,
 )
-from svc_async.users.template import Form
+from svc_async.users.template import RowTemplate
 from svc_async.wire.writing import to_plain
 
-__all__ = ["Encoded", "MemberEncoder", "RowEncoder", "Rows"]
+__all__ = ["EncodedUsers", "MemberEncoder", "RowEncoder", "Rows"]
 
 _SEVERAL = '","'
 """What stands between two tokens of one identifier; no token can hold it, since quotes inside are escaped."""
 _CLOSER_LOOK = 8
 """Values that are looked at one by one when one of them is not plain."""
-_FIELDS = Form("{", "},{", "}")
+_FIELDS = RowTemplate("{", "},{", "}")
 
 
 @attrs.frozen
@@ -48,23 +48,23 @@ class Rows:
 
 
 @attrs.frozen
-class Encoded:
+class EncodedUsers:
     """A slice of rows that can be sent, and those that cannot.
 
     Attributes:
-        form: what the users have in common.
+        template: what the users have in common.
         keys: what tells rows apart: 64 bits of the hash of the first identifier of each row. Rows of different
             persons with one key (there are none to be expected) would only be kept in order as well.
-        users: the users in JSON, without what their form has in common.
-        places: where in the slice each of them stood.
-        misfits: for each row that cannot be sent, by its place in the slice, the rule that it breaks.
+        users: the users in JSON, without what their template has in common.
+        indexes: the index of each in the slice.
+        invalid: for each row that cannot be sent, by its place in the slice, the rule that it breaks.
     """
 
-    form: Form
+    template: RowTemplate
     keys: Sequence[int]
     users: Sequence[str]
-    places: Sequence[int]
-    misfits: Mapping[int, str]
+    indexes: Sequence[int]
+    invalid: Mapping[int, str]
 
 
 class RowEncoder:
@@ -80,14 +80,14 @@ class RowEncoder:
         self._identifiers = [identifier for name, identifier in identifiers.items() if name in columns]
         self._columns = [columns.index(identifier.name) for identifier in self._identifiers]
         self._openings = [f'{"," if index else ""}"{each.name}":["' for index, each in enumerate(self._identifiers)]
-        self._form = _FIELDS if len(columns) > 1 else _form_of_one(columns[0])
+        self._template = _FIELDS if len(columns) > 1 else _template_of_one(columns[0])
 
-    def encode(self, rows: Sequence[Sequence[object]], misfits: dict[int, str] | None = None) -> Encoded:
-        """Encode a slice of rows; `misfits` are rows of it that are refused already."""
-        misfits = {} if misfits is None else misfits
-        by_column = self._transposed(rows, misfits)
+    def encode(self, rows: Sequence[Sequence[object]], invalid: dict[int, str] | None = None) -> EncodedUsers:
+        """Encode a slice of rows; `invalid` are rows of it that are refused already."""
+        invalid = {} if invalid is None else invalid
+        by_column = self._transposed(rows, invalid)
         tokens = [
-            _tokens(identifier, by_column[index], misfits)
+            _tokens(identifier, by_column[index], invalid)
             for identifier, index in zip(self._identifiers, self._columns, strict=True)
         ]
         keys = _keys(self._identifiers, tokens)
@@ -95,8 +95,8 @@ class RowEncoder:
         if "" in keys:
             for place, key in enumerate(keys):
                 if not key:
-                    misfits.setdefault(place, "must have at least one identifier")
-        return _sorted_out(self._form, keys, users, misfits)
+                    invalid.setdefault(place, "must have at least one identifier")
+        return _leave_out(invalid, self._template, keys, users)
 
     def _written_out(self, columns: Sequence[Sequence[str]]) -> list[str]:
         """Write the fields of each user, with a comma before all but the first column."""
@@ -107,21 +107,21 @@ class RowEncoder:
         users = list(map("".join, zip(*fields, strict=True)))
         return [user.lstrip(",") for user in users] if "" in columns[0] else users
 
-    def _transposed(self, rows: Sequence[Sequence[object]], misfits: dict[int, str]) -> Sequence[Sequence[object]]:
+    def _transposed(self, rows: Sequence[Sequence[object]], invalid: dict[int, str]) -> Sequence[Sequence[object]]:
         try:
             columns = list(zip(*rows, strict=True))
         except (TypeError, ValueError):
             columns = []
         if len(columns) == self._width:
             return columns
-        return list(zip(*self._made_even(rows, misfits), strict=True))
+        return list(zip(*self._made_even(rows, invalid), strict=True))
 
-    def _made_even(self, rows: Sequence[object], misfits: dict[int, str]) -> Iterable[Sequence[object]]:
+    def _made_even(self, rows: Sequence[object], invalid: dict[int, str]) -> Iterable[Sequence[object]]:
         for place, row in enumerate(rows):
             if isinstance(row, Sequence) and not isinstance(row, str) and len(row) == self._width:
                 yield row
             else:
-                misfits[place] = f"must have {self._width} values, one for each column"
+                invalid[place] = f"must have {self._width} values, one for each column"
                 yield (None,) * self._width
 
 
@@ -142,16 +142,16 @@ class MemberEncoder:
         """Compile an encoder for a set of columns."""
         return RowEncoder(columns, identifiers=self._identifiers)
 
-    def encode(self, members: Sequence[object]) -> Encoded:
+    def encode(self, members: Sequence[object]) -> EncodedUsers:
         """Encode a slice of members."""
-        misfits: dict[int, str] = {}
-        mappings = _mappings(members, misfits)
+        invalid: dict[int, str] = {}
+        mappings = _mappings(members, invalid)
         names = frozenset[Any]().union(*mappings)
         if not names <= self._identifiers.keys():
-            _refuse_unknown_keys(mappings, self._identifiers, misfits)
+            _refuse_unknown_keys(mappings, self._identifiers, invalid)
             names &= frozenset(self._identifiers)
         columns, encoder = self._compiled(names or frozenset({"email"}))
-        return encoder.encode([[member.get(name) for name in columns] for member in mappings], misfits)
+        return encoder.encode([[member.get(name) for name in columns] for member in mappings], invalid)
 
     def _compiled(self, names: frozenset[str]) -> tuple[list[str], RowEncoder]:
         if names not in self._encoders:
@@ -167,12 +167,12 @@ def _check_columns(columns: Sequence[str], known: Collection[str]) -> None:
         raise InvalidArgument("columns", "must not repeat; several values of one kind are a list in one column")
 
 
-def _tokens(identifier: Identifier, values: Sequence[object], misfits: dict[int, str]) -> list[str]:
+def _tokens(identifier: Identifier, values: Sequence[object], invalid: dict[int, str]) -> list[str]:
     """Turn a column of values into tokens: empty for none, several joined by what stands between them."""
     texts = list(filter(None, values))
     tokens = _plain(identifier, texts) if texts else []
     if tokens is None:
-        return _one_by_one(identifier, values, misfits)
+        return _one_by_one(identifier, values, invalid)
     if len(tokens) == len(values):
         return tokens
     following = iter(tokens)
@@ -186,20 +186,20 @@ def _plain(identifier: Identifier, texts: Sequence[Any]) -> list[str] | None:
         return None
 
 
-def _one_by_one(identifier: Identifier, values: Sequence[object], misfits: dict[int, str]) -> list[str]:
+def _one_by_one(identifier: Identifier, values: Sequence[object], invalid: dict[int, str]) -> list[str]:
     tokens: list[str] = []
     for start in range(0, len(values), _CLOSER_LOOK):
         few = values[start : start + _CLOSER_LOOK]
         plain = _plain(identifier, few) if all(few) else None
-        tokens += plain or [_token(identifier, value, place, misfits) for place, value in enumerate(few, start)]
+        tokens += plain or [_token(identifier, value, place, invalid) for place, value in enumerate(few, start)]
     return tokens
 
 
-def _token(identifier: Identifier, value: object, place: int, misfits: dict[int, str]) -> str:
+def _token(identifier: Identifier, value: object, place: int, invalid: dict[int, str]) -> str:
     try:
         return _SEVERAL.join(dict.fromkeys(filter(None, map(identifier.token, _texts(value)))))
-    except Misfit as misfit:
-        misfits.setdefault(place, f"{identifier.name} {misfit}")
+    except InvalidIdentifier as error:
+        invalid.setdefault(place, f"{identifier.name} {error}")
         return ""
 
 
@@ -212,7 +212,7 @@ def _texts(value: object) -> Iterable[str]:
         return (str(value),)
     if isinstance(value, Collection) and not isinstance(value, bytes | Mapping):
         return [text for element in value for text in _texts(element)]
-    raise Misfit("must be text, or several texts")
+    raise InvalidIdentifier("must be text, or several texts")
 
 
 def _keys(identifiers: Sequence[Identifier], columns: Sequence[Sequence[str]]) -> Sequence[str]:
@@ -239,38 +239,40 @@ def _numbers(hashes: Sequence[str]) -> Sequence[int]:
     return memoryview(bytes.fromhex(joined)).cast("Q")[:: HASH_LENGTH // 16].tolist()
 
 
-def _form_of_one(name: str) -> Form:
+def _template_of_one(name: str) -> RowTemplate:
     """With a single identifier the token is all that tells users apart."""
-    return Form(f'{{"{name}":["', f'"]}},{{"{name}":["', '"]}')
+    return RowTemplate(f'{{"{name}":["', f'"]}},{{"{name}":["', '"]}')
 
 
-def _sorted_out(form: Form, keys: Sequence[str], users: Sequence[str], misfits: Mapping[int, str]) -> Encoded:
-    places: Sequence[int] = range(len(keys))
-    if misfits:
-        places = [place for place in places if place not in misfits]
-        keys = [keys[place] for place in places]
-        users = [users[place] for place in places]
-    return Encoded(form, _numbers(keys), users, places, misfits)
+def _leave_out(
+    invalid: Mapping[int, str], template: RowTemplate, keys: Sequence[str], users: Sequence[str]
+) -> EncodedUsers:
+    indexes: Sequence[int] = range(len(keys))
+    if invalid:
+        indexes = [index for index in indexes if index not in invalid]
+        keys = [keys[index] for index in indexes]
+        users = [users[index] for index in indexes]
+    return EncodedUsers(template, _numbers(keys), users, indexes, invalid)
 
 
-def _mappings(members: Sequence[object], misfits: dict[int, str]) -> Sequence[Mapping[str, object]]:
+def _mappings(members: Sequence[object], invalid: dict[int, str]) -> Sequence[Mapping[str, object]]:
     if set(map(type, members)) == {dict}:
         return members  # type: ignore[return-value]  # all of them are dicts
-    return [_mapping(member, place, misfits) for place, member in enumerate(members)]
+    return [_mapping(member, place, invalid) for place, member in enumerate(members)]
 
 
-def _mapping(member: object, place: int, misfits: dict[int, str]) -> Mapping[str, object]:
+def _mapping(member: object, place: int, invalid: dict[int, str]) -> Mapping[str, object]:
     plain = to_plain(member) if attrs.has(type(member)) else member
     if isinstance(plain, Mapping):
         return plain
-    misfits[place] = "must be a mapping of identifiers"
+    invalid[place] = "must be a mapping of identifiers"
     return {}
 
 
 def _refuse_unknown_keys(
-    members: Sequence[Mapping[str, object]], known: Collection[str], misfits: dict[int, str]
+    members: Sequence[Mapping[str, object]], known: Collection[str], invalid: dict[int, str]
 ) -> None:
     rule = f"must have no key but {', '.join(known)} (contract CAU-07, DNR-03)"
     for place, member in enumerate(members):
         if not member.keys() <= set(known):
-            misfits[place] = rule
+            invalid[place] = rule

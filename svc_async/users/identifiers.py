@@ -21,7 +21,7 @@ __all__ = [
     "IDENTIFIERS",
     "HashedIdentifier",
     "Identifier",
-    "Misfit",
+    "InvalidIdentifier",
     "PartnerId",
     "is_hash",
     "with_region",
@@ -33,7 +33,7 @@ _is_hash = re.compile(r"[0-9a-fA-F]{64}").fullmatch
 _escaped = JSONEncoder(ensure_ascii=True).encode
 
 
-class Misfit(ValueError):
+class InvalidIdentifier(ValueError):
     """A value breaks the rule of its kind; the message is the rule and never the value."""
 
 
@@ -68,7 +68,7 @@ class HashedIdentifier:
         """Hash one value; a hash is taken as it is, and blank text gives an empty token.
 
         Raises:
-            Misfit: the value breaks the rule of this kind.
+            InvalidIdentifier: the value breaks the rule of this kind.
         """
         text = text.strip()
         if not text:
@@ -95,7 +95,7 @@ class HashedIdentifier:
             return line
         normal = self.otherwise(text) if self.otherwise else None
         if normal is None:
-            raise Misfit(self.rule)
+            raise InvalidIdentifier(self.rule)
         return normal
 
     @cached_property
@@ -118,13 +118,13 @@ class PartnerId:
         """Write one value as it stands between quotes in ASCII JSON; blank text gives an empty token.
 
         Raises:
-            Misfit: the text has no form in UTF-8.
+            InvalidIdentifier: the text has no form in UTF-8.
         """
         if not text.strip():
             return ""
         tokens = self.tokens([text])
         if tokens is None:
-            raise Misfit(self.rule)
+            raise InvalidIdentifier(self.rule)
         return tokens[0]
 
     def tokens(self, texts: Sequence[str]) -> list[str] | None:
@@ -146,7 +146,7 @@ def _digest(normal: str) -> str:
     try:
         return sha256(normal.encode()).hexdigest()
     except UnicodeEncodeError:
-        raise Misfit("must be text in valid Unicode") from None
+        raise InvalidIdentifier("must be text in valid Unicode") from None
 
 
 _advertising_ids = re.compile("^.*-.*$", re.MULTILINE).sub

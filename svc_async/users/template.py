@@ -2,11 +2,11 @@
 
 import attrs
 
-__all__ = ["PLAIN", "Form"]
+__all__ = ["PLAIN", "RowTemplate"]
 
 
 @attrs.frozen(eq=False)
-class Form:
+class RowTemplate:
     """What users have in common in their JSON, so that it need not be written for each of them; ASCII."""
 
     before: str
@@ -14,5 +14,5 @@ class Form:
     after: str
 
 
-PLAIN = Form("", ",", "")
+PLAIN = RowTemplate("", ",", "")
 """Users that are written out."""

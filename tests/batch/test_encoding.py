@@ -6,7 +6,7 @@ import pytest
 
 from svc_async.ads.custom_audiences import AudienceUser
 from svc_async.errors import InvalidArgument
-from svc_async.users.encoding import Encoded, MemberEncoder, RowEncoder
+from svc_async.users.encoding import EncodedUsers, MemberEncoder, RowEncoder
 from svc_async.users.identifiers import IDENTIFIERS
 
 
@@ -14,14 +14,14 @@ def hashed(text: str) -> str:
     return sha256(text.encode()).hexdigest()
 
 
-def users(encoded: Encoded) -> list[dict[str, list[str]]]:
-    form = encoded.form
-    text = form.before + form.between.join(encoded.users) + form.after if encoded.users else ""
+def users(encoded: EncodedUsers) -> list[dict[str, list[str]]]:
+    template = encoded.template
+    text = template.before + template.between.join(encoded.users) + template.after if encoded.users else ""
     decoded: list[dict[str, list[str]]] = json.loads(f"[{text}]")
     return decoded
 
 
-def encode(*members: Any) -> Encoded:
+def encode(*members: Any) -> EncodedUsers:
     return MemberEncoder().encode(members)
 
 
@@ -29,7 +29,7 @@ def encode(*members: Any) -> Encoded:
 def test_a_user_has_an_array_for_each_identifier() -> None:
     encoded = encode({"email": "A@b.de", "partner_user_id": 'p"1', "phone_number": None, "handle": ""})
     assert users(encoded) == [{"partner_user_id": ['p"1'], "email": [hashed("a@b.de")]}]
-    assert encoded.misfits == {}
+    assert encoded.invalid == {}
 
 
 def test_an_identifier_may_have_several_values() -> None:
@@ -78,17 +78,17 @@ def test_the_key_is_the_first_identifier_in_the_documented_order() -> None:
 )
 def test_a_bad_member_fails_by_itself(member: object, rule: str) -> None:
     encoded = encode({"email": "x@y.de"}, member, {"email": "z@y.de"})
-    assert list(encoded.misfits) == [1]
-    assert encoded.misfits[1].startswith(rule)
-    assert list(encoded.places) == [0, 2]
+    assert list(encoded.invalid) == [1]
+    assert encoded.invalid[1].startswith(rule)
+    assert list(encoded.indexes) == [0, 2]
     assert users(encoded) == [{"email": [hashed("x@y.de")]}, {"email": [hashed("z@y.de")]}]
 
 
 def test_no_rule_repeats_a_value() -> None:
     secret = "very-secret@"
     encoded = encode({"email": secret}, {"handle": secret}, {secret: "x"})
-    assert len(encoded.misfits) == 3
-    assert not any("secret" in rule for rule in encoded.misfits.values())
+    assert len(encoded.invalid) == 3
+    assert not any("secret" in rule for rule in encoded.invalid.values())
 
 
 def test_records_are_members_too() -> None:
@@ -113,15 +113,15 @@ def test_rows_of_a_table_give_what_mappings_give() -> None:
     by_member = encode(*(dict(zip(columns, row, strict=True)) for row in rows))
     assert by_row.users == by_member.users
     assert by_row.keys == by_member.keys
-    assert by_row.misfits == by_member.misfits
-    assert list(by_row.places) == [0, 1, 3]
+    assert by_row.invalid == by_member.invalid
+    assert list(by_row.indexes) == [0, 1, 3]
 
 
 @pytest.mark.parametrize("row", [("a@b.de",), ("a@b.de", None, None), None, 5, "abc"])
 def test_a_row_of_another_width_fails_by_itself(row: Any) -> None:
     encoded = RowEncoder(("email", "handle")).encode([("a@b.de", None), row])
-    assert list(encoded.misfits) == [1]
-    assert "2 values" in encoded.misfits[1]
+    assert list(encoded.invalid) == [1]
+    assert "2 values" in encoded.invalid[1]
     assert len(encoded.users) == 1
 
 
@@ -135,6 +135,6 @@ def test_one_bad_row_among_many_does_not_disturb_the_others() -> None:
     rows: list[tuple[Any]] = [(f"u{index}@b.de",) for index in range(300)]
     rows[77], rows[78], rows[299] = ("bad",), (None,), (hashed("q"),)
     encoded = RowEncoder(("email",)).encode(rows)
-    assert sorted(encoded.misfits) == [77, 78]
+    assert sorted(encoded.invalid) == [77, 78]
     expected = [{"email": [hashed(f"u{index}@b.de")]} for index in range(300) if index not in (77, 78, 299)]
     assert users(encoded) == [*expected, {"email": [hashed("q")]}]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svc_async.errors import InvalidArgument
-from svc_async.users.identifiers import IDENTIFIERS, HashedIdentifier, Misfit, is_hash, with_region
+from svc_async.users.identifiers import IDENTIFIERS, HashedIdentifier, InvalidIdentifier, is_hash, with_region
 
 
 def hashed(text: str) -> str:
@@ -81,7 +81,7 @@ BAD = {
 def test_a_bad_value_is_refused_without_being_repeated(kind: str, value: str) -> None:
     identifier = IDENTIFIERS[kind]
     assert identifier.tokens([value]) is None
-    with pytest.raises(Misfit) as caught:
+    with pytest.raises(InvalidIdentifier) as caught:
         identifier.token(value)
     assert len(value) == 1 or value not in str(caught.value)
 
@@ -102,7 +102,7 @@ def test_partner_ids_are_escaped_and_never_hashed() -> None:
 
 @pytest.mark.parametrize("kind", ["email", "partner_user_id"])
 def test_text_without_a_form_in_unicode_is_refused(kind: str) -> None:
-    with pytest.raises(Misfit):
+    with pytest.raises(InvalidIdentifier):
         IDENTIFIERS[kind].token("a\ud800@example.org")
 
 
@@ -125,14 +125,14 @@ def test_a_hash_is_told_from_other_text() -> None:
 
 
 def test_national_numbers_need_a_region() -> None:
-    with pytest.raises(Misfit, match="phone_region"):
+    with pytest.raises(InvalidIdentifier, match="phone_region"):
         IDENTIFIERS["phone_number"].token("030 901820")
     german = with_region("DE")["phone_number"]
     assert german.token("030 901820") == hashed("+4930901820")
     assert german.token("+49 (0)30 901820") == hashed("+4930901820")
     assert german.token("+11234567890") == IDENTIFIERS["phone_number"].token("+11234567890")
     for impossible in ("12", "nonsense"):
-        with pytest.raises(Misfit, match="region DE"):
+        with pytest.raises(InvalidIdentifier, match="region DE"):
             german.token(impossible)
 
 

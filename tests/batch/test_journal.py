@@ -22,13 +22,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from svc_async.batch import uploader
 from svc_async.batch.journal.journal import Journal, JournalUnwritable
 from svc_async.batch.lists import user_list
 from svc_async.batch.lists.audience_users import AudienceUsers
-from svc_async.batch.packing import packer
+from svc_async.batch.packing.partitioner import Partitioner
 from svc_async.batch.products.products import Products
 from svc_async.batch.report import Failure, Progress, Report
-from svc_async.batch.source import in_parts
+from svc_async.batch.source import slice_rows
 from svc_async.errors import BatchError, ErrorDetail, InvalidArgument
 from svc_async.handles import CustomAudienceHandle
 from svc_async.sandbox import Fault, Sandbox, VirtualClock
@@ -48,8 +49,8 @@ def path(tmp_path: Path) -> Path:
 def small_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few rows be a long source of many requests, most of which are sent before it has ended."""
     monkeypatch.setattr(user_list, "MOST_OPERATIONS", 4)
-    monkeypatch.setattr(user_list, "in_parts", partial(in_parts, size=3))
-    monkeypatch.setattr(packer, "_GATHERED", 7)
+    monkeypatch.setattr(user_list, "slice_rows", partial(slice_rows, size=3))
+    monkeypatch.setattr(uploader, "Partitioner", partial(Partitioner, flush_at=7))
 
 
 class Killed:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from svc_async.ads.custom_audiences import BatchCounts
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.report import Failure, Progress, Receipt, Report
-from svc_async.batch.source import in_parts
+from svc_async.batch.source import slice_rows
 from svc_async.errors import (
     ApiError,
     BatchError,
@@ -579,8 +579,8 @@ async def test_the_books_balance_at_every_event(
 
 
 async def test_parts_are_full_and_complete() -> None:
-    assert [len(part) async for part in in_parts(range(1025))] == [512, 512, 1]
-    assert [part async for part in in_parts(range(0))] == []
+    assert [len(part) async for part in slice_rows(range(1025))] == [512, 512, 1]
+    assert [part async for part in slice_rows(range(0))] == []
 
 
 async def test_bodies_are_arrays_of_operations(users: AudienceUsers, service: Service) -> None:

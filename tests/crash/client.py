@@ -82,7 +82,7 @@ def prepare(order: Order) -> None:
     if order.die_at:
         Journal._transact = _dying(Journal._transact, order)  # type: ignore[method-assign]
     if order.without == "counts":
-        user_list._Destination.judge = lambda *_: Verdict()  # type: ignore[method-assign]
+        user_list._Destination.evaluate = lambda *_: Verdict()  # type: ignore[method-assign]
     if order.without == "wait":
         Job._doubt = _without_pause(Job._doubt)  # type: ignore[method-assign]
 

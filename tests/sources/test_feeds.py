@@ -10,7 +10,7 @@ from svc_async import InvalidArgument
 from svc_async.ads.products import PRODUCT_CHECKS
 from svc_async.sources.csv_feed import CsvFeed
 from svc_async.sources.detect import open_feed
-from svc_async.sources.source import Misread
+from svc_async.sources.source import UnparsedRow
 from svc_async.sources.xml_feed import XmlFeed
 from svc_async.wire.checks import first_problem
 from tests.support.files import Write, at_most
@@ -83,7 +83,7 @@ def test_columns_and_elements_are_mapped(write: Write) -> None:
 def test_a_row_with_more_cells_than_the_header_comes_empty_and_says_why(write: Write) -> None:
     products = list(CsvFeed(write("id,title\n1,T\n2,a,b\n3,T\n")).products())
     assert products == [{"id": "1", "title": "T"}, {}, {"id": "3", "title": "T"}]
-    assert isinstance(products[1], Misread)
+    assert isinstance(products[1], UnparsedRow)
     assert products[1].reason == "must not have more cells than the header"
 
 

@@ -11,7 +11,10 @@ import attrs
 
 from svc_async.batch.journal.journal import Journal
 from svc_async.batch.ledger import Intent, JournalCheckpoint
-from svc_async.batch.packing.packer import Batch, Group, Limits, Load, rebuilt
+from svc_async.batch.packing.batch import Batch, rebuild
+from svc_async.batch.packing.limits import Limits
+from svc_async.batch.packing.operations import OperationGroup
+from svc_async.batch.packing.rows import EncodedRows
 from svc_async.batch.report import Failure
 from svc_async.batch.source import Source
 from svc_async.errors import InvalidArgument
@@ -38,13 +41,13 @@ class SettledRows:
         self._highest = max(self.settled_up_to.values(), default=-1)
         await journal.regroup(self.unsettled)
 
-    def open_places(self, load: Load, lanes: int) -> Sequence[int] | None:
+    def open_places(self, rows: EncodedRows, lanes: int) -> Sequence[int] | None:
         """Give the places of rows that are not settled; None if that is all of them."""
-        if not load.positions or load.positions[0] > self._highest:
+        if not rows.positions or rows.positions[0] > self._highest:
             return None
         return [
             place
-            for place, (key, position) in enumerate(zip(load.keys, load.positions, strict=True))
+            for place, (key, position) in enumerate(zip(rows.keys, rows.positions, strict=True))
             if self._is_open(key % lanes, position)
         ]
 
@@ -83,12 +86,12 @@ class SourceDigest:
         self.ended = False
         self.invalid_rows = 0
 
-    def follow(self, rows: int, load: Load, failures: Sequence[Failure]) -> None:
+    def follow(self, count: int, rows: EncodedRows, failures: Sequence[Failure]) -> None:
         """Take note of some rows."""
-        self.rows += rows
-        frame = f"{load.group!r}\t{load.form.before}\t{[failure.position for failure in failures] or ''}\n"
+        self.rows += count
+        frame = f"{rows.group!r}\t{rows.template.before}\t{[failure.position for failure in failures] or ''}\n"
         self._hash.update(frame.encode())
-        self._hash.update("\n".join(load.users).encode())
+        self._hash.update("\n".join(rows.users).encode())
 
     @property
     def checkpoint(self) -> JournalCheckpoint:
@@ -103,7 +106,7 @@ class SourceReplay:
         self._journal = journal
         self._limits = limits
         self._wanted = frozenset(itertools.chain.from_iterable(intent.positions for intent in journal.intents))
-        self._rows: dict[int, tuple[Group, str]] = {}
+        self._rows: dict[int, tuple[OperationGroup, str]] = {}
         self.lane_of: dict[int, int] = {}
 
     async def read(self, source: Source) -> None:
@@ -118,8 +121,8 @@ class SourceReplay:
         reading = SourceDigest()
         async with aclosing(source.read()) as slices:
             async for part in slices:
-                reading.follow(part.rows, part.load, part.failures)
-                self._gather(part.load, left)
+                reading.follow(part.count, part.rows, part.failures)
+                self._gather(part.rows, left)
                 await asyncio.sleep(0)
                 if reading.rows >= checkpoint.rows and not checkpoint.ended:
                     break
@@ -130,18 +133,18 @@ class SourceReplay:
                 "journal", "is of a job whose source was another one, or has changed since; a new job needs a new file"
             )
 
-    def _gather(self, load: Load, left: Collection[int]) -> None:
-        for place, position in enumerate(load.positions):
+    def _gather(self, rows: EncodedRows, left: Collection[int]) -> None:
+        for place, position in enumerate(rows.positions):
             if position in self._wanted:
-                user = f"{load.form.before}{load.users[place]}{load.form.after}"
-                self._rows[position] = load.group, user
+                user = f"{rows.template.before}{rows.users[place]}{rows.template.after}"
+                self._rows[position] = rows.group, user
             if position in left:
-                self.lane_of[position] = load.keys[place] % self._journal.lanes
+                self.lane_of[position] = rows.keys[place] % self._journal.lanes
 
     def batch(self, intent: Intent) -> Batch:
         """Build again what was in doubt."""
         rows = [(position, *self._rows[position]) for position in intent.positions]
-        return rebuilt(intent.layout, rows, wrapper=self._limits.wrapper, built=intent.pinned)
+        return rebuild(intent.layout, rows, wrapper=self._limits.wrapper, built=intent.pinned)
 
 
 def digest_of(request: Request[Any]) -> str:

@@ -18,16 +18,19 @@ import msgspec
 from svc_async.ads.custom_audiences import AudienceUser, AudienceUserOperation
 from svc_async.ads.do_not_reach_lists import DoNotReachOperation, DoNotReachUser
 from svc_async.ads.vocabulary import BatchOperationType
-from svc_async.batch.packing.packer import Batch, Frame, Limits, Load
+from svc_async.batch.packing.batch import Batch
+from svc_async.batch.packing.limits import Limits
+from svc_async.batch.packing.operations import OperationFrame
+from svc_async.batch.packing.rows import EncodedRows
 from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Failure, Progress, Receipt, Report
-from svc_async.batch.source import Slice, Source, in_parts, is_replayable
+from svc_async.batch.source import Slice, Source, is_replayable, slice_rows
 from svc_async.batch.uploader import Job, Observers, Settings, Verdict
 from svc_async.engine.pipeline import Pipeline
 from svc_async.engine.retry import Retries
 from svc_async.errors import ErrorDetail, InvalidArgument, UnexpectedAnswer
 from svc_async.governor.governor import Priority
-from svc_async.users.encoding import Encoded, MemberEncoder, Rows
+from svc_async.users.encoding import EncodedUsers, MemberEncoder, Rows
 from svc_async.users.identifiers import IDENTIFIERS, PartnerId, is_hash
 from svc_async.wire.params import timestamp
 from svc_async.wire.route import Request
@@ -37,13 +40,13 @@ __all__ = [
     "MOST_BYTES",
     "MOST_OPERATIONS",
     "Counted",
-    "Kind",
     "Members",
     "Operation",
     "Operations",
     "Ordering",
     "Rules",
     "UserList",
+    "UserOperation",
     "months_after",
     "settings_of",
 ]
@@ -109,7 +112,7 @@ class Rules:
 
 
 @attrs.frozen(cache_hash=True, slots=False)
-class Kind:
+class UserOperation:
     """What operations of one job have in common: their type, and the times that were given."""
 
     rules: Rules = attrs.field(eq=False, repr=False)
@@ -119,20 +122,20 @@ class Kind:
         init=False, eq=False, repr=False, default=attrs.Factory(lambda kind: kind.measure(), takes_self=True)
     )
 
-    def plain(self) -> Any:
+    def to_plain(self) -> Any:
         """Give plain values that it can be made of again."""
         return [self.operation_type, [[name, moment.isoformat()] for name, moment in self.times]]
 
     def measure(self) -> int:
         """Measure the frame; the length of a time does not depend on the time."""
-        return self.frame(datetime(2000, 1, 1, tzinfo=UTC)).size
+        return self.build_frame(datetime(2000, 1, 1, tzinfo=UTC)).size
 
-    def frame(self, now: datetime) -> Frame:
+    def build_frame(self, now: datetime) -> OperationFrame:
         """Pin the times when a batch is built, so that sending its bytes again means the same."""
         pinned = self.rules.pinned(now) if self.operation_type == BatchOperationType.UPDATE else {}
         times = {**pinned, **dict(self.times)}
         tail = "".join(f',"{name}":"{timestamp(times[name])}"' for name in self.rules.times if name in times)
-        return Frame(f'{{"operation_type":"{self.operation_type}","params":{{"users":[', f"]{tail}}}}}")
+        return OperationFrame(f'{{"operation_type":"{self.operation_type}","params":{{"users":[', f"]{tail}}}}}")
 
 
 @attrs.frozen
@@ -151,18 +154,20 @@ class _Destination(Generic[T]):
         what = "" if self.of == BatchOperationType.UPDATE else f" ({self.of})"
         return f"{self.empty.method} {self.empty.path}{what}"
 
-    def group(self, plain: Any) -> Kind:
+    def parse_group(self, plain: Any) -> UserOperation:
         operation_type, times = plain
-        return Kind(self.rules, operation_type, tuple((name, datetime.fromisoformat(moment)) for name, moment in times))
+        return UserOperation(
+            self.rules, operation_type, tuple((name, datetime.fromisoformat(moment)) for name, moment in times)
+        )
 
-    def request(self, batch: Batch) -> Request[T]:
+    def build_request(self, batch: Batch) -> Request[T]:
         return self.empty.with_body(batch.body())
 
-    def judge(self, answer: T, batch: Batch) -> Verdict | None:
+    def evaluate(self, answer: T, batch: Batch) -> Verdict | None:
         sent = batch.rows if self.counted == "users" else batch.operations
         return Verdict() if self.counts(answer, sent) else None
 
-    def spare(self, reason: ErrorDetail, row: str) -> ErrorDetail:
+    def redact(self, reason: ErrorDetail, row: str) -> ErrorDetail:
         """Blot out every identifier."""
         message = reason.message
         for value in sorted(_values(msgspec.json.decode(row)), key=len, reverse=True):
@@ -396,13 +401,13 @@ class UserList(abc.ABC, Generic[T]):
             raise UnexpectedAnswer("the service counted other users than were sent; none is accepted", status=200)
         return answer
 
-    def _kind(self, operation_type: str, **times: datetime | None) -> Kind:
+    def _kind(self, operation_type: str, **times: datetime | None) -> UserOperation:
         self._rules.check(times, "", self._pipeline.clock.now())
         return self._made(self._operation_type(operation_type, "operation_type"), times)
 
-    def _made(self, operation_type: str, times: Mapping[str, datetime | None]) -> Kind:
+    def _made(self, operation_type: str, times: Mapping[str, datetime | None]) -> UserOperation:
         given = tuple((name, moment) for name, moment in times.items() if moment is not None)
-        return Kind(self._rules, operation_type, given)
+        return UserOperation(self._rules, operation_type, given)
 
     def _job(
         self,
@@ -440,7 +445,7 @@ class UserList(abc.ABC, Generic[T]):
     def _encoder(self, phone_region: str | None) -> MemberEncoder:
         return MemberEncoder(phone_region=phone_region, names=self._rules.identifiers)
 
-    def _of_members(self, members: Members, kind: Kind, phone_region: str | None) -> Source:
+    def _of_members(self, members: Members, kind: UserOperation, phone_region: str | None) -> Source:
         encoder = self._encoder(phone_region)
         if isinstance(members, Rows):
             rows, encode = members.rows, encoder.for_rows(members.columns).encode
@@ -455,11 +460,11 @@ class UserList(abc.ABC, Generic[T]):
 
     async def _read_operations(self, operations: Operations, encoder: MemberEncoder) -> AsyncGenerator[Slice, None]:
         first = index = 0
-        async with aclosing(in_parts(operations, size=1)) as parts:
+        async with aclosing(slice_rows(operations, size=1)) as parts:
             async for (operation,) in parts:
                 kind, users = self._parsed(operation, f"operations[{index}]", self._pipeline.clock.now())
                 index += 1
-                async with aclosing(in_parts(users)) as slices:
+                async with aclosing(slice_rows(users)) as slices:
                     async for part in slices:
                         yield _slice(encoder.encode(part), kind, first, len(part))
                         first += len(part)
@@ -476,7 +481,7 @@ class UserList(abc.ABC, Generic[T]):
             checked.append({**operation, "params": {**operation["params"], "users": hashed}})
         return checked
 
-    def _parsed(self, operation: object, where: str, now: datetime) -> tuple[Kind, Sequence[object]]:
+    def _parsed(self, operation: object, where: str, now: datetime) -> tuple[UserOperation, Sequence[object]]:
         """Take an operation apart."""
         fields = _object(operation, where, ("operation_type", "params"))
         params = _object(fields.get("params"), f"{where}.params", ("users", *self._rules.times))
@@ -535,21 +540,21 @@ def settings_of(
 
 
 async def _encoded(
-    rows: Iterable[Any] | AsyncIterable[Any], kind: Kind, encode: Callable[[Sequence[Any]], Encoded]
+    rows: Iterable[Any] | AsyncIterable[Any], kind: UserOperation, encode: Callable[[Sequence[Any]], EncodedUsers]
 ) -> AsyncGenerator[Slice, None]:
     first = 0
-    async with aclosing(in_parts(rows)) as parts:
+    async with aclosing(slice_rows(rows)) as parts:
         async for part in parts:
             yield _slice(encode(part), kind, first, len(part))
             first += len(part)
 
 
-def _slice(encoded: Encoded, kind: Kind, first: int, rows: int) -> Slice:
+def _slice(encoded: EncodedUsers, kind: UserOperation, first: int, rows: int) -> Slice:
     positions: Sequence[int] = range(first, first + rows)
-    if encoded.misfits:
-        positions = [first + place for place in encoded.places]
-    failures = [Failure(first + place, rule, "INVALID_ROW") for place, rule in sorted(encoded.misfits.items())]
-    return Slice(rows, Load(kind, encoded.form, encoded.keys, encoded.users, positions), failures)
+    if encoded.invalid:
+        positions = [first + place for place in encoded.indexes]
+    failures = [Failure(first + place, rule, "INVALID_ROW") for place, rule in sorted(encoded.invalid.items())]
+    return Slice(rows, EncodedRows(kind, encoded.template, encoded.keys, encoded.users, positions), failures)
 
 
 def _check_iterable(name: str, value: object) -> None:

@@ -1,1 +1,1 @@
-"""Packing: encoded rows into operations, operations into requests. No I/O."""
+"""Packs encoded rows into requests, by count and by exact bytes; no I/O."""

@@ -28,17 +28,20 @@ from svc_async.ads.products import (
     ProductUpsertResults,
     ProductUpsertStatus,
 )
-from svc_async.batch.packing.packer import Batch, Frame, Limits, Load
+from svc_async.batch.packing.batch import Batch
+from svc_async.batch.packing.limits import Limits
+from svc_async.batch.packing.operations import OperationFrame
+from svc_async.batch.packing.rows import EncodedRows
 from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Failure, Progress, Receipt, Report
-from svc_async.batch.source import Slice, Source, in_parts, is_replayable
+from svc_async.batch.source import Slice, Source, is_replayable, slice_rows
 from svc_async.batch.uploader import Destination, Job, Observers, Settings, Verdict
 from svc_async.engine.paging import Pager
 from svc_async.engine.pipeline import Pipeline
 from svc_async.engine.retry import Retries
 from svc_async.errors import ErrorDetail, InvalidArgument
 from svc_async.governor.governor import Priority
-from svc_async.sources.source import Misread
+from svc_async.sources.source import UnparsedRow
 from svc_async.users.template import PLAIN
 from svc_async.wire.checks import fields_of
 from svc_async.wire.route import Request
@@ -56,8 +59,8 @@ Ordering = Literal["key", "none"]
 _MOST = 25  # contract PROD-01; Unspecified: that it holds for deletions as well
 # Unspecified: the most bytes of a request; it is that of audience users (contract CAU-02).
 _MOST_BYTES = 5_000_000
-_PRODUCTS = Frame('{"products":[', "]}")
-_KEYS = Frame('{"product_keys":[', "]}")
+_PRODUCTS = OperationFrame('{"products":[', "]}")
+_KEYS = OperationFrame('{"product_keys":[', "]}")
 _DONE = frozenset(
     {ProductUpsertStatus.CREATE_SUCCESS, ProductUpsertStatus.UPDATE_SUCCESS, ProductUpsertStatus.NO_CHANGE}
 )
@@ -71,17 +74,17 @@ class _Alike:
 
     overhead: int = 0
 
-    def frame(self, now: datetime) -> Frame:  # noqa: ARG002 - nothing is pinned
-        return Frame("", "")
+    def build_frame(self, now: datetime) -> OperationFrame:  # noqa: ARG002 - nothing is pinned
+        return OperationFrame("", "")
 
-    def plain(self) -> None:
+    def to_plain(self) -> None:
         """Give the plain values that it has: none."""
 
 
 _ALIKE = _Alike()
 
 
-class _Misfit(Exception):
+class _InvalidRow(Exception):
     """A row breaks rules: the first attribute, and what is wrong with it and the others."""
 
     def __init__(self, reason: str, attribute: str | None = None) -> None:
@@ -99,10 +102,10 @@ class _Kept:
     def name(self) -> str:
         return f"{type(self).__name__.strip('_').lower()} of {self.product_catalog_id}"
 
-    def group(self, plain: Any) -> _Alike:  # noqa: ARG002 - all products are of one
+    def parse_group(self, plain: Any) -> _Alike:  # noqa: ARG002 - all products are of one
         return _ALIKE
 
-    def spare(self, reason: ErrorDetail, row: str) -> ErrorDetail:  # noqa: ARG002 - see above
+    def redact(self, reason: ErrorDetail, row: str) -> ErrorDetail:  # noqa: ARG002 - see above
         return reason
 
 
@@ -112,11 +115,11 @@ class _Upserts(_Kept):
 
     on_result: Callable[[ProductUpsertResult], object] | None = None
 
-    def request(self, batch: Batch) -> Request[ProductUpsertResults]:
+    def build_request(self, batch: Batch) -> Request[ProductUpsertResults]:
         """Make the request that carries products (contract `products.upsert`)."""
         return UPSERT(product_catalog_id=self.product_catalog_id).with_body(batch.body())
 
-    def judge(self, answer: ProductUpsertResults, batch: Batch) -> Verdict:
+    def evaluate(self, answer: ProductUpsertResults, batch: Batch) -> Verdict:
         ids = [row["id"] for row in _rows(batch)]
         results = {result.id: result for result in answer.products_response if result.id is not None}
         if len(answer.products_response) == len(ids):  # in the order in which they were sent
@@ -146,11 +149,11 @@ def _is_final(status: ProductUpsertStatus) -> bool:
 class _Deletions(_Kept):
     """Where keys go, and what their results mean."""
 
-    def request(self, batch: Batch) -> Request[ProductDeleteResults]:
+    def build_request(self, batch: Batch) -> Request[ProductDeleteResults]:
         """Make the request that carries keys (contract `products.delete`)."""
         return DELETE(product_catalog_id=self.product_catalog_id).with_body(batch.body())
 
-    def judge(self, answer: ProductDeleteResults, batch: Batch) -> Verdict:
+    def evaluate(self, answer: ProductDeleteResults, batch: Batch) -> Verdict:
         failed = {key: _one_reason(result.message) for result in answer.delete_products for key in _failed(result)}
         deleted = {result.product_key for result in answer.delete_products if not result.failed_product_key}
         keys = list(enumerate(_rows(batch)))
@@ -385,7 +388,7 @@ class Products:
 
 
 def _settings(
-    wrapper: Frame, concurrency: int, ordering: Ordering, quarantine: float, retry_delays: Sequence[float]
+    wrapper: OperationFrame, concurrency: int, ordering: Ordering, quarantine: float, retry_delays: Sequence[float]
 ) -> Settings:
     if ordering not in get_args(Ordering):
         raise InvalidArgument("ordering", f"must be one of {', '.join(get_args(Ordering))}")
@@ -402,31 +405,31 @@ async def _encoded(
     rows: Iterable[Any] | AsyncIterable[Any], encode: Callable[[Any], tuple[str, str]]
 ) -> AsyncGenerator[Slice, None]:
     first = 0
-    async with aclosing(in_parts(rows)) as parts:
+    async with aclosing(slice_rows(rows)) as parts:
         async for part in parts:
             yield _slice(part, first, encode)
             first += len(part)
 
 
 def _readable(row: T) -> T:
-    if isinstance(row, Misread):
-        raise _Misfit(row.reason)
+    if isinstance(row, UnparsedRow):
+        raise _InvalidRow(row.reason)
     return row
 
 
 def _slice(part: Sequence[Any], first: int, encode: Callable[[Any], tuple[str, str]]) -> Slice:
-    load = Load(_ALIKE, PLAIN, keys := [], users := [], positions := [])
+    encoded = EncodedRows(_ALIKE, PLAIN, keys := [], users := [], positions := [])
     failures: list[Failure] = []
     for position, row in enumerate(part, first):
         try:
             name, user = encode(_readable(row))
-        except _Misfit as misfit:
-            failures.append(Failure(position, str(misfit), "INVALID_ROW", misfit.attribute))
+        except _InvalidRow as invalid:
+            failures.append(Failure(position, str(invalid), "INVALID_ROW", invalid.attribute))
         else:
             keys.append(int.from_bytes(sha256(name.encode()).digest()[:8]))
             users.append(user)
             positions.append(position)
-    return Slice(len(part), load, failures)
+    return Slice(len(part), encoded, failures)
 
 
 def _checked(row: object) -> tuple[str, str]:
@@ -439,7 +442,7 @@ def _checked(row: object) -> tuple[str, str]:
         if problems:
             first, *others = problems.items()
             more = "".join(f"; {name} {rule}" for name, rule in others)
-            raise _Misfit(first[1] + more, first[0])
+            raise _InvalidRow(first[1] + more, first[0])
     return _unchecked(row)
 
 
@@ -449,7 +452,7 @@ def _strangers(row: object, fields: Mapping[str, Any]) -> Iterable[str]:
 
 def _unchecked(row: object) -> tuple[str, str]:
     if fields_of(row) is None:
-        raise _Misfit("must be a mapping of attributes, or a Product")
+        raise _InvalidRow("must be a mapping of attributes, or a Product")
     try:
         plain: dict[str, Any] = to_plain(row)
         product_id = plain.get("id")
@@ -457,17 +460,17 @@ def _unchecked(row: object) -> tuple[str, str]:
             product_id.encode()
             return product_id, _ascii(plain)
     except (TypeError, ValueError):  # no form in JSON, or in UTF-8
-        raise _Misfit("must hold only values that JSON can write") from None
-    raise _Misfit("must be given as text", "id")
+        raise _InvalidRow("must hold only values that JSON can write") from None
+    raise _InvalidRow("must be given as text", "id")
 
 
 def _key(row: object) -> tuple[str, str]:
     if not isinstance(row, str) or not row.strip():
-        raise _Misfit("must be the key of a product, as text", "product_key")
+        raise _InvalidRow("must be the key of a product, as text", "product_key")
     try:
         row.encode()
     except UnicodeEncodeError:
-        raise _Misfit("must be text in valid Unicode", "product_key") from None
+        raise _InvalidRow("must be text in valid Unicode", "product_key") from None
     return row, _ascii(row)
 
 

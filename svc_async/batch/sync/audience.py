@@ -18,7 +18,7 @@ from svc_async.batch.sync.state import Entries, Snapshots
 from svc_async.batch.sync.sync import Observers
 from svc_async.errors import InvalidArgument
 from svc_async.sources.source import Source
-from svc_async.users.encoding import Encoded, MemberEncoder, RowEncoder, Rows
+from svc_async.users.encoding import EncodedUsers, MemberEncoder, RowEncoder, Rows
 from svc_async.users.identifiers import IDENTIFIERS, PartnerId
 
 __all__ = ["AudienceTarget"]
@@ -109,9 +109,9 @@ class AudienceTarget:
 
 def _entries(encoder: RowEncoder, part: Sequence[Sequence[object]], first: int) -> Entries:
     encoded = encoder.encode(part)
-    members = [f"{encoded.form.before}{user}{encoded.form.after}" for user in encoded.users]
+    members = [f"{encoded.template.before}{user}{encoded.template.after}" for user in encoded.users]
     return Entries(
-        positions=[first + place for place in encoded.places],
+        positions=[first + place for place in encoded.indexes],
         keys=encoded.keys,
         names=[_name(member) for member in members],
         contents=[int.from_bytes(sha256(member.encode()).digest()[:8]) for member in members],
@@ -120,8 +120,8 @@ def _entries(encoder: RowEncoder, part: Sequence[Sequence[object]], first: int) 
     )
 
 
-def _misfits(encoded: Encoded, first: int) -> Sequence[int]:
-    return sorted(first + place for place in encoded.misfits)
+def _misfits(encoded: EncodedUsers, first: int) -> Sequence[int]:
+    return sorted(first + place for place in encoded.invalid)
 
 
 def _name(member: str) -> bytes:

@@ -21,7 +21,7 @@ from svc_async.errors import InvalidArgument
 from svc_async.sources.columns import Vocabulary
 from svc_async.sources.detect import open_feed
 from svc_async.sources.product_attributes import KEYS, PRODUCTS
-from svc_async.sources.source import Feed, Misread, Replay
+from svc_async.sources.source import Feed, Replay, UnparsedRow
 
 __all__ = ["run_delete", "run_sync", "run_upload"]
 
@@ -164,4 +164,4 @@ def _settings(options: JobOptions) -> dict[str, Any]:
 
 def _keys(origin: Feed) -> Iterator[Any]:
     for product in origin.products():
-        yield product if isinstance(product, Misread) else product.get("product_key")
+        yield product if isinstance(product, UnparsedRow) else product.get("product_key")

@@ -1,0 +1,47 @@
+"""What one request may hold."""
+
+import attrs
+
+from svc_async.batch.packing.operations import ARRAY, OperationFrame, OperationGroup
+from svc_async.users.template import RowTemplate
+
+__all__ = ["Limits"]
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """What one request may hold.
+
+    Attributes:
+        operations: operations in a request.
+        size: bytes of a body.
+        per_operation: users in an operation.
+        wrapper: the JSON around the operations of a body; it counts.
+        distinct: whether a key must not occur twice in a request, even where no order is required.
+    """
+
+    operations: int
+    size: int
+    per_operation: int = 1
+    wrapper: OperationFrame = ARRAY
+    distinct: bool = False
+
+    @property
+    def empty_size(self) -> int:
+        """The bytes of a body without operations, less the comma that the last operation goes without."""
+        return self.wrapper.size - 1
+
+    def measure(self, group: OperationGroup, template: RowTemplate, rows: int, payload_size: int) -> tuple[int, int]:
+        """Count the operations of rows, and their bytes with the comma or bracket that follows each operation."""
+        operations = -(-rows // self.per_operation)
+        around = len(template.before) + len(template.after) + group.overhead + 1
+        return operations, payload_size + len(template.between) * (rows - operations) + around * operations
+
+    def allow_row(self, group: OperationGroup, template: RowTemplate, user: str) -> bool:
+        """Return whether a request can hold this row."""
+        _, size = self.measure(group, template, 1, len(user))
+        return self.empty_size + size <= self.size
+
+    def allow(self, operations: int, size: int) -> bool:
+        """Return whether a request can have this many operations and bytes."""
+        return operations <= self.operations and size <= self.size
