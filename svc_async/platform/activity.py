@@ -11,7 +11,7 @@ from svc_async.events.models import EventDirection, EventFilter, EventType
 from svc_async.streams.buffer import Overflow
 from svc_async.streams.reconnect_policy import Reconnects
 from svc_async.streams.recovery import Gap
-from svc_async.streams.states import Checkpoint, Malformed, StateChange
+from svc_async.streams.states import Checkpoint, MalformedLine, StateChange
 from svc_async.streams.stream import EventStream, Recover, StreamSettings
 from svc_async.wire.checks import any_of, between, first_problem, length, not_empty, one_of, related, satisfies
 from svc_async.wire.records import Record, Timestamp
@@ -140,7 +140,7 @@ class Subscriptions:
 
 
 _STREAM: Route[Any] = Route("GET", "/2/activity/stream", None, surface=Surface.BASE, reply=Reply.BODY)
-_CONNECTIONS = 2  # Unspecified: how many may be open at once (contract UNS-stream-protocol).
+_MAX_CONNECTIONS = 2  # Unspecified: how many may be open at once (contract UNS-stream-protocol).
 
 
 @attrs.frozen
@@ -167,7 +167,7 @@ class Activity:
         reconnects: Reconnects | None = None,
         on_state: Callable[[StateChange], object] | None = None,
         on_gap: Callable[[Gap], object] | None = None,
-        on_malformed: Callable[[Malformed], object] | None = None,
+        on_malformed: Callable[[MalformedLine], object] | None = None,
     ) -> EventStream:
         """Follow the events of the app's subscriptions as they happen, through drops, stalls and refusals.
 
@@ -206,7 +206,7 @@ class Activity:
             on_gap=on_gap,
             on_malformed=on_malformed,
         )
-        return EventStream.over(self._pipeline, _STREAM, connections=_CONNECTIONS, settings=settings)
+        return EventStream.from_route(self._pipeline, _STREAM, max_connections=_MAX_CONNECTIONS, settings=settings)
 
 
 def _given(fields: Mapping[str, Any]) -> Mapping[str, Any]:

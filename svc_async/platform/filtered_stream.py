@@ -12,7 +12,7 @@ from svc_async.errors import InvalidArgument
 from svc_async.streams.buffer import Overflow
 from svc_async.streams.reconnect_policy import Reconnects
 from svc_async.streams.recovery import Gap
-from svc_async.streams.states import Checkpoint, Malformed, StateChange
+from svc_async.streams.states import Checkpoint, MalformedLine, StateChange
 from svc_async.streams.stream import EventStream, Recover, StreamSettings
 from svc_async.wire.checks import each, fields_of, first_problem, length, not_empty, required
 from svc_async.wire.envelope import complaint
@@ -195,7 +195,7 @@ class Rules:
 
 
 _STREAM: Route[Any] = Route("GET", "/2/tweets/search/stream", None, surface=Surface.BASE, reply=Reply.BODY)
-_CONNECTIONS = 1  # Unspecified: how many may be open at once (contract UNS-stream-protocol).
+_MAX_CONNECTIONS = 1  # Unspecified: how many may be open at once (contract UNS-stream-protocol).
 
 
 @attrs.frozen
@@ -222,7 +222,7 @@ class FilteredStream:
         reconnects: Reconnects | None = None,
         on_state: Callable[[StateChange], object] | None = None,
         on_gap: Callable[[Gap], object] | None = None,
-        on_malformed: Callable[[Malformed], object] | None = None,
+        on_malformed: Callable[[MalformedLine], object] | None = None,
     ) -> EventStream:
         """Follow the posts that match the rules as they are written, through drops, stalls and refusals.
 
@@ -263,7 +263,7 @@ class FilteredStream:
             on_gap=on_gap,
             on_malformed=on_malformed,
         )
-        return EventStream.over(self._pipeline, _STREAM, connections=_CONNECTIONS, settings=settings)
+        return EventStream.from_route(self._pipeline, _STREAM, max_connections=_MAX_CONNECTIONS, settings=settings)
 
 
 def _not_created(values: Sequence[Any], changed: _Changed) -> Sequence[RefusedRule]:

@@ -1,1 +1,1 @@
-"""Follows a persistent stream of events through drops, stalls and refusals."""
+"""Follow a persistent stream of events across dropped, stalled and refused connections."""

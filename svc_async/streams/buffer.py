@@ -1,4 +1,4 @@
-"""What has been read and not yet taken: a bounded queue, and what becomes of an event that finds it full."""
+"""The bounded queue between a stream's connection and its consumer, with an overflow policy."""
 
 import asyncio
 import logging
@@ -19,19 +19,20 @@ _NEARLY_FULL = 0.8
 
 
 class _End:
-    """Stands behind the last item."""
+    """Marks the end of the queue."""
 
 
 _END = _End()
 
 
 class Buffer(Generic[T]):
-    """Holds items from those who put to those who get.
+    """A queue of limited size.
 
     Args:
-        size: the most items.
-        overflow: `block` lets those who put wait, `drop_oldest` lets the oldest item go, `error` raises.
-        on_drop: told of every item that is let go.
+        size: the maximum number of items.
+        overflow: what `put` does when the queue is full: `block` waits, `drop_oldest` discards the oldest item,
+            `error` raises.
+        on_drop: called for every item that is discarded.
     """
 
     def __init__(self, size: int, overflow: Overflow, *, on_drop: Callable[[], object]) -> None:
@@ -39,41 +40,41 @@ class Buffer(Generic[T]):
         self._overflow = overflow
         self._on_drop = on_drop
         self._items: asyncio.Queue[T | _End] = asyncio.Queue()
-        self._room = asyncio.Event()
-        self._ended = False
-        self._warned = False
+        self._has_room = asyncio.Event()
+        self._is_ended = False
+        self._has_warned = False
 
     def __len__(self) -> int:
-        return self._items.qsize() - self._ended
+        return self._items.qsize() - self._is_ended
 
     async def put(self, item: T) -> None:
-        """Add an item, as the overflow policy says.
+        """Add an item, applying the overflow policy if the queue is full.
 
         Raises:
-            StreamOverflow: it is full, and the policy is `error`.
+            StreamOverflow: the queue is full, and the policy is `error`.
         """
         while len(self) >= self._size:
             await self._make_room()
         self._items.put_nowait(item)
-        self._warn()
+        self._warn_if_nearly_full()
 
     async def get(self) -> T | None:
-        """Take the oldest item, waiting for one; None says that there will be no more."""
+        """Remove and return the oldest item, waiting for one; return None after the last."""
         item = await self._items.get()
         if isinstance(item, _End):
-            self._items.put_nowait(_END)  # for the next who asks
+            self._items.put_nowait(_END)  # for other waiting consumers
             return None
-        self._room.set()
+        self._has_room.set()
         return item
 
     def end(self) -> None:
-        """Say that nothing will be added."""
-        if not self._ended:
-            self._ended = True
+        """Declare that no more items will be added."""
+        if not self._is_ended:
+            self._is_ended = True
             self._items.put_nowait(_END)
 
     def clear(self) -> None:
-        """Let all items go."""
+        """Discard all items."""
         while len(self):
             self._items.get_nowait()
 
@@ -84,12 +85,12 @@ class Buffer(Generic[T]):
             self._items.get_nowait()
             self._on_drop()
         else:
-            self._room.clear()
-            await self._room.wait()
+            self._has_room.clear()
+            await self._has_room.wait()
 
-    def _warn(self) -> None:
-        """Say once, each time that it comes to it, that events are taken too slowly."""
-        nearly_full = len(self) >= _NEARLY_FULL * self._size
-        if nearly_full and not self._warned:
-            _log.warning("a stream's queue is filling up: %d of %d events wait to be taken", len(self), self._size)
-        self._warned = nearly_full
+    def _warn_if_nearly_full(self) -> None:
+        """Log a warning, once each time that the queue becomes nearly full."""
+        is_nearly_full = len(self) >= _NEARLY_FULL * self._size
+        if is_nearly_full and not self._has_warned:
+            _log.warning("stream queue is filling up: %d of %d events are waiting", len(self), self._size)
+        self._has_warned = is_nearly_full

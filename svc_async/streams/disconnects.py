@@ -1,37 +1,41 @@
-"""What the service says in a stream about the stream itself."""
+"""Recognise the messages by which the service closes a stream; no I/O."""
 
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from typing import Any
 
 from svc_async.errors import ErrorDetail, StreamDropped, SvcError, TooManyConnections
 from svc_async.wire.outcome import api_error
 
-__all__ = ["notice"]
+__all__ = ["parse_disconnect"]
 
-_RATE_LIMITED = 429
-# Unspecified: how a stream says that it disconnects (contract UNS-stream-protocol). An error that is none of these
-# stands in the stream as an event, so that it is seen, and disconnects nothing.
-_NAMES = ("connection_issue", "disconnect_type")
+# Unspecified: the form of a disconnect message (contract UNS-stream-protocol). An error in any other form is delivered
+# as an event, so that it is visible, and does not close the connection.
+_REASON_FIELDS = ("connection_issue", "disconnect_type")
 _TITLES = frozenset({"operational-disconnect", "ConnectionException"})
 
 
-def notice(raw: Mapping[str, Any]) -> SvcError | None:
-    """Give what a line means for its connection: that it is over, or nothing."""
-    said = [_detail(error) for error in _errors(raw)]
-    if not said or "data" in raw:
+def parse_disconnect(raw: Mapping[str, Any]) -> SvcError | None:
+    """Return the error that a line reports about its connection, or None if the line is an event."""
+    details = [_parse_detail(error) for error in _find_errors(raw)]
+    if not details or "data" in raw:
         return None
-    if any(detail.code == TooManyConnections.name for detail in said):
-        return api_error(status=_RATE_LIMITED, errors=said)
-    return StreamDropped("the service disconnects", errors=said)
+    if any(detail.code == TooManyConnections.name for detail in details):
+        return api_error(status=HTTPStatus.TOO_MANY_REQUESTS, errors=details)
+    return StreamDropped("the service closed the stream", errors=details)
 
 
-def _errors(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    listed = raw.get("errors")
-    for error in listed if isinstance(listed, list) else [raw]:
-        if isinstance(error, Mapping) and (error.get("title") in _TITLES or any(name in error for name in _NAMES)):
+def _find_errors(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    errors = raw.get("errors")
+    for error in errors if isinstance(errors, list) else [raw]:
+        if isinstance(error, Mapping) and _is_disconnect(error):
             yield error
 
 
-def _detail(error: Mapping[str, Any]) -> ErrorDetail:
-    names = (error.get(name) for name in (*_NAMES, "title"))
-    return ErrorDetail(code=str(next(filter(None, names), "")), message=str(error.get("detail") or ""))
+def _is_disconnect(error: Mapping[str, Any]) -> bool:
+    return error.get("title") in _TITLES or any(name in error for name in _REASON_FIELDS)
+
+
+def _parse_detail(error: Mapping[str, Any]) -> ErrorDetail:
+    codes = (error.get(name) for name in (*_REASON_FIELDS, "title"))
+    return ErrorDetail(code=str(next(filter(None, codes), "")), message=str(error.get("detail") or ""))

@@ -1,12 +1,12 @@
-"""Keeps a stream connected.
+"""Keep a stream connected.
 
-    connect      asking for what the time without a connection has missed
-    read         until it ends, breaks off, falls silent or says that it disconnects
-    back off     as the lane of that failure says, and again; a failure that no repeat changes ends the stream
+    connect      requesting the events that were missed without a connection
+    read         until the connection ends, is dropped, stalls or is closed by the service with a message
+    back off     as the rule for that reason says, and connect again; a final error ends the stream
 
-The moment until which nothing is missing moves on only once a connection has lived for the minimum age: until then,
-a failure asks again for all that the failed connection was to bring. What is too old for a new connection comes by a
-side connection: beside it, or before it where the service allows one connection only.
+The watermark advances only once a connection has lived for the minimum age: until then, a failure requests again all
+that the failed connection was to deliver. What is too old for a backfill is requested by a replay on a second
+connection: beside the live one, or before it where the service allows one connection only.
 """
 
 import asyncio
@@ -20,53 +20,61 @@ import attrs
 
 from svc_async.clock import Clock
 from svc_async.errors import ApiError, BadRequest, Forbidden, StreamDropped, StreamOverflow, SvcError
-from svc_async.streams.ingest import Connection, Inlet
-from svc_async.streams.reconnect_policy import Lanes, Reconnects
-from svc_async.streams.recovery import BACKFILL_REACH, NO_REACH, Cover, Gap, backfill, gaps, replay
+from svc_async.streams.ingest import Connection, EventIngest
+from svc_async.streams.reconnect_policy import ReconnectPolicy, Reconnects
+from svc_async.streams.recovery import (
+    BACKFILL_REACH,
+    NO_REACH,
+    Gap,
+    GapRecovery,
+    build_backfill_params,
+    build_replay_params,
+    find_gaps,
+)
 from svc_async.streams.states import StateChange, StreamState
 from svc_async.wire.params import Param
 
-__all__ = ["Observers", "Reader", "Source"]
+__all__ = ["ReconnectingReader", "StreamObservers", "StreamSource"]
 
 _log = logging.getLogger("svc_async")
 
-_MOST_REPLAYS = 5
-"""Attempts at one gap."""
+_MAX_REPLAYS = 5
+"""Attempts to recover one gap."""
 
 
 @attrs.frozen(kw_only=True)
-class Source:
+class StreamSource:
     """Where a stream comes from.
 
     Attributes:
-        connect: opens a connection with these parameters, for as long as the block lasts.
-        connections: how many may be open at once.
+        connect: opens a connection with these parameters, for the duration of the block.
+        max_connections: how many may be open at once.
     """
 
     connect: Callable[[Mapping[str, Param]], AbstractAsyncContextManager[Connection]]
-    connections: int
+    max_connections: int
 
 
 @attrs.frozen(kw_only=True)
-class Observers:
-    """Who is told of a stream's life."""
+class StreamObservers:
+    """The callbacks for the events in a stream's life."""
 
     on_state: Callable[[StateChange], object] | None = None
     on_gap: Callable[[Gap], object] | None = None
 
 
 @attrs.define(eq=False, kw_only=True)
-class Reader:
-    """Reads one stream until it is cancelled or no repeat helps.
+class ReconnectingReader:
+    """Reads one stream until it is cancelled or reconnecting cannot help.
 
     Attributes:
-        reach: how far back the service can be asked for what was missed.
+        reach: how far back missed events can be requested.
         opened: set once a connection has been opened.
     """
 
-    source: Source
-    inlet: Inlet
-    observers: Observers
+    source: StreamSource
+    ingest: EventIngest
+    observers: StreamObservers
     reconnects: Reconnects
     clock: Clock
     rng: random.Random
@@ -74,140 +82,142 @@ class Reader:
     state: StreamState = attrs.field(default=StreamState.CONNECTING, init=False)
     opened: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
     _opened_at: float | None = attrs.field(default=None, init=False)
-    _asks_for_missed: bool = attrs.field(default=False, init=False)
-    _why_not: SvcError | None = attrs.field(default=None, init=False)
-    _one_side: asyncio.Lock = attrs.field(factory=asyncio.Lock, init=False)
+    _is_requesting_backfill: bool = attrs.field(default=False, init=False)
+    _recovery_error: SvcError | None = attrs.field(default=None, init=False)
+    _replay_lock: asyncio.Lock = attrs.field(factory=asyncio.Lock, init=False)
 
     async def run(self) -> None:
-        """Connect, read and back off, for ever.
+        """Connect, read and back off, without end.
 
         Raises:
-            ExceptionGroup: holds the error that no repeat helps against.
+            ExceptionGroup: contains the error that reconnecting cannot help against.
         """
-        lanes = Lanes(self.reconnects)
-        async with asyncio.TaskGroup() as sides:
+        policy = ReconnectPolicy(self.reconnects)
+        async with asyncio.TaskGroup() as replays:
             while True:
                 try:
-                    await self._listen(sides)
+                    await self._connect_and_read(replays)
                 except SvcError as error:
-                    await self._back_off(error, lanes)
+                    await self._back_off(error, policy)
 
-    def tell(self, state: StreamState, error: SvcError | None = None, wait: float | None = None) -> None:
-        """Come to a state."""
+    def change_state(self, state: StreamState, error: SvcError | None = None, wait: float | None = None) -> None:
+        """Enter a state and notify the observer."""
         self.state = state
         if self.observers.on_state is not None:
             self.observers.on_state(StateChange(state=state, error=error, wait=wait))
 
-    async def _listen(self, sides: asyncio.TaskGroup) -> None:
-        """Connect and read; the end of a connection is an error, too."""
-        self.tell(StreamState.CONNECTING)
-        missed = self._missed(self.reach)
-        if self.source.connections == 1 and missed and missed[-1].cover is Cover.REPLAY:
-            await self._make_good(missed[-1])
-            missed = missed[:-1] + self._missed(min(self.reach, BACKFILL_REACH))
-        params = backfill(missed[-1]) if missed and missed[-1].cover is not Cover.NONE else {}
-        self._asks_for_missed = bool(params)
+    async def _connect_and_read(self, replays: asyncio.TaskGroup) -> None:
+        """Connect and read; the end of a connection is an error as well."""
+        self.change_state(StreamState.CONNECTING)
+        gaps = self._find_gaps(self.reach)
+        if self.source.max_connections == 1 and gaps and gaps[-1].recovery is GapRecovery.REPLAY:
+            await self._replay_gap(gaps[-1])
+            gaps = gaps[:-1] + self._find_gaps(min(self.reach, BACKFILL_REACH))
+        can_recover = gaps and gaps[-1].recovery is not GapRecovery.NONE
+        params = build_backfill_params(gaps[-1]) if can_recover else {}
+        self._is_requesting_backfill = bool(params)
         async with self.source.connect(params) as connection:
-            self._asks_for_missed = False
-            self._note_opening()
-            for gap in missed:
-                self._see_to(gap, sides)
-            await self.inlet.read(connection, on_chunk=self._settle)
+            self._is_requesting_backfill = False
+            self._on_open()
+            for gap in gaps:
+                self._start_recovery(gap, replays)
+            await self.ingest.read(connection, on_chunk=self._advance_watermark)
         raise StreamDropped("the stream ended")
 
-    def _missed(self, reach: timedelta) -> tuple[Gap, ...]:
-        start = self.inlet.safe_at
-        return () if start is None else gaps(start, self.clock.now(), reach=reach)
+    def _find_gaps(self, reach: timedelta) -> tuple[Gap, ...]:
+        start = self.ingest.watermark
+        return () if start is None else find_gaps(start, self.clock.now(), reach=reach)
 
-    def _note_opening(self) -> None:
+    def _on_open(self) -> None:
         self._opened_at = self.clock.monotonic()
-        self.inlet.stats.connects += 1
-        self.inlet.safe_at = self.inlet.safe_at or self.clock.now()
-        self.tell(StreamState.OPEN)
+        self.ingest.stats.connects += 1
+        self.ingest.watermark = self.ingest.watermark or self.clock.now()
+        self.change_state(StreamState.OPEN)
         self.opened.set()
 
-    def _see_to(self, gap: Gap, sides: asyncio.TaskGroup) -> None:
-        if gap.cover is Cover.REPLAY:
-            sides.create_task(self._make_good(gap))
+    def _start_recovery(self, gap: Gap, replays: asyncio.TaskGroup) -> None:
+        if gap.recovery is GapRecovery.REPLAY:
+            replays.create_task(self._replay_gap(gap))
         else:
-            self._tell_gap(gap)
+            self._report_gap(gap)
 
-    def _settle(self, came_at: datetime) -> None:
-        if self._age() >= self.reconnects.min_age:
-            self.inlet.safe_at = came_at
+    def _advance_watermark(self, arrived_at: datetime) -> None:
+        if self._connection_age() >= self.reconnects.min_age:
+            self.ingest.watermark = arrived_at
 
-    def _age(self) -> float:
+    def _connection_age(self) -> float:
         return 0.0 if self._opened_at is None else self.clock.monotonic() - self._opened_at
 
-    async def _back_off(self, error: SvcError, lanes: Lanes) -> None:
-        age = self._age()
-        self.inlet.stats.refusals += self._opened_at is None
+    async def _back_off(self, error: SvcError, policy: ReconnectPolicy) -> None:
+        age = self._connection_age()
+        self.ingest.stats.refusals += self._opened_at is None
         self._opened_at = None
-        if self._asks_for_missed and isinstance(error, BadRequest | Forbidden):
-            self._stop_asking(error)
+        if self._is_requesting_backfill and isinstance(error, BadRequest | Forbidden):
+            self._disable_recovery(error)
             return
-        wait = self._wait(error, lanes, age)
-        if wait is None:
+        delay = self._next_delay(error, policy, age)
+        if delay is None:
             raise error
-        self.tell(StreamState.BACKOFF, error, wait)
-        await self._pause(wait)
+        self.change_state(StreamState.BACKOFF, error, delay)
+        await self._sleep(delay)
 
-    def _wait(self, error: SvcError, lanes: Lanes, age: float) -> float | None:
+    def _next_delay(self, error: SvcError, policy: ReconnectPolicy, age: float) -> float | None:
         retry_at = error.retry_at if isinstance(error, ApiError) else None
-        asked = (retry_at - self.clock.now()).total_seconds() if retry_at else 0.0
-        return lanes.wait(lanes.outcome(error, age=age), age=age, asked=asked, chance=self.rng.random())
+        retry_after = (retry_at - self.clock.now()).total_seconds() if retry_at else 0.0
+        reason = policy.classify(error, age=age)
+        return policy.next_delay(reason, age=age, retry_after=retry_after, sample=self.rng.random())
 
-    async def _pause(self, seconds: float) -> None:
+    async def _sleep(self, seconds: float) -> None:
         if seconds > 0:
             await self.clock.sleep(seconds)
         else:
             await asyncio.sleep(0)
 
-    async def _make_good(self, gap: Gap) -> None:
-        """Bring a gap by side connections, one gap at a time."""
-        self.inlet.pending.append(gap.start)
-        self.inlet.safe_at = gap.end
-        async with self._one_side:
-            error = await self._replay(gap)
-        self.inlet.pending.remove(gap.start)
-        self._tell_gap(attrs.evolve(gap, cover=Cover.NONE, error=error) if error else gap)
+    async def _replay_gap(self, gap: Gap) -> None:
+        """Recover a gap by replays, one gap at a time, and report the result."""
+        self.ingest.pending.append(gap.start)
+        self.ingest.watermark = gap.end
+        async with self._replay_lock:
+            error = await self._replay_with_retries(gap)
+        self.ingest.pending.remove(gap.start)
+        self._report_gap(attrs.evolve(gap, recovery=GapRecovery.NONE, error=error) if error else gap)
 
-    async def _replay(self, gap: Gap) -> SvcError | None:
-        """Bring a gap, or give what it failed for in the end."""
-        lanes, failures = Lanes(self.reconnects), 0
-        while (error := await self._side(gap)) is not None:
+    async def _replay_with_retries(self, gap: Gap) -> SvcError | None:
+        """Replay a gap, and return the last error if every attempt failed."""
+        policy, failures = ReconnectPolicy(self.reconnects), 0
+        while (error := await self._replay_once(gap)) is not None:
             failures += 1
-            wait = self._wait(error, lanes, age=0.0)
-            if wait is None or failures == _MOST_REPLAYS:
+            delay = self._next_delay(error, policy, age=0.0)
+            if delay is None or failures == _MAX_REPLAYS:
                 break
-            await self._pause(wait)
+            await self._sleep(delay)
         return error
 
-    async def _side(self, gap: Gap) -> SvcError | None:
+    async def _replay_once(self, gap: Gap) -> SvcError | None:
         try:
-            async with self.source.connect(replay(gap)) as connection:
-                self.inlet.stats.connects += 1
+            async with self.source.connect(build_replay_params(gap)) as connection:
+                self.ingest.stats.connects += 1
                 self.opened.set()
-                await self.inlet.read(connection, on_chunk=lambda _: None, until_quiet=True)
+                await self.ingest.read(connection, on_chunk=lambda _: None, until_quiet=True)
         except StreamOverflow:
             raise
         except SvcError as error:
-            self.inlet.stats.refusals += not isinstance(error, StreamDropped)
+            self.ingest.stats.refusals += not isinstance(error, StreamDropped)
             if isinstance(error, BadRequest | Forbidden):
-                self._stop_asking(error)
+                self._disable_recovery(error)
             return error
         return None
 
-    def _stop_asking(self, error: SvcError) -> None:
-        """Unspecified parameters may be refused, and then always: go on without what they would bring."""
+    def _disable_recovery(self, error: SvcError) -> None:
+        """Stop requesting missed events: a service that refuses these unspecified parameters once always does."""
         if not self.reach:
             return
-        self.reach, self._why_not = NO_REACH, error
-        _log.warning("the service does not make good what a stream missed, so it is not asked any more: %s", error)
+        self.reach, self._recovery_error = NO_REACH, error
+        _log.warning("the service refused to recover missed events, which are no longer requested: %s", error)
 
-    def _tell_gap(self, gap: Gap) -> None:
-        if gap.cover is Cover.NONE:
-            self.inlet.stats.lost += 1
-            gap = attrs.evolve(gap, error=gap.error or self._why_not)
+    def _report_gap(self, gap: Gap) -> None:
+        if gap.recovery is GapRecovery.NONE:
+            self.ingest.stats.lost += 1
+            gap = attrs.evolve(gap, error=gap.error or self._recovery_error)
         if self.observers.on_gap is not None:
             self.observers.on_gap(gap)

@@ -1,23 +1,23 @@
-"""Remembers the last keys that went by."""
+"""The keys of recent events, to recognise duplicates; no I/O."""
 
 import attrs
 
-__all__ = ["Seen"]
+__all__ = ["RecentKeys"]
 
 
 @attrs.define
-class Seen:
-    """A bounded set of keys: the oldest is forgotten first.
+class RecentKeys:
+    """A bounded set of keys that evicts the oldest first.
 
     Args:
-        size: the most keys that are remembered; 0 remembers none.
+        size: the maximum number of keys; 0 stores none.
     """
 
     size: int
     _keys: dict[str, None] = attrs.field(factory=dict, init=False)
 
     def add(self, key: str) -> bool:
-        """Remember a key, and tell whether it is new."""
+        """Store a key and return whether it is new."""
         if key in self._keys:
             return False
         if self.size:

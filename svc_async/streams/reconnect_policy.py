@@ -1,8 +1,9 @@
-"""When to connect again, decided without I/O.
+"""Decide when to reconnect; no I/O.
 
-Each way in which a connection can end has its row, its *lane*: how long to wait, growing with every failure in that
-lane, and how many failures in a row are borne. The counts are forgotten only after a connection has lived a while
-(`Reconnects.min_age`): a server that accepts and closes would else be connected to thousands of times in a second.
+Each reason for which a connection can end or fail has a backoff rule: how long to wait, growing with every consecutive
+failure that the rule counts, and how many such failures are tolerated. The counts are reset only after a connection has
+lived for `Reconnects.min_age`: otherwise a server that accepts and closes would receive thousands of connections a
+second.
 """
 
 import enum
@@ -16,172 +17,184 @@ import attrs
 from svc_async.errors import (
     ApiError,
     InvalidArgument,
+    ServerError,
     StreamDropped,
     SvcError,
     TooManyConnections,
     TransportError,
 )
+from svc_async.wire.outcome import Repeat, outcome_for_status
 
-__all__ = ["LANES", "Growth", "Lane", "Lanes", "Outcome", "Reconnects", "outcome_of"]
+__all__ = [
+    "BACKOFF_RULES",
+    "BackoffRule",
+    "DisconnectReason",
+    "Growth",
+    "ReconnectPolicy",
+    "Reconnects",
+    "classify_error",
+]
 
-_MOST_DOUBLINGS = 64
-_LONGEST_ASKED = 86_400.0
-"""Seconds; a service that asks for more than a day is mistaken."""
+_MAX_DOUBLINGS = 64
+_MAX_RETRY_AFTER = 86_400.0
+"""Seconds; a service that requests more than a day is mistaken."""
 
 
-class Outcome(enum.Enum):
-    """How a connection ended, or why there was none."""
+class DisconnectReason(enum.Enum):
+    """Why a connection ended or could not be opened."""
 
-    ENDED = "ended"
-    """It was open for at least the minimum age, then closed, broke off or fell silent."""
-    ENDED_YOUNG = "ended young"
+    CLOSED = "closed"
+    """It was open for at least the minimum age, then was closed, dropped or stalled."""
+    CLOSED_EARLY = "closed early"
     """The same, before the minimum age."""
     UNREACHABLE = "unreachable"
-    """No answer: name, network, TLS, or nothing in time."""
-    TROUBLED = "troubled"
-    """5xx, 408, 423, or the service said in the stream that it disconnects."""
-    LIMITED = "limited"
-    """429 or 420: too many connects."""
-    CROWDED = "crowded"
-    """429 `TooManyConnections`: too many are open at once (contract STR-02)."""
+    """No answer: name resolution, network, TLS or timeout."""
+    UNAVAILABLE = "unavailable"
+    """5xx, 408, 423, or the service closed the stream with a message."""
+    RATE_LIMITED = "rate limited"
+    """429 or 420: too many attempts to connect."""
+    TOO_MANY_CONNECTIONS = "too many connections"
+    """429 `TooManyConnections`: too many connections are open at once (contract STR-02)."""
     REFUSED = "refused"
-    """400, 403, 404, 409, 401 with a token that was just renewed, and what else no repeat will change."""
+    """400, 403, 404, 409, 401 with a token that was just renewed, and any other error that a repeat cannot change."""
 
 
 class Growth(enum.Enum):
-    """How a wait grows from one failure to the next."""
+    """How a delay grows from one failure to the next."""
 
     LINEAR = "linear"
-    DOUBLING = "doubling"
+    EXPONENTIAL = "exponential"
 
 
-def _not_negative(_: object, field: "attrs.Attribute[Any]", value: float | None) -> None:
+def _check_not_negative(_: object, field: "attrs.Attribute[Any]", value: float | None) -> None:
     if value is not None and value < 0:
         raise InvalidArgument(field.name, "must be at least 0")
 
 
 @attrs.frozen(kw_only=True)
-class Lane:
-    """One row: what to do after a failure of one kind.
+class BackoffRule:
+    """How long to wait after failures of one kind.
 
     Attributes:
-        name: lanes of one name share a count.
-        first: seconds after the first failure.
-        longest: seconds that the wait grows to.
-        growth: how it grows.
-        jitter: the share by which chance lengthens or shortens it.
-        heeds_service: the wait does not end before the service's reset or `retry-after`.
-        most: failures in a row that are borne, the next one ends the stream; None bears all.
+        name: rules with the same name share a failure count.
+        initial: seconds after the first failure.
+        maximum: the upper bound of the delay in seconds.
+        growth: how the delay grows.
+        jitter: the share by which the delay is randomly lengthened or shortened.
+        honors_retry_after: whether the delay lasts at least until the service's reset or `retry-after`.
+        max_failures: consecutive failures that are tolerated, the next one ends the stream; None tolerates all.
     """
 
     name: str
-    first: float = attrs.field(default=0.0, validator=_not_negative)
-    longest: float = attrs.field(default=0.0, validator=_not_negative)
-    growth: Growth = Growth.DOUBLING
-    jitter: float = attrs.field(default=0.0, validator=_not_negative)
-    heeds_service: bool = False
-    most: int | None = attrs.field(default=None, validator=_not_negative)
+    initial: float = attrs.field(default=0.0, validator=_check_not_negative)
+    maximum: float = attrs.field(default=0.0, validator=_check_not_negative)
+    growth: Growth = Growth.EXPONENTIAL
+    jitter: float = attrs.field(default=0.0, validator=_check_not_negative)
+    honors_retry_after: bool = False
+    max_failures: int | None = attrs.field(default=None, validator=_check_not_negative)
 
-    def wait(self, failures: int, chance: float) -> float:
-        """Give the seconds to wait after so many failures, with a chance from 0 to 1."""
-        linear = self.growth is Growth.LINEAR
-        grown = self.first * (failures if linear else 2.0 ** min(failures - 1, _MOST_DOUBLINGS))
-        return min(grown, self.longest) * (1 + self.jitter * (2 * chance - 1))
+    def delay(self, failures: int, sample: float) -> float:
+        """Return the seconds to wait after a number of consecutive failures.
+
+        Args:
+            failures: how many there were, at least 1.
+            sample: a random number from 0 to 1, for the jitter.
+        """
+        is_linear = self.growth is Growth.LINEAR
+        grown = self.initial * (failures if is_linear else 2.0 ** min(failures - 1, _MAX_DOUBLINGS))
+        return min(grown, self.maximum) * (1 + self.jitter * (2 * sample - 1))
 
 
-# Unspecified: the reference is silent on reconnection (contract UNS-stream-protocol); these are public habits of
-# streams of this kind. The whole table is a setting: `Reconnects(lanes=)`.
+# Unspecified: the reference does not mention reconnection (contract UNS-stream-protocol); these are values that public
+# streams of this kind recommend. The whole table is a setting: `Reconnects(rules=)`.
 # fmt: off
-LANES: Mapping[Outcome, Lane] = MappingProxyType({
-    Outcome.ENDED:       Lane(name="at once"),
-    Outcome.ENDED_YOUNG: Lane(name="network", first=0.25, longest=16, growth=Growth.LINEAR),
-    Outcome.UNREACHABLE: Lane(name="network", first=0.25, longest=16, growth=Growth.LINEAR),
-    Outcome.TROUBLED:    Lane(name="service", first=5, longest=320, jitter=0.1, heeds_service=True),
-    Outcome.LIMITED:     Lane(name="limited", first=60, longest=960, heeds_service=True),
-    Outcome.CROWDED:     Lane(name="crowded", first=15, longest=320, most=5),
-    Outcome.REFUSED:     Lane(name="final", most=0),
+BACKOFF_RULES: Mapping[DisconnectReason, BackoffRule] = MappingProxyType({
+    DisconnectReason.CLOSED:               BackoffRule(name="immediate"),
+    DisconnectReason.CLOSED_EARLY:         BackoffRule(name="network", initial=0.25, maximum=16, growth=Growth.LINEAR),
+    DisconnectReason.UNREACHABLE:          BackoffRule(name="network", initial=0.25, maximum=16, growth=Growth.LINEAR),
+    DisconnectReason.UNAVAILABLE:          BackoffRule(name="service", initial=5, maximum=320, jitter=0.1,
+                                                       honors_retry_after=True),
+    DisconnectReason.RATE_LIMITED:         BackoffRule(name="rate limit", initial=60, maximum=960,
+                                                       honors_retry_after=True),
+    DisconnectReason.TOO_MANY_CONNECTIONS: BackoffRule(name="connections", initial=15, maximum=320, max_failures=5),
+    DisconnectReason.REFUSED:              BackoffRule(name="final", max_failures=0),
 })
 # fmt: on
 
 
 @attrs.frozen(kw_only=True)
 class Reconnects:
-    """How a stream comes back.
+    """How a stream reconnects.
 
     Attributes:
         min_age: seconds that a connection must live before earlier failures are forgotten.
-        lanes: what to do after each kind of failure.
+        rules: how long to wait, by the reason of the disconnect.
     """
 
     min_age: float = 30.0
-    lanes: Mapping[Outcome, Lane] = LANES
+    rules: Mapping[DisconnectReason, BackoffRule] = BACKOFF_RULES
 
     def __attrs_post_init__(self) -> None:
         if self.min_age <= 0:
             raise InvalidArgument("min_age", "must be greater than 0 seconds")
-        if missing := [outcome.value for outcome in Outcome if outcome not in self.lanes]:
-            raise InvalidArgument("lanes", f"must have a lane for {', '.join(missing)}")
+        if missing := [reason.value for reason in DisconnectReason if reason not in self.rules]:
+            raise InvalidArgument("rules", f"must have a rule for {', '.join(missing)}")
 
 
 @attrs.define
-class Lanes:
-    """The failures of one stream so far."""
+class ReconnectPolicy:
+    """Counts the failures of one stream and decides when it connects again."""
 
     _settings: Reconnects
     _failures: Counter[str] = attrs.field(factory=Counter[str], init=False)
 
-    def outcome(self, error: SvcError, *, age: float) -> Outcome:
-        """Tell which lane a failure belongs to.
+    def classify(self, error: SvcError, *, age: float) -> DisconnectReason:
+        """Return the reason of a disconnect.
 
         Args:
             error: the failure.
             age: seconds for which the connection was open; 0 if it never was.
         """
-        outcome = outcome_of(error)
-        return Outcome.ENDED_YOUNG if outcome is Outcome.ENDED and age < self._settings.min_age else outcome
+        reason = classify_error(error)
+        is_early = reason is DisconnectReason.CLOSED and age < self._settings.min_age
+        return DisconnectReason.CLOSED_EARLY if is_early else reason
 
-    def wait(self, outcome: Outcome, *, age: float, asked: float, chance: float) -> float | None:
-        """Count a failure and give the seconds to wait; None says that no repeat will help.
+    def next_delay(self, reason: DisconnectReason, *, age: float, retry_after: float, sample: float) -> float | None:
+        """Count a failure and return the seconds to wait; None if connecting again cannot help.
 
         Args:
-            outcome: what happened.
+            reason: why the connection ended.
             age: seconds for which the connection was open; 0 if it never was.
-            asked: seconds for which the service asks to be left alone.
-            chance: from 0 to 1, for the jitter.
+            retry_after: seconds that the service asks the client to wait; 0 if it does not.
+            sample: a random number from 0 to 1, for the jitter.
         """
         if age >= self._settings.min_age:
             self._failures.clear()
-        lane = self._settings.lanes[outcome]
-        self._failures[lane.name] += 1
-        failures = self._failures[lane.name]
-        if lane.most is not None and failures > lane.most:
+        rule = self._settings.rules[reason]
+        self._failures[rule.name] += 1
+        failures = self._failures[rule.name]
+        if rule.max_failures is not None and failures > rule.max_failures:
             return None
-        heeded = min(asked, _LONGEST_ASKED) if lane.heeds_service else 0.0
-        return max(lane.wait(failures, chance), heeded)
+        earliest = min(retry_after, _MAX_RETRY_AFTER) if rule.honors_retry_after else 0.0
+        return max(rule.delay(failures, sample), earliest)
 
 
-_CALM = 420
-"""An old name for 429."""
-_SERVER_ERROR = 500
-_BY_STATUS: Mapping[int, Outcome] = MappingProxyType(
-    {
-        408: Outcome.TROUBLED,
-        _CALM: Outcome.LIMITED,
-        423: Outcome.TROUBLED,
-        429: Outcome.LIMITED,
-    }
-)
-
-
-def outcome_of(error: SvcError) -> Outcome:
-    """Tell what a failure means, leaving age aside."""
+def classify_error(error: SvcError) -> DisconnectReason:
+    """Return what a failure means, regardless of the age of the connection."""
     if isinstance(error, StreamDropped):
-        return Outcome.TROUBLED if error.errors else Outcome.ENDED
+        return DisconnectReason.UNAVAILABLE if error.errors else DisconnectReason.CLOSED
     if isinstance(error, TransportError):
-        return Outcome.UNREACHABLE
+        return DisconnectReason.UNREACHABLE
     if isinstance(error, TooManyConnections):
-        return Outcome.CROWDED
-    if isinstance(error, ApiError):
-        usual = Outcome.TROUBLED if error.status >= _SERVER_ERROR else Outcome.REFUSED
-        return _BY_STATUS.get(error.status, usual)
-    return Outcome.REFUSED
+        return DisconnectReason.TOO_MANY_CONNECTIONS
+    return _classify_refusal(error) if isinstance(error, ApiError) else DisconnectReason.REFUSED
+
+
+def _classify_refusal(error: ApiError) -> DisconnectReason:
+    outcome = outcome_for_status(error.status)
+    if outcome.throttled:
+        return DisconnectReason.RATE_LIMITED
+    # A stream also reconnects after a 5xx that no single call is repeated after.
+    if isinstance(error, ServerError) or outcome.repeat is not Repeat.NEVER:
+        return DisconnectReason.UNAVAILABLE
+    return DisconnectReason.REFUSED

@@ -1,10 +1,10 @@
-"""What was missed between two connections, and how to get it; no I/O.
+"""What was missed between two connections, and how to request it; no I/O.
 
     up to 5 minutes    `backfill_minutes` on the new connection
-    up to 24 hours     a side connection with `start_time` and `end_time`
-    longer             the last 24 hours; the rest is lost and told
+    up to 24 hours     a replay: a second connection with `start_time` and `end_time`
+    longer             the last 24 hours; events before that are lost, and the gap is reported
 
-The service repeats what it sent before, so recovery needs the dedupe of `seen.py`.
+The service repeats events that it sent before, so recovery needs deduplication (`recent_keys.py`).
 """
 
 import enum
@@ -17,67 +17,76 @@ import attrs
 from svc_async.errors import SvcError
 from svc_async.wire.params import Param
 
-__all__ = ["BACKFILL_REACH", "NO_REACH", "REPLAY_REACH", "Cover", "Gap", "backfill", "gaps", "replay"]
+__all__ = [
+    "BACKFILL_REACH",
+    "NO_REACH",
+    "REPLAY_REACH",
+    "Gap",
+    "GapRecovery",
+    "build_backfill_params",
+    "build_replay_params",
+    "find_gaps",
+]
 
 # Unspecified: bounds and parameters (contract UNS-stream-protocol); `stream(recover="off")` does without them.
 NO_REACH = timedelta(0)
 BACKFILL_REACH = timedelta(minutes=5)
 REPLAY_REACH = timedelta(hours=24)
 _OVERLAP = timedelta(seconds=10)
-"""An event is sent a little after it happens: what happened just before the gap may be in it."""
+"""An event is sent a little after it happens, so events from just before the gap may have been missed too."""
 
 
-class Cover(enum.StrEnum):
-    """How what was missed is made good."""
+class GapRecovery(enum.StrEnum):
+    """How the events of a gap are recovered."""
 
     BACKFILL = "backfill"
-    """The connection after the gap was asked for it."""
+    """Requested on the connection after the gap."""
     REPLAY = "replay"
-    """A side connection was asked for it, and gave it all."""
+    """Requested on a second connection, which delivered all of them."""
     NONE = "none"
-    """Not at all: the events of this time are lost, unless another source has them."""
+    """Not recovered: the events are lost, unless another source has them."""
 
 
 @attrs.frozen(kw_only=True)
 class Gap:
-    """A time in which no connection was open.
+    """A period without an open connection.
 
     Attributes:
-        start: the last moment until which all is known to have come.
+        start: the time up to which all events are known to have arrived.
         end: when the next connection was opened.
-        cover: how it is made good.
-        error: why it is not, where something failed.
+        recovery: how its events are recovered.
+        error: why they are not recovered, if a request failed.
     """
 
     start: datetime
     end: datetime
-    cover: Cover
+    recovery: GapRecovery
     error: SvcError | None = None
 
 
-def gaps(start: datetime, end: datetime, *, reach: timedelta) -> tuple[Gap, ...]:
-    """Cut the time without a connection into what can be made good and what cannot.
+def find_gaps(start: datetime, end: datetime, *, reach: timedelta) -> tuple[Gap, ...]:
+    """Divide the time without a connection into what can be recovered and what cannot.
 
     Args:
         start: when it began.
         end: when it ended.
-        reach: how far back the service can be asked: one of the three reaches.
+        reach: how far back events can be requested: one of the three reaches.
     """
     end = max(start, end)  # the clock may have been set back
     reached = max(start, end - reach)
-    lost = (Gap(start=start, end=reached, cover=Cover.NONE),) if reached > start else ()
+    lost = (Gap(start=start, end=reached, recovery=GapRecovery.NONE),) if reached > start else ()
     if not reach:
         return lost
-    near = reach <= BACKFILL_REACH or end - reached + _OVERLAP <= BACKFILL_REACH
-    return (*lost, Gap(start=reached, end=end, cover=Cover.BACKFILL if near else Cover.REPLAY))
+    is_near = reach <= BACKFILL_REACH or end - reached + _OVERLAP <= BACKFILL_REACH
+    return (*lost, Gap(start=reached, end=end, recovery=GapRecovery.BACKFILL if is_near else GapRecovery.REPLAY))
 
 
-def backfill(gap: Gap) -> Mapping[str, Param]:
-    """Ask a new connection for what it can give of a gap."""
-    wanted = min(gap.end - gap.start + _OVERLAP, BACKFILL_REACH)
-    return {"backfill_minutes": math.ceil(wanted / timedelta(minutes=1))}
+def build_backfill_params(gap: Gap) -> Mapping[str, Param]:
+    """Return the parameters that request a gap, as far as possible, on a new connection."""
+    duration = min(gap.end - gap.start + _OVERLAP, BACKFILL_REACH)
+    return {"backfill_minutes": math.ceil(duration / timedelta(minutes=1))}
 
 
-def replay(gap: Gap) -> Mapping[str, Param]:
-    """Ask a side connection for a gap."""
+def build_replay_params(gap: Gap) -> Mapping[str, Param]:
+    """Return the parameters of a replay connection for a gap."""
     return {"start_time": max(gap.start - _OVERLAP, gap.end - REPLAY_REACH), "end_time": gap.end}

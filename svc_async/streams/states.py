@@ -1,4 +1,4 @@
-"""What a stream tells about itself."""
+"""What a stream reports about itself."""
 
 import enum
 from datetime import datetime
@@ -7,27 +7,27 @@ import attrs
 
 from svc_async.errors import InvalidArgument, SvcError
 
-__all__ = ["Checkpoint", "Malformed", "StateChange", "StreamState", "StreamStats"]
+__all__ = ["Checkpoint", "MalformedLine", "StateChange", "StreamState", "StreamStats"]
 
 
 class StreamState(enum.StrEnum):
-    """Where a stream stands."""
+    """The state of a stream's connection."""
 
     CONNECTING = "connecting"
     OPEN = "open"
     BACKOFF = "backoff"
-    """It waits before it connects again."""
+    """Waiting before the next connection."""
     CLOSED = "closed"
 
 
 @attrs.frozen(kw_only=True)
 class StateChange:
-    """A step of a stream's life, told to `on_state`.
+    """A transition of a stream, passed to `on_state`.
 
     Attributes:
-        state: the state that it came to.
-        error: why, where something failed: what ended the connection, or the stream.
-        wait: seconds until the next connection, in `backoff`.
+        state: the new state.
+        error: the error that ended the connection or the stream, if any.
+        wait: seconds until the next connection, in the state `backoff`.
     """
 
     state: StreamState
@@ -37,11 +37,11 @@ class StateChange:
 
 @attrs.frozen(kw_only=True)
 class Checkpoint:
-    """How far a stream has been taken; give it to a later stream as `since=`.
+    """The point of a stream up to which events were taken; pass it to a later stream as `since=`.
 
     Attributes:
-        at: the moment until which nothing is missing from what was taken.
-        key: the key of the event that was taken last, if there was one.
+        at: the time up to which no event is missing from those taken.
+        key: the key of the event that was taken last, if any.
     """
 
     at: datetime
@@ -53,12 +53,12 @@ class Checkpoint:
 
 
 @attrs.frozen(kw_only=True)
-class Malformed:
-    """A line that is no event, told to `on_malformed`.
+class MalformedLine:
+    """A line that is not an event, passed to `on_malformed`.
 
     Attributes:
-        line: the line; None if it was too long to be kept. It may hold personal data.
-        size: its bytes.
+        line: the line; None if it was too long to keep. It may contain personal data.
+        size: its length in bytes.
         reason: what is wrong with it.
     """
 
@@ -69,21 +69,21 @@ class Malformed:
 
 @attrs.define(kw_only=True)
 class StreamStats:
-    """What a stream has counted so far.
+    """The counters of a stream.
 
     Attributes:
-        connects: connections that were opened, side connections included.
-        refusals: connects that failed.
-        stalls: connections that fell silent.
+        connects: connections that were opened, replays included.
+        refusals: attempts to connect that failed.
+        stalls: connections that were closed because nothing arrived within the stall timeout.
         heartbeats: blank lines.
-        malformed: lines that are no event.
-        partial_lines: lines that the end of a connection cut off; they were dropped.
-        events: events that went into the queue.
-        duplicates: events that had come before and were hidden.
-        dropped: events that `overflow="drop_oldest"` let go.
-        waiting: events in the queue now.
+        malformed: lines that are not events.
+        partial_lines: incomplete lines at the end of a connection, which were discarded.
+        events: events that were added to the queue.
+        duplicates: events that were suppressed because they had arrived before.
+        dropped: events that were discarded by `overflow="drop_oldest"`.
+        waiting: events that are in the queue now.
         lag: seconds that the event taken last had waited in the queue.
-        lost: gaps that nothing covers.
+        lost: gaps that were not recovered.
     """
 
     connects: int = 0

@@ -1,6 +1,5 @@
 """`svc-async stream tail`, against a service that is told what to send."""
 
-import asyncio
 import json
 import signal
 from collections.abc import AsyncIterator
@@ -8,32 +7,37 @@ from pathlib import Path
 
 import pytest
 
-from tests.streams.conftest import Adversary, closing, hold, holding, line, refusing
 from tests.support.command import Call, Command
+from tests.support.stream_server import (
+    StreamServer,
+    event_line,
+    hold,
+    refuse_with,
+    run_stream_server,
+    send_and_close,
+    send_and_hold,
+)
 
 MATCH = b'{"data":{"id":"1","lang":null,"author_id":"9","text":"t"},"matching_rules":[{"id":"2"}]}\r\n'
 
 
 @pytest.fixture
-async def adversary() -> AsyncIterator[Adversary]:
-    adversary = Adversary()
-    server = await asyncio.start_server(adversary.serve, "127.0.0.1", 0)
-    adversary.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    yield adversary
-    server.close()
+async def server() -> AsyncIterator[StreamServer]:
+    async with run_stream_server() as server:
+        yield server
 
 
 @pytest.fixture
-def tail(adversary: Adversary, tmp_path: Path) -> Command:
-    hosts = {"SVC_BASE_URL": adversary.url, "SVC_ADS_URL": adversary.url, "SVC_BEARER_TOKEN": "t"}
+def tail(server: StreamServer, tmp_path: Path) -> Command:
+    hosts = {"SVC_BASE_URL": server.url, "SVC_ADS_URL": server.url, "SVC_BEARER_TOKEN": "t"}
     return Command(tmp_path, hosts)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_events_are_printed_as_they_come_until_it_is_stopped(
-    adversary: Adversary, tail: Command, number: signal.Signals
+    server: StreamServer, tail: Command, number: signal.Signals
 ) -> None:
-    adversary.scripts = [holding(line(1), b"\r\n", line(2))]
+    server.scripts = [send_and_hold(event_line(1), b"\r\n", event_line(2))]
     running = await tail.start("stream", "tail", "activity")
     assert (await running.line()).split() == ["post.delete", "7", "-1"]
     assert (await running.line()).split() == ["post.delete", "7", "-2"]
@@ -41,30 +45,30 @@ async def test_events_are_printed_as_they_come_until_it_is_stopped(
     ended = await running.wait()
     assert (ended.code, ended.out) == (0, "")
     assert ended.err.splitlines() == ["The stream is open. Ctrl-C ends it.", "The stream is closed."]
-    await adversary.visits[0].over.wait()
+    await server.connections[0].closed.wait()
 
 
-async def test_each_event_is_one_object_in_one_line(adversary: Adversary, tail: Command) -> None:
-    adversary.scripts = [holding(MATCH)]
+async def test_each_event_is_one_object_in_one_line(server: StreamServer, tail: Command) -> None:
+    server.scripts = [send_and_hold(MATCH)]
     running = await tail.start("stream", "tail", "filtered", "--json")
     assert json.loads(await running.line()) == json.loads(MATCH)
     running.send(signal.SIGINT)
     assert (await running.wait()).code == 0
-    assert adversary.visits[0].path == "/2/tweets/search/stream"
+    assert server.connections[0].path == "/2/tweets/search/stream"
 
 
-async def test_nothing_that_comes_is_obeyed_by_a_terminal(adversary: Adversary, tail: Command) -> None:
-    adversary.scripts = [holding(line(1, event_uuid="\x1b[31m\n\x9b1"))]
+async def test_nothing_that_comes_is_obeyed_by_a_terminal(server: StreamServer, tail: Command) -> None:
+    server.scripts = [send_and_hold(event_line(1, event_uuid="\x1b[31m\n\x9b1"))]
     running = await tail.start("stream", "tail", "activity")
     assert (await running.line()).split() == ["post.delete", "7", "[31m", "1"]
     running.send(signal.SIGINT)
     await running.wait()
 
 
-async def test_trouble_is_told_to_people_and_the_stream_goes_on(adversary: Adversary, tail: Command) -> None:
-    adversary.scripts = [closing(b"x\r\n"), refusing(400), hold]
+async def test_trouble_is_told_to_people_and_the_stream_goes_on(server: StreamServer, tail: Command) -> None:
+    server.scripts = [send_and_close(b"x\r\n"), refuse_with(400), hold]
     running = await tail.start("stream", "tail", "activity")
-    await adversary.visit(3)
+    await server.wait_for_connection(3)
     running.send(signal.SIGINT)
     ended = await running.wait()
     assert ended.code == 0
@@ -72,8 +76,8 @@ async def test_trouble_is_told_to_people_and_the_stream_goes_on(adversary: Adver
     assert told[:2] == ["a line of 1 bytes is no event", "not connected"]
 
 
-async def test_what_no_repeat_changes_is_one_line_and_exit_1(adversary: Adversary, tail: Command) -> None:
-    adversary.scripts = [refusing(409, {"title": "RuleConfigurationIssue", "detail": "no rules", "status": 409})]
+async def test_what_no_repeat_changes_is_one_line_and_exit_1(server: StreamServer, tail: Command) -> None:
+    server.scripts = [refuse_with(409, {"title": "RuleConfigurationIssue", "detail": "no rules", "status": 409})]
     ended = await tail("stream", "tail", "filtered")
     assert (ended.code, ended.out) == (1, "")
     assert ended.err.splitlines() == ["svc-async: HTTP 409: RuleConfigurationIssue no rules"]

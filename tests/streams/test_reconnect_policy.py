@@ -1,4 +1,4 @@
-"""The lanes, without sockets: which one, how long, and what an hour of trouble costs."""
+"""The backoff rules, without sockets: which one applies, how long it waits, and how often it connects in an hour."""
 
 import random
 from collections.abc import Callable
@@ -13,114 +13,137 @@ from svc_async.errors import (
     SvcError,
     TimedOut,
     TransportError,
+    UnexpectedAnswer,
 )
-from svc_async.streams.reconnect_policy import LANES, Growth, Lane, Lanes, Outcome, Reconnects, outcome_of
+from svc_async.streams.reconnect_policy import (
+    BACKOFF_RULES,
+    BackoffRule,
+    Growth,
+    ReconnectPolicy,
+    Reconnects,
+    classify_error,
+)
+from svc_async.streams.reconnect_policy import DisconnectReason as Reason
 from svc_async.wire.outcome import api_error
 
 DROPPED = StreamDropped("the stream ended")
-CROWDED = api_error(status=429, errors=[ErrorDetail(code="TooManyConnections")])
+TOO_MANY_CONNECTIONS = api_error(status=429, errors=[ErrorDetail(code="TooManyConnections")])
 
 
 @pytest.mark.parametrize(
-    ("error", "outcome"),
+    ("error", "reason"),
     [
-        (DROPPED, Outcome.ENDED),
-        (StreamDropped("x", errors=[ErrorDetail(code="operational-disconnect")]), Outcome.TROUBLED),
-        (TransportError("refused", sent=Sent.NO), Outcome.UNREACHABLE),
-        (TimedOut("late", sent=Sent.MAYBE), Outcome.UNREACHABLE),
-        *((api_error(status=status), Outcome.TROUBLED) for status in (408, 423, 500, 501, 502, 503, 504, 599)),
-        *((api_error(status=status), Outcome.LIMITED) for status in (420, 429)),
-        *((api_error(status=status), Outcome.REFUSED) for status in (302, 400, 401, 403, 404, 409, 410, 422)),
-        (CROWDED, Outcome.CROWDED),
-        (InvalidArgument("session", "was closed"), Outcome.REFUSED),
+        (DROPPED, Reason.CLOSED),
+        (StreamDropped("x", errors=[ErrorDetail(code="operational-disconnect")]), Reason.UNAVAILABLE),
+        (TransportError("refused", sent=Sent.NO), Reason.UNREACHABLE),
+        (TimedOut("late", sent=Sent.MAYBE), Reason.UNREACHABLE),
+        *((api_error(status=status), Reason.UNAVAILABLE) for status in (408, 423, 500, 501, 502, 503, 504, 599)),
+        *((api_error(status=status), Reason.RATE_LIMITED) for status in (420, 429)),
+        *((api_error(status=status), Reason.REFUSED) for status in (302, 400, 401, 403, 404, 409, 410, 422)),
+        (TOO_MANY_CONNECTIONS, Reason.TOO_MANY_CONNECTIONS),
+        (InvalidArgument("session", "was closed"), Reason.REFUSED),
+        (UnexpectedAnswer("the token is not JSON", status=200), Reason.REFUSED),
     ],
 )
-def test_every_failure_has_its_lane(error: SvcError, outcome: Outcome) -> None:
-    assert outcome_of(error) is outcome
+def test_every_error_has_its_reason(error: SvcError, reason: Reason) -> None:
+    assert classify_error(error) is reason
 
 
-def test_an_end_counts_by_the_age_of_the_connection() -> None:
-    lanes = Lanes(Reconnects())
-    assert lanes.outcome(DROPPED, age=29.9) is Outcome.ENDED_YOUNG
-    assert lanes.outcome(DROPPED, age=30) is Outcome.ENDED
-    assert lanes.outcome(CROWDED, age=30) is Outcome.CROWDED
+def test_a_closed_connection_is_classified_by_its_age() -> None:
+    policy = ReconnectPolicy(Reconnects())
+    assert policy.classify(DROPPED, age=29.9) is Reason.CLOSED_EARLY
+    assert policy.classify(DROPPED, age=30) is Reason.CLOSED
+    assert policy.classify(TOO_MANY_CONNECTIONS, age=30) is Reason.TOO_MANY_CONNECTIONS
 
 
-def waits(outcome: Outcome, times: int, *, asked: float = 0, chance: float = 0.5) -> list[float | None]:
-    lanes = Lanes(Reconnects())
-    return [lanes.wait(outcome, age=0, asked=asked, chance=chance) for _ in range(times)]
+def list_delays(reason: Reason, times: int, *, retry_after: float = 0, sample: float = 0.5) -> list[float | None]:
+    policy = ReconnectPolicy(Reconnects())
+    return [policy.next_delay(reason, age=0, retry_after=retry_after, sample=sample) for _ in range(times)]
 
 
 @pytest.mark.parametrize(
-    ("outcome", "expected"),
+    ("reason", "expected"),
     [
-        (Outcome.ENDED, [0, 0, 0]),
-        (Outcome.ENDED_YOUNG, [0.25, 0.5, 0.75]),
-        (Outcome.UNREACHABLE, [0.25, 0.5, 0.75]),
-        (Outcome.TROUBLED, [5, 10, 20, 40, 80, 160, 320, 320]),
-        (Outcome.LIMITED, [60, 120, 240, 480, 960, 960]),
-        (Outcome.CROWDED, [15, 30, 60, 120, 240, None]),
-        (Outcome.REFUSED, [None]),
+        (Reason.CLOSED, [0, 0, 0]),
+        (Reason.CLOSED_EARLY, [0.25, 0.5, 0.75]),
+        (Reason.UNREACHABLE, [0.25, 0.5, 0.75]),
+        (Reason.UNAVAILABLE, [5, 10, 20, 40, 80, 160, 320, 320]),
+        (Reason.RATE_LIMITED, [60, 120, 240, 480, 960, 960]),
+        (Reason.TOO_MANY_CONNECTIONS, [15, 30, 60, 120, 240, None]),
+        (Reason.REFUSED, [None]),
     ],
 )
-def test_waits_grow_as_the_table_says(outcome: Outcome, expected: list[float | None]) -> None:
-    assert waits(outcome, len(expected)) == expected
+def test_waits_grow_as_the_table_says(reason: Reason, expected: list[float | None]) -> None:
+    assert list_delays(reason, len(expected)) == expected
 
 
-@pytest.mark.parametrize("outcome", [Outcome.ENDED_YOUNG, Outcome.UNREACHABLE])
-def test_the_network_lane_stops_growing_at_16_seconds(outcome: Outcome) -> None:
-    assert waits(outcome, 100)[63:] == [16] * 37
+@pytest.mark.parametrize("reason", [Reason.CLOSED_EARLY, Reason.UNREACHABLE])
+def test_the_network_rule_stops_growing_at_16_seconds(reason: Reason) -> None:
+    assert list_delays(reason, 100)[63:] == [16] * 37
 
 
 def test_a_thousand_failures_do_not_overflow() -> None:
-    assert waits(Outcome.TROUBLED, 5_000)[-1] == 320
+    assert list_delays(Reason.UNAVAILABLE, 5_000)[-1] == 320
 
 
-@pytest.mark.parametrize(("chance", "expected"), [(0, 4.5), (0.5, 5), (1, 5.5)])
-def test_a_tenth_of_the_wait_for_a_service_in_trouble_is_chance(chance: float, expected: float) -> None:
-    assert waits(Outcome.TROUBLED, 1, chance=chance) == [pytest.approx(expected)]
+@pytest.mark.parametrize(("sample", "expected"), [(0, 4.5), (0.5, 5), (1, 5.5)])
+def test_the_delay_of_an_unavailable_service_has_a_jitter_of_a_tenth(sample: float, expected: float) -> None:
+    assert list_delays(Reason.UNAVAILABLE, 1, sample=sample) == [pytest.approx(expected)]
 
 
 @pytest.mark.parametrize(
-    ("outcome", "expected"),
-    [(Outcome.LIMITED, 700), (Outcome.TROUBLED, 700), (Outcome.CROWDED, 15), (Outcome.ENDED_YOUNG, 0.25)],
+    ("reason", "expected"),
+    [
+        (Reason.RATE_LIMITED, 700),
+        (Reason.UNAVAILABLE, 700),
+        (Reason.TOO_MANY_CONNECTIONS, 15),
+        (Reason.CLOSED_EARLY, 0.25),
+    ],
 )
-def test_the_service_s_own_time_counts_where_it_is_about_this(outcome: Outcome, expected: float) -> None:
-    assert waits(outcome, 1, asked=700) == [expected]
+def test_retry_after_is_honored_by_the_rules_it_concerns(reason: Reason, expected: float) -> None:
+    assert list_delays(reason, 1, retry_after=700) == [expected]
 
 
-def test_a_service_that_asks_for_years_is_mistaken() -> None:
-    assert waits(Outcome.LIMITED, 1, asked=1e9) == [86_400]
+def test_retry_after_is_limited_to_a_day() -> None:
+    assert list_delays(Reason.RATE_LIMITED, 1, retry_after=1e9) == [86_400]
 
 
-def test_network_and_young_ends_share_their_count_and_no_others() -> None:
-    lanes = Lanes(Reconnects())
+def test_only_unreachable_and_closed_early_share_a_count() -> None:
+    policy = ReconnectPolicy(Reconnects())
 
-    def wait(outcome: Outcome) -> float | None:
-        return lanes.wait(outcome, age=0, asked=0, chance=0.5)
+    def next_delay(reason: Reason) -> float | None:
+        return policy.next_delay(reason, age=0, retry_after=0, sample=0.5)
 
-    assert [wait(Outcome.UNREACHABLE), wait(Outcome.ENDED_YOUNG), wait(Outcome.UNREACHABLE)] == [0.25, 0.5, 0.75]
-    assert [wait(Outcome.TROUBLED), wait(Outcome.LIMITED), wait(Outcome.CROWDED)] == [5, 60, 15]
-    assert wait(Outcome.ENDED_YOUNG) == 1
+    assert [
+        next_delay(Reason.UNREACHABLE),
+        next_delay(Reason.CLOSED_EARLY),
+        next_delay(Reason.UNREACHABLE),
+    ] == [0.25, 0.5, 0.75]
+    assert [
+        next_delay(Reason.UNAVAILABLE),
+        next_delay(Reason.RATE_LIMITED),
+        next_delay(Reason.TOO_MANY_CONNECTIONS),
+    ] == [5, 60, 15]
+    assert next_delay(Reason.CLOSED_EARLY) == 1
 
 
 @pytest.mark.parametrize(("age", "expected"), [(29.9, 1.0), (30.0, 0.25)])
-def test_failures_are_forgotten_only_after_a_life_of_the_minimum_age(age: float, expected: float) -> None:
-    lanes = Lanes(Reconnects())
+def test_failures_are_forgotten_only_after_the_minimum_age(age: float, expected: float) -> None:
+    policy = ReconnectPolicy(Reconnects())
     for _ in range(3):
-        lanes.wait(Outcome.ENDED_YOUNG, age=0, asked=0, chance=0.5)
-    assert lanes.wait(Outcome.UNREACHABLE, age=age, asked=0, chance=0.5) == expected
+        policy.next_delay(Reason.CLOSED_EARLY, age=0, retry_after=0, sample=0.5)
+    assert policy.next_delay(Reason.UNREACHABLE, age=age, retry_after=0, sample=0.5) == expected
 
 
-def an_hour(fails: Callable[[int], tuple[SvcError, float]]) -> int:
-    """How many connects an hour of failures costs: each is told as the error and the age of the connection."""
-    lanes, rng, time, connects = Lanes(Reconnects()), random.Random(1), 0.0, 0
+def count_connects_in_an_hour(fails: Callable[[int], tuple[SvcError, float]]) -> int:
+    """Count the connects in an hour of failures, each described by its error and the age of the connection."""
+    policy, rng, time, connects = ReconnectPolicy(Reconnects()), random.Random(1), 0.0, 0
     while time < 3600:
         connects += 1
         error, age = fails(connects)
-        wait = lanes.wait(lanes.outcome(error, age=age), age=age, asked=0, chance=rng.random())
-        assert wait is not None
-        time += age + wait
+        delay = policy.next_delay(policy.classify(error, age=age), age=age, retry_after=0, sample=rng.random())
+        assert delay is not None
+        time += age + delay
     return connects
 
 
@@ -136,28 +159,35 @@ def an_hour(fails: Callable[[int], tuple[SvcError, float]]) -> int:
         (lambda n: (DROPPED if n % 2 else api_error(status=503), 0.0), 60),
     ],
 )
-def test_an_hour_of_trouble_costs_a_bounded_number_of_connects(
+def test_an_hour_of_failures_causes_a_bounded_number_of_connects(
     fails: Callable[[int], tuple[SvcError, float]], most: int
 ) -> None:
-    assert most / 2 < an_hour(fails) <= most
+    assert most / 2 < count_connects_in_an_hour(fails) <= most
 
 
 def test_the_table_can_be_changed() -> None:
-    lanes = {**LANES, Outcome.CROWDED: Lane(name="crowded", first=1, longest=2, growth=Growth.LINEAR, most=None)}
-    changed = Lanes(Reconnects(lanes=lanes, min_age=5))
-    assert [changed.wait(Outcome.CROWDED, age=0, asked=0, chance=0) for _ in range(3)] == [1, 2, 2]
+    rules = {
+        **BACKOFF_RULES,
+        Reason.TOO_MANY_CONNECTIONS: BackoffRule(name="x", initial=1, maximum=2, growth=Growth.LINEAR),
+    }
+    changed = ReconnectPolicy(Reconnects(rules=rules, min_age=5))
+    assert [changed.next_delay(Reason.TOO_MANY_CONNECTIONS, age=0, retry_after=0, sample=0) for _ in range(3)] == [
+        1,
+        2,
+        2,
+    ]
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
-    [({"min_age": 0}, "^min_age must be greater than 0"), ({"lanes": {}}, "^lanes must have a lane for ended, ")],
+    [({"min_age": 0}, "^min_age must be greater than 0"), ({"rules": {}}, "^rules must have a rule for closed, ")],
 )
-def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object], message: str) -> None:
+def test_invalid_settings_are_refused(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         Reconnects(**wrong)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("field", ["first", "longest", "jitter", "most"])
-def test_a_lane_has_nothing_negative(field: str) -> None:
+@pytest.mark.parametrize("field", ["initial", "maximum", "jitter", "max_failures"])
+def test_the_numbers_of_a_rule_must_not_be_negative(field: str) -> None:
     with pytest.raises(InvalidArgument, match=f"^{field} must be at least 0"):
-        Lane(name="x", **{field: -1})  # type: ignore[arg-type]
+        BackoffRule(name="x", **{field: -1})  # type: ignore[arg-type]

@@ -4,45 +4,54 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from svc_async.streams.recovery import BACKFILL_REACH, NO_REACH, REPLAY_REACH, Cover, Gap, backfill, gaps, replay
+from svc_async.streams.recovery import (
+    BACKFILL_REACH,
+    NO_REACH,
+    REPLAY_REACH,
+    Gap,
+    GapRecovery,
+    build_backfill_params,
+    build_replay_params,
+    find_gaps,
+)
 
 END = datetime(2026, 6, 10, 12, tzinfo=UTC)
 
 
-def covers(seconds: float, reach: timedelta) -> list[tuple[Cover, float]]:
-    found = gaps(END - timedelta(seconds=seconds), END, reach=reach)
-    return [(gap.cover, (gap.end - gap.start).total_seconds()) for gap in found]
+def list_recoveries(seconds: float, reach: timedelta) -> list[tuple[GapRecovery, float]]:
+    gaps = find_gaps(END - timedelta(seconds=seconds), END, reach=reach)
+    return [(gap.recovery, (gap.end - gap.start).total_seconds()) for gap in gaps]
 
 
 @pytest.mark.parametrize(
     ("seconds", "reach", "expected"),
     [
-        (0, REPLAY_REACH, [(Cover.BACKFILL, 0)]),
+        (0, REPLAY_REACH, [(GapRecovery.BACKFILL, 0)]),
         (0, NO_REACH, []),
-        (-5, REPLAY_REACH, [(Cover.BACKFILL, 0)]),
-        (0.2, REPLAY_REACH, [(Cover.BACKFILL, 0.2)]),
-        (290, REPLAY_REACH, [(Cover.BACKFILL, 290)]),
-        (291, REPLAY_REACH, [(Cover.REPLAY, 291)]),
-        (86_400, REPLAY_REACH, [(Cover.REPLAY, 86_400)]),
-        (90_000, REPLAY_REACH, [(Cover.NONE, 3_600), (Cover.REPLAY, 86_400)]),
-        (300, BACKFILL_REACH, [(Cover.BACKFILL, 300)]),
-        (400, BACKFILL_REACH, [(Cover.NONE, 100), (Cover.BACKFILL, 300)]),
-        (400, NO_REACH, [(Cover.NONE, 400)]),
+        (-5, REPLAY_REACH, [(GapRecovery.BACKFILL, 0)]),
+        (0.2, REPLAY_REACH, [(GapRecovery.BACKFILL, 0.2)]),
+        (290, REPLAY_REACH, [(GapRecovery.BACKFILL, 290)]),
+        (291, REPLAY_REACH, [(GapRecovery.REPLAY, 291)]),
+        (86_400, REPLAY_REACH, [(GapRecovery.REPLAY, 86_400)]),
+        (90_000, REPLAY_REACH, [(GapRecovery.NONE, 3_600), (GapRecovery.REPLAY, 86_400)]),
+        (300, BACKFILL_REACH, [(GapRecovery.BACKFILL, 300)]),
+        (400, BACKFILL_REACH, [(GapRecovery.NONE, 100), (GapRecovery.BACKFILL, 300)]),
+        (400, NO_REACH, [(GapRecovery.NONE, 400)]),
     ],
 )
-def test_a_gap_is_made_good_as_far_as_the_service_reaches(
-    seconds: float, reach: timedelta, expected: list[tuple[Cover, float]]
+def test_a_gap_is_recovered_as_far_as_the_service_reaches(
+    seconds: float, reach: timedelta, expected: list[tuple[GapRecovery, float]]
 ) -> None:
-    assert covers(seconds, reach) == expected
+    assert list_recoveries(seconds, reach) == expected
 
 
 @pytest.mark.parametrize(("seconds", "minutes"), [(0.2, 1), (50, 1), (51, 2), (290, 5), (4_000, 5)])
-def test_a_backfill_asks_for_whole_minutes_and_a_little_more_than_the_gap(seconds: float, minutes: int) -> None:
-    gap = Gap(start=END - timedelta(seconds=seconds), end=END, cover=Cover.BACKFILL)
-    assert backfill(gap) == {"backfill_minutes": minutes}
+def test_a_backfill_requests_whole_minutes_and_a_little_more_than_the_gap(seconds: float, minutes: int) -> None:
+    gap = Gap(start=END - timedelta(seconds=seconds), end=END, recovery=GapRecovery.BACKFILL)
+    assert build_backfill_params(gap) == {"backfill_minutes": minutes}
 
 
 @pytest.mark.parametrize(("seconds", "asked"), [(3_600, 3_610), (86_395, 86_400)])
-def test_a_side_connection_asks_for_a_little_more_than_the_gap_but_not_beyond_a_day(seconds: int, asked: int) -> None:
-    gap = Gap(start=END - timedelta(seconds=seconds), end=END, cover=Cover.REPLAY)
-    assert replay(gap) == {"start_time": END - timedelta(seconds=asked), "end_time": END}
+def test_a_replay_requests_a_little_more_than_the_gap_but_at_most_a_day(seconds: int, asked: int) -> None:
+    gap = Gap(start=END - timedelta(seconds=seconds), end=END, recovery=GapRecovery.REPLAY)
+    assert build_replay_params(gap) == {"start_time": END - timedelta(seconds=asked), "end_time": END}

@@ -1,7 +1,7 @@
 """The two streams of a session, and how their calls are proved and governed, from a service that misbehaves."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,49 +23,49 @@ from svc_async.governor.governor import Governor
 from svc_async.governor.limits import LIMITS, changed
 from svc_async.sandbox import VirtualClock
 from svc_async.streams.states import StreamState
-from tests.streams.conftest import CROWDED, Adversary, Script, Steps, hold, holding, line, refusing
+from tests.support.stream_server import (
+    TOO_MANY_CONNECTIONS,
+    Script,
+    StateLog,
+    StreamServer,
+    event_line,
+    hold,
+    refuse_with,
+    send_and_hold,
+)
 
 APP = AppCredentials(consumer_key="k", consumer_secret="s")
 MATCH = b'{"data":{"id":"1","text":"t"},"matching_rules":[{"id":"2","tag":"x"}]}\r\n'
 
 
-@pytest.fixture
-def endpoints(adversary: Adversary) -> Endpoints:
-    return Endpoints(base_url=adversary.url, ads_url=adversary.url)
-
-
-@pytest.fixture
-async def session(endpoints: Endpoints, clock: VirtualClock) -> AsyncIterator[Session]:
-    async with Session(BearerToken("bear"), endpoints=endpoints, clock=clock) as session:
-        yield session
-
-
 def token(value: str) -> Script:
     """The service gives a bearer token."""
-    return refusing(200, {"token_type": "bearer", "access_token": value})
+    return refuse_with(200, {"token_type": "bearer", "access_token": value})
 
 
 @pytest.mark.rule("STR-01")
-async def test_the_activity_stream_is_a_get_that_goes_on(adversary: Adversary, session: Session) -> None:
-    adversary.scripts = [holding(line(1))]
+async def test_the_activity_stream_is_an_endless_get(server: StreamServer, session: Session) -> None:
+    server.scripts = [send_and_hold(event_line(1))]
     async with session.activity.stream() as stream:
         assert (await anext(stream)).event_type == "post.delete"
-    visit = adversary.visits[0]
-    assert (visit.method, visit.target) == ("GET", "/2/activity/stream")
-    assert visit.headers["authorization"] == "Bearer bear"
+    connection = server.connections[0]
+    assert (connection.method, connection.target) == ("GET", "/2/activity/stream")
+    assert connection.headers["authorization"] == "Bearer bear"
 
 
-async def test_the_filtered_stream_gives_posts_and_the_rules_they_match(adversary: Adversary, session: Session) -> None:
-    adversary.scripts = [holding(MATCH)]
+async def test_the_filtered_stream_delivers_posts_with_the_rules_they_match(
+    server: StreamServer, session: Session
+) -> None:
+    server.scripts = [send_and_hold(MATCH)]
     async with session.filtered_stream.stream() as stream:
         event = await anext(stream)
     assert isinstance(event, MatchedPost)
     assert (event.post.id, [rule.tag for rule in event.matching_rules]) == ("1", ["x"])
-    assert adversary.visits[0].target == "/2/tweets/search/stream"
+    assert server.connections[0].target == "/2/tweets/search/stream"
 
 
-async def test_a_filtered_stream_without_rules_is_a_conflict(adversary: Adversary, session: Session) -> None:
-    adversary.scripts = [refusing(409, {"title": "ConnectionException", "detail": "no rules", "status": 409})]
+async def test_a_filtered_stream_without_rules_is_a_conflict(server: StreamServer, session: Session) -> None:
+    server.scripts = [refuse_with(409, {"title": "ConnectionException", "detail": "no rules", "status": 409})]
     with pytest.raises(Conflict, match="no rules"):
         await session.filtered_stream.stream().__aenter__()
 
@@ -73,64 +73,64 @@ async def test_a_filtered_stream_without_rules_is_a_conflict(adversary: Adversar
 @pytest.mark.parametrize("body", [{"errors": [{"code": 89, "message": "expired"}]}, {"title": "Unauthorized"}])
 @pytest.mark.rule("ERR-01")
 async def test_a_token_that_is_refused_is_renewed_once(
-    adversary: Adversary, endpoints: Endpoints, clock: VirtualClock, body: dict[str, Any]
+    server: StreamServer, endpoints: Endpoints, clock: VirtualClock, body: dict[str, Any]
 ) -> None:
-    adversary.scripts = [token("old"), refusing(401, body), token("new"), holding(line(1))]
+    server.scripts = [token("old"), refuse_with(401, body), token("new"), send_and_hold(event_line(1))]
     async with Session(APP, endpoints=endpoints, clock=clock) as session, session.activity.stream() as stream:
         await anext(stream)
-    streams = [visit for visit in adversary.visits if visit.path == "/2/activity/stream"]
-    assert [visit.headers["authorization"] for visit in streams] == ["Bearer old", "Bearer new"]
+    streams = [connection for connection in server.connections if connection.path == "/2/activity/stream"]
+    assert [connection.headers["authorization"] for connection in streams] == ["Bearer old", "Bearer new"]
 
 
 @pytest.mark.parametrize("again", ["old", "new"])
 async def test_a_renewed_token_that_is_refused_ends_the_stream(
-    adversary: Adversary, endpoints: Endpoints, clock: VirtualClock, again: str
+    server: StreamServer, endpoints: Endpoints, clock: VirtualClock, again: str
 ) -> None:
-    adversary.scripts = [token("old"), refusing(401), token(again), refusing(401)]
+    server.scripts = [token("old"), refuse_with(401), token(again), refuse_with(401)]
     async with Session(APP, endpoints=endpoints, clock=clock) as session:
         with pytest.raises(Unauthorized):
             await session.activity.stream().__aenter__()
-    assert len(adversary.visits) == (4 if again == "new" else 3)
+    assert len(server.connections) == (4 if again == "new" else 3)
 
 
-async def test_a_given_token_that_is_refused_cannot_be_renewed(adversary: Adversary, session: Session) -> None:
-    adversary.scripts = [refusing(401)]
+async def test_a_given_token_that_is_refused_cannot_be_renewed(server: StreamServer, session: Session) -> None:
+    server.scripts = [refuse_with(401)]
     with pytest.raises(Unauthorized):
         await session.activity.stream().__aenter__()
-    assert len(adversary.visits) == 1
+    assert len(server.connections) == 1
 
 
-async def test_a_token_that_goes_bad_while_the_stream_is_followed_is_renewed(
-    adversary: Adversary, endpoints: Endpoints, clock: VirtualClock, steps: Steps
+async def test_a_token_that_expires_while_the_stream_is_open_is_renewed(
+    server: StreamServer, endpoints: Endpoints, clock: VirtualClock, states: StateLog
 ) -> None:
-    adversary.scripts = [token("old"), hold, refusing(401), token("new"), holding(line(2))]
+    server.scripts = [token("old"), hold, refuse_with(401), token("new"), send_and_hold(event_line(2))]
     async with (
         Session(APP, endpoints=endpoints, clock=clock) as session,
-        session.activity.stream(on_state=steps, recover="off") as stream,
+        session.activity.stream(on_state=states, recover="off") as stream,
     ):
-        (await adversary.visit(2)).cut()
-        change = await steps.next(StreamState.BACKOFF)
+        (await server.wait_for_connection(2)).abort()
+        change = await states.wait_for(StreamState.BACKOFF)
         await clock.advance(seconds=change.wait or 0)
         assert (await anext(stream)).key == "-2"
 
 
 async def test_a_user_with_scopes_follows_activity_with_them(
-    adversary: Adversary, endpoints: Endpoints, clock: VirtualClock
+    server: StreamServer, endpoints: Endpoints, clock: VirtualClock
 ) -> None:
     credentials = OAuth2UserCredentials(access_token="scoped")
     async with Session(credentials, endpoints=endpoints, clock=clock) as session, session.activity.stream():
         pass
-    assert adversary.visits[0].headers["authorization"] == "Bearer scoped"
+    assert server.connections[0].headers["authorization"] == "Bearer scoped"
 
 
-async def test_every_connect_takes_one_turn_at_its_own_limit(session: Session) -> None:
+async def test_every_connect_counts_once_against_its_own_limit(session: Session) -> None:
     async with session.activity.stream(), session.filtered_stream.stream():
         used = {state.name: (state.limit, state.used, state.scope) for state in session.governor.snapshot()}
     assert used == {"activity.stream": (450, 1, "app"), "filtered_stream.stream": (50, 1, "app")}
 
 
 async def test_connects_wait_for_their_limit_as_long_as_it_takes(
-    adversary: Adversary, endpoints: Endpoints, clock: VirtualClock
+    server: StreamServer, endpoints: Endpoints, clock: VirtualClock
 ) -> None:
     governor = Governor(limits=changed(LIMITS, "activity.stream", requests=1), clock=clock, max_wait=60)
     async with Session(BearerToken("t"), endpoints=endpoints, clock=clock, governor=governor) as session:
@@ -138,17 +138,17 @@ async def test_connects_wait_for_their_limit_as_long_as_it_takes(
             pass
         entering = asyncio.ensure_future(session.activity.stream().__aenter__())
         await clock.advance(minutes=14)
-        assert len(adversary.visits) == 1
+        assert len(server.connections) == 1
         await clock.advance(minutes=2)
         await (await entering).aclose()
 
 
 async def test_too_many_open_streams_do_not_close_the_limit_of_connects(
-    adversary: Adversary, session: Session, steps: Steps
+    server: StreamServer, session: Session, states: StateLog
 ) -> None:
-    adversary.scripts = [refusing(429, CROWDED)]
-    entering = asyncio.ensure_future(session.activity.stream(on_state=steps).__aenter__())
-    await steps.next(StreamState.BACKOFF)
+    server.scripts = [refuse_with(429, TOO_MANY_CONNECTIONS)]
+    entering = asyncio.ensure_future(session.activity.stream(on_state=states).__aenter__())
+    await states.wait_for(StreamState.BACKOFF)
     (state,) = session.governor.snapshot()
     assert (state.closed_until, state.used) == (None, 1)
     entering.cancel()
@@ -156,30 +156,30 @@ async def test_too_many_open_streams_do_not_close_the_limit_of_connects(
         await entering
 
 
-async def test_every_connect_is_told(adversary: Adversary, endpoints: Endpoints, clock: VirtualClock) -> None:
-    told: list[CallEvent] = []
-    adversary.scripts = [refusing(409), hold]
-    async with Session(BearerToken("t"), endpoints=endpoints, clock=clock, on_event=told.append) as session:
+async def test_every_connect_is_reported(server: StreamServer, endpoints: Endpoints, clock: VirtualClock) -> None:
+    events: list[CallEvent] = []
+    server.scripts = [refuse_with(409), hold]
+    async with Session(BearerToken("t"), endpoints=endpoints, clock=clock, on_event=events.append) as session:
         with pytest.raises(Conflict):
             await session.activity.stream().__aenter__()
         async with session.activity.stream():
             pass
-    assert [(event.path, event.status, type(event.error)) for event in told] == [
+    assert [(event.path, event.status, type(event.error)) for event in events] == [
         ("/2/activity/stream", 409, Conflict),
         ("/2/activity/stream", 200, type(None)),
     ]
 
 
 async def test_closing_the_session_ends_its_streams(
-    adversary: Adversary, endpoints: Endpoints, clock: VirtualClock, steps: Steps
+    server: StreamServer, endpoints: Endpoints, clock: VirtualClock, states: StateLog
 ) -> None:
     async with Session(BearerToken("t"), endpoints=endpoints, clock=clock) as session:
-        stream = await session.activity.stream(on_state=steps).__aenter__()
-    await clock.advance(seconds=(await steps.next(StreamState.BACKOFF)).wait or 0)
+        stream = await session.activity.stream(on_state=states).__aenter__()
+    await clock.advance(seconds=(await states.wait_for(StreamState.BACKOFF)).wait or 0)
     with pytest.raises(InvalidArgument, match="^session must be open"):
         await anext(stream)
     await stream.aclose()
-    await adversary.visits[0].over.wait()
+    await server.connections[0].closed.wait()
 
 
 async def test_an_app_is_needed(endpoints: Endpoints) -> None:
@@ -189,14 +189,14 @@ async def test_an_app_is_needed(endpoints: Endpoints) -> None:
             session.filtered_stream.stream()
 
 
-async def test_a_user_s_app_asks_for_the_token_and_other_calls_stay_signed(
-    adversary: Adversary, endpoints: Endpoints, clock: VirtualClock
+async def test_the_app_of_a_user_requests_the_token_and_other_calls_stay_signed(
+    server: StreamServer, endpoints: Endpoints, clock: VirtualClock
 ) -> None:
     user = UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret="u")
-    adversary.scripts = [token("bear"), hold]
+    server.scripts = [token("bear"), hold]
     async with Session(user, endpoints=endpoints, clock=clock) as session, session.activity.stream():
         pass
-    assert adversary.visits[1].headers["authorization"] == "Bearer bear"
+    assert server.connections[1].headers["authorization"] == "Bearer bear"
 
 
 Make = Callable[[Session], Any]

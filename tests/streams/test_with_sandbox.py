@@ -12,10 +12,10 @@ import pytest
 from svc_async import Conflict, Session, TooManyConnections
 from svc_async.events.models import MatchedPost, PostCreated
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
-from svc_async.streams.recovery import Cover, Gap
+from svc_async.streams.recovery import Gap, GapRecovery
 from svc_async.streams.states import StateChange, StreamState
 from svc_async.streams.stream import EventStream
-from tests.streams.conftest import Steps
+from tests.support.stream_server import ROUNDING, StateLog
 
 Post = Callable[[int], Awaitable[None]]
 
@@ -54,11 +54,11 @@ async def texts(stream: EventStream, number: int) -> list[str | None]:
     return [event.post.text for event in events if isinstance(event, PostCreated | MatchedPost)]
 
 
-async def reopened(steps: Steps, clock: VirtualClock) -> StateChange:
+async def reopened(states: StateLog, clock: VirtualClock) -> StateChange:
     """Let the next back-off pass and wait until the stream is open again."""
-    change = await steps.next(StreamState.BACKOFF)
-    await clock.advance(seconds=(change.wait or 0) + 0.001)
-    await steps.next(StreamState.OPEN)
+    change = await states.wait_for(StreamState.BACKOFF)
+    await clock.advance(seconds=(change.wait or 0) + ROUNDING)
+    await states.wait_for(StreamState.OPEN)
     return change
 
 
@@ -138,57 +138,57 @@ async def test_heartbeats_keep_a_quiet_stream_open(sandbox: Sandbox, session: Se
         assert len(sandbox.streams["activity"]) == 1
 
 
-async def test_a_stalled_connection_is_left_and_what_it_held_back_comes_by_backfill(
-    sandbox: Sandbox, session: Session, post: Post, clock: VirtualClock, steps: Steps
+async def test_a_stalled_connection_is_closed_and_its_events_are_backfilled(
+    sandbox: Sandbox, session: Session, post: Post, clock: VirtualClock, states: StateLog
 ) -> None:
-    async with session.activity.stream(on_state=steps) as stream:
+    async with session.activity.stream(on_state=states) as stream:
         sandbox.streams["activity"].stall()
         await post(1)
         await clock.advance(seconds=25)
-        await reopened(steps, clock)
+        await reopened(states, clock)
         assert await texts(stream, 1) == ["number 1"]
         await sandbox.streams["activity"].wait(1)
         assert stream.stats.stalls == 1
 
 
-async def test_what_happened_while_the_connection_was_gone_comes_by_backfill_and_once(
-    sandbox: Sandbox, session: Session, post: Post, clock: VirtualClock, steps: Steps
+async def test_events_missed_without_a_connection_are_backfilled_once(
+    sandbox: Sandbox, session: Session, post: Post, clock: VirtualClock, states: StateLog
 ) -> None:
-    told: list[Gap] = []
-    async with session.activity.stream(on_state=steps, on_gap=told.append) as stream:
+    gaps: list[Gap] = []
+    async with session.activity.stream(on_state=states, on_gap=gaps.append) as stream:
         await post(1)
         assert await texts(stream, 1) == ["number 1"]
         sandbox.streams["activity"].refuse(503)
         sandbox.streams["activity"].drop()
-        await steps.next(StreamState.BACKOFF)
+        await states.wait_for(StreamState.BACKOFF)
         await post(2)
         await clock.advance(seconds=1)
-        await reopened(steps, clock)
+        await reopened(states, clock)
         await post(3)
         assert await texts(stream, 2) == ["number 2", "number 3"]
         assert stream.stats.duplicates == 1
-    assert [gap.cover for gap in told] == [Cover.BACKFILL]
+    assert [gap.recovery for gap in gaps] == [GapRecovery.BACKFILL]
 
 
 @pytest.mark.parametrize("product", ["activity", "filtered"])
-async def test_what_happened_between_two_streams_comes_by_a_side_connection(
+async def test_events_missed_between_two_streams_are_replayed(
     sandbox: Sandbox, session: Session, post: Post, clock: VirtualClock, product: Literal["activity", "filtered"]
 ) -> None:
     service = session.activity if product == "activity" else session.filtered_stream
-    told: list[Gap] = []
+    gaps: list[Gap] = []
     async with service.stream() as stream:
         await post(1)
         await texts(stream, 1)
     await clock.advance(hours=1)
     await post(2)
     await clock.advance(hours=1)
-    async with service.stream(since=stream.checkpoint, on_gap=told.append) as stream:
+    async with service.stream(since=stream.checkpoint, on_gap=gaps.append) as stream:
         assert await texts(stream, 1) == ["number 2"]
         await post(3)
         assert await texts(stream, 1) == ["number 3"]
         await sandbox.streams[product].wait(1)
-    assert Cover.REPLAY in [gap.cover for gap in told]
-    assert Cover.NONE not in [gap.cover for gap in told]
+    assert GapRecovery.REPLAY in [gap.recovery for gap in gaps]
+    assert GapRecovery.NONE not in [gap.recovery for gap in gaps]
 
 
 class TestWithoutRecovery:
@@ -196,26 +196,26 @@ class TestWithoutRecovery:
     def config(self) -> SandboxConfig:
         return SandboxConfig(stream_recovery=False)
 
-    async def test_the_service_is_asked_once_and_the_stream_goes_on(
-        self, sandbox: Sandbox, session: Session, post: Post, clock: VirtualClock, steps: Steps
+    async def test_the_service_is_asked_once_and_the_stream_continues(
+        self, sandbox: Sandbox, session: Session, post: Post, clock: VirtualClock, states: StateLog
     ) -> None:
-        told: list[Gap] = []
-        async with session.activity.stream(on_state=steps, on_gap=told.append) as stream:
+        gaps: list[Gap] = []
+        async with session.activity.stream(on_state=states, on_gap=gaps.append) as stream:
             for _ in range(2):
                 sandbox.streams["activity"].drop()
-                await reopened(steps, clock)
+                await reopened(states, clock)
             await post(1)
             assert await texts(stream, 1) == ["number 1"]
             assert (stream.stats.refusals, stream.stats.lost) == (1, 2)
-        assert all(gap.cover is Cover.NONE and gap.error is not None for gap in told)
+        assert all(gap.recovery is GapRecovery.NONE and gap.error is not None for gap in gaps)
 
 
-async def test_a_service_that_disconnects_is_left_alone_for_a_while(
-    sandbox: Sandbox, session: Session, post: Post, clock: VirtualClock, steps: Steps
+async def test_a_disconnect_of_the_sandbox_causes_a_backoff(
+    sandbox: Sandbox, session: Session, post: Post, clock: VirtualClock, states: StateLog
 ) -> None:
-    async with session.activity.stream(on_state=steps) as stream:
+    async with session.activity.stream(on_state=states) as stream:
         sandbox.streams["activity"].disconnect()
-        change = await reopened(steps, clock)
+        change = await reopened(states, clock)
         assert change.wait == pytest.approx(5, rel=0.1)
         await post(1)
         assert await texts(stream, 1) == ["number 1"]
@@ -223,11 +223,11 @@ async def test_a_service_that_disconnects_is_left_alone_for_a_while(
 
 @pytest.mark.rule("STR-02", "ERR-07")
 async def test_one_connection_too_many_waits_until_another_is_closed(
-    sandbox: Sandbox, session: Session, clock: VirtualClock, steps: Steps
+    sandbox: Sandbox, session: Session, clock: VirtualClock, states: StateLog
 ) -> None:
     async with session.activity.stream() as first, session.activity.stream():
-        entering = asyncio.ensure_future(session.activity.stream(on_state=steps).__aenter__())
-        change = await steps.next(StreamState.BACKOFF)
+        entering = asyncio.ensure_future(session.activity.stream(on_state=states).__aenter__())
+        change = await states.wait_for(StreamState.BACKOFF)
         assert (type(change.error), change.wait) == (TooManyConnections, 15)
         await first.aclose()
         await sandbox.streams["activity"].wait(1)
@@ -236,18 +236,20 @@ async def test_one_connection_too_many_waits_until_another_is_closed(
 
 
 @pytest.mark.rule("STR-03", "ERR-07")
-async def test_a_503_is_waited_out(sandbox: Sandbox, session: Session, clock: VirtualClock, steps: Steps) -> None:
+async def test_a_503_is_waited_out(sandbox: Sandbox, session: Session, clock: VirtualClock, states: StateLog) -> None:
     sandbox.streams["activity"].refuse(503, times=3)
-    entering = asyncio.ensure_future(session.activity.stream(on_state=steps).__aenter__())
+    entering = asyncio.ensure_future(session.activity.stream(on_state=states).__aenter__())
     for _ in range(3):
-        change = await steps.next(StreamState.BACKOFF)
-        await clock.advance(seconds=(change.wait or 0) + 0.001)
+        change = await states.wait_for(StreamState.BACKOFF)
+        await clock.advance(seconds=(change.wait or 0) + ROUNDING)
     stream = await entering
     assert stream.stats.refusals == 3
     await stream.aclose()
 
 
-async def test_garbage_repeats_and_single_bytes_change_nothing(sandbox: Sandbox, session: Session, post: Post) -> None:
+async def test_garbage_duplicates_and_single_bytes_change_nothing(
+    sandbox: Sandbox, session: Session, post: Post
+) -> None:
     hub = sandbox.streams["activity"]
     async with session.activity.stream(on_malformed=lambda _: None) as stream:
         hub.split_bytes(1)
@@ -260,18 +262,18 @@ async def test_garbage_repeats_and_single_bytes_change_nothing(sandbox: Sandbox,
 
 
 @pytest.mark.rule("ERR-01")
-async def test_a_token_that_was_invalidated_is_renewed_when_the_stream_comes_back(
-    sandbox: Sandbox, session: Session, post: Post, clock: VirtualClock, steps: Steps
+async def test_an_invalidated_token_is_renewed_when_the_stream_reconnects(
+    sandbox: Sandbox, session: Session, post: Post, clock: VirtualClock, states: StateLog
 ) -> None:
-    async with session.activity.stream(on_state=steps) as stream:
+    async with session.activity.stream(on_state=states) as stream:
         await invalidate(sandbox, (await session.oauth2.token()).access_token)
         sandbox.streams["activity"].drop()
-        await reopened(steps, clock)
+        await reopened(states, clock)
         await post(1)
         assert await texts(stream, 1) == ["number 1"]
 
 
-async def test_leaving_frees_the_place_at_once(sandbox: Sandbox, session: Session, post: Post) -> None:
+async def test_leaving_frees_the_connection_immediately(sandbox: Sandbox, session: Session, post: Post) -> None:
     del post
     for _ in range(5):
         async with session.filtered_stream.stream() as stream:

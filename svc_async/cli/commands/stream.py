@@ -10,8 +10,8 @@ from svc_async.cli.sessions import session_of
 from svc_async.cli.signals import Interrupted, until_stopped
 from svc_async.events.models import Event
 from svc_async.session import Session
-from svc_async.streams.recovery import Cover, Gap
-from svc_async.streams.states import Malformed, StateChange, StreamState
+from svc_async.streams.recovery import Gap, GapRecovery
+from svc_async.streams.states import MalformedLine, StateChange, StreamState
 from svc_async.streams.stream import EventStream
 from svc_async.wire.route import Surface
 
@@ -64,9 +64,9 @@ def _tell_state(change: StateChange) -> None:
 
 
 def _tell_gap(gap: Gap) -> None:
-    if gap.cover is Cover.NONE:
+    if gap.recovery is GapRecovery.NONE:
         complain(f"what happened from {gap.start:%Y-%m-%dT%H:%M:%SZ} to {gap.end:%Y-%m-%dT%H:%M:%SZ} was missed")
 
 
-def _tell_malformed(malformed: Malformed) -> None:
+def _tell_malformed(malformed: MalformedLine) -> None:
     complain(f"a line of {malformed.size} bytes is no event: {malformed.reason}")

@@ -1,0 +1,53 @@
+"""What happens to events that arrive while the queue is full."""
+
+from datetime import timedelta
+
+import pytest
+
+from svc_async.errors import StreamOverflow
+from svc_async.sandbox import VirtualClock
+from svc_async.streams.states import Checkpoint
+from tests.support.stream_server import Follow, StreamServer, event_line, hold, send_and_hold, take_keys, wait_until
+
+
+async def test_block_makes_the_service_wait_and_loses_nothing(
+    server: StreamServer, follow: Follow, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.scripts = [send_and_hold(b"".join(map(event_line, range(100))))]
+    async with follow(queue_size=10) as stream:
+        await wait_until(lambda: stream.stats.waiting == 10)
+        assert stream.stats.events == 10
+        assert await take_keys(stream, 100) == [f"-{number}" for number in range(100)]
+        assert stream.stats.dropped == 0
+    assert "stream queue is filling up: 8 of 10 events are waiting" in caplog.messages
+
+
+async def test_drop_oldest_keeps_the_newest_and_counts_the_dropped(server: StreamServer, follow: Follow) -> None:
+    server.scripts = [send_and_hold(b"".join(map(event_line, range(100))))]
+    async with follow(queue_size=10, overflow="drop_oldest") as stream:
+        await wait_until(lambda: stream.stats.events == 100)
+        assert await take_keys(stream, 10) == [f"-{number}" for number in range(90, 100)]
+        assert stream.stats.dropped == 90
+
+
+async def test_error_raises_after_the_queued_events(server: StreamServer, follow: Follow) -> None:
+    server.scripts = [send_and_hold(b"".join(map(event_line, range(100))))]
+    async with follow(queue_size=10, overflow="error") as stream:
+        connection = await server.wait_for_connection(1)
+        await connection.closed.wait()
+        assert await take_keys(stream, 10) == [f"-{number}" for number in range(10)]
+        with pytest.raises(StreamOverflow, match="10 events wait"):
+            await anext(stream)
+
+
+async def test_an_overflow_by_a_replay_ends_the_stream(
+    server: StreamServer, follow: Follow, clock: VirtualClock
+) -> None:
+    since = Checkpoint(at=clock.now() - timedelta(hours=2))
+    server.scripts = [hold, send_and_hold(b"".join(map(event_line, range(20))))]
+    async with follow(since=since, queue_size=10, overflow="error") as stream:
+        for number in (1, 2):
+            await (await server.wait_for_connection(number)).closed.wait()
+        assert await take_keys(stream, 10) == [f"-{number}" for number in range(10)]
+        with pytest.raises(StreamOverflow):
+            await anext(stream)
