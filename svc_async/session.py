@@ -30,13 +30,13 @@ from svc_async.engine.paging import Pager
 from svc_async.engine.pipeline import CallEvent, Pipeline
 from svc_async.engine.retry import Retries, RetryBudget
 from svc_async.engine.transport import Connector, Timeouts, Transport
-from svc_async.errors import InvalidArgument
+from svc_async.errors import AccessDenied, InvalidArgument, WrongState
 from svc_async.governor.governor import Governor
 from svc_async.handles import AccountHandle, ProductCatalogHandle
 from svc_async.platform.activity import Activity
 from svc_async.platform.filtered_stream import FilteredStream
 from svc_async.platform.oauth1_flow import OAuth1Flow
-from svc_async.platform.oauth2 import OAuth2, app_token, refreshed
+from svc_async.platform.oauth2 import OAuth2, fetch_app_token, refresh_user_token
 from svc_async.platform.webhooks import Webhooks
 from svc_async.wire.base_urls import Endpoints, proxy_url
 from svc_async.wire.params import Param, segment, to_pairs
@@ -91,7 +91,7 @@ class _Settings:
     def _user_tokens(self, pipeline: Pipeline) -> UserTokens | None:
         if not isinstance(self.credentials, OAuth2UserCredentials):
             return None
-        return UserTokens(self.credentials, partial(refreshed, pipeline, self.app), self.clock, self.on_token)
+        return UserTokens(self.credentials, partial(refresh_user_token, pipeline, self.app), self.clock, self.on_token)
 
     def _pipeline(self) -> Pipeline:
         governor = self.governor or Governor(clock=self.clock)
@@ -118,7 +118,7 @@ class _Settings:
 
 
 async def _fetched(pipeline: Pipeline, app: AppCredentials) -> str:
-    return (await app_token(pipeline, app)).access_token
+    return (await fetch_app_token(pipeline, app)).access_token
 
 
 @attrs.frozen
@@ -275,7 +275,7 @@ class Session:
 
     async def __aenter__(self) -> Self:
         if self._opened is not None:
-            raise InvalidArgument("session", "must be entered once; a session made by but() is open already")
+            raise WrongState("the session is open already; one made by but() shares the connections of an open session")
         try:
             await self._prepare()
             self._opened = self._settings.open()
@@ -346,7 +346,7 @@ class Session:
         """The webhooks of the app.
 
         Raises:
-            InvalidArgument: the session knows neither an app nor a bearer token.
+            AccessDenied: the session has neither an app nor a bearer token.
         """
         return Webhooks(self._app_pipeline)
 
@@ -355,7 +355,7 @@ class Session:
         """What users do, and who is told.
 
         Raises:
-            InvalidArgument: the session knows neither an app nor a token with scopes.
+            AccessDenied: the session has neither an app nor a token with scopes.
         """
         # Unspecified: the scheme of these calls (contract UNS-activity-auth): a user with scopes calls by them
         # (AUTH-26), everybody else as the app.
@@ -366,7 +366,7 @@ class Session:
         """The posts that match rules.
 
         Raises:
-            InvalidArgument: the session knows neither an app nor a bearer token.
+            AccessDenied: the session has neither an app nor a bearer token.
         """
         return FilteredStream(self._app_pipeline)
 
@@ -508,7 +508,7 @@ class Session:
     @property
     def _open(self) -> _Opened:
         if self._opened is None:
-            raise InvalidArgument("session", "must be open: use it inside `async with`")
+            raise WrongState("the session is not open; use it inside `async with`")
         return self._opened
 
     @property
@@ -520,9 +520,7 @@ class Session:
         """What makes the calls that need the app-only bearer token (contract AUTH-25)."""
         opened = self._open
         if opened.app_tokens is None:
-            raise InvalidArgument(
-                "app", "must be given: these calls need the app's bearer token; give AppCredentials, or a BearerToken"
-            )
+            raise AccessDenied("these calls need the app's bearer token; pass AppCredentials or a BearerToken")
         who = self.app or self._settings.credentials
         return opened.pipeline.but(tokens=opened.app_tokens, user=identity(who))
 

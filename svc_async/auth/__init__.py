@@ -1,1 +1,1 @@
-"""Who is calling: credentials, and the headers that prove it."""
+"""Credentials, and the `Authorization` headers built from them."""

@@ -1,4 +1,4 @@
-"""The kinds of credentials. Secrets never show in a repr, a log or an error."""
+"""The kinds of credentials. Secrets never appear in a repr, a log or an error."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -11,23 +11,23 @@ from svc_async.errors import InvalidArgument
 __all__ = ["AppCredentials", "BearerToken", "Credentials", "OAuth2UserCredentials", "UserCredentials"]
 
 
-def _given(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
-    """Refuse what can only be a mistake: an empty variable, a pasted line break."""
+def _check_text(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
+    """Reject what can only be a mistake: an empty variable, a pasted line break."""
     if not isinstance(value, str) or not value or value != value.strip() or not value.isprintable():
         raise InvalidArgument(field.name, "must be a non-empty string without surrounding white space")
 
 
-def _scopes(value: Sequence[str]) -> Sequence[str]:
+def _split_scopes(value: Sequence[str]) -> Sequence[str]:
     return tuple(value.split() if isinstance(value, str) else value)
 
 
-def _aware(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
+def _check_time_zone(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
     if not isinstance(value, datetime) or value.tzinfo is None:
-        raise InvalidArgument(field.name, "must be a moment with a time zone")
+        raise InvalidArgument(field.name, "must be a datetime with a time zone")
 
 
 def _secret(*, default: Any = attrs.NOTHING) -> Any:
-    validator = _given if default is attrs.NOTHING else attrs.validators.optional(_given)
+    validator = _check_text if default is attrs.NOTHING else attrs.validators.optional(_check_text)
     return attrs.field(default=default, repr=False, validator=validator)
 
 
@@ -35,17 +35,17 @@ def _secret(*, default: Any = attrs.NOTHING) -> Any:
 class AppCredentials:
     """An app without a user: the consumer key and secret, and the OAuth 2.0 client if it has one."""
 
-    consumer_key: str = attrs.field(validator=_given)
+    consumer_key: str = attrs.field(validator=_check_text)
     consumer_secret: str = _secret()
-    client_id: str | None = attrs.field(default=None, validator=attrs.validators.optional(_given))
+    client_id: str | None = attrs.field(default=None, validator=attrs.validators.optional(_check_text))
     client_secret: str | None = _secret(default=None)
 
 
 @attrs.frozen(kw_only=True)
 class UserCredentials:
-    """A user who granted access to an app: OAuth 1.0a, what the advertising API takes."""
+    """A user who granted access to an app: OAuth 1.0a, which the advertising API requires."""
 
-    consumer_key: str = attrs.field(validator=_given)
+    consumer_key: str = attrs.field(validator=_check_text)
     consumer_secret: str = _secret()
     token: str = _secret()
     token_secret: str = _secret()
@@ -58,7 +58,7 @@ class UserCredentials:
 
 @attrs.frozen
 class BearerToken:
-    """An app-only OAuth 2.0 token, as the service gave it: already percent-encoded, never encoded again."""
+    """An app-only OAuth 2.0 token as the service issued it: already percent-encoded, never encoded again."""
 
     token: str = _secret()
 
@@ -68,18 +68,18 @@ class OAuth2UserCredentials:
     """A user who granted scopes to an app: OAuth 2.0 with PKCE.
 
     Attributes:
-        access_token: what calls carry.
-        refresh_token: what buys the next access token, if `offline.access` was granted.
-        client_id: the OAuth 2.0 client that the token was given to.
-        expires_at: when the access token ends, if that is known; it is refreshed a minute before.
-        scopes: what was granted, as far as the service said; also as one text, as the service writes it.
+        access_token: the bearer token of calls.
+        refresh_token: exchanged for the next access token; granted with `offline.access`.
+        client_id: the OAuth 2.0 client that the token was issued to.
+        expires_at: when the access token expires, if known; it is refreshed one minute earlier.
+        scopes: the granted scopes, if known: a sequence, or one string separated by spaces.
     """
 
     access_token: str = _secret()
     refresh_token: str | None = _secret(default=None)
-    client_id: str | None = attrs.field(default=None, validator=attrs.validators.optional(_given))
-    expires_at: datetime | None = attrs.field(default=None, validator=attrs.validators.optional(_aware))
-    scopes: Sequence[str] = attrs.field(default=(), converter=_scopes)
+    client_id: str | None = attrs.field(default=None, validator=attrs.validators.optional(_check_text))
+    expires_at: datetime | None = attrs.field(default=None, validator=attrs.validators.optional(_check_time_zone))
+    scopes: Sequence[str] = attrs.field(default=(), converter=_split_scopes)
 
 
 Credentials = UserCredentials | AppCredentials | BearerToken | OAuth2UserCredentials

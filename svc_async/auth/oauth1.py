@@ -1,8 +1,8 @@
-"""Signs one request with OAuth 1.0a, HMAC-SHA1 (RFC 5849; contract AUTH-01b, AUTH-01c, AUTH-01f).
+"""Signs a request with OAuth 1.0a, HMAC-SHA1 (RFC 5849; contract AUTH-01b, AUTH-01c, AUTH-01f).
 
-Names and values of the query arrive quoted, as they stand on the wire, so that base string and wire agree byte
-for byte. A JSON body is not part of the signature. What is the same for all calls is quoted once, when the signer
-is made.
+Names and values of the query are passed in quoted, as sent on the wire, so that base string and wire agree byte for
+byte. A JSON body is not part of the signature. Parameters that never change are quoted once, when the signer is
+created.
 """
 
 import hmac
@@ -17,64 +17,64 @@ from svc_async.auth.credentials import AppCredentials, UserCredentials
 from svc_async.clock import Clock
 from svc_async.wire.params import quote
 
-__all__ = ["OAuth1Signer", "base_string", "keyed", "signature"]
+__all__ = ["OAuth1Signer", "base_string", "key_hash", "signature"]
 
 Pairs = Sequence[tuple[str, str]]
 
 
-def _nonce() -> str:
+def _make_nonce() -> str:
     return secrets.token_hex(16)  # ASCII only: contract AUTH-06
 
 
 @attrs.frozen
 class OAuth1Signer:
-    """Makes `Authorization` headers for one app, and for one user if it has a token.
+    """Builds `Authorization` headers for one app, and for one user if the credentials have a token.
 
     Args:
-        credentials: the user's, or the app's for the calls before there is a user (contract AUTH-01e).
-        clock: gives `oauth_timestamp`.
-        nonce: gives a new ASCII string for every call.
+        credentials: the user's, or the app's for calls before a user is known (contract AUTH-01e).
+        clock: the source of `oauth_timestamp`.
+        nonce: returns a new ASCII string for every call.
     """
 
     credentials: UserCredentials | AppCredentials
     clock: Clock
-    nonce: Callable[[], str] = _nonce
+    nonce: Callable[[], str] = _make_nonce
 
-    _keyed: hmac.HMAC = attrs.field(
-        init=False, repr=False, default=attrs.Factory(lambda self: keyed(self.credentials), takes_self=True)
+    _keyed_hash: hmac.HMAC = attrs.field(
+        init=False, repr=False, default=attrs.Factory(lambda self: key_hash(self.credentials), takes_self=True)
     )
-    _fixed: Pairs = attrs.field(
-        init=False, repr=False, default=attrs.Factory(lambda self: _fixed(self.credentials), takes_self=True)
+    _constant_parameters: Pairs = attrs.field(
+        init=False, repr=False, default=attrs.Factory(lambda self: _quote_constants(self.credentials), takes_self=True)
     )
 
     def header(self, method: str, url: str, query: Pairs = (), oauth: Mapping[str, str] | None = None) -> str:
-        """Sign one attempt: every attempt has its own nonce and timestamp.
+        """Return the header of one attempt; every attempt has its own nonce and timestamp.
 
         Args:
             method: the HTTP method in capitals.
-            url: the URL without its query, as it stands on the wire.
-            query: quoted names and values, as they stand on the wire.
-            oauth: further protocol parameters by their whole names, such as `oauth_callback`; not quoted.
+            url: the URL without its query, as sent on the wire.
+            query: quoted names and values, as sent on the wire.
+            oauth: further protocol parameters by their full names, such as `oauth_callback`; not quoted.
         """
         parameters = [
-            *self._fixed,
+            *self._constant_parameters,
             ("oauth_nonce", self.nonce()),
             ("oauth_timestamp", str(int(self.clock.now().timestamp()))),
         ]
         if oauth:
             parameters += [(quote(name), quote(value)) for name, value in oauth.items()]
-        signed = signature(self._keyed, base_string(method, url, [*parameters, *query]))
+        signed = signature(self._keyed_hash, base_string(method, url, [*parameters, *query]))
         parameters.append(("oauth_signature", _quote_base64(signed)))
         return "OAuth " + ", ".join(f'{name}="{value}"' for name, value in parameters)
 
 
-def keyed(credentials: UserCredentials | AppCredentials) -> hmac.HMAC:
-    """Start the hash with the secrets (RFC 5849, 3.4.2)."""
+def key_hash(credentials: UserCredentials | AppCredentials) -> hmac.HMAC:
+    """Return an HMAC keyed with the secrets (RFC 5849, 3.4.2)."""
     token_secret = credentials.token_secret if isinstance(credentials, UserCredentials) else ""
     return hmac.new(f"{quote(credentials.consumer_secret)}&{quote(token_secret)}".encode("ascii"), digestmod="sha1")
 
 
-def _fixed(credentials: UserCredentials | AppCredentials) -> Pairs:
+def _quote_constants(credentials: UserCredentials | AppCredentials) -> Pairs:
     fixed = [
         ("oauth_consumer_key", quote(credentials.consumer_key)),
         ("oauth_signature_method", "HMAC-SHA1"),
@@ -86,14 +86,14 @@ def _fixed(credentials: UserCredentials | AppCredentials) -> Pairs:
 
 
 def base_string(method: str, url: str, parameters: Pairs) -> str:
-    """Write what is signed (RFC 5849, 3.4.1), from quoted names and values."""
+    """Return the string to sign (RFC 5849, 3.4.1) for quoted names and values."""
     normalised = "&".join(f"{name}={value}" for name, value in sorted(parameters))
     return _prefix(method, url) + _quote_quoted(normalised)
 
 
-def signature(keyed: hmac.HMAC, base: str) -> str:
-    """Sign a base string with HMAC-SHA1 (RFC 5849, 3.4.2); the keyed hash is copied, not used up."""
-    mac = keyed.copy()
+def signature(keyed_hash: hmac.HMAC, base: str) -> str:
+    """Sign a base string with HMAC-SHA1 (RFC 5849, 3.4.2); `keyed_hash` stays unchanged."""
+    mac = keyed_hash.copy()
     mac.update(base.encode("ascii"))
     return b64encode(mac.digest()).decode("ascii")
 
@@ -108,5 +108,5 @@ def _quote_base64(text: str) -> str:
 
 
 def _quote_quoted(text: str) -> str:
-    """Quote a string whose only reserved characters are the three that quoting and joining leave."""
+    """Quote a string in which only the three characters that quoting and joining produce are reserved."""
     return text.replace("%", "%25").replace("&", "%26").replace("=", "%3D")

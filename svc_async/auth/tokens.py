@@ -1,16 +1,15 @@
-"""Tokens that calls carry: kept, asked for by one flight at a time, renewed once when the service refuses them.
+"""Bearer tokens of calls: cached, fetched single-flight, refreshed once on rejection.
 
 Theory of operation.
 
-`carry(call)` makes a call with the token that stands. If the service says that the token is no good, it gets the
-next one and makes the call once more; that second answer is final. Of several calls that were refused with the same
-token, the first starts the renewal, and the others find it under way or done: a token that differs from the refused
-one is simply carried.
+`call_with_token(call)` makes a call with the cached token. If the service rejects the token, it gets the next one and
+makes the call once more; that second answer is final. Of several calls rejected with the same token, the first starts
+the renewal and the others join it; a call that finds another token in the cache than the rejected one just uses it.
 
-A flight belongs to nobody in particular: who waits for it may be cancelled, and the flight goes on for the others,
-and for the token, which else would be lost on its way. All who wait share its outcome, a failure too.
+A fetch does not belong to the call that started it: that call may be cancelled, and the fetch continues for the other
+callers and for the token, which would otherwise be lost in transit. All callers share its outcome, a failure included.
 
-How tokens are asked for is given: these classes know no service and no connection.
+How tokens are fetched is passed in: these classes know neither the service nor a connection.
 """
 
 import asyncio
@@ -25,57 +24,58 @@ import attrs
 from svc_async.auth.authorization import Authorization, bearer
 from svc_async.auth.credentials import OAuth2UserCredentials
 from svc_async.clock import Clock
-from svc_async.errors import ApiError, InvalidArgument, SvcError, Unauthorized
+from svc_async.errors import AccessDenied, ApiError, SvcError, Unauthorized
 
 __all__ = ["AppTokens", "Tokens", "UserTokens"]
 
 T = TypeVar("T")
 
-_NO_GOOD = 89
+_INVALID_TOKEN = 89
 """The code of an invalidated or expired token (contract ERR-01)."""
-_TOO_OFTEN = 99
-"""The code of a bearer token that is asked for too often (contract ERR-02)."""
+_TOKEN_REQUESTED_TOO_OFTEN = 99
+"""The code of a bearer token that is requested too often (contract ERR-02)."""
 
-# Unspecified: how often is too often (contract UNS-bearer-too-often). A refusal stands this long, unless it says more.
+# Unspecified: how often is too often (contract UNS-bearer-too-often). After such a refusal no token is requested for
+# this long, or until its `retry-after`.
 _COOL_DOWN = timedelta(minutes=15)
-# Unspecified: the lifetime of tokens (contract UNS-token-lifetime). One that ends within this is renewed beforehand.
-_MARGIN = timedelta(seconds=60)
-_GRACE = 5.0
-"""Seconds that a flight has to land when its session closes."""
+# Unspecified: the lifetime of tokens (contract UNS-token-lifetime). One that expires within this is refreshed first.
+_EXPIRY_MARGIN = timedelta(seconds=60)
+_CLOSE_TIMEOUT = 5.0
+"""Seconds that a fetch has to finish when its session closes."""
 
 
 class Tokens(Protocol):
-    """Gives the token that calls carry, and renews it."""
+    """Provides the token of calls, and renews it."""
 
-    async def carry(self, call: Callable[[Authorization], Awaitable[T]], *, any_refusal: bool = False) -> T:
-        """Make a call with the token, and once more with the next one if the service refuses the first.
+    async def call_with_token(self, call: Callable[[Authorization], Awaitable[T]], *, any_refusal: bool = False) -> T:
+        """Make a call with the token, and once more with the next token if the service rejects the first.
 
         Args:
-            call: makes it.
-            any_refusal: a 401 that does not say why is about the token, too.
+            call: makes the call.
+            any_refusal: a 401 without a reason is about the token as well.
         """
         ...
 
 
 @attrs.define(eq=False)
-class _Flight(Generic[T]):
-    """At most one call of a kind at a time: all who want its outcome wait for the same one."""
+class _SingleFlight(Generic[T]):
+    """At most one fetch at a time: all callers wait for the same one."""
 
-    _call: Callable[[], Coroutine[Any, Any, T]]
+    _fetch: Callable[[], Coroutine[Any, Any, T]]
     _task: "asyncio.Task[T] | None" = None
 
-    async def outcome(self) -> T:
+    async def result(self) -> T:
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._call())
-            self._task.add_done_callback(_look)
+            self._task = asyncio.get_running_loop().create_task(self._fetch())
+            self._task.add_done_callback(_retrieve_exception)
         return await asyncio.shield(self._task)
 
     async def close(self, clock: Clock) -> None:
-        """Let it land, for a while: what it brings may be all that is left of a token."""
+        """Wait a while for the fetch: its result may be all that is left of a token. Then cancel it."""
         if self._task is None or self._task.done():
             return
         try:
-            async with clock.timeout(_GRACE):
+            async with clock.timeout(_CLOSE_TIMEOUT):
                 await asyncio.wait({self._task})
         except TimeoutError:
             pass
@@ -84,15 +84,15 @@ class _Flight(Generic[T]):
             await asyncio.wait({self._task})
 
 
-def _look(task: "asyncio.Task[object]") -> None:
-    """Take note of a failure that nobody waited for."""
+def _retrieve_exception(task: "asyncio.Task[object]") -> None:
+    """Keep asyncio from logging a failure that no caller waited for."""
     if not task.cancelled():
         task.exception()
 
 
 @attrs.frozen
-class _Fetched:
-    """A token on its way: the repr of a task shows its result, and asyncio's debug mode logs that."""
+class _FetchedToken:
+    """Hides a token from the repr of its task, which asyncio's debug mode logs."""
 
     token: str = attrs.field(repr=False)
 
@@ -102,91 +102,91 @@ class AppTokens:
     """The app-only bearer token (contract AUTH-21, AUTH-22b, AUTH-25).
 
     Args:
-        fetch: asks the service for the token; without it, the given one is all there is.
-        clock: the time.
-        token: the token that is known already.
+        fetch: requests the token from the service; without it, only the given token is used.
+        clock: the source of time.
+        token: the token, if it is known already.
     """
 
     _fetch: Callable[[], Awaitable[str]] | None
     _clock: Clock
     _token: str | None = attrs.field(default=None, repr=False)
     _refusal: SvcError | None = attrs.field(init=False, default=None)
-    _closed_until: datetime | None = attrs.field(init=False, default=None)
-    _flight: "_Flight[_Fetched]" = attrs.field(
-        init=False, repr=False, default=attrs.Factory(lambda self: _Flight(self._ask), takes_self=True)
+    _cool_down_ends: datetime | None = attrs.field(init=False, default=None)
+    _fetching: "_SingleFlight[_FetchedToken]" = attrs.field(
+        init=False, repr=False, default=attrs.Factory(lambda self: _SingleFlight(self._fetch_token), takes_self=True)
     )
 
-    async def carry(self, call: Callable[[Authorization], Awaitable[T]], *, any_refusal: bool = False) -> T:
-        """Make a call with the token; renew it once if the service says that it is no good (401, code 89)."""
+    async def call_with_token(self, call: Callable[[Authorization], Awaitable[T]], *, any_refusal: bool = False) -> T:
+        """Make a call with the token; renew it once if the service rejects it (401, code 89)."""
         token = await self.current()
         try:
             return await call(bearer(token))
         except Unauthorized as refusal:
-            is_no_good = refusal.has_code(_NO_GOOD)
-            if self._fetch is None or not (is_no_good or any_refusal):
+            is_invalid = refusal.has_code(_INVALID_TOKEN)
+            if self._fetch is None or not (is_invalid or any_refusal):
                 raise
-            renewed = await self.renewed(token)
+            renewed = await self.renew(token)
             if renewed == token:
-                if is_no_good:
-                    self._close(refusal)
+                if is_invalid:
+                    self._start_cool_down(refusal)
                 raise
         return await call(bearer(renewed))
 
     async def current(self) -> str:
-        """Give the token, and ask for it if there is none.
+        """Return the token; fetch it if there is none.
 
         Raises:
-            Forbidden: it was asked for too often (code 99); nothing is asked for a while.
+            Forbidden: it was requested too often (code 99); no request is sent until the cool-down ends.
             ApiError: the service refused for another reason.
         """
-        return self._token if self._token is not None else await self._asked()
+        return self._token if self._token is not None else await self._join_fetch()
 
-    async def renewed(self, token: str) -> str:
-        """Give the token that follows this one."""
+    async def renew(self, token: str) -> str:
+        """Return the token that follows this one."""
         self.forget(token)
         return await self.current()
 
     def forget(self, token: str) -> None:
-        """Drop a token that is no good any more, if it is the one that stands."""
+        """Drop a token that no longer works, if it is the cached one."""
         if self._token == token:
             self._token = None
 
     async def close(self) -> None:
-        """Let a flight land."""
-        await self._flight.close(self._clock)
+        """Wait for a fetch in progress."""
+        await self._fetching.close(self._clock)
 
-    async def _asked(self) -> str:
-        if self._refusal is not None and self._closed_until is not None and self._clock.now() < self._closed_until:
-            raise copy.copy(self._refusal)  # each has a trace of its own
-        return (await self._flight.outcome()).token
+    async def _join_fetch(self) -> str:
+        if self._refusal is not None and self._cool_down_ends is not None and self._clock.now() < self._cool_down_ends:
+            raise copy.copy(self._refusal)  # each has a traceback of its own
+        return (await self._fetching.result()).token
 
-    async def _ask(self) -> _Fetched:
-        assert self._fetch is not None  # noqa: S101 - a token that cannot be asked for is given, and never dropped
+    async def _fetch_token(self) -> _FetchedToken:
+        assert self._fetch is not None  # noqa: S101 - a token that cannot be fetched was given, and is never dropped
         try:
             self._token = await self._fetch()
         except ApiError as refusal:
-            if refusal.has_code(_TOO_OFTEN):
-                self._close(refusal)
+            if refusal.has_code(_TOKEN_REQUESTED_TOO_OFTEN):
+                self._start_cool_down(refusal)
             raise
         self._refusal = None
-        return _Fetched(self._token)
+        return _FetchedToken(self._token)
 
-    def _close(self, refusal: ApiError) -> None:
+    def _start_cool_down(self, refusal: ApiError) -> None:
+        now = self._clock.now()
         self._token = None
         self._refusal = refusal
-        self._closed_until = max(self._clock.now() + _COOL_DOWN, refusal.retry_at or self._clock.now())
+        self._cool_down_ends = max(now + _COOL_DOWN, refusal.retry_at or now)
 
 
 @attrs.define(eq=False)
 class UserTokens:
-    """The scoped token of a user (contract AUTH-26): refreshed before it ends, and when the service refuses it.
+    """The scoped token of a user (contract AUTH-26): refreshed before it expires, and when the service rejects it.
 
     Args:
-        credentials: the token, and what buys the next one.
-        refresh: asks the service for the next one; the refresh token in the answer replaces the one it was bought
-            with.
-        clock: the time.
-        on_token: told of each new token, before any call carries it. Plain, or a coroutine function.
+        credentials: the token and its refresh token.
+        refresh: requests the next token; the refresh token in the answer replaces the one that was used.
+        clock: the source of time.
+        on_token: called with each new token before any call uses it. Plain, or a coroutine function.
     """
 
     credentials: OAuth2UserCredentials
@@ -194,12 +194,12 @@ class UserTokens:
     _clock: Clock
     _on_token: Callable[[OAuth2UserCredentials], object] | None = None
     _refusal: ApiError | None = attrs.field(init=False, default=None)
-    _flight: "_Flight[OAuth2UserCredentials]" = attrs.field(
-        init=False, repr=False, default=attrs.Factory(lambda self: _Flight(self._ask), takes_self=True)
+    _refreshing: "_SingleFlight[OAuth2UserCredentials]" = attrs.field(
+        init=False, repr=False, default=attrs.Factory(lambda self: _SingleFlight(self._fetch_token), takes_self=True)
     )
 
-    async def carry(self, call: Callable[[Authorization], Awaitable[T]], *, any_refusal: bool = False) -> T:
-        """Make a call with the token; refresh it once if the service refuses it (401), whatever it says."""
+    async def call_with_token(self, call: Callable[[Authorization], Awaitable[T]], *, any_refusal: bool = False) -> T:
+        """Make a call with the token; refresh it once if the service rejects it (401), whatever the reason."""
         del any_refusal
         token = await self.current()
         try:
@@ -208,38 +208,40 @@ class UserTokens:
             if self.credentials.access_token == token:
                 if self.credentials.refresh_token is None:
                     raise
-                await self.refreshed()
+                await self.refresh()
         return await call(bearer(self.credentials.access_token))
 
     async def current(self) -> str:
-        """Give the token, refreshed if it is about to end."""
-        if self._is_ending:
-            await self.refreshed()
+        """Return the token; refresh it first if it is about to expire."""
+        if self._expires_soon:
+            await self.refresh()
         return self.credentials.access_token
 
-    async def refreshed(self) -> OAuth2UserCredentials:
+    async def refresh(self) -> OAuth2UserCredentials:
         """Refresh the token now.
 
         Raises:
-            InvalidArgument: there is no refresh token: `offline.access` was not granted.
+            AccessDenied: there is no refresh token: `offline.access` was not granted.
             ApiError: the service refused; a refresh token that was refused is not sent again.
         """
         if self.credentials.refresh_token is None:
-            raise InvalidArgument("refresh_token", "must be there: it is given with the scope `offline.access`")
+            raise AccessDenied("the credentials have no refresh token; the scope `offline.access` grants one")
         if self._refusal is not None:
             raise copy.copy(self._refusal)
-        return await self._flight.outcome()
+        return await self._refreshing.result()
 
     async def close(self) -> None:
-        """Let a flight land."""
-        await self._flight.close(self._clock)
+        """Wait for a refresh in progress."""
+        await self._refreshing.close(self._clock)
 
     @property
-    def _is_ending(self) -> bool:
-        ends = self.credentials.expires_at
-        return ends is not None and self.credentials.refresh_token is not None and self._clock.now() >= ends - _MARGIN
+    def _expires_soon(self) -> bool:
+        expiry = self.credentials.expires_at
+        if expiry is None or self.credentials.refresh_token is None:
+            return False
+        return self._clock.now() >= expiry - _EXPIRY_MARGIN
 
-    async def _ask(self) -> OAuth2UserCredentials:
+    async def _fetch_token(self) -> OAuth2UserCredentials:
         try:
             renewed = await self._refresh(self.credentials)
         except ApiError as refusal:
@@ -247,12 +249,12 @@ class UserTokens:
                 self._refusal = refusal
             raise
         try:
-            await self._tell(renewed)
+            await self._notify(renewed)
         finally:
-            self.credentials = renewed  # whatever came of telling: the one before is worth nothing
+            self.credentials = renewed  # even if the callback failed: the previous token no longer works
         return renewed
 
-    async def _tell(self, renewed: OAuth2UserCredentials) -> None:
-        told = None if self._on_token is None else self._on_token(renewed)
-        if inspect.isawaitable(told):
-            await told
+    async def _notify(self, renewed: OAuth2UserCredentials) -> None:
+        pending = None if self._on_token is None else self._on_token(renewed)
+        if inspect.isawaitable(pending):
+            await pending

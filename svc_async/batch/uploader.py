@@ -103,7 +103,7 @@ class Sender(Protocol):
         """Where time comes from."""
         ...
 
-    async def named(self, request: Request[T]) -> tuple[T, str | None]:
+    async def send_with_id(self, request: Request[T]) -> tuple[T, str | None]:
         """Send it once; give its answer and the service's name for the request."""
         ...
 
@@ -517,7 +517,7 @@ class Job(Generic[T]):
         before = lane.in_doubt
         lane.in_flight = lane.in_doubt = True
         try:
-            answer, request_id = await self._sender.named(request)
+            answer, request_id = await self._sender.send_with_id(request)
         except SvcError as error:
             # Refusing a repeat says nothing of the first attempt, but its quarantine is over.
             lane.in_doubt = isinstance(error, UnexpectedAnswer) or error.sent is Sent.MAYBE or before

@@ -113,15 +113,15 @@ class Pipeline:
             WouldWaitTooLong: a rate limit opens too late.
             InvalidArgument: the parameters break a known rule.
         """
-        value, _ = await self.named(request)
+        value, _ = await self.send_with_id(request)
         return value
 
-    async def named(self, request: Request[T]) -> tuple[T, str | None]:
+    async def send_with_id(self, request: Request[T]) -> tuple[T, str | None]:
         """Make a call as `send` does, and give the service's name for it beside its answer, if it has one."""
         self.check(request)
         if self.tokens is None:
             return await self._repeat(request, self.authorization)
-        return await self.tokens.carry(lambda authorization: self._repeat(request, authorization))
+        return await self.tokens.call_with_token(lambda authorization: self._repeat(request, authorization))
 
     def _repeat(self, request: Request[T], authorization: Authorization) -> Awaitable[tuple[T, str | None]]:
         return retry.run(
@@ -152,7 +152,7 @@ class Pipeline:
             if self.tokens is None:
                 yield await self._connect(request, self.authorization, stack, timeout)
             else:
-                yield await self.tokens.carry(
+                yield await self.tokens.call_with_token(
                     lambda authorization: self._connect(request, authorization, stack, timeout), any_refusal=True
                 )
 

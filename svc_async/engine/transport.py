@@ -19,7 +19,15 @@ from aiohttp.payload import Payload
 from yarl import URL
 
 from svc_async.clock import Clock
-from svc_async.errors import InvalidArgument, Sent, StreamDropped, TimedOut, TransportError, UnexpectedAnswer
+from svc_async.errors import (
+    InvalidArgument,
+    Sent,
+    StreamDropped,
+    TimedOut,
+    TransportError,
+    UnexpectedAnswer,
+    WrongState,
+)
 from svc_async.wire.envelope import Answer
 from svc_async.wire.route import Blocks
 
@@ -182,7 +190,7 @@ class Transport:
         Raises:
             TransportError: no answer arrived; `sent` says whether the request may have.
             UnexpectedAnswer: an answer of success broke off.
-            InvalidArgument: the transport was closed.
+            WrongState: the transport was closed.
         """
         self._check_open()
         exchange = _Exchange(on_sent)
@@ -215,7 +223,7 @@ class Transport:
 
         Raises:
             TransportError: no answer began; `sent` says whether the request may have arrived.
-            InvalidArgument: the transport was closed.
+            WrongState: the transport was closed.
         """
         self._check_open()
         exchange = _Exchange(on_sent)
@@ -254,7 +262,7 @@ class Transport:
 
     def _check_open(self) -> None:
         if self._client.closed:
-            raise InvalidArgument("session", "must be open: it was closed")
+            raise WrongState("the session was closed")
 
     async def _exchange(
         self,

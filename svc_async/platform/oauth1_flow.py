@@ -11,7 +11,7 @@ import attrs
 from svc_async.auth.authorization import authorization, identity
 from svc_async.auth.credentials import AppCredentials, Credentials, UserCredentials
 from svc_async.engine.pipeline import Pipeline
-from svc_async.errors import InvalidArgument, UnexpectedAnswer
+from svc_async.errors import AccessDenied, InvalidArgument, UnexpectedAnswer
 from svc_async.open_enum import OpenEnum
 from svc_async.wire.checks import first_problem, not_empty, one_of, satisfies
 from svc_async.wire.params import query_string
@@ -220,19 +220,19 @@ class OAuth1Flow:
         """Make the access token of this session stop working, at once and for good.
 
         Raises:
-            InvalidArgument: the session's credentials are no `UserCredentials`.
+            AccessDenied: the session's credentials are not `UserCredentials`.
             Unauthorized: it had stopped working before (code 89).
 
         Contract: AUTH-16, `oauth1.invalidate_token`.
         """
         if not isinstance(self._credentials, UserCredentials):
-            raise InvalidArgument("credentials", "must be UserCredentials: it is their token that is invalidated")
+            raise AccessDenied("only a session with UserCredentials has an access token to invalidate")
         return await self._pipeline.send(_INVALIDATE())
 
     @property
     def _known_app(self) -> AppCredentials:
         if self._app is None:
-            raise InvalidArgument("app", "must be given: AppCredentials sign these calls (contract AUTH-01e)")
+            raise AccessDenied("this call is signed with AppCredentials (contract AUTH-01e)")
         return self._app
 
     def _as(self, credentials: AppCredentials | UserCredentials) -> Pipeline:

@@ -6,18 +6,26 @@ from typing import Any
 import attrs
 
 from svc_async.auth import oauth2 as grants
-from svc_async.auth.authorization import Authorization, basic, identity, nobody
+from svc_async.auth.authorization import Authorization, anonymous, basic, identity
 from svc_async.auth.credentials import AppCredentials, OAuth2UserCredentials
 from svc_async.auth.oauth2 import PendingAuthorization
 from svc_async.auth.tokens import AppTokens, UserTokens
 from svc_async.engine.pipeline import Pipeline
-from svc_async.errors import InvalidArgument, Unauthorized
+from svc_async.errors import AccessDenied, InvalidArgument, Unauthorized
 from svc_async.open_enum import OpenEnum
 from svc_async.wire.checks import one_of
 from svc_async.wire.records import Record
 from svc_async.wire.route import Reply, Route, Surface
 
-__all__ = ["AppToken", "InvalidatedToken", "OAuth2", "PendingAuthorization", "TokenType", "app_token", "refreshed"]
+__all__ = [
+    "AppToken",
+    "InvalidatedToken",
+    "OAuth2",
+    "PendingAuthorization",
+    "TokenType",
+    "fetch_app_token",
+    "refresh_user_token",
+]
 
 
 class TokenType(OpenEnum):
@@ -61,19 +69,19 @@ _GRANT: Route[Mapping[str, Any]] = Route(
 _PAGE = "/2/oauth2/authorize"
 
 
-async def app_token(pipeline: Pipeline, app: AppCredentials) -> AppToken:
+async def fetch_app_token(pipeline: Pipeline, app: AppCredentials) -> AppToken:
     """Ask for the app-only bearer token (contract AUTH-20, `oauth2.token`)."""
     proven = _as(pipeline, app, basic(app.consumer_key, app.consumer_secret))
     return await proven.send(_TOKEN(grant_type="client_credentials"))
 
 
-async def refreshed(
+async def refresh_user_token(
     pipeline: Pipeline, app: AppCredentials | None, credentials: OAuth2UserCredentials
 ) -> OAuth2UserCredentials:
     """Buy the next token with the refresh token of the last one."""
     client = _client(app, credentials.client_id)
     body = grants.refresh_grant(credentials.refresh_token or "", client_id=_named(client))
-    return await _granted(pipeline, client, body, before=credentials)
+    return await _granted(pipeline, client, body, previous=credentials)
 
 
 @attrs.frozen
@@ -92,7 +100,7 @@ class OAuth2:
         asked for a while.
 
         Raises:
-            InvalidArgument: the session knows no app and no bearer token.
+            AccessDenied: the session has neither an app nor a bearer token.
             Forbidden: the app's key or secret is wrong, or it was asked for too often.
 
         Contract: AUTH-20, AUTH-22b, `oauth2.token`.
@@ -103,7 +111,7 @@ class OAuth2:
         """Make the app's bearer token stop working, in all processes that carry it. The next call gets another one.
 
         Raises:
-            InvalidArgument: the session knows no app: it is the app that revokes.
+            AccessDenied: the session has no app, which revokes the token.
             Unauthorized: the token had stopped working before (code 89).
 
         Contract: AUTH-24, `oauth2.invalidate_token`.
@@ -136,7 +144,7 @@ class OAuth2:
             raise InvalidArgument("scopes", "must name one scope at least, such as ['follow.read']")
         page = f"{self._pipeline.endpoints.base_url}{_PAGE}"
         client = _client(self._app, client_id)
-        return grants.begin(page, client_id=client.client_id, redirect_uri=redirect_uri, scopes=scopes)
+        return grants.begin_authorization(page, client_id=client.client_id, redirect_uri=redirect_uri, scopes=scopes)
 
     async def exchange(
         self, pending: PendingAuthorization, *, redirect: str, client_id: str | None = None
@@ -153,7 +161,7 @@ class OAuth2:
             BadRequest: the code is too old or was used (code `invalid_grant`).
         """
         client = _client(self._app, client_id)
-        body = grants.code_grant(grants.code_of(redirect, pending), pending, client_id=_named(client))
+        body = grants.code_grant(grants.parse_code(redirect, pending), pending, client_id=_named(client))
         return await _granted(self._pipeline, client, body)
 
     async def refresh(self) -> OAuth2UserCredentials:
@@ -162,23 +170,23 @@ class OAuth2:
         The refresh token changes with it: store what `Session(on_token=)` is told.
 
         Raises:
-            InvalidArgument: the session's credentials are no `OAuth2UserCredentials` with a refresh token.
+            AccessDenied: the session's credentials are not `OAuth2UserCredentials` with a refresh token.
             BadRequest: the refresh token was used or revoked (code `invalid_grant`): the user must approve anew.
         """
         if self._user_tokens is None:
-            raise InvalidArgument("credentials", "must be OAuth2UserCredentials: it is their token that is refreshed")
-        return await self._user_tokens.refreshed()
+            raise AccessDenied("only a session with OAuth2UserCredentials has a token to refresh")
+        return await self._user_tokens.refresh()
 
     @property
     def _known_tokens(self) -> AppTokens:
         if self._app_tokens is None:
-            raise InvalidArgument("app", "must be given: AppCredentials get the bearer token (contract AUTH-20)")
+            raise AccessDenied("the bearer token is requested with AppCredentials (contract AUTH-20)")
         return self._app_tokens
 
     @property
     def _known_app(self) -> AppCredentials:
         if self._app is None:
-            raise InvalidArgument("app", "must be given: AppCredentials revoke the bearer token (contract AUTH-24)")
+            raise AccessDenied("the bearer token is revoked with AppCredentials (contract AUTH-24)")
         return self._app
 
 
@@ -204,12 +212,12 @@ def _named(client: _Client) -> str | None:
 
 
 async def _granted(
-    pipeline: Pipeline, client: _Client, body: bytes, *, before: OAuth2UserCredentials | None = None
+    pipeline: Pipeline, client: _Client, body: bytes, *, previous: OAuth2UserCredentials | None = None
 ) -> OAuth2UserCredentials:
-    proof = basic(client.client_id, client.secret) if client.secret else nobody()
-    answer = await pipeline.but(authorization=proof, tokens=None).send(_GRANT().with_body(body))
-    return grants.granted(answer, now=pipeline.clock.now(), client_id=client.client_id, before=before)
+    header = basic(client.client_id, client.secret) if client.secret else anonymous()
+    answer = await pipeline.but(authorization=header, tokens=None).send(_GRANT().with_body(body))
+    return grants.parse_token(answer, now=pipeline.clock.now(), client_id=client.client_id, previous=previous)
 
 
-def _as(pipeline: Pipeline, app: AppCredentials, proof: Authorization) -> Pipeline:
-    return pipeline.but(authorization=proof, tokens=None, user=identity(app))
+def _as(pipeline: Pipeline, app: AppCredentials, header: Authorization) -> Pipeline:
+    return pipeline.but(authorization=header, tokens=None, user=identity(app))

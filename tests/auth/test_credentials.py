@@ -44,7 +44,7 @@ def test_scopes_are_read_as_the_service_writes_them() -> None:
 
 @pytest.mark.parametrize("moment", [datetime(2026, 1, 1), "2026-01-01"])  # noqa: DTZ001 - what is refused
 def test_an_end_has_a_time_zone(moment: Any) -> None:
-    with pytest.raises(InvalidArgument, match="^expires_at must be a moment with a time zone"):
+    with pytest.raises(InvalidArgument, match="^expires_at must be a datetime with a time zone"):
         OAuth2UserCredentials(access_token="t", expires_at=moment)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svc_async.auth.credentials import AppCredentials, UserCredentials
-from svc_async.auth.oauth1 import OAuth1Signer, base_string, keyed, signature
+from svc_async.auth.oauth1 import OAuth1Signer, base_string, key_hash, signature
 from svc_async.clock import SystemClock
 from svc_async.wire.params import query_string, quote, to_pairs
 
@@ -64,7 +64,7 @@ def test_the_published_signature_of_rfc_5849_section_1_2() -> None:
             ("oauth_nonce", "chapoH"),
         ],
     )
-    assert signature(keyed(USER), base) == "MdpQcU8iPSUjWoN/UDMsK2sui9I="
+    assert signature(key_hash(USER), base) == "MdpQcU8iPSUjWoN/UDMsK2sui9I="
 
 
 def test_the_published_base_string_of_rfc_5849_section_3_4_1() -> None:

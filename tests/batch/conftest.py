@@ -48,9 +48,9 @@ class Service:
         return [user for operation in self.accepted for user in operation["params"]["users"]]
 
     async def send(self, request: Request[Any]) -> Any:
-        return (await self.named(request))[0]
+        return (await self.send_with_id(request))[0]
 
-    async def named(self, request: Request[Any]) -> tuple[Any, str]:
+    async def send_with_id(self, request: Request[Any]) -> tuple[Any, str]:
         body = _bytes(request.body)
         self.bodies.append(body)
         self.times.append(self.clock.monotonic())

@@ -69,7 +69,7 @@ class Shop:
     def but(self, **_: object) -> "Shop":
         return self
 
-    async def named(self, request: Request[Any]) -> tuple[Any, str]:
+    async def send_with_id(self, request: Request[Any]) -> tuple[Any, str]:
         body = request.body
         assert isinstance(body, Blocks)
         joined = b"".join(body.blocks)

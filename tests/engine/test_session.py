@@ -27,6 +27,7 @@ from svc_async import (
     UnexpectedAnswer,
     UserCredentials,
     WouldWaitTooLong,
+    WrongState,
 )
 from svc_async.ads.accounts import Account, IndustryType
 from svc_async.engine.pipeline import CallEvent
@@ -57,11 +58,11 @@ def sandbox_credentials() -> UserCredentials:
 
 async def test_a_session_that_is_not_open_says_so(sandbox_credentials: UserCredentials) -> None:
     session = Session(sandbox_credentials, endpoints=HOSTS)
-    with pytest.raises(InvalidArgument, match="^session must be open: use it inside `async with`"):
+    with pytest.raises(WrongState, match="^the session is not open; use it inside `async with`$"):
         await session.accounts.get("a")
     async with session:
         assert not session.is_sandbox
-    with pytest.raises(InvalidArgument, match="^session must be open"):
+    with pytest.raises(WrongState, match="^the session is not open"):
         session.account("a")
 
 
@@ -105,7 +106,7 @@ async def test_a_view_shares_connections_and_governor_and_closes_nothing(session
     view = session.but(timeout=5)
     assert view.governor is session.governor
     assert (await view.accounts.list().first()) is not None
-    with pytest.raises(InvalidArgument, match="^session must be entered once"):
+    with pytest.raises(WrongState, match="^the session is open already"):
         async with view:
             pass
     assert (await session.accounts.list().first()) is not None
@@ -115,7 +116,7 @@ async def test_what_was_bound_by_a_session_that_is_closed_says_so(sandbox: Sandb
     async with Session.sandbox(sandbox) as session:
         bound = [session.accounts, session.but(timeout=5).accounts]
     for accounts in bound:
-        with pytest.raises(InvalidArgument, match="^session must be open"):
+        with pytest.raises(WrongState, match="^the session was closed"):
             await accounts.get(sandbox.account_id)
 
 

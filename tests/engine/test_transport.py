@@ -9,7 +9,7 @@ import trustme
 
 from svc_async.clock import SystemClock
 from svc_async.engine.transport import Timeouts, Transport
-from svc_async.errors import InvalidArgument, Sent, TimedOut, TransportError, UnexpectedAnswer
+from svc_async.errors import InvalidArgument, Sent, TimedOut, TransportError, UnexpectedAnswer, WrongState
 from svc_async.sandbox import VirtualClock
 from svc_async.wire.route import Blocks
 
@@ -305,7 +305,7 @@ async def test_no_traceback_holds_the_password_of_a_proxy(peer: Peer, transport:
 
 async def test_a_closed_transport_says_so(transport: Transport) -> None:
     await transport.close()
-    with pytest.raises(InvalidArgument, match="^session must be open"):
+    with pytest.raises(WrongState, match="^the session was closed"):
         await transport.exchange("GET", "http://127.0.0.1:1/", headers={}, on_sent=Sendings())
 
 

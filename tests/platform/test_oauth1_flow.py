@@ -6,6 +6,7 @@ import attrs
 import pytest
 
 from svc_async import (
+    AccessDenied,
     AppCredentials,
     BearerToken,
     Endpoints,
@@ -186,9 +187,9 @@ async def test_a_token_that_was_invalidated_is_refused_with_its_code(service: Se
 
 async def test_what_is_missing_is_named(service: Service) -> None:
     async with service.session(BearerToken("mine")) as session:
-        with pytest.raises(InvalidArgument, match="^app must be given"):
+        with pytest.raises(AccessDenied, match="^this call is signed with AppCredentials"):
             await session.oauth1.request_token(callback="oob")
-        with pytest.raises(InvalidArgument, match="^credentials must be UserCredentials"):
+        with pytest.raises(AccessDenied, match="^only a session with UserCredentials has an access token"):
             await session.oauth1.invalidate_token()
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from svc_async.engine.transport import OpenStream, Timeouts, Transport
-from svc_async.errors import InvalidArgument, Sent, StreamDropped, TimedOut, TransportError
+from svc_async.errors import Sent, StreamDropped, TimedOut, TransportError, WrongState
 from svc_async.sandbox import VirtualClock
 from tests.support.stream_server import Script, ServerConnection, StreamServer, hold, refuse_with, send_and_hold
 
@@ -171,6 +171,6 @@ async def test_closing_the_transport_drops_its_streams(server: StreamServer, tra
         with pytest.raises(StreamDropped):
             await reading
     await server.connections[0].closed.wait()
-    with pytest.raises(InvalidArgument, match="^session must be open"):
+    with pytest.raises(WrongState, match="^the session was closed"):
         async with open_stream(transport, server.url):
             pass

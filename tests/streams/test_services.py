@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from svc_async import (
+    AccessDenied,
     AppCredentials,
     BearerToken,
     Conflict,
@@ -16,6 +17,7 @@ from svc_async import (
     Session,
     Unauthorized,
     UserCredentials,
+    WrongState,
 )
 from svc_async.engine.pipeline import CallEvent
 from svc_async.events.models import MatchedPost
@@ -176,7 +178,7 @@ async def test_closing_the_session_ends_its_streams(
     async with Session(BearerToken("t"), endpoints=endpoints, clock=clock) as session:
         stream = await session.activity.stream(on_state=states).__aenter__()
     await clock.advance(seconds=(await states.wait_for(StreamState.BACKOFF)).wait or 0)
-    with pytest.raises(InvalidArgument, match="^session must be open"):
+    with pytest.raises(WrongState, match="^the session was closed"):
         await anext(stream)
     await stream.aclose()
     await server.connections[0].closed.wait()
@@ -185,7 +187,7 @@ async def test_closing_the_session_ends_its_streams(
 async def test_an_app_is_needed(endpoints: Endpoints) -> None:
     credentials = OAuth2UserCredentials(access_token="scoped")
     async with Session(credentials, endpoints=endpoints) as session:
-        with pytest.raises(InvalidArgument, match="^app must be given"):
+        with pytest.raises(AccessDenied, match="^these calls need the app's bearer token"):
             session.filtered_stream.stream()
 
 
