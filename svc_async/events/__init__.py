@@ -1,1 +1,1 @@
-"""Events of the platform: models, parser and router, shared by the webhook receiver and the streams."""
+"""Events of the platform: models, parser and router, shared by the webhook receiver and the streams; no I/O."""

@@ -1,6 +1,6 @@
-"""What happens on the platform, as frozen records.
+"""Events of the platform as frozen records.
 
-    Event                     .key dedupes, .event_type routes, .raw is all that came
+    Event                     .key deduplicates, .event_type routes, .raw is the event as received
     ├── ActivityEvent         the envelope of the activity product
     │   ├── PostCreated       post.create
     │   ├── PostDeleted       post.delete
@@ -9,11 +9,11 @@
     │   └── ProfileUpdated    profile.update.*
     ├── MatchedPost           filtered_stream.post: a post that matches a rule of the filtered stream
     ├── AccountActivity       account_activity: the older account-activity product
-    ├── ReplayJobStatus       replay_job_status: a replay has ended
+    ├── ReplayJobStatus       replay_job_status: a replay job has ended
     └── UnknownEvent          everything else
 
-Envelope and payloads are not shown by the specification. What does not fit the known ones is an UnknownEvent, so a
-handler of `post.create` is given PostCreated and nothing else. What people wrote never shows in a repr.
+The specification shows neither envelope nor payloads. An event that does not fit the known forms is an UnknownEvent, so
+a handler of `post.create` receives PostCreated and nothing else. A repr never contains what people wrote.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,10 +34,10 @@ __all__ = [
     "Event",
     "EventDirection",
     "EventFilter",
+    "EventPost",
     "EventType",
     "MatchedPost",
     "MatchingRule",
-    "Post",
     "PostCreated",
     "PostDeleted",
     "ProfileUpdated",
@@ -49,7 +49,7 @@ __all__ = [
 
 
 class EventType(OpenEnum):
-    """The event types of the activity product (contract EV-01); new ones appear at any time."""
+    """The event types of the activity product (contract EV-01); new ones may appear at any time."""
 
     POST_CREATE = "post.create"
     POST_DELETE = "post.delete"
@@ -65,7 +65,7 @@ class EventType(OpenEnum):
     PROFILE_UPDATE_SCREENNAME = "profile.update.screenname"
 
 
-# Unspecified: how the PascalCase names were spelled (EV-02), and the new names of the older profile events (EV-03).
+# Unspecified: the spelling of the PascalCase names (EV-02), and the new names of the older profile events (EV-03).
 OLD_EVENT_NAMES: Mapping[str, str] = MappingProxyType(
     {
         "PostCreate": "post.create",
@@ -94,11 +94,11 @@ OLD_EVENT_NAMES: Mapping[str, str] = MappingProxyType(
         "ProfileUpdateUrl": "profile.update.url",
     }
 )
-"""Deprecated names of event types (contract EV-02) and what they are called now."""
+"""Deprecated names of event types (contract EV-02) and the current ones."""
 
 
 class EventDirection(OpenEnum):
-    """Which way a direct message went, seen from the user of the filter (contract ACT-03)."""
+    """Whether the user of the filter sent or received a direct message (contract ACT-03)."""
 
     SENT = "sent"
     RECEIVED = "received"
@@ -106,7 +106,7 @@ class EventDirection(OpenEnum):
 
 @attrs.frozen(kw_only=True)
 class EventFilter(Record):
-    """The subscription's filter that an event matched."""
+    """The filter of the subscription that an event matched."""
 
     user_id: str | None = None
     keyword: str | None = None
@@ -114,14 +114,14 @@ class EventFilter(Record):
 
 
 @attrs.frozen(kw_only=True)
-class Post(Record):
-    """A post; `raw` of its event holds all fields, its edit history too.
+class EventPost(Record):
+    """A post in an event; `raw` of the event has all its fields, its edit history too.
 
     Attributes:
-        id: the post.
-        text: what it says.
-        author_id: who wrote it.
-        created_at: when.
+        id: its id.
+        text: its text.
+        author_id: the user who wrote it.
+        created_at: when it was written.
     """
 
     id: str
@@ -132,7 +132,7 @@ class Post(Record):
 
 @attrs.frozen(kw_only=True)
 class DeletedPost(Record):
-    """What is left of a post."""
+    """The remaining fields of a deleted post."""
 
     id: str
     author_id: str | None = None
@@ -148,13 +148,13 @@ class MatchingRule(Record):
 
 @attrs.frozen(kw_only=True)
 class Event:
-    """Something that happened.
+    """An event.
 
     Attributes:
-        key: what a repeated delivery of this event has in common with the first: the `event_uuid`, an opaque string,
-            else the SHA-256 of the body it came in.
-        event_type: what handlers are registered for, in the names of today.
-        raw: the event as it came.
+        key: identifies repeated deliveries of the same event: the `event_uuid`, an opaque string, else the SHA-256 of
+            the body that contained it.
+        event_type: its type, in the current names; handlers are registered for it.
+        raw: the event as received.
         replayed: whether a replay job sent it.
     """
 
@@ -165,7 +165,7 @@ class Event:
 
     @property
     def user_id(self) -> str | None:
-        """Whom it concerns, if that is known; the receiver keeps the order of events of one user."""
+        """The user it concerns, if known; the receiver keeps the order of events of one user."""
         return None
 
 
@@ -174,10 +174,10 @@ class ActivityEvent(Event):
     """An event of the activity product (contract EV-01).
 
     Attributes:
-        event_uuid: the service's name for the event.
+        event_uuid: the id that the service assigned to the event.
         filter: the filter of the subscription that it matched.
         tag: the subscription's tag.
-        includes: what the service sent along, as it came.
+        includes: related objects that the service sent along, as received.
     """
 
     event_uuid: str | None = None
@@ -195,7 +195,7 @@ class ActivityEvent(Event):
 class PostCreated(ActivityEvent):
     """A user created a post (contract EV-04)."""
 
-    post: Post
+    post: EventPost
 
 
 @attrs.frozen(kw_only=True)
@@ -207,11 +207,11 @@ class PostDeleted(ActivityEvent):
 
 @attrs.frozen(kw_only=True)
 class DirectMessage(ActivityEvent):
-    """Direct messages were received, sent or read, or somebody is typing one.
+    """Direct messages were received, sent or read, or someone is typing one.
 
     Attributes:
-        direct_message_events: what happened, in the service's form.
-        users: the users that are named, by id, in the service's form.
+        direct_message_events: the messages, in the service's form.
+        users: the users they mention, by id, in the service's form.
     """
 
     direct_message_events: Sequence[Mapping[str, Any]] = attrs.field(repr=False)
@@ -236,8 +236,8 @@ class ProfileUpdated(ActivityEvent):
     """A part of a profile changed; the last part of `event_type` says which (contracts EV-01, EV-03).
 
     Attributes:
-        before: what it was, in the service's form.
-        after: what it is.
+        before: its previous value, in the service's form.
+        after: its new value.
     """
 
     before: Any = attrs.field(default=None, repr=False)
@@ -249,11 +249,11 @@ class MatchedPost(Event):
     """A post that matches rules of the filtered stream (contracts FS-01, FS-04).
 
     Attributes:
-        post: the post; `raw["data"]` is all of it, with the edit history.
+        post: the post; `raw["data"]` has all its fields, with the edit history.
         matching_rules: the rules it matches.
     """
 
-    post: Post
+    post: EventPost
     matching_rules: Sequence[MatchingRule]
 
     @property
@@ -289,7 +289,7 @@ class ReplayJobState(OpenEnum):
 
 @attrs.frozen(kw_only=True)
 class ReplayJobStatus(Event):
-    """A replay job ended; it may overtake the last events of the job."""
+    """A replay job ended; this may arrive before the last events of the job."""
 
     job_id: str
     webhook_id: str | None = None
@@ -299,10 +299,10 @@ class ReplayJobStatus(Event):
 
 @attrs.frozen(kw_only=True)
 class UnknownEvent(Event):
-    """An event of a type to come, or in a form that is not known.
+    """An event of an unknown type, or in an unknown form.
 
     Attributes:
-        problem: what did not fit, where the type is known; `event_type` is then `unknown`.
+        problem: what did not fit, if the type is known; `event_type` is then `unknown`.
     """
 
     problem: str | None = None

@@ -1,4 +1,4 @@
-"""Bytes → events, told apart by their shape."""
+"""Parse bytes into events, which are distinguished by their shape."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -17,10 +17,10 @@ from svc_async.events.models import (
     DirectMessage,
     Event,
     EventFilter,
+    EventPost,
     EventType,
     MatchedPost,
     MatchingRule,
-    Post,
     PostCreated,
     PostDeleted,
     ProfileUpdated,
@@ -32,7 +32,7 @@ from svc_async.events.models import (
 from svc_async.wire.envelope import NOT_JSON
 from svc_async.wire.reading import read_as
 
-__all__ = ["EventParser", "read_events"]
+__all__ = ["EventParser", "parse_events"]
 
 T = TypeVar("T")
 
@@ -42,45 +42,45 @@ _Fields = dict[str, Any]
 
 @attrs.frozen(kw_only=True)
 class EventParser:
-    """Reads deliveries and lines of streams.
+    """Parses webhook deliveries and lines of streams.
 
     Attributes:
-        old_names: deprecated names of event types and what they are called now.
+        old_names: deprecated names of event types and the current ones.
     """
 
     old_names: Mapping[str, str] = OLD_EVENT_NAMES
 
-    def read(self, body: bytes) -> tuple[Event, ...]:
-        """Give the events of one body, at least one.
+    def parse(self, body: bytes) -> tuple[Event, ...]:
+        """Return the events of one body, at least one.
 
         Raises:
-            InvalidArgument: the body is not a JSON object. Every object is some event.
+            InvalidArgument: the body is not a JSON object. Every object is an event.
         """
-        value = _decoded(body)
+        value = _decode_object(body)
         digest = hashlib.sha256(body).hexdigest()
         data: Any = value.get("data")
-        if not _holds_activity(data):
-            return (_alone(value, digest),)
+        if not _contains_activity(data):
+            return (_parse_other(value, digest),)
         if isinstance(data, Mapping):
-            return (self._activity(data, value, digest),)
-        return tuple(self._activity(item, value, f"{digest}:{position}") for position, item in enumerate(data))
+            return (self._parse_activity(data, value, digest),)
+        return tuple(self._parse_activity(item, value, f"{digest}:{position}") for position, item in enumerate(data))
 
-    def _activity(self, item: _Object, whole: _Object, digest: str) -> Event:
-        common: _Fields = {"key": _uuid(item) or digest, "raw": item, "replayed": _is_replayed(whole, item)}
+    def _parse_activity(self, item: _Object, whole: _Object, digest: str) -> Event:
+        common: _Fields = {"key": _find_uuid(item) or digest, "raw": item, "replayed": _is_replayed(whole, item)}
         try:
-            return self._typed(_read(_Envelope, item), item.get("payload"), common)
+            return self._build_activity(_read(_ActivityEnvelope, item), item.get("payload"), common)
         except UnexpectedAnswer as error:
-            return _misfit(error, common)
+            return _build_unknown(error, common)
 
-    def _typed(self, envelope: "_Envelope", payload: object, common: _Fields) -> Event:
+    def _build_activity(self, envelope: "_ActivityEnvelope", payload: object, common: _Fields) -> Event:
         event_type = EventType(self.old_names.get(envelope.event_type, envelope.event_type))
-        reading = _PAYLOADS.get(event_type) or (_PROFILE if event_type.startswith(_PROFILE_UPDATE) else None)
-        if reading is None:
+        form = _FORMS.get(event_type) or (_PROFILE if event_type.startswith(_PROFILE_UPDATE) else None)
+        if form is None:
             return UnknownEvent(event_type=event_type, **common)
-        kind, fields = reading
-        return kind(
+        model, parse_fields = form
+        return model(
             **common,
-            **fields(payload),
+            **parse_fields(payload),
             event_type=event_type,
             event_uuid=envelope.event_uuid,
             filter=_read(EventFilter, envelope.filter or {}),
@@ -89,20 +89,20 @@ class EventParser:
         )
 
 
-def read_events(body: bytes) -> tuple[Event, ...]:
-    """Give the events of one body; see `EventParser.read`."""
-    return _USUAL.read(body)
+def parse_events(body: bytes) -> tuple[Event, ...]:
+    """Return the events of one body; see `EventParser.parse`."""
+    return _DEFAULT.parse(body)
 
 
-_USUAL = EventParser()
+_DEFAULT = EventParser()
 
 
-# Unspecified: the envelope and all that is in it (UNS-event-payloads).
+# Unspecified: the envelope and all its fields (UNS-event-payloads).
 @attrs.frozen(kw_only=True)
-class _Envelope:
+class _ActivityEnvelope:
     event_type: str
     event_uuid: str | None = None
-    filter: Any = None  # any text would do for a model without a required field
+    filter: Any = None  # a model without required fields would accept any text
     tag: str | None = None
     includes: Mapping[str, Any] | None = None
 
@@ -140,11 +140,11 @@ class _Subscriber:
 
 @attrs.frozen(kw_only=True)
 class _Match:
-    data: Post
+    data: EventPost
     matching_rules: list[MatchingRule]
 
 
-def _decoded(body: bytes) -> _Object:
+def _decode_object(body: bytes) -> _Object:
     try:
         value = msgspec.json.decode(body)
     except NOT_JSON:
@@ -160,19 +160,19 @@ def _read(model: type[T], value: object) -> T:
     return read_as(model, value)
 
 
-def _fields_of(model: type[Any]) -> Callable[[object], _Fields]:
+def _fields_parser(model: type[Any]) -> Callable[[object], _Fields]:
     return lambda value: attrs.asdict(_read(model, value), recurse=False)
 
 
-_Reading = tuple[type[ActivityEvent], Callable[[object], _Fields]]
+_Form = tuple[type[ActivityEvent], Callable[[object], _Fields]]
 
-_MESSAGE: _Reading = (DirectMessage, _fields_of(_MessagePayload))
-_SPACE: _Reading = (SpaceEvent, _fields_of(_SpacePayload))
-_PROFILE: _Reading = (ProfileUpdated, _fields_of(_ProfilePayload))
-_PROFILE_UPDATE = "profile.update."  # more of them exist than are named (EV-03)
-_PAYLOADS: Mapping[str, _Reading] = MappingProxyType(
+_MESSAGE: _Form = (DirectMessage, _fields_parser(_MessagePayload))
+_SPACE: _Form = (SpaceEvent, _fields_parser(_SpacePayload))
+_PROFILE: _Form = (ProfileUpdated, _fields_parser(_ProfilePayload))
+_PROFILE_UPDATE = "profile.update."  # there are more than the documented ones (EV-03)
+_FORMS: Mapping[str, _Form] = MappingProxyType(
     {
-        EventType.POST_CREATE: (PostCreated, lambda value: {"post": _read(Post, value)}),
+        EventType.POST_CREATE: (PostCreated, lambda value: {"post": _read(EventPost, value)}),
         EventType.POST_DELETE: (PostDeleted, lambda value: {"post": _read(DeletedPost, value)}),
         EventType.DM_RECEIVED: _MESSAGE,
         EventType.DM_SENT: _MESSAGE,
@@ -184,29 +184,29 @@ _PAYLOADS: Mapping[str, _Reading] = MappingProxyType(
 )
 
 
-def _holds_activity(data: Any) -> bool:
+def _contains_activity(data: Any) -> bool:
     items = data if isinstance(data, list) else [data]
     return bool(items) and all(isinstance(item, Mapping) and "event_type" in item for item in items)
 
 
-def _alone(value: _Object, digest: str) -> Event:
-    """Read a body that is one event without the activity product's envelope."""
+def _parse_other(value: _Object, digest: str) -> Event:
+    """Parse a body that is one event without the activity product's envelope."""
     common: _Fields = {"key": digest, "raw": value, "replayed": _is_replayed(value)}
-    read = next((read for fits, read in _SHAPES if fits(value)), None)
-    if read is None:
+    parse = next((parse for matches, parse in _SHAPES if matches(value)), None)
+    if parse is None:
         return UnknownEvent(event_type="unknown", **common)
     try:
-        return read(value, common)
+        return parse(value, common)
     except UnexpectedAnswer as error:
-        return _misfit(error, common)
+        return _build_unknown(error, common)
 
 
-def _replay_job_status(value: _Object, common: _Fields) -> Event:
-    fields = _fields_of(_JobStatus)(value["replay_job_status"])
+def _parse_replay_job_status(value: _Object, common: _Fields) -> Event:
+    fields = _fields_parser(_JobStatus)(value["replay_job_status"])
     return ReplayJobStatus(event_type="replay_job_status", **common, **fields)
 
 
-def _account_activity(value: _Object, common: _Fields) -> Event:
+def _parse_account_activity(value: _Object, common: _Fields) -> Event:
     return AccountActivity(
         event_type="account_activity",
         for_user_id=_read(_Subscriber, value).for_user_id,
@@ -215,7 +215,7 @@ def _account_activity(value: _Object, common: _Fields) -> Event:
     )
 
 
-def _matched_post(value: _Object, common: _Fields) -> Event:
+def _parse_matched_post(value: _Object, common: _Fields) -> Event:
     match = _read(_Match, value)
     return MatchedPost(
         event_type="filtered_stream.post", post=match.data, matching_rules=tuple(match.matching_rules), **common
@@ -223,22 +223,22 @@ def _matched_post(value: _Object, common: _Fields) -> Event:
 
 
 _SHAPES: Sequence[tuple[Callable[[_Object], bool], Callable[[_Object, _Fields], Event]]] = (
-    (lambda value: "replay_job_status" in value, _replay_job_status),
-    (lambda value: "for_user_id" in value and any(name.endswith("_events") for name in value), _account_activity),
-    (lambda value: "data" in value and "matching_rules" in value, _matched_post),
+    (lambda value: "replay_job_status" in value, _parse_replay_job_status),
+    (lambda value: "for_user_id" in value and any(name.endswith("_events") for name in value), _parse_account_activity),
+    (lambda value: "data" in value and "matching_rules" in value, _parse_matched_post),
 )
 
 
-def _uuid(item: _Object) -> str | None:
+def _find_uuid(item: _Object) -> str | None:
     uuid = item.get("event_uuid")
     return str(uuid) if isinstance(uuid, str | int) and not isinstance(uuid, bool) and uuid != "" else None
 
 
-def _misfit(error: UnexpectedAnswer, common: _Fields) -> UnknownEvent:
+def _build_unknown(error: UnexpectedAnswer, common: _Fields) -> UnknownEvent:
     return UnknownEvent(event_type="unknown", problem=str(error).removesuffix(f" (HTTP {error.status})"), **common)
 
 
 def _is_replayed(*places: _Object) -> bool:
-    # Unspecified: where `meta.replay` stands (UNS-replay-job); it is looked for beside `data` and inside it.
+    # Unspecified: the place of `meta.replay` (UNS-replay-job); both beside `data` and inside it count.
     metas = [place.get("meta") for place in places]
     return any(isinstance(meta, Mapping) and meta.get("replay") is True for meta in metas)

@@ -1,4 +1,4 @@
-"""Which handlers an event goes to."""
+"""Dispatch events to handlers by their type."""
 
 import inspect
 import re
@@ -11,7 +11,7 @@ from svc_async.events.models import OLD_EVENT_NAMES, Event
 __all__ = ["EventRouter", "Handler"]
 
 Handler = Callable[..., object]
-"""Takes an event, and what the deliverer adds, such as a context; a plain function or a coroutine function."""
+"""A function or coroutine function that takes an event and what the dispatcher adds, such as a context."""
 
 H = TypeVar("H", bound=Handler)
 
@@ -19,7 +19,7 @@ _PATTERN = re.compile(r"\*|\w+(\.\w+)*(\.\*)?", re.ASCII)
 
 
 class EventRouter:
-    """Handlers by event type.
+    """The handlers of each event type.
 
     A pattern is a whole type (`post.create`), all types below a word (`post.*`, `profile.*`) or `*`.
     """
@@ -34,10 +34,10 @@ class EventRouter:
             event_type: a pattern.
 
         Raises:
-            InvalidArgument: it is no pattern, or a PascalCase name of former times (contract EV-02).
+            InvalidArgument: it is not a pattern, or a deprecated PascalCase name (contract EV-02).
         """
         if event_type in OLD_EVENT_NAMES:
-            raise InvalidArgument("event_type", f"must be {OLD_EVENT_NAMES[event_type]!r}, its name of today (EV-02)")
+            raise InvalidArgument("event_type", f"must be {OLD_EVENT_NAMES[event_type]!r}, its current name (EV-02)")
         if not _PATTERN.fullmatch(event_type):
             raise InvalidArgument("event_type", "must be a dot-separated type, one that ends in .*, or *")
 
@@ -48,18 +48,18 @@ class EventRouter:
         return register
 
     def handlers(self, event_type: str) -> tuple[Handler, ...]:
-        """Give the handlers of a type, in the order of their registration."""
+        """Return the handlers of a type, in the order of their registration."""
         return tuple(handler for pattern, handler in self._handlers if _matches(pattern, event_type))
 
     async def dispatch(self, event: Event, *context: Any) -> int:
         """Call the event's handlers one after another; the first that raises ends the dispatch.
 
         Args:
-            event: goes to every handler.
-            context: what the handlers are given besides.
+            event: passed to every handler.
+            context: further arguments for the handlers.
 
         Returns:
-            How many handlers there were.
+            The number of handlers.
         """
         handlers = self.handlers(event.event_type)
         for handler in handlers:

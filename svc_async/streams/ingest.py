@@ -10,7 +10,7 @@ import attrs
 from svc_async.clock import Clock
 from svc_async.errors import InvalidArgument, StreamDropped
 from svc_async.events.models import Event, UnknownEvent
-from svc_async.events.parser import read_events
+from svc_async.events.parser import parse_events
 from svc_async.streams.buffer import Buffer
 from svc_async.streams.disconnects import parse_disconnect
 from svc_async.streams.line_splitter import LineSplitter, OverlongLine
@@ -111,7 +111,7 @@ class EventIngest:
 
     async def _parse_line(self, line: bytes) -> None:
         try:
-            events = read_events(line)
+            events = parse_events(line)
         except InvalidArgument:
             self._report_malformed(line, len(line), "not a JSON object")
             return

@@ -111,6 +111,6 @@ def _kept(job: Job) -> Kept:
 
 
 def _event_of(kept: Kept, parser: EventParser) -> Event:
-    events = {event.key: event for event in parser.read(kept.body)}
+    events = {event.key: event for event in parser.parse(kept.body)}
     # An earlier version may have named an event otherwise.
     return events.get(kept.key) or UnknownEvent(key=kept.key, event_type="unknown", raw={}, problem="not found")

@@ -341,7 +341,7 @@ class WebhookReceiver:
 
     def _read(self, body: bytes) -> tuple[Event, ...]:
         try:
-            return self._parser.read(body)
+            return self._parser.parse(body)
         except InvalidArgument:
             raise Refused(Reason.NOT_AN_OBJECT) from None
 

@@ -19,8 +19,8 @@ from aiohttp import web
 from svc_async.webhooks import SigningKey, WebhookReceiver
 from svc_async.webhooks.adapters.aiohttp import serve
 from svc_async.webhooks.testing import build_crc, build_delivery
-from tests.events.samples import activity
 from tests.support.command import Call, Command, Ended
+from tests.support.event_samples import activity
 from tests.webhooks.serving import sender
 
 KEY = SigningKey("consumer-secret")

@@ -8,7 +8,7 @@ import attrs
 
 from svc_async import Session
 from svc_async.handles import AccountHandle, CustomAudienceHandle, ProductCatalogHandle
-from tests.conformance.contract import OPERATIONS, Row
+from tests.support.contract import OPERATIONS, Row
 
 __all__ = ["BOUND", "CALLS", "WITHOUT_CALL", "bound", "has_default", "signature"]
 

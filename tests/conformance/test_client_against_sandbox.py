@@ -21,7 +21,7 @@ from svc_async.ads.product_sets import ProductSetType
 from svc_async.ads.tailored_audience_permissions import PermissionLevel
 from svc_async.handles import AccountHandle
 from svc_async.sandbox import Sandbox, VirtualClock
-from tests.conformance.contract import OPERATIONS, PRODUCT
+from tests.support.contract import OPERATIONS, PRODUCT
 
 OK = 200
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)

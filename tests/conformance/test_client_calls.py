@@ -13,7 +13,7 @@ from yarl import URL
 from svc_async import InvalidArgument, Session
 from svc_async.engine.paging import Pager
 from tests.conformance.calls import BOUND, CALLS, bound, signature
-from tests.conformance.contract import OPERATIONS, Row, answer, parameters, value_of, written
+from tests.support.contract import OPERATIONS, Row, answer, parameters, value_of, written
 from tests.support.fake_http import HOSTS, connect, serve
 
 EXCLUSIVE = {"cards.create": "slides", "cards.update": "slides"}

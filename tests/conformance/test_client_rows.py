@@ -14,7 +14,7 @@ from svc_async.engine.paging import CountedPager, Pager
 from svc_async.open_enum import OpenEnum
 from svc_async.wire.route import Listing, Route
 from tests.conformance.calls import BOUND, CALLS, WITHOUT_CALL, bound, has_default, signature
-from tests.conformance.contract import ENUMS, OPERATIONS, RECORDS, Row, parameters, records_of
+from tests.support.contract import ENUMS, OPERATIONS, RECORDS, Row, parameters, records_of
 
 MODULES = [importlib.import_module(f"{ads.__name__}.{module.name}") for module in pkgutil.iter_modules(ads.__path__)]
 NAMES: Mapping[str, Any] = {name: value for module in MODULES for name, value in vars(module).items()}

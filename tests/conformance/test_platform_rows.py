@@ -12,7 +12,7 @@ from svc_async import AppCredentials, BearerToken, OAuth2UserCredentials, Sessio
 from svc_async.open_enum import OpenEnum
 from svc_async.platform import activity, oauth1_flow, oauth2
 from svc_async.wire.route import Listing, Reply, Route, Surface
-from tests.conformance.contract import ENUMS, RECORDS, Row, table
+from tests.support.contract import ENUMS, RECORDS, Row, table
 from tests.support.scripted_server import APP, USER, Answer, Seen, Service, clock, service
 
 __all__ = ["clock", "service"]

@@ -12,7 +12,7 @@ from svc_async import Session, SvcError
 from svc_async.engine.paging import Pager
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
 from tests.conformance.calls import CALLS, bound, signature
-from tests.conformance.contract import OPERATIONS, parameters, value_of
+from tests.support.contract import OPERATIONS, parameters, value_of
 
 SEEDED = {
     "account_id": "18ce54d4x5t",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.contract import FOLDER, table
+from tests.support.contract import FOLDER, table
 
 TESTS = Path(__file__).parents[1]
 RULES = table("rules", "rule")

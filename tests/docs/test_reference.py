@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.contract import FOLDER, OPERATIONS
+from tests.support.contract import FOLDER, OPERATIONS
 
 UNSPECIFIED = tomllib.loads((FOLDER / "unspecified.toml").read_text(encoding="utf-8"))
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"

@@ -24,23 +24,23 @@ from svc_async.events.models import (
     SpaceEvent,
     UnknownEvent,
 )
-from svc_async.events.parser import EventParser, read_events
-from tests.conformance.contract import ENUMS
-from tests.events.samples import PAYLOADS, activity, body
+from svc_async.events.parser import EventParser, parse_events
+from tests.support.contract import ENUMS
+from tests.support.event_samples import PAYLOADS, activity, encode_body
 
 KINDS = {"post.create": PostCreated, "post.delete": PostDeleted}
 KINDS_BY_FAMILY = {"dm": DirectMessage, "spaces": SpaceEvent, "profile": ProfileUpdated}
 
 
-def one(raw: bytes) -> Event:
-    (event,) = read_events(raw)
+def parse_one(raw: bytes) -> Event:
+    (event,) = parse_events(raw)
     return event
 
 
 @pytest.mark.rule("EV-01", "WH-60")
 @pytest.mark.parametrize("event_type", ENUMS["EventType"]["values"])
 def test_every_documented_type_is_a_typed_event(event_type: str) -> None:
-    event = one(body(activity(event_type, tag="mine", includes={"users": []})))
+    event = parse_one(encode_body(activity(event_type, tag="mine", includes={"users": []})))
     assert type(event) is KINDS.get(event_type, KINDS_BY_FAMILY.get(event_type.partition(".")[0]))
     assert isinstance(event, ActivityEvent)
     assert event.event_type == event_type
@@ -57,7 +57,7 @@ def test_the_enum_has_the_documented_types_and_no_others() -> None:
 
 @pytest.mark.rule("EV-04")
 def test_a_post_is_created_and_deleted() -> None:
-    created, deleted = one(body(activity("post.create"))), one(body(activity("post.delete")))
+    created, deleted = parse_one(encode_body(activity("post.create"))), parse_one(encode_body(activity("post.delete")))
     assert isinstance(created, PostCreated)
     assert (created.post.id, created.post.author_id, created.post.text) == ("11", "7", "good morning")
     assert created.post.created_at == datetime(2026, 6, 10, 12, tzinfo=UTC)
@@ -65,9 +65,9 @@ def test_a_post_is_created_and_deleted() -> None:
     assert (deleted.post.id, deleted.post.author_id, deleted.user_id) == ("11", "7", "7")
 
 
-def test_payloads_are_given_in_fields() -> None:
+def test_payloads_are_parsed_into_fields() -> None:
     message, space, profile = (
-        one(body(activity(name))) for name in ("dm.received", "spaces.end", "profile.update.screenname")
+        parse_one(encode_body(activity(name))) for name in ("dm.received", "spaces.end", "profile.update.screenname")
     )
     assert isinstance(message, DirectMessage)
     assert message.direct_message_events == [{"id": "5", "text": "hush"}]
@@ -81,7 +81,7 @@ def test_payloads_are_given_in_fields() -> None:
 @pytest.mark.rule("ACT-03")
 @pytest.mark.parametrize("direction", ENUMS["EventDirection"]["values"])
 def test_the_direction_of_a_direct_message(direction: str) -> None:
-    event = one(body(activity("dm.sent", filter={"user_id": 7, "keyword": "k", "direction": direction})))
+    event = parse_one(encode_body(activity("dm.sent", filter={"user_id": 7, "keyword": "k", "direction": direction})))
     assert isinstance(event, DirectMessage)
     assert (event.filter.user_id, event.filter.keyword, event.filter.direction) == ("7", "k", direction)
     assert isinstance(event.filter.direction, EventDirection)
@@ -92,8 +92,8 @@ def test_the_direction_of_a_direct_message(direction: str) -> None:
     ("old", "new"),
     [("PostCreate", "post.create"), ("DmIndicateTyping", "dm.indicate_typing"), ("SpacesEnd", "spaces.end")],
 )
-def test_a_pascal_case_name_is_read_as_the_name_that_replaced_it(old: str, new: str) -> None:
-    event = one(body({**activity(new), "event_type": old}))
+def test_a_pascal_case_name_is_parsed_as_the_name_that_replaced_it(old: str, new: str) -> None:
+    event = parse_one(encode_body({**activity(new), "event_type": old}))
     assert event.event_type == new
     assert isinstance(event, ActivityEvent)
     assert event.raw["event_type"] == old
@@ -103,12 +103,12 @@ def test_a_pascal_case_name_is_read_as_the_name_that_replaced_it(old: str, new: 
 @pytest.mark.parametrize("name", ENUMS["EventType"]["values"])
 def test_every_type_had_a_pascal_case_name(name: str) -> None:
     old = "".join(word.capitalize() for word in name.replace("_", ".").split("."))
-    assert one(body({**activity(name), "event_type": old})).event_type == name
+    assert parse_one(encode_body({**activity(name), "event_type": old})).event_type == name
 
 
 def test_other_spellings_of_old_names_are_a_setting() -> None:
     parser = EventParser(old_names={"TweetMade": "post.create"})
-    (event,) = parser.read(body({**activity("post.create"), "event_type": "TweetMade"}))
+    (event,) = parser.parse(encode_body({**activity("post.create"), "event_type": "TweetMade"}))
     assert isinstance(event, PostCreated)
 
 
@@ -117,14 +117,14 @@ def test_other_spellings_of_old_names_are_a_setting() -> None:
 def test_older_profile_events_are_profile_updates_whatever_their_name(what: str) -> None:
     payload = {"before": "a", "after": "b"}
     for name in (f"profile.update.{what}", f"Profile{what.title()}Update"):
-        event = one(body(activity(name, payload=payload)))
+        event = parse_one(encode_body(activity(name, payload=payload)))
         assert isinstance(event, ProfileUpdated)
         assert event.after == "b"
 
 
 @pytest.mark.parametrize("name", ["chat.received", "post", "", "dm.reaction", "NewThing"])
-def test_a_type_to_come_is_kept_whole(name: str) -> None:
-    event = one(body(activity(name)))
+def test_an_event_of_an_unknown_type_is_kept_completely(name: str) -> None:
+    event = parse_one(encode_body(activity(name)))
     assert type(event) is UnknownEvent
     assert (event.event_type, event.key, event.problem) == (name, "-42", None)
     assert event.raw["payload"] == {"some": "thing"}
@@ -143,8 +143,8 @@ def test_a_type_to_come_is_kept_whole(name: str) -> None:
         ({**activity("post.create"), "event_type": None}, "$.event_type"),
     ],
 )
-def test_what_does_not_fit_is_kept_and_never_given_to_handlers_of_its_type(data: Any, names: str) -> None:
-    event = one(body(data))
+def test_an_event_that_does_not_fit_is_kept_and_never_routed_by_its_type(data: Any, names: str) -> None:
+    event = parse_one(encode_body(data))
     assert type(event) is UnknownEvent
     assert event.event_type == "unknown"
     assert event.problem is not None
@@ -155,35 +155,39 @@ def test_what_does_not_fit_is_kept_and_never_given_to_handlers_of_its_type(data:
 
 
 def test_several_events_in_one_body() -> None:
-    events = read_events(body([activity("post.create", uuid="1"), activity("chat.x", uuid="2"), activity("dm.read")]))
+    events = parse_events(
+        encode_body([activity("post.create", uuid="1"), activity("chat.x", uuid="2"), activity("dm.read")])
+    )
     assert [event.key for event in events] == ["1", "2", "-42"]
     assert [type(event) for event in events] == [PostCreated, UnknownEvent, DirectMessage]
 
 
-def test_without_a_uuid_the_body_names_the_event() -> None:
-    raw = body(activity("post.create", uuid=None))
+def test_without_a_uuid_the_digest_of_the_body_is_the_key() -> None:
+    raw = encode_body(activity("post.create", uuid=None))
     digest = hashlib.sha256(raw).hexdigest()
-    assert one(raw).key == digest
-    several = body([activity("post.create", uuid=None), activity("post.create", uuid=None)])
+    assert parse_one(raw).key == digest
+    several = encode_body([activity("post.create", uuid=None), activity("post.create", uuid=None)])
     digest = hashlib.sha256(several).hexdigest()
-    assert [event.key for event in read_events(several)] == [f"{digest}:0", f"{digest}:1"]
+    assert [event.key for event in parse_events(several)] == [f"{digest}:0", f"{digest}:1"]
 
 
 def test_a_uuid_is_an_opaque_string() -> None:
-    assert one(body(activity("post.create", uuid="-007"))).key == "-007"
-    assert one(body({**activity("post.create"), "event_uuid": -7})).key == "-7"
+    assert parse_one(encode_body(activity("post.create", uuid="-007"))).key == "-007"
+    assert parse_one(encode_body({**activity("post.create"), "event_uuid": -7})).key == "-7"
 
 
 @pytest.mark.parametrize("inside", [True, False])
-def test_a_replayed_event_says_so(inside: bool) -> None:
+def test_a_replayed_event_is_marked(inside: bool) -> None:
     meta = {"meta": {"replay": True}}
-    assert one(body({**activity("post.create"), **(meta if inside else {})}, **({} if inside else meta))).replayed
-    assert not one(body(activity("post.create"), meta={"replay": "true"})).replayed
+    assert parse_one(
+        encode_body({**activity("post.create"), **(meta if inside else {})}, **({} if inside else meta))
+    ).replayed
+    assert not parse_one(encode_body(activity("post.create"), meta={"replay": "true"})).replayed
 
 
 def test_the_end_of_a_replay_job() -> None:
     status = {"webhook_id": "3", "job_state": "Complete", "job_state_description": "done", "job_id": 12}
-    event = one(json.dumps({"replay_job_status": status}).encode())
+    event = parse_one(json.dumps({"replay_job_status": status}).encode())
     assert isinstance(event, ReplayJobStatus)
     assert (event.job_id, event.webhook_id, event.job_state) == ("12", "3", ReplayJobState.COMPLETE)
     assert isinstance(event.job_state, ReplayJobState)
@@ -193,7 +197,7 @@ def test_the_end_of_a_replay_job() -> None:
 @pytest.mark.rule("WH-60")
 def test_events_of_the_older_account_activity_product() -> None:
     value = {"for_user_id": 7, "follow_events": [{"type": "follow"}], "users": {}}
-    event = one(json.dumps(value).encode())
+    event = parse_one(json.dumps(value).encode())
     assert isinstance(event, AccountActivity)
     assert (event.for_user_id, event.user_id, event.event_type) == ("7", "7", "account_activity")
     assert event.events == {"follow_events": [{"type": "follow"}]}
@@ -203,7 +207,7 @@ def test_events_of_the_older_account_activity_product() -> None:
 @pytest.mark.rule("FS-01", "FS-04", "WH-60")
 def test_a_post_that_matches_a_rule_keeps_its_edit_history() -> None:
     post = {**PAYLOADS["post.create"], "edit_history_ids": ["10", "11"]}
-    event = one(body(post, matching_rules=[{"id": 1, "tag": "boats"}]))
+    event = parse_one(encode_body(post, matching_rules=[{"id": 1, "tag": "boats"}]))
     assert isinstance(event, MatchedPost)
     assert (event.post.id, event.user_id) == ("11", "7")
     assert [(rule.id, rule.tag) for rule in event.matching_rules] == [("1", "boats")]
@@ -226,24 +230,24 @@ def test_a_post_that_matches_a_rule_keeps_its_edit_history() -> None:
     ],
 )
 def test_every_other_object_is_an_unknown_event(value: Any) -> None:
-    event = one(json.dumps(value).encode())
+    event = parse_one(json.dumps(value).encode())
     assert type(event) is UnknownEvent
     assert event.event_type == "unknown"
     assert event.raw == value
 
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b"7", b'"x"', b"null", b"{", b'{"a":1}{}', b"\xff", b"[" * 100_000])
-def test_what_is_no_object_is_no_event(raw: bytes) -> None:
+def test_a_body_that_is_not_an_object_is_refused(raw: bytes) -> None:
     with pytest.raises(InvalidArgument, match="body must be a JSON object"):
-        read_events(raw)
+        parse_events(raw)
 
 
-def test_a_repr_holds_nothing_that_people_wrote() -> None:
+def test_a_repr_contains_nothing_that_people_wrote() -> None:
     written = "secret"
     for name in [*PAYLOADS, "chat.x"]:
         payload = json.loads(json.dumps(PAYLOADS.get(name, {})).replace("hush", written).replace("ann", written))
         payload |= {"text": written, "before": written, "after": written}
-        assert written not in repr(one(body(activity(name, payload=payload))))
+        assert written not in repr(parse_one(encode_body(activity(name, payload=payload))))
 
 
 values = st.recursive(
@@ -277,8 +281,8 @@ bodies = st.fixed_dictionaries(
 
 
 @given(bodies)
-def test_every_object_is_events(value: Any) -> None:
-    events = read_events(json.dumps(value).encode())
+def test_every_object_is_parsed_into_events(value: Any) -> None:
+    events = parse_events(json.dumps(value).encode())
     assert events
     assert all(event.key for event in events)
-    assert [*events] == [*read_events(json.dumps(value).encode())]
+    assert [*events] == [*parse_events(json.dumps(value).encode())]

@@ -8,7 +8,7 @@ from svc_async.events.models import Event, UnknownEvent
 from svc_async.events.router import EventRouter
 
 
-def event(event_type: str) -> Event:
+def build_event(event_type: str) -> Event:
     return UnknownEvent(key="k", event_type=event_type, raw={})
 
 
@@ -22,7 +22,7 @@ def event(event_type: str) -> Event:
         ("unknown", ["unknown"], ["post.create"]),
     ],
 )
-def test_a_pattern_is_a_type_or_all_below_a_word_or_all(pattern: str, fits: list[str], differs: list[str]) -> None:
+def test_a_pattern_is_a_type_or_a_prefix_or_everything(pattern: str, fits: list[str], differs: list[str]) -> None:
     router = EventRouter()
     router.on(pattern)(print)
     assert all(router.handlers(name) for name in fits)
@@ -30,13 +30,13 @@ def test_a_pattern_is_a_type_or_all_below_a_word_or_all(pattern: str, fits: list
 
 
 @pytest.mark.parametrize("pattern", ["", "post.", "po*", "*.create", "post.*.x", "post create", "**", ".*"])
-def test_what_is_no_pattern_is_refused(pattern: str) -> None:
+def test_an_invalid_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(InvalidArgument, match="event_type must be a dot-separated type"):
         EventRouter().on(pattern)
 
 
 @pytest.mark.rule("EV-02")
-def test_a_name_of_former_times_is_refused_with_that_of_today() -> None:
+def test_a_deprecated_name_is_refused_with_the_current_one() -> None:
     with pytest.raises(InvalidArgument, match=r"must be 'post\.create'"):
         EventRouter().on("PostCreate")
 
@@ -54,12 +54,12 @@ async def test_handlers_run_one_after_another_in_the_order_of_registration() -> 
     def second(event: Event, context: str) -> None:
         calls.append(("second", event.event_type, context))
 
-    assert await router.dispatch(event("post.create"), "c") == 2
-    assert await router.dispatch(event("spaces.end"), "c") == 1
+    assert await router.dispatch(build_event("post.create"), "c") == 2
+    assert await router.dispatch(build_event("spaces.end"), "c") == 1
     assert calls == [("first", "post.create", "c"), ("second", "post.create", "c"), ("first", "spaces.end", "c")]
 
 
-async def test_the_first_that_raises_ends_the_dispatch() -> None:
+async def test_the_first_handler_that_raises_ends_the_dispatch() -> None:
     router, calls = EventRouter(), list[str]()
 
     @router.on("*")
@@ -68,9 +68,9 @@ async def test_the_first_that_raises_ends_the_dispatch() -> None:
 
     router.on("*")(lambda each: calls.append(each.key))
     with pytest.raises(LookupError):
-        await router.dispatch(event("post.create"))
+        await router.dispatch(build_event("post.create"))
     assert calls == []
 
 
-async def test_nobody_need_listen() -> None:
-    assert await EventRouter().dispatch(event("post.create")) == 0
+async def test_an_event_without_handlers_is_dispatched_to_none() -> None:
+    assert await EventRouter().dispatch(build_event("post.create")) == 0

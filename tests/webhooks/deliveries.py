@@ -2,7 +2,7 @@
 
 from svc_async.webhooks import SigningKey
 from svc_async.webhooks.testing import SignedRequest, build_delivery
-from tests.events.samples import activity
+from tests.support.event_samples import activity
 
 KEY = SigningKey("consumer-secret", key_id="now")
 OLD = SigningKey("former-secret", key_id="before")

@@ -16,7 +16,7 @@ from svc_async.sandbox import VirtualClock
 from svc_async.webhooks import Ack, DeliveryContext, MemoryDedupe, NotHandled, SigningKey, WebhookReceiver
 from svc_async.webhooks.inbox import Kept
 from svc_async.webhooks.testing import build_crc, build_delivery
-from tests.events.samples import activity
+from tests.support.event_samples import activity
 from tests.webhooks.deliveries import KEY, OLD, STRANGER, delivery
 
 START = datetime(2026, 6, 10, 12, tzinfo=UTC)

@@ -20,7 +20,7 @@ from svc_async.events.models import Event
 from svc_async.webhooks import Ack, DeliveryContext, SqliteDedupe, SqliteInbox, WebhookReceiver
 from svc_async.webhooks.testing import SignedRequest, build_delivery
 from svc_async.wire.hmac_sha256 import sign
-from tests.events.samples import activity
+from tests.support.event_samples import activity
 from tests.webhooks.deliveries import KEY, OAUTH2, delivery
 from tests.webhooks.serving import PATH, SERVERS, Server, raw
 

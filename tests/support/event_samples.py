@@ -1,4 +1,4 @@
-"""Bodies as the service may send them."""
+"""Bodies of events in the form that the service may send."""
 
 import json
 from typing import Any
@@ -20,7 +20,7 @@ PAYLOADS: dict[str, dict[str, Any]] = {
 
 
 def activity(event_type: str, *, uuid: str | None = "-42", user_id: str = "7", **more: Any) -> dict[str, Any]:
-    """Give what stands in `data`."""
+    """Return an event in the form of `data`."""
     return {
         **({"event_uuid": uuid} if uuid else {}),
         "event_type": event_type,
@@ -30,5 +30,6 @@ def activity(event_type: str, *, uuid: str | None = "-42", user_id: str = "7", *
     }
 
 
-def body(data: Any, **more: Any) -> bytes:
+def encode_body(data: Any, **more: Any) -> bytes:
+    """Return the body of a delivery."""
     return json.dumps({"data": data, **more}).encode()
