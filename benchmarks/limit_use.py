@@ -16,7 +16,7 @@ from svc_async import Governor, Rows
 from svc_async.ads.custom_audiences import USERS_BATCH
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.engine.pipeline import Pipeline
-from svc_async.governor.governor import Priority
+from svc_async.governor.slot import Priority
 from svc_async.wire.route import Blocks
 
 __all__ = ["measure"]

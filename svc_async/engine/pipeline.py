@@ -22,7 +22,8 @@ from svc_async.errors import (
     TransportError,
     UnexpectedAnswer,
 )
-from svc_async.governor.governor import Governor, Priority, Slot
+from svc_async.governor.governor import Governor
+from svc_async.governor.slot import Priority, Slot
 from svc_async.wire.base_urls import Endpoints
 from svc_async.wire.envelope import Answer, complaints, is_withheld, refusal
 from svc_async.wire.params import query_string
@@ -179,7 +180,7 @@ class Pipeline:
                 stream = await stack.enter_async_context(connecting)
             except TransportError as error:
                 if error.sent is not Sent.NO:
-                    slot.lost()
+                    slot.mark_lost()
                 raise
             slot.learn(self._governed_status(stream.answer), stream.answer.headers)
             return stream
@@ -206,7 +207,7 @@ class Pipeline:
                 answer = await self._sign_and_send(request, authorization, slot)
             except TransportError as error:
                 if error.sent is not Sent.NO:
-                    slot.lost()
+                    slot.mark_lost()
                 raise
             except UnexpectedAnswer as error:  # it broke off behind its headers
                 slot.learn(error.status, error.headers)
@@ -228,7 +229,7 @@ class Pipeline:
             body=request.body,
             proxy=self.proxies.get(request.surface),
             timeout=self.timeout,
-            on_sent=slot.began,
+            on_sent=slot.mark_sent,
         )
 
     def _sign_and_open(
@@ -241,7 +242,7 @@ class Pipeline:
             headers={"Authorization": authorization(request.method, url, request.query)},
             proxy=self.proxies.get(request.surface),
             timeout=seconds,
-            on_sent=slot.began,
+            on_sent=slot.mark_sent,
         )
 
     def _open(self, request: Request[T], answer: Answer) -> T:

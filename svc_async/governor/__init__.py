@@ -1,1 +1,1 @@
-"""Rate limits: counting windows, the known limits, and the line in which requests wait for their turn."""
+"""Rate limits: the known limits, counting windows, and the fair queue in which requests wait for a slot."""

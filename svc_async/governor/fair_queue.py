@@ -1,10 +1,10 @@
-"""Whose turn it is, without I/O: the lines that wait at the buckets.
+"""Decides which waiting request goes next, without I/O.
 
-A bucket is one window with those who wait for it. A line is the requests of one account and one class that take the
-same buckets: among themselves they go first in, first out. At each bucket the lines of a class take turns, and
-interactive lines go before bulk lines. A line that one of its other buckets keeps closed is passed over, so that a
-busy bucket never holds up a free one. There is one exception: whose turn it is at the slowest of its buckets may hold
-that one for a moment in which a faster one opens. Else lighter requests could take the one or the other for ever.
+A bucket is one window with the requests that wait for it. A flow is the waiting requests of one account and one
+priority that take the same buckets: within a flow they go first in, first out. At each bucket the flows of a priority
+take turns, and interactive flows go before bulk flows. A flow that another of its buckets keeps closed is skipped, so
+that a busy bucket never holds up a free one. With one exception: a flow at the head of its slowest bucket may reserve
+that bucket for up to 1 s while a faster one opens. Otherwise lighter requests could take the one or the other forever.
 """
 
 from collections import OrderedDict
@@ -14,109 +14,113 @@ from typing import Generic, TypeVar
 
 import attrs
 
-from svc_async.clock import Timer
-from svc_async.governor.rate_headers import SECOND
-from svc_async.governor.windows import NEVER, Window
+from svc_async.governor.ticks import NEVER, SECOND
+from svc_async.governor.window_store import CountingWindow
+from svc_async.governor.windows import Demand
 
-__all__ = ["Bucket", "Line"]
+__all__ = ["Bucket", "Flow"]
 
 W = TypeVar("W")
 
 _BULK_EVERY = 9
 """Interactive requests in a row while bulk waits; then bulk is first once."""
-_HELD_FOR = SECOND
+_MAX_RESERVATION = SECOND
 
 
 @attrs.define(eq=False)
 class Bucket(Generic[W]):
-    """One window and the lines before it.
+    """One window and the flows that wait for it.
 
     Attributes:
         name: the limit's name.
         scope: whose requests it counts.
         window: the counts.
-        in_a_row: interactive grants since bulk, while bulk waited.
-        patience: no waiter's deadline is earlier than this tick.
-        wake_at: the tick for which `timer` is set.
-        timer: the next look at this bucket.
+        interactive_streak: interactive grants since bulk, while bulk waited.
+        next_deadline: no waiting request has an earlier deadline than this tick.
+        wake_at: the tick for which a timer is set; NEVER if there is none.
+        interactive: the interactive flows, in turn.
+        bulk: the bulk flows, in turn.
     """
 
     name: str
     scope: str
-    window: Window
-    in_a_row: int = attrs.field(default=0, init=False)
-    patience: int = attrs.field(default=NEVER, init=False)
+    window: CountingWindow
+    interactive_streak: int = attrs.field(default=0, init=False)
+    next_deadline: int = attrs.field(default=NEVER, init=False)
     wake_at: int = attrs.field(default=NEVER, init=False)
-    timer: Timer | None = attrs.field(default=None, init=False)
-    interactive: "OrderedDict[Line[W], None]" = attrs.field(factory=OrderedDict, init=False)
-    bulk: "OrderedDict[Line[W], None]" = attrs.field(factory=OrderedDict, init=False)
-    _held_for: "Line[W] | None" = attrs.field(default=None, init=False)
-    _held_until: int = attrs.field(default=0, init=False)
+    interactive: "OrderedDict[Flow[W], None]" = attrs.field(factory=OrderedDict, init=False)
+    bulk: "OrderedDict[Flow[W], None]" = attrs.field(factory=OrderedDict, init=False)
+    _reserved_for: "Flow[W] | None" = attrs.field(default=None, init=False)
+    _reserved_until: int = attrs.field(default=0, init=False)
 
     @property
-    def lines(self) -> "Iterator[Line[W]]":
-        """Those who wait, in turn."""
-        if self._is_bulks_turn:
+    def flows(self) -> "Iterator[Flow[W]]":
+        """The flows that wait here, in turn."""
+        if self._is_turn_of_bulk:
             return chain(self.bulk, self.interactive)
         return chain(self.interactive, self.bulk)
 
     @property
-    def is_waited_for(self) -> bool:
-        """Whether anyone waits here."""
+    def has_waiters(self) -> bool:
+        """Whether any request waits here."""
         return bool(self.interactive or self.bulk)
 
     @property
-    def is_watched(self) -> bool:
-        """Whether anyone waits here, or a timer is set for someone who did."""
-        return self.timer is not None or self.is_waited_for
+    def needs_attention(self) -> bool:
+        """Whether any request waits here, or a timer is set for one that did."""
+        return self.wake_at < NEVER or self.has_waiters
+
+    def count_waiting(self) -> Demand:
+        """Return how many requests wait here."""
+        return Demand(*(sum(len(flow.waiting) for flow in flows) for flows in (self.interactive, self.bulk)))
 
     def cost(self, *, bulk: bool) -> int:
-        """Give what must be free for one request: bulk leaves the reserve, except when its turn has come."""
-        return 1 + self.window.reserve if bulk and not self._is_bulks_turn else 1
+        """Return what must be free for one request: bulk leaves the reserve, except when it is its turn."""
+        return 1 + self.window.reserve if bulk and not self._is_turn_of_bulk else 1
 
-    def next_line(self, now: int) -> "Line[W] | None":
-        """Give the line whose first request may go now."""
-        self._held_for = None
+    def next_flow(self, now: int) -> "Flow[W] | None":
+        """Return the flow whose first request may go now."""
+        self._reserved_for = None
         if not self.window.admits(1, now):
             return None
-        for line in self.lines:
-            if line.may_go(now):
-                return line
-            if line.slowest is self and now < line.opens_at(now) <= now + _HELD_FOR:
-                self._held_for, self._held_until = line, line.opens_at(now)
+        for flow in self.flows:
+            if flow.may_go(now):
+                return flow
+            if flow.slowest is self and now < flow.opens_at(now) <= now + _MAX_RESERVATION:
+                self._reserved_for, self._reserved_until = flow, flow.opens_at(now)
                 return None
         return None
 
-    def admits(self, line: "Line[W]", now: int) -> bool:
-        """Whether one request of a line may go now, as far as this bucket decides."""
-        if self._held_for is not None and self._held_for is not line and now < self._held_until:
+    def admits(self, flow: "Flow[W]", now: int) -> bool:
+        """Return whether one request of a flow may go now, as far as this bucket decides."""
+        if self._reserved_for is not None and self._reserved_for is not flow and now < self._reserved_until:
             return False
-        return self.window.admits(self.cost(bulk=line.is_bulk), now)
+        return self.window.admits(self.cost(bulk=flow.is_bulk), now)
 
-    def look_again_at(self, now: int) -> int:
-        """Give the tick at which waiting requests may go or lose patience; NEVER if only an answer can help."""
+    def next_check_at(self, now: int) -> int:
+        """Return the tick at which requests may go or miss a deadline; NEVER if only an answer can help."""
         costs = {1, self.cost(bulk=bool(self.bulk))}
-        held_until = NEVER if self._held_for is None else self._held_until
-        return min(self.patience, held_until, *(self.window.look_again_at(cost, now) for cost in costs))
+        reserved_until = NEVER if self._reserved_for is None else self._reserved_until
+        return min(self.next_deadline, reserved_until, *(self.window.next_check_at(cost, now) for cost in costs))
 
-    def took(self, line: "Line[W]") -> None:
-        """Send a line that was served to the end."""
-        self.in_a_row = self.in_a_row + 1 if self.bulk and not line.is_bulk else 0
-        (self.bulk if line.is_bulk else self.interactive).move_to_end(line)
+    def rotate(self, flow: "Flow[W]") -> None:
+        """Move a flow that was served behind the others."""
+        self.interactive_streak = self.interactive_streak + 1 if self.bulk and not flow.is_bulk else 0
+        (self.bulk if flow.is_bulk else self.interactive).move_to_end(flow)
 
     @property
-    def _is_bulks_turn(self) -> bool:
-        return self.in_a_row >= _BULK_EVERY
+    def _is_turn_of_bulk(self) -> bool:
+        return self.interactive_streak >= _BULK_EVERY
 
 
 @attrs.define(eq=False)
-class Line(Generic[W]):
-    """Requests that take the same buckets, in the order in which they came.
+class Flow(Generic[W]):
+    """Waiting requests that take the same buckets, in the order in which they came.
 
     Attributes:
         buckets: all of them are taken at once.
-        is_bulk: the class.
-        waiting: the requests, with the tick at which each loses patience.
+        is_bulk: the priority.
+        waiting: the requests, with their deadlines.
     """
 
     buckets: tuple[Bucket[W], ...]
@@ -124,14 +128,14 @@ class Line(Generic[W]):
     waiting: OrderedDict[W, int] = attrs.field(factory=OrderedDict, init=False)
 
     def join(self, waiter: W, deadline: int) -> None:
-        """Stand at the end."""
+        """Add a request at the end."""
         self.waiting[waiter] = deadline
         for bucket in self.buckets:
             (bucket.bulk if self.is_bulk else bucket.interactive)[self] = None
-            bucket.patience = min(bucket.patience, deadline)
+            bucket.next_deadline = min(bucket.next_deadline, deadline)
 
     def leave(self, waiter: W) -> None:
-        """Step out; the others move up."""
+        """Remove a request; the others move up."""
         del self.waiting[waiter]
         if not self.waiting:
             for bucket in self.buckets:
@@ -139,25 +143,25 @@ class Line(Generic[W]):
 
     @property
     def slowest(self) -> Bucket[W]:
-        """The bucket with the fewest requests in a time."""
+        """The bucket that admits the fewest requests in a time."""
         return max(self.buckets, key=lambda bucket: bucket.window.spacing)
 
     def first(self) -> W:
-        """Give whoever stands first."""
+        """Return the first request."""
         return next(iter(self.waiting))
 
     def may_go(self, now: int) -> bool:
-        """Whether all buckets admit one request now."""
+        """Return whether all buckets admit one request now."""
         return all(bucket.admits(self, now) for bucket in self.buckets)
 
     def opens_at(self, now: int, *, ahead: int = 0) -> int:
-        """Give the earliest tick at which time lets so many go, and then one more."""
+        """Return the earliest tick at which time admits one request, after `ahead` others."""
         return max(bucket.window.opens_at(bucket.cost(bulk=self.is_bulk) + ahead, now) for bucket in self.buckets)
 
     def serve(self) -> W:
-        """Let the first go; the line's next turn comes after those of the others."""
+        """Remove and return the first request; the flow's next turn comes after those of the others."""
         for bucket in self.buckets:
-            bucket.took(self)
+            bucket.rotate(self)
         waiter = self.first()
         self.leave(waiter)
         return waiter

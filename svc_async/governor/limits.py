@@ -1,7 +1,7 @@
 """The known limits, one table.
 
-An endpoint is counted by the first row that matches it, and besides by every row that says `with_total_count` if the
-request asks for the total count. An endpoint without a row is learned from the headers of its answers.
+An endpoint is counted by the first row that matches it, and also by every matching row with `with_total_count` if the
+request asks for the total count. The limit of an endpoint without a row is learned from the headers of its answers.
 """
 
 import enum
@@ -15,7 +15,7 @@ import attrs
 from svc_async.errors import InvalidArgument
 from svc_async.wire.route import Surface
 
-__all__ = ["LIMITS", "Limit", "Scope", "changed"]
+__all__ = ["LIMITS", "Limit", "Scope", "change_limit"]
 
 _MINUTE = 60.0
 _QUARTER = 900.0
@@ -34,30 +34,30 @@ class Scope(enum.Enum):
     """One ad account; where the path names none, the user."""
 
 
-def _positive(_limit: "Limit", attribute: "attrs.Attribute[Any]", value: float) -> None:
+def _check_positive(_limit: "Limit", attribute: "attrs.Attribute[Any]", value: float) -> None:
     if value <= 0:
         raise InvalidArgument(attribute.name, "must be greater than 0")
 
 
 @attrs.frozen(slots=False)
 class Limit:
-    """One row: these endpoints, together, may have so many requests in a period.
+    """One row of the table: how many requests a group of endpoints admits per period.
 
     Attributes:
-        name: how errors and snapshots call it.
+        name: identifies the limit in errors and snapshots.
         requests: how many.
         period: the window in seconds.
         scope: whose requests are counted together.
         methods: the HTTP methods.
-        template: a regular expression that the whole path template matches.
-        surfaces: the hosts; each host counts for itself.
-        with_total_count: counts requests that ask for the total count, besides the endpoint's own row.
+        template: a regular expression that matches the whole path template.
+        surfaces: the hosts; each host counts separately.
+        with_total_count: counts requests for the total count, in addition to the endpoint's own row.
         documented: the reference states it, so the headers may lower but never raise it.
     """
 
     name: str
-    requests: int = attrs.field(validator=_positive)
-    period: float = attrs.field(validator=_positive)
+    requests: int = attrs.field(validator=_check_positive)
+    period: float = attrs.field(validator=_check_positive)
     scope: Scope
     methods: frozenset[str]
     template: str
@@ -66,7 +66,7 @@ class Limit:
     documented: bool = attrs.field(default=False, kw_only=True)
 
     def matches(self, method: str, surface: Surface, template: str) -> bool:
-        """Whether this row counts an endpoint."""
+        """Return whether this row counts an endpoint."""
         return method in self.methods and surface in self.surfaces and self._pattern.fullmatch(template) is not None
 
     @cached_property
@@ -82,7 +82,7 @@ _SETS = rf"{_CATALOGS}{_ID}/product_sets(?:/.*)?"
 _REST = r"(?:/.*)?"
 _CORE = r"(?:line_items|line_item_\w+|campaigns|funding_instruments|media_creatives|promoted_\w+)"
 
-# Unspecified: every row without `documented`, and every scope. They are public defaults of services of this kind:
+# Unspecified: every row without `documented`, and every scope. They are common defaults of services of this kind:
 # pass `limits=` to change them; the headers of the answers correct them.
 # fmt: off
 LIMITS: tuple[Limit, ...] = (
@@ -116,19 +116,19 @@ LIMITS: tuple[Limit, ...] = (
 # fmt: on
 
 
-def changed(
+def change_limit(
     limits: Sequence[Limit], name: str, *, requests: int | None = None, period: float | None = None
 ) -> tuple[Limit, ...]:
-    """Give the table with one limit changed.
+    """Return the table with one limit changed.
 
     Args:
-        limits: the table, such as `LIMITS`.
+        limits: the table to change, such as `LIMITS`.
         name: the limit's name.
         requests: its new number of requests.
         period: its new window in seconds.
 
     Raises:
-        InvalidArgument: there is no limit of this name, or a number is not positive.
+        InvalidArgument: no limit has this name, or a number is not positive.
     """
     if all(limit.name != name for limit in limits):
         raise InvalidArgument("name", f"must be one of {', '.join(limit.name for limit in limits)}")

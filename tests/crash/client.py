@@ -16,7 +16,7 @@ from svc_async import Endpoints, Governor, Retries, Session, Timeouts, UserCrede
 from svc_async.batch.journal.journal import Journal
 from svc_async.batch.lists import user_list
 from svc_async.batch.uploader import Job, Verdict
-from svc_async.governor.limits import LIMITS, changed
+from svc_async.governor.limits import LIMITS, change_limit
 
 __all__ = ["Order", "rows_of"]
 
@@ -52,7 +52,7 @@ def rows_of(seed: int, rows: int, keys: int) -> list[Mapping[str, str]]:
 
 async def upload(order: Order) -> Mapping[str, Any]:
     endpoints = Endpoints(base_url=order.address, ads_url=order.address)
-    limits = changed(LIMITS, "ads.audience_users", requests=1_000_000)
+    limits = change_limit(LIMITS, "ads.audience_users", requests=1_000_000)
     async with Session(
         _CREDENTIALS,
         endpoints=endpoints,

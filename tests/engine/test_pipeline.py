@@ -16,7 +16,8 @@ from svc_async import (
     UserCredentials,
 )
 from svc_async.engine.pipeline import CallEvent
-from svc_async.governor.governor import Governor, Priority
+from svc_async.governor.governor import Governor
+from svc_async.governor.slot import Priority
 from svc_async.sandbox import Fault, Sandbox
 
 CREDENTIALS = UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret="u")
@@ -43,15 +44,15 @@ class Turns:
     async def __aexit__(self, kind: type[BaseException] | None, _: object, __: TracebackType | None) -> None:
         self.told.append("leave")
 
-    def began(self) -> None:
-        self.told.append("began")
+    def mark_sent(self) -> None:
+        self.told.append("mark_sent")
 
     def learn(self, status: int, headers: Any) -> None:
         assert "x-rate-limit-limit" in headers
         self.told.append(f"learn {status}")
 
-    def lost(self) -> None:
-        self.told.append("lost")
+    def mark_lost(self) -> None:
+        self.told.append("mark_lost")
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def session_of(sandbox: Sandbox, turns: Turns) -> Session:
 async def test_a_call_takes_its_turn_with_the_patience_of_the_governor(sandbox: Sandbox, turns: Turns) -> None:
     async with session_of(sandbox, turns) as session:
         await session.accounts.get(sandbox.account_id)
-    assert turns.told == ["enter", "began", "learn 200", "leave"]
+    assert turns.told == ["enter", "mark_sent", "learn 200", "leave"]
     assert turns.asked[0]["priority"] is Priority.INTERACTIVE
     assert turns.asked[0]["max_wait"] == 7.0
 
@@ -77,7 +78,7 @@ async def test_a_call_takes_its_turn_with_the_patience_of_the_governor(sandbox: 
         (Fault.http(404), NotFound, "learn 404"),
         (Fault.truncate(10), UnexpectedAnswer, "learn 200"),
         (Fault.malformed_json(), UnexpectedAnswer, "learn 200"),
-        (Fault.drop_connection(), TransportError, "lost"),
+        (Fault.drop_connection(), TransportError, "mark_lost"),
     ],
 )
 async def test_the_governor_is_told_what_became_of_a_call(
@@ -87,7 +88,7 @@ async def test_the_governor_is_told_what_became_of_a_call(
     async with session_of(sandbox, turns) as session:
         with pytest.raises(error):
             await session.accounts.get(sandbox.account_id)
-    assert turns.told == ["enter", "began", told, "leave"]
+    assert turns.told == ["enter", "mark_sent", told, "leave"]
 
 
 async def test_a_call_that_was_not_sent_gives_its_turn_back(turns: Turns) -> None:

@@ -10,8 +10,10 @@ import attrs
 import pytest
 
 from svc_async.errors import InvalidArgument, WouldWaitTooLong
-from svc_async.governor.governor import BucketState, Governor, Slot
+from svc_async.governor.governor import BucketState, Governor
 from svc_async.governor.limits import LIMITS, Limit, Scope
+from svc_async.governor.slot import Slot
+from svc_async.governor.windows import Window
 from svc_async.wire.route import Request, Surface
 from tests.governor.virtual import EPOCH, VirtualTime, call, slot, told, users
 
@@ -53,7 +55,7 @@ async def send(
     **ways: Any,
 ) -> None:
     async with slot(governor, request, **ways) as granted:
-        granted.began()
+        granted.mark_sent()
         granted.learn(status, headers or {})
         if done is not None:
             done.append(name)
@@ -71,7 +73,7 @@ async def used_up(governor: Governor, request: Request[Any] = ACCOUNTS, number: 
 async def held(governor: Governor, request: Request[Any] = ACCOUNTS, **ways: Any) -> Slot:
     """Take a slot and keep it in flight."""
     granted: Slot = await slot(governor, request, **ways).__aenter__()
-    granted.began()
+    granted.mark_sent()
     return granted
 
 
@@ -133,7 +135,7 @@ async def test_failure_before_it_began_wakes_the_next(time: VirtualTime) -> None
 async def test_left_after_it_began_without_an_answer_it_counts(time: VirtualTime) -> None:
     governor = governed(time)
     async with slot(governor, ACCOUNTS) as granted:
-        granted.began()
+        granted.mark_sent()
     assert state(governor).used == 1
 
 
@@ -160,7 +162,7 @@ async def test_cancelled_in_the_tick_of_the_grant_it_passes_the_grant_on(time: V
     done: list[Any] = []
     first, second = (asyncio.ensure_future(send(governor, ACCOUNTS, done=done, name=n)) for n in range(2))
     await time.settle()
-    probe.lost()  # lets one probe go
+    probe.mark_lost()  # lets one probe go
     first.cancel()  # and before it can run, it is cancelled
     await time.settle()
     assert first.cancelled()
@@ -175,7 +177,7 @@ async def test_cancelled_and_granted_in_the_other_order(time: VirtualTime) -> No
     first, second = (asyncio.ensure_future(send(governor, ACCOUNTS, done=done, name=n)) for n in range(2))
     await time.settle()
     first.cancel()
-    probe.lost()
+    probe.mark_lost()
     await time.settle()
     assert first.cancelled()
     assert done == [1]
@@ -195,14 +197,14 @@ async def test_cancellation_fuzz_loses_no_slot_and_doubles_none(time: VirtualTim
                 rng.choice(victims).cancel()  # in the very tick of a grant
             if rng.random() < 0.1:
                 raise ValueError  # signing failed
-            granted.began()
+            granted.mark_sent()
             out["now"] += 1
             out["most"] = max(out["most"], out["now"])
             out["sent"] += 1
             try:
                 await time.sleep(rng.choice((0.0, 0.1, 1.0)))
                 if rng.random() < 0.1:
-                    granted.lost()
+                    granted.mark_lost()
                 else:
                     granted.learn(rng.choice((200, 200, 200, 503, 429)), {})
             finally:
@@ -215,9 +217,10 @@ async def test_cancellation_fuzz_loses_no_slot_and_doubles_none(time: VirtualTim
     assert out["sent"] > 40
     for bucket in governor.snapshot():
         assert bucket.waiting == 0
-    assert governor._desk._lines == {}
+    assert governor._scheduler._flows == {}
     assert time.timers == 0
-    assert all(bucket.window.in_flight == 0 for bucket in governor._buckets.values())
+    windows = [bucket.window for bucket in governor._buckets]
+    assert all(isinstance(window, Window) and window.in_flight == 0 for window in windows)
 
 
 async def test_a_heavy_request_does_not_starve(time: VirtualTime) -> None:
@@ -354,7 +357,7 @@ async def test_waiters_leave_in_turn_after_a_429(time: VirtualTime, request_: Re
 
     async def leave(name: int) -> None:
         async with slot(governor, request_, bulk=True) as granted:
-            granted.began()
+            granted.mark_sent()
             left.append((name, time.monotonic()))
             await time.sleep(0.2)
             granted.learn(200, {})
@@ -496,17 +499,17 @@ async def test_a_lost_answer_lowers_the_concurrency(time: VirtualTime) -> None:
     governor = governed(time)
     await send(governor, users())
     flying = [await held(governor, users()) for _ in range(8)]
-    flying[0].lost()
+    flying[0].mark_lost()
     assert state(governor, "ads.audience_users").concurrency == 4
 
 
 async def test_an_answer_is_learned_once(time: VirtualTime) -> None:
     governor = governed(time)
     async with slot(governor, ACCOUNTS) as granted:
-        granted.began()
+        granted.mark_sent()
         granted.learn(200, {})
         granted.learn(429, {})
-        granted.lost()
+        granted.mark_lost()
     assert state(governor).used == 1
     assert state(governor).closed_until is None
 

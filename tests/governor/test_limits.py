@@ -7,7 +7,7 @@ import pytest
 
 from svc_async.errors import InvalidArgument
 from svc_async.governor.governor import Governor
-from svc_async.governor.limits import LIMITS, Limit, changed
+from svc_async.governor.limits import LIMITS, Limit, change_limit
 from svc_async.wire.route import Surface
 from tests.governor.virtual import USERS, VirtualTime, call, slot
 
@@ -91,18 +91,18 @@ def test_names_are_unique() -> None:
 
 
 def test_one_limit_can_be_changed_by_name() -> None:
-    table = changed(LIMITS, "ads.writes", requests=900)
+    table = change_limit(LIMITS, "ads.writes", requests=900)
     assert [(row.name, row.requests, row.period) for row in table if row not in LIMITS] == [("ads.writes", 900, 60.0)]
 
 
 def test_changing_an_unknown_limit_names_the_known_ones() -> None:
     with pytest.raises(InvalidArgument, match=r"ads\.writes"):
-        changed(LIMITS, "ads.rights", requests=900)
+        change_limit(LIMITS, "ads.rights", requests=900)
 
 
 def test_a_limit_cannot_be_changed_to_nothing() -> None:
     with pytest.raises(InvalidArgument, match="requests"):
-        changed(LIMITS, "ads.writes", requests=0)
+        change_limit(LIMITS, "ads.writes", requests=0)
 
 
 @pytest.mark.parametrize("bad", [{"requests": 0}, {"period": -1.0}])

@@ -4,15 +4,16 @@ from email.utils import format_datetime
 
 import pytest
 
-from svc_async.governor.rate_headers import SECOND, Told, heard
+from svc_async.governor.rate_headers import RateLimitHeaders
+from svc_async.governor.ticks import SECOND
 from tests.governor.virtual import EPOCH, told
 
 WALL = EPOCH.timestamp()
 NOW = 5_000_000
 
 
-def read(headers: dict[str, str], *, is_read: bool = True) -> Told:
-    return heard(headers, now=NOW, wall=lambda: WALL, read=is_read)
+def read(headers: dict[str, str], *, is_read: bool = True) -> RateLimitHeaders:
+    return RateLimitHeaders.parse(headers, now=NOW, wall=lambda: WALL, is_read=is_read)
 
 
 def test_a_reset_is_over_when_its_second_is() -> None:
@@ -36,11 +37,11 @@ def test_malformed_account_headers_give_way() -> None:
 def test_malformed_headers_are_ignored(value: str) -> None:
     headers = {**told(value, value, value), "retry-after": value}
     answer = read(headers)
-    assert answer == Told()
+    assert answer == RateLimitHeaders()
 
 
 def test_absent_headers_tell_nothing() -> None:
-    assert read({}) == Told()
+    assert read({}) == RateLimitHeaders()
 
 
 def test_a_limit_of_zero_is_no_limit() -> None:

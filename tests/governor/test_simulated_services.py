@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from svc_async.governor.governor import Governor
-from svc_async.governor.limits import LIMITS, changed
+from svc_async.governor.limits import LIMITS, change_limit
 from tests.governor.virtual import Counting, Fixed, FromFirstRequest, Service, Sliding, VirtualTime, uneven, users
 
 MINUTE = 60.0
@@ -15,7 +15,7 @@ Kind = Callable[[int, float], Counting]
 
 
 def governed(time: VirtualTime, limit: int, period: float = MINUTE) -> Governor:
-    limits = changed(LIMITS, "ads.audience_users", requests=limit, period=period)
+    limits = change_limit(LIMITS, "ads.audience_users", requests=limit, period=period)
     return Governor(limits=limits, clock=time, rng=random.Random(5))
 
 

@@ -6,23 +6,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from svc_async.governor.rate_headers import SECOND, Told
-from svc_async.governor.windows import Concurrency, Log, Window
+from svc_async.governor.parts import Concurrency, SlidingLog
+from svc_async.governor.rate_headers import RateLimitHeaders
+from svc_async.governor.ticks import SECOND
+from svc_async.governor.windows import Window
 
 MINUTE = 60 * SECOND
 QUARTER = 15 * MINUTE
 
 
-def told(remaining: int, reset: int, *, limit: int | None = None) -> Told:
+def told(remaining: int, reset: int, *, limit: int | None = None) -> RateLimitHeaders:
     """Headers of a service whose Unix time is our monotonic time."""
-    return Told(limit=limit, remaining=remaining, reset=reset, reset_at=reset * SECOND)
+    return RateLimitHeaders(limit=limit, remaining=remaining, reset=reset, reset_at=reset * SECOND)
 
 
 def opened(window: Window, *, at: int = 0) -> Window:
     """Send the probe."""
     window.take(1, at)
     window.settle(1, at)
-    window.answered(at)
+    window.on_success(at)
     return window
 
 
@@ -70,7 +72,7 @@ def test_headroom_belongs_to_limits_of_a_hundred_a_minute(limit: int, used: int)
         if window.admits(1, now):
             window.take(1, now)
             window.settle(1, now)
-            window.answered(now)
+            window.on_success(now)
             sent += 1
         else:
             now = window.opens_at(1, now)
@@ -82,7 +84,7 @@ def test_headers_only_lower_remaining_within_a_window() -> None:
     for remaining, expected in ((50, 50), (80, 50), (20, 20)):
         window.take(1, 1)
         window.settle(1, 2, told(remaining, 600))
-        assert window.remaining(3) == expected
+        assert window.state(3).remaining == expected
 
 
 def test_later_reset_opens_a_new_window() -> None:
@@ -91,7 +93,7 @@ def test_later_reset_opens_a_new_window() -> None:
     window.settle(1, 2, told(0, 600))
     assert window.opens_at(1, 3) == 600 * SECOND
     window.settle(1, 4, told(900, 1_500))
-    assert window.remaining(5) == 900
+    assert window.state(5).remaining == 900
     assert window.opens_at(1, 5) <= 5
 
 
@@ -100,14 +102,14 @@ def test_earlier_reset_is_an_answer_that_comes_late() -> None:
     window.take(2, 1)
     window.settle(1, 2, told(900, 1_500))
     window.settle(1, 3, told(0, 600))
-    assert window.remaining(4) == 900
+    assert window.state(4).remaining == 900
 
 
 def test_reset_in_the_past_holds_nothing_back() -> None:
     window = opened(Window(1_000, QUARTER))
     window.take(1, 700 * SECOND)
     window.settle(1, 700 * SECOND, told(0, 600))
-    assert window.remaining(700 * SECOND) is None
+    assert window.state(700 * SECOND).remaining is None
     assert window.admits(1, 701 * SECOND)
 
 
@@ -122,7 +124,7 @@ def test_remaining_covers_what_is_in_flight() -> None:
 
 
 def test_lower_limit_is_heeded_and_a_documented_one_is_never_raised() -> None:
-    documented = Window(1_500, MINUTE, exact=True)
+    documented = Window(1_500, MINUTE, documented=True)
     default = Window(1_500, MINUTE)
     for window in (documented, default):
         for limit in (100, 3_000):
@@ -139,7 +141,7 @@ def test_unknown_limit_is_learned() -> None:
     window.take(1, 1)
     assert window.awaits_answer(1, 1), "one probe"
     window.settle(1, 2, told(449, 900, limit=450))
-    window.answered(1)
+    window.on_success(1)
     assert window.limit == 450
     assert window.period == 900 * SECOND - 2
     assert burst(window, 3) == 100, "as many as may be in flight"
@@ -149,7 +151,7 @@ def test_probe_first_then_open() -> None:
     window = Window(50, QUARTER)
     assert burst(window, 0) == 1
     window.settle(1, 5)
-    window.answered(0)
+    window.on_success(0)
     assert burst(window, 5) == 49
 
 
@@ -157,7 +159,7 @@ def test_lost_probe_is_followed_by_another_probe() -> None:
     window = Window(50, QUARTER)
     window.take(1, 0)
     window.settle(1, 5)
-    window.troubled(0, 5)
+    window.on_overload(0, 5)
     assert burst(window, 6) == 1
 
 
@@ -165,9 +167,9 @@ def test_refusal_closes_until_the_later_of_reset_and_retry_after() -> None:
     for reset, retry, closed in ((100, 40, 100), (100, 140, 140)):
         window = opened(Window(50, QUARTER))
         window.take(1, 1)
-        answer = Told(reset=reset, reset_at=reset * SECOND, retry_at=retry * SECOND)
+        answer = RateLimitHeaders(reset=reset, reset_at=reset * SECOND, retry_at=retry * SECOND)
         window.settle(1, 2, answer)
-        window.refused(answer, 1, 2, 0.5)
+        window.on_rate_limited(answer, 1, 2, 0.5)
         assert window.opens_at(1, 3) == closed * SECOND + SECOND // 2
 
 
@@ -177,9 +179,9 @@ def test_refusals_without_headers_close_shortly_and_longer_each_time() -> None:
     for _ in range(4):
         window.take(1, now)
         window.settle(1, now + 1)
-        window.refused(Told(), now, now + 1, 0)
-        closures.append((window.closed_until - now - 1) // SECOND)
-        now = window.closed_until
+        window.on_rate_limited(RateLimitHeaders(), now, now + 1, 0)
+        closures.append((window.gate.closed_until - now - 1) // SECOND)
+        now = window.gate.closed_until
     assert closures == [1, 2, 4, 8]
 
 
@@ -189,31 +191,31 @@ def test_refusals_that_flew_together_count_once() -> None:
         window.take(1, 10)
     for moment in range(20, 25):
         window.settle(1, moment)
-        window.refused(Told(), 10, moment, 0)
-    assert window.closed_until == SECOND + 24
+        window.on_rate_limited(RateLimitHeaders(), 10, moment, 0)
+    assert window.gate.closed_until == SECOND + 24
 
 
 def test_a_refusal_never_opens_a_gate_earlier() -> None:
     window = opened(Window(50, QUARTER))
     window.take(2, 1)
     for retry in (100, 10):
-        answer = Told(retry_at=retry * SECOND)
+        answer = RateLimitHeaders(retry_at=retry * SECOND)
         window.settle(1, 2, answer)
-        window.refused(answer, 1, 2, 0)
-    assert window.closed_until == 100 * SECOND
+        window.on_rate_limited(answer, 1, 2, 0)
+    assert window.gate.closed_until == 100 * SECOND
 
 
 def test_rate_is_cut_by_refusals_without_headers_and_recovers() -> None:
     window = opened(Window(600, MINUTE))
     window.take(1, 1)
     window.settle(1, 2)
-    window.refused(Told(), 1, 2, 0)
+    window.on_rate_limited(RateLimitHeaders(), 1, 2, 0)
 
     def step(now: int) -> int:
         return window.opens_at(21, now) - window.opens_at(20, now)
 
     full = MINUTE // 600
-    now = window.closed_until
+    now = window.gate.closed_until
     assert step(now) == pytest.approx(full / 0.7, rel=0.01)
     assert full < step(now + MINUTE // 2) < full / 0.7
     assert step(now + MINUTE) == full
@@ -224,23 +226,23 @@ def test_concurrency_halves_under_trouble_and_recovers() -> None:
     assert burst(window, 1) == 100
     for moment in range(2, 12):
         window.settle(1, moment)
-        window.troubled(1, moment)
+        window.on_overload(1, moment)
     assert int(window.concurrency.allowed) == 50, "once for all that flew together"
     assert not window.admits(1, 12)
     for _ in range(6_000):
-        window.answered(12)
+        window.on_success(12)
     assert int(window.concurrency.allowed) == 100
 
 
 def test_concurrency_doubles_after_a_refusal() -> None:
     concurrency = Concurrency()
-    concurrency.answered()
-    concurrency.refused()
+    concurrency.on_success()
+    concurrency.on_rate_limited()
     allowed = []
     for _ in range(4):
         allowed.append(int(concurrency.allowed))
         for _ in range(int(concurrency.allowed)):
-            concurrency.answered()
+            concurrency.on_success()
     assert allowed == [1, 2, 4, 8]
 
 
@@ -253,14 +255,14 @@ def test_refund_leaves_no_trace() -> None:
     assert window.opens_at(5, now) > before
     window.refund(1, now)
     assert window.opens_at(5, now) == before
-    assert window.used(now) == 2
+    assert window.state(now).used == 2
 
 
 def test_an_even_pace_starts_afresh_after_a_refusal() -> None:
     window = opened(Window(1_500, MINUTE, 0.97))
     window.take(1, SECOND)
     window.settle(1, SECOND)
-    window.refused(Told(retry_at=10 * SECOND), SECOND, SECOND, 0)
+    window.on_rate_limited(RateLimitHeaders(retry_at=10 * SECOND), SECOND, SECOND, 0)
     window.concurrency.allowed = 100
     assert burst(window, 10 * SECOND) == 1
     assert window.opens_at(1, 10 * SECOND) == 10 * SECOND + MINUTE // 1_455
@@ -273,8 +275,8 @@ def test_large_limit_has_a_short_log() -> None:
         now = max(now + 1, window.opens_at(1, now))
         window.take(1, now)
         window.settle(1, now)
-    assert len(window._grants._runs) <= 2_001
-    assert window.used(now) == 9_001
+    assert len(window.granted._runs) <= 2_001
+    assert window.state(now).used == 9_001
 
 
 TIMES = st.integers(min_value=0, max_value=10 * QUARTER)
@@ -282,7 +284,7 @@ TIMES = st.integers(min_value=0, max_value=10 * QUARTER)
 
 @given(period=st.integers(1, QUARTER), grain=st.integers(1, 1_000_000), times=st.lists(TIMES, min_size=1, max_size=30))
 def test_what_opens_at_names_is_open_at_that_very_tick(period: int, grain: int, times: list[int]) -> None:
-    log = Log(period, grain)
+    log = SlidingLog(period, grain)
     for time in sorted(times):
         log.add(1, time)
     last = max(times)
@@ -309,14 +311,14 @@ def test_rounding_never_hangs(limit: int, period: float, start: float, latencies
         while not window.admits(1, int(seconds * SECOND)):
             now = int(seconds * SECOND)
             # As a timer does it: a float delay, added to a float time.
-            seconds += (window.look_again_at(1, now) - now) / SECOND
+            seconds += (window.next_check_at(1, now) - now) / SECOND
             waits += 1
             assert waits < 100 * 4
         now = int(seconds * SECOND)
         window.take(1, now)
         seconds += latencies[turn % len(latencies)]
         window.settle(1, int(seconds * SECOND))
-        window.answered(now)
+        window.on_success(now)
 
 
 @given(

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 import attrs
 
 from svc_async.clock import Timer
-from svc_async.governor.governor import Governor, Priority
+from svc_async.governor.governor import Governor
+from svc_async.governor.slot import Priority
 from svc_async.wire.route import Request, Surface
 
 EPOCH = datetime(2026, 6, 10, 12, 0, 0, tzinfo=UTC)
@@ -193,7 +194,7 @@ class Service:
     async def call(self, governor: Governor, request: Request[Any], **ways: Any) -> int:
         """Send one request: half of the latency passes before it arrives."""
         async with slot(governor, request, **ways) as granted:
-            granted.began()
+            granted.mark_sent()
             latency = self.latency()
             await self.time.sleep(latency / 2)
             status, headers = self.take()

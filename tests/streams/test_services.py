@@ -22,7 +22,7 @@ from svc_async import (
 from svc_async.engine.pipeline import CallEvent
 from svc_async.events.models import MatchedPost
 from svc_async.governor.governor import Governor
-from svc_async.governor.limits import LIMITS, changed
+from svc_async.governor.limits import LIMITS, change_limit
 from svc_async.sandbox import VirtualClock
 from svc_async.streams.states import StreamState
 from tests.support.stream_server import (
@@ -134,7 +134,7 @@ async def test_every_connect_counts_once_against_its_own_limit(session: Session)
 async def test_connects_wait_for_their_limit_as_long_as_it_takes(
     server: StreamServer, endpoints: Endpoints, clock: VirtualClock
 ) -> None:
-    governor = Governor(limits=changed(LIMITS, "activity.stream", requests=1), clock=clock, max_wait=60)
+    governor = Governor(limits=change_limit(LIMITS, "activity.stream", requests=1), clock=clock, max_wait=60)
     async with Session(BearerToken("t"), endpoints=endpoints, clock=clock, governor=governor) as session:
         async with session.activity.stream():
             pass

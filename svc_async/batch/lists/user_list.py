@@ -29,7 +29,7 @@ from svc_async.batch.uploader import Job, Observers, Settings, Verdict
 from svc_async.engine.pipeline import Pipeline
 from svc_async.engine.retry import Retries
 from svc_async.errors import ErrorDetail, InvalidArgument, UnexpectedAnswer
-from svc_async.governor.governor import Priority
+from svc_async.governor.slot import Priority
 from svc_async.users.encoding import EncodedUsers, MemberEncoder, Rows
 from svc_async.users.identifiers import IDENTIFIERS, PartnerId, is_hash
 from svc_async.wire.params import timestamp

@@ -40,7 +40,7 @@ from svc_async.engine.paging import Pager
 from svc_async.engine.pipeline import Pipeline
 from svc_async.engine.retry import Retries
 from svc_async.errors import ErrorDetail, InvalidArgument
-from svc_async.governor.governor import Priority
+from svc_async.governor.slot import Priority
 from svc_async.sources.source import UnparsedRow
 from svc_async.users.template import PLAIN
 from svc_async.wire.checks import fields_of

@@ -1,0 +1,253 @@
+"""Grants slots in turn, and settles them with their answers.
+
+Waiting requests are woken by answers, by the store of the windows, or by one timer for each bucket, and by no task.
+The state is only touched between awaits, so one event loop needs no lock.
+"""
+
+import asyncio
+import random
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+from svc_async.clock import Clock, Timer
+from svc_async.errors import WouldWaitTooLong
+from svc_async.governor.fair_queue import Bucket, Flow
+from svc_async.governor.rate_headers import RateLimitHeaders
+from svc_async.governor.slot import Slot, Stage
+from svc_async.governor.ticks import NEVER, SECOND
+from svc_async.wire.outcome import Effect, Outcome, Repeat, outcome_for_status
+
+__all__ = ["RequestScheduler"]
+
+_SUCCESS = Outcome(Effect.DONE, Repeat.NEVER)
+_LONGEST_WAIT = 1e9  # seconds; infinity, too, must become ticks
+
+
+class RequestScheduler:
+    """Decides, for every slot of a governor, when it is granted and what its answer means for its buckets."""
+
+    def __init__(self, clock: Clock, rng: random.Random) -> None:
+        """Start with nothing waiting.
+
+        Args:
+            clock: the time.
+            rng: the source of the jitter.
+        """
+        self._clock = clock
+        self._rng = rng
+        self._flows: dict[tuple[Any, ...], Flow[Slot]] = {}
+        self._timers: dict[Bucket[Slot], Timer] = {}
+
+    def now(self) -> int:
+        """Return the current tick."""
+        return int(self._clock.monotonic() * SECOND)
+
+    def to_datetime(self, tick: int, now: int) -> datetime:
+        """Return the time of day of a tick; the current time for one that has passed."""
+        return self._clock.now() + timedelta(microseconds=max(0, tick - now))
+
+    def enter(self, slot: Slot) -> "asyncio.Future[None] | None":
+        """Grant at once, or add the slot to its flow and return what to await.
+
+        Raises:
+            WouldWaitTooLong: the slot cannot be granted within its `max_wait`.
+        """
+        if slot.stage is not Stage.NEW:
+            raise RuntimeError("a slot is entered once")
+        now = self.now()
+        if _is_free(slot, now):
+            self._grant(slot, now)
+            return None
+        flow = self._find_flow(slot)
+        self._check_max_wait(slot, flow, now)
+        slot.stage = Stage.WAITING
+        slot.turn = asyncio.get_running_loop().create_future()
+        flow.join(slot, now + _to_ticks(slot.max_wait))
+        self._advance(slot.kind.buckets, now)
+        return slot.turn
+
+    def leave(self, slot: Slot) -> None:
+        """Take a slot back, whatever became of it."""
+        stage, slot.stage = slot.stage, Stage.OVER
+        if stage is Stage.OVER or stage is Stage.NEW:
+            return
+        now = self.now()
+        if stage is Stage.WAITING:
+            self._remove(slot)
+        for bucket in slot.kind.buckets:
+            if stage is Stage.GRANTED:
+                bucket.window.refund(1, slot.granted_at)
+            elif stage is Stage.SENT:
+                bucket.window.settle(1, now)
+        self._advance(slot.kind.buckets, now)
+
+    def learn(self, slot: Slot, status: int, headers: Mapping[str, str]) -> None:
+        """Settle a slot with an answer."""
+        if not slot.is_in_flight:
+            return
+        slot.stage = Stage.OVER
+        now = self.now()
+        parsed = RateLimitHeaders.parse(headers, now=now, wall=self._wall, is_read=slot.kind.is_read)
+        described = _find_described(slot.kind.buckets, parsed)
+        outcome = outcome_for_status(status) if status >= HTTPStatus.BAD_REQUEST else _SUCCESS
+        for bucket in slot.kind.buckets:
+            bucket.window.settle(1, now, parsed if bucket in described[:1] else None)
+            if outcome.overload:
+                bucket.window.on_overload(slot.granted_at, now)
+            elif not outcome.throttled or outcome.repeat is Repeat.NEVER:  # 420: streams wait by themselves
+                bucket.window.on_success(slot.granted_at)
+            elif bucket in described:
+                bucket.window.on_rate_limited(parsed, slot.granted_at, now, self._rng.random())
+        self._advance(slot.kind.buckets, now)
+
+    def settle_lost(self, slot: Slot) -> None:
+        """Settle a slot without an answer."""
+        if not slot.is_in_flight:
+            return
+        slot.stage = Stage.OVER
+        now = self.now()
+        for bucket in slot.kind.buckets:
+            bucket.window.settle(1, now)
+            bucket.window.on_overload(slot.granted_at, now)
+        self._advance(slot.kind.buckets, now)
+
+    def recheck(self, bucket: Bucket[Slot]) -> None:
+        """Look again at a bucket whose window was changed by its store."""
+        if bucket.needs_attention:
+            self._advance((bucket,), self.now())
+
+    def is_idle(self, bucket: Bucket[Slot]) -> bool:
+        """Return whether nothing would be lost by forgetting a bucket."""
+        return not bucket.has_waiters and bucket.window.is_idle(self.now())
+
+    def _grant(self, slot: Slot, now: int) -> None:
+        slot.stage = Stage.GRANTED
+        slot.granted_at = now
+        for bucket in slot.kind.buckets:
+            bucket.window.take(1, now)
+        if slot.turn is not None:
+            slot.turn.set_result(None)
+
+    def _find_flow(self, slot: Slot) -> Flow[Slot]:
+        key = _flow_key(slot)
+        flow = self._flows.get(key)
+        if flow is None:
+            flow = self._flows[key] = Flow(slot.kind.buckets, slot.is_bulk)
+        return flow
+
+    def _remove(self, slot: Slot) -> None:
+        flow = self._flows[_flow_key(slot)]
+        flow.leave(slot)
+        self._drop_if_empty(flow, slot)
+
+    def _drop_if_empty(self, flow: Flow[Slot], slot: Slot) -> None:
+        if not flow.waiting:
+            self._flows.pop(_flow_key(slot), None)
+
+    def _advance(self, buckets: Iterable[Bucket[Slot]], now: int) -> None:
+        """Grant what may go and reject what would wait too long, until nothing moves."""
+        pending = [bucket for bucket in buckets if bucket.needs_attention]
+        while pending:
+            bucket = pending.pop()
+            flow = bucket.next_flow(now)
+            moved = self._serve(flow, now) if flow else self._reject_late(bucket, now)
+            if moved:
+                pending.extend(other for other in moved if other.needs_attention)
+            else:
+                self._await_change(bucket, now)
+
+    def _serve(self, flow: Flow[Slot], now: int) -> tuple[Bucket[Slot], ...]:
+        slot = flow.first()
+        if slot.is_cancelled:
+            flow.leave(slot)
+            slot.stage = Stage.OVER
+        else:
+            self._grant(flow.serve(), now)
+        self._drop_if_empty(flow, slot)
+        return flow.buckets
+
+    def _reject_late(self, bucket: Bucket[Slot], now: int) -> "set[Bucket[Slot]]":
+        """Reject the requests that would wait too long; return the buckets that they leave."""
+        left: set[Bucket[Slot]] = set()
+        if now < bucket.next_deadline and bucket.window.opens_at(1, now) <= bucket.next_deadline:
+            return left
+        bucket.next_deadline = NEVER
+        for flow in tuple(bucket.flows):
+            opens = flow.opens_at(now)
+            for slot, deadline in tuple(flow.waiting.items()):
+                if now < deadline and opens <= deadline:
+                    bucket.next_deadline = min(bucket.next_deadline, deadline)
+                else:
+                    self._reject(slot, opens, now)
+                    left.update(flow.buckets)
+        return left
+
+    def _reject(self, slot: Slot, opens: int, now: int) -> None:
+        self._remove(slot)
+        slot.stage = Stage.OVER
+        if slot.turn is not None and not slot.turn.done():
+            slot.turn.set_exception(self._too_long(slot, opens, now))
+
+    def _check_max_wait(self, slot: Slot, flow: Flow[Slot], now: int) -> None:
+        opens = flow.opens_at(now, ahead=len(flow.waiting))
+        if opens > now + _to_ticks(slot.max_wait):
+            slot.stage = Stage.OVER
+            self._drop_if_empty(flow, slot)
+            raise self._too_long(slot, opens, now)
+
+    def _too_long(self, slot: Slot, opens: int, now: int) -> WouldWaitTooLong:
+        slowest = max(slot.kind.buckets, key=lambda bucket: bucket.window.opens_at(1, now))
+        return WouldWaitTooLong(until=self.to_datetime(opens, now), limit=slowest.name, max_wait=slot.max_wait or 0.0)
+
+    def _await_change(self, bucket: Bucket[Slot], now: int) -> None:
+        """Set the bucket's one timer, and let its window prepare for the requests that wait."""
+        wake_at = NEVER
+        if bucket.has_waiters:
+            bucket.window.request_capacity(bucket.count_waiting, now)
+            wake_at = bucket.next_check_at(now)
+        if wake_at == bucket.wake_at:
+            return
+        timer = self._timers.pop(bucket, None)
+        if timer is not None:
+            timer.cancel()
+        bucket.wake_at = wake_at
+        if wake_at < NEVER:
+            self._timers[bucket] = self._clock.call_later((wake_at - now) / SECOND, partial(self._wake, bucket))
+
+    def _wake(self, bucket: Bucket[Slot]) -> None:
+        del self._timers[bucket]
+        bucket.wake_at = NEVER
+        self._advance((bucket,), self.now())
+
+    def _wall(self) -> float:
+        return self._clock.now().timestamp()
+
+
+def _is_free(slot: Slot, now: int) -> bool:
+    for bucket in slot.kind.buckets:
+        if bucket.has_waiters or not bucket.window.admits(bucket.cost(bulk=slot.is_bulk), now):
+            return False
+    return True
+
+
+def _flow_key(slot: Slot) -> tuple[Any, ...]:
+    return slot.kind.buckets, slot.kind.account, slot.is_bulk
+
+
+def _to_ticks(max_wait: float | None) -> int:
+    return NEVER if max_wait is None else round(min(max_wait, _LONGEST_WAIT) * SECOND)
+
+
+def _find_described(buckets: tuple[Bucket[Slot], ...], headers: RateLimitHeaders) -> tuple[Bucket[Slot], ...]:
+    """Return the buckets that the headers may describe, the likeliest first.
+
+    Unspecified: which of two limits the headers describe. It is the one with just this limit, if any; otherwise all
+    may be meant, and rather one whose limit is a guess than one that is documented.
+    """
+    if len(buckets) == 1:
+        return buckets
+    same = tuple(bucket for bucket in buckets if bucket.window.limit == headers.limit)
+    return same or tuple(sorted(buckets, key=lambda bucket: bucket.window.documented))
