@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.text import Text
 
-__all__ = ["complain", "stderr", "stdout"]
+__all__ = ["complain", "printable", "stderr", "stdout"]
 
 
 def stderr() -> Console:
@@ -21,3 +21,8 @@ def stdout() -> Console:
 def complain(message: str) -> None:
     """Print an error message."""
     stderr().print(Text.assemble(("svc-async: ", "bold red"), message))
+
+
+def printable(text: str) -> str:
+    """Replace what is not printable: a terminal would obey control sequences."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)

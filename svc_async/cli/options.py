@@ -6,9 +6,33 @@ from typing import Annotated, Literal
 import attrs
 from cyclopts import Parameter
 
-__all__ = ["FeedOptions", "Flag", "JobOptions", "JournalOptions", "PeopleOptions", "SyncOptions"]
+from svc_async.errors import InvalidArgument
+
+__all__ = [
+    "FeedOptions",
+    "Flag",
+    "JobOptions",
+    "JournalOptions",
+    "JsonFlag",
+    "PeopleOptions",
+    "SyncOptions",
+    "check_port",
+]
+
+_HIGHEST_PORT = 65_535
 
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
+JsonFlag = Annotated[bool, Parameter(name="--json", negative=(), show_default=False)]
+
+
+def check_port(port: int) -> None:
+    """Check the port of a server.
+
+    Raises:
+        InvalidArgument: there is no such port.
+    """
+    if not 0 <= port <= _HIGHEST_PORT:
+        raise InvalidArgument("--port", f"must be from 0 to {_HIGHEST_PORT}; 0 takes a free one")
 
 
 @Parameter(name="*")

@@ -1,4 +1,4 @@
-"""Runs work until it is done or somebody asks to stop."""
+"""Runs work until it is done or a signal stops it."""
 
 import asyncio
 import signal
@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-__all__ = ["Interrupted", "until_stopped"]
+__all__ = ["Interrupted", "run_until_stopped"]
 
 T = TypeVar("T")
 
@@ -14,51 +14,51 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupted(Exception):
-    """SIGINT (Ctrl-C) or SIGTERM came, and the work was cancelled and has cleaned up."""
+    """SIGINT (Ctrl-C) or SIGTERM arrived; the work was cancelled and has cleaned up."""
 
 
-async def until_stopped(work: Coroutine[Any, Any, T]) -> T:
+async def run_until_stopped(work: Coroutine[Any, Any, T]) -> T:
     """Run `work`; the first SIGINT or SIGTERM cancels it, a second one has its usual effect.
 
     Raises:
-        Interrupted: a signal came.
+        Interrupted: a signal arrived.
     """
     task = asyncio.ensure_future(work)
-    asked = False
+    is_stopped = False
 
     def stop() -> None:
-        nonlocal asked
-        asked = True
+        nonlocal is_stopped
+        is_stopped = True
         task.cancel()
 
-    with _told_of_signals(stop):
+    with _call_on_signal(stop):
         try:
             return await task
         except asyncio.CancelledError:
-            if asked:
+            if is_stopped:
                 raise Interrupted from None
             raise
 
 
 @contextmanager
-def _told_of_signals(stop: Callable[[], None]) -> Generator[None]:
+def _call_on_signal(stop: Callable[[], None]) -> Generator[None]:
     loop = asyncio.get_running_loop()
 
-    def forget() -> None:
+    def remove_handlers() -> None:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
 
-    def once() -> None:
-        forget()
+    def handle_once() -> None:
+        remove_handlers()
         stop()
 
     try:
         for number in _SIGNALS:
-            loop.add_signal_handler(number, once)
+            loop.add_signal_handler(number, handle_once)
     except NotImplementedError:  # Windows: Ctrl-C cancels by way of KeyboardInterrupt
         yield
         return
     try:
         yield
     finally:
-        forget()
+        remove_handlers()

@@ -19,8 +19,8 @@ from svc_async.cli.failures import FailureList
 from svc_async.cli.job_journal import Journaling
 from svc_async.cli.options import JobOptions
 from svc_async.cli.progress import Display, clock_time, display_of
-from svc_async.cli.sessions import session_of
-from svc_async.cli.signals import Interrupted, until_stopped
+from svc_async.cli.sessions import open_session
+from svc_async.cli.signals import Interrupted, run_until_stopped
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import BatchError, InvalidArgument, SvcError
 from svc_async.governor.limits import LIMITS
@@ -187,7 +187,7 @@ class Job:
             watch = _Watch(display, failures, timeline)
             interrupted = False
             try:
-                report = await until_stopped(self._worked(work, watch))
+                report = await run_until_stopped(self._worked(work, watch))
             except BatchError as early:
                 error, report = early, _report_of(early) or watch.report
             except Interrupted:
@@ -290,7 +290,7 @@ async def opened(options: JobOptions) -> AsyncGenerator[tuple[Session, Any]]:
         async with Sandbox() as sandbox, Session.sandbox(sandbox) as session:
             yield session, sandbox
         return
-    async with session_of(options.profile) as session:
+    async with open_session(options.profile) as session:
         yield session, None
 
 

@@ -188,7 +188,7 @@ def test_a_bearer_token_without_its_app_is_only_taken_out(call: Call, here: Path
     path = store(here, f'[default]\nbearer_token = "hush-4"\n{HOSTS}')
     ended = call("auth", "logout")
     assert ended.code == 0
-    assert "still works, for the profile names no app" in ended.err
+    assert "still works, since the profile names no app" in ended.err
     assert path.read_text(encoding="utf-8") == f"[default]\n{HOSTS}"
 
 

@@ -55,7 +55,7 @@ async def test_people_are_told_what_stands(command: Command, sandbox: Sandbox) -
         0,
         "",
         f"The webhook {webhook_id} is valid; events for it go to {url}.\n"
-        f"It is told of dm.read of user {sandbox.user_id}.\n",
+        f"It is subscribed to dm.read of user {sandbox.user_id}.\n",
     )
 
 

@@ -1,23 +1,33 @@
-"""Lists the ad accounts of the user."""
+"""`svc-async accounts`: the ad accounts of the user."""
 
 import asyncio
 
+from cyclopts import App
 from rich.table import Table
 
 from svc_async.ads.accounts import Account
 from svc_async.cli.console import stderr, stdout
 from svc_async.cli.exit_codes import Exit
-from svc_async.cli.sessions import session_of
-from svc_async.cli.signals import Interrupted, until_stopped
+from svc_async.cli.options import JsonFlag
+from svc_async.cli.sessions import open_session
+from svc_async.cli.signals import Interrupted, run_until_stopped
 from svc_async.wire.writing import to_json
 
-__all__ = ["run"]
+__all__ = ["app"]
+
+app = App(name="accounts")
 
 
-def run(profile: str | None, *, as_json: bool) -> int:
-    """Print the accounts and give the exit code."""
+@app.command(name="list")
+def list_accounts(*, profile: str | None = None, as_json: JsonFlag = False) -> int:
+    """List the ad accounts that the credentials can access.
+
+    Args:
+        profile: Use the credentials and hosts of this profile, not SVC_* variables.
+        as_json: Print only JSON.
+    """
     try:
-        accounts = asyncio.run(_listed(profile))
+        accounts = asyncio.run(_fetch(profile))
     except Interrupted:
         return Exit.INTERRUPTED
     if as_json:
@@ -29,9 +39,9 @@ def run(profile: str | None, *, as_json: bool) -> int:
     return Exit.DONE
 
 
-async def _listed(profile: str | None) -> list[Account]:
-    async with session_of(profile) as session:
-        return await until_stopped(session.accounts.list().collect())
+async def _fetch(profile: str | None) -> list[Account]:
+    async with open_session(profile) as session:
+        return await run_until_stopped(session.accounts.list().collect())
 
 
 def _table(accounts: list[Account]) -> Table:

@@ -1,10 +1,6 @@
-"""The main job on a messy file: a customer file becomes an audience on an embedded sandbox, in spite of two faults.
+"""`svc-async demo`: a messy customer file becomes an audience on an embedded sandbox, in spite of two faults.
 
-The file is written by `MessyFile`, from values that stand in `demo_values.json` and a seed. The values were drawn once
-from Faker (`first_name`, `last_name`, `domain_word` under `.example`, `phone_number` where it is valid in E.164) for
-ten locales: cs_CZ, de_DE, en_GB, es_ES, fr_FR, it_IT, pl_PL, pt_BR, sv_SE, tr_TR, each with the seed 7.
-
-What the sandbox must hold in the end is computed by `_expected` from the file alone: it shares nothing with the
+`_compute_expected` computes from the file alone what the sandbox must hold in the end. It shares no code with the
 uploader, so that neither can hide a mistake of the other.
 """
 
@@ -12,23 +8,25 @@ import asyncio
 import csv
 import hashlib
 import json
-import random
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.resources import files
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import attrs
+from cyclopts import Parameter
 from rich.panel import Panel
 from rich.text import Text
 
 from svc_async.batch.report import Report
 from svc_async.cli.console import stderr, stdout
 from svc_async.cli.exit_codes import Exit
+from svc_async.cli.messy_file import MessyFile
+from svc_async.cli.options import JsonFlag
 from svc_async.cli.progress import clock_time, display_of
-from svc_async.cli.signals import Interrupted, until_stopped
+from svc_async.cli.signals import Interrupted, run_until_stopped
 from svc_async.cli.upload_command import requests_per_minute
 from svc_async.errors import InvalidArgument
 from svc_async.sandbox import Fault, Sandbox
@@ -36,31 +34,47 @@ from svc_async.session import Session
 from svc_async.sources.columns import IGNORED
 from svc_async.sources.csv_source import CsvSource
 
-__all__ = ["MessyFile", "run"]
+__all__ = ["DemoResult", "demo", "print_result", "run_demo"]
 
-_QUARANTINE = 0.5
-"""Seconds; a job for the platform waits 120."""
 _ROUTE = "*/custom_audiences/*/users"
 
 Holding = set[tuple[str, str, str]]
 """For each identifier of each person: the hash of the person's first one, the kind, and its own hash."""
 
 
-def run(*, rows: int, seed: int, as_json: bool) -> int:
-    """Run the demo and give the exit code: 0 if the sandbox holds exactly what it should."""
+def demo(
+    *,
+    rows: int = 200_000,
+    seed: int = 7,
+    as_json: JsonFlag = False,
+    quarantine: Annotated[float, Parameter(show=False)] = 0.5,
+) -> int:
+    """Upload a generated file to a sandbox, and compare the audience with the file.
+
+    Args:
+        rows: Rows of the file.
+        seed: Decides the content of the rows.
+        as_json: Print only JSON.
+        quarantine: Seconds before a request is sent again whose answer was lost; short, for a demo.
+    """
     if rows < 1:
         raise InvalidArgument("--rows", "must be at least 1")
     try:
-        story = asyncio.run(until_stopped(_tell(rows, seed, quiet=as_json)))
+        result = asyncio.run(run_until_stopped(run_demo(rows, seed, quarantine=quarantine, quiet=as_json)))
     except Interrupted:
         return Exit.INTERRUPTED
-    stdout().print(json.dumps(story.as_dict()) if as_json else _panel(story), soft_wrap=as_json)
-    return Exit.DONE if story.equal else Exit.FAILURE
+    return print_result(result, as_json=as_json)
+
+
+def print_result(result: "DemoResult", *, as_json: bool) -> int:
+    """Print the result of a demo and return the exit code: 0 if the sandbox holds exactly what it should."""
+    stdout().print(json.dumps(result.as_dict()) if as_json else _panel(result), soft_wrap=as_json)
+    return Exit.DONE if result.equal else Exit.FAILURE
 
 
 @attrs.frozen(kw_only=True)
 class _Expectation:
-    """What an upload of a file must lead to."""
+    """What an upload of the file must lead to."""
 
     held: Holding
     sendable: int
@@ -68,7 +82,7 @@ class _Expectation:
 
 @attrs.frozen(kw_only=True)
 class _Upload:
-    """What the uploader says of its work."""
+    """The uploader's report."""
 
     report: Report
     reasons: Mapping[str, int]
@@ -80,12 +94,13 @@ class _Upload:
 
 
 @attrs.frozen(kw_only=True)
-class _Story:
-    """What happened, and what came of it."""
+class DemoResult:
+    """The run of a demo, and what the sandbox holds afterwards."""
 
     file_size: int
     upload: _Upload
     faults: Sequence[str]
+    quarantine: float
     expected: _Expectation
     held: Holding
 
@@ -96,6 +111,7 @@ class _Story:
         return self.held == expected.held and report.accepted + report.coalesced == expected.sendable
 
     def as_dict(self) -> Mapping[str, object]:
+        """Return plain values, ready for JSON."""
         report = self.upload.report
         return {
             "rows": report.read,
@@ -107,17 +123,18 @@ class _Story:
             "failed_by_reason": dict(self.upload.reasons),
             "requests": report.requests,
             "faults_survived": list(self.faults),
-            "quarantine": _QUARANTINE,
+            "quarantine": self.quarantine,
             "seconds": round(self.upload.seconds, 3),
             "rows_per_second": round(self.upload.speed, 1),
-            "people_expected": _people(self.expected.held),
-            "people_held": _people(self.held),
+            "people_expected": _count_people(self.expected.held),
+            "people_held": _count_people(self.held),
             "equal": self.equal,
         }
 
 
-async def _tell(rows: int, seed: int, *, quiet: bool) -> _Story:
-    say = _silence if quiet else stderr().print
+async def run_demo(rows: int, seed: int, *, quarantine: float, quiet: bool) -> DemoResult:
+    """Upload a file of some rows to a sandbox of its own."""
+    say = _ignore if quiet else stderr().print
     with tempfile.TemporaryDirectory(prefix="svc-demo-") as folder:
         path = Path(folder) / "customers.csv"
         say(f"Writing a customer file of {rows:,} messy rows: invented people of ten countries ...")
@@ -125,23 +142,24 @@ async def _tell(rows: int, seed: int, *, quiet: bool) -> _Story:
         await asyncio.sleep(0)
         async with Sandbox() as sandbox:
             say(f"A sandbox of the platform is open at {sandbox.base_url}.")
-            say("It will break on purpose: once it answers 503, once it takes rows over and loses the answer.")
+            say("It injects two faults: one answer is 503, and one request is applied but its answer is lost.")
             sandbox.faults.on("POST", _ROUTE).nth(1).do(Fault.http(503))
             sandbox.faults.on("POST", _ROUTE).nth(2).do(Fault.drop_connection(), stage="after")
-            say(f"(After a lost answer rows rest {_QUARANTINE:g} s here, so that you need not wait; usually 120 s.)")
+            say(f"(The quarantine after a lost answer is {quarantine:g} s here; the default is 120 s.)")
             audience_id = sandbox.add_audience()
-            upload = await _upload(path, sandbox, audience_id, quiet=quiet)
-            say("All is sent. Computing from the file alone who must be in the audience ...")
-            return _Story(
+            upload = await _upload(path, sandbox, audience_id, quarantine=quarantine, quiet=quiet)
+            say("Everything is sent. Computing from the file alone who must be in the audience ...")
+            return DemoResult(
                 file_size=path.stat().st_size,
                 upload=upload,
-                faults=_struck(sandbox),
-                expected=_expected(path),
-                held=_held(sandbox, audience_id),
+                faults=_list_faults(sandbox),
+                quarantine=quarantine,
+                expected=_compute_expected(path),
+                held=_read_audience(sandbox, audience_id),
             )
 
 
-async def _upload(path: Path, sandbox: Sandbox, audience_id: str, *, quiet: bool) -> _Upload:
+async def _upload(path: Path, sandbox: Sandbox, audience_id: str, *, quarantine: float, quiet: bool) -> _Upload:
     source = CsvSource(path, mapping={"Name": IGNORED})
     reasons: Counter[str] = Counter()
     async with Session.sandbox(sandbox) as session:
@@ -153,8 +171,8 @@ async def _upload(path: Path, sandbox: Sandbox, audience_id: str, *, quiet: bool
             await source.check()
             report = await users.upload(
                 source.rows(),
-                quarantine=_QUARANTINE,
-                retry_delays=(0, _QUARANTINE, _QUARANTINE),
+                quarantine=quarantine,
+                retry_delays=(0, quarantine, quarantine),
                 progress=display.show,
                 on_failure=lambda failure: reasons.update([failure.reason]),
             )
@@ -162,12 +180,12 @@ async def _upload(path: Path, sandbox: Sandbox, audience_id: str, *, quiet: bool
     return _Upload(report=report, reasons=dict(reasons.most_common()), seconds=seconds)
 
 
-def _struck(sandbox: Sandbox) -> list[str]:
+def _list_faults(sandbox: Sandbox) -> list[str]:
     words = {"http(503)": "503", "drop_connection": "lost answer"}
     return [words[injection.fault.name] for injection in sandbox.faults.armed if injection.struck]
 
 
-def _held(sandbox: Sandbox, audience_id: str) -> Holding:
+def _read_audience(sandbox: Sandbox, audience_id: str) -> Holding:
     return {
         ((user.get("email") or user["phone_number"])[0], kind, value)
         for user in sandbox.audience(audience_id).users
@@ -176,7 +194,7 @@ def _held(sandbox: Sandbox, audience_id: str) -> Holding:
     }
 
 
-def _people(held: Holding) -> int:
+def _count_people(held: Holding) -> int:
     return len({person for person, _, _ in held})
 
 
@@ -184,8 +202,8 @@ _is_email = re.compile(r"[^\s@]+@[^\s@.]+(\.[^\s@.]+)+").fullmatch
 _is_phone = re.compile(r"\+[1-9]\d{6,14}").fullmatch
 
 
-def _expected(path: Path) -> _Expectation:
-    """Compute from the file who must be in the audience; these are the independent few lines."""
+def _compute_expected(path: Path) -> _Expectation:
+    """Compute from the file who must be in the audience, independently of the uploader."""
     held: set[tuple[str, str, str]] = set()
     sendable = 0
     with path.open(encoding="utf-8", newline="") as file:
@@ -203,107 +221,12 @@ def _expected(path: Path) -> _Expectation:
     return _Expectation(held=held, sendable=sendable)
 
 
-_WRITTEN_EMAILS: Sequence[Callable[[str], str]] = (
-    str,
-    str,
-    str,
-    str.upper,
-    str.title,
-    lambda email: f" {email}",
-    lambda email: f"{email}  ",
-    lambda email: f"\t{email.title()} ",
-)
-_BROKEN_EMAILS: Sequence[Callable[[str], str]] = (
-    lambda email: email.replace("@", " at "),
-    lambda email: email.replace("@", "@@"),
-    lambda email: email.partition("@")[0],
-    lambda email: email.removesuffix(".example"),
-    lambda email: email.replace(".", " .", 1),
-    lambda _: "n/a",
-)
-_WRITTEN_PHONES: Sequence[Callable[[str], str]] = (
-    str,
-    lambda phone: f"{phone[:3]} {phone[3:6]} {phone[6:]}",
-    lambda phone: f"{phone[:3]} ({phone[3:5]}) {phone[5:]}",
-    lambda phone: f"{phone[:3]}-{phone[3:7]}-{phone[7:]}",
-    lambda phone: f" {phone[:3]} {phone[3:5]}.{phone[5:8]}.{phone[8:]} ",
-)
-_BROKEN_PHONES: Sequence[Callable[[str], str]] = (
-    lambda phone: phone.removeprefix("+"),
-    lambda phone: f"0{phone[3:]}",
-    lambda phone: phone[:5],
-    lambda _: "unknown",
-)
+def _ignore(_: str) -> None:
+    """Print nothing."""
 
 
-@attrs.frozen(kw_only=True)
-class MessyFile:
-    """A customer file as one gets it: upper case, spaces, missing and broken values, repeats."""
-
-    rows: int
-    seed: int
-
-    def write(self, path: Path) -> None:
-        """Write it."""
-        with path.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(("Name", "E-Mail", "Phone Number"))
-            writer.writerows(self._rows())
-
-    def _rows(self) -> Iterator[tuple[str, str, str]]:
-        dice = random.Random(self.seed)  # noqa: S311 - invents people, guards nothing
-        known: list[tuple[str, str, str]] = []
-        for name, email, phone in self._persons(dice):
-            chance = dice.random()
-            if known and chance < 0.06:  # noqa: PLR2004 - of all rows, these come again as they were
-                yield known[int(dice.random() * len(known))]
-                continue
-            row = (name, self._email(email, dice), self._phone(phone, dice))
-            if chance > 0.8:  # noqa: PLR2004 - and these may come again
-                known.append(row)
-            yield row
-            if chance > 0.9998:  # noqa: PLR2004 - and these moved: another writing, another phone
-                known.append((name.upper(), f" {email.upper()}", phone[:-1] + str((int(phone[-1]) + 1) % 10)))
-
-    def _persons(self, dice: random.Random) -> Iterator[tuple[str, str, str]]:
-        values: dict[str, list[str]] = json.loads(
-            files("svc_async.cli.commands").joinpath("demo_values.json").read_bytes()
-        )
-        firsts, lasts, domains, phones = (
-            dice.choices(values[name], k=self.rows) for name in ("first_names", "last_names", "domains", "phones")
-        )
-        for first, last, domain, phone in zip(firsts, lasts, domains, phones, strict=True):
-            number = int(dice.random() * 100_000)
-            local = f"{first}.{last}{number % 100 or ''}".lower()
-            yield f"{first} {last}", f"{local}@{domain}", f"{phone[:-5]}{number:05}"
-
-    def _email(self, email: str, dice: random.Random) -> str:
-        chance = dice.random()
-        if chance < 0.08:  # noqa: PLR2004 - missing
-            return ""
-        if chance < 0.10:  # noqa: PLR2004 - broken
-            return _any(_BROKEN_EMAILS, dice)(email)
-        return _any(_WRITTEN_EMAILS, dice)(email)
-
-    def _phone(self, phone: str, dice: random.Random) -> str:
-        chance = dice.random()
-        if chance < 0.35:  # noqa: PLR2004 - missing
-            return ""
-        if chance < 0.36:  # noqa: PLR2004 - broken
-            return _any(_BROKEN_PHONES, dice)(phone)
-        return _any(_WRITTEN_PHONES, dice)(phone)
-
-
-def _any(ways: Sequence[Callable[[str], str]], dice: random.Random) -> Callable[[str], str]:
-    return ways[int(dice.random() * len(ways))]
-
-
-def _silence(_: str) -> None:
-    """Say nothing."""
-
-
-def _panel(story: _Story) -> Panel:
-    upload, report = story.upload, story.upload.report
+def _panel(result: DemoResult) -> Panel:
+    upload, report = result.upload, result.upload.report
     text = Text()
 
     def line(name: str, value: object, style: str = "bold") -> None:
@@ -312,23 +235,25 @@ def _panel(story: _Story) -> Panel:
 
     line("rows read", report.read)
     line("accepted", report.accepted, "bold green")
-    line("repeated in a request", report.coalesced, "bold cyan")
+    line("coalesced", report.coalesced, "bold cyan")
     line("failed", report.failed, "bold red")
     for reason, count in upload.reasons.items():
         text.append(f"  {count:>7,}  {reason.partition(';')[0]}\n", "dim")
     line("requests", report.requests)
-    line("faults survived", " and ".join(story.faults), "bold yellow")
+    line("faults survived", " and ".join(result.faults), "bold yellow")
     line("time", clock_time(upload.seconds))
     line("rows a second", round(upload.speed))
-    line("people in the audience", _people(story.held))
-    verdict = ("yes", "bold green") if story.equal else ("NO", "bold red")
+    line("people in the audience", _count_people(result.held))
+    verdict = ("yes", "bold green") if result.equal else ("NO", "bold red")
     text.append("\nThe sandbox holds exactly what the file says: ").append(*verdict)
-    text.append(f"\n({_people(story.expected.held):,} people, computed apart with csv and hashlib alone)", "dim")
+    text.append(
+        f"\n({_count_people(result.expected.held):,} people, computed independently with csv and hashlib)", "dim"
+    )
     return Panel(
         text,
         title="A customer file became an audience",
         title_align="left",
-        border_style="green" if story.equal else "red",
+        border_style="green" if result.equal else "red",
         expand=False,
         padding=(1, 2),
     )

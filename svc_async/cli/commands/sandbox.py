@@ -1,32 +1,48 @@
-"""Serves a sandbox until it is stopped."""
+"""`svc-async sandbox`: serve a sandbox."""
 
 import asyncio
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Annotated
 from urllib.parse import urlsplit
 
+from cyclopts import Parameter
 from rich.panel import Panel
 from rich.text import Text
 
 from svc_async.cli.console import stderr, stdout
 from svc_async.cli.exit_codes import Exit
-from svc_async.cli.signals import Interrupted, until_stopped
+from svc_async.cli.options import JsonFlag, check_port
+from svc_async.cli.signals import Interrupted, run_until_stopped
 from svc_async.errors import InvalidArgument
 from svc_async.sandbox import Sandbox
 
-__all__ = ["run"]
-
-_HIGHEST_PORT = 65_535
+__all__ = ["sandbox"]
 
 
-def run(*, host: str, port: int, seed: int, forward: Sequence[str] = (), as_json: bool) -> int:
-    """Serve, and give the exit code: 0 when it is stopped by Ctrl-C or SIGTERM, its usual ends."""
-    if not 0 <= port <= _HIGHEST_PORT:
-        raise InvalidArgument("--port", f"must be from 0 to {_HIGHEST_PORT}; 0 takes a free one")
-    sandbox = Sandbox(host=host, port=port, seed=seed)
+def sandbox(
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8765,
+    seed: int = 7,
+    forward: Annotated[list[str] | None, Parameter(negative=())] = None,
+    as_json: JsonFlag = False,
+) -> int:
+    """Serve a sandbox until interrupted (Ctrl-C, exit code 0).
+
+    Args:
+        host: The address to listen on. Clients accept http:// on loopback only.
+        port: The port; 0 takes a free one.
+        seed: Decides ids, keys and tokens.
+        forward: URL=URL delivers what is sent to a webhook, such as https://hooks.example.test/svc, to a receiver on
+            this machine, such as http://127.0.0.1:9000/svc. Repeatable.
+        as_json: Print only JSON.
+    """
+    check_port(port)
+    running = Sandbox(host=host, port=port, seed=seed)
     try:
-        asyncio.run(_serve(sandbox, dict(_forward(sandbox, pair) for pair in forward), as_json=as_json))
+        asyncio.run(_serve(running, dict(_forward(running, pair) for pair in forward or ()), as_json=as_json))
     except Interrupted:
         pass
     except OSError as error:
@@ -51,14 +67,14 @@ def _forward(sandbox: Sandbox, pair: str) -> tuple[str, str]:
 async def _serve(sandbox: Sandbox, forwarded: Mapping[str, str], *, as_json: bool) -> None:
     async with sandbox:
         if as_json:
-            _print_line(json.dumps(_described(sandbox)))
+            _print_line(json.dumps(_describe(sandbox)))
         else:
             stderr().print(_panel(sandbox))
             for url, target in forwarded.items():
-                stderr().print(_advice(sandbox, url, target))
+                stderr().print(_explain_forward(sandbox, url, target))
             for name, value in _variables(sandbox).items():
                 _print_line(f"export {name}={shlex.quote(value)}")
-        await until_stopped(asyncio.Event().wait())
+        await run_until_stopped(asyncio.Event().wait())
 
 
 def _print_line(line: str) -> None:
@@ -80,7 +96,7 @@ def _variables(sandbox: Sandbox) -> Mapping[str, str]:
     }
 
 
-def _described(sandbox: Sandbox) -> Mapping[str, object]:
+def _describe(sandbox: Sandbox) -> Mapping[str, object]:
     return {
         "base_url": sandbox.base_url,
         "ads_url": sandbox.ads_url,
@@ -93,9 +109,10 @@ def _described(sandbox: Sandbox) -> Mapping[str, object]:
     }
 
 
-def _advice(sandbox: Sandbox, url: str, target: str) -> str:
-    """Say how to see a forward at work."""
-    return f"""What goes to {url} comes to {target}. To see that, in another shell each, with the variables below:
+def _explain_forward(sandbox: Sandbox, url: str, target: str) -> str:
+    """Describe how to watch a forwarded delivery."""
+    return f"""Deliveries to {url} are forwarded to {target}. To watch, run these in shells of their own, with
+the variables below:
   svc-async webhook listen --port {urlsplit(target).port or 80}
   svc-async webhook register {url} --event post.create --user {sandbox.user_id}
   svc-async trigger post.create --url {sandbox.base_url}"""

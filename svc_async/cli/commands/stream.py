@@ -1,13 +1,16 @@
-"""Prints the events of a stream as they come, until it is stopped."""
+"""`svc-async stream`: print the events of a stream."""
 
 import asyncio
 import json
 from typing import Literal
 
+from cyclopts import App
+
 from svc_async.cli.console import complain, stderr, stdout
 from svc_async.cli.exit_codes import Exit, explain
-from svc_async.cli.sessions import session_of
-from svc_async.cli.signals import Interrupted, until_stopped
+from svc_async.cli.options import JsonFlag
+from svc_async.cli.sessions import open_session
+from svc_async.cli.signals import Interrupted, run_until_stopped
 from svc_async.events.models import Event
 from svc_async.session import Session
 from svc_async.streams.recovery import Gap, GapRecovery
@@ -15,13 +18,25 @@ from svc_async.streams.states import MalformedLine, StateChange, StreamState
 from svc_async.streams.stream import EventStream
 from svc_async.wire.route import Surface
 
-__all__ = ["Name", "run"]
+__all__ = ["app"]
+
+app = App(name="stream")
 
 Name = Literal["activity", "filtered"]
 
 
-def run(name: Name, profile: str | None, *, as_json: bool) -> int:
-    """Print events, and give the exit code: 0 when it is stopped by Ctrl-C or SIGTERM, its usual ends."""
+@app.command
+def tail(name: Name, /, *, profile: str | None = None, as_json: JsonFlag = False) -> int:
+    """Print events as they arrive, until interrupted (Ctrl-C, exit code 0).
+
+    The stream reconnects by itself, requests the events that it missed, and reports both on stderr. It needs the app's
+    consumer key and secret, or its bearer token.
+
+    Args:
+        name: "activity": the events of the app's subscriptions. "filtered": the posts that match the app's rules.
+        profile: Use the credentials and hosts of this profile, not SVC_* variables.
+        as_json: Print each event as one line of JSON, as it was received.
+    """
     try:
         asyncio.run(_tail(name, profile, as_json=as_json))
     except Interrupted:
@@ -30,43 +45,43 @@ def run(name: Name, profile: str | None, *, as_json: bool) -> int:
 
 
 async def _tail(name: Name, profile: str | None, *, as_json: bool) -> None:
-    async with session_of(profile, Surface.BASE) as session:
-        await until_stopped(_printed(_stream(session, name), as_json=as_json))
+    async with open_session(profile, Surface.BASE) as session:
+        await run_until_stopped(_print_events(_open_stream(session, name), as_json=as_json))
 
 
-def _stream(session: Session, name: Name) -> EventStream:
+def _open_stream(session: Session, name: Name) -> EventStream:
     product = session.activity if name == "activity" else session.filtered_stream
-    return product.stream(on_state=_tell_state, on_gap=_tell_gap, on_malformed=_tell_malformed)
+    return product.stream(on_state=_print_state, on_gap=_print_gap, on_malformed=_print_malformed)
 
 
-async def _printed(stream: EventStream, *, as_json: bool) -> None:
-    written, console = _object if as_json else _line, stdout()
+async def _print_events(stream: EventStream, *, as_json: bool) -> None:
+    write, console = _write_json if as_json else _write_line, stdout()
     async with stream:
         async for event in stream:
-            console.print(written(event))
+            console.print(write(event))
             console.file.flush()
 
 
-def _object(event: Event) -> str:
+def _write_json(event: Event) -> str:
     return json.dumps(dict(event.raw))
 
 
-def _line(event: Event) -> str:
+def _write_line(event: Event) -> str:
     text = f"{event.event_type:<26} {event.user_id or '-':<20} {event.key}"
-    return "".join(letter if letter.isprintable() else " " for letter in text)  # a terminal obeys the others
+    return "".join(letter if letter.isprintable() else " " for letter in text)  # no control sequences on a terminal
 
 
-def _tell_state(change: StateChange) -> None:
+def _print_state(change: StateChange) -> None:
     if change.state is StreamState.OPEN:
         stderr().print("The stream is open. Ctrl-C ends it.")
     elif change.wait is not None and change.error is not None:
         complain(f"not connected: {explain(change.error)}; again in {change.wait:.3g} s")
 
 
-def _tell_gap(gap: Gap) -> None:
+def _print_gap(gap: Gap) -> None:
     if gap.recovery is GapRecovery.NONE:
-        complain(f"what happened from {gap.start:%Y-%m-%dT%H:%M:%SZ} to {gap.end:%Y-%m-%dT%H:%M:%SZ} was missed")
+        complain(f"events from {gap.start:%Y-%m-%dT%H:%M:%SZ} to {gap.end:%Y-%m-%dT%H:%M:%SZ} were missed")
 
 
-def _tell_malformed(malformed: MalformedLine) -> None:
+def _print_malformed(malformed: MalformedLine) -> None:
     complain(f"a line of {malformed.size} bytes is no event: {malformed.reason}")

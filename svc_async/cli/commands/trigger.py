@@ -1,42 +1,62 @@
-"""Lets something happen on a running sandbox."""
+"""`svc-async trigger`: trigger an event on a running sandbox."""
 
 import http.client
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any
 from urllib.parse import SplitResult, urlsplit
+
+from cyclopts import Parameter
 
 from svc_async.cli.console import stdout
 from svc_async.cli.exit_codes import Exit
+from svc_async.cli.options import JsonFlag
 from svc_async.errors import InvalidArgument
 
-__all__ = ["run"]
+__all__ = ["trigger"]
 
 _PATH = "/_sandbox/events"
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 _START = "`svc-async sandbox` starts one at http://127.0.0.1:8765"
 
 
-def run(event_type: str, *, user: str | None, changes: Sequence[str], url: str, as_json: bool) -> int:
-    """Trigger the event and give the exit code."""
-    wanted: dict[str, Any] = {"event_type": event_type, "set": dict(map(_change, changes))}
+def trigger(
+    event: str,
+    /,
+    *,
+    user: str | None = None,
+    changes: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
+    url: str = "http://127.0.0.1:8765",
+    as_json: JsonFlag = False,
+) -> int:
+    """Trigger an event on a running sandbox, which sends it to webhooks and streams.
+
+    Args:
+        event: The type of event, such as post.create, dm.received or profile.update.bio.
+        user: The id of the user to whom it happens. [default: the first user of the sandbox]
+        changes: PATH=VALUE changes the event's payload, such as text=Hello or public_metrics.like_count=7. VALUE is
+            parsed as JSON if it is valid JSON, else it is a string. Repeatable.
+        url: Where the sandbox is.
+        as_json: Print only JSON, the payload included.
+    """
+    wanted: dict[str, Any] = {"event_type": event, "set": dict(map(_parse_change, changes or ()))}
     if user is not None:
         wanted["user_id"] = user
-    happened = _asked(_address(url), wanted)
+    happened = _post(_parse_address(url), wanted)
     if as_json:
         stdout().print(json.dumps(happened))
     else:
-        stdout().print(f"{happened['event_type']} happened to user {happened['user_id']}{_told(happened)}.")
+        stdout().print(f"{happened['event_type']} happened to user {happened['user_id']}{_describe_targets(happened)}.")
     return Exit.DONE
 
 
-def _told(happened: Mapping[str, Any]) -> str:
-    """Say how many webhooks it goes to, to whoever waits for it in vain."""
+def _describe_targets(happened: Mapping[str, Any]) -> str:
+    """Describe how many webhooks it is sent to, so that nobody waits for it in vain."""
     count = happened["deliveries"]
     return f"; it goes to {count} webhook{'s' * (count != 1)}" if count else "; no webhook is subscribed to it"
 
 
-def _change(text: str) -> tuple[str, Any]:
+def _parse_change(text: str) -> tuple[str, Any]:
     path, equals, value = text.partition("=")
     if not path or not equals:
         raise InvalidArgument("--set", "is written PATH=VALUE, such as --set text=Hello")
@@ -46,7 +66,7 @@ def _change(text: str) -> tuple[str, Any]:
         return path, value
 
 
-def _address(url: str) -> SplitResult:
+def _parse_address(url: str) -> SplitResult:
     parts = urlsplit(url)
     try:
         is_good = parts.scheme == "http" and bool(parts.hostname) and parts.path in ("", "/") and parts.port != 0
@@ -57,8 +77,8 @@ def _address(url: str) -> SplitResult:
     return parts
 
 
-def _asked(address: SplitResult, wanted: Mapping[str, Any]) -> Mapping[str, Any]:
-    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=_PATIENCE)
+def _post(address: SplitResult, wanted: Mapping[str, Any]) -> Mapping[str, Any]:
+    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=_TIMEOUT)
     try:
         connection.request("POST", _PATH, json.dumps(wanted), {"Content-Type": "application/json"})
         answer = connection.getresponse()
@@ -67,10 +87,10 @@ def _asked(address: SplitResult, wanted: Mapping[str, Any]) -> Mapping[str, Any]
         raise InvalidArgument("--url", f"names no sandbox that answers; {_START}") from None
     finally:
         connection.close()
-    return _opened(status, content)
+    return _parse_answer(status, content)
 
 
-def _opened(status: int, content: bytes) -> Mapping[str, Any]:
+def _parse_answer(status: int, content: bytes) -> Mapping[str, Any]:
     try:
         answer = json.loads(content)
     except ValueError:
