@@ -177,7 +177,7 @@ def _profile(profiles: Mapping[str, object], name: str, path: Path) -> Mapping[s
     if unknown:
         raise InvalidArgument("profile", f"{name!r} has unknown settings: {', '.join(unknown)}")
     if not all(isinstance(value, str) for value in profile.values()):
-        raise InvalidArgument("profile", f"{name!r} must hold strings only")
+        raise InvalidArgument("profile", f"{name!r} must contain strings only")
     return profile
 
 

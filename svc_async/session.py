@@ -500,7 +500,7 @@ class Session:
         """
         if params and not params.keys().isdisjoint({"cursor", "with_total_count"}):
             raise InvalidArgument(
-                "params", "must hold neither `cursor`, which is for `pages()`, nor `with_total_count`"
+                "params", "must contain neither `cursor`, which is for `pages()`, nor `with_total_count`"
             )
         request = _raw("GET", path, params, surface)
         return Pager(self._pipeline, attrs.evolve(request, into=into, reply=Reply.PAGE))

@@ -20,7 +20,6 @@ from svc_async.wire.checks import (
     each,
     each_row,
     exclusive,
-    fields_of,
     inside,
     length,
     one_of,
@@ -29,6 +28,7 @@ from svc_async.wire.checks import (
     satisfies,
     sized,
 )
+from svc_async.wire.fields import fields_of
 from svc_async.wire.records import Record, Timestamp
 from svc_async.wire.route import Listing, Route
 
@@ -231,7 +231,7 @@ def _makes_a_card(params: Mapping[str, Any]) -> InvalidArgument | None:
     kinds = Counter(str((fields_of(component) or {}).get("type")) for component in components)
     if kinds["MEDIA"] + kinds["SWIPEABLE_MEDIA"] == 1 and kinds["DETAILS"] + kinds["BUTTON"]:
         return None
-    return InvalidArgument("components", "must hold one media component and a DETAILS or BUTTON component")
+    return InvalidArgument("components", "must contain one media component and a DETAILS or BUTTON component")
 
 
 _CONTENT: tuple[Check, ...] = (

@@ -284,9 +284,9 @@ PRODUCT_CHECKS: Sequence[Check] = tuple(
             satisfies(
                 "additional_image_link",
                 lambda links: str(links).count(",") < _MOST_IMAGES,
-                f"must hold at most {_MOST_IMAGES} URLs",
+                f"must contain at most {_MOST_IMAGES} URLs",
             ),
-            satisfies("additional_image_link", _are_urls, "must hold URLs with commas between them"),
+            satisfies("additional_image_link", _are_urls, "must contain URLs with commas between them"),
             satisfies("google_product_category", _is_path, "must have its levels separated by ' > '"),
             satisfies("product_type", _is_path, "must have its levels separated by ' > '"),
             satisfies("inventory", _is_stock, "must be a whole number of at least 0"),

@@ -25,7 +25,7 @@ from svc_async.errors import (
 from svc_async.governor.governor import Governor
 from svc_async.governor.slot import Priority, Slot
 from svc_async.wire.base_urls import Endpoints
-from svc_async.wire.envelope import Answer, complaints, is_withheld, refusal
+from svc_async.wire.envelope import Answer, errors_beside_data, is_withheld, parse_refusal
 from svc_async.wire.params import query_string
 from svc_async.wire.reading import Reader
 from svc_async.wire.route import Reply, Request, Surface
@@ -251,7 +251,7 @@ class Pipeline:
         return self.reader.read(request, answer)
 
     def _refusal(self, answer: Answer) -> ApiError:
-        return refusal(answer, now=self.clock.now(), request_id_header=self.reader.request_id_header)
+        return parse_refusal(answer, now=self.clock.now(), request_id_header=self.reader.request_id_header)
 
     def _tell(
         self,
@@ -269,7 +269,7 @@ class Pipeline:
             seconds=self.clock.monotonic() - started,
             status=status,
             error=error,
-            errors=complaints(answer) if answer and request.surface is Surface.BASE else (),
+            errors=errors_beside_data(answer) if answer and request.surface is Surface.BASE else (),
         )
         try:
             self.on_event(event)

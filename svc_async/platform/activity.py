@@ -112,7 +112,7 @@ class Subscriptions:
         wanted = {"user_id": user_id, "keyword": keyword, "direction": direction}
         request = _CREATE(event_type=event_type, filter=_given(wanted), tag=tag, webhook_id=webhook_id)
         broken = first_problem(_CREATE_CHECKS, {"event_type": event_type, "tag": tag, **wanted})
-        return await self._pipeline.send(request.checked(broken))
+        return await self._pipeline.send(request.with_problem(broken))
 
     def list(self, *, max_results: int | None = None) -> Pager[Subscription]:
         """List them.

@@ -14,8 +14,9 @@ from svc_async.streams.reconnect_policy import Reconnects
 from svc_async.streams.recovery import Gap
 from svc_async.streams.states import Checkpoint, MalformedLine, StateChange
 from svc_async.streams.stream import EventStream, Recover, StreamSettings
-from svc_async.wire.checks import each, fields_of, first_problem, length, not_empty, required
-from svc_async.wire.envelope import complaint
+from svc_async.wire.checks import each, first_problem, length, not_empty, required
+from svc_async.wire.envelope import parse_detail
+from svc_async.wire.fields import fields_of
 from svc_async.wire.records import Record, Timestamp
 from svc_async.wire.route import Listing, Reply, Route, Surface
 
@@ -154,7 +155,7 @@ class Rules:
             raise InvalidArgument("rules", "must be a sequence of rules")
         wanted = [Rule(rule) if isinstance(rule, str) else rule for rule in rules]
         request = _CHANGE(add=wanted).with_params(dry_run=dry_run)
-        changed = await self._pipeline.send(request.checked(first_problem(_ADD_CHECKS, {"rules": wanted})))
+        changed = await self._pipeline.send(request.with_problem(first_problem(_ADD_CHECKS, {"rules": wanted})))
         return AddedRules(
             created=changed.data,
             not_created=_not_created([(fields_of(rule) or {}).get("value") for rule in wanted], changed),
@@ -181,7 +182,7 @@ class Rules:
         if isinstance(ids, str):
             raise InvalidArgument("ids", "must be a sequence of ids")
         request = _CHANGE(delete={"ids": [*ids]}).with_params(dry_run=dry_run)
-        changed = await self._pipeline.send(request.checked(first_problem(_DELETE_CHECKS, {"ids": [*ids]})))
+        changed = await self._pipeline.send(request.with_problem(first_problem(_DELETE_CHECKS, {"ids": [*ids]})))
         return DeletedRules(
             not_deleted=[
                 _refused(position, error)
@@ -285,5 +286,5 @@ def _about(error: Mapping[str, Any]) -> Sequence[Any]:
 
 
 def _refused(position: int, error: Mapping[str, Any]) -> RefusedRule:
-    detail = complaint(error)
+    detail = parse_detail(error)
     return RefusedRule(position=position, code=str(detail.code), message=detail.message)

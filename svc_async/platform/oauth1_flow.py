@@ -133,7 +133,7 @@ class OAuth1Flow:
         """
         request = _REQUEST_TOKEN(oauth_callback=callback, svc_auth_access_type=access_type)
         broken = first_problem(_REQUEST_CHECKS, {"callback": callback, "access_type": access_type})
-        token = await self._as(self._known_app).send(request.checked(broken))
+        token = await self._as(self._known_app).send(request.with_problem(broken))
         if token.oauth_callback_confirmed != "true":
             raise UnexpectedAnswer("the service did not confirm the callback (RFC 5849, 2.1)", status=200)
         return attrs.evolve(token, callback=callback)
@@ -214,7 +214,7 @@ class OAuth1Flow:
             token_secret=request_token.oauth_token_secret,
         )
         request = _ACCESS_TOKEN(oauth_verifier=verifier)
-        return await self._as(granted).send(request.checked(first_problem(_ACCESS_CHECKS, {"verifier": verifier})))
+        return await self._as(granted).send(request.with_problem(first_problem(_ACCESS_CHECKS, {"verifier": verifier})))
 
     async def invalidate_token(self) -> InvalidatedAccessToken:
         """Make the access token of this session stop working, at once and for good.

@@ -323,7 +323,7 @@ class Webhooks:
         window = {"from_date": _written("from_date", from_date), "to_date": _written("to_date", to_date)}
         request = row(webhook_id=webhook_id, **window)
         broken = first_problem(checks, {"from_date": from_date, "to_date": to_date})
-        return await self._pipeline.send(request.checked(broken))
+        return await self._pipeline.send(request.with_problem(broken))
 
 
 def _windows(start: datetime, now: datetime, terms: ReplayTerms) -> Sequence[tuple[datetime, datetime]]:
@@ -343,7 +343,7 @@ def _reachable(now: datetime, terms: ReplayTerms) -> datetime:
 
 def _minute(name: str, moment: datetime) -> datetime:
     if moment.tzinfo is None:
-        raise InvalidArgument(name, "must carry a time zone")
+        raise InvalidArgument(name, "must have a time zone")
     return moment.astimezone(UTC).replace(second=0, microsecond=0)
 
 

@@ -108,7 +108,7 @@ class WebhookReceiver:
     ) -> None:
         keys = tuple(keys)
         if not keys:
-            raise InvalidArgument("keys", "must hold at least one key: without one nothing can be verified")
+            raise InvalidArgument("keys", "must contain at least one key: without one nothing can be verified")
         if crc_signature not in get_args(CrcSignature):
             raise InvalidArgument("crc_signature", f"must be one of {', '.join(get_args(CrcSignature))}")
         _check_at_least(1, workers=workers, max_body=max_body, retry_after=retry_after)

@@ -1,1 +1,1 @@
-"""The protocol of the platform as values and pure functions, without I/O."""
+"""The protocol of the platform: values and pure functions, without I/O."""

@@ -1,4 +1,4 @@
-"""Where the platform is: the base URLs of its three surfaces, and the way there."""
+"""The base URLs of the three surfaces of the platform, and the URLs of proxies."""
 
 import re
 from ipaddress import ip_address
@@ -13,12 +13,12 @@ from svc_async.wire.route import Surface
 __all__ = ["Endpoints", "proxy_url"]
 
 _URL = re.compile(r"[!-~]+")
-"""What a URL is written in; anything else would not be signed as it is sent."""
+"""The characters of a URL; with others, the signed URL would differ from the one sent."""
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
-def _base(value: str) -> str:
-    """Write a URL as the signature's base string needs it (RFC 5849, 3.4.1.2); what is no URL is left for the check."""
+def _normalize(value: str) -> str:
+    """Normalize a URL as the signature's base string requires (RFC 5849, 3.4.1.2); anything else is left unchanged."""
     parts = _split(value)
     if parts is None or not parts.hostname or "@" in parts.netloc:
         return value
@@ -28,10 +28,10 @@ def _base(value: str) -> str:
     return parts._replace(netloc=host, path=parts.path.rstrip("/")).geturl()
 
 
-def _is_base(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
+def _check_base_url(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
     parts = _split(value)
     if parts is None or not parts.hostname or "@" in parts.netloc or parts.query or parts.fragment:
-        raise InvalidArgument(field.name, "must be an absolute URL in ASCII without user, query and fragment")
+        raise InvalidArgument(field.name, "must be an absolute ASCII URL without user, query and fragment")
     if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname)):
         raise InvalidArgument(field.name, "must start with https://; http:// is accepted on loopback only (AUTH-10)")
 
@@ -53,7 +53,7 @@ def _is_loopback(host: str) -> bool:
 
 @attrs.frozen(kw_only=True)
 class Endpoints:
-    """The hosts to talk to; there are no defaults.
+    """The base URLs of the service; there are no defaults.
 
     Attributes:
         base_url: authentication, webhooks, activity.
@@ -61,17 +61,19 @@ class Endpoints:
         ads_sandbox_url: its sandbox host, where accounts and features can be created.
     """
 
-    base_url: str = attrs.field(converter=_base, validator=_is_base)
-    ads_url: str = attrs.field(converter=_base, validator=_is_base)
+    base_url: str = attrs.field(converter=_normalize, validator=_check_base_url)
+    ads_url: str = attrs.field(converter=_normalize, validator=_check_base_url)
     ads_sandbox_url: str | None = attrs.field(
-        default=None, converter=attrs.converters.optional(_base), validator=attrs.validators.optional(_is_base)
+        default=None,
+        converter=attrs.converters.optional(_normalize),
+        validator=attrs.validators.optional(_check_base_url),
     )
 
     def of(self, surface: Surface) -> str:
-        """Give the base URL of a surface.
+        """Return the base URL of a surface.
 
         Raises:
-            InvalidArgument: the sandbox host is asked for and was not given.
+            InvalidArgument: the sandbox host is needed and was not given.
         """
         url = {
             Surface.BASE: self.base_url,
@@ -84,10 +86,10 @@ class Endpoints:
 
 
 def proxy_url(value: str) -> str:
-    """Write the URL of a proxy in full; without a scheme it is an `http://` one.
+    """Return the full URL of a proxy; without a scheme it is `http://`.
 
     Raises:
-        InvalidArgument: it is not the URL of an HTTP proxy. The message does not show it: it may hold a password.
+        InvalidArgument: it is not the URL of an HTTP proxy. The message leaves it out: it may contain a password.
     """
     url = value if "://" in value else f"http://{value}"
     parts = _split(url)

@@ -1,16 +1,15 @@
-"""Rules that can be decided before a request is spent, as values that stand in an operation's row.
+"""Rules that are checked before a request is sent, as values in the row of an operation.
 
-A check looks at the parameters of a call and gives what is wrong with them. A parameter that is not given breaks no
-rule about its value. Objects inside the parameters are checked by the same checks: see `inside`, `each`, `by_type`.
+A check takes the parameters of a call and returns what is wrong with them, or None. A parameter that is missing or None
+breaks no rule about its value. Nested objects are checked by the same checks: see `inside`, `each`, `by_type`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import attrs
-
 from svc_async.errors import InvalidArgument
+from svc_async.wire.fields import fields_of
 
 __all__ = [
     "Check",
@@ -22,7 +21,6 @@ __all__ = [
     "each",
     "each_row",
     "exclusive",
-    "fields_of",
     "first_problem",
     "greater_than",
     "inside",
@@ -42,21 +40,21 @@ __all__ = [
 ]
 
 Check = Callable[[Mapping[str, Any]], InvalidArgument | None]
-"""Looks at the parameters of a call and gives what is wrong with them."""
+"""Takes the parameters of a call and returns what is wrong with them."""
 
 
 def first_problem(checks: Iterable[Check], params: Mapping[str, Any]) -> InvalidArgument | None:
-    """Give the first rule that is broken."""
+    """Return the first rule that is broken."""
     return next(filter(None, (check(params) for check in checks)), None)
 
 
 def satisfies(name: str, accepts: Callable[[Any], bool], rule: str) -> Check:
-    """Demand that a value, where given, is accepted."""
+    """Require that a value, if given, is accepted."""
     return related((name,), accepts, rule)
 
 
 def related(names: Sequence[str], accept: Callable[..., bool], rule: str) -> Check:
-    """Demand that values, where all are given, are accepted together; the first of them is named."""
+    """Require that values, if all are given, are accepted together; the problem names the first of them."""
 
     def check(params: Mapping[str, Any]) -> InvalidArgument | None:
         values = [params.get(name) for name in names]
@@ -68,21 +66,21 @@ def related(names: Sequence[str], accept: Callable[..., bool], rule: str) -> Che
 
 
 def between(name: str, low: int, high: int) -> Check:
-    """Demand an int within bounds."""
+    """Require an int within bounds."""
     return satisfies(
         name, lambda value: _is_whole(value) and low <= value <= high, f"must be a whole number from {low} to {high}"
     )
 
 
 def greater_than(name: str, bound: int) -> Check:
-    """Demand an int greater than a bound."""
+    """Require an int greater than a bound."""
     return satisfies(
         name, lambda value: _is_whole(value) and value > bound, f"must be a whole number greater than {bound}"
     )
 
 
 def not_greater_than(name: str, other: str) -> Check:
-    """Demand an int that is not greater than another."""
+    """Require an int not greater than another parameter."""
 
     def fits(value: Any, bound: Any) -> bool:
         return not (_is_whole(value) and _is_whole(bound)) or value <= bound
@@ -91,12 +89,14 @@ def not_greater_than(name: str, other: str) -> Check:
 
 
 def one_of(name: str, *values: object) -> Check:
-    """Demand one of several values."""
-    return satisfies(name, lambda value: value in values and not isinstance(value, bool), f"must be {_listed(values)}")
+    """Require one of several values."""
+    return satisfies(
+        name, lambda value: value in values and not isinstance(value, bool), f"must be {_join_alternatives(values)}"
+    )
 
 
 def length(name: str, most: int, *, least: int = 0, without: str = "") -> Check:
-    """Demand a text of so many characters, some of which may not count."""
+    """Require a string of `least` to `most` characters, those in `without` not counted."""
     bounds = f"from {least} to {most}" if least else f"at most {most}"
     uncounted = f", {without} not counted" if without else ""
 
@@ -107,49 +107,49 @@ def length(name: str, most: int, *, least: int = 0, without: str = "") -> Check:
 
 
 def at_most(name: str, bound: int, of: str = "ids") -> Check:
-    """Demand a sequence of at most so many (contract GEN-17)."""
+    """Require a sequence of at most `bound` elements (contract GEN-17)."""
     return sized(name, 0, bound, of)
 
 
 def sized(name: str, low: int, high: int, of: str) -> Check:
-    """Demand a sequence of so many."""
+    """Require a sequence of `low` to `high` elements."""
     bounds = f"from {low} to {high}" if low else f"at most {high}"
-    count = satisfies(name, lambda value: low <= len(value) <= high, f"must hold {bounds} {of}")
-    return lambda params: first_problem((_sequence(name, of), count), params)
+    count = satisfies(name, lambda value: low <= len(value) <= high, f"must contain {bounds} {of}")
+    return lambda params: first_problem((_require_sequence(name, of), count), params)
 
 
 def together_at_most(names: Sequence[str], bound: int, of: str) -> Check:
-    """Demand sequences that hold at most so many in all."""
-    several = [_sequence(name, of) for name in names]
+    """Require sequences of at most `bound` elements in total."""
+    several = [_require_sequence(name, of) for name in names]
 
     def count(params: Mapping[str, Any]) -> InvalidArgument | None:
         total = sum(len(params.get(name) or ()) for name in names)
-        return InvalidArgument(names[0], _rule_of_all(names, bound, of)) if total > bound else None
+        return InvalidArgument(names[0], _describe_total(names, bound, of)) if total > bound else None
 
     return lambda params: first_problem((*several, count), params)
 
 
 def not_empty(*names: str) -> Check:
-    """Demand that sequences and texts, where given, are not empty."""
+    """Require that sequences and strings, if given, are not empty."""
     return lambda params: first_problem((satisfies(name, bool, "must not be empty") for name in names), params)
 
 
 def required(*names: str) -> Check:
-    """Demand that all are given."""
+    """Require all of the parameters."""
 
     def check(params: Mapping[str, Any]) -> InvalidArgument | None:
-        missing = _missing(params, names)
+        missing = _find_missing(params, names)
         return InvalidArgument(missing[0], "must be given") if missing else None
 
     return check
 
 
 def any_of(*names: str) -> Check:
-    """Demand that one at least is given."""
+    """Require at least one of the parameters."""
     others = " and ".join(names[1:])
 
     def check(params: Mapping[str, Any]) -> InvalidArgument | None:
-        if len(_missing(params, names)) < len(names):
+        if len(_find_missing(params, names)) < len(names):
             return None
         return InvalidArgument(names[0], f"must be given where {others} {'are' if len(names) > 2 else 'is'} not")  # noqa: PLR2004 - grammar
 
@@ -157,7 +157,7 @@ def any_of(*names: str) -> Check:
 
 
 def exclusive(*names: str) -> Check:
-    """Demand that one at most is given."""
+    """Allow at most one of the parameters."""
 
     def check(params: Mapping[str, Any]) -> InvalidArgument | None:
         given = [name for name in names if params.get(name) is not None]
@@ -167,34 +167,34 @@ def exclusive(*names: str) -> Check:
 
 
 def requires(name: str, *others: str) -> Check:
-    """Demand that with one parameter others are given."""
+    """Require other parameters if this one is given."""
 
     def check(params: Mapping[str, Any]) -> InvalidArgument | None:
-        missing = _missing(params, others) if not _missing(params, (name,)) else ()
+        missing = _find_missing(params, others) if not _find_missing(params, (name,)) else ()
         return InvalidArgument(missing[0], f"must be given with {name}") if missing else None
 
     return check
 
 
 def required_when(name: str, values: Collection[str], needed: str) -> Check:
-    """Demand that with certain values of one parameter another is given."""
+    """Require another parameter if this one has certain values."""
 
     def check(params: Mapping[str, Any]) -> InvalidArgument | None:
-        if params.get(name) in values and _missing(params, (needed,)):
-            return InvalidArgument(needed, f"must be given when {name} is {_listed(values)}")
+        if params.get(name) in values and _find_missing(params, (needed,)):
+            return InvalidArgument(needed, f"must be given when {name} is {_join_alternatives(values)}")
         return None
 
     return check
 
 
 def whole_hours(*names: str) -> Check:
-    """Demand moments whose minutes and seconds are zero, as they are sent: in UTC."""
+    """Require datetimes whose minutes and seconds are zero in UTC, as they are sent."""
     rule = "must be a whole hour in UTC: minutes and seconds zero"
     return lambda params: first_problem((satisfies(name, _is_whole_hour, rule) for name in names), params)
 
 
 def window(start: str, end: str, longest: timedelta) -> Check:
-    """Demand that two moments are not too far apart."""
+    """Require that two datetimes are at most `longest` apart."""
 
     def fits(last: Any, first: Any) -> bool:
         return not (_is_aware(last) and _is_aware(first)) or last - first <= longest
@@ -203,7 +203,7 @@ def window(start: str, end: str, longest: timedelta) -> Check:
 
 
 def distinct(name: str, field: str) -> Check:
-    """Demand objects that differ in a field."""
+    """Require that a field differs in all objects of a sequence."""
 
     def check(params: Mapping[str, Any]) -> InvalidArgument | None:
         seen: set[str] = set()
@@ -222,7 +222,7 @@ def inside(name: str, *checks: Check) -> Check:
 
     def check(params: Mapping[str, Any]) -> InvalidArgument | None:
         value = params.get(name)
-        return None if value is None else _problem_inside(name, value, checks)
+        return None if value is None else _check_object(name, value, checks)
 
     return check
 
@@ -232,10 +232,10 @@ def each(name: str, *checks: Check) -> Check:
 
     def check(params: Mapping[str, Any]) -> InvalidArgument | None:
         problems = (
-            _problem_inside(f"{name}[{position}]", element, checks)
+            _check_object(f"{name}[{position}]", element, checks)
             for position, element in enumerate(_elements(params.get(name)))
         )
-        return _sequence(name, "objects")(params) or next(filter(None, problems), None)
+        return _require_sequence(name, "objects")(params) or next(filter(None, problems), None)
 
     return check
 
@@ -245,24 +245,17 @@ def each_row(name: str, *checks: Check) -> Check:
 
     def check(params: Mapping[str, Any]) -> InvalidArgument | None:
         rows = {f"{name}[{position}]": row for position, row in enumerate(_elements(params.get(name)))}
-        return _sequence(name, "sequences")(params) or first_problem((each(row, *checks) for row in rows), rows)
+        return _require_sequence(name, "sequences")(params) or first_problem((each(row, *checks) for row in rows), rows)
 
     return check
 
 
 def by_type(checks: Mapping[str, Sequence[Check]]) -> Check:
-    """Check the fields of an object by its `type`; a type that is not listed is the service's to judge."""
+    """Check the fields of an object by its `type`; a type that is not listed is left to the service."""
     return lambda params: first_problem(checks.get(str(params.get("type")), ()), params)
 
 
-def fields_of(value: object) -> Mapping[str, Any] | None:
-    """Give the fields of a model or a mapping; None for what has no fields."""
-    if isinstance(value, Mapping):
-        return value
-    return attrs.asdict(value, recurse=False) if attrs.has(type(value)) else None  # type: ignore[arg-type]
-
-
-def _problem_inside(where: str, value: object, checks: Sequence[Check]) -> InvalidArgument | None:
+def _check_object(where: str, value: object, checks: Sequence[Check]) -> InvalidArgument | None:
     fields = fields_of(value)
     if fields is None:
         return InvalidArgument(where, "must be an object")
@@ -270,7 +263,7 @@ def _problem_inside(where: str, value: object, checks: Sequence[Check]) -> Inval
     return problem and InvalidArgument(f"{where}.{problem.parameter}", problem.rule)
 
 
-def _sequence(name: str, of: str) -> Check:
+def _require_sequence(name: str, of: str) -> Check:
     return satisfies(name, _is_sequence, f"must be a sequence of {of}")
 
 
@@ -282,15 +275,15 @@ def _elements(value: object) -> Iterable[Any]:
     return value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else ()
 
 
-def _missing(params: Mapping[str, Any], names: Iterable[str]) -> Sequence[str]:
+def _find_missing(params: Mapping[str, Any], names: Iterable[str]) -> Sequence[str]:
     return [name for name in names if params.get(name) is None or params[name] in ("", [], ())]
 
 
-def _rule_of_all(names: Sequence[str], bound: int, of: str) -> str:
-    return f"must hold at most {bound} {of}, {' and '.join(names[1:])} counted as well"
+def _describe_total(names: Sequence[str], bound: int, of: str) -> str:
+    return f"must contain at most {bound} {of}, {' and '.join(names[1:])} counted as well"
 
 
-def _listed(values: Iterable[object]) -> str:
+def _join_alternatives(values: Iterable[object]) -> str:
     return " or ".join(str(value) for value in values)
 
 
@@ -303,8 +296,8 @@ def _is_aware(value: object) -> bool:
 
 
 def _is_whole_hour(value: object) -> bool:
-    # A moment without a zone is refused where it is written, for a better reason.
+    # A datetime without a time zone is rejected when it is encoded, with a better message.
     if not isinstance(value, datetime) or value.tzinfo is None:
         return True
-    moment = value.astimezone(UTC)
-    return moment == moment.replace(minute=0, second=0, microsecond=0)
+    utc = value.astimezone(UTC)
+    return utc == utc.replace(minute=0, second=0, microsecond=0)

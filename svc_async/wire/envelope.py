@@ -1,9 +1,10 @@
-"""What the service wraps around its values: pages, and the reasons of a refusal."""
+"""The envelope of answers: pages, and the reasons of a refusal."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from typing import Any, Generic, TypeVar
 
 import attrs
@@ -12,12 +13,12 @@ import msgspec
 from svc_async.errors import ApiError, ErrorDetail
 from svc_async.wire.outcome import api_error
 
-__all__ = ["NOT_JSON", "Answer", "Page", "complaint", "complaints", "is_withheld", "refusal"]
+__all__ = ["NOT_JSON", "Answer", "Page", "errors_beside_data", "is_withheld", "parse_detail", "parse_refusal"]
 
 T = TypeVar("T")
 
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding raises about a body; the last for one that is nested without end."""
+"""Exceptions of decoding a body; the last for one that is nested too deeply."""
 
 
 @attrs.frozen(kw_only=True)
@@ -25,9 +26,9 @@ class Page(Generic[T]):
     """One page of a listing (contract GEN-04).
 
     Attributes:
-        items: the records of this page; an empty page is not the end.
+        items: the records of this page; an empty page is not necessarily the last.
         next_cursor: where the next page starts; None on the last page only.
-        total_count: how many records there are in all, when it was asked for.
+        total_count: the number of records on all pages, if it was requested.
     """
 
     items: Sequence[T]
@@ -37,14 +38,14 @@ class Page(Generic[T]):
 
 @attrs.frozen(kw_only=True)
 class Answer:
-    """An HTTP answer as it came; names of `headers` are found in any case."""
+    """An HTTP answer as received; the names of `headers` are case-insensitive."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes = attrs.field(repr=False)
 
     def request_id(self, header: str | None) -> str | None:
-        """Give the service's name for the call, from the header that the session is told."""
+        """Return the server-assigned request id from the header that the session configures."""
         return self.headers.get(header) if header else None
 
     @property
@@ -53,33 +54,37 @@ class Answer:
         return 200 <= self.status < 300  # noqa: PLR2004 - the 2xx class
 
 
-def refusal(answer: Answer, *, now: datetime, request_id_header: str | None = None) -> ApiError:
-    """Turn an answer that is no success into its exception.
+def parse_refusal(answer: Answer, *, now: datetime, request_id_header: str | None = None) -> ApiError:
+    """Return the exception of an answer that is not a success.
 
-    The status decides; the body may be HTML, empty or broken and is only asked for reasons.
+    The status decides its class; the body, which may be HTML, empty or broken, only contributes reasons.
     """
-    body = _json_object(answer.body)
+    body = _parse_object(answer.body)
     return api_error(
         status=answer.status,
-        errors=[*_problem(body), *_details(body.get("errors")), *_grant_refusal(body)],
-        operation_errors=_operation_errors(body.get("operation_errors")),
+        errors=[*_parse_problem(body), *_parse_details(body.get("errors")), *_parse_grant_refusal(body)],
+        operation_errors=_parse_operation_errors(body.get("operation_errors")),
         headers=answer.headers,
         request_id=answer.request_id(request_id_header),
-        retry_at=_retry_at(answer, now),
+        retry_at=_parse_retry_at(answer, now),
     )
 
 
-def complaints(answer: Answer) -> tuple[ErrorDetail, ...]:
-    """Give the reasons that the main API names in an answer of success, beside its data or in place of it."""
-    return tuple(_details(_json_object(answer.body).get("errors"))) if b'"errors"' in answer.body else ()
+def errors_beside_data(answer: Answer) -> tuple[ErrorDetail, ...]:
+    """Return the errors that the main API reports in an answer of success, beside its data or in place of it."""
+    return tuple(_parse_details(_parse_object(answer.body).get("errors"))) if b'"errors"' in answer.body else ()
 
 
 def is_withheld(answer: Answer) -> bool:
-    """Whether an answer of success is a refusal: it has reasons, and no data."""
-    return b'"errors"' in answer.body and bool(complaints(answer)) and _json_object(answer.body).get("data") is None
+    """Whether an answer of success is a refusal: it has errors and no data."""
+    return (
+        b'"errors"' in answer.body
+        and bool(errors_beside_data(answer))
+        and _parse_object(answer.body).get("data") is None
+    )
 
 
-def _json_object(body: bytes) -> Mapping[str, Any]:
+def _parse_object(body: bytes) -> Mapping[str, Any]:
     try:
         value = msgspec.json.decode(body)
     except NOT_JSON:
@@ -87,20 +92,22 @@ def _json_object(body: bytes) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _details(errors: object) -> Iterable[ErrorDetail]:
+def _parse_details(errors: object) -> Iterable[ErrorDetail]:
     # `errors` is a list on both APIs; a lone object was seen as well.
     if isinstance(errors, dict):
         errors = [errors]
     if isinstance(errors, list):
         for error in errors:
             if isinstance(error, dict):
-                yield complaint(error)
+                yield parse_detail(error)
 
 
-def complaint(error: Mapping[str, Any]) -> ErrorDetail:
-    """Read one reason, as either API writes it."""
-    code = error.get("code") or ("" if "message" in error else _name(error))
-    parameter = error.get("parameter") or error.get("attribute") or next(iter(_object(error.get("parameters"))), None)
+def parse_detail(error: Mapping[str, Any]) -> ErrorDetail:
+    """Parse one reason, in the form of either API."""
+    code = error.get("code") or ("" if "message" in error else _problem_name(error))
+    parameter = (
+        error.get("parameter") or error.get("attribute") or next(iter(_as_object(error.get("parameters"))), None)
+    )
     return ErrorDetail(
         code=code if isinstance(code, int) else str(code),
         message=str(error.get("message") or error.get("detail") or error.get("title") or ""),
@@ -108,42 +115,42 @@ def complaint(error: Mapping[str, Any]) -> ErrorDetail:
     )
 
 
-def _problem(body: Mapping[str, Any]) -> Iterable[ErrorDetail]:
-    """Read the problem document of the main API's version 2: {type, title, detail, status}."""
+def _parse_problem(body: Mapping[str, Any]) -> Iterable[ErrorDetail]:
+    """Parse the problem document of the main API's version 2: {type, title, detail, status}."""
     if "title" in body:
-        name = _name(body)
+        name = _problem_name(body)
         yield ErrorDetail(code=name, message=str(body.get("detail", "")).removeprefix(f"{name}: "))
 
 
 _FAILURE = re.compile(r"(?:[A-Z][a-z]+){2,}\b")
 
 
-def _name(problem: Mapping[str, Any]) -> str:
+def _problem_name(problem: Mapping[str, Any]) -> str:
     # Unspecified: a failure such as `CrcValidationFailed` is named by the first word of `detail` (contract
-    # UNS-main-error-body), one of a stream by `connection_issue` (UNS-stream-protocol); else the title must do.
+    # UNS-main-error-body), one of a stream by `connection_issue` (UNS-stream-protocol), any other by its title.
     failure = _FAILURE.match(str(problem.get("detail", "")))
     return str(problem.get("connection_issue") or (failure and failure[0]) or problem.get("title") or "")
 
 
-def _grant_refusal(body: Mapping[str, Any]) -> Iterable[ErrorDetail]:
-    """Read the refusal of an OAuth 2.0 grant (RFC 6749, 5.2): {error, error_description}."""
+def _parse_grant_refusal(body: Mapping[str, Any]) -> Iterable[ErrorDetail]:
+    """Parse the refusal of an OAuth 2.0 grant (RFC 6749, 5.2): {error, error_description}."""
     if isinstance(body.get("error"), str):
         yield ErrorDetail(code=body["error"], message=str(body.get("error_description", "")))
 
 
-def _object(value: object) -> Mapping[str, Any]:
+def _as_object(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _operation_errors(entries: object) -> dict[int, tuple[ErrorDetail, ...]]:
+def _parse_operation_errors(entries: object) -> dict[int, tuple[ErrorDetail, ...]]:
     # Unspecified: a list with one (often empty) list for each operation, or one object with its index for each
-    # operation that failed (contract UNS-batch-error-shape). Both are read.
+    # operation that failed (contract UNS-batch-error-shape). Both are accepted.
     if not isinstance(entries, list):
         return {}
     found: dict[int, tuple[ErrorDetail, ...]] = {}
     for position, entry in enumerate(entries):
         index = entry.get("index", position) if isinstance(entry, dict) else position
-        details = tuple(_details(entry))
+        details = tuple(_parse_details(entry))
         if details and isinstance(index, int):
             found[index] = found.get(index, ()) + details
     return found
@@ -152,26 +159,26 @@ def _operation_errors(entries: object) -> dict[int, tuple[ErrorDetail, ...]]:
 _SECONDS = re.compile(r"\d{1,9}")
 
 
-def _retry_at(answer: Answer, now: datetime) -> datetime | None:
-    """Read retry-after (seconds or a date) and, on a 429, the reset of the limit; a time in the past says nothing."""
-    moments = [_after(answer.headers.get("retry-after", ""), now)]
-    if answer.status == 429:  # noqa: PLR2004 - rate limited
+def _parse_retry_at(answer: Answer, now: datetime) -> datetime | None:
+    """Parse retry-after (seconds or a date) and, on a 429, the reset of the limit; a time in the past is ignored."""
+    times = [_parse_after(answer.headers.get("retry-after", ""), now)]
+    if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
         reset = answer.headers.get("x-account-rate-limit-reset") or answer.headers.get("x-rate-limit-reset", "")
-        moments.append(_epoch(reset))
-    return max((moment for moment in moments if moment is not None and moment > now), default=None)
+        times.append(_parse_epoch(reset))
+    return max((time for time in times if time is not None and time > now), default=None)
 
 
-def _after(value: str, now: datetime) -> datetime | None:
+def _parse_after(value: str, now: datetime) -> datetime | None:
     if _SECONDS.fullmatch(value):
         return now + timedelta(seconds=int(value))
     try:
-        moment = parsedate_to_datetime(value)
+        time = parsedate_to_datetime(value)
     except (ValueError, OverflowError):
         return None
-    return moment.replace(tzinfo=moment.tzinfo or UTC)
+    return time.replace(tzinfo=time.tzinfo or UTC)
 
 
-def _epoch(value: str) -> datetime | None:
+def _parse_epoch(value: str) -> datetime | None:
     try:
         return datetime.fromtimestamp(int(value), UTC)
     except (ValueError, OverflowError, OSError):

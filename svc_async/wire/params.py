@@ -1,7 +1,7 @@
 """Python values as strictly quoted query parameters.
 
-The signature's base string and the wire must agree byte for byte, so a value is quoted once, here, to the
-unreserved characters of RFC 3986; transport and signer take the result as it is.
+The signature's base string and the request must agree byte for byte, so a value is quoted once, here, to the
+unreserved characters of RFC 3986; transport and signer use the result unchanged.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,49 +15,49 @@ __all__ = ["Param", "fill_path", "query_string", "quote", "segment", "timestamp"
 
 _Scalar = str | int | bool | datetime | Enum
 Param = _Scalar | Iterable[_Scalar] | None
-"""What a query parameter may be: a scalar, or several, which travel as a comma list."""
+"""Types of a query parameter: a scalar, or several, which are sent as a comma-separated list."""
 
 
 def quote(text: str) -> str:
-    """Percent-encode all but the unreserved characters of RFC 3986."""
+    """Percent-encode all characters except the unreserved ones of RFC 3986."""
     if text.isalnum() and text.isascii():
-        return text  # as most ids are
+        return text  # most ids
     return _quote(text, safe="~")
 
 
 def timestamp(moment: datetime) -> str:
-    """Write a moment as ISO 8601 in UTC, to the second (contract GEN-12).
+    """Format a datetime as ISO 8601 in UTC, to the second (contract GEN-12).
 
     Raises:
-        InvalidArgument: the moment has no time zone, so that nobody can know what it means.
+        InvalidArgument: the datetime has no time zone, so it is ambiguous.
     """
     if moment.tzinfo is None:
-        raise InvalidArgument("timestamp", "must carry a time zone (contract GEN-12)")
+        raise InvalidArgument("timestamp", "must have a time zone (contract GEN-12)")
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def to_pairs(params: Mapping[str, Param]) -> tuple[tuple[str, str], ...]:
-    """Quote the parameters that are given; None means not given."""
+    """Quote names and values of parameters; those that are None are left out."""
     return tuple(
-        (quote(name), _quoted(name, _text(name, value))) for name, value in params.items() if value is not None
+        (quote(name), _quote_value(name, _to_text(name, value))) for name, value in params.items() if value is not None
     )
 
 
 def query_string(pairs: Iterable[tuple[str, str]]) -> str:
-    """Join quoted pairs."""
+    """Join quoted names and values."""
     return "&".join(f"{name}={value}" for name, value in pairs)
 
 
 def fill_path(template: str, segments: Mapping[str, object]) -> str:
-    """Put quoted ids into a path template."""
+    """Fill a path template with quoted ids."""
     return template.format_map({name: segment(name, value) for name, value in segments.items()})
 
 
 def segment(name: str, value: object) -> str:
-    """Quote one id as a segment of a path.
+    """Quote an id as one segment of a path.
 
     Raises:
-        InvalidArgument: the id is empty (a get would become a list call), holds a slash, or is `.` or `..`.
+        InvalidArgument: the id is empty (a get would become a list call), contains a slash, or is `.` or `..`.
     """
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise InvalidArgument(name, "must be an id: a string, or an int where the service says long")
@@ -66,17 +66,17 @@ def segment(name: str, value: object) -> str:
         raise InvalidArgument(name, "must not be empty (contract GEN-02)")
     if "/" in text or text in {".", ".."}:
         raise InvalidArgument(name, "must be a single path segment: no slash, and neither `.` nor `..`")
-    return _quoted(name, text)
+    return _quote_value(name, text)
 
 
-def _quoted(name: str, text: str) -> str:
+def _quote_value(name: str, text: str) -> str:
     try:
         return quote(text)
     except UnicodeEncodeError:
-        raise InvalidArgument(name, "must be text that UTF-8 can write: it holds half a character") from None
+        raise InvalidArgument(name, "must be valid Unicode (contains a lone surrogate)") from None
 
 
-def _text(name: str, value: object) -> str:
+def _to_text(name: str, value: object) -> str:
     if isinstance(value, str):
         return value.value if isinstance(value, Enum) else value
     if isinstance(value, bool):
@@ -84,20 +84,20 @@ def _text(name: str, value: object) -> str:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, datetime):
-        return _moment(name, value)
+        return _format_datetime(name, value)
     if isinstance(value, Iterable) and not isinstance(value, bytes | Mapping | date):
-        return ",".join(_element(name, element) for element in value)
+        return ",".join(_format_element(name, element) for element in value)
     raise InvalidArgument(name, f"cannot be a {type(value).__name__}")
 
 
-def _element(name: str, value: object) -> str:
-    text = _text(name, value)
+def _format_element(name: str, value: object) -> str:
+    text = _to_text(name, value)
     if "," in text:
-        raise InvalidArgument(name, "must not hold a comma inside an element: the service reads a comma list")
+        raise InvalidArgument(name, "must not contain a comma in an element: it is sent as a comma-separated list")
     return text
 
 
-def _moment(name: str, value: datetime) -> str:
+def _format_datetime(name: str, value: datetime) -> str:
     try:
         return timestamp(value)
     except InvalidArgument as error:

@@ -1,9 +1,9 @@
-"""Answers as models, in two readings that agree on what both accept.
+"""Decodes answers into models in two readings, which agree on everything that both accept.
 
-The fast reading decodes bytes straight into attrs models; it is strict in types and drops unknown fields. What it
-refuses goes to the tolerant reading, which takes a record in an array of one, ids that come as numbers, numbers
-that come as strings and moments without a zone, which tells the models of a union apart by their `type`, and which
-can keep unknown fields in `Record.extra`.
+The fast reading decodes bytes directly into attrs models; it is strict in types and drops unknown fields. An answer
+that it rejects goes to the tolerant reading. That one accepts a record in an array of one, ids sent as numbers, numbers
+sent as strings and datetimes without a time zone; it selects the model of a union by its `type`, and can keep unknown
+fields in `Record.extra`.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,40 +30,40 @@ T = TypeVar("T")
 
 @attrs.frozen(kw_only=True)
 class Reader:
-    """Reads answers of success.
+    """Decodes answers of success.
 
     Attributes:
-        keep_unknown: fill `Record.extra`, at the price of the slower reading.
-        request_id_header: the header that names a call, if the service has one.
+        keep_unknown: fill `Record.extra`, at the cost of the slower reading.
+        request_id_header: the header with the server-assigned request id, if there is one.
     """
 
     keep_unknown: bool = False
     request_id_header: str | None = None
 
     def read(self, request: Request[T], answer: Answer) -> T:
-        """Give the value that an answer holds.
+        """Return the value of an answer.
 
         Raises:
-            UnexpectedAnswer: the body is not JSON or not what the operation answers with.
+            UnexpectedAnswer: the body is not JSON or does not fit the type of the operation.
         """
         if request.reply is Reply.UNSTATED:
-            return self._perhaps(request, answer)
+            return self._read_if_possible(request, answer)
         if request.reply is Reply.FORM:
-            return self._form(request, answer)
+            return self._read_form(request, answer)
         try:
-            return cast(T, self._fast(request, answer.body))
+            return cast(T, self._read_fast(request, answer.body))
         except msgspec.ValidationError:
-            pass  # JSON, but not to the letter
+            pass  # valid JSON of another form
         except NOT_JSON:
-            raise self._unexpected(answer, _describe(answer)) from None
+            raise self._unexpected(answer, _not_encoded_as("JSON", answer)) from None
         try:
             return cast(T, _tolerant(self.keep_unknown).read(request, answer.body))
         except NOT_JSON:
-            raise self._unexpected(answer, _describe(answer)) from None
-        except (cattrs.BaseValidationError, _Misfit) as error:
-            raise self._unexpected(answer, f"the answer does not fit: {_misfits(error)}") from None
+            raise self._unexpected(answer, _not_encoded_as("JSON", answer)) from None
+        except (cattrs.BaseValidationError, _UnexpectedShape) as error:
+            raise self._unexpected(answer, f"the answer does not fit: {_describe_misfit(error)}") from None
 
-    def _fast(self, request: Request[Any], body: bytes) -> Any:
+    def _read_fast(self, request: Request[Any], body: bytes) -> Any:
         if request.into is None and request.reply is Reply.BODY:
             return msgspec.json.decode(body) if body.strip() else None
         decoder = None if self.keep_unknown else _decoder(request.reply, request.into)
@@ -71,20 +71,20 @@ class Reader:
             raise msgspec.ValidationError
         return _UNWRAP[request.reply](decoder.decode(body))
 
-    def _perhaps(self, request: Request[T], answer: Answer) -> T:
+    def _read_if_possible(self, request: Request[T], answer: Answer) -> T:
         try:
             return self.read(attrs.evolve(request, reply=Reply.RECORD), answer)
         except UnexpectedAnswer:
-            return cast(T, None)  # the row of such an operation says that its value may be None
+            return cast(T, None)  # the type of such an operation includes None
 
-    def _form(self, request: Request[T], answer: Answer) -> T:
+    def _read_form(self, request: Request[T], answer: Answer) -> T:
         # The reference lists these answers as JSON, although its samples are form-encoded (contract AUTH-08).
         if answer.body.lstrip().startswith(b"{"):
             return self.read(attrs.evolve(request, reply=Reply.BODY), answer)
         try:
             fields = dict(parse_qsl(answer.body.decode("ascii"), strict_parsing=True))
         except ValueError:
-            raise self._unexpected(answer, _describe(answer, "form-encoded")) from None
+            raise self._unexpected(answer, _not_encoded_as("form-encoded", answer)) from None
         return self.read(
             attrs.evolve(request, reply=Reply.BODY), attrs.evolve(answer, body=msgspec.json.encode(fields))
         )
@@ -99,7 +99,7 @@ class Reader:
 
 
 def read_as(into: type[T], value: object) -> T:
-    """Read a plain value that came inside a record, such as a snapshot of another one.
+    """Convert a plain value inside a record, such as a snapshot of another record, to a model.
 
     Raises:
         UnexpectedAnswer: the value does not fit.
@@ -107,7 +107,7 @@ def read_as(into: type[T], value: object) -> T:
     try:
         return _tolerant(keep_unknown=False).converter.structure(value, into)
     except cattrs.BaseValidationError as error:
-        raise UnexpectedAnswer(f"the value does not fit: {_misfits(error)}", status=200) from None
+        raise UnexpectedAnswer(f"the value does not fit: {_describe_misfit(error)}", status=200) from None
 
 
 @attrs.frozen
@@ -141,7 +141,7 @@ _UNWRAP: Mapping[Reply, Callable[[Any], Any]] = {
 }
 
 
-def _shape(reply: Reply, into: Any) -> Any:
+def _body_type(reply: Reply, into: Any) -> Any:
     value = Any if into is None else into
     shapes: Mapping[Reply, Any] = {
         Reply.RECORD: _RecordBody,
@@ -154,7 +154,7 @@ def _shape(reply: Reply, into: Any) -> Any:
 @lru_cache(maxsize=1024)  # a caller's own models come and go
 def _decoder(reply: Reply, into: Any) -> msgspec.json.Decoder[Any] | None:
     try:
-        return msgspec.json.Decoder(_shape(reply, into))
+        return msgspec.json.Decoder(_body_type(reply, into))
     except TypeError:
         return None  # msgspec has no unions of attrs models
 
@@ -162,8 +162,8 @@ def _decoder(reply: Reply, into: Any) -> msgspec.json.Decoder[Any] | None:
 _WITH_DATA = frozenset({Reply.RECORD, Reply.PAGE})
 
 
-class _Misfit(Exception):
-    """An envelope that is none."""
+class _UnexpectedShape(Exception):
+    """The envelope of an answer is not the expected one."""
 
 
 @attrs.frozen
@@ -175,17 +175,17 @@ class _Tolerant:
     def read(self, request: Request[Any], raw: bytes) -> Any:
         body = msgspec.json.decode(raw)
         if not isinstance(body, Mapping) or (request.reply in _WITH_DATA and "data" not in body):
-            raise _Misfit("it has no `data`")
+            raise _UnexpectedShape("it has no `data`")
         if request.reply is Reply.RECORD:
-            body = {"data": _alone(body["data"])}
-        return _UNWRAP[request.reply](self.converter.structure(body, _shape(request.reply, request.into)))
+            body = {"data": _unwrap_single(body["data"])}
+        return _UNWRAP[request.reply](self.converter.structure(body, _body_type(request.reply, request.into)))
 
 
-def _alone(data: Any) -> Any:
+def _unwrap_single(data: Any) -> Any:
     if not isinstance(data, list):
         return data
     if len(data) != 1:
-        raise _Misfit(f"it holds {len(data)} records where one was asked for")
+        raise _UnexpectedShape(f"it contains {len(data)} records instead of one")
     return data[0]
 
 
@@ -193,41 +193,43 @@ def _alone(data: Any) -> Any:
 def _tolerant(keep_unknown: bool) -> _Tolerant:  # noqa: FBT001 - a cache key
     converter = cattrs.Converter()
     # By default cattrs calls the type, so that null becomes "None" and "false" becomes True.
-    converter.register_structure_hook(str, _str)
-    converter.register_structure_hook(int, _int)
-    converter.register_structure_hook(float, _float)
-    converter.register_structure_hook(bool, _bool)
-    converter.register_structure_hook(datetime, _moment)
+    converter.register_structure_hook(str, _to_str)
+    converter.register_structure_hook(int, _to_int)
+    converter.register_structure_hook(float, _to_float)
+    converter.register_structure_hook(bool, _to_bool)
+    converter.register_structure_hook(datetime, _to_datetime)
     converter.register_structure_hook_factory(
-        lambda kind: len(_models(kind)) > 1, lambda kind: _by_type(_models(kind), converter)
+        lambda kind: len(_models_by_type(kind)) > 1, lambda kind: _structure_by_type(_models_by_type(kind), converter)
     )
     if keep_unknown:
         converter.register_structure_hook_factory(
             lambda kind: isinstance(kind, type) and issubclass(kind, Record),
-            lambda kind: _keeping(kind, make_dict_structure_fn(kind, converter)),
+            lambda kind: _structure_keeping_unknown(kind, make_dict_structure_fn(kind, converter)),
         )
     return _Tolerant(converter)
 
 
-def _models(kind: Any) -> Mapping[str, type[Any]]:
-    """Give the models of a union by the `type` that each has by default."""
+def _models_by_type(kind: Any) -> Mapping[str, type[Any]]:
+    """Return the models of a union by the default of their field `type`."""
     members = [member for member in get_args(kind) if attrs.has(member)]
     if get_origin(kind) not in {Union, UnionType} or len(members) == 1:
         return {}
     return {str(attrs.fields(member).type.default): member for member in members}
 
 
-def _by_type(models: Mapping[str, type[Any]], converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
+def _structure_by_type(models: Mapping[str, type[Any]], converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
     def structure(value: Any, _: Any) -> Any:
         if not isinstance(value, Mapping):
             raise TypeError
         model = models.get(str(value.get("type")))
-        return converter.structure(value, model) if model else value  # a type to come stays as it is
+        return converter.structure(value, model) if model else value  # an unknown type is left unchanged
 
     return structure
 
 
-def _keeping(kind: type[Record], structure: Callable[[Any, Any], Record]) -> Callable[[Any, Any], Record]:
+def _structure_keeping_unknown(
+    kind: type[Record], structure: Callable[[Any, Any], Record]
+) -> Callable[[Any, Any], Record]:
     known = {field.name for field in attrs.fields(cast(Any, kind))}
 
     def keep(value: Any, target: Any) -> Record:
@@ -238,41 +240,41 @@ def _keeping(kind: type[Record], structure: Callable[[Any, Any], Record]) -> Cal
     return keep
 
 
-def _str(value: Any, kind: type[str]) -> str:
-    return kind(value if isinstance(value, str) else _int(value, int))  # the hook of str serves StrEnums, too
+def _to_str(value: Any, kind: type[str]) -> str:
+    return kind(value if isinstance(value, str) else _to_int(value, int))  # this hook is called for StrEnums as well
 
 
-def _int(value: Any, _: Any) -> int:
+def _to_int(value: Any, _: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise TypeError
     return int(value)
 
 
-def _float(value: Any, _: Any) -> float:
+def _to_float(value: Any, _: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise TypeError
     return float(value)
 
 
-def _bool(value: Any, _: Any) -> bool:
+def _to_bool(value: Any, _: Any) -> bool:
     if not isinstance(value, bool):
         raise TypeError
     return value
 
 
-def _moment(value: Any, _: Any) -> datetime:
+def _to_datetime(value: Any, _: Any) -> datetime:
     if not isinstance(value, str):
         raise TypeError
-    moment = datetime.fromisoformat(value)
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    time = datetime.fromisoformat(value)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def _describe(answer: Answer, wanted: str = "JSON") -> str:
+def _not_encoded_as(wanted: str, answer: Answer) -> str:
     kind = answer.headers.get("content-type", "no content type")
     return f"the answer is not {wanted} ({kind}, {len(answer.body)} bytes)"
 
 
-def _misfits(error: cattrs.BaseValidationError | _Misfit) -> str:
-    if isinstance(error, _Misfit):
+def _describe_misfit(error: cattrs.BaseValidationError | _UnexpectedShape) -> str:
+    if isinstance(error, _UnexpectedShape):
         return str(error)
     return "; ".join(cattrs.transform_error(error)[:3])

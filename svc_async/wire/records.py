@@ -1,4 +1,4 @@
-"""What the records of all families share."""
+"""The base class of all records."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -10,16 +10,16 @@ import msgspec
 __all__ = ["Record", "Timestamp"]
 
 Timestamp = Annotated[datetime, msgspec.Meta(tz=True)]
-"""A moment of the service, always aware of its zone (contract GEN-12)."""
+"""A datetime of the service, always with a time zone (contract GEN-12)."""
 
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
 
 
 class Record:
-    """What the attrs classes of records inherit: a record of the service, as it was when it was read."""
+    """Base class of the attrs classes of records: a record of the service as of the time of the answer."""
 
-    # Not a field: a field that nearly every record leaves empty would slow the reading of all of them by a fifth.
+    # Not a field: one that nearly every record leaves empty would slow the decoding of all of them by a fifth.
     __slots__ = ("_extra",)
     _extra: Mapping[str, Any]
 
@@ -27,10 +27,10 @@ class Record:
     def extra(self) -> Mapping[str, Any]:
         """Fields that this SDK does not know, kept by sessions with `keep_unknown=True`.
 
-        They take no part in comparisons, and copies and pickles go without.
+        Comparisons ignore them; copies and pickles leave them out.
         """
-        return getattr(self, "_extra", _NOTHING)
+        return getattr(self, "_extra", _NO_FIELDS)
 
     def keep(self, extra: Mapping[str, Any]) -> None:
-        """Take in fields that this SDK does not know; for the reading only."""
+        """Store fields that this SDK does not know; only the decoder calls this."""
         object.__setattr__(self, "_extra", MappingProxyType(dict(extra)))

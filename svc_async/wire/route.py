@@ -1,7 +1,7 @@
 """The rows of the service's reference as values.
 
-A `Route` is one operation; calling it with the operation's parameters gives a `Request`, which knows what it
-will be answered with. A `Listing` answers with pages.
+A `Route` is one operation; calling it with the operation's parameters returns a `Request`, which knows the type of its
+answer. A `Listing` is a route that answers with pages.
 """
 
 import enum
@@ -37,25 +37,25 @@ class Surface(enum.Enum):
 
 
 class Reply(enum.Enum):
-    """Where an answer keeps its value."""
+    """Where an answer has its value."""
 
     RECORD = "record"
-    """`data` is one record, as an object or as an array of one."""
+    """`data` is one record: an object, or an array of one."""
     PAGE = "page"
-    """`data` is an array of records, perhaps beside `next_cursor` and `total_count`."""
+    """`data` is an array of records, possibly with `next_cursor` and `total_count` beside it."""
     META_PAGE = "meta_page"
-    """The main API's page: `data`, left out when it is empty, beside `meta`, whose `next_token` names the next page."""
+    """The main API's page: `data`, omitted if empty, and `meta`, whose `next_token` refers to the next page."""
     BODY = "body"
     """The whole body is the value."""
     FORM = "form"
     """The whole body is the value, form-encoded (contract AUTH-08, AUTH-14d)."""
     UNSTATED = "unstated"
-    """The answer is not documented: `data` is one record if it can be read as one, else there is no value."""
+    """The answer is not documented: `data` is one record if it can be parsed as one, else there is no value."""
 
 
 @attrs.frozen
 class Blocks:
-    """A large body as it is sent: blocks that are never joined, whose total is known before."""
+    """A large body in blocks that are never joined, with its total size."""
 
     blocks: Sequence[bytes]
     size: int
@@ -66,15 +66,15 @@ class Request(Generic[T]):
     """One call, ready to be signed and sent.
 
     Attributes:
-        template: the path as the reference prints it; the governor finds its limits by it.
-        path: the path with its ids, quoted.
+        template: the path as the reference prints it; the governor looks up its limits by it.
+        path: the path with its quoted ids.
         query: quoted names and values, in the order in which they are sent.
         scope: the ids in the path, by name, such as `account_id`.
         body: the body.
-        content_type: what the body is.
-        oauth: protocol parameters of OAuth 1.0a besides those of every call, by their whole names; not quoted.
-        into: the model that the answer holds; None for plain JSON values.
-        problem: the first rule that the parameters break, for sessions that check before they send.
+        content_type: the media type of the body.
+        oauth: protocol parameters of OAuth 1.0a besides those of every call, by their full names; not quoted.
+        into: the model of the answer; None for plain JSON values.
+        problem: the first rule that the parameters break, for sessions that validate before sending.
     """
 
     method: str
@@ -92,27 +92,27 @@ class Request(Generic[T]):
 
     @property
     def safe_to_repeat(self) -> bool:
-        """Whether doing it twice is the same as doing it once, in effect and in answer.
+        """Whether sending it twice has the same effect and the same answer as sending it once.
 
-        A DELETE is not: repeated, it may answer 404 (contract LI-20c).
+        A DELETE has not: the second may be answered with 404 (contract LI-20c).
         """
         return self.method in {"GET", "PUT"}
 
     def with_params(self, **params: Param) -> "Request[T]":
-        """Add query parameters; None is left out."""
+        """Return the request with more query parameters; those that are None are left out."""
         return attrs.evolve(self, query=self.query + to_pairs(params))
 
     def at(self, cursor: str | None) -> "Request[T]":
-        """Ask for the page of a listing that a cursor names; None asks for the first."""
+        """Return the request for the page of a listing at a cursor; None is the first page."""
         name = "pagination_token" if self.reply is Reply.META_PAGE else "cursor"
         return self.with_params(**{name: cursor})
 
     def with_body(self, body: bytes | Blocks) -> "Request[T]":
-        """Carry this body."""
+        """Return the request with this body."""
         return attrs.evolve(self, body=body)
 
-    def checked(self, problem: InvalidArgument | None) -> "Request[T]":
-        """Add a rule that was looked at apart, such as one that needs the time."""
+    def with_problem(self, problem: InvalidArgument | None) -> "Request[T]":
+        """Return the request with the result of a rule that was checked apart, such as one that needs the time."""
         return attrs.evolve(self, problem=self.problem or problem)
 
 
@@ -123,13 +123,13 @@ class Route(Generic[T]):
     Attributes:
         method: the HTTP method.
         path: the whole path, version included, with the ids in braces.
-        into: the model that the answer holds.
+        into: the model of the answer.
         surface: the host.
-        json: the parameters outside the path travel as a JSON object, not in the query (contract GEN-15).
-        form: they travel form-encoded in the body.
-        oauth: those that travel in the `Authorization` header of OAuth 1.0a, by their whole names.
-        reply: where the answer keeps its value.
-        checks: the rules that need no service to decide.
+        json: parameters outside the path are sent as a JSON object, not in the query (contract GEN-15).
+        form: they are sent form-encoded in the body.
+        oauth: those sent in the `Authorization` header of OAuth 1.0a, by their full names.
+        reply: where the answer has its value.
+        checks: the rules that are checked before sending.
     """
 
     method: str
@@ -143,7 +143,7 @@ class Route(Generic[T]):
     checks: Sequence[Check] = attrs.field(default=(), kw_only=True)
 
     def __call__(self, **params: Any) -> Request[T]:
-        """Fill the path with the ids; what remains goes into the query, or into the body."""
+        """Fill the path with the ids; the other parameters are sent in the query or in the body."""
         problem = first_problem(self.checks, params)
         scope = {name: params.pop(name) for name in self.ids}
         oauth = {name: params.pop(name) for name in self.oauth} if self.oauth else None
@@ -154,7 +154,7 @@ class Route(Generic[T]):
             path=fill_path(self.path, scope),
             query=() if self.json or self.form else to_pairs(params),
             scope=scope,
-            body=self._body(params),
+            body=self._encode_body(params),
             content_type=_FORM if self.form else _JSON,
             oauth=oauth,
             reply=self.reply,
@@ -162,7 +162,7 @@ class Route(Generic[T]):
             problem=problem,
         )
 
-    def _body(self, params: Mapping[str, Any]) -> bytes | None:
+    def _encode_body(self, params: Mapping[str, Any]) -> bytes | None:
         if self.form:
             return query_string(to_pairs(params)).encode("ascii")
         return to_json(params) if self.json else None
@@ -182,8 +182,8 @@ class Listing(Generic[T]):
         into: the model of one record.
         method: the HTTP method.
         surface: the host.
-        reply: how its pages are written.
-        checks: the rules that need no service to decide.
+        reply: the form of its pages.
+        checks: the rules that are checked before sending.
     """
 
     path: str
@@ -194,7 +194,7 @@ class Listing(Generic[T]):
     checks: Sequence[Check] = attrs.field(default=(), kw_only=True)
 
     def __call__(self, **params: Any) -> Request[Page[T]]:
-        """Fill the path with the ids; what remains goes into the query."""
+        """Fill the path with the ids; the other parameters are sent in the query."""
         return self._route(**params)
 
     @cached_property

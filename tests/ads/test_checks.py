@@ -90,7 +90,7 @@ SET: dict[str, Any] = {"name": "n"}
 VCC: dict[str, Any] = {"first_cta": "#a", "first_cta_post": "p", "media_key": "m", "name": "n", "thank_you_text": "t"}
 FILTER: dict[str, Any] = {"attribute": "price", "operator": "LESS_THAN", "value": "9"}
 
-COMPONENTS = "must hold one media component and a DETAILS or BUTTON component"
+COMPONENTS = "must contain one media component and a DETAILS or BUTTON component"
 
 
 def rule(*ids: str) -> Any:
@@ -135,7 +135,7 @@ BREACHES = [
         case(
             "cards.create",
             "components[0].media_keys",
-            "must hold from 2 to 6 media keys",
+            "must contain from 2 to 6 media keys",
             {**CARD, "components": [swipes(size), DETAILS]},
             "CARD-05b",
         )
@@ -242,7 +242,7 @@ BREACHES = [
     case(
         "cards.create",
         "slides[1][0].media_keys",
-        "must hold from 2 to 6 media keys",
+        "must contain from 2 to 6 media keys",
         {**CARD, "slides": [[MEDIA, DETAILS], [swipes(1), DETAILS]]},
         "CARD-05b",
     ),
@@ -252,7 +252,7 @@ BREACHES = [
         case(
             "cards.update",
             f"{name}[0].media_keys",
-            "must hold from 2 to 6 media keys",
+            "must contain from 2 to 6 media keys",
             {"card_id": "c", name.split("[", maxsplit=1)[0]: content},
             "CARD-05b",
         )
@@ -280,7 +280,7 @@ BREACHES = [
     case(
         "keywords",
         "keywords",
-        "must hold at most 10 keywords, negative_keywords counted as well",
+        "must contain at most 10 keywords, negative_keywords counted as well",
         {**KEYWORDS, "keywords": list("abcdef"), "negative_keywords": list("ghijk")},
         "KW-03",
         "LIM-08",
@@ -358,7 +358,7 @@ BREACHES = [
     case(
         "posts.create",
         "media_keys",
-        "must hold at most 4 images, or one GIF, or one video",
+        "must contain at most 4 images, or one GIF, or one video",
         {**POST, "media_keys": list("12345")},
         "POST-03",
     ),
@@ -406,7 +406,7 @@ BREACHES = [
     case(
         "products.send",
         "products[0].additional_image_link",
-        "must hold at most 10 URLs",
+        "must contain at most 10 URLs",
         product(additional_image_link=",".join("https://x" for _ in range(11))),
         "PROD-04",
     ),

@@ -196,7 +196,7 @@ def test_a_login_needs_an_app(call: Call, here: Path) -> None:
     store(here, f'[default]\nbearer_token = "hush-4"\n{HOSTS}')
     ended = call("auth", "login")
     assert ended.code == 2
-    assert "must hold consumer_key and consumer_secret" in ended.err
+    assert "must contain consumer_key and consumer_secret" in ended.err
 
 
 @pytest.mark.parametrize(

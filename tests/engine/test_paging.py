@@ -152,7 +152,7 @@ async def test_a_failure_in_the_middle_is_raised_after_the_items_before_it(
 async def test_two_hundred_and_one_ids_are_refused_before_a_request_is_spent(
     session: Session, sandbox: Sandbox
 ) -> None:
-    with pytest.raises(InvalidArgument, match="^account_ids must hold at most 200 ids"):
+    with pytest.raises(InvalidArgument, match="^account_ids must contain at most 200 ids"):
         session.accounts.list(account_ids=[str(number) for number in range(201)])
     assert len(sandbox.requests) == 0
     assert await session.accounts.list(account_ids=[str(number) for number in range(200)]).collect() == []

@@ -113,7 +113,7 @@ def test_profiles_are_read_by_name() -> None:
         (PROFILE, "'other' is not in"),
         ("other = 5", "'other' is not in"),
         ("[other]\nconsumer_kee = 'hush'", "has unknown settings: consumer_kee"),
-        ("[other]\nconsumer_key = 5", "must hold strings only"),
+        ("[other]\nconsumer_key = 5", "must contain strings only"),
         ("[other]\nbase_url = 'https://a.example.test'", "ads_url, consumer_key, .* missing"),
         ("[other\nhush", "must be TOML"),
     ],

@@ -264,11 +264,11 @@ async def test_a_window_that_cannot_be_replayed_is_not_sent(
 
 async def test_a_window_needs_a_time_zone(service: Service) -> None:
     async with session_of(service) as session:
-        with pytest.raises(InvalidArgument, match="^from_date must carry a time zone"):
+        with pytest.raises(InvalidArgument, match="^from_date must have a time zone"):
             await session.webhooks.replay("1", from_date=NOW.replace(tzinfo=None), to_date=NOW)
-        with pytest.raises(InvalidArgument, match="^to_date must carry a time zone"):
+        with pytest.raises(InvalidArgument, match="^to_date must have a time zone"):
             await session.webhooks.replay("1", from_date=NOW, to_date=NOW.replace(tzinfo=None))
-        with pytest.raises(InvalidArgument, match="^since must carry a time zone"):
+        with pytest.raises(InvalidArgument, match="^since must have a time zone"):
             await session.webhooks.replay_gap(NOW.replace(tzinfo=None))
 
 

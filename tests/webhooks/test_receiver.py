@@ -31,7 +31,7 @@ async def settled() -> None:
 
 
 def test_a_receiver_without_keys_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="keys must hold at least one key"):
+    with pytest.raises(InvalidArgument, match="keys must contain at least one key"):
         WebhookReceiver(keys=[])
 
 

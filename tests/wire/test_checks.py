@@ -74,7 +74,7 @@ def test_what_is_not_given_breaks_no_rule(check: Check, params: dict[str, Any]) 
         (at_most("a", 2), {"a": "ids"}, "a must be a sequence of ids"),
         (at_most("a", 2), {"a": {"k": 1}}, "a must be a sequence of ids"),
         (at_most("a", 2), {"a": iter("ab")}, "a must be a sequence of ids"),
-        (at_most("a", 2), {"a": {1, 2, 3}}, "a must hold at most 2 ids"),
+        (at_most("a", 2), {"a": {1, 2, 3}}, "a must contain at most 2 ids"),
         (exclusive("a", "b", "c"), {"a": 0, "c": ""}, "c must not be given together with a"),
         (length("a", 2, least=1), {"a": ""}, "a must have from 1 to 2 characters"),
         (length("a", 2), {"a": 5}, "a must have at most 2 characters"),

@@ -4,14 +4,16 @@ from datetime import UTC, datetime
 import pytest
 
 from svc_async.errors import ApiError, ErrorDetail
-from svc_async.wire.envelope import Answer, refusal
+from svc_async.wire.envelope import Answer, parse_refusal
 
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)
 
 
 def refused(status: int, body: object, headers: dict[str, str] | None = None) -> ApiError:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return refusal(Answer(status=status, headers=headers or {}, body=raw), now=NOW, request_id_header="x-request-id")
+    return parse_refusal(
+        Answer(status=status, headers=headers or {}, body=raw), now=NOW, request_id_header="x-request-id"
+    )
 
 
 @pytest.mark.rule("ERR-04")

@@ -30,7 +30,7 @@ from svc_async.errors import (
     UnexpectedAnswer,
     WouldWaitTooLong,
 )
-from svc_async.wire.envelope import Answer, refusal
+from svc_async.wire.envelope import Answer, parse_refusal
 from svc_async.wire.outcome import Effect, Repeat, api_error, outcome_for_status, outcome_of
 
 CONTRACT = Path(__file__).parents[1] / "contract"
@@ -99,7 +99,7 @@ def test_an_answer_raises_the_class_of_its_row_and_means_what_the_row_says(
     status: int, code: str | int, kind: type[ApiError], repeat: Repeat
 ) -> None:
     body = msgspec.json.encode({"errors": [{"code": code, "message": "No."}]})
-    error = refusal(Answer(status=status, headers={}, body=body), now=NOW)
+    error = parse_refusal(Answer(status=status, headers={}, body=body), now=NOW)
 
     assert type(error) is kind
     assert error.sent is Sent.YES

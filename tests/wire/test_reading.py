@@ -67,7 +67,7 @@ def test_a_record_in_an_array_of_one_is_the_record() -> None:
 
 @pytest.mark.parametrize("records", [[], [ACCOUNT, ACCOUNT]])
 def test_an_array_of_none_or_several_is_not_a_record(records: object) -> None:
-    with pytest.raises(UnexpectedAnswer, match=r"it holds \d records where one was asked for"):
+    with pytest.raises(UnexpectedAnswer, match=r"it contains \d records instead of one"):
         Reader().read(GET, answer({"data": records}))
 
 

@@ -102,7 +102,7 @@ class Rules:
         given = {name: moment for name, moment in times.items() if moment is not None}
         for name, moment in given.items():
             if moment.tzinfo is None:
-                raise InvalidArgument(f"{where}{name}", "must carry a time zone (contract GEN-12)")
+                raise InvalidArgument(f"{where}{name}", "must have a time zone (contract GEN-12)")
         end = given.get("expires_at")
         start = given.get("effective_at", now)
         if timestamp(end or self.pinned(now)["expires_at"]) <= timestamp(start):
@@ -518,9 +518,9 @@ class UserList(abc.ABC, Generic[T]):
         if isinstance(IDENTIFIERS[name], PartnerId):
             if all(isinstance(value, str) and value.strip() for value in values):
                 return values
-            raise self._rules.refuse(where, "must hold text", "values")
+            raise self._rules.refuse(where, "must contain text", "values")
         if not all(map(is_hash, values)):
-            raise self._rules.refuse(where, "must hold SHA-256 hashes as 64 hexadecimal digits", "values")
+            raise self._rules.refuse(where, "must contain SHA-256 hashes as 64 hexadecimal digits", "values")
         return [value.lower() for value in values]
 
 

@@ -43,7 +43,7 @@ from svc_async.errors import ErrorDetail, InvalidArgument
 from svc_async.governor.slot import Priority
 from svc_async.sources.source import UnparsedRow
 from svc_async.users.template import PLAIN
-from svc_async.wire.checks import fields_of
+from svc_async.wire.fields import fields_of
 from svc_async.wire.route import Request
 from svc_async.wire.writing import to_plain
 
@@ -460,7 +460,7 @@ def _unchecked(row: object) -> tuple[str, str]:
             product_id.encode()
             return product_id, _ascii(plain)
     except (TypeError, ValueError):  # no form in JSON, or in UTF-8
-        raise _InvalidRow("must hold only values that JSON can write") from None
+        raise _InvalidRow("must contain only values that JSON can represent") from None
     raise _InvalidRow("must be given as text", "id")
 
 

@@ -54,7 +54,7 @@ def login(
     name = _name_of(profile)
     source = _find_app(profile or os.environ.get("SVC_PROFILE"))
     if source.app is None:
-        raise InvalidArgument("credentials", "must hold consumer_key and consumer_secret to log a user in")
+        raise InvalidArgument("credentials", "must contain consumer_key and consumer_secret to log a user in")
     profiles.check(name)  # a token that cannot be stored is not requested
     try:
         flow = _Flow(source, source.app, browser=not no_browser)
