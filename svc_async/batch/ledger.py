@@ -6,12 +6,9 @@ from datetime import datetime
 
 import attrs
 
-from svc_async.batch.report import Failure, Progress, Report
+from svc_async.batch.report import KEPT_FAILURES, Failure, Progress, Report
 
 __all__ = ["Intent", "JournalCheckpoint", "LaneState", "Settlement", "Tally", "Totals"]
-
-_KEPT = 10_000
-"""Failures that a report lists; `on_failure` is given all of them, so that memory stays flat."""
 
 
 @attrs.frozen(kw_only=True)
@@ -131,7 +128,7 @@ class Tally:
     def fail(self, failures: Sequence[Failure]) -> None:
         """Count rows that failed, keep them for the report while there is room, and tell of each."""
         self.failed += len(failures)
-        self._failures.extend(failures[: _KEPT - len(self._failures)])
+        self._failures.extend(failures[: KEPT_FAILURES - len(self._failures)])
         if self.on_failure is not None:
             for failure in failures:
                 self.on_failure(failure)

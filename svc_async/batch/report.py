@@ -5,14 +5,17 @@
 A position counts the rows of the input from 0. Nothing here holds a value of a row.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
 
 from svc_async.errors import BatchError
 
-__all__ = ["Failure", "Progress", "Receipt", "Report"]
+__all__ = ["KEPT_FAILURES", "Failure", "Progress", "Receipt", "Report"]
+
+KEPT_FAILURES = 10_000
+"""Failures that a report lists; `on_failure` is called with all of them, so that memory stays flat."""
 
 
 @attrs.frozen
@@ -90,6 +93,21 @@ class Progress:
         """Settled rows a second since the job began."""
         return (self.accepted + self.coalesced + self.failed) / self.seconds if self.seconds else 0.0
 
+    def __add__(self, other: "Progress") -> "Progress":
+        """Return the progress of two parts of a job, one of which ran after the other."""
+        return Progress(
+            read=self.read + other.read,
+            accepted=self.accepted + other.accepted,
+            coalesced=self.coalesced + other.coalesced,
+            failed=self.failed + other.failed,
+            pending=self.pending + other.pending,
+            requests=self.requests + other.requests,
+            in_flight=self.in_flight + other.in_flight,
+            in_doubt=self.in_doubt + other.in_doubt,
+            rate_limited=self.rate_limited + other.rate_limited,
+            seconds=self.seconds + other.seconds,
+        )
+
 
 @attrs.frozen(kw_only=True)
 class Report:
@@ -117,6 +135,33 @@ class Report:
     requests: int = 0
     failures: Sequence[Failure] = ()
 
+    @classmethod
+    def from_progress(cls, progress: Progress, failures: Iterable[Failure] = ()) -> "Report":
+        """Return the report of a job that was cut off, from the last progress that it announced."""
+        return cls(
+            read=progress.read,
+            accepted=progress.accepted,
+            coalesced=progress.coalesced,
+            failed=progress.failed,
+            pending=progress.pending,
+            in_doubt=progress.in_doubt,
+            requests=progress.requests,
+            failures=_first_failures(failures),
+        )
+
+    def __add__(self, other: "Report") -> "Report":
+        """Return the report of two parts of a job whose positions count the rows of the same input."""
+        return Report(
+            read=self.read + other.read,
+            accepted=self.accepted + other.accepted,
+            coalesced=self.coalesced + other.coalesced,
+            failed=self.failed + other.failed,
+            pending=self.pending + other.pending,
+            in_doubt=self.in_doubt + other.in_doubt,
+            requests=self.requests + other.requests,
+            failures=_first_failures((*self.failures, *other.failures)),
+        )
+
     @property
     def complete(self) -> bool:
         """Whether every row that was read is in."""
@@ -134,3 +179,7 @@ class Report:
     def as_dict(self) -> Mapping[str, Any]:
         """Give plain values, ready for JSON."""
         return attrs.asdict(self)
+
+
+def _first_failures(failures: Iterable[Failure]) -> Sequence[Failure]:
+    return tuple(sorted(failures, key=lambda failure: failure.position)[:KEPT_FAILURES])

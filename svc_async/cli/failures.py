@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
 
-from svc_async.batch.report import Failure
+from svc_async.batch.report import KEPT_FAILURES, Failure
 from svc_async.errors import InvalidArgument
 from svc_async.sources.source import Origin
 from svc_async.users.identifiers import IDENTIFIERS
@@ -17,8 +17,6 @@ __all__ = ["FailureList", "reason_of", "reasons_of"]
 _HEADER = ("position", "line", "field", "reason", "code")
 _REASONS = 100
 """Reasons that are counted apart; a service may have a new one for every row."""
-_KEPT = 10_000
-"""Failures that a journal keeps."""
 _FOUND_AGAIN = frozenset({"INVALID_ROW", "TOO_LARGE"})
 
 
@@ -82,7 +80,7 @@ class FailureList:
         """
         self._is_touched = True
         told = {str(failure.position) for failure in failures}
-        knows_all = len(failures) < _KEPT
+        knows_all = len(failures) < KEPT_FAILURES
         listed: set[str] = set()
         self._file.close()
         fresh = self.path.with_name(f"{self.path.name}.new")

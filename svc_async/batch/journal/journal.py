@@ -53,7 +53,7 @@ import attrs
 import msgspec
 
 from svc_async.batch.ledger import Intent, JournalCheckpoint, LaneState, Settlement, Totals
-from svc_async.batch.report import Failure, Report
+from svc_async.batch.report import KEPT_FAILURES, Failure, Report
 from svc_async.errors import InvalidArgument, SvcError
 
 __all__ = [
@@ -68,8 +68,6 @@ T = TypeVar("T")
 
 _VERSION = 1
 _APPLICATION = 0x73766A6C
-_KEPT = 10_000
-"""Failures that are kept, as in a report."""
 _SLOTS = 512
 """Samples of the timeline."""
 _PATIENCE = 0.25
@@ -455,7 +453,7 @@ def _keep(run: _Run, checkpoint: JournalCheckpoint) -> None:
 
 def _keep_failures(run: _Run, failures: Iterable[Failure]) -> None:
     (kept,) = run("SELECT count(*) FROM failures").fetchone()
-    for failure in list(failures)[: _KEPT - kept]:
+    for failure in list(failures)[: KEPT_FAILURES - kept]:
         run("INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?)", attrs.astuple(failure))
 
 
