@@ -67,7 +67,7 @@ class Clock(Protocol):
         ...
 
     async def settle(self) -> None:
-        """Wait until the jobs have done what they can do now."""
+        """Wait until the tasks have done what they can do now."""
 
     def timeout(self, seconds: float | None) -> asyncio.Timeout:
         """Give a block that fails with `TimeoutError` after `seconds`."""

@@ -1,44 +1,68 @@
-"""All that a request meets, from the journal to the state."""
+"""What all calls of one sandbox share, from its settings to its state."""
 
 import attrs
 
-from svc_async.sandbox.background import Jobs
+from svc_async.sandbox.background import BackgroundTasks
 from svc_async.sandbox.clock import Clock
 from svc_async.sandbox.config import SandboxConfig
-from svc_async.sandbox.push.channels import Outlets
-from svc_async.sandbox.push.deliveries import Deliveries
-from svc_async.sandbox.seed import World
-from svc_async.sandbox.server.auth import Verifier
-from svc_async.sandbox.server.faults import Faults
-from svc_async.sandbox.server.operations import Routes
-from svc_async.sandbox.server.rate_limits import Limits
-from svc_async.sandbox.server.request_log import Journal
-from svc_async.sandbox.state.grants import Registry
-from svc_async.sandbox.state.paging import Pages
+from svc_async.sandbox.push.channels import AppChannels, Channels
+from svc_async.sandbox.state.grants import App, Grants, Token
+from svc_async.sandbox.state.paging import Paginator
 from svc_async.sandbox.state.store import Store
 
-__all__ = ["Service"]
+__all__ = ["Context", "Seed"]
+
+
+@attrs.frozen
+class Seed:
+    """The records of the seed that one starts from.
+
+    Attributes:
+        apps: the first is the one that the users of the seed granted access to.
+        tokens: the access tokens of these users, in their order.
+    """
+
+    apps: tuple[App, ...]
+    tokens: tuple[Token, ...]
+    account_id: str
+    audience_id: str
+
+    def app_keys(self, number: int) -> dict[str, str]:
+        """Return the keys and secrets of an app."""
+        app = self.apps[number]
+        secret = {} if app.client_secret is None else {"client_secret": app.client_secret}
+        return {
+            "consumer_key": app.consumer_key,
+            "consumer_secret": app.consumer_secret,
+            "client_id": app.client_id,
+            **secret,
+        }
+
+    def credentials(self, number: int) -> dict[str, str]:
+        """Return what a user signs requests of the first app with."""
+        app, token = self.apps[0], self.tokens[number]
+        return {
+            "consumer_key": app.consumer_key,
+            "consumer_secret": app.consumer_secret,
+            "token": token.token,
+            "token_secret": token.secret,
+        }
 
 
 @attrs.frozen(kw_only=True)
-class Service:
-    """The parts of one sandbox."""
+class Context:
+    """The parts of one sandbox that its calls work on."""
 
     config: SandboxConfig
     clock: Clock
-    jobs: Jobs
+    background: BackgroundTasks
     store: Store
-    world: World
-    routes: Routes
-    registry: Registry
-    outlets: Outlets
-    verifier: Verifier
-    limits: Limits
-    pages: Pages
-    faults: Faults
-    journal: Journal
+    grants: Grants
+    channels: Channels
+    paginator: Paginator
+    seed: Seed
 
     @property
-    def deliveries(self) -> Deliveries:
-        """What was sent to the webhooks of the first app."""
-        return self.outlets.of(self.world.apps[0]).deliveries
+    def app_channels(self) -> AppChannels:
+        """The channels of the seed's first app."""
+        return self.channels.of_app(self.seed.apps[0])

@@ -175,8 +175,7 @@ class V2:
     def __init__(self, raw: Raw) -> None:
         self.raw = raw
         self.sandbox = raw.sandbox
-        registry = raw.sandbox._registry
-        self.authorization = f"Bearer {registry.bearer(registry.apps[raw.sandbox.app['consumer_key']])}"
+        self.authorization = f"Bearer {raw.sandbox.bearer_token()}"
 
     async def __call__(self, method: str, path: str, query: Any = (), *, json: Any = None, **given: Any) -> Got:
         if json is not None:

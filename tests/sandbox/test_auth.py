@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svc_async.sandbox import SandboxConfig, VirtualClock
-from svc_async.sandbox.server.auth import Sent, Verifier, escape, form_pairs, parse_header, signature, signature_base
-from svc_async.sandbox.server.rendering import Refusal
-from svc_async.sandbox.state.grants import App, Registry, Token
+from svc_async.sandbox.refusal import Refusal
+from svc_async.sandbox.server.auth import AuthRequest, Verifier, escape, parse_header, signature, signature_base
+from svc_async.sandbox.server.reading import parse_form
+from svc_async.sandbox.state.grants import App, Grants, Token
 from svc_async.sandbox.state.store import Ids
 
 PHOTOS = {"oauth_consumer_key": "dpf43f3p2l4k3l03", "oauth_signature_method": "HMAC-SHA1"}
@@ -71,7 +72,7 @@ def test_the_base_string_of_rfc_5849_section_3_4_1() -> None:
         'oauth_signature_method="HMAC-SHA1", oauth_timestamp="137131201", oauth_nonce="7d8f3e4a", '
         'oauth_signature="bYT5CMsGcbgUdFHObYMEfcx6bsw%3D"'
     )
-    query, form = form_pairs("b5=%3D%253D&a3=a&c%40=&a2=r%20b"), form_pairs("c2&a3=2+q")
+    query, form = parse_form("b5=%3D%253D&a3=a&c%40=&a2=r%20b"), parse_form("c2&a3=2+q")
     base = signature_base("post", "http://EXAMPLE.COM:80/request", [*parse_header(header), *query, *form])
     assert base == (
         "POST&http%3A%2F%2Fexample.com%2Frequest&a2%3Dr%2520b%26a3%3D2%2520q%26a3%3Da%26b5%3D%253D%25253D%26c%2540"
@@ -86,17 +87,17 @@ _TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 @settings(max_examples=60)
 @given(st.lists(st.tuples(_TEXT, _TEXT), max_size=5), _TEXT)
 def test_what_another_implementation_signs_is_accepted(pairs: list[tuple[str, str]], secret: str) -> None:
-    registry = Registry(Ids(7))
-    registry.apps["key"] = App(consumer_key="key", consumer_secret=secret)
-    registry.tokens["token"] = Token("token", "token secret", "user", "key")
-    verifier = Verifier(VirtualClock(datetime.now(UTC)), 3600, registry)
+    grants = Grants(Ids(7))
+    grants.apps["key"] = App(consumer_key="key", consumer_secret=secret)
+    grants.tokens["token"] = Token("token", "token secret", "user", "key")
+    verifier = Verifier(VirtualClock(datetime.now(UTC)), 3600, grants)
     query = "&".join(f"{escape(name)}={escape(value)}" for name, value in pairs)
     url = "https://ads.example.test:8443/ads/12/accounts"
     signed = ClientAuth("key", secret, "token", "token secret").prepare("GET", f"{url}?{query}", {}, None)
-    sent = Sent(method="GET", url=url, query=query, authorization=signed[1]["Authorization"])
-    assert verifier.caller(sent, ["oauth1_user"]).user == "user"
+    sent = AuthRequest(method="GET", url=url, query=query, authorization=signed[1]["Authorization"])
+    assert verifier.identify(sent, ["oauth1_user"]).user == "user"
     with pytest.raises(Refusal):
-        verifier.caller(attrs.evolve(sent, query=f"{query}&more=1"), ["oauth1_user"])
+        verifier.identify(attrs.evolve(sent, query=f"{query}&more=1"), ["oauth1_user"])
 
 
 @pytest.mark.rule("AUTH-01f")

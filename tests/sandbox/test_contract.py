@@ -12,7 +12,7 @@ from svc_async.sandbox.api.ads.user_batches import MAX_BYTES, MAX_OPERATIONS
 from svc_async.sandbox.config import RATE_RULES
 from svc_async.sandbox.server.operations import Operation
 from svc_async.sandbox.server.params import Param
-from svc_async.sandbox.server.rendering import Dialect
+from svc_async.sandbox.server.rendering import Format
 
 BASE = tuple(operation for operation in Sandbox().operations if operation.surface == "base")
 EVERY = (*OPERATIONS, *BASE)
@@ -149,4 +149,4 @@ def test_the_numbers_are_the_contract_s() -> None:
 @pytest.mark.parametrize("operation", EVERY, ids=lambda operation: operation.id)
 def test_ids_are_unique_and_rules_of_rate_exist(operation: Operation) -> None:
     assert [other.id for other in EVERY].count(operation.id) == 1
-    assert operation.limit in RATE_RULES or (operation.limit is None and operation.dialect is Dialect.HTML)
+    assert operation.limit in RATE_RULES or (operation.limit is None and operation.format is Format.HTML)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from svc_async.sandbox import SandboxConfig
 from svc_async.sandbox.api.ads.custom_audiences import HASHED
-from svc_async.sandbox.api.ads.user_batches import all_well
+from svc_async.sandbox.api.ads.user_batches import are_lowercase_hashes
 
 Hash = Callable[[str], str]
 H = "0123456789abcdef" * 4
@@ -122,7 +122,7 @@ def test_the_quick_look_accepts_only_lists_of_lower_case_hashes(users: list[Any]
         and all(values and all(value in (H, "0" * 64) for value in values) for values in user.values())
         for user in users
     )
-    assert all_well(users, HASHED) is careful
+    assert are_lowercase_hashes(users, HASHED) is careful
 
 
 @pytest.mark.rule("CAU-09", "ERR-06", "CAU-04")

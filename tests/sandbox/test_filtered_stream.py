@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
-from svc_async.sandbox.push.rule_language import MalformedRule, Post, read_rule
+from svc_async.sandbox.push.rule_language import MalformedRule, Post, parse_rule
 
 RULES = "/2/tweets/search/stream/rules"
 NOW = datetime(2026, 6, 10, tzinfo=UTC)
@@ -88,7 +88,7 @@ async def test_there_is_room_for_25000_rules(v2: Any) -> None:
     began = time.perf_counter()
     await v2.sandbox.trigger("post.create", payload={"text": "word24999"})
     assert time.perf_counter() - began < 10
-    assert len(v2.sandbox.streams["filtered"].recorded(NOW, datetime(2027, 1, 1, tzinfo=UTC))) == 1
+    assert len(v2.sandbox.streams["filtered"].list_recorded(NOW, datetime(2027, 1, 1, tzinfo=UTC))) == 1
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ MATCHES = [
 @pytest.mark.parametrize(("rule", "expected"), MATCHES)
 @pytest.mark.rule("FS-01", "FS-05")
 def test_a_rule_matches_as_it_reads(rule: str, expected: bool) -> None:
-    assert read_rule(rule, NOW).matches(Post(POST, "anna", NOW)) is expected
+    assert parse_rule(rule, NOW).matches(Post(POST, "anna", NOW)) is expected
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_rule_matches_as_it_reads(rule: str, expected: bool) -> None:
 )
 def test_a_rule_that_reads_as_nothing_is_malformed(rule: str) -> None:
     with pytest.raises(MalformedRule):
-        read_rule(rule, NOW)
+        parse_rule(rule, NOW)
 
 
 _LEAVES = st.sampled_from(["harbour", "dawn", "dusk", '"at dawn"', "from:anna", "from:bruno", "min_likes:3"])
@@ -224,13 +224,13 @@ def meant(rule: Any, true: frozenset[str]) -> bool:
 def test_a_rule_is_decided_by_the_book(rule: Any) -> None:
     true = frozenset({"harbour", "dawn", '"at dawn"', "from:anna", "min_likes:3"})
     text = f"(harbour OR -harbour) {spelled(rule)}"
-    assert read_rule(text, NOW).matches(Post(POST, "anna", NOW)) is meant(rule, true)
+    assert parse_rule(text, NOW).matches(Post(POST, "anna", NOW)) is meant(rule, true)
 
 
 @given(st.text(alphabet='ab:()"- OR', max_size=30))
 def test_any_text_is_a_rule_or_malformed(text: str) -> None:
     try:
-        read_rule(text, NOW).matches(Post(POST, "anna", NOW))
+        parse_rule(text, NOW).matches(Post(POST, "anna", NOW))
     except MalformedRule as error:
         assert str(error)
 
@@ -242,8 +242,8 @@ def test_what_a_post_has_not_is_not_found() -> None:
         {"public_metrics": {"like_count": "x"}},
     ):
         post = Post(fields, "anna", NOW)
-        assert not read_rule("min_likes:1", NOW).matches(post)
-        assert not read_rule("harbour OR lang:en", NOW).matches(post)
+        assert not parse_rule("min_likes:1", NOW).matches(post)
+        assert not parse_rule("harbour OR lang:en", NOW).matches(post)
 
 
 @pytest.mark.parametrize(
@@ -270,11 +270,11 @@ async def test_three_operators_were_gone_for_a_while(v2_with: Any, raw_with: Any
 def test_keywords_find_no_reposts_with_the_new_index() -> None:
     repost = {**POST, "referenced_posts": [{"type": "reposted", "id": "1"}]}
     before, after = datetime(2026, 5, 3, tzinfo=UTC), datetime(2026, 5, 4, tzinfo=UTC)
-    rule = read_rule("harbour", NOW)
+    rule = parse_rule("harbour", NOW)
     assert [rule.matches(Post(repost, "anna", moment)) for moment in (before, after)] == [True, False]
     assert rule.matches(Post({**POST, "referenced_posts": [{"type": "quoted", "id": "1"}]}, "anna", after))
     assert rule.matches(Post({**POST, "referenced_posts": 7}, "anna", after))  # as a test may trigger it
-    assert read_rule("from:anna", NOW).matches(Post(repost, "anna", after))
+    assert parse_rule("from:anna", NOW).matches(Post(repost, "anna", after))
 
 
 @pytest.mark.rule("FS-01", "FS-04", "WH-60")
@@ -299,11 +299,10 @@ async def test_filtered_stream_webhooks_are_for_enterprises(v2: Any, hook: Any) 
     await add(v2, "harbour")
     await v2.sandbox.trigger("post.create", payload={"text": "harbour"})
     assert hook.events == []
-    assert len(v2.sandbox.streams["filtered"].recorded(NOW, datetime(2027, 1, 1, tzinfo=UTC))) == 1
+    assert len(v2.sandbox.streams["filtered"].list_recorded(NOW, datetime(2027, 1, 1, tzinfo=UTC))) == 1
 
 
 async def test_the_rules_of_an_app_are_its_own(v2: Any) -> None:
     await add(v2, "harbour")
-    registry = v2.sandbox._registry
-    other = f"Bearer {registry.bearer(registry.apps[v2.sandbox.public_app['consumer_key']])}"
+    other = f"Bearer {v2.sandbox.bearer_token(v2.sandbox.public_app['consumer_key'])}"
     assert (await v2("GET", RULES, authorization=other)).data == []

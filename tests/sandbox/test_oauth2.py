@@ -11,7 +11,7 @@ from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
 from svc_async.sandbox.server.auth import Scheme
 from svc_async.sandbox.server.operations import Answer, Call, Operation
 from svc_async.sandbox.server.params import integer
-from svc_async.sandbox.server.rendering import Dialect
+from svc_async.sandbox.server.rendering import Format
 
 TOKEN = "/oauth2/token"
 INVALIDATE = "/oauth2/invalidate_token"
@@ -25,26 +25,26 @@ def as_it_came(bearer: str) -> dict[str, str]:
     return {"access_token": unquote(bearer)}
 
 
-def _probe(scheme: Scheme, dialect: Dialect) -> Operation:
+def _probe(scheme: Scheme, shape: Format) -> Operation:
     """Give a call that tells who made it."""
     return Operation(
-        id=f"probe.{scheme}.{dialect}",
+        id=f"probe.{scheme}.{shape}",
         method="GET",
-        path=f"/probe/{scheme}/{dialect}",
+        path=f"/probe/{scheme}/{shape}",
         handler=_who,
         query=(integer("count", minimum=1, maximum=5, rule="ASM-95"),),
         limit=None,
         rule="AUTH-25b",
         surface="base",
         schemes=(scheme,),
-        dialect=dialect,
+        format=shape,
     )
 
 
 def _who(call: Call) -> Answer:
     caller = call.caller
     who = {"scheme": caller.scheme, "user": caller.user, "app": "" if caller.scheme == "none" else caller.app.name}
-    return Answer(str(who) if call.operation.dialect is Dialect.HTML else who)
+    return Answer(str(who) if call.operation.format is Format.HTML else who)
 
 
 class Probed(Sandbox):
@@ -52,7 +52,7 @@ class Probed(Sandbox):
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        return (*super().operations, *(_probe(scheme, dialect) for scheme in SCHEMES for dialect in Dialect))
+        return (*super().operations, *(_probe(scheme, shape) for scheme in SCHEMES for shape in Format))
 
 
 @pytest.fixture
@@ -149,8 +149,8 @@ async def test_an_invalidated_bearer_token_stops_working(raw: Any, bearing: Any,
     assert (await bearing("GET", "/probe/bearer_app/v2", bearer)).status == 200
     got = await raw.post(INVALIDATE, as_it_came(bearer), authorization=app_header)
     assert (got.status, got.json, got.rule) == (200, {"access_token": bearer}, "AUTH-24b")
-    for dialect in ("v1", "v2"):
-        refused = await bearing("GET", f"/probe/bearer_app/{dialect}", bearer)
+    for shape in ("v1", "v2"):
+        refused = await bearing("GET", f"/probe/bearer_app/{shape}", bearer)
         assert (refused.status, refused.json, refused.rule) == (401, EXPIRED, "ERR-01")
     again = await raw.post(INVALIDATE, as_it_came(bearer), authorization=app_header)
     assert (again.status, again.json) == (401, EXPIRED)
@@ -203,8 +203,8 @@ async def test_another_scheme_than_the_call_takes_is_403_with_code_220(raw: Any,
 
 
 async def test_no_credentials_are_401_in_the_dialect_of_the_call(raw: Any) -> None:
-    async def ask(dialect: str, scheme: str = "bearer_app") -> Any:
-        return await raw("GET", f"/probe/{scheme}/{dialect}", base=raw.sandbox.base_url, authorization="")
+    async def ask(shape: str, scheme: str = "bearer_app") -> Any:
+        return await raw("GET", f"/probe/{scheme}/{shape}", base=raw.sandbox.base_url, authorization="")
 
     assert codes(await ask("v1")) == codes(await ask("form")) == [32]
     problem = await ask("v2")
@@ -219,18 +219,18 @@ async def test_no_credentials_are_401_in_the_dialect_of_the_call(raw: Any) -> No
 
 @pytest.mark.parametrize("config", [SandboxConfig(rate_limits=False)])
 async def test_answers_and_refusals_look_as_the_dialect_has_it(raw: Any) -> None:
-    async def ask(dialect: str, count: str = "3") -> Any:
-        return await raw("GET", f"/probe/none/{dialect}", {"count": count}, base=raw.sandbox.base_url, authorization="")
+    async def ask(shape: str, count: str = "3") -> Any:
+        return await raw("GET", f"/probe/none/{shape}", {"count": count}, base=raw.sandbox.base_url, authorization="")
 
     who = {"scheme": "none", "user": "", "app": ""}
     assert (await ask("ads")).json == {"request": {"params": {"count": 3}}, "data": who}
-    for dialect in ("v1", "v2", "oauth2", "credentials"):
-        assert (await ask(dialect)).json == who
+    for shape in ("v1", "v2", "oauth2", "credentials"):
+        assert (await ask(shape)).json == who
     assert (await ask("form")).body == b"scheme=none&user=&app="
     assert (await ask("html")).headers["Content-Type"] == "text/html;charset=utf-8"
-    for dialect in Dialect:
-        assert (await ask(dialect)).headers["x-sandbox-basis"] == "spec"
-        assert (await ask(dialect, "9")).headers["x-sandbox-rule"] == "ASM-95"
+    for shape in Format:
+        assert (await ask(shape)).headers["x-sandbox-basis"] == "spec"
+        assert (await ask(shape, "9")).headers["x-sandbox-rule"] == "ASM-95"
     assert (await ask("ads", "9")).codes == [("INVALID_PARAMETER", "count")]
     assert codes(await ask("v1", "9")) == [44]
     assert (await ask("v2", "9")).json["detail"] == "INVALID_PARAMETER: count must be from 1 to 5"

@@ -6,33 +6,12 @@ from typing import Any
 import pytest
 
 from svc_async.sandbox import Fault, Sandbox, SandboxConfig, VirtualClock
-from svc_async.sandbox.server.open_response import Line
+from svc_async.sandbox.refusal import Problem, Refusal
+from svc_async.sandbox.server.open_response import OpenResponse
 from svc_async.sandbox.server.operations import Answer, Call, Operation, Serve
-from svc_async.sandbox.server.rendering import Dialect, Problem, Refusal
+from svc_async.sandbox.server.rendering import Format
 
 PIECE = {"Content-Type": "application/json"}
-
-
-async def _beat(call: Call, line: Line) -> None:
-    """Send a blank line, then nothing until it is over."""
-    response = await line.open(headers=PIECE)
-    await response.write(b"\r\n")
-    with line.released():
-        await line.over.wait()
-    call.store["seen"].add("", {"id": "over"})
-
-
-async def _late(call: Call, line: Line) -> Answer:
-    """Wait a minute, then answer as usual."""
-    with line.released():
-        await line.clock.sleep(60)
-    with call.store.transaction():
-        call.store["seen"].add("", {"id": "late"})
-    return Answer({"late": True})
-
-
-async def _refuse(_call: Call, _line: Line) -> None:
-    raise Refusal(429, Problem("TooManyConnections", "one is open"), more={"connection_issue": "TooManyConnections"})
 
 
 def _operation(name: str, serve: Serve) -> Operation:
@@ -44,20 +23,45 @@ def _operation(name: str, serve: Serve) -> Operation:
         limit="filtered_connects",
         rule="ASM-54",
         surface="base",
-        dialect=Dialect.V2,
+        format=Format.V2,
     )
 
 
 class Probed(Sandbox):
-    """A sandbox with calls that take their time."""
+    """A sandbox with operations that write their own answer or wait.
+
+    Attributes:
+        seen: how far they came.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.seen: list[str] = []
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        mine = _operation("beat", _beat), _operation("late", _late), _operation("refuse", _refuse)
-        return (*super().operations, *mine)
+        probes = {"beat": self._beat, "late": self._answer_late, "refuse": self._refuse}
+        return (*super().operations, *(_operation(name, serve) for name, serve in probes.items()))
 
-    def seen(self) -> list[str]:
-        return [row.id for row in self._store["seen"]]
+    async def _beat(self, _call: Call, response: OpenResponse) -> None:
+        """Send a blank line, then nothing until the connection is closed."""
+        stream = await response.start(headers=PIECE)
+        await stream.write(b"\r\n")
+        with response.release_clock():
+            await response.closed.wait()
+        self.seen.append("over")
+
+    async def _answer_late(self, call: Call, response: OpenResponse) -> Answer:
+        """Wait a minute, then answer as usual."""
+        with response.release_clock():
+            await response.clock.sleep(60)
+        with call.sandbox.store.transaction():
+            self.seen.append(call.sandbox.store["seen"].add("", {"id": "late"}).id)
+        return Answer({"late": True})
+
+    async def _refuse(self, _call: Call, _response: OpenResponse) -> None:
+        problem = Problem("TooManyConnections", "one is open")
+        raise Refusal(429, problem, more={"connection_issue": "TooManyConnections"})
 
 
 @pytest.fixture
@@ -84,10 +88,10 @@ async def test_a_line_stays_open_until_the_caller_hangs_up(raw: Any) -> None:
     assert answer.headers["x-rate-limit-remaining"] == "49"
     assert answer.headers["x-transaction-id"] == f"{0:016x}"
     assert raw.sandbox.requests[0].status == 200
-    assert raw.sandbox.seen() == []
+    assert raw.sandbox.seen == []
     answer.close()
     await raw.sandbox.clock.sleep(1)
-    assert raw.sandbox.seen() == ["over"]
+    assert raw.sandbox.seen == ["over"]
 
 
 async def test_a_line_is_over_when_the_sandbox_closes(raw: Any) -> None:
@@ -95,13 +99,13 @@ async def test_a_line_is_over_when_the_sandbox_closes(raw: Any) -> None:
     answer = await raw.http.get(url, headers=headers)
     await answer.content.readline()
     await raw.sandbox.aclose()
-    assert raw.sandbox.seen() == ["over"]
+    assert raw.sandbox.seen == ["over"]
 
 
 async def test_an_answer_may_take_its_time(raw: Any) -> None:
     before = raw.sandbox.clock.now()
     got = await raw("GET", "/2/late", base=raw.sandbox.base_url)
-    assert (got.status, got.json, raw.sandbox.seen()) == (200, {"late": True}, ["late"])
+    assert (got.status, got.json, raw.sandbox.seen) == (200, {"late": True}, ["late"])
     assert (raw.sandbox.clock.now() - before).total_seconds() == 60
 
 
@@ -115,7 +119,7 @@ async def test_a_line_may_be_refused(raw: Any) -> None:
 async def test_faults_strike_before_a_line_opens(raw: Any) -> None:
     raw.sandbox.faults.on("GET", "/2/beat").once().do(Fault.http(503))
     assert (await raw("GET", "/2/beat", base=raw.sandbox.base_url)).status == 503
-    assert raw.sandbox.seen() == []
+    assert raw.sandbox.seen == []
 
 
 async def test_no_fault_strikes_after_a_line_that_answered_itself(raw: Any) -> None:
@@ -124,5 +128,5 @@ async def test_no_fault_strikes_after_a_line_that_answered_itself(raw: Any) -> N
     answer = await raw.http.get(url, headers=headers)
     answer.close()
     await raw.sandbox.clock.sleep(1)
-    assert raw.sandbox.seen() == ["over"]
+    assert raw.sandbox.seen == ["over"]
     assert raw.sandbox.requests[0].status == 200

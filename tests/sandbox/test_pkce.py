@@ -12,7 +12,7 @@ from requests_oauthlib import OAuth2Session
 
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
 from svc_async.sandbox.server.operations import Answer, Call, Operation
-from svc_async.sandbox.server.rendering import Dialect
+from svc_async.sandbox.server.rendering import Format
 
 AUTHORIZE = "/2/oauth2/authorize"
 TOKEN = "/2/oauth2/token"
@@ -34,7 +34,7 @@ def _follows(method: Any, *, scopes: tuple[str, ...]) -> Operation:
         surface="base",
         schemes=("oauth2_user", "oauth1_user"),
         scopes=scopes,
-        dialect=Dialect.V2,
+        format=Format.V2,
     )
 
 

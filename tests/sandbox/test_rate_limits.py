@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 
 from svc_async.sandbox import RateRule, SandboxConfig, VirtualClock
-from svc_async.sandbox.server.rate_limits import Limits
-from svc_async.sandbox.server.rendering import Refusal
+from svc_async.sandbox.refusal import Refusal
+from svc_async.sandbox.server.rate_limits import RateLimits
 
 START = 1781092800
 
@@ -13,7 +13,7 @@ def rate(got: Any) -> tuple[str, ...]:
     return tuple(got.headers[f"x-rate-limit-{name}"] for name in ("limit", "remaining", "reset"))
 
 
-def take(limits: Limits, rule: str, times: int, *, account: str | None = "a") -> None:
+def take(limits: RateLimits, rule: str, times: int, *, account: str | None = "a") -> None:
     for _ in range(times):
         limits.take([rule], user="u", account=account)
 
@@ -44,7 +44,7 @@ async def test_reads_without_an_account_are_5_in_15_minutes(raw: Any) -> None:
 
 @pytest.mark.rule("GEN-10", "LIM-05")
 def test_total_counts_are_200_in_15_minutes() -> None:
-    limits = Limits(VirtualClock(), SandboxConfig())
+    limits = RateLimits(VirtualClock(), SandboxConfig())
     take(limits, "total_count", 200)
     with pytest.raises(Refusal) as refused:
         take(limits, "total_count", 1, account="b")
@@ -59,7 +59,7 @@ async def test_a_list_with_its_total_counts_in_the_lower_window_too(raw: Any, pa
 
 @pytest.mark.rule("CAU-03", "LIM-06")
 def test_audience_requests_are_1500_a_minute_for_each_account() -> None:
-    limits = Limits(VirtualClock(), SandboxConfig())
+    limits = RateLimits(VirtualClock(), SandboxConfig())
     take(limits, "audience_users", 1500)
     take(limits, "audience_users", 1500, account="b")
     with pytest.raises(Refusal) as refused:
@@ -100,7 +100,7 @@ async def test_account_headers_come_when_set_and_where_an_account_is(raw: Any, p
     assert "x-account-rate-limit-limit" not in (await raw("GET", "/12/accounts")).headers
 
 
-async def used(clock: VirtualClock, limits: Limits, *waits: float) -> list[bool]:
+async def used(clock: VirtualClock, limits: RateLimits, *waits: float) -> list[bool]:
     granted = []
     for wait in waits:
         await clock.advance(seconds=wait)
@@ -124,12 +124,12 @@ async def used(clock: VirtualClock, limits: Limits, *waits: float) -> list[bool]
 async def test_windows_begin_where_the_setting_says(kind: Any, granted: list[bool]) -> None:
     clock = VirtualClock("2026-06-10T12:00:30Z")
     rules = {"writes": RateRule(2, 60)}
-    limits = Limits(clock, SandboxConfig(rate_windows=kind, rate_rules=rules))
+    limits = RateLimits(clock, SandboxConfig(rate_windows=kind, rate_rules=rules))
     assert await used(clock, limits, 0, 20, 35, 5) == granted
 
 
 async def test_a_sliding_window_frees_one_at_a_time() -> None:
     clock = VirtualClock()
-    limits = Limits(clock, SandboxConfig(rate_windows="sliding", rate_rules={"writes": RateRule(2, 60)}))
+    limits = RateLimits(clock, SandboxConfig(rate_windows="sliding", rate_rules={"writes": RateRule(2, 60)}))
     assert await used(clock, limits, 0, 30, 30, 0, 30) == [True, True, True, False, True]
     assert limits.used("writes", account="a") == 2

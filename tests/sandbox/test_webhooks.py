@@ -17,7 +17,7 @@ from aiohttp import web
 
 from svc_async.sandbox import Fault, Sandbox, SandboxConfig, SystemClock, VirtualClock
 from svc_async.sandbox.push.crc_checks import INTERVAL, INVALID_AFTER, RECHECK_AFTER
-from svc_async.sandbox.push.delivery_targets import DeliveryMap, Sent, Unmapped
+from svc_async.sandbox.push.delivery_targets import DeliveryTargets, TargetRequest, UnmappedUrl
 from svc_async.sandbox.push.signing import signature
 
 URL = "https://hooks.example.test/svc"
@@ -154,8 +154,7 @@ async def test_only_an_app_with_its_bearer_token_may_call(v2: Any) -> None:
 
 async def test_each_app_has_webhooks_of_its_own(v2: Any, hook: Any) -> None:
     webhook_id = await v2.register(hook)
-    registry = v2.sandbox._registry
-    other = f"Bearer {registry.bearer(registry.apps[v2.sandbox.public_app['consumer_key']])}"
+    other = f"Bearer {v2.sandbox.bearer_token(v2.sandbox.public_app['consumer_key'])}"
     assert (await v2("GET", "/2/webhooks", authorization=other)).data == []
     assert (await v2("DELETE", f"/2/webhooks/{webhook_id}", authorization=other)).status == 404
 
@@ -479,13 +478,13 @@ async def test_what_leaves_the_machine_when_it_may_is_held_to_a_good_certificate
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
     runner, address = await served(handler, context)
-    targets = DeliveryMap(allow_egress=True)
+    targets = DeliveryTargets(allow_egress=True)
     with pytest.raises(ssl.SSLError):
-        await targets.send(Sent(method="GET", url=address.replace("http:", "https:"), query="crc_token=x"))
+        await targets.send(TargetRequest(method="GET", url=address.replace("http:", "https:"), query="crc_token=x"))
     await targets.close()
     await runner.cleanup()
     runner, address = await served(handler)
-    answer = await targets.send(Sent(method="GET", url=f"{address}?who=me", query="crc_token=x"))
+    answer = await targets.send(TargetRequest(method="GET", url=f"{address}?who=me", query="crc_token=x"))
     assert answer.body == b"/hook?who=me&crc_token=x"
     await targets.close()
     await runner.cleanup()
@@ -500,13 +499,13 @@ async def test_an_answer_without_end_is_cut() -> None:
         return response
 
     runner, address = await served(handler)
-    targets = DeliveryMap(allow_egress=False)
+    targets = DeliveryTargets(allow_egress=False)
     targets.add(URL, address)
     with pytest.raises(ConnectionError, match="too long"):
-        await targets.send(Sent(method="GET", url=URL))
+        await targets.send(TargetRequest(method="GET", url=URL))
     targets.remove(URL)
-    with pytest.raises(Unmapped):
-        await targets.send(Sent(method="GET", url=URL))
+    with pytest.raises(UnmappedUrl):
+        await targets.send(TargetRequest(method="GET", url=URL))
     await targets.close()
     await runner.cleanup()
 

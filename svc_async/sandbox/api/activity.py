@@ -8,13 +8,14 @@ from typing import Any
 import attrs
 
 from svc_async.sandbox.api.v2 import CONNECT, PAGING, connect, operation, page, refusal
-from svc_async.sandbox.api.webhooks import webhook_of
+from svc_async.sandbox.api.webhooks import find_webhook
 from svc_async.sandbox.push.channels import NAMES_CHANGED, Subscription
 from svc_async.sandbox.push.events import KINDS, may_have_direction
-from svc_async.sandbox.server.open_response import Line
+from svc_async.sandbox.refusal import Basis, Finding, invalid, missing, refuse
+from svc_async.sandbox.server.open_response import OpenResponse
 from svc_async.sandbox.server.operations import Answer, Call
-from svc_async.sandbox.server.params import Finding, invalid, json_field, missing, read_fields, refuse
-from svc_async.sandbox.server.rendering import Basis
+from svc_async.sandbox.server.params import json_field
+from svc_async.sandbox.server.reading import read_fields
 
 __all__ = ["OPERATIONS"]
 
@@ -32,16 +33,16 @@ _FILTER = (
 
 
 def _create(call: Call) -> Answer:
-    event_type = _event_type(call)
-    chosen = _filter(call, event_type)
-    outlet = call.outlet
+    event_type = _read_event_type(call)
+    chosen = _read_filter(call, event_type)
+    app_channels = call.app_channels
     webhook_id = call.params["webhook_id"]
     if webhook_id is not None:
-        webhook_of(call, webhook_id, status=400)
+        find_webhook(call, webhook_id, status=400)
     _check_room(call, event_type, chosen)
     subscription = Subscription(
-        id=outlet.new_id("subscription"),
-        number=next(outlet.numbers),
+        id=app_channels.new_id("subscription"),
+        number=next(app_channels.numbers),
         event_type=event_type,
         name=str(call.params["event_type"]),
         filter=chosen,
@@ -50,14 +51,16 @@ def _create(call: Call) -> Answer:
         created_at=call.now,
         updated_at=call.now,
     )
-    outlet.subscriptions[subscription.id] = subscription
-    return Answer({"data": subscription.shown, "meta": {"total_subscriptions": len(outlet.subscriptions)}})
+    app_channels.subscriptions[subscription.id] = subscription
+    return Answer(
+        {"data": subscription.public_fields, "meta": {"total_subscriptions": len(app_channels.subscriptions)}}
+    )
 
 
-def _event_type(call: Call) -> str:
+def _read_event_type(call: Call) -> str:
     """Give the dot-separated name of a type that one may subscribe to (EV-01, EV-02)."""
     name = str(call.params["event_type"])
-    config = call.config
+    config = call.sandbox.config
     older = {before: now for now, before in config.event_names.items()}
     if name in older:
         # Unspecified: whether older names are refused from their date on (ASM-50).
@@ -69,15 +72,15 @@ def _event_type(call: Call) -> str:
     return name
 
 
-def _filter(call: Call, event_type: str) -> dict[str, str]:
+def _read_filter(call: Call, event_type: str) -> dict[str, str]:
     chosen, found = read_fields(_FILTER, call.params["filter"], at="filter.")
-    if call.config.direction_aliases and "direction" in chosen:
+    if call.sandbox.config.direction_aliases and "direction" in chosen:
         chosen["direction"] = _ALIASES.get(chosen["direction"], chosen["direction"])
-    refuse(*found, *_about_filter(chosen, event_type))
+    refuse(*found, *_check_filter(chosen, event_type))
     return chosen
 
 
-def _about_filter(chosen: Mapping[str, Any], event_type: str) -> list[Finding]:
+def _check_filter(chosen: Mapping[str, Any], event_type: str) -> list[Finding]:
     found: list[Finding] = []
     if not chosen.keys() & {"user_id", "keyword"}:
         # Unspecified: that a keyword alone will do.
@@ -94,52 +97,54 @@ def _about_filter(chosen: Mapping[str, Any], event_type: str) -> list[Finding]:
 
 
 def _check_room(call: Call, event_type: str, chosen: Mapping[str, str]) -> None:
-    subscriptions = call.outlet.subscriptions.values()
+    subscriptions = call.app_channels.subscriptions.values()
     same = any((each.event_type, each.filter) == (event_type, chosen) for each in subscriptions)
-    if same and not call.config.duplicate_subscriptions:
+    if same and not call.sandbox.config.duplicate_subscriptions:
         message = "a subscription with this event_type and filter is there already"
         raise refusal(400, "DuplicateSubscription", message, rule="ASM-53", basis=Basis.ASSUMED)
-    if len(subscriptions) >= call.config.subscriptions_per_app:
+    if len(subscriptions) >= call.sandbox.config.subscriptions_per_app:
         message = f"the app has {len(subscriptions)} subscriptions"
         raise refusal(400, "SubscriptionLimitExceeded", message, rule="ASM-53", basis=Basis.ASSUMED)
 
 
 def _list(call: Call) -> Answer:
-    found, meta = page(call, call.outlet.subscriptions.values(), default=call.config.subscriptions_page)
-    return Answer({"data": [subscription.shown for subscription in found], "meta": meta})
+    found, meta = page(call, call.app_channels.subscriptions.values(), default=call.sandbox.config.subscriptions_page)
+    return Answer({"data": [subscription.public_fields for subscription in found], "meta": meta})
 
 
 def _update(call: Call) -> Answer:
-    subscription = _found(call)
+    subscription = _find(call)
     if not call.sent:
         refuse(missing("ASM-51", "tag or webhook_id"))
     if (webhook_id := call.sent.get("webhook_id")) is not None:
-        webhook_of(call, webhook_id, status=400)
-    changed = attrs.evolve(subscription, **_body(call), updated_at=call.now)
-    call.outlet.subscriptions[subscription.id] = changed
-    return Answer({"data": changed.shown, "meta": {"total_subscriptions": len(call.outlet.subscriptions)}})
+        find_webhook(call, webhook_id, status=400)
+    changed = attrs.evolve(subscription, **_read_changes(call), updated_at=call.now)
+    call.app_channels.subscriptions[subscription.id] = changed
+    return Answer(
+        {"data": changed.public_fields, "meta": {"total_subscriptions": len(call.app_channels.subscriptions)}}
+    )
 
 
-def _body(call: Call) -> dict[str, Any]:
+def _read_changes(call: Call) -> dict[str, Any]:
     return {name: call.sent[name] for name in ("tag", "webhook_id") if name in call.sent}
 
 
 def _delete(call: Call) -> Answer:
-    del call.outlet.subscriptions[_found(call).id]
+    del call.app_channels.subscriptions[_find(call).id]
     return Answer(
-        {"data": {"deleted": True}, "meta": {"total_subscriptions": len(call.outlet.subscriptions)}},
+        {"data": {"deleted": True}, "meta": {"total_subscriptions": len(call.app_channels.subscriptions)}},
     )
 
 
-def _found(call: Call) -> Subscription:
-    subscription = call.outlet.subscriptions.get(call.path["subscription_id"])
+def _find(call: Call) -> Subscription:
+    subscription = call.app_channels.subscriptions.get(call.path["subscription_id"])
     if subscription is None:
         raise refusal(404, "SubscriptionIdInvalid", "there is no such subscription", rule="ASM-102")
     return subscription
 
 
-async def _connect(call: Call, line: Line) -> None:
-    await connect(call, line, "activity")
+async def _connect(call: Call, response: OpenResponse) -> None:
+    await connect(call, response, "activity")
 
 
 _TAG = json_field("tag", "string", max_length=_TAG_LENGTH, rule="ASM-51")

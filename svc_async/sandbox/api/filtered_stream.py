@@ -7,12 +7,13 @@ import attrs
 
 from svc_async.sandbox.api.v2 import CONNECT, PAGING, connect, operation, page, refusal
 from svc_async.sandbox.push.channels import StreamRule
-from svc_async.sandbox.push.rule_language import MalformedRule, read_rule
-from svc_async.sandbox.server.open_response import Line
+from svc_async.sandbox.push.rule_language import MalformedRule, parse_rule
+from svc_async.sandbox.refusal import Basis, invalid, refuse
+from svc_async.sandbox.server.open_response import OpenResponse
 from svc_async.sandbox.server.operations import Answer, Call
-from svc_async.sandbox.server.params import boolean, csv, invalid, json_field, read_fields, refuse
-from svc_async.sandbox.server.rendering import Basis
-from svc_async.sandbox.state.store import written
+from svc_async.sandbox.server.params import boolean, csv, json_field
+from svc_async.sandbox.server.reading import read_fields
+from svc_async.sandbox.state.store import format_time
 
 __all__ = ["OPERATIONS"]
 
@@ -27,7 +28,7 @@ _FIELDS = (
 
 
 @attrs.frozen
-class _Wish:
+class _NewRule:
     """A rule that somebody wants to add."""
 
     value: str
@@ -36,15 +37,15 @@ class _Wish:
 
 
 @attrs.define
-class _Sorted:
+class _Outcome:
     """What becomes of the wishes: rules, and errors for the others."""
 
     rules: list[StreamRule] = attrs.field(factory=list[StreamRule])
     errors: list[dict[str, Any]] = attrs.field(factory=list[dict[str, Any]])
     invalid: int = 0
 
-    def refuse(self, wish: _Wish, title: str, detail: str) -> None:
-        self.errors.append({"title": title, "detail": f"{wish.at}: {detail}", "value": wish.value})
+    def refuse(self, new: _NewRule, title: str, detail: str) -> None:
+        self.errors.append({"title": title, "detail": f"{new.at}: {detail}", "value": new.value})
 
 
 def _manage(call: Call) -> Answer:
@@ -54,14 +55,14 @@ def _manage(call: Call) -> Answer:
 
 
 def _add(call: Call) -> Answer:
-    found = _sort(call, _wishes(call.sent["add"]))
+    found = _check_new_rules(call, _read_new_rules(call.sent["add"]))
     if found.invalid and not found.rules and found.invalid == len(found.errors):
         # Unspecified: a request with nothing but malformed rules is refused as a whole.
         error = refusal(400, "InvalidRules", found.errors[0]["detail"], rule="FS-01", basis=Basis.ASSUMED)
         error.more["errors"] = found.errors
         raise error
     if not call.params["dry_run"]:
-        call.outlet.rules.update({rule.id: rule for rule in found.rules})
+        call.app_channels.rules.update({rule.id: rule for rule in found.rules})
     created, refused = len(found.rules), len(found.errors)
     summary = {
         "created": created,
@@ -69,54 +70,54 @@ def _add(call: Call) -> Answer:
         "valid": created + refused - found.invalid,
         "invalid": found.invalid,
     }
-    return _answer(call, summary, found.errors, [rule.shown for rule in found.rules])
+    return _answer(call, summary, found.errors, [rule.public_fields for rule in found.rules])
 
 
-def _wishes(given: Sequence[Any]) -> list[_Wish]:
-    wishes: list[_Wish] = []
+def _read_new_rules(given: Sequence[Any]) -> list[_NewRule]:
+    news: list[_NewRule] = []
     for index, element in enumerate(given):
         at = f"add[{index}]"
         if not isinstance(element, dict):
             refuse(invalid("FS-01", "must be an object", at))
         good, found = read_fields(_FIELDS, element, at=f"{at}.")
         refuse(*found)
-        wishes.append(_Wish(good["value"], good.get("tag"), at))
-    return wishes
+        news.append(_NewRule(good["value"], good.get("tag"), at))
+    return news
 
 
-def _sort(call: Call, wishes: Sequence[_Wish]) -> _Sorted:
+def _check_new_rules(call: Call, news: Sequence[_NewRule]) -> _Outcome:
     """Make rules of those that can be; what is malformed, there already or one too many is named (FS-02, FS-03)."""
-    result = _Sorted()
-    taken = {rule.rule.text for rule in call.outlet.rules.values()}
-    for wish in wishes:
+    result = _Outcome()
+    taken = {rule.rule.text for rule in call.app_channels.rules.values()}
+    for new in news:
         try:
-            rule = _rule(call, wish)
+            rule = _parse(call, new)
         except MalformedRule as error:
-            result.refuse(wish, "InvalidRule", str(error))
+            result.refuse(new, "InvalidRule", str(error))
             result.invalid += 1
             continue
         if rule.rule.text in taken:
-            result.refuse(wish, "DuplicateRule", "a rule with this value is there already")
-        elif len(taken) >= call.config.stream_rules_max:
-            result.refuse(wish, "RulesCapExceeded", f"there are {call.config.stream_rules_max} rules already")
+            result.refuse(new, "DuplicateRule", "a rule with this value is there already")
+        elif len(taken) >= call.sandbox.config.stream_rules_max:
+            result.refuse(new, "RulesCapExceeded", f"there are {call.sandbox.config.stream_rules_max} rules already")
         else:
             taken.add(rule.rule.text)
             result.rules.append(rule)
     return result
 
 
-def _rule(call: Call, wish: _Wish) -> StreamRule:
-    if len(wish.value) > _LONGEST:
+def _parse(call: Call, new: _NewRule) -> StreamRule:
+    if len(new.value) > _LONGEST:
         raise MalformedRule(f"a rule takes up to {_LONGEST} characters")
-    outlet = call.outlet
-    rule = read_rule(wish.value, call.now)
-    return StreamRule(id=outlet.new_id("rule"), number=next(outlet.numbers), rule=rule, tag=wish.tag)
+    app_channels = call.app_channels
+    rule = parse_rule(new.value, call.now)
+    return StreamRule(id=app_channels.new_id("rule"), number=next(app_channels.numbers), rule=rule, tag=new.tag)
 
 
 def _delete(call: Call) -> Answer:
     given, found = read_fields((_IDS,), call.sent["delete"], at="delete.")
     refuse(*found)
-    rules = call.outlet.rules
+    rules = call.app_channels.rules
     ids = [str(rule_id) for rule_id in dict.fromkeys(given["ids"])]
     known = [rule_id for rule_id in ids if rule_id in rules]
     errors = [
@@ -135,21 +136,21 @@ def _answer(
 ) -> Answer:
     given = {"data": shown} if shown else {}
     failed = {"errors": errors} if errors else {}
-    return Answer({**given, "meta": {"sent": written(call.now), "summary": summary}, **failed})
+    return Answer({**given, "meta": {"sent": format_time(call.now), "summary": summary}, **failed})
 
 
 def _list(call: Call) -> Answer:
     wanted = call.params["ids"]
-    chosen = [rule for rule in call.outlet.rules.values() if wanted is None or rule.id in wanted]
+    chosen = [rule for rule in call.app_channels.rules.values() if wanted is None or rule.id in wanted]
     found, meta = page(call, chosen, default=None)
-    return Answer({"data": [rule.shown for rule in found], "meta": {"sent": written(call.now), **meta}})
+    return Answer({"data": [rule.public_fields for rule in found], "meta": {"sent": format_time(call.now), **meta}})
 
 
-async def _connect(call: Call, line: Line) -> None:
-    if not call.outlet.rules:
+async def _connect(call: Call, response: OpenResponse) -> None:
+    if not call.app_channels.rules:
         # Unspecified: status and name (ASM-60).
         raise refusal(409, "RuleConfigurationIssue", "the stream has no rules", rule="ASM-60")
-    await connect(call, line, "filtered")
+    await connect(call, response, "filtered")
 
 
 _IDS = json_field("ids", "array", required=True, min_items=1, rule="FS-01")

@@ -6,16 +6,18 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from svc_async.sandbox.push.channels import Product
-from svc_async.sandbox.push.streams import Hub, NotAdmitted
-from svc_async.sandbox.server.open_response import Line
+from svc_async.sandbox.push.streams import Hub, StreamRefused
+from svc_async.sandbox.refusal import Basis, Problem, Refusal
+from svc_async.sandbox.server.open_response import OpenResponse
 from svc_async.sandbox.server.operations import Call, Operation
-from svc_async.sandbox.server.params import integer, moment, text, timestamp
-from svc_async.sandbox.server.rendering import Basis, Dialect, Problem, Refusal
+from svc_async.sandbox.server.params import integer, text, timestamp
+from svc_async.sandbox.server.reading import parse_time
+from svc_async.sandbox.server.rendering import Format
 
 __all__ = ["CONNECT", "PAGING", "connect", "operation", "page", "refusal"]
 
 # Unspecified: that an app's bearer token is what all of them need but the webhook calls, which say so (ASM-62).
-operation = partial(Operation, surface="base", schemes=("bearer_app",), dialect=Dialect.V2)
+operation = partial(Operation, surface="base", schemes=("bearer_app",), format=Format.V2)
 
 PAGING = (
     integer("max_results", minimum=1, maximum=1_000, rule="ASM-51"),
@@ -48,14 +50,14 @@ def refusal(
 
 def page(call: Call, found: Iterable[N], *, default: int | None) -> tuple[list[N], dict[str, Any]]:
     """Cut a page off records in the order of their numbers; gives what `meta` says of it too."""
-    after = _after(call.params["pagination_token"])
+    after = _parse_token(call.params["pagination_token"])
     rest = [record for record in found if record.number > after]
     size = call.params["max_results"] or default or len(rest)
     more = {"next_token": f"n{rest[size - 1].number}"} if len(rest) > size else {}
     return rest[:size], {"result_count": len(rest[:size]), **more}
 
 
-def _after(token: str | None) -> int:
+def _parse_token(token: str | None) -> int:
     if token is None:
         return 0
     digits = token.removeprefix("n")
@@ -64,25 +66,25 @@ def _after(token: str | None) -> int:
     return int(digits)
 
 
-async def connect(call: Call, line: Line, product: Product) -> None:
+async def connect(call: Call, response: OpenResponse, product: Product) -> None:
     """Open a stream and write to it until it ends."""
-    hub = call.outlet.streams[product]
-    recorded, live = _past(call, hub)
+    hub = call.app_channels.streams[product]
+    recorded, live = _read_recovery(call, hub)
     try:
         connection = hub.admit()
-    except NotAdmitted as refused:
-        raise _not_admitted(refused) from None
-    watch = line.watch(connection.leave)
+    except StreamRefused as refused:
+        raise _refuse_connection(refused) from None
+    watch = response.on_close(connection.leave)
     try:
-        response = await line.open(headers={"Content-Type": "application/json;charset=utf-8"})
-        with line.released():
-            await connection.run(recorded, response.write, line.abort, live=live)
+        stream = await response.start(headers={"Content-Type": "application/json;charset=utf-8"})
+        with response.release_clock():
+            await connection.run(recorded, stream.write, response.abort, live=live)
     finally:
         watch.cancel()
         connection.leave()
 
 
-def _not_admitted(refused: NotAdmitted) -> Refusal:
+def _refuse_connection(refused: StreamRefused) -> Refusal:
     if refused.reason == "TooManyConnections":
         problem = Problem("TooManyConnections", "This stream is currently at the maximum allowed connection limit.")
         # Unspecified: all but the name (STR-02, ASM-56).
@@ -93,27 +95,27 @@ def _not_admitted(refused: NotAdmitted) -> Refusal:
     return Refusal(status, Problem("INJECTED", "refused on purpose"), rule=rule)
 
 
-def _past(call: Call, hub: Hub) -> tuple[list[bytes], bool]:
+def _read_recovery(call: Call, hub: Hub) -> tuple[list[bytes], bool]:
     """Give what is to be sent of the past, and whether the stream goes on after it (ASM-58)."""
     backfill: int | None = call.params["backfill_minutes"]
     start: str | None = call.params["start_time"]
     end: str | None = call.params["end_time"]
     if backfill is None and start is None and end is None:
         return [], True
-    if not call.config.stream_recovery:
+    if not call.sandbox.config.stream_recovery:
         raise refusal(403, "RecoveryNotAvailable", "the app may not recover what it missed", rule="ASM-58")
     if backfill is not None and start is None and end is None:
-        return hub.recorded(call.now - timedelta(minutes=backfill), call.now), True
+        return hub.list_recorded(call.now - timedelta(minutes=backfill), call.now), True
     if backfill is not None or start is None:
         problem = "start_time and end_time come without backfill_minutes, and end_time with start_time"
         raise refusal(400, "INVALID_PARAMETER", problem, rule="ASM-58")
-    return _window(call, hub, moment(start), None if end is None else moment(end))
+    return _read_window(call, hub, parse_time(start), None if end is None else parse_time(end))
 
 
-def _window(call: Call, hub: Hub, start: datetime, end: datetime | None) -> tuple[list[bytes], bool]:
+def _read_window(call: Call, hub: Hub, start: datetime, end: datetime | None) -> tuple[list[bytes], bool]:
     # Unspecified: a stream with an `end_time` ends there.
     until = call.now if end is None else end
     if not call.now - _DAY <= start < until <= call.now:
         problem = "start_time and end_time name a span of the past 24 hours"
         raise refusal(400, "INVALID_PARAMETER", problem, rule="ASM-58", parameter="start_time")
-    return hub.recorded(start, until), end is None
+    return hub.list_recorded(start, until), end is None

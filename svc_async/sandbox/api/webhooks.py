@@ -10,121 +10,123 @@ from svc_async.sandbox.api.v2 import operation, refusal
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.push.crc_checks import Webhook
 from svc_async.sandbox.push.replays import ReplayWindow
-from svc_async.sandbox.server.open_response import Line
+from svc_async.sandbox.refusal import Basis, Refusal
+from svc_async.sandbox.server.open_response import OpenResponse
 from svc_async.sandbox.server.operations import Answer, Call
 from svc_async.sandbox.server.params import json_field, text
-from svc_async.sandbox.server.rendering import Basis, Refusal
 
-__all__ = ["OPERATIONS", "webhook_of"]
+__all__ = ["OPERATIONS", "find_webhook"]
 
 _REPLAY_MOVED = datetime(2026, 3, 25, 16, tzinfo=UTC)  # WH-51: 12:00 in New York, which is UTC-4 by then
 
 
-async def _create(call: Call, line: Line) -> Answer:
+async def _create(call: Call, response: OpenResponse) -> Answer:
     url = str(call.params["url"])
-    _check_url(url, call.config)
+    _check_url(url, call.sandbox.config)
     _check_room(call, url)
-    with line.released():
-        check = await call.outlet.challenges.first(url)
+    with response.release_clock():
+        check = await call.app_channels.crc_checks.check_new(url)
     if not check.ok:
         message = f"the challenge was not answered as it should be: {check.verdict}"
         reason = f"{message} ({check.reason})" if check.reason else message
-        raise _failure(400, "CrcValidationFailed", reason, rule="ASM-42")
+        raise _refuse(400, "CrcValidationFailed", reason, rule="ASM-42")
     _check_room(call, url)  # another request may have come first meanwhile
-    now = call.outlet.jobs.clock.now()
-    webhook = Webhook(id=call.outlet.new_id("webhook"), url=url, created_at=now, last_ok=check.time, checks=[check])
-    call.outlet.webhooks[webhook.id] = webhook
-    call.outlet.challenges.watch(webhook)
-    return Answer({"data": webhook.shown})
+    now = call.sandbox.clock.now()
+    webhook = Webhook(
+        id=call.app_channels.new_id("webhook"), url=url, created_at=now, last_ok=check.time, checks=[check]
+    )
+    call.app_channels.webhooks[webhook.id] = webhook
+    call.app_channels.crc_checks.schedule(webhook)
+    return Answer({"data": webhook.public_fields})
 
 
 def _list(call: Call) -> Answer:
-    shown = [webhook.shown for webhook in call.outlet.webhooks.values()]
+    shown = [webhook.public_fields for webhook in call.app_channels.webhooks.values()]
     return Answer({"data": shown, "meta": {"result_count": len(shown)}})
 
 
 def _delete(call: Call) -> Answer:
-    webhook = webhook_of(call, call.path["webhook_id"])
+    webhook = find_webhook(call, call.path["webhook_id"])
     webhook.deleted = True
-    del call.outlet.webhooks[webhook.id]
+    del call.app_channels.webhooks[webhook.id]
     return Answer({"data": {"deleted": True}})
 
 
-async def _validate(call: Call, line: Line) -> Answer:
-    webhook = webhook_of(call, call.path["webhook_id"])
-    with line.released():
-        await call.outlet.challenges.put(webhook)
-    if call.config.webhook_put_answer == "attempted":
+async def _validate(call: Call, response: OpenResponse) -> Answer:
+    webhook = find_webhook(call, call.path["webhook_id"])
+    with response.release_clock():
+        await call.app_channels.crc_checks.revalidate(webhook)
+    if call.sandbox.config.webhook_put_answer == "attempted":
         return Answer({"data": {"attempted": True}})
     return Answer({"data": {"valid": webhook.valid}})
 
 
 def _replay(call: Call) -> Answer:
-    return _replayed(call, str(call.params["webhook_id"]))
+    return _start_replay(call, str(call.params["webhook_id"]))
 
 
-def _replay_as_before(call: Call) -> Answer:
+def _replay_legacy(call: Call) -> Answer:
     # Unspecified: what the call answers after its date (ASM-49), and that its dates are in the query.
-    if call.now >= _REPLAY_MOVED and call.config.old_replay == "gone":
+    if call.now >= _REPLAY_MOVED and call.sandbox.config.old_replay == "gone":
         raise refusal(410, "GONE", "use POST /2/webhooks/replay", rule="WH-51", basis=Basis.SPEC)
-    return _replayed(call, call.path["webhook_id"])
+    return _start_replay(call, call.path["webhook_id"])
 
 
-def _replayed(call: Call, webhook_id: str) -> Answer:
+def _start_replay(call: Call, webhook_id: str) -> Answer:
     try:
-        window = ReplayWindow.read(str(call.params["from_date"]), str(call.params["to_date"]))
-        window.check(call.now, call.config)
+        window = ReplayWindow.parse(str(call.params["from_date"]), str(call.params["to_date"]))
+        window.check(call.now, call.sandbox.config)
     except ValueError as error:
-        raise _failure(400, "QueryParamInvalid", str(error), rule="ASM-45") from None
-    webhook = webhook_of(call, webhook_id)
+        raise _refuse(400, "QueryParamInvalid", str(error), rule="ASM-45") from None
+    webhook = find_webhook(call, webhook_id)
     if not webhook.valid:
         # Unspecified: what a replay for an invalid webhook is answered with.
-        raise _failure(400, "CrcValidationFailed", "the webhook is invalid; PUT re-enables it", rule="ASM-45")
-    if (running := call.outlet.replays.running) is not None:
-        raise _failure(409, "ReplayConflictError", f"job {running.id} is still running", rule="ASM-45")
-    return Answer({"data": call.outlet.replays.start(webhook, window).shown})
+        raise _refuse(400, "CrcValidationFailed", "the webhook is invalid; PUT re-enables it", rule="ASM-45")
+    if (running := call.app_channels.replays.running) is not None:
+        raise _refuse(409, "ReplayConflictError", f"job {running.id} is still running", rule="ASM-45")
+    return Answer({"data": call.app_channels.replays.start(webhook, window).public_fields})
 
 
-def webhook_of(call: Call, webhook_id: str, *, status: int = 404) -> Webhook:
+def find_webhook(call: Call, webhook_id: str, *, status: int = 404) -> Webhook:
     """Find a webhook of the app.
 
     Raises:
         Refusal: there is none with this id (ASM-20).
     """
-    webhook = call.outlet.webhooks.get(webhook_id)
+    webhook = call.app_channels.webhooks.get(webhook_id)
     if webhook is None:
-        raise _failure(status, "WebhookIdInvalid", "webhook_id names no webhook of this app", rule="ASM-20")
+        raise _refuse(status, "WebhookIdInvalid", "webhook_id names no webhook of this app", rule="ASM-20")
     return webhook
 
 
 def _check_room(call: Call, url: str) -> None:
-    webhooks = call.outlet.webhooks
+    webhooks = call.app_channels.webhooks
     if any(webhook.url == url for webhook in webhooks.values()):
-        raise _failure(400, "DuplicateUrlFailed", "the URL is registered already", rule="ASM-42")
-    if len(webhooks) >= call.config.webhooks_per_app:
-        raise _failure(400, "WebhookLimitExceeded", f"the app has {len(webhooks)} webhooks", rule="ASM-05")
+        raise _refuse(400, "DuplicateUrlFailed", "the URL is registered already", rule="ASM-42")
+    if len(webhooks) >= call.sandbox.config.webhooks_per_app:
+        raise _refuse(400, "WebhookLimitExceeded", f"the app has {len(webhooks)} webhooks", rule="ASM-05")
 
 
 def _check_url(url: str, config: SandboxConfig) -> None:
     """Hold a URL to WH-01, WH-02 and ASM-42."""
     if len(url) > config.webhook_url_length:
-        raise _wrong_url(f"takes up to {config.webhook_url_length} characters", "ASM-42")
-    parts = _split(url)
+        raise _refuse_url(f"takes up to {config.webhook_url_length} characters", "ASM-42")
+    parts = _split_url(url)
     for rule, message, is_wrong in _URL_RULES:
         if is_wrong(url, parts):
-            raise _wrong_url(message, rule)
+            raise _refuse_url(message, rule)
     if _is_ip(parts.hostname or "") and not config.webhook_ip_literals:
-        raise _wrong_url("has an IP address for a host", "ASM-42")
+        raise _refuse_url("has an IP address for a host", "ASM-42")
 
 
-def _split(url: str) -> SplitResult:
+def _split_url(url: str) -> SplitResult:
     # What urlsplit would take out silently is refused: control characters, spaces, what is not ASCII.
     if not all("!" <= letter <= "~" for letter in url) or "\\" in url:
-        raise _wrong_url("holds a character that must be encoded", "ASM-42")
+        raise _refuse_url("holds a character that must be encoded", "ASM-42")
     try:
         return urlsplit(url)
     except ValueError:
-        raise _wrong_url("is malformed", "ASM-42") from None
+        raise _refuse_url("is malformed", "ASM-42") from None
 
 
 def _has_port(_url: str, parts: SplitResult) -> bool:
@@ -151,11 +153,11 @@ def _is_ip(host: str) -> bool:
     return True
 
 
-def _wrong_url(message: str, rule: str) -> Refusal:
-    return _failure(400, "UrlValidationFailed", f"the URL {message}", rule=rule)
+def _refuse_url(message: str, rule: str) -> Refusal:
+    return _refuse(400, "UrlValidationFailed", f"the URL {message}", rule=rule)
 
 
-def _failure(status: int, name: str, message: str, *, rule: str) -> Refusal:
+def _refuse(status: int, name: str, message: str, *, rule: str) -> Refusal:
     # Unspecified: the statuses, and the names (ASM-43).
     basis = Basis.SPEC if rule.startswith("WH") else Basis.PUBLIC
     return refusal(status, name, message, rule=rule, basis=basis)
@@ -207,7 +209,7 @@ OPERATIONS = (
         id="account_activity.replay",
         method="POST",
         path="/2/account_activity/replay/webhooks/{webhook_id}/subscriptions/all",
-        handler=_replay_as_before,
+        handler=_replay_legacy,
         query=(text("from_date", required=True, rule="ASM-44"), text("to_date", required=True, rule="ASM-44")),
         limit="replays",
         rule="WH-51",

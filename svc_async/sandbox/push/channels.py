@@ -1,7 +1,7 @@
-"""How an app is told of what happens: its webhooks, its subscriptions, its rules and its streams.
+"""The channels on which an app receives events: webhooks, subscriptions, rules and streams.
 
-What happens to a user is an event. The activity product makes an envelope of it for every subscription that wants it;
-the filtered stream tells of every new post that a rule matches. Both go out on the stream of the product and to
+What happens to a user is an event. The activity product wraps it in an envelope for every subscription that matches;
+the filtered stream delivers every new post that a rule matches. Both are sent on the stream of the product and to
 webhooks.
 """
 
@@ -13,34 +13,34 @@ from typing import Any, Literal
 
 import attrs
 
-from svc_async.sandbox.background import Jobs
+from svc_async.sandbox.background import BackgroundTasks
 from svc_async.sandbox.config import SandboxConfig
-from svc_async.sandbox.push.crc_checks import Challenges, Webhook
+from svc_async.sandbox.push.crc_checks import CrcChecks, Webhook
 from svc_async.sandbox.push.deliveries import Deliveries
-from svc_async.sandbox.push.delivery_targets import DeliveryMap
-from svc_async.sandbox.push.events import Event, Events
-from svc_async.sandbox.push.outbound import Attempts
+from svc_async.sandbox.push.delivery_targets import DeliveryTargets
+from svc_async.sandbox.push.events import Event, EventFactory
+from svc_async.sandbox.push.outbound import Outbound
 from svc_async.sandbox.push.replays import Replays
 from svc_async.sandbox.push.rule_language import Post, Rule, contains
 from svc_async.sandbox.push.signing import Signer
 from svc_async.sandbox.push.streams import Hub
-from svc_async.sandbox.state.grants import App, Registry
-from svc_async.sandbox.state.store import Ids, Store, written
+from svc_async.sandbox.state.grants import App, Grants
+from svc_async.sandbox.state.store import Ids, Store, format_time
 
-__all__ = ["NAMES_CHANGED", "Outlet", "Outlets", "Product", "StreamRule", "Subscription"]
+__all__ = ["NAMES_CHANGED", "AppChannels", "Channels", "Product", "StreamRule", "Subscription"]
 
 Product = Literal["activity", "filtered"]
 
 NAMES_CHANGED = datetime(2026, 3, 18, tzinfo=UTC)
-"""From then on events go by their dot-separated names only (EV-02, ASM-50)."""
+"""The date from which events have dot-separated names only (EV-02, ASM-50)."""
 
 
 @attrs.frozen(kw_only=True)
 class Subscription:
-    """What an app wants to be told of.
+    """A subscription of an app to one type of event.
 
     Attributes:
-        number: its place in the order of creation.
+        number: its position in the order of creation.
         event_type: the dot-separated name.
         name: the name it was created with, which may be an older one.
         filter: `user_id`, `keyword` and `direction`, where they are given.
@@ -57,20 +57,20 @@ class Subscription:
     updated_at: datetime
 
     @property
-    def shown(self) -> dict[str, Any]:
-        """The subscription as the service shows it; what is absent is left out."""
+    def public_fields(self) -> dict[str, Any]:
+        """The subscription as the service shows it, without absent fields."""
         optional = {"tag": self.tag, "webhook_id": self.webhook_id}
         return {
             "subscription_id": self.id,
             "event_type": self.name,
             "filter": dict(self.filter),
             **{name: value for name, value in optional.items() if value is not None},
-            "created_at": written(self.created_at),
-            "updated_at": written(self.updated_at),
+            "created_at": format_time(self.created_at),
+            "updated_at": format_time(self.updated_at),
         }
 
-    def wants(self, event: Event) -> bool:
-        """Tell whether an event fits (ACT-01 to ACT-03)."""
+    def matches(self, event: Event) -> bool:
+        """Return whether an event matches (ACT-01 to ACT-03)."""
         keyword = self.filter.get("keyword")
         return (
             self.event_type == event.event_type
@@ -90,13 +90,13 @@ class StreamRule:
     tag: str | None
 
     @property
-    def shown(self) -> dict[str, str]:
+    def public_fields(self) -> dict[str, str]:
         """The rule as the service shows it."""
         return {"id": self.id, "value": self.rule.text, **self._tag}
 
     @property
-    def matched(self) -> dict[str, str]:
-        """How a post that it matches names it."""
+    def match_fields(self) -> dict[str, str]:
+        """The rule as a matching post names it."""
         return {"id": self.id, **self._tag}
 
     @property
@@ -105,14 +105,14 @@ class StreamRule:
 
 
 @attrs.frozen(kw_only=True)
-class Outlet:
-    """All that one app is told by."""
+class AppChannels:
+    """The webhooks, subscriptions, rules and streams of one app."""
 
     config: SandboxConfig
-    jobs: Jobs
+    background: BackgroundTasks
     ids: Ids
-    events: Events
-    challenges: Challenges
+    events: EventFactory
+    crc_checks: CrcChecks
     deliveries: Deliveries
     replays: Replays
     streams: Mapping[Product, Hub]
@@ -120,24 +120,24 @@ class Outlet:
     subscriptions: dict[str, Subscription] = attrs.field(factory=dict[str, Subscription], init=False)
     rules: dict[str, StreamRule] = attrs.field(factory=dict[str, StreamRule], init=False)
     numbers: Iterator[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
-    """Numbers what is created, in order."""
+    """Numbers new records, in order."""
 
     def new_id(self, kind: str) -> str:
-        """Draw an id that looks like the service's."""
+        """Return a new id in the service's form."""
         return _new_id(self.ids, kind)
 
-    def tell(self, event: Event) -> None:
-        """Let everything out that an event calls for."""
+    def publish(self, event: Event) -> None:
+        """Send an event to all streams and webhooks that it is meant for."""
         if event.event_type == "post.create":
-            self._tell_of_post(event)
+            self._publish_post(event)
         for subscription in list(self.subscriptions.values()):
-            if subscription.wants(event):
-                self._tell_subscriber(subscription, event)
+            if subscription.matches(event):
+                self._publish_to(subscription, event)
 
-    def _tell_of_post(self, event: Event) -> None:
-        author = self.events.user(event.user_id)
+    def _publish_post(self, event: Event) -> None:
+        author = self.events.find_user(event.user_id)
         post = Post(event.payload, str(author["screen_name"]), event.time)
-        matching = [rule.matched for rule in self.rules.values() if rule.rule.matches(post)]
+        matching = [rule.match_fields for rule in self.rules.values() if rule.rule.matches(post)]
         if not matching:
             return
         message = {"data": dict(event.payload), "includes": event.includes, "matching_rules": matching}
@@ -147,11 +147,11 @@ class Outlet:
             for webhook in list(self.webhooks.values()):
                 self.deliveries.send(webhook, message)
 
-    def _tell_subscriber(self, subscription: Subscription, event: Event) -> None:
+    def _publish_to(self, subscription: Subscription, event: Event) -> None:
         data = {
-            "event_uuid": self._event_uuid(),
+            "event_uuid": self._new_event_uuid(),
             "filter": dict(subscription.filter),
-            "event_type": self._name(subscription, event),
+            "event_type": _event_name(subscription, event),
             **({} if subscription.tag is None else {"tag": subscription.tag}),
             "payload": event.payload,
             **({} if event.includes is None else {"includes": event.includes}),
@@ -163,66 +163,73 @@ class Outlet:
         if webhook is not None:
             self.deliveries.send(webhook, envelope)
 
-    def _event_uuid(self) -> str:
-        """Draw the id of an event: an opaque string, which may look like a negative number (ASM-48)."""
+    def _new_event_uuid(self) -> str:
+        """Return a new event id: an opaque string, which may look like a negative number (ASM-48)."""
         draw = random.Random(self.new_id("event"))  # noqa: S311 an id, no secret
         return str(draw.randrange(-(2**63), 2**63))
 
-    def _name(self, subscription: Subscription, event: Event) -> str:
-        return subscription.name if event.time < NAMES_CHANGED else event.event_type
+
+def _event_name(subscription: Subscription, event: Event) -> str:
+    return subscription.name if event.time < NAMES_CHANGED else event.event_type
 
 
-class Outlets:
-    """Those of all apps, and what they share: the jobs and the delivery map."""
+class Channels:
+    """The channels of all apps, and the delivery targets that they share."""
 
-    def __init__(self, config: SandboxConfig, jobs: Jobs, store: Store, registry: Registry) -> None:
-        self.targets = DeliveryMap(allow_egress=config.allow_egress)
-        self.events = Events(store)
-        self._config, self._jobs, self._store, self._registry = config, jobs, store, registry
-        self._of: dict[str, Outlet] = {}
+    def __init__(self, config: SandboxConfig, background: BackgroundTasks, store: Store, grants: Grants) -> None:
+        self.targets = DeliveryTargets(allow_egress=config.allow_egress)
+        self.events = EventFactory(store)
+        self._config, self._background, self._store, self._grants = config, background, store, grants
+        self._by_app: dict[str, AppChannels] = {}
 
-    def of(self, app: App) -> Outlet:
-        """Give the outlet of an app."""
-        if app.consumer_key not in self._of:
-            self._of[app.consumer_key] = self._made(app)
-        return self._of[app.consumer_key]
+    def of_app(self, app: App) -> AppChannels:
+        """Return the channels of an app."""
+        if app.consumer_key not in self._by_app:
+            self._by_app[app.consumer_key] = self._create(app)
+        return self._by_app[app.consumer_key]
 
-    def tell(self, event: Event) -> None:
-        """Tell all apps of an event."""
-        for app in list(self._registry.apps.values()):
-            self.of(app).tell(event)
+    def publish(self, event: Event) -> None:
+        """Send an event to the channels of all apps."""
+        for app in list(self._grants.apps.values()):
+            self.of_app(app).publish(event)
 
     def open(self) -> None:
-        """Go on with what `close()` ended: the checks of webhooks that are there already."""
-        for outlet in self._of.values():
-            for webhook in outlet.webhooks.values():
-                outlet.challenges.watch(webhook)
+        """Resume the checks of existing webhooks after `close()`."""
+        for channels in self._by_app.values():
+            for webhook in channels.webhooks.values():
+                channels.crc_checks.schedule(webhook)
 
     async def close(self) -> None:
-        """End all streams and jobs."""
-        for outlet in self._of.values():
-            for hub in outlet.streams.values():
+        """End all streams and background work."""
+        for channels in self._by_app.values():
+            for hub in channels.streams.values():
                 hub.close()
-        await self._jobs.close()
+        await self._background.close()
         await self.targets.close()
 
-    def _made(self, app: App) -> Outlet:
-        config, jobs, ids = self._config, self._jobs, self._store.ids
-        signer = Signer.of(app, config)
-        attempts = Attempts(jobs.clock, self.targets)
+    def _create(self, app: App) -> AppChannels:
+        config, background, ids = self._config, self._background, self._store.ids
+        signer = Signer.for_app(app, config)
+        outbound = Outbound(background.clock, self.targets)
         deliveries = Deliveries(
-            config=config, jobs=jobs, made=attempts, signer=signer, next_id=lambda: _new_id(ids, "delivery")
+            config=config,
+            background=background,
+            outbound=outbound,
+            signer=signer,
+            next_id=lambda: _new_id(ids, "delivery"),
         )
         limits: dict[Product, int] = {"activity": config.activity_connections, "filtered": config.filtered_connections}
-        return Outlet(
+        return AppChannels(
             config=config,
-            jobs=jobs,
+            background=background,
             ids=ids,
             events=self.events,
-            challenges=Challenges(config=config, jobs=jobs, attempts=attempts, signer=signer, ids=ids),
+            crc_checks=CrcChecks(config=config, background=background, outbound=outbound, signer=signer, ids=ids),
             deliveries=deliveries,
-            replays=Replays(config=config, jobs=jobs, deliveries=deliveries, ids=ids),
-            streams={product: Hub(jobs=jobs, config=config, limit=limit) for product, limit in limits.items()},
+            replays=Replays(config=config, background=background, deliveries=deliveries, ids=ids),
+            streams={
+                product: Hub(background=background, config=config, limit=limit) for product, limit in limits.items()
+            },
         )
 
 

@@ -14,14 +14,14 @@ from typing import Literal
 import attrs
 import msgspec
 
-from svc_async.sandbox.background import Jobs
+from svc_async.sandbox.background import BackgroundTasks
 from svc_async.sandbox.config import SandboxConfig
-from svc_async.sandbox.push.delivery_targets import Answer, Sent
-from svc_async.sandbox.push.outbound import Attempt, Attempts, Verdict
+from svc_async.sandbox.push.delivery_targets import TargetAnswer, TargetRequest
+from svc_async.sandbox.push.outbound import Attempt, Outbound, Verdict
 from svc_async.sandbox.push.signing import Signer, signature
-from svc_async.sandbox.state.store import Ids, written
+from svc_async.sandbox.state.store import Ids, format_time
 
-__all__ = ["INTERVAL", "INVALID_AFTER", "RECHECK_AFTER", "Challenges", "Occasion", "Webhook"]
+__all__ = ["INTERVAL", "INVALID_AFTER", "RECHECK_AFTER", "CrcChecks", "Occasion", "Webhook"]
 
 Occasion = Literal["creation", "put", "every_30_minutes"]
 
@@ -65,16 +65,16 @@ class Webhook:
     checks: list[Attempt] = attrs.field(factory=list[Attempt], repr=False)
 
     @property
-    def shown(self) -> dict[str, object]:
+    def public_fields(self) -> dict[str, object]:
         """The webhook as the service shows it (ASM-44)."""
-        return {"id": self.id, "url": self.url, "valid": self.valid, "created_at": written(self.created_at)}
+        return {"id": self.id, "url": self.url, "valid": self.valid, "created_at": format_time(self.created_at)}
 
     @property
     def takes_deliveries(self) -> bool:
         """Whether anything is delivered to it (ASM-40)."""
         return self.valid and not self.deleted
 
-    def judge(self, check: Attempt, *, revives: bool) -> None:
+    def apply(self, check: Attempt, *, revives: bool) -> None:
         """Take the outcome of a check into account.
 
         Args:
@@ -90,56 +90,56 @@ class Webhook:
 
 
 @attrs.frozen(kw_only=True)
-class Challenges:
+class CrcChecks:
     """Checks webhooks: on creation, on PUT, and every 30 minutes where that is due (WH-37)."""
 
     config: SandboxConfig
-    jobs: Jobs
-    attempts: Attempts
+    background: BackgroundTasks
+    outbound: Outbound
     signer: Signer
     ids: Ids
     _numbers: Iterator[int] = attrs.field(factory=itertools.count, init=False)
 
-    async def first(self, url: str) -> Attempt:
+    async def check_new(self, url: str) -> Attempt:
         """Check a URL that is to be registered (WH-04)."""
         return await self._check(url, "creation")
 
-    async def put(self, webhook: Webhook) -> Attempt:
+    async def revalidate(self, webhook: Webhook) -> Attempt:
         """Check a webhook because its owner asks for it, and let it live again if it passes (WH-12, WH-12b)."""
         check = await self._check(webhook.url, "put")
-        webhook.judge(check, revives=True)
+        webhook.apply(check, revives=True)
         return check
 
-    def watch(self, webhook: Webhook) -> None:
+    def schedule(self, webhook: Webhook) -> None:
         """Look after a webhook from now on."""
         # Unspecified: where the 30 minutes are counted from; here from its creation.
-        self._look_after(INTERVAL - (self.jobs.clock.now() - webhook.created_at) % INTERVAL, webhook)
+        self._schedule_tick(INTERVAL - (self.background.clock.now() - webhook.created_at) % INTERVAL, webhook)
 
-    def _look_after(self, pause: timedelta, webhook: Webhook) -> None:
-        self.jobs.later(pause.total_seconds(), lambda: self._tick(webhook), moves_time=False)
+    def _schedule_tick(self, pause: timedelta, webhook: Webhook) -> None:
+        self.background.call_later(pause.total_seconds(), lambda: self._tick(webhook), moves_time=False)
 
     def _tick(self, webhook: Webhook) -> None:
         if webhook.deleted:
             return
-        self._look_after(INTERVAL, webhook)
+        self._schedule_tick(INTERVAL, webhook)
         if self._is_due(webhook):
-            self.jobs.start(self._recheck(webhook))
+            self.background.start(self._recheck(webhook))
 
     def _is_due(self, webhook: Webhook) -> bool:
         kept = webhook.valid or self.config.invalid_webhooks_revive
-        return kept and self.jobs.clock.now() - webhook.last_ok >= RECHECK_AFTER
+        return kept and self.background.clock.now() - webhook.last_ok >= RECHECK_AFTER
 
     async def _recheck(self, webhook: Webhook) -> None:
         check = await self._check(webhook.url, "every_30_minutes")
-        webhook.judge(check, revives=self.config.invalid_webhooks_revive)
+        webhook.apply(check, revives=self.config.invalid_webhooks_revive)
 
     async def _check(self, url: str, occasion: Occasion) -> Attempt:
         number = next(self._numbers) if self.config.crc_fresh_token else 0
         token = self.ids.secret(f"crc_token:{number}", 32)
         nonce = f"&nonce={self.ids.secret(f'crc_nonce:{number}', 12)}" if self.config.crc_nonce else ""
         query = f"crc_token={token}{nonce}"
-        return await self.attempts.make(
-            Sent(method="GET", url=url, query=query, headers=self._headers(query)),
+        return await self.outbound.send(
+            TargetRequest(method="GET", url=url, query=query, headers=self._headers(query)),
             occasion=occasion,
             patience=self.config.crc_timeout,
             accept=lambda answer: self._verdict(answer, token),
@@ -149,16 +149,16 @@ class Challenges:
     def _headers(self, query: str) -> dict[str, str]:
         return self.signer.headers(query.encode()) if self.config.crc_signed else {}
 
-    def _verdict(self, answer: Answer, token: str) -> Verdict:
+    def _verdict(self, answer: TargetAnswer, token: str) -> Verdict:
         expected = signature(self.signer.consumer_secret, token.encode())
-        if _response_token(answer.body) != expected:
+        if _parse_response_token(answer.body) != expected:
             return Verdict.WRONG_TOKEN
         if self.config.crc_needs_200 and answer.status != 200:  # noqa: PLR2004 the one status
             return Verdict.NOT_200
         return Verdict.OK
 
 
-def _response_token(body: bytes) -> object:
+def _parse_response_token(body: bytes) -> object:
     """Read the answer; what is not JSON, or has no token, is a wrong one (ASM-36)."""
     try:
         answer = msgspec.json.decode(body)

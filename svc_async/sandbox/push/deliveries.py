@@ -12,14 +12,14 @@ from types import MappingProxyType
 from typing import Any, overload
 
 import attrs
+import msgspec
 
-from svc_async.sandbox.background import Jobs
+from svc_async.sandbox.background import BackgroundTasks
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.push.crc_checks import Webhook
-from svc_async.sandbox.push.delivery_targets import Answer, Sent
-from svc_async.sandbox.push.outbound import Attempt, Attempts, Verdict
+from svc_async.sandbox.push.delivery_targets import TargetAnswer, TargetRequest
+from svc_async.sandbox.push.outbound import Attempt, Outbound, Verdict
 from svc_async.sandbox.push.signing import Signer
-from svc_async.sandbox.server.rendering import encode
 
 __all__ = ["Deliveries", "Delivery", "DeliveryFault", "DeliveryFaults", "State"]
 
@@ -144,7 +144,7 @@ class Delivery:
         """Whether it ever went out; only what did can be replayed."""
         return bool(self.attempts)
 
-    def ends(self, state: State) -> None:
+    def end(self, state: State) -> None:
         """Come to an end."""
         self.state = state
         self.tried.set()
@@ -156,8 +156,8 @@ class Deliveries:
     """Sends to webhooks; what it sent is its content, in the order in which it began."""
 
     config: SandboxConfig
-    jobs: Jobs
-    made: Attempts
+    background: BackgroundTasks
+    outbound: Outbound
     signer: Signer
     next_id: Callable[[], str]
     faults: DeliveryFaults = attrs.field(factory=DeliveryFaults)
@@ -198,10 +198,10 @@ class Deliveries:
         delivery = Delivery(
             id=self.next_id(),
             webhook=webhook,
-            event_uuid=_uuid(event),
+            event_uuid=_event_uuid(event),
             event=event,
-            body=encode(event),
-            created_at=self.jobs.clock.now(),
+            body=msgspec.json.encode(event),
+            created_at=self.background.clock.now(),
             fault=fault,
             replay_job=replay_job,
             repeated=repeated,
@@ -212,12 +212,12 @@ class Deliveries:
         else:
             overtaken = [held for held in self._waiting if held.webhook is webhook]
             self._waiting = [held for held in self._waiting if held.webhook is not webhook]
-            self.jobs.start(self._deliver_first(delivery, overtaken))
+            self.background.start(self._deliver_first(delivery, overtaken))
         return delivery
 
     async def _deliver_first(self, delivery: Delivery, overtaken: list[Delivery]) -> None:
         for held in overtaken:
-            self.jobs.start(self._deliver_after(delivery, held))
+            self.background.start(self._deliver_after(delivery, held))
         await self._deliver(delivery)
 
     async def _deliver_after(self, first: Delivery, held: Delivery) -> None:
@@ -228,20 +228,20 @@ class Deliveries:
         for number, delay in enumerate((0.0, *self.config.delivery_delays), 1):
             await self._pause(delay if number > 1 else delivery.fault.delay)
             if not delivery.webhook.takes_deliveries:
-                delivery.ends(State.DROPPED)
+                delivery.end(State.DROPPED)
                 return
             attempt = await self._attempt(delivery, number)
             delivery.attempts.append(attempt)
             if attempt.ok:
-                delivery.ends(State.DELIVERED)
+                delivery.end(State.DELIVERED)
                 return
             delivery.state = State.RETRYING
             delivery.tried.set()
-        delivery.ends(State.EXHAUSTED)
+        delivery.end(State.EXHAUSTED)
 
     async def _pause(self, seconds: float) -> None:
         if seconds:
-            await self.jobs.clock.sleep(seconds)
+            await self.background.clock.sleep(seconds)
 
     async def _attempt(self, delivery: Delivery, number: int) -> Attempt:
         fault = delivery.fault
@@ -250,8 +250,8 @@ class Deliveries:
             "content-type": "application/json",
             **self.signer.headers(signed, secret=fault.sign_with),
         }
-        return await self.made.make(
-            Sent(method="POST", url=delivery.webhook.url, headers=headers, body=delivery.body),
+        return await self.outbound.send(
+            TargetRequest(method="POST", url=delivery.webhook.url, headers=headers, body=delivery.body),
             occasion=f"attempt {number}",
             patience=self.config.ack_timeout,
             accept=_verdict,
@@ -259,11 +259,11 @@ class Deliveries:
         )
 
 
-def _verdict(answer: Answer) -> Verdict:
+def _verdict(answer: TargetAnswer) -> Verdict:
     return Verdict.OK if answer.status == _OK else Verdict.NOT_200
 
 
-def _uuid(event: Mapping[str, Any]) -> str | None:
+def _event_uuid(event: Mapping[str, Any]) -> str | None:
     data = event.get("data")
     first = data[0] if isinstance(data, list) and data else data
     return first.get("event_uuid") if isinstance(first, dict) else None

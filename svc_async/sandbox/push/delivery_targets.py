@@ -15,14 +15,14 @@ import aiohttp
 import attrs
 from yarl import URL
 
-__all__ = ["Answer", "AsgiApp", "DeliveryMap", "Receiver", "Sent", "Target", "Unmapped"]
+__all__ = ["AsgiApp", "DeliveryTargets", "Receiver", "Target", "TargetAnswer", "TargetRequest", "UnmappedUrl"]
 
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _READ_AT_MOST = 1024 * 1024
 
 
 @attrs.frozen(kw_only=True)
-class Sent:
+class TargetRequest:
     """A request to a customer's URL, before it goes out."""
 
     method: str
@@ -38,7 +38,7 @@ class Sent:
 
 
 @attrs.frozen
-class Answer:
+class TargetAnswer:
     """What the customer's server said."""
 
     status: int
@@ -52,7 +52,7 @@ class Receiver(Protocol):
     async def handle(
         self, method: str, raw_query: str, headers: Mapping[str, str], body: bytes
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """Answer one request."""
+        """TargetAnswer one request."""
         ...
 
 
@@ -61,14 +61,14 @@ AsgiApp = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message
 Target = Receiver | AsgiApp | str
 """An object with `handle()`, an ASGI application that is already started, or `http://127.0.0.1:port/path`."""
 
-Send = Callable[[Sent], Awaitable[Answer]]
+Send = Callable[[TargetRequest], Awaitable[TargetAnswer]]
 
 
-class Unmapped(Exception):
+class UnmappedUrl(Exception):
     """Nothing stands behind a URL."""
 
 
-class DeliveryMap:
+class DeliveryTargets:
     """What stands behind the URLs of webhooks.
 
     Args:
@@ -93,18 +93,18 @@ class DeliveryMap:
         """Let nothing stand behind `url` any more."""
         self._sends.pop(url, None)
 
-    async def send(self, sent: Sent) -> Answer:
+    async def send(self, sent: TargetRequest) -> TargetAnswer:
         """Send a request to what stands behind its URL.
 
         Raises:
-            Unmapped: nothing does.
+            UnmappedUrl: nothing does.
             ConnectionError: the connection was refused, or closed without an answer.
             ssl.SSLError: the server's certificate, or its TLS, is no good.
         """
         send = self._sends.get(sent.url)
         if send is None and not self._allow_egress:
-            raise Unmapped("no delivery mapping: deliver_to(url, target) puts something behind the URL")
-        return await (send or self._over_http(sent.url.partition("?")[0]))(sent)
+            raise UnmappedUrl("no delivery mapping: deliver_to(url, target) puts something behind the URL")
+        return await (send or self._send_over_http(sent.url.partition("?")[0]))(sent)
 
     async def close(self) -> None:
         """Close the connections to targets."""
@@ -115,19 +115,19 @@ class DeliveryMap:
     def _send_to(self, target: Target) -> Send:
         if isinstance(target, str):
             _check_loopback(target)
-            return self._over_http(target)
+            return self._send_over_http(target)
         if (handle := getattr(target, "handle", None)) is not None:
-            return _in_process(handle)
+            return _send_in_process(handle)
         if callable(target):
-            return _to_asgi(target)
+            return _send_to_asgi(target)
         raise TypeError("a target is an object with handle(), an ASGI application or an http address on loopback")
 
-    def _over_http(self, address: str) -> Send:
-        async def send(sent: Sent) -> Answer:
+    def _send_over_http(self, address: str) -> Send:
+        async def send(sent: TargetRequest) -> TargetAnswer:
             joint = "&" if "?" in address else "?"
             url = URL(f"{address}{joint}{sent.raw_query}" if sent.raw_query else address, encoded=True)
             try:
-                return await _exchanged(self._session(), sent, url)
+                return await _request(self._session(), sent, url)
             except aiohttp.ClientSSLError as error:
                 raise ssl.SSLError(str(error)) from error
             except (aiohttp.ClientError, OSError) as error:
@@ -146,7 +146,7 @@ class DeliveryMap:
         return self._http
 
 
-async def _exchanged(http: aiohttp.ClientSession, sent: Sent, url: URL) -> Answer:
+async def _request(http: aiohttp.ClientSession, sent: TargetRequest, url: URL) -> TargetAnswer:
     skip = () if "content-type" in sent.headers else ("Content-Type",)
     async with http.request(
         sent.method,
@@ -161,7 +161,7 @@ async def _exchanged(http: aiohttp.ClientSession, sent: Sent, url: URL) -> Answe
             body += block
             if len(body) > _READ_AT_MOST:
                 raise ConnectionError("the answer is too long")
-        return Answer(response.status, _lower(response.headers), bytes(body))
+        return TargetAnswer(response.status, _lower_names(response.headers), bytes(body))
 
 
 def _check_loopback(address: str) -> None:
@@ -174,22 +174,22 @@ def _check_loopback(address: str) -> None:
         raise ValueError("a target's address is http on loopback, such as http://127.0.0.1:9000/hook")
 
 
-def _in_process(handle: Callable[..., Awaitable[tuple[int, Mapping[str, str], bytes]]]) -> Send:
-    async def send(sent: Sent) -> Answer:
+def _send_in_process(handle: Callable[..., Awaitable[tuple[int, Mapping[str, str], bytes]]]) -> Send:
+    async def send(sent: TargetRequest) -> TargetAnswer:
         status, headers, body = await handle(sent.method, sent.raw_query, sent.headers, sent.body)
-        return Answer(int(status), _lower(headers), bytes(body))
+        return TargetAnswer(int(status), _lower_names(headers), bytes(body))
 
     return send
 
 
-def _to_asgi(app: AsgiApp) -> Send:
-    async def send(sent: Sent) -> Answer:
+def _send_to_asgi(app: AsgiApp) -> Send:
+    async def send(sent: TargetRequest) -> TargetAnswer:
         exchange = _AsgiExchange(sent.body)
-        await app(_scope(sent), exchange.receive, exchange.send)
+        await app(_make_scope(sent), exchange.receive, exchange.send)
         if exchange.start is None:
             raise ConnectionError("the application sent no answer")
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in exchange.start["headers"]}
-        return Answer(exchange.start["status"], _lower(headers), bytes(exchange.body))
+        return TargetAnswer(exchange.start["status"], _lower_names(headers), bytes(exchange.body))
 
     return send
 
@@ -220,7 +220,7 @@ class _AsgiExchange:
                 self._over.set()
 
 
-def _scope(sent: Sent) -> Message:
+def _make_scope(sent: TargetRequest) -> Message:
     parts = urlsplit(sent.url)
     headers = {"host": parts.netloc, "content-length": str(len(sent.body)), **sent.headers}
     return {
@@ -240,5 +240,5 @@ def _scope(sent: Sent) -> Message:
     }
 
 
-def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+def _lower_names(headers: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}

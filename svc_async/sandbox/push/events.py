@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import attrs
 
-from svc_async.sandbox.state.store import Store, written
+from svc_async.sandbox.state.store import Store, format_time
 
-__all__ = ["KINDS", "Direction", "Event", "Events", "Kind", "may_have_direction", "with_paths"]
+__all__ = ["KINDS", "Direction", "Event", "EventFactory", "EventKind", "may_have_direction", "set_paths"]
 
 Direction = Literal["sent", "received"]
 
@@ -42,7 +42,7 @@ class Event:
     @property
     def text(self) -> str:
         """The words in it."""
-        return " ".join(_texts(self.payload))
+        return " ".join(_find_texts(self.payload))
 
 
 @attrs.frozen(kw_only=True)
@@ -63,7 +63,7 @@ class _Scene:
 
 
 @attrs.frozen
-class Kind:
+class EventKind:
     """A type of event.
 
     Attributes:
@@ -75,24 +75,24 @@ class Kind:
     direction: Direction | None = None
 
 
-def _post(scene: _Scene) -> dict[str, Any]:
+def _make_post(scene: _Scene) -> dict[str, Any]:
     post_id = scene.new_id()
     return {
         "id": post_id,
         "text": scene.words,
         "author_id": scene.user["id"],
-        "created_at": written(scene.now),
+        "created_at": format_time(scene.now),
         "edit_history_post_ids": [post_id],
         "lang": "en",
         "public_metrics": {"like_count": 0, "reply_count": 0, "repost_count": 0, "quote_count": 0},
     }
 
 
-def _deleted_post(scene: _Scene) -> dict[str, Any]:
+def _make_deleted_post(scene: _Scene) -> dict[str, Any]:
     return {"id": scene.new_id(), "author_id": scene.user["id"]}
 
 
-def _message(scene: _Scene) -> dict[str, Any]:
+def _make_message(scene: _Scene) -> dict[str, Any]:
     sender, recipient = (scene.user, scene.other) if scene.direction == "sent" else (scene.other, scene.user)
     message = {
         "type": _MESSAGE_TYPES[scene.event_type],
@@ -103,7 +103,7 @@ def _message(scene: _Scene) -> dict[str, Any]:
     }
     if message["type"] == "message_create":
         message["message_data"] = {"text": scene.words, "entities": {}}
-    return {"direct_message_events": [message], "users": {user["id"]: _shown(user) for user in (sender, recipient)}}
+    return {"direct_message_events": [message], "users": {user["id"]: _show_user(user) for user in (sender, recipient)}}
 
 
 # Unspecified: what tells the four apart inside `direct_message_events`.
@@ -115,11 +115,11 @@ _MESSAGE_TYPES = {
 }
 
 
-def _space(scene: _Scene) -> dict[str, Any]:
-    return {"user": {"data": _shown(scene.user)}, "broadcast_id": scene.new_id(), "event_type": scene.event_type}
+def _make_space(scene: _Scene) -> dict[str, Any]:
+    return {"user": {"data": _show_user(scene.user)}, "broadcast_id": scene.new_id(), "event_type": scene.event_type}
 
 
-def _change(field: str, after: object) -> Callable[[_Scene], dict[str, Any]]:
+def _make_change(field: str, after: object) -> Callable[[_Scene], dict[str, Any]]:
     def payload(scene: _Scene) -> dict[str, Any]:
         before = scene.user.get(field)
         return {"before": {field: before}, "after": {field: (not before) if isinstance(before, bool) else after}}
@@ -127,29 +127,29 @@ def _change(field: str, after: object) -> Callable[[_Scene], dict[str, Any]]:
     return payload
 
 
-def _shown(user: Mapping[str, Any]) -> dict[str, Any]:
+def _show_user(user: Mapping[str, Any]) -> dict[str, Any]:
     return {name: user[name] for name in ("id", "name", "screen_name") if name in user}
 
 
 # EV-01; the last four continue its pattern (ASM-19).
-KINDS: Mapping[str, Kind] = MappingProxyType(
+KINDS: Mapping[str, EventKind] = MappingProxyType(
     {
-        "post.create": Kind(_post),
-        "post.delete": Kind(_deleted_post),
-        "dm.received": Kind(_message, direction="received"),
-        "dm.sent": Kind(_message, direction="sent"),
-        "dm.read": Kind(_message, direction="received"),
-        "dm.indicate_typing": Kind(_message, direction="received"),
-        "spaces.start": Kind(_space),
-        "spaces.end": Kind(_space),
-        "profile.update.bio": Kind(_change("bio", "Reads more than is good for me")),
-        "profile.update.verified": Kind(_change("verified", True)),
-        "profile.update.affiliate": Kind(_change("affiliate", "Harbour Books")),
-        "profile.update.screenname": Kind(_change("screen_name", "reads_at_night")),
-        "profile.update.picture": Kind(_change("picture", "https://pictures.example/new.png")),
-        "profile.update.banner": Kind(_change("banner", "https://pictures.example/wide.png")),
-        "profile.update.geo": Kind(_change("geo", "Porto")),
-        "profile.update.url": Kind(_change("url", "https://reading.example")),
+        "post.create": EventKind(_make_post),
+        "post.delete": EventKind(_make_deleted_post),
+        "dm.received": EventKind(_make_message, direction="received"),
+        "dm.sent": EventKind(_make_message, direction="sent"),
+        "dm.read": EventKind(_make_message, direction="received"),
+        "dm.indicate_typing": EventKind(_make_message, direction="received"),
+        "spaces.start": EventKind(_make_space),
+        "spaces.end": EventKind(_make_space),
+        "profile.update.bio": EventKind(_make_change("bio", "Reads more than is good for me")),
+        "profile.update.verified": EventKind(_make_change("verified", True)),
+        "profile.update.affiliate": EventKind(_make_change("affiliate", "Harbour Books")),
+        "profile.update.screenname": EventKind(_make_change("screen_name", "reads_at_night")),
+        "profile.update.picture": EventKind(_make_change("picture", "https://pictures.example/new.png")),
+        "profile.update.banner": EventKind(_make_change("banner", "https://pictures.example/wide.png")),
+        "profile.update.geo": EventKind(_make_change("geo", "Porto")),
+        "profile.update.url": EventKind(_make_change("url", "https://reading.example")),
     }
 )
 
@@ -160,12 +160,12 @@ def may_have_direction(event_type: str) -> bool:
 
 
 @attrs.frozen
-class Events:
+class EventFactory:
     """Makes events out of the world."""
 
     store: Store
 
-    def make(
+    def create(
         self,
         event_type: str,
         *,
@@ -183,28 +183,32 @@ class Events:
         if kind is None and payload is None:
             raise ValueError(f"event_type must be one of {', '.join(KINDS)}, or come with a payload")
         direction = direction or (kind.direction if kind else None)
-        scene = self._scene(event_type, user_id, direction, keyword)
+        scene = self._set_scene(event_type, user_id, direction, keyword)
         usual = kind.payload(scene) if kind else {}
         return Event(
             event_type=event_type,
             user_id=user_id,
-            payload=_merged(usual, payload or {}),
+            payload=_merge(usual, payload or {}),
             time=scene.now,
             direction=direction,
             keyword=keyword,
-            includes={"users": [_shown(scene.user)]} if event_type == "post.create" else None,
+            includes={"users": [_show_user(scene.user)]} if event_type == "post.create" else None,
         )
 
-    def user(self, user_id: str) -> Mapping[str, Any]:
+    def find_user(self, user_id: str) -> Mapping[str, Any]:
         """Give a user of the world, or a stranger with this id."""
         row = self.store["users"].get(user_id)
-        return {"id": user_id, "name": f"User {user_id}", "screen_name": f"user{user_id}"} if row is None else row.shown
+        return (
+            {"id": user_id, "name": f"User {user_id}", "screen_name": f"user{user_id}"}
+            if row is None
+            else row.public_fields
+        )
 
-    def _scene(self, event_type: str, user_id: str, direction: Direction | None, keyword: str | None) -> _Scene:
-        other = next(row.shown for row in self.store["users"] if row.id != user_id)
+    def _set_scene(self, event_type: str, user_id: str, direction: Direction | None, keyword: str | None) -> _Scene:
+        other = next(row.public_fields for row in self.store["users"] if row.id != user_id)
         return _Scene(
             event_type=event_type,
-            user=self.user(user_id),
+            user=self.find_user(user_id),
             other=other,
             now=self.store.now(),
             new_id=self._new_id,
@@ -216,17 +220,17 @@ class Events:
         return str(int(self.store.ids.next("post", 12), 36))
 
 
-def _merged(usual: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(usual: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Put changes into a JSON object, down to the objects in it."""
-    return {**usual, **{name: _changed(usual.get(name), value) for name, value in changes.items()}}
+    return {**usual, **{name: _merge_value(usual.get(name), value) for name, value in changes.items()}}
 
 
-def _changed(before: Any, after: Any) -> Any:
+def _merge_value(before: Any, after: Any) -> Any:
     both = isinstance(before, Mapping) and isinstance(after, Mapping)
-    return _merged(before, after) if both else after
+    return _merge(before, after) if both else after
 
 
-def with_paths(payload: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def set_paths(payload: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Put values at paths such as `after.bio` or `direct_message_events.0.id`.
 
     Raises:
@@ -251,9 +255,9 @@ def _key(place: object, name: str) -> Any:
     return int(name) if isinstance(place, list) else name
 
 
-def _texts(value: object) -> Sequence[str]:
+def _find_texts(value: object) -> Sequence[str]:
     """Give every string called `text`, however deep."""
     if isinstance(value, Mapping):
         own = [value["text"]] if isinstance(value.get("text"), str) else []
-        return [*own, *(text for inner in value.values() for text in _texts(inner))]
-    return [text for inner in value for text in _texts(inner)] if isinstance(value, list) else []
+        return [*own, *(text for inner in value.values() for text in _find_texts(inner))]
+    return [text for inner in value for text in _find_texts(inner)] if isinstance(value, list) else []

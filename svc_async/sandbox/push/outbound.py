@@ -10,9 +10,9 @@ from types import MappingProxyType
 import attrs
 
 from svc_async.sandbox.clock import Clock
-from svc_async.sandbox.push.delivery_targets import Answer, DeliveryMap, Sent, Unmapped
+from svc_async.sandbox.push.delivery_targets import DeliveryTargets, TargetAnswer, TargetRequest, UnmappedUrl
 
-__all__ = ["Attempt", "Attempts", "Verdict"]
+__all__ = ["Attempt", "Outbound", "Verdict"]
 
 _log = logging.getLogger(__name__)
 
@@ -71,19 +71,19 @@ _SUCCESS = 2
 
 
 @attrs.frozen
-class Attempts:
+class Outbound:
     """Sends to customers' servers."""
 
     clock: Clock
-    targets: DeliveryMap
+    targets: DeliveryTargets
 
-    async def make(
+    async def send(
         self,
-        sent: Sent,
+        sent: TargetRequest,
         *,
         occasion: str,
         patience: float,
-        accept: Callable[[Answer], Verdict],
+        accept: Callable[[TargetAnswer], Verdict],
         rules: Mapping[Verdict, str],
     ) -> Attempt:
         """Send, wait and judge.
@@ -96,7 +96,7 @@ class Attempts:
             rules: what each verdict rests on.
         """
         time, began = self.clock.now(), self.clock.monotonic()
-        answer, verdict, reason = await self._outcome(sent, patience)
+        answer, verdict, reason = await self._exchange(sent, patience)
         if answer is not None:
             hundreds = answer.status // 100
             verdict = accept(answer) if hundreds == _SUCCESS else _BY_CLASS.get(hundreds, Verdict.SERVER_ERROR)
@@ -117,7 +117,7 @@ class Attempts:
             reason=reason,
         )
 
-    async def _outcome(self, sent: Sent, patience: float) -> tuple[Answer | None, Verdict, str]:
+    async def _exchange(self, sent: TargetRequest, patience: float) -> tuple[TargetAnswer | None, Verdict, str]:
         try:
             async with self.clock.timeout(patience):
                 return await self.targets.send(sent), Verdict.OK, ""
@@ -127,8 +127,8 @@ class Attempts:
             return None, Verdict.TLS, str(error)
         except ConnectionError as error:
             return None, Verdict.CLOSED, str(error)
-        except Unmapped as error:
+        except UnmappedUrl as error:
             return None, Verdict.UNMAPPED, str(error)
         except Exception:  # noqa: BLE001 a receiver that breaks is a server that answers 500
             _log.exception("a target in this process failed")
-            return Answer(500), Verdict.SERVER_ERROR, ""
+            return TargetAnswer(500), Verdict.SERVER_ERROR, ""

@@ -1,4 +1,4 @@
-"""Replay jobs: what was attempted in a window goes out once more, and an event tells when that is done."""
+"""Replay background: what was attempted in a window goes out once more, and an event tells when that is done."""
 
 import asyncio
 from collections.abc import Mapping
@@ -7,11 +7,11 @@ from typing import Any
 
 import attrs
 
-from svc_async.sandbox.background import Jobs
+from svc_async.sandbox.background import BackgroundTasks
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.push.crc_checks import Webhook
 from svc_async.sandbox.push.deliveries import Deliveries, Delivery
-from svc_async.sandbox.state.store import Ids, written
+from svc_async.sandbox.state.store import Ids, format_time
 
 __all__ = ["ReplayJob", "ReplayWindow", "Replays"]
 
@@ -27,13 +27,13 @@ class ReplayWindow:
     last: datetime
 
     @classmethod
-    def read(cls, from_date: str, to_date: str) -> "ReplayWindow":
+    def parse(cls, from_date: str, to_date: str) -> "ReplayWindow":
         """Read two dates of the form yyyymmddhhmm in UTC.
 
         Raises:
             ValueError: one is something else, or they are in the wrong order.
         """
-        first, last = _moment(from_date, "from_date"), _moment(to_date, "to_date")
+        first, last = _parse_date(from_date, "from_date"), _parse_date(to_date, "to_date")
         if first >= last:
             raise ValueError("from_date must be before to_date")
         return cls(first, last)
@@ -51,12 +51,12 @@ class ReplayWindow:
         if now - self.last < timedelta(minutes=config.replay_to_min_age_minutes):
             raise ValueError(f"to_date is less than {config.replay_to_min_age_minutes} minutes ago")
 
-    def holds(self, moment: datetime, *, inclusive: bool) -> bool:
+    def contains(self, moment: datetime, *, inclusive: bool) -> bool:
         """Tell whether a moment is in the window, with or without the minute that `to_date` names."""
         return self.first <= moment < self.last + timedelta(minutes=inclusive)
 
 
-def _moment(text: str, name: str) -> datetime:
+def _parse_date(text: str, name: str) -> datetime:
     if len(text) != _DATE_LENGTH or not (text.isascii() and text.isdigit()):
         raise ValueError(f"{name} must be of the form yyyymmddhhmm, in UTC")
     try:
@@ -76,17 +76,17 @@ class ReplayJob:
     running: bool = True
 
     @property
-    def shown(self) -> dict[str, str]:
+    def public_fields(self) -> dict[str, str]:
         """The job as the service shows it (ASM-44)."""
-        return {"job_id": self.id, "created_at": written(self.created_at)}
+        return {"job_id": self.id, "created_at": format_time(self.created_at)}
 
 
 @attrs.define(kw_only=True, eq=False)
 class Replays:
-    """The replay jobs, one at a time."""
+    """The replay background, one at a time."""
 
     config: SandboxConfig
-    jobs: Jobs
+    background: BackgroundTasks
     deliveries: Deliveries
     ids: Ids
     _made: list[ReplayJob] = attrs.field(factory=list[ReplayJob])
@@ -104,34 +104,35 @@ class Replays:
             if delivery.webhook is webhook
             and delivery.attempted
             and not (delivery.repeated or delivery.replay_job)
-            and window.holds(delivery.created_at, inclusive=self.config.replay_to_date_inclusive)
+            and window.contains(delivery.created_at, inclusive=self.config.replay_to_date_inclusive)
         ]
         job = ReplayJob(
             id=str(int(self.ids.next("replay_job", 12), 36)),
             webhook=webhook,
-            created_at=self.jobs.clock.now(),
+            created_at=self.background.clock.now(),
             chosen=chosen,
         )
         self._made.append(job)
-        self.jobs.start(self._run(job))
+        self.background.start(self._run(job))
         return job
 
     async def _run(self, job: ReplayJob) -> None:
         if self.config.replay_delay:
-            await self.jobs.clock.sleep(self.config.replay_delay)
+            await self.background.clock.sleep(self.config.replay_delay)
         sent = [
-            self.deliveries.send(job.webhook, _replayed(delivery.event), replay_job=job.id) for delivery in job.chosen
+            self.deliveries.send(job.webhook, _mark_replayed(delivery.event), replay_job=job.id)
+            for delivery in job.chosen
         ]
         await asyncio.gather(*(delivery.done.wait() for delivery in sent))
         job.running = False
-        self.deliveries.send(job.webhook, _status(job), replay_job=job.id)
+        self.deliveries.send(job.webhook, _job_status(job), replay_job=job.id)
 
 
-def _replayed(event: Mapping[str, Any]) -> dict[str, Any]:
+def _mark_replayed(event: Mapping[str, Any]) -> dict[str, Any]:
     return {**event, "meta": {**event.get("meta", {}), "replay": True}}
 
 
-def _status(job: ReplayJob) -> dict[str, Any]:
+def _job_status(job: ReplayJob) -> dict[str, Any]:
     """Give the event that ends a job (ASM-46)."""
     # Unspecified: when a job is Incomplete, and the words; here when the webhook became invalid meanwhile.
     complete = job.webhook.takes_deliveries

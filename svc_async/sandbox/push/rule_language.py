@@ -15,7 +15,7 @@ from typing import Any
 
 import attrs
 
-__all__ = ["MalformedRule", "Post", "Rule", "contains", "read_rule"]
+__all__ = ["MalformedRule", "Post", "Rule", "contains", "parse_rule"]
 
 # FS-05, ASM-61: gone between these two days, and back with the new index (FS-07).
 OPERATORS_GONE = datetime(2026, 1, 19, tzinfo=UTC)
@@ -38,7 +38,7 @@ class Post:
     author: str
     time: datetime
     words: tuple[str, ...] = attrs.field(
-        default=attrs.Factory(lambda post: _words_of(str(post.fields.get("text", ""))), takes_self=True),
+        default=attrs.Factory(lambda post: _split_words(str(post.fields.get("text", ""))), takes_self=True),
         init=False,
         repr=False,
     )
@@ -78,17 +78,17 @@ class Rule:
 
 def contains(text: str, keyword: str) -> bool:
     """Tell whether a text has these words, one after the other, in any case."""
-    return _has(_words_of(text), _words_of(keyword))
+    return _contains_phrase(_split_words(text), _split_words(keyword))
 
 
-def read_rule(text: str, now: datetime) -> Rule:
+def parse_rule(text: str, now: datetime) -> Rule:
     """Read a rule.
 
     Raises:
         MalformedRule: it is none, or uses an operator that is gone at the moment.
     """
-    reader = _Reader(_tokens(text), now)
-    clause = reader.alternatives(0)
+    reader = _Reader(_tokenize(text), now)
+    clause = reader.parse_alternatives(0)
     if (rest := reader.peek()) is not None:
         raise MalformedRule(f"unexpected {rest.text} at character {rest.at}")
     if not reader.positive:
@@ -103,7 +103,7 @@ class _Token:
     at: int
 
 
-def _tokens(text: str) -> list[_Token]:
+def _tokenize(text: str) -> list[_Token]:
     tokens: list[_Token] = []
     at = 0
     text = text.rstrip()
@@ -126,97 +126,97 @@ class _Reader:
     def peek(self) -> _Token | None:
         return self.tokens[self.position] if self.position < len(self.tokens) else None
 
-    def alternatives(self, depth: int, *, negated: bool = False) -> Clause:
+    def parse_alternatives(self, depth: int, *, negated: bool = False) -> Clause:
         if depth > _DEEPEST:
             raise MalformedRule(f"parentheses are more than {_DEEPEST} deep")
-        parts = [self._all(depth, negated=negated)]
+        parts = [self._parse_all(depth, negated=negated)]
         while (token := self.peek()) is not None and token.text == "OR":
             self.position += 1
-            parts.append(self._all(depth, negated=negated))
+            parts.append(self._parse_all(depth, negated=negated))
         return parts[0] if len(parts) == 1 else lambda post: any(part(post) for part in parts)
 
-    def _all(self, depth: int, *, negated: bool) -> Clause:
+    def _parse_all(self, depth: int, *, negated: bool) -> Clause:
         clauses: list[Clause] = []
         while (token := self.peek()) is not None and token.text not in ("OR", ")"):
             self.position += 1
-            clauses.append(self._clause(token, depth, negated=negated))
+            clauses.append(self._parse_clause(token, depth, negated=negated))
         if not clauses:
-            raise MalformedRule(_expected(self.peek()))
+            raise MalformedRule(_describe_missing(self.peek()))
         return clauses[0] if len(clauses) == 1 else lambda post: all(clause(post) for clause in clauses)
 
-    def _clause(self, token: _Token, depth: int, *, negated: bool) -> Clause:
+    def _parse_clause(self, token: _Token, depth: int, *, negated: bool) -> Clause:
         if token.text.startswith("--"):
             raise MalformedRule(f"negated twice at character {token.at}")
         if token.text.startswith("-"):
-            return _not(self._clause(attrs.evolve(token, text=token.text[1:]), depth, negated=not negated))
+            return _negate(self._parse_clause(attrs.evolve(token, text=token.text[1:]), depth, negated=not negated))
         if token.text == "(":
-            return self._group(token, depth, negated=negated)
+            return self._parse_group(token, depth, negated=negated)
         self.positive = self.positive or not negated
         if token.kind == "phrase":
-            return _keyword(token, token.text[1:-1])
-        return self._word(token)
+            return _match_keyword(token, token.text[1:-1])
+        return self._parse_word(token)
 
-    def _group(self, opened: _Token, depth: int, *, negated: bool) -> Clause:
-        clause = self.alternatives(depth + 1, negated=negated)
+    def _parse_group(self, opened: _Token, depth: int, *, negated: bool) -> Clause:
+        clause = self.parse_alternatives(depth + 1, negated=negated)
         token = self.peek()
         if token is None or token.text != ")":
             raise MalformedRule(f"the parenthesis at character {opened.at} is not closed")
         self.position += 1
         return clause
 
-    def _word(self, token: _Token) -> Clause:
+    def _parse_word(self, token: _Token) -> Clause:
         name, colon, value = token.text.partition(":")
         if not colon:
-            return _keyword(token, token.text)
+            return _match_keyword(token, token.text)
         operator = _OPERATORS.get(name.casefold().replace("-", "_"))
         if operator is None:
             raise MalformedRule(f"unknown operator {name}: at character {token.at}")
-        if operator in _RETURNED and OPERATORS_GONE <= self.now < OPERATORS_BACK:
+        if operator in _METRIC_OPERATORS and OPERATORS_GONE <= self.now < OPERATORS_BACK:
             raise MalformedRule(f"the operator {name}: at character {token.at} is not available at present")
         return operator(token, value)
 
 
-def _expected(token: _Token | None) -> str:
+def _describe_missing(token: _Token | None) -> str:
     where = "at the end" if token is None else f"before {token.text} at character {token.at}"
     return f"something is missing {where}"
 
 
-def _not(clause: Clause) -> Clause:
+def _negate(clause: Clause) -> Clause:
     return lambda post: not clause(post)
 
 
-def _words_of(text: str) -> tuple[str, ...]:
+def _split_words(text: str) -> tuple[str, ...]:
     return tuple(_WORDS.findall(text.casefold()))
 
 
-def _has(words: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
+def _contains_phrase(words: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
     size = len(wanted)
     return any(words[start : start + size] == wanted for start in range(len(words) - size + 1))
 
 
-def _keyword(token: _Token, text: str) -> Clause:
-    wanted = _words_of(text)
+def _match_keyword(token: _Token, text: str) -> Clause:
+    wanted = _split_words(text)
     if not wanted:
         raise MalformedRule(f"no word at character {token.at}")
 
     def matches(post: Post) -> bool:
         # FS-07: with the new index, keywords no longer find what only repeats another's post.
-        return _has(post.words, wanted) and not (post.is_repost and post.time >= OPERATORS_BACK)
+        return _contains_phrase(post.words, wanted) and not (post.is_repost and post.time >= OPERATORS_BACK)
 
     return matches
 
 
-def _from(token: _Token, value: str) -> Clause:
-    wanted = _needed(token, value).removeprefix("@").casefold()
+def _match_author(token: _Token, value: str) -> Clause:
+    wanted = _require_value(token, value).removeprefix("@").casefold()
     return lambda post: wanted in (str(post.fields.get("author_id", "")), post.author.casefold())
 
 
-def _lang(token: _Token, value: str) -> Clause:
-    wanted = _needed(token, value).casefold()
+def _match_language(token: _Token, value: str) -> Clause:
+    wanted = _require_value(token, value).casefold()
     return lambda post: post.fields.get("lang") == wanted
 
 
-def _at_least(metric: str) -> Callable[[_Token, str], Clause]:
+def _match_metric(metric: str) -> Callable[[_Token, str], Clause]:
     def operator(token: _Token, value: str) -> Clause:
         if not (value.isascii() and value.isdigit()):
             raise MalformedRule(f"a number is missing at character {token.at}")
@@ -226,19 +226,19 @@ def _at_least(metric: str) -> Callable[[_Token, str], Clause]:
     return operator
 
 
-def _needed(token: _Token, value: str) -> str:
+def _require_value(token: _Token, value: str) -> str:
     if not value:
         raise MalformedRule(f"a value is missing at character {token.at}")
     return value
 
 
-_RETURNED = (_at_least("like_count"), _at_least("reply_count"), _at_least("repost_count"))
+_METRIC_OPERATORS = (_match_metric("like_count"), _match_metric("reply_count"), _match_metric("repost_count"))
 
 # Unspecified: which operators there are but the three of FS-05, and the spelling of all of them.
 _OPERATORS: Mapping[str, Callable[[_Token, str], Clause]] = MappingProxyType(
     {
-        "from": _from,
-        "lang": _lang,
-        **dict(zip(("min_likes", "min_replies", "min_reposts"), _RETURNED, strict=True)),
+        "from": _match_author,
+        "lang": _match_language,
+        **dict(zip(("min_likes", "min_replies", "min_reposts"), _METRIC_OPERATORS, strict=True)),
     }
 )

@@ -30,7 +30,7 @@ class Signer:
     keys: Mapping[str, str] = attrs.field(repr=False)
 
     @classmethod
-    def of(cls, app: App, config: SandboxConfig) -> "Signer":
+    def for_app(cls, app: App, config: SandboxConfig) -> "Signer":
         """Sign for an app; one without a client secret has no second header."""
         consumer = {config.signature_header: app.consumer_secret}
         client = {} if app.client_secret is None else {config.second_signature_header: app.client_secret}

@@ -12,13 +12,13 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import attrs
+import msgspec
 
-from svc_async.sandbox.background import Jobs
+from svc_async.sandbox.background import BackgroundTasks
 from svc_async.sandbox.clock import Timer
 from svc_async.sandbox.config import SandboxConfig
-from svc_async.sandbox.server.rendering import encode
 
-__all__ = ["Connection", "Hub", "NotAdmitted"]
+__all__ = ["Connection", "Hub", "StreamRefused"]
 
 _END_OF_LINE = b"\r\n"
 _GARBAGE = b'{"data": {"event_uuid": \x00 not JSON'
@@ -28,7 +28,7 @@ Write = Callable[[bytes], Awaitable[None]]
 Reason = Literal["TooManyConnections"] | int
 
 
-class NotAdmitted(Exception):
+class StreamRefused(Exception):
     """A stream cannot be opened.
 
     Attributes:
@@ -49,7 +49,7 @@ class Connection:
     hub: "Hub" = attrs.field(repr=False)
     _outbox: asyncio.Queue[bytes | None] = attrs.field(factory=asyncio.Queue[bytes | None], init=False)
     _flowing: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
-    _beat: Timer | None = attrs.field(default=None, init=False)
+    _heartbeat: Timer | None = attrs.field(default=None, init=False)
     _abort: Callable[[], None] | None = attrs.field(default=None, init=False)
     _left: bool = attrs.field(default=False, init=False)
 
@@ -106,13 +106,13 @@ class Connection:
         """Free the place; what is still in line is lost."""
         self._left = True
         self.hub.free(self)
-        if self._beat is not None:
-            self.hub.jobs.forget(self._beat)
+        if self._heartbeat is not None:
+            self.hub.background.cancel(self._heartbeat)
         self.end()
 
     async def _write_live(self, write: Write) -> None:
         while not self._left:
-            self._beat_later()
+            self._schedule_heartbeat()
             line = await self._outbox.get()
             await self._flowing.wait()
             if line is None:
@@ -124,16 +124,18 @@ class Connection:
         for start in range(0, len(line), size):
             await write(line[start : start + size])
 
-    def _beat_later(self) -> None:
-        if self._beat is not None:
-            self.hub.jobs.forget(self._beat)
-        self._beat = self.hub.jobs.later(self.hub.config.stream_heartbeat, self._put_beat, moves_time=False)
+    def _schedule_heartbeat(self) -> None:
+        if self._heartbeat is not None:
+            self.hub.background.cancel(self._heartbeat)
+        self._heartbeat = self.hub.background.call_later(
+            self.hub.config.stream_heartbeat, self._send_heartbeat, moves_time=False
+        )
 
-    def _put_beat(self) -> None:
+    def _send_heartbeat(self) -> None:
         if self._flowing.is_set():
             self.put(_END_OF_LINE)
         else:
-            self._beat_later()
+            self._schedule_heartbeat()
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -145,7 +147,7 @@ class Hub:
         piece: bytes that are written at once; None writes whole lines.
     """
 
-    jobs: Jobs = attrs.field(repr=False)
+    background: BackgroundTasks = attrs.field(repr=False)
     config: SandboxConfig = attrs.field(repr=False)
     limit: int
     piece: int | None = None
@@ -165,14 +167,14 @@ class Hub:
         """Open a stream.
 
         Raises:
-            NotAdmitted: there are too many, or a test wants it so.
+            StreamRefused: there are too many, or a test wants it so.
         """
         if self._refusals:
-            raise NotAdmitted(self._refusals.pop(0))
+            raise StreamRefused(self._refusals.pop(0))
         if len(self._open) >= self.limit:
-            raise NotAdmitted("TooManyConnections")
+            raise StreamRefused("TooManyConnections")
         self._opened += 1
-        connection = Connection(number=self._opened, opened_at=self.jobs.clock.now(), hub=self)
+        connection = Connection(number=self._opened, opened_at=self.background.clock.now(), hub=self)
         self._open.append(connection)
         self._changed.set()
         return connection
@@ -191,15 +193,15 @@ class Hub:
 
     def publish(self, event: Mapping[str, Any]) -> None:
         """Send an event to all who are connected, and keep it for those who recover."""
-        now = self.jobs.clock.now()
-        line = encode(event) + _END_OF_LINE
+        now = self.background.clock.now()
+        line = msgspec.json.encode(event) + _END_OF_LINE
         self._recorded.append((now, line))
         while self._recorded[0][0] < now - _RECORDED:
             self._recorded.popleft()
         for connection in self:
             connection.put(line)
 
-    def recorded(self, since: datetime, until: datetime) -> list[bytes]:
+    def list_recorded(self, since: datetime, until: datetime) -> list[bytes]:
         """Give the lines of a span of the past 24 hours, the older first."""
         return [line for time, line in self._recorded if since <= time <= until]
 
@@ -226,7 +228,7 @@ class Hub:
             "detail": "This stream has been disconnected for operational reasons.",
         }
         for connection in self:
-            connection.put(encode({"errors": [error]}) + _END_OF_LINE)
+            connection.put(msgspec.json.encode({"errors": [error]}) + _END_OF_LINE)
             connection.end()
 
     def refuse(self, reason: Reason = "TooManyConnections", *, times: int = 1) -> None:

@@ -15,14 +15,15 @@ from typing import Any, Literal, Protocol
 import attrs
 import msgspec
 
-from svc_async.sandbox.server.rendering import Problem, Reply, encode
+from svc_async.sandbox.refusal import Problem
+from svc_async.sandbox.server.rendering import Reply, render_json
 
-__all__ = ["Exchange", "Fault", "Faults", "Injection", "Plan", "Stage"]
+__all__ = ["Fault", "FaultTarget", "Faults", "Injection", "Plan", "Stage"]
 
 Stage = Literal["before", "effect", "after"]
 
 
-class Exchange(Protocol):
+class FaultTarget(Protocol):
     """What a fault may do to the request that it strikes."""
 
     @property
@@ -54,7 +55,7 @@ class Exchange(Protocol):
         ...
 
 
-Act = Callable[[Exchange, Reply | None], Awaitable[Reply | None]]
+Act = Callable[[FaultTarget, Reply | None], Awaitable[Reply | None]]
 """Acts on an exchange and the reply so far; gives the reply to go on with, or None if there is none (yet)."""
 
 
@@ -89,7 +90,7 @@ class Fault:
             sent["retry-after"] = f"{retry_after:g}"
         problem = Problem(code or _CODES.get(status) or HTTPStatus(status).name, message)
 
-        async def act(exchange: Exchange, reply: Reply | None) -> Reply:
+        async def act(exchange: FaultTarget, reply: Reply | None) -> Reply:
             del reply
             return exchange.refuse(status, problem, sent) if body is None else Reply(status, body, headers=sent)
 
@@ -105,7 +106,7 @@ class Fault:
             limit: the value of `x-rate-limit-limit`.
         """
 
-        async def act(exchange: Exchange, reply: Reply | None) -> Reply | None:
+        async def act(exchange: FaultTarget, reply: Reply | None) -> Reply | None:
             del reply
             sent = {"x-rate-limit-limit": str(limit), "x-rate-limit-remaining": "0"} if headers else {}
             if headers and reset is not None:
@@ -118,7 +119,7 @@ class Fault:
     def latency(cls, seconds: float) -> "Fault":
         """Take so long on the sandbox's clock, then go on."""
 
-        async def act(exchange: Exchange, reply: Reply | None) -> Reply | None:
+        async def act(exchange: FaultTarget, reply: Reply | None) -> Reply | None:
             await exchange.pause(seconds)
             return reply
 
@@ -128,7 +129,7 @@ class Fault:
     def hang(cls) -> "Fault":
         """Never answer."""
 
-        async def act(exchange: Exchange, reply: Reply | None) -> None:
+        async def act(exchange: FaultTarget, reply: Reply | None) -> None:
             del reply
             await exchange.hang()
 
@@ -138,7 +139,7 @@ class Fault:
     def drop_connection(cls, *, reset: bool = False) -> "Fault":
         """Close the connection without an answer; `reset` does it the rude way (RST)."""
 
-        async def act(exchange: Exchange, reply: Reply | None) -> None:
+        async def act(exchange: FaultTarget, reply: Reply | None) -> None:
             del reply
             exchange.drop(reset=reset)
 
@@ -148,7 +149,7 @@ class Fault:
     def truncate(cls, size: int) -> "Fault":
         """Send only the first bytes of the answer's body, then close."""
 
-        async def act(exchange: Exchange, reply: Reply | None) -> None:
+        async def act(exchange: FaultTarget, reply: Reply | None) -> None:
             await exchange.send(reply or Reply(200, b"{}"), cut=size)
 
         return cls(f"truncate({size})", act, stage="after")
@@ -157,7 +158,7 @@ class Fault:
     def slow_body(cls, seconds: float) -> "Fault":
         """Send the answer's body in four pieces with so many seconds on the clock between them."""
 
-        async def act(exchange: Exchange, reply: Reply | None) -> None:
+        async def act(exchange: FaultTarget, reply: Reply | None) -> None:
             await exchange.send(reply or Reply(200, b"{}"), pause=seconds)
 
         return cls(f"slow_body({seconds:g})", act, stage="after")
@@ -166,7 +167,7 @@ class Fault:
     def malformed_json(cls) -> "Fault":
         """Answer with something that begins like the answer and is not JSON."""
 
-        async def act(exchange: Exchange, reply: Reply | None) -> Reply:
+        async def act(exchange: FaultTarget, reply: Reply | None) -> Reply:
             del exchange
             whole = reply or Reply(200, b"{}")
             return attrs.evolve(whole, body=whole.body[: len(whole.body) // 2] + b"\x00}{")
@@ -176,26 +177,26 @@ class Fault:
     @classmethod
     def empty(cls, status: int = 200) -> "Fault":
         """Answer without a body."""
-        return cls("empty", _always(Reply(status)), stage="after")
+        return cls("empty", _reply_with(Reply(status)), stage="after")
 
     @classmethod
     def html(cls, status: int = 502) -> "Fault":
         """Answer with a page."""
         page = f"<html><body><h1>{status} {HTTPStatus(status).phrase}</h1></body></html>".encode()
-        return cls(f"html({status})", _always(Reply(status, page, "text/html; charset=utf-8")))
+        return cls(f"html({status})", _reply_with(Reply(status, page, "text/html; charset=utf-8")))
 
     @classmethod
     def partial_counts(cls, *, success: int, total: int | None = None) -> "Fault":
         """Take effect and answer with these counts; without `total`, with the right one."""
 
-        async def act(exchange: Exchange, reply: Reply | None) -> Reply | None:
+        async def act(exchange: FaultTarget, reply: Reply | None) -> Reply | None:
             del exchange
             if reply is None or reply.status >= HTTPStatus.BAD_REQUEST:
                 return reply
             answer: dict[str, Any] = msgspec.json.decode(reply.body)
             for counts in answer["data"] if isinstance(answer["data"], list) else [answer["data"]]:
                 counts.update(success_count=success, total_count=counts["total_count"] if total is None else total)
-            return attrs.evolve(reply, body=encode(answer))
+            return attrs.evolve(reply, body=render_json(answer))
 
         return cls("partial_counts", act, stage="after")
 
@@ -203,7 +204,7 @@ class Fault:
     def operation_errors(cls, messages: Mapping[int, str], *, code: str = "INVALID_PARAMETER") -> "Fault":
         """Refuse the group because of the operations with these indices."""
 
-        async def act(exchange: Exchange, reply: Reply | None) -> Reply:
+        async def act(exchange: FaultTarget, reply: Reply | None) -> Reply:
             del reply
             return exchange.refuse_operations({index: Problem(code, message) for index, message in messages.items()})
 
@@ -214,7 +215,7 @@ class Fault:
         """Take effect only after `delay` seconds on the clock; meanwhile do `then`: by default, drop the connection."""
         meanwhile = then or cls.drop_connection()
 
-        async def act(exchange: Exchange, reply: Reply | None) -> Reply | None:
+        async def act(exchange: FaultTarget, reply: Reply | None) -> Reply | None:
             exchange.take_effect_in(delay)
             return await meanwhile.act(exchange, reply)
 
@@ -231,8 +232,8 @@ _CODES = {
 }
 
 
-def _always(reply: Reply) -> Act:
-    async def act(exchange: Exchange, before: Reply | None) -> Reply:
+def _reply_with(reply: Reply) -> Act:
+    async def act(exchange: FaultTarget, before: Reply | None) -> Reply:
         del exchange, before
         return reply
 
@@ -254,12 +255,12 @@ class Injection:
     seen: int = 0
     struck: int = 0
 
-    def strikes(self, method: str, path: str) -> bool:
+    def applies_to(self, method: str, path: str) -> bool:
         """Count a request and tell whether the fault strikes it."""
-        if not self.plan.fits(method, path):
+        if not self.plan.matches(method, path):
             return False
         self.seen += 1
-        if not self.plan.chooses(self.seen):
+        if not self.plan.selects(self.seen):
             return False
         self.struck += 1
         return True
@@ -306,11 +307,11 @@ class Plan:
         self.faults.armed.append(injection)
         return injection
 
-    def fits(self, method: str, path: str) -> bool:
+    def matches(self, method: str, path: str) -> bool:
         """Tell whether the method and the path fit."""
         return self.method in ("*", method) and fnmatchcase(path, self.path)
 
-    def chooses(self, seen: int) -> bool:
+    def selects(self, seen: int) -> bool:
         """Tell whether the request with this number is meant."""
         return self._chooser(seen)
 
@@ -325,11 +326,11 @@ class Faults:
         """Choose requests by method and by a pattern of the path."""
         return Plan(self, method.upper(), path)
 
-    def striking(self, method: str, path: str) -> dict[Stage, Fault]:
+    def match(self, method: str, path: str) -> dict[Stage, Fault]:
         """Give the faults that strike a request, at most one a stage: the first that was armed."""
         struck: dict[Stage, Fault] = {}
         for injection in self.armed:
-            if injection.stage not in struck and injection.strikes(method, path):
+            if injection.stage not in struck and injection.applies_to(method, path):
                 struck[injection.stage] = injection.fault
         return struck
 

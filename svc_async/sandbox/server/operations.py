@@ -1,4 +1,4 @@
-"""A call of the service as a value: its route, its parameters, and the function that answers it."""
+"""Operations of the service as values: route, parameters and the function that answers them."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -8,15 +8,16 @@ from urllib.parse import unquote
 
 import attrs
 
-from svc_async.sandbox.config import Gate, SandboxConfig
-from svc_async.sandbox.push.channels import Outlet, Outlets
+from svc_async.sandbox.config import Gate
+from svc_async.sandbox.context import Context
+from svc_async.sandbox.push.channels import AppChannels
+from svc_async.sandbox.refusal import Basis, Problem, Refusal
 from svc_async.sandbox.server.auth import Caller, Scheme
-from svc_async.sandbox.server.open_response import Line
+from svc_async.sandbox.server.open_response import OpenResponse
 from svc_async.sandbox.server.params import Param, path_params
-from svc_async.sandbox.server.rendering import Basis, Dialect, Problem, Refusal
-from svc_async.sandbox.state.grants import Registry
-from svc_async.sandbox.state.paging import Page, Pages
-from svc_async.sandbox.state.store import Collection, Row, Store
+from svc_async.sandbox.server.rendering import Format
+from svc_async.sandbox.state.paging import Page
+from svc_async.sandbox.state.store import Collection, Row
 
 __all__ = [
     "Answer",
@@ -26,10 +27,10 @@ __all__ = [
     "Routes",
     "Serve",
     "Surface",
-    "many",
+    "answer_page",
+    "answer_row",
     "no_access",
     "not_found",
-    "one",
 ]
 
 Surface = Literal["base", "ads", "ads_sandbox"]
@@ -37,12 +38,12 @@ Surface = Literal["base", "ads", "ads_sandbox"]
 
 @attrs.frozen
 class Answer:
-    """What a handler found or did.
+    """The result of a handler.
 
     Attributes:
-        data: on the advertising API, what stands in `data`; elsewhere the whole answer.
+        data: on the advertising API, the content of `data`; elsewhere the whole answer.
         page: for a list, its page.
-        request: what stands in `request`, where that is not the parameters.
+        request: the content of `request`, where that is not the parameters.
     """
 
     data: Any
@@ -52,7 +53,7 @@ class Answer:
     headers: Mapping[str, str] = attrs.field(factory=dict[str, str])
 
     def envelope(self, request: Any) -> dict[str, Any]:
-        """Put it into the envelope of the advertising API (GEN-03, GEN-04)."""
+        """Return it in the envelope of the advertising API (GEN-03, GEN-04)."""
         request = request if self.request is None else self.request
         if self.page is None:
             return {"request": request, "data": self.data}
@@ -66,11 +67,12 @@ class Call:
 
     Attributes:
         path: the decoded ids of the path.
-        params: all parameters of the operation but those of the path, with defaults.
+        params: all parameters of the operation except those of the path, with defaults.
         sent: those that were sent.
-        headers: what the request came with, for the pages that read cookies.
+        headers: the headers of the request, for the pages that read cookies.
         secure: whether it came over https.
-        body: the body as it came; the fields of a JSON object or a form are in `params` and `sent` too.
+        body: the raw body; the fields of a JSON object or a form are in `params` and `sent` too.
+        sandbox: the state that it works on.
     """
 
     operation: "Operation"
@@ -82,20 +84,16 @@ class Call:
     secure: bool
     body: bytes
     now: datetime
-    store: Store
-    registry: Registry
-    outlets: Outlets
-    pages: Pages
-    config: SandboxConfig
+    sandbox: Context
 
     @property
-    def outlet(self) -> Outlet:
-        """How the app that calls is told of what happens."""
-        return self.outlets.of(self.caller.app)
+    def app_channels(self) -> AppChannels:
+        """The webhooks, subscriptions and streams of the calling app."""
+        return self.sandbox.channels.of_app(self.caller.app)
 
     @property
     def user(self) -> str:
-        """The id of the user who calls; empty where an app does."""
+        """The id of the calling user; empty where an app calls."""
         return self.caller.user
 
     @property
@@ -104,13 +102,13 @@ class Call:
         return self.path["account_id"]
 
     def run(self) -> Answer:
-        """Do what the request asks for, wholly or not at all."""
-        with self.store.transaction(self.user):
+        """Run the handler; its changes are applied as a whole or not at all."""
+        with self.sandbox.store.transaction(self.user):
             return self.operation.handler(self)
 
-    async def serve(self, line: Line) -> Answer | None:
-        """Let the operation answer; None means that it wrote its answer itself."""
-        return self.run() if self.operation.serve is None else await self.operation.serve(self, line)
+    async def serve(self, response: OpenResponse) -> Answer | None:
+        """Answer the call; None means that the operation wrote its answer itself."""
+        return self.run() if self.operation.serve is None else await self.operation.serve(self, response)
 
     def find(self, rows: Collection, name: str, *, code: str) -> Row:
         """Find the record of this account that an id in the path names; deleted ones as `with_deleted` says.
@@ -123,22 +121,22 @@ class Call:
             raise not_found(code, name)
         return row
 
-    def cut(self, rows: Iterable[Row], *, sortable: Sequence[str], filters: Mapping[str, Any]) -> Page:
-        """Cut one page from the rows."""
-        return self.pages.cut(
+    def paginate(self, rows: Iterable[Row], *, sortable: Sequence[str], filters: Mapping[str, Any]) -> Page:
+        """Return the page of the rows that the parameters ask for."""
+        return self.sandbox.paginator.paginate(
             rows,
             listing=f"{self.operation.id}:{self.user}",
-            params={"count": self.config.targeted_page_size, **filters, **self.params},
+            params={"count": self.sandbox.config.targeted_page_size, **filters, **self.params},
             sortable=sortable,
         )
 
 
 Handler = Callable[[Call], Answer]
-Serve = Callable[[Call, Line], Awaitable[Answer | None]]
+Serve = Callable[[Call, OpenResponse], Awaitable[Answer | None]]
 
 
-def _answers_itself(call: Call) -> Answer:
-    raise TypeError(f"{call.operation.id} is answered by `serve`, at once or not at all")
+def _reject_run(call: Call) -> Answer:
+    raise TypeError(f"{call.operation.id} has no handler: it is answered by `serve`")
 
 
 @attrs.frozen(kw_only=True)
@@ -149,27 +147,27 @@ class Operation:
         id: the contract's id.
         path: beginning with the version.
         handler: answers in one transaction.
-        serve: answers instead of it, in its own time: it may wait, and may open a response of its own and keep it open.
+        serve: answers instead of it, asynchronously: it may wait, and may open a response of its own and keep it open.
             Its changes need transactions of their own, without an `await` inside.
         query: the declared query parameters, those of an `OAuth` header, and fields of the body.
-        limit: the rate rule it counts in, in `config.RATE_RULES`; None counts nowhere.
+        limit: the rate rule that counts it, in `config.RATE_RULES`; None counts nowhere.
         rule: the rule that a plain success rests on.
         basis: what that rule is.
-        gate: what the app must have been let into, unless the configuration leaves it open.
-        surface: where it lives; what lives on `ads` is served on `ads_sandbox` too.
-        schemes: who may call: any of these.
-        scopes: what a scoped token must all have.
+        gate: the program that the app must have been admitted to, unless the configuration leaves it open.
+        surface: where it is served; an operation of `ads` is served on `ads_sandbox` too.
+        schemes: how a caller may authenticate: in any of these ways.
+        scopes: the scopes that a scoped token must have.
         may_be_scoped: whether the configuration may let scoped tokens call it too.
-        reads: whether it changes nothing that is the user's, whatever its method: a read-only token may call it.
-        dialect: how its answers and refusals look.
-        body: what it takes in the body; a JSON `array` is read by its family.
+        reads: whether it changes nothing of the user, whatever its method: a read-only token may call it.
+        format: how its answers and refusals are written.
+        body: what it takes in the body; the items of a JSON `array` are read by its module.
         batch: whether its refusals carry a list in `request`.
     """
 
     id: str
     method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str
-    handler: Handler = attrs.field(default=_answers_itself, repr=False)
+    handler: Handler = attrs.field(default=_reject_run, repr=False)
     serve: Serve | None = attrs.field(default=None, repr=False)
     query: tuple[Param, ...] = ()
     limit: str | None
@@ -181,7 +179,7 @@ class Operation:
     scopes: tuple[str, ...] = ()
     may_be_scoped: bool = False
     reads: bool = attrs.field(default=attrs.Factory(lambda self: self.method == "GET", takes_self=True))
-    dialect: Dialect = Dialect.ADS
+    format: Format = Format.ADS
     body: Literal["none", "array", "object", "form"] = "none"
     batch: bool = False
 
@@ -191,23 +189,23 @@ class Operation:
         return path_params(self.path) + self.query
 
 
-def one(row: Row) -> Answer:
+def answer_row(row: Row) -> Answer:
     """Answer with one record."""
-    return Answer(row.shown)
+    return Answer(row.public_fields)
 
 
-def many(page: Page) -> Answer:
+def answer_page(page: Page) -> Answer:
     """Answer with a page of records."""
-    return Answer([row.shown for row in page.rows], page)
+    return Answer([row.public_fields for row in page.rows], page)
 
 
 def not_found(code: str, parameter: str) -> Refusal:
-    """Refuse an id that names nothing (ASM-100, ASM-102)."""
+    """Return the refusal of an id that names nothing (ASM-100, ASM-102)."""
     return Refusal(404, Problem(code, f"{parameter} names nothing here", parameter), rule="ASM-102")
 
 
 def no_access(what: str) -> Refusal:
-    """Refuse what the app, or the account, was not let into (ASM-22)."""
+    """Return the refusal of what the app, or the account, was not admitted to (ASM-22)."""
     # Unspecified: status and code (ASM-22).
     return Refusal(403, Problem("UNAUTHORIZED_CLIENT_APPLICATION", f"there is no access to {what}"), rule="ASM-22")
 
@@ -218,7 +216,7 @@ class Routes:
     def __init__(self, operations: Iterable[Operation]) -> None:
         # A literal segment wins over an id: /cards/poll is no card.
         self.operations = tuple(sorted(operations, key=lambda operation: operation.path.count("{")))
-        self._patterns = [(operation, _pattern(operation.path)) for operation in self.operations]
+        self._patterns = [(operation, _compile_path(operation.path)) for operation in self.operations]
 
     def find(self, surface: Surface, method: str, path: str) -> tuple[Operation, dict[str, str]]:
         """Find the operation and the decoded ids of the path.
@@ -233,5 +231,5 @@ class Routes:
         raise Refusal(404, Problem("ROUTE_NOT_FOUND", "there is no such call here"), rule="GEN-01", basis=Basis.SPEC)
 
 
-def _pattern(path: str) -> re.Pattern[str]:
+def _compile_path(path: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", path))

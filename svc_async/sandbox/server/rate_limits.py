@@ -8,9 +8,9 @@ import attrs
 
 from svc_async.sandbox.clock import Clock
 from svc_async.sandbox.config import RATE_RULES, RateRule, SandboxConfig
-from svc_async.sandbox.server.rendering import Basis, Problem, Refusal
+from svc_async.sandbox.refusal import Basis, Problem, Refusal
 
-__all__ = ["Limits"]
+__all__ = ["RateLimits"]
 
 _RULE_IDS = {
     "audience_users": ("CAU-03", Basis.SPEC),
@@ -57,7 +57,7 @@ class _Window:
         return ceil((now if start is None else start) + self.rule.seconds)
 
 
-class Limits:
+class RateLimits:
     """All windows of a sandbox."""
 
     def __init__(self, clock: Clock, config: SandboxConfig) -> None:

@@ -2,7 +2,7 @@
 
 A refusal names its reason with a word of the advertising API, or with a number of the main API. A numbered one is
 written in the one stated shape everywhere, `{"errors": [{"code": 89, "message": ...}]}` (ERR-01); a word is written as
-the operation's dialect has it, and where that knows only numbers, with the number of the word.
+the operation's format has it, and where that knows only numbers, with the number of the word.
 """
 
 import html
@@ -16,70 +16,23 @@ from urllib.parse import urlencode
 import attrs
 import msgspec
 
+from svc_async.sandbox.refusal import Problem, Refusal
+
 __all__ = [
     "PAGE_HEADERS",
-    "Basis",
-    "Dialect",
-    "Problem",
-    "Refusal",
+    "Format",
     "Reply",
-    "answered",
-    "encode",
-    "operation_errors",
-    "page",
-    "refused",
+    "list_operation_errors",
+    "render_answer",
+    "render_json",
+    "render_page",
+    "render_refusal",
 ]
-
-
-class Basis(StrEnum):
-    """What an answer rests on."""
-
-    SPEC = "spec"
-    PUBLIC = "public"
-    ASSUMED = "assumed"
-
-
-@attrs.frozen
-class Problem:
-    """One reason of a refusal."""
-
-    code: str | int
-    message: str
-    parameter: str | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Write it as the advertising API does; what is absent is left out."""
-        return attrs.asdict(self, filter=lambda _, value: value is not None)
-
-
-class Refusal(Exception):
-    """Ends a request with an error.
-
-    Attributes:
-        more: what else the body holds.
-    """
-
-    def __init__(
-        self,
-        status: int,
-        *problems: Problem,
-        rule: str = "",
-        basis: Basis = Basis.ASSUMED,
-        more: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(status, problems)
-        self.status = status
-        self.problems = problems
-        self.rule = rule
-        self.basis = basis
-        self.more = dict(more or {})
-        self.headers = dict(headers or {})
 
 
 @attrs.frozen
 class Reply:
-    """A whole answer, before it goes to the wire."""
+    """A whole answer, ready to be sent."""
 
     status: int
     body: bytes = b""
@@ -87,13 +40,13 @@ class Reply:
     headers: Mapping[str, str] = attrs.field(factory=dict[str, str])
 
 
-def encode(value: Any) -> bytes:
-    """Write JSON."""
+def render_json(value: Any) -> bytes:
+    """Return a value as JSON."""
     return msgspec.json.encode(value)
 
 
-def operation_errors(by_operation: Mapping[int, Sequence[Problem]], total: int, form: str) -> list[Any]:
-    """Give `operation_errors`: a list by operation, or one object with its `index` for each problem."""
+def list_operation_errors(by_operation: Mapping[int, Sequence[Problem]], total: int, form: str) -> list[Any]:
+    """Return `operation_errors`: a list by operation, or one object with its `index` for each problem."""
     if form == "objects":
         return [
             {"index": index, **problem.as_json()}
@@ -103,8 +56,8 @@ def operation_errors(by_operation: Mapping[int, Sequence[Problem]], total: int, 
     return [[problem.as_json() for problem in by_operation.get(index, ())] for index in range(total)]
 
 
-class Dialect(StrEnum):
-    """How an operation speaks.
+class Format(StrEnum):
+    """How the answers of an operation are written.
 
     ADS: the envelope of the advertising API; V1: JSON, refusals by number; V2: JSON, refusals as problem JSON;
     FORM: form-encoded answers, refusals by number; HTML: pages; OAUTH2: JSON, refusals as RFC 6749 5.2 has them;
@@ -126,26 +79,26 @@ _FORM = "application/x-www-form-urlencoded;charset=utf-8"
 _HTML = "text/html;charset=utf-8"
 
 
-def answered(dialect: Dialect, content: Any) -> tuple[bytes, str]:
-    """Write an answer; gives its content type too."""
-    if dialect is Dialect.FORM:
+def render_answer(format_: Format, content: Any) -> tuple[bytes, str]:
+    """Return an answer and its content type."""
+    if format_ is Format.FORM:
         return urlencode(content).encode(), _FORM
-    if dialect is Dialect.HTML:
+    if format_ is Format.HTML:
         return content.encode(), _HTML
-    return encode(content), _JSON
+    return render_json(content), _JSON
 
 
-def refused(dialect: Dialect, refusal: Refusal, request: Any) -> Reply:
-    """Write a refusal; `request` is what the advertising API repeats of it."""
+def render_refusal(format_: Format, refusal: Refusal, request: Any) -> Reply:
+    """Return a refusal; `request` is the part of the request that the advertising API repeats."""
     numbered = any(isinstance(problem.code, int) for problem in refusal.problems)
-    write = _numbered if numbered and dialect not in _OWN_NUMBERS else _REFUSALS[dialect]
+    write = _render_numbered if numbered and format_ not in _OWN_NUMBERS else _REFUSALS[format_]
     return write(refusal, request)
 
 
-def _on_ads(refusal: Refusal, request: Any) -> Reply:
+def _render_ads(refusal: Refusal, request: Any) -> Reply:
     errors = [problem.as_json() for problem in refusal.problems]
     body = {"errors": errors, "request": request, **refusal.more}
-    return Reply(refusal.status, encode(body), headers=refusal.headers)
+    return Reply(refusal.status, render_json(body), headers=refusal.headers)
 
 
 # Unspecified: the numbers of ordinary refusals on the main API (ASM-74, ASM-75; the others are public).
@@ -162,30 +115,32 @@ _NUMBERS: Mapping[str, int] = {
 }
 
 
-def _numbered(refusal: Refusal, _request: Any) -> Reply:
+def _render_numbered(refusal: Refusal, _request: Any) -> Reply:
     errors = [
         {"code": _NUMBERS.get(str(problem.code), problem.code), "message": problem.message}
         for problem in refusal.problems
     ]
-    return Reply(refusal.status, encode({"errors": errors, **refusal.more}), headers=refusal.headers)
+    return Reply(refusal.status, render_json({"errors": errors, **refusal.more}), headers=refusal.headers)
 
 
-def _problem(refusal: Refusal, _request: Any) -> Reply:
+def _render_problem(refusal: Refusal, _request: Any) -> Reply:
     body = {
         "type": "about:blank",
         "title": HTTPStatus(refusal.status).phrase,
         "detail": "; ".join(f"{problem.code}: {problem.message}" for problem in refusal.problems),
         "status": refusal.status,
     }
-    return Reply(refusal.status, encode(body | refusal.more), _PROBLEM, refusal.headers)
+    return Reply(refusal.status, render_json(body | refusal.more), _PROBLEM, refusal.headers)
 
 
-def _page(refusal: Refusal, _request: Any) -> Reply:
+def _render_page(refusal: Refusal, _request: Any) -> Reply:
     text = "".join(f"<p>{html.escape(problem.message)}</p>" for problem in refusal.problems)
-    return Reply(refusal.status, page("This cannot go on", text).encode(), _HTML, {**PAGE_HEADERS, **refusal.headers})
+    return Reply(
+        refusal.status, render_page("This cannot go on", text).encode(), _HTML, {**PAGE_HEADERS, **refusal.headers}
+    )
 
 
-# Unspecified: the words for what RFC 6749 5.2 has none for; they are those of its 4.1.2.1.
+# Unspecified: the codes that RFC 6749 5.2 lacks; they are those of its 4.1.2.1.
 _OAUTH2_ERRORS: Mapping[str, str] = {
     "UNAUTHORIZED_ACCESS": "invalid_client",
     "TOO_MANY_REQUESTS": "temporarily_unavailable",
@@ -193,39 +148,39 @@ _OAUTH2_ERRORS: Mapping[str, str] = {
 }
 
 
-def _oauth2_error(word: str, status: int) -> str:
+def _name_oauth2_error(word: str, status: int) -> str:
     usual = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request"
     return _OAUTH2_ERRORS.get(word, usual if word.isupper() else word)
 
 
-def _rfc_6749(refusal: Refusal, _request: Any) -> Reply:
+def _render_oauth2(refusal: Refusal, _request: Any) -> Reply:
     body = {
-        "error": _oauth2_error(str(refusal.problems[0].code), refusal.status),
+        "error": _name_oauth2_error(str(refusal.problems[0].code), refusal.status),
         "error_description": "; ".join(problem.message for problem in refusal.problems),
     }
     challenge = {"WWW-Authenticate": "Basic"} if refusal.status == HTTPStatus.UNAUTHORIZED else {}
     headers = {"Cache-Control": "no-store", **challenge, **refusal.headers}
-    return Reply(refusal.status, encode(body | refusal.more), headers=headers)
+    return Reply(refusal.status, render_json(body | refusal.more), headers=headers)
 
 
-def _code_99(refusal: Refusal, _request: Any) -> Reply:
+def _render_code_99(refusal: Refusal, _request: Any) -> Reply:
     # Unspecified: for wrong credentials and a wrong grant (ASM-71); for too many requests it is stated (ERR-02).
     errors = [
         {"code": 99, "label": "authenticity_token_error", "message": problem.message} for problem in refusal.problems
     ]
-    return Reply(HTTPStatus.FORBIDDEN, encode({"errors": errors}), headers=refusal.headers)
+    return Reply(HTTPStatus.FORBIDDEN, render_json({"errors": errors}), headers=refusal.headers)
 
 
-_REFUSALS: Mapping[Dialect, Callable[[Refusal, Any], Reply]] = {
-    Dialect.ADS: _on_ads,
-    Dialect.V1: _numbered,
-    Dialect.V2: _problem,
-    Dialect.FORM: _numbered,
-    Dialect.HTML: _page,
-    Dialect.OAUTH2: _rfc_6749,
-    Dialect.CREDENTIALS: _code_99,
+_REFUSALS: Mapping[Format, Callable[[Refusal, Any], Reply]] = {
+    Format.ADS: _render_ads,
+    Format.V1: _render_numbered,
+    Format.V2: _render_problem,
+    Format.FORM: _render_numbered,
+    Format.HTML: _render_page,
+    Format.OAUTH2: _render_oauth2,
+    Format.CREDENTIALS: _render_code_99,
 }
-_OWN_NUMBERS = (Dialect.HTML, Dialect.OAUTH2)
+_OWN_NUMBERS = (Format.HTML, Format.OAUTH2)
 
 _STYLE = """:root{color-scheme:light dark}
 body{font:1rem/1.5 system-ui,sans-serif;max-width:30rem;margin:3rem auto;padding:0 1rem}
@@ -249,6 +204,6 @@ PAGE_HEADERS: Mapping[str, str] = {
 }
 
 
-def page(title: str, content: str) -> str:
-    """Write a page; the title is escaped, the content is HTML."""
+def render_page(title: str, content: str) -> str:
+    """Return a page; the title is escaped, the content is HTML."""
     return _DOCUMENT.substitute(title=html.escape(title), style=_STYLE, content=content)

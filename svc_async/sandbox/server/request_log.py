@@ -1,4 +1,4 @@
-"""What was asked of the sandbox, in order."""
+"""The requests that the sandbox received, in order."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
@@ -8,20 +8,20 @@ from typing import overload
 
 import attrs
 
-__all__ = ["Entry", "Journal"]
+__all__ = ["LoggedRequest", "RequestLog"]
 
 
 @attrs.frozen(kw_only=True)
-class Entry:
-    """One request and what became of it.
+class LoggedRequest:
+    """One request and its outcome.
 
     Attributes:
-        headers: names in lower case; signatures and tokens are taken out.
-        size: bytes of the body.
+        headers: names in lower case; signatures and tokens are masked.
+        size: of the body, in bytes.
         body: the body, if the sandbox keeps bodies.
-        status: None while it is not answered, and for good if the answer was withheld.
-        operation: the contract's id of the call; empty if there is no such call.
-        fault: whether an injected fault had a hand in it.
+        status: None until it is answered, and for good if the answer was withheld.
+        operation: the contract's id of the operation; empty if there is none.
+        fault: whether an injected fault took part.
     """
 
     number: int
@@ -39,28 +39,28 @@ class Entry:
     fault: bool = False
 
 
-class Journal:
-    """The requests so far; an entry is there as soon as its request has arrived."""
+class RequestLog:
+    """The requests so far; each is logged as soon as it has arrived."""
 
     def __init__(self) -> None:
-        self._entries: list[Entry] = []
+        self._entries: list[LoggedRequest] = []
         self._waiting: list[asyncio.Future[None]] = []
 
     def __len__(self) -> int:
         return len(self._entries)
 
     @overload
-    def __getitem__(self, index: int) -> Entry: ...
+    def __getitem__(self, index: int) -> LoggedRequest: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Entry]: ...
-    def __getitem__(self, index: int | slice) -> Entry | list[Entry]:
+    def __getitem__(self, index: slice) -> list[LoggedRequest]: ...
+    def __getitem__(self, index: int | slice) -> LoggedRequest | list[LoggedRequest]:
         return self._entries[index]
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[LoggedRequest]:
         return iter(list(self._entries))
 
-    def matching(self, route: str = "*", *, method: str | None = None, answered: bool = False) -> list[Entry]:
-        """Give the requests whose path fits a pattern such as `*/custom_audiences/*/users`."""
+    def matching(self, route: str = "*", *, method: str | None = None, answered: bool = False) -> list[LoggedRequest]:
+        """Return the requests whose path matches a pattern such as `*/custom_audiences/*/users`."""
         return [
             entry
             for entry in self._entries
@@ -70,26 +70,26 @@ class Journal:
         ]
 
     def count(self, route: str = "*", *, method: str | None = None, answered: bool = False) -> int:
-        """Count the requests whose path fits a pattern."""
+        """Count the requests whose path matches a pattern."""
         return len(self.matching(route, method=method, answered=answered))
 
     async def wait(
         self, *, count: int = 1, route: str = "*", method: str | None = None, answered: bool = False
-    ) -> list[Entry]:
-        """Wait until so many requests have arrived, or were answered, and give them."""
+    ) -> list[LoggedRequest]:
+        """Wait until `count` requests have arrived, or were answered, and return them."""
         while len(found := self.matching(route, method=method, answered=answered)) < count:
             changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(changed)
             await changed
         return found
 
-    def arrived(self, entry: Entry) -> None:
-        """Take note of a request."""
+    def add(self, entry: LoggedRequest) -> None:
+        """Log a request."""
         self._entries.append(entry)
         self._wake()
 
-    def became(self, entry: Entry) -> None:
-        """Take note of what became of it."""
+    def update(self, entry: LoggedRequest) -> None:
+        """Replace a logged request by its present outcome."""
         self._entries[entry.number] = entry
         self._wake()
 

@@ -12,7 +12,7 @@ import attrs
 
 from svc_async.sandbox.state.store import Ids
 
-__all__ = ["Access", "App", "Code", "Family", "Registry", "RequestToken", "ScopedToken", "Token"]
+__all__ = ["Access", "App", "Code", "Grant", "Grants", "RequestToken", "ScopedToken", "Token"]
 
 Access = Literal["read", "write"]
 
@@ -73,7 +73,7 @@ class RequestToken:
 
 
 @attrs.define(eq=False)
-class Family:
+class Grant:
     """One grant of OAuth 2.0 and all tokens that come from it, one refresh after the other.
 
     Attributes:
@@ -92,7 +92,7 @@ class Family:
 class Code:
     """An authorization code: a consent to OAuth 2.0 that is to be exchanged."""
 
-    family: Family
+    grant: Grant
     redirect_uri: str
     challenge: str
     expires: datetime
@@ -103,18 +103,18 @@ class Code:
 class ScopedToken:
     """An access token of OAuth 2.0, with scopes."""
 
-    family: Family
+    grant: Grant
     scopes: tuple[str, ...]
     expires: datetime
     revoked: bool = False
 
     def valid(self, now: datetime) -> bool:
         """Tell whether it is good now."""
-        return self.family.valid and not self.revoked and now < self.expires
+        return self.grant.valid and not self.revoked and now < self.expires
 
 
 @attrs.define(repr=False)
-class Registry:
+class Grants:
     """All apps and all that was granted.
 
     Attributes:
@@ -123,7 +123,7 @@ class Registry:
         bearers: the outstanding app-only token of each app, by consumer key.
         codes: authorization codes of OAuth 2.0, used ones too.
         scoped: access tokens of OAuth 2.0.
-        refreshers: the grants by their refresh tokens, used ones too.
+        by_refresh_token: the grants by their refresh tokens, used ones too.
         sessions: who is logged in in which browser, by its cookie; empty while nobody is.
     """
 
@@ -134,7 +134,7 @@ class Registry:
     bearers: dict[str, str] = attrs.field(factory=dict[str, str])
     codes: dict[str, Code] = attrs.field(factory=dict[str, Code])
     scoped: dict[str, ScopedToken] = attrs.field(factory=dict[str, ScopedToken])
-    refreshers: dict[str, Family] = attrs.field(factory=dict[str, Family])
+    by_refresh_token: dict[str, Grant] = attrs.field(factory=dict[str, Grant])
     sessions: dict[str, str] = attrs.field(factory=dict[str, str])
     _numbers: Iterator[int] = attrs.field(factory=itertools.count)
 

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import attrs
 import msgspec
 
-from svc_async.sandbox.server.rendering import Basis, Problem, Refusal
+from svc_async.sandbox.refusal import Basis, Problem, Refusal
 from svc_async.sandbox.state.store import Row
 
-__all__ = ["Page", "Pages"]
+__all__ = ["Page", "Paginator"]
 
 _UNBOUND = ("cursor", "count", "with_total_count")
 _TAG = 10
@@ -45,14 +45,16 @@ class Page:
 
 
 @attrs.frozen
-class Pages:
+class Paginator:
     """Cuts the rows of one request's list."""
 
     secret: bytes = attrs.field(repr=False)
     default_sort: str
     empty_before_last: bool = False
 
-    def cut(self, rows: Iterable[Row], *, listing: str, params: Mapping[str, Any], sortable: Sequence[str]) -> Page:
+    def paginate(
+        self, rows: Iterable[Row], *, listing: str, params: Mapping[str, Any], sortable: Sequence[str]
+    ) -> Page:
         """Give the page that the parameters ask for.
 
         Raises:

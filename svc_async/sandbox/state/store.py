@@ -11,14 +11,14 @@ import attrs
 
 from svc_async.sandbox.state.audiences import Audience
 
-__all__ = ["Change", "Collection", "Ids", "Row", "Store", "written"]
+__all__ = ["Change", "Collection", "Ids", "Row", "Store", "format_time"]
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _STEP = 37
 
 
-def written(moment: datetime) -> str:
-    """Write a moment as the service does (GEN-12)."""
+def format_time(moment: datetime) -> str:
+    """Format a time as the service does (GEN-12)."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -44,7 +44,7 @@ class Row:
         return str(self.fields["id"]) if self.key is None else self.key
 
     @property
-    def shown(self) -> dict[str, Any]:
+    def public_fields(self) -> dict[str, Any]:
         """The record as the service shows it."""
         return {name: value for name, value in self.fields.items() if not name.startswith("_")}
 
@@ -119,7 +119,7 @@ class Collection:
 
     def add(self, owner: str, fields: Mapping[str, Any], *, key: str | None = None) -> Row:
         """Keep a new record, made now."""
-        now = written(self._store.now())
+        now = format_time(self._store.now())
         dated = {**fields, "created_at": now, "updated_at": now, "deleted": fields.get("deleted", False)}
         row = Row(next(self._positions), owner, dated, key)
         self._put(row)
@@ -127,14 +127,14 @@ class Collection:
 
     def change(self, row: Row, **fields: Any) -> Row:
         """Change some fields of a record."""
-        changed = {**row.fields, **fields, "updated_at": written(self._store.now())}
+        changed = {**row.fields, **fields, "updated_at": format_time(self._store.now())}
         row = attrs.evolve(row, fields=changed)
         self._put(row)
         return row
 
     def replace(self, row: Row, fields: Mapping[str, Any]) -> Row:
         """Put other fields in the place of all of a record's."""
-        dates = {"created_at": row.fields["created_at"], "updated_at": written(self._store.now()), "deleted": False}
+        dates = {"created_at": row.fields["created_at"], "updated_at": format_time(self._store.now()), "deleted": False}
         row = attrs.evolve(row, fields={**fields, **dates})
         self._put(row)
         return row

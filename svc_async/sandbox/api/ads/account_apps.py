@@ -1,7 +1,7 @@
 """The apps of an account (ACC-08)."""
 
-from svc_async.sandbox.api.ads.common import listing, of_account
-from svc_async.sandbox.server.operations import Answer, Call, Operation, many
+from svc_async.sandbox.api.ads.common import list_owned, list_params
+from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_page
 
 __all__ = ["OPERATIONS"]
 
@@ -9,7 +9,7 @@ _SORTABLE = ("id", "app_store_identifier", "os_type", "created_at", "updated_at"
 
 
 def _list(call: Call) -> Answer:
-    return many(call.cut(of_account(call, "account_apps"), sortable=_SORTABLE, filters=call.path))
+    return answer_page(call.paginate(list_owned(call, "account_apps"), sortable=_SORTABLE, filters=call.path))
 
 
 OPERATIONS = (
@@ -18,7 +18,7 @@ OPERATIONS = (
         method="GET",
         path="/12/accounts/{account_id}/account_apps",
         handler=_list,
-        query=listing(default=200, maximum=1000, rule="ACC-08"),
+        query=list_params(default=200, maximum=1000, rule="ACC-08"),
         limit="account_reads",
         rule="ACC-08",
     ),

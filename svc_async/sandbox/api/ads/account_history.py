@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from svc_async.sandbox.api.ads import line_items
-from svc_async.sandbox.server.operations import Answer, Call, Operation, many
-from svc_async.sandbox.server.params import integer, invalid, long, refuse, text, timestamp
-from svc_async.sandbox.state.store import Change, Row, written
+from svc_async.sandbox.refusal import invalid, refuse
+from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_page
+from svc_async.sandbox.server.params import integer, long, text, timestamp
+from svc_async.sandbox.state.store import Change, Row, format_time
 
 __all__ = ["OPERATIONS"]
 
@@ -46,46 +47,46 @@ def _list(call: Call) -> Answer:
     entity = call.params["entity_type"]
     entries = [
         Row(number, call.account, entry)
-        for number, change in enumerate(call.store.changes)
-        if _concerns(call, change, _KINDS[entity]) and _chosen(call, entry := _entry(call, change, entity))
+        for number, change in enumerate(call.sandbox.store.changes)
+        if _is_about(call, change, _KINDS[entity]) and _is_selected(call, entry := _make_entry(call, change, entity))
     ]
-    return many(call.cut(entries, sortable=(), filters=call.path))
+    return answer_page(call.paginate(entries, sortable=(), filters=call.path))
 
 
-def _concerns(call: Call, change: Change, kind: str) -> bool:
+def _is_about(call: Call, change: Change, kind: str) -> bool:
     row = change.after
     return change.kind == kind and row is not None and (row.owner, row.id) == (call.account, call.params["entity_id"])
 
 
-def _chosen(call: Call, entry: Mapping[str, Any]) -> bool:
+def _is_selected(call: Call, entry: Mapping[str, Any]) -> bool:
     # Unspecified: whether an end is still within; here it is not.
     within = call.params["start_time"] <= entry["change_time"] < call.params["end_time"]
     user = call.params["user_id"]
     return within and (user is None or str(user) == entry["change_by"]["user_id"])
 
 
-def _entry(call: Call, change: Change, entity: str) -> dict[str, Any]:
-    after = {} if change.after is None else change.after.shown
-    before = None if change.before is None else change.before.shown
+def _make_entry(call: Call, change: Change, entity: str) -> dict[str, Any]:
+    after = {} if change.after is None else change.after.public_fields
+    before = None if change.before is None else change.before.public_fields
     # Unspecified: the values of platform, and the shape of changes.
     return {
-        "change_by": {"user_id": change.user or _maker(call), "platform": "API"},
-        "changes": {} if before is None else _differences(before, after),
-        "change_time": written(change.time),
+        "change_by": {"user_id": change.user or _creator_of(call), "platform": "API"},
+        "changes": {} if before is None else _diff(before, after),
+        "change_time": format_time(change.time),
         "entity_id": after["id"],
         "entity": entity,
         "entity_data": {name: after[name] for name in _SNAPSHOTS.get(change.kind, after)},
-        "change_type": _type(before, after),
+        "change_type": _change_type(before, after),
     }
 
 
-def _maker(call: Call) -> str:
+def _creator_of(call: Call) -> str:
     """Give who made what is in the world from the start: the user of the account."""
-    account = call.store["accounts"].get(call.account)
+    account = call.sandbox.store["accounts"].get(call.account)
     return "" if account is None else account.owner
 
 
-def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+def _diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: {"before": before.get(name), "after": value}
         for name, value in after.items()
@@ -93,7 +94,7 @@ def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[st
     }
 
 
-def _type(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> str:
+def _change_type(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> str:
     # Unspecified: the types beside CREATE (ASM-120).
     if before is None:
         return "CREATE"

@@ -2,8 +2,8 @@
 
 from datetime import datetime
 
-from svc_async.sandbox.api.ads.common import WITH_DELETED, chosen, listing, of_account
-from svc_async.sandbox.server.operations import Answer, Call, Operation, many, not_found, one
+from svc_async.sandbox.api.ads.common import WITH_DELETED, filter_by, list_owned, list_params
+from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_page, answer_row, not_found
 from svc_async.sandbox.server.params import csv
 from svc_async.sandbox.state.store import Row, Store
 
@@ -32,31 +32,31 @@ def add_account_media(store: Store, account_id: str, *, ready_at: datetime | Non
     return store[_KIND].add(account_id, record | fields)
 
 
-def _available(call: Call, row: Row) -> bool:
+def _is_available(call: Call, row: Row) -> bool:
     ready_at: datetime = row.fields["_ready_at"]
     return ready_at <= call.now
 
 
 def _list(call: Call) -> Answer:
-    rows = [row for row in of_account(call, _KIND) if _available(call, row)]
-    rows = chosen(rows, "id", call.params["account_media_ids"])
-    rows = chosen(rows, "creative_type", call.params["creative_types"])
-    return many(call.cut(rows, sortable=_SORTABLE, filters=call.path))
+    rows = [row for row in list_owned(call, _KIND) if _is_available(call, row)]
+    rows = filter_by(rows, "id", call.params["account_media_ids"])
+    rows = filter_by(rows, "creative_type", call.params["creative_types"])
+    return answer_page(call.paginate(rows, sortable=_SORTABLE, filters=call.path))
 
 
-def _named(call: Call) -> Row:
-    row = call.find(call.store[_KIND], "account_media_id", code="ACCOUNT_MEDIA_NOT_FOUND")
-    if not _available(call, row):
+def _find(call: Call) -> Row:
+    row = call.find(call.sandbox.store[_KIND], "account_media_id", code="ACCOUNT_MEDIA_NOT_FOUND")
+    if not _is_available(call, row):
         raise not_found("ACCOUNT_MEDIA_NOT_FOUND", "account_media_id")
     return row
 
 
 def _get(call: Call) -> Answer:
-    return one(_named(call))
+    return answer_row(_find(call))
 
 
 def _delete(call: Call) -> Answer:
-    return one(call.store[_KIND].delete(_named(call)))
+    return answer_row(call.sandbox.store[_KIND].delete(_find(call)))
 
 
 OPERATIONS = (
@@ -68,7 +68,7 @@ OPERATIONS = (
         query=(
             csv("account_media_ids", max_items=200, rule="GEN-17"),
             csv("creative_types", enum=CREATIVE_TYPES, rule="AM-01"),
-            *listing(default=200, maximum=1000, rule="AM-01"),
+            *list_params(default=200, maximum=1000, rule="AM-01"),
         ),
         limit="account_reads",
         rule="AM-01",

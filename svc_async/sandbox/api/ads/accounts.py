@@ -1,9 +1,9 @@
 """Ad accounts (ACC-01 to ACC-10)."""
 
-from svc_async.sandbox.api.ads.common import WITH_DELETED, listing
-from svc_async.sandbox.server.operations import Answer, Call, Operation, many, not_found
+from svc_async.sandbox.api.ads.common import WITH_DELETED, list_params
+from svc_async.sandbox.refusal import Problem, Refusal
+from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_page, not_found
 from svc_async.sandbox.server.params import csv, text
-from svc_async.sandbox.server.rendering import Problem, Refusal
 from svc_async.sandbox.state.store import Row, Store
 
 __all__ = ["OPERATIONS", "add_account"]
@@ -48,45 +48,47 @@ def _list(call: Call) -> Answer:
     wanted = call.params["account_ids"]
     prefix = (call.params["q"] or "").casefold()
     rows = [
-        _without_industry(row)
-        for row in call.store["accounts"]
+        _hide_industry(row)
+        for row in call.sandbox.store["accounts"]
         if row.owner == call.user
         and (call.params["with_deleted"] or not row.deleted)
         and (wanted is None or row.id in wanted)
         and row.fields["name"].casefold().startswith(prefix)
     ]
-    return many(call.cut(rows, sortable=_SORTABLE, filters={}))
+    return answer_page(call.paginate(rows, sortable=_SORTABLE, filters={}))
 
 
-def _without_industry(row: Row) -> Row:
+def _hide_industry(row: Row) -> Row:
     """Leave out what is shown on single reads and updates only (ACC-06)."""
     return Row(row.position, row.owner, {key: row.fields[key] for key in row.fields if key != "industry_type"})
 
 
-def _mine(call: Call) -> Row:
-    row = call.store["accounts"].get(call.account, owner=call.user, with_deleted=call.params.get("with_deleted", False))
+def _find(call: Call) -> Row:
+    row = call.sandbox.store["accounts"].get(
+        call.account, owner=call.user, with_deleted=call.params.get("with_deleted", False)
+    )
     if row is None:
         raise not_found("ACCOUNT_NOT_FOUND", "account_id")
     return row
 
 
 def _get(call: Call) -> Answer:
-    return Answer(dict(_mine(call).fields))
+    return Answer(dict(_find(call).fields))
 
 
 def _create(call: Call) -> Answer:
-    row = add_account(call.store, call.user, name=f"Sandbox account {len(call.store['accounts']) + 1}")
-    return Answer([dict(_without_industry(row).fields)])
+    row = add_account(call.sandbox.store, call.user, name=f"Sandbox account {len(call.sandbox.store['accounts']) + 1}")
+    return Answer([dict(_hide_industry(row).fields)])
 
 
 def _update(call: Call) -> Answer:
     if call.sent.get("name", "").isspace():
         raise Refusal(400, Problem("INVALID_PARAMETER", "name is blank", "name"), rule="ASM-95")
-    return Answer(dict(call.store["accounts"].change(_mine(call), **call.sent).fields))
+    return Answer(dict(call.sandbox.store["accounts"].change(_find(call), **call.sent).fields))
 
 
 def _delete(call: Call) -> Answer:
-    return Answer(dict(_without_industry(call.store["accounts"].delete(_mine(call))).fields))
+    return Answer(dict(_hide_industry(call.sandbox.store["accounts"].delete(_find(call))).fields))
 
 
 OPERATIONS = (
@@ -98,7 +100,7 @@ OPERATIONS = (
         query=(
             csv("account_ids", max_items=200, rule="GEN-17"),
             text("q", rule="ACC-01"),
-            *listing(default=200, maximum=1000, rule="ACC-01b"),
+            *list_params(default=200, maximum=1000, rule="ACC-01b"),
         ),
         limit="global_reads",
         rule="ACC-01b",

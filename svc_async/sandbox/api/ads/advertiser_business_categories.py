@@ -1,7 +1,7 @@
 """The business categories of advertisers (CAT-01)."""
 
-from svc_async.sandbox.api.ads.common import only
-from svc_async.sandbox.server.operations import Answer, Call, Operation, many
+from svc_async.sandbox.api.ads.common import select_fields
+from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_page
 
 __all__ = ["OPERATIONS"]
 
@@ -9,8 +9,8 @@ _FIELDS = ("id", "name", "iab_categories")
 
 
 def _list(call: Call) -> Answer:
-    rows = [only(row, _FIELDS) for row in call.store["advertiser_business_categories"]]
-    return many(call.cut(rows, sortable=(), filters={}))
+    rows = [select_fields(row, _FIELDS) for row in call.sandbox.store["advertiser_business_categories"]]
+    return answer_page(call.paginate(rows, sortable=(), filters={}))
 
 
 OPERATIONS = (

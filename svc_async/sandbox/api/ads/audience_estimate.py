@@ -6,9 +6,10 @@ from zlib import crc32
 
 import msgspec
 
+from svc_async.sandbox.refusal import Basis, Finding, invalid, missing, refuse
 from svc_async.sandbox.server.operations import Answer, Call, Operation
-from svc_async.sandbox.server.params import Finding, invalid, json_field, missing, read_fields, refuse
-from svc_async.sandbox.server.rendering import Basis
+from svc_async.sandbox.server.params import json_field
+from svc_async.sandbox.server.reading import read_fields
 
 __all__ = ["OPERATIONS"]
 
@@ -22,8 +23,8 @@ _CRITERION = (
 
 def _create(call: Call) -> Answer:
     criteria = call.params["targeting_criteria"]
-    refuse(*(finding for index, criterion in enumerate(criteria) for finding in _judged(index, criterion)))
-    primary = call.config.primary_targeting_types
+    refuse(*(finding for index, criterion in enumerate(criteria) for finding in _check_criterion(index, criterion)))
+    primary = call.sandbox.config.primary_targeting_types
     if not any(criterion["targeting_type"] in primary for criterion in criteria):
         refuse(missing("EST-01c", "targeting_criteria"))
     # Unspecified: the shape of the answer (ASM-16).
@@ -31,7 +32,7 @@ def _create(call: Call) -> Answer:
     return Answer({"audience_size": {"min": drawn, "max": drawn + drawn // 5}})
 
 
-def _judged(index: int, criterion: Any) -> list[Finding]:
+def _check_criterion(index: int, criterion: Any) -> list[Finding]:
     at = f"targeting_criteria[{index}]"
     if not isinstance(criterion, Mapping):
         return [invalid("EST-01", "must be an object", at)]

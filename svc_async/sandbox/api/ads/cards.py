@@ -8,22 +8,18 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from svc_async.sandbox.api.ads.common import WITH_DELETED, chosen, of_account, prefixed
-from svc_async.sandbox.server.operations import Answer, Call, Operation, not_found
-from svc_async.sandbox.server.params import (
-    Finding,
-    Param,
-    boolean,
-    csv,
-    integer,
-    invalid,
-    json_field,
-    missing,
-    read_fields,
-    refuse,
-    text,
+from svc_async.sandbox.api.ads.common import (
+    WITH_DELETED,
+    filter_by,
+    filter_by_name,
+    find_upload,
+    list_owned,
+    refuse_other_types,
 )
-from svc_async.sandbox.state.media import refuse_other_types, uploaded
+from svc_async.sandbox.refusal import Finding, invalid, missing, refuse
+from svc_async.sandbox.server.operations import Answer, Call, Operation, not_found
+from svc_async.sandbox.server.params import Param, boolean, csv, integer, json_field, text
+from svc_async.sandbox.server.reading import read_fields
 from svc_async.sandbox.state.store import Row, Store
 
 __all__ = ["OPERATIONS", "add_card"]
@@ -96,8 +92,8 @@ def add_card(store: Store, account_id: str, **fields: Any) -> Row:
     return store[_KIND].add(account_id, record | fields)
 
 
-def _shown(row: Row) -> dict[str, Any]:
-    return {name: value for name, value in row.shown.items() if value is not None}
+def _show(row: Row) -> dict[str, Any]:
+    return {name: value for name, value in row.public_fields.items() if value is not None}
 
 
 def _is_legacy(row: Row) -> bool:
@@ -105,62 +101,62 @@ def _is_legacy(row: Row) -> bool:
 
 
 def _list(call: Call) -> Answer:
-    rows = [row for row in of_account(call, _KIND) if call.params["include_legacy_cards"] or not _is_legacy(row)]
-    rows = chosen(rows, "card_type", call.params["card_types"])
-    rows = chosen(rows, "id", call.params["card_id"])
-    rows = chosen(rows, "card_uri", call.params["card_uris"])
-    page = call.cut(prefixed(rows, call.params["q"]), sortable=_SORTABLE, filters=call.path)
-    return Answer([_shown(row) for row in page.rows], page)
+    rows = [row for row in list_owned(call, _KIND) if call.params["include_legacy_cards"] or not _is_legacy(row)]
+    rows = filter_by(rows, "card_type", call.params["card_types"])
+    rows = filter_by(rows, "id", call.params["card_id"])
+    rows = filter_by(rows, "card_uri", call.params["card_uris"])
+    page = call.paginate(filter_by_name(rows, call.params["q"]), sortable=_SORTABLE, filters=call.path)
+    return Answer([_show(row) for row in page.rows], page)
 
 
-def _named(call: Call) -> Row:
-    return call.find(call.store[_KIND], "card_id", code="CARD_NOT_FOUND")
+def _find(call: Call) -> Row:
+    return call.find(call.sandbox.store[_KIND], "card_id", code="CARD_NOT_FOUND")
 
 
 def _get(call: Call) -> Answer:
-    return Answer([_shown(_named(call))])
+    return Answer([_show(_find(call))])
 
 
 def _create(call: Call) -> Answer:
-    content = _content(call)
+    content = _read_content(call)
     if not content:
         refuse(missing("CARD-04", "components"))
-    return _written(call, add_card(call.store, call.account, name=call.params["name"], **content))
+    return _answer_write(call, add_card(call.sandbox.store, call.account, name=call.params["name"], **content))
 
 
 def _update(call: Call) -> Answer:
-    row = _named(call)
+    row = _find(call)
     if _is_legacy(row):
         raise not_found("CARD_NOT_FOUND", "card_id")
     name = call.sent.get("name", "")
     if len(name) > _NAME:
         # Unspecified: that the bound of the creation holds here too, and that never both does (UNS-card-update-bounds).
         refuse(invalid("CARD-02", f"takes up to {_NAME} characters", "name"))
-    return _written(call, call.store[_KIND].change(row, **{**call.sent, **_content(call)}))
+    return _answer_write(call, call.sandbox.store[_KIND].change(row, **{**call.sent, **_read_content(call)}))
 
 
-def _written(call: Call, row: Row) -> Answer:
-    return Answer([_shown(row)] if call.config.card_writes_in_array else _shown(row))
+def _answer_write(call: Call, row: Row) -> Answer:
+    return Answer([_show(row)] if call.sandbox.config.card_writes_in_array else _show(row))
 
 
 def _delete_legacy(call: Call) -> Answer:
-    row = _named(call)
+    row = _find(call)
     if not _is_legacy(row):
         raise not_found("CARD_NOT_FOUND", "card_id")
-    return Answer(_shown(call.store[_KIND].delete(row)))
+    return Answer(_show(call.sandbox.store[_KIND].delete(row)))
 
 
-def _content(call: Call) -> dict[str, Any]:
+def _read_content(call: Call) -> dict[str, Any]:
     """Give what the card shall be made of, with its type; nothing if neither components nor slides were sent."""
     components, slides = call.sent.get("components"), call.sent.get("slides")
     if components is not None and slides is not None:
         refuse(invalid("CARD-03", "and components exclude each other", "slides", code="EXCLUSIVE_PARAMETERS"))
     if slides is not None:
         refuse(*_check_slides(slides))
-        return {"components": None, "slides": slides, "card_type": _card_type(call, slides, several=True)}
+        return {"components": None, "slides": slides, "card_type": _derive_type(call, slides, several=True)}
     if components is not None:
         refuse(*_check_components(components, "components"))
-        return {"components": components, "slides": None, "card_type": _card_type(call, [components], several=False)}
+        return {"components": components, "slides": None, "card_type": _derive_type(call, [components], several=False)}
     return {}
 
 
@@ -177,7 +173,9 @@ def _check_slides(slides: Sequence[Any]) -> list[Finding]:
 
 def _check_components(components: Sequence[Any], at: str) -> list[Finding]:
     found = [
-        finding for index, component in enumerate(components) for finding in _check_one(component, f"{at}[{index}]")
+        finding
+        for index, component in enumerate(components)
+        for finding in _check_component(component, f"{at}[{index}]")
     ]
     kinds = [component.get("type") for component in components if isinstance(component, dict)]
     if kinds.count("MEDIA") + kinds.count("SWIPEABLE_MEDIA") != 1:
@@ -187,7 +185,7 @@ def _check_components(components: Sequence[Any], at: str) -> list[Finding]:
     return found
 
 
-def _check_one(component: Any, at: str) -> list[Finding]:
+def _check_component(component: Any, at: str) -> list[Finding]:
     if not isinstance(component, dict):
         return [invalid("CARD-04", "is no object", at)]
     kind = str(component.get("type"))
@@ -220,7 +218,7 @@ def _check_app(app: Mapping[str, Any], at: str) -> list[Finding]:
     return found
 
 
-def _card_type(call: Call, slides: Sequence[Sequence[Mapping[str, Any]]], *, several: bool) -> str:
+def _derive_type(call: Call, slides: Sequence[Sequence[Mapping[str, Any]]], *, several: bool) -> str:
     """Name the type that follows from the components.
 
     Raises:
@@ -228,7 +226,7 @@ def _card_type(call: Call, slides: Sequence[Sequence[Mapping[str, Any]]], *, sev
     """
     # Unspecified: how the type follows (ASM-132); that a website wins where a card has both destinations.
     components = [component for slide in slides for component in slide]
-    media = {_media_type(call, key) for component in components for key in _media_keys(component)}
+    media = {_find_media_type(call, key) for component in components for key in _list_media_keys(component)}
     what = media.pop() if len(media) == 1 else "MIXED_MEDIA"
     kinds = {component["type"] for component in components}
     target = "WEBSITE" if "DETAILS" in kinds else "APP"
@@ -240,14 +238,14 @@ def _card_type(call: Call, slides: Sequence[Sequence[Mapping[str, Any]]], *, sev
     return card_type
 
 
-def _media_keys(component: Mapping[str, Any]) -> list[str]:
+def _list_media_keys(component: Mapping[str, Any]) -> list[str]:
     if component["type"] == "MEDIA":
         return [component["media_key"]]
     return list(component.get("media_keys", ()))
 
 
-def _media_type(call: Call, media_key: str) -> str:
-    upload = uploaded(call, media_key, "media_key")
+def _find_media_type(call: Call, media_key: str) -> str:
+    upload = find_upload(call, media_key, "media_key")
     refuse_other_types(upload, ("IMAGE", "VIDEO"), "media_key", rule="CARD-05")
     return str(upload.fields["media_type"])
 

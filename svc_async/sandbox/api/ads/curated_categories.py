@@ -1,7 +1,7 @@
 """Curated categories (CAT-02)."""
 
-from svc_async.sandbox.api.ads.common import only
-from svc_async.sandbox.server.operations import Answer, Call, Operation, not_found, one
+from svc_async.sandbox.api.ads.common import select_fields
+from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_row, not_found
 
 __all__ = ["OPERATIONS"]
 
@@ -18,12 +18,12 @@ _FIELDS = (
 
 
 def _get(call: Call) -> Answer:
-    row = call.store["curated_categories"].get(call.path["curated_category_id"])
+    row = call.sandbox.store["curated_categories"].get(call.path["curated_category_id"])
     # Unspecified: what makes an account be in a country, and that elsewhere the category is not there (CAT-02).
-    country = call.config.account_countries.get(call.account)
+    country = call.sandbox.config.account_countries.get(call.account)
     if row is None or (country is not None and country not in row.fields["country_codes"]):
         raise not_found("CURATED_CATEGORY_NOT_FOUND", "curated_category_id")
-    return one(only(row, _FIELDS))
+    return answer_row(select_fields(row, _FIELDS))
 
 
 OPERATIONS = (

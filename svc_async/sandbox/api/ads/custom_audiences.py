@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from svc_async.sandbox.api.ads.user_batches import Group, Kind, Rules, collector_at_rest
-from svc_async.sandbox.server.operations import Answer, Call, Operation, many
+from svc_async.sandbox.api.ads.user_batches import OperationGroup, OperationSchema, Rules, pause_gc
+from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_page
 from svc_async.sandbox.server.params import boolean, json_field, text
 from svc_async.sandbox.state.store import Row
 
@@ -11,7 +11,7 @@ __all__ = ["HASHED", "OPERATIONS"]
 
 _PATH = "/12/accounts/{account_id}/custom_audiences/{custom_audience_id}"
 HASHED = frozenset({"email", "device_id", "handle", "svc_id", "phone_number"})
-_KIND = Kind(
+_SCHEMA = OperationSchema(
     hashed=HASHED,
     plain=frozenset({"partner_user_id"}),
     params=("users", "effective_at", "expires_at"),
@@ -19,7 +19,7 @@ _KIND = Kind(
         group="CAU-01",
         operations="CAU-01b",
         size="CAU-02",
-        kind="CAU-04",
+        operation_type="CAU-04",
         params="CAU-05",
         effective_at="CAU-06",
         expires_at="CAU-06b",
@@ -29,24 +29,24 @@ _KIND = Kind(
 )
 
 
-def _audience(call: Call) -> Row:
-    return call.find(call.store["custom_audiences"], "custom_audience_id", code="CUSTOM_AUDIENCE_NOT_FOUND")
+def _find_audience(call: Call) -> Row:
+    return call.find(call.sandbox.store["custom_audiences"], "custom_audience_id", code="CUSTOM_AUDIENCE_NOT_FOUND")
 
 
-def _targeted(call: Call) -> Answer:
-    audience = _audience(call)
+def _list_targeted(call: Call) -> Answer:
+    audience = _find_audience(call)
     rows = [
         Row(campaign.position, campaign.owner, entry)
-        for campaign in call.store["campaigns"]
-        if campaign.owner == call.account and (entry := _entry(call, campaign, audience.id))["line_items"]
+        for campaign in call.sandbox.store["campaigns"]
+        if campaign.owner == call.account and (entry := _make_entry(call, campaign, audience.id))["line_items"]
     ]
-    return many(call.cut(rows, sortable=(), filters=call.path))
+    return answer_page(call.paginate(rows, sortable=(), filters=call.path))
 
 
-def _entry(call: Call, campaign: Row, audience_id: str) -> dict[str, Any]:
+def _make_entry(call: Call, campaign: Row, audience_id: str) -> dict[str, Any]:
     line_items = [
         {"id": row.id, "name": row.fields["name"], "servable": row.fields["servable"]}
-        for row in call.store["line_items"]
+        for row in call.sandbox.store["line_items"]
         if row.fields["campaign_id"] == campaign.id
         and audience_id in row.fields["custom_audience_ids"]
         and not row.deleted
@@ -55,12 +55,12 @@ def _entry(call: Call, campaign: Row, audience_id: str) -> dict[str, Any]:
     return {"campaign_id": campaign.id, "campaign_name": campaign.fields["name"], "line_items": line_items}
 
 
-def _users(call: Call) -> Answer:
-    audience = call.store.audiences[_audience(call).id]
-    with collector_at_rest():
-        group = Group.read(call, _KIND)
+def _update_users(call: Call) -> Answer:
+    audience = call.sandbox.store.audiences[_find_audience(call).id]
+    with pause_gc():
+        group = OperationGroup.read(call, _SCHEMA)
         group.apply(audience)
-    count = sum(group.counts(call.config.batch_counts))
+    count = sum(group.counts(call.sandbox.config.batch_counts))
     return Answer({"success_count": count, "total_count": count})
 
 
@@ -69,7 +69,7 @@ OPERATIONS = (
         id="targeted_audiences.list",
         method="GET",
         path=f"{_PATH}/targeted",
-        handler=_targeted,
+        handler=_list_targeted,
         query=(boolean("with_active", default=True, rule="TGT-01"), text("cursor", rule="GEN-07")),
         limit="account_reads",
         rule="TGT-02",
@@ -78,7 +78,7 @@ OPERATIONS = (
         id="custom_audience_users.batch",
         method="POST",
         path=f"{_PATH}/users",
-        handler=_users,
+        handler=_update_users,
         query=(
             json_field("operation_type", "string", required=True, enum=("Update", "Delete"), rule="CAU-04"),
             json_field("params", "object", required=True, rule="CAU-05"),

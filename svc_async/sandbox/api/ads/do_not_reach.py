@@ -5,25 +5,26 @@ from typing import Any
 
 import attrs
 
-from svc_async.sandbox.api.ads.user_batches import Group, Kind, Rules, collector_at_rest
-from svc_async.sandbox.server.operations import Answer, Call, Operation, one
-from svc_async.sandbox.server.params import json_field, moment
+from svc_async.sandbox.api.ads.user_batches import OperationGroup, OperationSchema, Rules, pause_gc
+from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_row
+from svc_async.sandbox.server.params import json_field
+from svc_async.sandbox.server.reading import parse_time
 from svc_async.sandbox.state.audiences import Audience
-from svc_async.sandbox.state.store import Row, Store, written
+from svc_async.sandbox.state.store import Row, Store, format_time
 
 __all__ = ["OPERATIONS", "add_do_not_reach_list"]
 
 _LISTS = "do_not_reach_lists"
 _PATH = "/accounts/{account_id}/do_not_reach_lists/{do_not_reach_list_id}"
 # Unspecified: the limits of a group, as those of custom audiences, and that there is no effective_at (ASM-114).
-_KIND = Kind(
+_SCHEMA = OperationSchema(
     hashed=frozenset({"email", "phone_number"}),
     params=("users", "expires_at"),
     rules=Rules(
         group="DNR-01",
         operations="ASM-114",
         size="ASM-114",
-        kind="DNR-01",
+        operation_type="DNR-01",
         params="DNR-01",
         effective_at="DNR-01",
         expires_at="DNR-04",
@@ -48,36 +49,38 @@ def add_do_not_reach_list(store: Store, account_id: str, **fields: Any) -> Row:
     return row
 
 
-def _named(call: Call) -> Row:
-    return call.find(call.store[_LISTS], "do_not_reach_list_id", code="DO_NOT_REACH_LIST_NOT_FOUND")
+def _find(call: Call) -> Row:
+    return call.find(call.sandbox.store[_LISTS], "do_not_reach_list_id", code="DO_NOT_REACH_LIST_NOT_FOUND")
 
 
-def _users(call: Call) -> Answer:
-    row, config = _named(call), call.config
+def _update_users(call: Call) -> Answer:
+    row, config = _find(call), call.sandbox.config
     required, bounded = config.dnr_expires_at_required, config.dnr_expiry_bounded
-    with collector_at_rest():
-        group = Group.read(call, attrs.evolve(_KIND, expires_required=required, expires_bounded=bounded))
-        group.apply(call.store.audiences[row.id])
-    call.store[_LISTS].change(row, _taken_at=written(call.now))
+    with pause_gc():
+        group = OperationGroup.read(call, attrs.evolve(_SCHEMA, expires_required=required, expires_bounded=bounded))
+        group.apply(call.sandbox.store.audiences[row.id])
+    call.sandbox.store[_LISTS].change(row, _taken_at=format_time(call.now))
     counts = [{"success_count": count, "total_count": count} for count in group.counts(config.batch_counts)]
     return Answer(counts, request=group.sent)
 
 
 def _delete(call: Call) -> Answer:
-    row = _named(call)
-    return one(call.store[_LISTS].delete(call.store[_LISTS].change(row, **_standing(call, row))))
+    row = _find(call)
+    return answer_row(
+        call.sandbox.store[_LISTS].delete(call.sandbox.store[_LISTS].change(row, **_describe_status(call, row)))
+    )
 
 
-def _standing(call: Call, row: Row) -> dict[str, Any]:
+def _describe_status(call: Call, row: Row) -> dict[str, Any]:
     """Tell how a list stands: an upload is processed for a while, and then the list may be too small."""
     # Unspecified: when a list is targetable (ASM-116, ASM-118).
-    size = len(call.store.audiences[row.id].members(call.now))
+    size = len(call.sandbox.store.audiences[row.id].members(call.now))
     taken_at = row.fields.get("_taken_at")
-    processed = timedelta(seconds=call.config.audience_processing)
-    if taken_at is not None and call.now < moment(taken_at) + processed:
+    processed = timedelta(seconds=call.sandbox.config.audience_processing)
+    if taken_at is not None and call.now < parse_time(taken_at) + processed:
         reasons = ["PROCESSING"]
     else:
-        reasons = ["TOO_SMALL"] if size < call.config.audience_minimum else []
+        reasons = ["TOO_SMALL"] if size < call.sandbox.config.audience_minimum else []
     return {"targetable": not reasons, "reasons_not_targetable": reasons, "list_size": size}
 
 
@@ -86,7 +89,7 @@ OPERATIONS = (
         id="do_not_reach_users.batch",
         method="POST",
         path=f"/12/batch{_PATH}/users",
-        handler=_users,
+        handler=_update_users,
         query=(
             json_field("operation_type", "string", enum=("Update", "Delete"), rule="DNR-01"),
             json_field("params", "object", rule="DNR-01"),

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable
 
+from svc_async.sandbox.refusal import invalid, refuse
 from svc_async.sandbox.server.operations import Answer, Call, Operation
-from svc_async.sandbox.server.params import csv, invalid, refuse
+from svc_async.sandbox.server.params import csv
 from svc_async.sandbox.state.store import Store
 
-__all__ = ["ACCEPTED", "OPERATIONS", "hold", "holds"]
+__all__ = ["ACCEPTED", "OPERATIONS", "get_features", "set_features"]
 
 ACCEPTED = (
     "AGE_TARGETING",
@@ -36,7 +37,7 @@ _FILTER = ("REACH_AND_FREQUENCY_ANALYTICS", "REACH_FREQUENCY_CAP", "WEBSITE_CLIC
 _PATH = "/12/accounts/{account_id}/features"
 
 
-def hold(store: Store, account_id: str, keys: Iterable[str]) -> list[str]:
+def set_features(store: Store, account_id: str, keys: Iterable[str]) -> list[str]:
     """Let an account hold these features and no others."""
     held = list(dict.fromkeys(keys))
     row = store["features"].get(account_id)
@@ -47,7 +48,7 @@ def hold(store: Store, account_id: str, keys: Iterable[str]) -> list[str]:
     return held
 
 
-def holds(store: Store, account_id: str) -> list[str]:
+def get_features(store: Store, account_id: str) -> list[str]:
     """Give the features of an account."""
     row = store["features"].get(account_id)
     return [] if row is None else list(row.fields["keys"])
@@ -55,19 +56,25 @@ def holds(store: Store, account_id: str) -> list[str]:
 
 def _list(call: Call) -> Answer:
     wanted = call.params["feature_keys"]
-    return Answer([key for key in holds(call.store, call.account) if wanted is None or key in wanted])
+    return Answer([key for key in get_features(call.sandbox.store, call.account) if wanted is None or key in wanted])
 
 
 def _add(call: Call) -> Answer:
-    return Answer(hold(call.store, call.account, [*holds(call.store, call.account), *call.params["feature_keys"]]))
+    return Answer(
+        set_features(
+            call.sandbox.store,
+            call.account,
+            [*get_features(call.sandbox.store, call.account), *call.params["feature_keys"]],
+        )
+    )
 
 
 def _remove(call: Call) -> Answer:
-    held, unwanted = holds(call.store, call.account), call.params["feature_keys"]
+    held, unwanted = get_features(call.sandbox.store, call.account), call.params["feature_keys"]
     # Unspecified: the keys that may be removed; here those that may be added and those that the account holds.
     if not set(unwanted) <= {*ACCEPTED, *held}:
         refuse(invalid("ASM-95", "names a feature that does not exist", "feature_keys"))
-    return Answer(hold(call.store, call.account, [key for key in held if key not in unwanted]))
+    return Answer(set_features(call.sandbox.store, call.account, [key for key in held if key not in unwanted]))
 
 
 OPERATIONS = (

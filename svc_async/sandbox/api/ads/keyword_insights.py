@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from zlib import crc32
 
+from svc_async.sandbox.refusal import invalid, refuse
 from svc_async.sandbox.server.operations import Answer, Call, Operation
-from svc_async.sandbox.server.params import csv, invalid, moment, refuse, text, timestamp
-from svc_async.sandbox.state.store import written
+from svc_async.sandbox.server.params import csv, text, timestamp
+from svc_async.sandbox.server.reading import parse_time
+from svc_async.sandbox.state.store import format_time
 
 __all__ = ["OPERATIONS"]
 
@@ -22,9 +24,9 @@ _BUSIEST = 5_000
 
 def _search(call: Call) -> Answer:
     keywords, negative = call.params["keywords"], call.params["negative_keywords"] or []
-    start = moment(call.params["start_time"])
-    end = call.now if call.params["end_time"] is None else moment(call.params["end_time"])
-    country = _country(call)
+    start = parse_time(call.params["start_time"])
+    end = call.now if call.params["end_time"] is None else parse_time(call.params["end_time"])
+    country = _find_country(call)
     if len(keywords) + len(negative) > _TERMS:
         refuse(invalid("KW-03", f"and negative_keywords are at most {_TERMS}", "keywords"))
     if end - start > _WINDOW:
@@ -33,35 +35,35 @@ def _search(call: Call) -> Answer:
         refuse(invalid("ASM-95", "must be later than start_time", "end_time"))
     wanted = [keyword for keyword in keywords if keyword not in negative]
     volume = [
-        sum(_drawn(keyword, country, period) for keyword in wanted)
-        for period in _periods(start, end, _PERIODS[call.params["granularity"]])
+        sum(_draw_volume(keyword, country, period) for keyword in wanted)
+        for period in _list_periods(start, end, _PERIODS[call.params["granularity"]])
     ]
-    return Answer({"related_keywords": _related(keywords), "tweet_volume": volume})
+    return Answer({"related_keywords": _make_related(keywords), "tweet_volume": volume})
 
 
-def _country(call: Call) -> str:
+def _find_country(call: Call) -> str:
     """Give the one country that the results are of (KW-07b)."""
     location = call.params["location"]
     if location is None:
-        return call.config.keyword_country
-    row = call.store["locations"].get(location)
+        return call.sandbox.config.keyword_country
+    row = call.sandbox.store["locations"].get(location)
     if row is None or row.fields["location_type"] != "COUNTRIES":
         refuse(invalid("KW-07", "must be the targeting value of a country", "location"))
     return str(location)
 
 
-def _periods(start: datetime, end: datetime, length: timedelta) -> Iterator[datetime]:
+def _list_periods(start: datetime, end: datetime, length: timedelta) -> Iterator[datetime]:
     # Unspecified: a period that has only begun counts as one.
     while start < end:
         yield start
         start += length
 
 
-def _drawn(keyword: str, country: str, period: datetime) -> int:
-    return crc32(f"{keyword.casefold()}\n{country}\n{written(period)}".encode()) % _BUSIEST
+def _draw_volume(keyword: str, country: str, period: datetime) -> int:
+    return crc32(f"{keyword.casefold()}\n{country}\n{format_time(period)}".encode()) % _BUSIEST
 
 
-def _related(keywords: list[str]) -> list[str]:
+def _make_related(keywords: list[str]) -> list[str]:
     return [f"{keywords[number % len(keywords)]} {number // len(keywords) + 1}" for number in range(_RELATED)]
 
 

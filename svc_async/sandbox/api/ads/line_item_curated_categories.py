@@ -1,7 +1,7 @@
 """The curated categories that line items run in (LICC-01 to LICC-05)."""
 
-from svc_async.sandbox.api.ads.common import WITH_DELETED, listing
-from svc_async.sandbox.server.operations import Answer, Call, Operation, many, not_found, one
+from svc_async.sandbox.api.ads.common import WITH_DELETED, list_params
+from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_page, answer_row, not_found
 from svc_async.sandbox.server.params import text
 from svc_async.sandbox.state.store import Row
 
@@ -16,44 +16,46 @@ _SORTABLE = ("id", "line_item_id", "curated_category_id", "created_at", "updated
 def _list(call: Call) -> Answer:
     rows = [
         row
-        for row in call.store[_KIND]
+        for row in call.sandbox.store[_KIND]
         if row.owner == call.account and (call.params["with_deleted"] or not row.deleted)
     ]
-    return many(call.cut(rows, sortable=_SORTABLE, filters=call.path))
+    return answer_page(call.paginate(rows, sortable=_SORTABLE, filters=call.path))
 
 
-def _named(call: Call) -> Row:
-    return call.find(call.store[_KIND], "line_item_curated_category_id", code="LINE_ITEM_CURATED_CATEGORY_NOT_FOUND")
+def _find(call: Call) -> Row:
+    return call.find(
+        call.sandbox.store[_KIND], "line_item_curated_category_id", code="LINE_ITEM_CURATED_CATEGORY_NOT_FOUND"
+    )
 
 
 def _check_references(call: Call) -> None:
     # Unspecified: what an id that names nothing is answered with (ASM-102, ASM-92).
     line_item = call.sent.get("line_item_id")
-    if line_item is not None and call.store["line_items"].get(line_item, owner=call.account) is None:
+    if line_item is not None and call.sandbox.store["line_items"].get(line_item, owner=call.account) is None:
         raise not_found("LINE_ITEM_NOT_FOUND", "line_item_id")
     category = call.sent.get("curated_category_id")
-    if category is not None and call.store["curated_categories"].get(category) is None:
+    if category is not None and call.sandbox.store["curated_categories"].get(category) is None:
         raise not_found("CURATED_CATEGORY_NOT_FOUND", "curated_category_id")
 
 
 def _get(call: Call) -> Answer:
-    return one(_named(call))
+    return answer_row(_find(call))
 
 
 def _create(call: Call) -> Answer:
     _check_references(call)
-    record = {"id": call.store.ids.next(_KIND, 4), **call.sent}
-    return one(call.store[_KIND].add(call.account, record))
+    record = {"id": call.sandbox.store.ids.next(_KIND, 4), **call.sent}
+    return answer_row(call.sandbox.store[_KIND].add(call.account, record))
 
 
 def _update(call: Call) -> Answer:
-    row = _named(call)
+    row = _find(call)
     _check_references(call)
-    return one(call.store[_KIND].change(row, **call.sent))
+    return answer_row(call.sandbox.store[_KIND].change(row, **call.sent))
 
 
 def _delete(call: Call) -> Answer:
-    return one(call.store[_KIND].delete(_named(call)))
+    return answer_row(call.sandbox.store[_KIND].delete(_find(call)))
 
 
 OPERATIONS = (
@@ -62,7 +64,7 @@ OPERATIONS = (
         method="GET",
         path=_PATH,
         handler=_list,
-        query=listing(default=200, maximum=1000, rule="LICC-01"),
+        query=list_params(default=200, maximum=1000, rule="LICC-01"),
         limit="account_reads",
         rule="LICC-01",
     ),

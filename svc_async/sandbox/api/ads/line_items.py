@@ -1,4 +1,4 @@
-"""Line items (LI-01 to LI-21, CAT-03).
+"""OpenResponse items (LI-01 to LI-21, CAT-03).
 
 An update is judged by what the line item would be after it: `_LAWS` is the list of what must hold then.
 """
@@ -10,11 +10,11 @@ from typing import Any
 
 import attrs
 
-from svc_async.sandbox.api.ads.common import only
+from svc_async.sandbox.api.ads.common import select_fields
 from svc_async.sandbox.config import LINE_ITEM_DEFAULTS
-from svc_async.sandbox.server.operations import Answer, Call, Operation, no_access, not_found, one
-from svc_async.sandbox.server.params import Finding, integer, invalid, long, missing, refuse, text, timestamp
-from svc_async.sandbox.server.rendering import Basis, Problem, Refusal
+from svc_async.sandbox.refusal import Basis, Finding, Problem, Refusal, invalid, missing, refuse
+from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_row, no_access, not_found
+from svc_async.sandbox.server.params import integer, long, text, timestamp
 from svc_async.sandbox.state.store import Row, Store
 
 __all__ = ["FIELDS", "OPERATIONS", "add_campaign", "add_line_item"]
@@ -104,10 +104,10 @@ def add_line_item(
 ) -> Row:
     """Keep a new line item; what is not given gets a default, of its objective where there is one."""
     record = {**_NEW, "id": store.ids.next("line_item", 5), **fields}
-    return store["line_items"].add(account_id, _completed(record, defaults))
+    return store["line_items"].add(account_id, _complete(record, defaults))
 
 
-def _completed(fields: Mapping[str, Any], defaults: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+def _complete(fields: Mapping[str, Any], defaults: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
     """Fill in what follows from the rest (LI-07c, LI-10, LI-10b, LI-15b)."""
     own = {name: value for name, value in fields.items() if value is not None}
     filled = {**fields, **defaults.get(fields["objective"], {}), **own}
@@ -171,7 +171,7 @@ class _Law:
         return invalid(self.rule, self.message, self.parameter)
 
 
-def _unlike(name: str, good: Callable[[str], object], update: _Update) -> bool:
+def _differs_from_form(name: str, good: Callable[[str], object], update: _Update) -> bool:
     return update.after[name] is not None and not good(update.after[name])
 
 
@@ -180,33 +180,38 @@ def _lacks_app(update: _Update) -> bool:
     return update.objective in _OF_APPS and not known
 
 
-def _miscategorised(update: _Update) -> bool:
+def _has_unknown_category(update: _Update) -> bool:
     known = all(value in update.business for value in update.after["categories"])
     return update.objective == "PREROLL_VIEWS" and not known
 
 
-def _pays_otherwise(update: _Update) -> bool:
+def _changes_pay_by(update: _Update) -> bool:
     changed = update.after["pay_by"] != update.before["pay_by"]
     return "pay_by" in update.given and changed and update.objective != "APP_INSTALLS"
 
 
-def _spends_too_much(update: _Update) -> bool:
+def _exceeds_total(update: _Update) -> bool:
     daily, total = (update.after[f"{period}_budget_amount_local_micro"] for period in ("daily", "total"))
     return daily is not None and total is not None and daily > total
 
 
-def _spends_daily(update: _Update) -> bool:
+def _has_daily_budget(update: _Update) -> bool:
     alone = update.campaign.get("budget_optimization") == "LINE_ITEM"
     return update.has("daily_budget_amount_local_micro") and not alone
 
 
-def _ends_before(update: _Update) -> bool:
+def _ends_before_start(update: _Update) -> bool:
     start, end = update.after["start_time"], update.after["end_time"]
     return start is not None and end is not None and end <= start
 
 
 _LAWS = (
-    _Law("LI-03", "advertiser_domain", partial(_unlike, "advertiser_domain", _IS_DOMAIN), "must be a bare domain"),
+    _Law(
+        "LI-03",
+        "advertiser_domain",
+        partial(_differs_from_form, "advertiser_domain", _IS_DOMAIN),
+        "must be a bare domain",
+    ),
     _Law("LI-03b", "advertiser_domain", lambda u: u.outside and not u.has("advertiser_domain")),
     _Law(
         "LI-04",
@@ -218,7 +223,7 @@ _LAWS = (
     _Law(
         "LI-05b",
         "ios_app_store_identifier",
-        partial(_unlike, "ios_app_store_identifier", _IS_NUMBER),
+        partial(_differs_from_form, "ios_app_store_identifier", _IS_NUMBER),
         "must be the numeric part",
     ),
     _Law(
@@ -252,72 +257,76 @@ _LAWS = (
         lambda u: u.objective == "PREROLL_VIEWS" and not 1 <= u.category_count <= _CATEGORIES,
         "must be one or two",
     ),
-    _Law("CAT-03c", "categories", _miscategorised, "must be iab_categories of the business categories"),
+    _Law("CAT-03c", "categories", _has_unknown_category, "must be iab_categories of the business categories"),
     _Law(
         "LI-13",
         "frequency_cap",
         lambda u: u.has("frequency_cap") and u.objective not in _CAPPED,
         f"is for {', '.join(_CAPPED)} only",
     ),
-    _Law("LI-15", "pay_by", _pays_otherwise, "can be changed for APP_INSTALLS only"),
+    _Law("LI-15", "pay_by", _changes_pay_by, "can be changed for APP_INSTALLS only"),
     _Law(
         "LI-15c",
         "pay_by",
         lambda u: u.after["pay_by"] == "IMPRESSION" and u.after["bid_strategy"] == "TARGET",
         "IMPRESSION is not allowed with TARGET",
     ),
-    _Law("LI-16", "daily_budget_amount_local_micro", _spends_too_much, "is more than the total budget"),
+    _Law("LI-16", "daily_budget_amount_local_micro", _exceeds_total, "is more than the total budget"),
     _Law(
         "LI-16b",
         "daily_budget_amount_local_micro",
-        _spends_daily,
+        _has_daily_budget,
         "needs a campaign with budget_optimization LINE_ITEM",
     ),
 )
 
 
 def _update(call: Call) -> Answer:
-    row = _named(call)
-    if call.sent.get("advertiser_user_id") is not None and not call.config.may_set_advertiser_user:
+    row = _find(call)
+    if call.sent.get("advertiser_user_id") is not None and not call.sandbox.config.may_set_advertiser_user:
         raise no_access("advertiser_user_id")
-    after = _completed({**row.fields, **_given(call)}, call.config.line_item_defaults)
+    after = _complete({**row.fields, **_read_sent(call)}, call.sandbox.config.line_item_defaults)
     update = _Update(
         before=row.fields,
         after=after,
         given=frozenset(call.sent),
-        campaign=_campaign(call, row),
-        business=_business(call),
-        counted=call.config.categories_counted,
+        campaign=_find_campaign(call, row),
+        business=_map_categories(call),
+        counted=call.sandbox.config.categories_counted,
     )
     findings = [law.finding() for law in _LAWS if law.broken(update)]
-    if call.config.line_item_dates_ordered and _ends_before(update):
+    if call.sandbox.config.line_item_dates_ordered and _ends_before_start(update):
         findings.append(invalid("ASM-121", "must be later than start_time", "end_time"))
     refuse(*findings)
-    return _shown(call.store["line_items"].change(row, **after))
+    return _answer(call.sandbox.store["line_items"].change(row, **after))
 
 
-def _given(call: Call) -> dict[str, Any]:
+def _read_sent(call: Call) -> dict[str, Any]:
     categories = call.sent.get("categories")
     # Unspecified: one string carries several categories as a comma list (UNS-categories-form).
     split = {"categories": categories.split(",") if categories else []} if "categories" in call.sent else {}
     return {**call.sent, **split}
 
 
-def _campaign(call: Call, row: Row) -> Mapping[str, Any]:
-    campaign = call.store["campaigns"].get(row.fields["campaign_id"])
+def _find_campaign(call: Call, row: Row) -> Mapping[str, Any]:
+    campaign = call.sandbox.store["campaigns"].get(row.fields["campaign_id"])
     return {} if campaign is None else campaign.fields
 
 
-def _business(call: Call) -> dict[str, str]:
-    return {iab: row.id for row in call.store["advertiser_business_categories"] for iab in row.fields["iab_categories"]}
+def _map_categories(call: Call) -> dict[str, str]:
+    return {
+        iab: row.id
+        for row in call.sandbox.store["advertiser_business_categories"]
+        for iab in row.fields["iab_categories"]
+    }
 
 
-def _named(call: Call) -> Row:
-    return call.find(call.store["line_items"], "line_item_id", code="LINE_ITEM_NOT_FOUND")
+def _find(call: Call) -> Row:
+    return call.find(call.sandbox.store["line_items"], "line_item_id", code="LINE_ITEM_NOT_FOUND")
 
 
 def _delete(call: Call) -> Answer:
-    rows = call.store["line_items"]
+    rows = call.sandbox.store["line_items"]
     row = rows.get(call.path["line_item_id"], owner=call.account, with_deleted=True)
     if row is None:
         raise not_found("LINE_ITEM_NOT_FOUND", "line_item_id")
@@ -325,11 +334,11 @@ def _delete(call: Call) -> Answer:
         # Unspecified: the code (ASM-92).
         problem = Problem("LINE_ITEM_NOT_FOUND", "the line item was deleted before", "line_item_id")
         raise Refusal(404, problem, rule="LI-20c", basis=Basis.SPEC)
-    return _shown(rows.delete(row))
+    return _answer(rows.delete(row))
 
 
-def _shown(row: Row) -> Answer:
-    return one(only(row, FIELDS))
+def _answer(row: Row) -> Answer:
+    return answer_row(select_fields(row, FIELDS))
 
 
 OPERATIONS = (

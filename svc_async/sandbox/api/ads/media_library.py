@@ -7,10 +7,10 @@ from datetime import timedelta
 from typing import Any
 
 from svc_async.sandbox.api.ads.account_media import add_account_media
-from svc_async.sandbox.api.ads.common import of_account
+from svc_async.sandbox.api.ads.common import find_upload, list_owned, refuse_other_types
+from svc_async.sandbox.refusal import invalid, refuse
 from svc_async.sandbox.server.operations import Answer, Call, Operation
-from svc_async.sandbox.server.params import Param, integer, invalid, refuse, text
-from svc_async.sandbox.state.media import refuse_other_types, uploaded
+from svc_async.sandbox.server.params import Param, integer, text
 from svc_async.sandbox.state.store import Row, Store
 
 __all__ = ["OPERATIONS", "add_media"]
@@ -40,8 +40,8 @@ def add_media(store: Store, upload: Row, *, processing: float = 0.0, **fields: A
         "media_category": facts["media_category"],
         "posted": False,
         "duration": facts["duration"],
-        "aspect_ratio": _ratio(facts["width"], facts["height"]),
-        **_poster(upload, None),
+        "aspect_ratio": _format_ratio(facts["width"], facts["height"]),
+        **_poster_fields(upload, None),
         "_ready_at": ready_at,
     }
     row = store[_KIND].add(upload.owner, record | fields, key=upload.id)
@@ -54,12 +54,12 @@ def add_media(store: Store, upload: Row, *, processing: float = 0.0, **fields: A
     return row
 
 
-def _ratio(width: int, height: int) -> str:
+def _format_ratio(width: int, height: int) -> str:
     common = math.gcd(width, height)
     return f"{width // common}:{height // common}"
 
 
-def _poster(upload: Row, media_key: str | None) -> dict[str, str | None]:
+def _poster_fields(upload: Row, media_key: str | None) -> dict[str, str | None]:
     """Give the poster of a video, its first frame unless another is named (ML-02c)."""
     if upload.fields["media_type"] != "VIDEO":
         return {"poster_media_key": None, "poster_media_url": None}
@@ -68,56 +68,58 @@ def _poster(upload: Row, media_key: str | None) -> dict[str, str | None]:
     return {"poster_media_key": key, "poster_media_url": f"{_STORED}/{key}.jpg"}
 
 
-def _shown(call: Call, row: Row) -> dict[str, Any]:
+def _show(call: Call, row: Row) -> dict[str, Any]:
     # Unspecified: the name of what is shown until the service is done with a medium (ASM-134).
     status = "TRANSCODE_COMPLETED" if row.fields["_ready_at"] <= call.now else "TRANSCODE_IN_PROGRESS"
-    name = row.fields["name"] or call.config.default_media_name
-    return {**row.shown, "name": name, "media_status": status}
+    name = row.fields["name"] or call.sandbox.config.default_media_name
+    return {**row.public_fields, "name": name, "media_status": status}
 
 
 def _list(call: Call) -> Answer:
-    wanted = _terms(call.params["q"] or "")
+    wanted = _split_terms(call.params["q"] or "")
     rows = [
         row
-        for row in of_account(call, _KIND)
+        for row in list_owned(call, _KIND)
         if call.params["media_type"] in (None, row.fields["media_type"])
-        and wanted <= _terms(" ".join(row.fields[name] or "" for name in _WORDS))
+        and wanted <= _split_terms(" ".join(row.fields[name] or "" for name in _WORDS))
     ]
-    page = call.cut(rows, sortable=(), filters=call.path)
-    return Answer([_shown(call, row) for row in page.rows], page)
+    page = call.paginate(rows, sortable=(), filters=call.path)
+    return Answer([_show(call, row) for row in page.rows], page)
 
 
-def _terms(words: str) -> set[str]:
+def _split_terms(words: str) -> set[str]:
     # Unspecified: what a term is, and that all of them must be there.
     return set(re.findall(r"[^\W_]+", words.casefold()))
 
 
-def _named(call: Call) -> Row:
-    return call.find(call.store[_KIND], "media_key", code="MEDIA_NOT_FOUND")
+def _find(call: Call) -> Row:
+    return call.find(call.sandbox.store[_KIND], "media_key", code="MEDIA_NOT_FOUND")
 
 
 def _get(call: Call) -> Answer:
-    return Answer(_shown(call, _named(call)))
+    return Answer(_show(call, _find(call)))
 
 
 def _create(call: Call) -> Answer:
-    upload = uploaded(call, call.params["media_key"], "media_key")
+    upload = find_upload(call, call.params["media_key"], "media_key")
     if upload.fields["media_category"] is None:
         refuse(invalid("ML-02", "was uploaded without a category", "media_key"))
-    if call.store[_KIND].get(upload.id) is not None:
+    if call.sandbox.store[_KIND].get(upload.id) is not None:
         # Unspecified: what adding a medium twice is answered with.
         refuse(invalid("ASM-95", "is in the library", "media_key"))
-    row = add_media(call.store, upload, processing=call.config.media_processing, **_given(call, upload))
-    return Answer(_shown(call, row))
+    row = add_media(
+        call.sandbox.store, upload, processing=call.sandbox.config.media_processing, **_read_fields(call, upload)
+    )
+    return Answer(_show(call, row))
 
 
 def _update(call: Call) -> Answer:
-    row = _named(call)
-    upload = uploaded(call, row.id, "media_key")
-    return Answer(_shown(call, call.store[_KIND].change(row, **_given(call, upload))))
+    row = _find(call)
+    upload = find_upload(call, row.id, "media_key")
+    return Answer(_show(call, call.sandbox.store[_KIND].change(row, **_read_fields(call, upload))))
 
 
-def _given(call: Call, upload: Row) -> dict[str, Any]:
+def _read_fields(call: Call, upload: Row) -> dict[str, Any]:
     """Give the fields that were sent, if the medium may have them (ML-02d)."""
     sent: Mapping[str, Any] = call.sent
     if upload.fields["media_type"] != "VIDEO":
@@ -125,16 +127,16 @@ def _given(call: Call, upload: Row) -> dict[str, Any]:
     if "poster_media_key" not in sent:
         return dict(sent)
     if sent["poster_media_key"] is not None:
-        poster = uploaded(call, sent["poster_media_key"], "poster_media_key")
+        poster = find_upload(call, sent["poster_media_key"], "poster_media_key")
         refuse_other_types(poster, ("IMAGE",), "poster_media_key", rule="ASM-95")
-    return {**sent, **_poster(upload, sent["poster_media_key"])}
+    return {**sent, **_poster_fields(upload, sent["poster_media_key"])}
 
 
 def _delete(call: Call) -> Answer:
-    return Answer(_shown(call, call.store[_KIND].delete(_named(call))))
+    return Answer(_show(call, call.sandbox.store[_KIND].delete(_find(call))))
 
 
-def _optional(*, clearable: bool) -> tuple[Param, ...]:
+def _declare_optional(*, clearable: bool) -> tuple[Param, ...]:
     return (
         text("description", max_length=200, clearable=clearable, rule="ML-02b"),
         text("file_name", max_length=255, clearable=clearable, rule="ML-02b"),
@@ -172,7 +174,7 @@ OPERATIONS = (
         method="POST",
         path=_PATH,
         handler=_create,
-        query=(text("media_key", required=True, rule="ML-02"), *_optional(clearable=False)),
+        query=(text("media_key", required=True, rule="ML-02"), *_declare_optional(clearable=False)),
         limit="writes",
         rule="ML-02",
     ),
@@ -181,7 +183,7 @@ OPERATIONS = (
         method="PUT",
         path=_ONE,
         handler=_update,
-        query=_optional(clearable=True),
+        query=_declare_optional(clearable=True),
         limit="writes",
         rule="ML-03",
     ),

@@ -1,6 +1,6 @@
 """Where the ads of each product type may stand (PLC-01)."""
 
-from svc_async.sandbox.api.ads.common import chosen
+from svc_async.sandbox.api.ads.common import filter_by
 from svc_async.sandbox.server.operations import Answer, Call, Operation
 from svc_async.sandbox.server.params import text
 
@@ -11,7 +11,7 @@ _PRODUCT_TYPES = ("MEDIA", "PROMOTED_ACCOUNT", "PROMOTED_POSTS")
 
 def _list(call: Call) -> Answer:
     product_type = call.params["product_type"]
-    rows = chosen(call.store["placements"], "id", None if product_type is None else (product_type,))
+    rows = filter_by(call.sandbox.store["placements"], "id", None if product_type is None else (product_type,))
     return Answer([{"product_type": row.id, "placements": row.fields["placements"]} for row in rows])
 
 

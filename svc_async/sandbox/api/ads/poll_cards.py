@@ -3,13 +3,21 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from svc_async.sandbox.api.ads.common import WITH_DELETED, chosen, listing, of_account, prefixed
-from svc_async.sandbox.api.ads.features import holds
-from svc_async.sandbox.server.operations import Answer, Call, Operation, many, one
-from svc_async.sandbox.server.params import csv, integer, invalid, missing, refuse, text
-from svc_async.sandbox.server.rendering import Basis, Problem, Refusal
-from svc_async.sandbox.state.media import has_ratio, kept_media, refuse_other_types
-from svc_async.sandbox.state.store import Row, written
+from svc_async.sandbox.api.ads.common import (
+    WITH_DELETED,
+    filter_by,
+    filter_by_name,
+    find_library_media,
+    list_owned,
+    list_params,
+    refuse_other_types,
+)
+from svc_async.sandbox.api.ads.features import get_features
+from svc_async.sandbox.refusal import Basis, Problem, Refusal, invalid, missing, refuse
+from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_page, answer_row
+from svc_async.sandbox.server.params import csv, integer, text
+from svc_async.sandbox.state.media import has_ratio
+from svc_async.sandbox.state.store import Row, format_time
 
 __all__ = ["OPERATIONS"]
 
@@ -26,39 +34,39 @@ _IMAGE_RATIO = 1.91, 1.0
 
 def _list(call: Call) -> Answer:
     # Unspecified: what q means here: what it means on the list of cards (UNS-q-elsewhere).
-    rows = prefixed(chosen(of_account(call, _KIND), "id", call.params["card_ids"]), call.params["q"])
-    return many(call.cut(rows, sortable=_SORTABLE, filters=call.path))
+    rows = filter_by_name(filter_by(list_owned(call, _KIND), "id", call.params["card_ids"]), call.params["q"])
+    return answer_page(call.paginate(rows, sortable=_SORTABLE, filters=call.path))
 
 
-def _named(call: Call) -> Row:
-    return call.find(call.store[_KIND], "card_id", code="CARD_NOT_FOUND")
+def _find(call: Call) -> Row:
+    return call.find(call.sandbox.store[_KIND], "card_id", code="CARD_NOT_FOUND")
 
 
 def _get(call: Call) -> Answer:
-    return one(_named(call))
+    return answer_row(_find(call))
 
 
 def _create(call: Call) -> Answer:
     _check_choices(call)
-    card_id = call.store.ids.next("card", 5)
+    card_id = call.sandbox.store.ids.next("card", 5)
     record = {
         "id": card_id,
         "name": call.params["name"],
         "card_uri": f"card://{card_id}",
         "card_type": "TEXT_POLLS",
         **{choice: call.params[choice] for choice in _CHOICES},
-        **_running(call.now, call.params["duration_in_minutes"]),
+        **_schedule(call.now, call.params["duration_in_minutes"]),
     }
     if call.params["media_key"] is not None:
-        record |= _media(call, call.params["media_key"])
-    return one(call.store[_KIND].add(call.account, record))
+        record |= _media_fields(call, call.params["media_key"])
+    return answer_row(call.sandbox.store[_KIND].add(call.account, record))
 
 
 def _check_choices(call: Call) -> None:
     if call.params["fourth_choice"] is not None and call.params["third_choice"] is None:
         refuse(missing("POLL-02c", "third_choice"))
     # Unspecified: that the last two choices are as long as the first two (ASM-133); a name's length has no bound.
-    most = call.config.later_choice_length
+    most = call.sandbox.config.later_choice_length
     later = ("third_choice", "fourth_choice")
     refuse(
         *(
@@ -69,42 +77,42 @@ def _check_choices(call: Call) -> None:
     )
 
 
-def _running(start: datetime, minutes: int) -> dict[str, str]:
+def _schedule(start: datetime, minutes: int) -> dict[str, str]:
     """Say how long the poll runs from its creation on; the service writes the minutes as a string (POLL-01b)."""
     end = start + timedelta(minutes=minutes)
-    return {"duration_in_minutes": str(minutes), "start_time": written(start), "end_time": written(end)}
+    return {"duration_in_minutes": str(minutes), "start_time": format_time(start), "end_time": format_time(end)}
 
 
-def _media(call: Call, media_key: str) -> dict[str, Any]:
+def _media_fields(call: Call, media_key: str) -> dict[str, Any]:
     """Give what a poll shows of its medium; the key is not among it (POLL-04b)."""
-    if _FEATURE not in holds(call.store, call.account):
+    if _FEATURE not in get_features(call.sandbox.store, call.account):
         # Unspecified: status and code (ASM-22).
         problem = Problem("FEATURE_NOT_AVAILABLE", f"the account has no feature {_FEATURE}", "media_key")
         raise Refusal(400, problem, rule="POLL-04c", basis=Basis.SPEC)
-    upload = kept_media(call, media_key, "media_key")
+    upload = find_library_media(call, media_key, "media_key")
     refuse_other_types(upload, ("IMAGE", "VIDEO"), "media_key", rule="POLL-04")
     if upload.fields["media_type"] == "IMAGE":
         _check_image(call, upload)
-    return _video(call, upload)
+    return _video_fields(call, upload)
 
 
 def _check_image(call: Call, upload: Row) -> None:
-    well = has_ratio(upload, *_IMAGE_RATIO, tolerance=call.config.ratio_tolerance)
+    well = has_ratio(upload, *_IMAGE_RATIO, tolerance=call.sandbox.config.ratio_tolerance)
     if upload.fields["width"] < _IMAGE_WIDTH or not well:
         message = f"must name an image of at least {_IMAGE_WIDTH} px in width and a ratio of 1.91:1"
         refuse(invalid("POLL-04", message, "media_key"))
 
 
-def _video(call: Call, upload: Row) -> dict[str, Any]:
+def _video_fields(call: Call, upload: Row) -> dict[str, Any]:
     """Give the fields of POLL-08; of an image only the poster's say something."""
-    kept = call.store["media_library"].get(upload.id)
+    kept = call.sandbox.store["media_library"].get(upload.id)
     facts = upload.fields
     is_video = facts["media_type"] == "VIDEO"
     url = None if kept is None else kept.fields["media_url"]
     poster = None if kept is None else kept.fields["poster_media_url"]
     return {
         # Unspecified: the type of a poll with an image (UNS-poll-image-type).
-        "card_type": "VIDEO_POLLS" if is_video else call.config.image_poll_type,
+        "card_type": "VIDEO_POLLS" if is_video else call.sandbox.config.image_poll_type,
         "video_url": url if is_video else None,
         "video_hls_url": f"{url}.m3u8" if is_video else None,
         "video_height": str(facts["height"]) if is_video else None,
@@ -118,10 +126,10 @@ def _video(call: Call, upload: Row) -> dict[str, Any]:
 
 def _delete(call: Call) -> Answer:
     """Delete for good."""
-    row = _named(call)
-    call.store[_KIND].remove(row)
+    row = _find(call)
+    call.sandbox.store[_KIND].remove(row)
     # Unspecified: the answer (ASM-21).
-    return Answer({**row.shown, "deleted": True})
+    return Answer({**row.public_fields, "deleted": True})
 
 
 OPERATIONS = (
@@ -133,7 +141,7 @@ OPERATIONS = (
         query=(
             csv("card_ids", max_items=200, rule="GEN-17"),
             text("q", rule="POLL-09"),
-            *listing(default=200, maximum=1000, rule="POLL-09"),
+            *list_params(default=200, maximum=1000, rule="POLL-09"),
         ),
         limit="account_reads",
         rule="POLL-09",

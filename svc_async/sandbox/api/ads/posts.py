@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from svc_async.sandbox.api.ads.common import find_upload
+from svc_async.sandbox.refusal import invalid, missing, refuse
 from svc_async.sandbox.server.operations import Answer, Call, Operation, not_found
-from svc_async.sandbox.server.params import boolean, csv, invalid, long, missing, refuse, text
-from svc_async.sandbox.state.media import uploaded
+from svc_async.sandbox.server.params import boolean, csv, long, text
 from svc_async.sandbox.state.store import Row
 
 __all__ = ["OPERATIONS"]
@@ -25,17 +26,17 @@ def _create(call: Call) -> Answer:
         refuse(missing("POST-02", "text"))
     if not params["nullcast"] and str(params["as_user_id"]) != call.user:
         refuse(invalid("POST-06b", "is false only for the authenticated user", "nullcast"))
-    media = _media(call, params["media_keys"] or ())
+    media = _find_media(call, params["media_keys"] or ())
     _check_card(call)
-    number = int(call.store.ids.next("post", 12), _DIGITS)
+    number = int(call.sandbox.store.ids.next("post", 12), _DIGITS)
     record = {
         "id": number,
         "id_str": str(number),
-        **_text(call),
+        **_text_field(call),
         "name": params["name"],
         "card_uri": params["card_uri"],
-        "entities": {"media": [_entity(call, upload) for upload in media]},
-        "user": _user(call),
+        "entities": {"media": [_show_media(call, upload) for upload in media]},
+        "user": _show_user(call),
         "nullcast": params["nullcast"],
         "tweet_type": "PUBLISHED",
         "scheduled_at": None,
@@ -48,30 +49,30 @@ def _create(call: Call) -> Answer:
     }
     for upload in media:
         _mark_posted(call, upload)
-    row = call.store[_KIND].add(call.account, record)
-    _tell(call, row)
-    return Answer(_shown(row))
+    row = call.sandbox.store[_KIND].add(call.account, record)
+    _publish_event(call, row)
+    return Answer(_show(row))
 
 
-def _tell(call: Call, row: Row) -> None:
+def _publish_event(call: Call, row: Row) -> None:
     """Let a post that is no nullcast be an event (ASM-136)."""
-    if row.fields["nullcast"] or not call.config.posts_fire_events:
+    if row.fields["nullcast"] or not call.sandbox.config.posts_fire_events:
         return
     payload = {"id": row.id, "text": call.params["text"] or "", "edit_history_post_ids": [row.id]}
     user_id = str(call.params["as_user_id"])
-    call.outlets.tell(call.outlets.events.make("post.create", user_id=user_id, payload=payload))
+    call.sandbox.channels.publish(call.sandbox.channels.events.create("post.create", user_id=user_id, payload=payload))
 
 
 def _check_release(call: Call) -> None:
     """Take `paid_partnership` from its release on (VER-05)."""
-    since = call.config.paid_partnership_since
+    since = call.sandbox.config.paid_partnership_since
     if "paid_partnership" in call.sent and (since is None or call.now < since):
         refuse(invalid("VER-05", "is not a parameter of this call yet", "paid_partnership"))
 
 
-def _media(call: Call, media_keys: Sequence[str]) -> list[Row]:
+def _find_media(call: Call, media_keys: Sequence[str]) -> list[Row]:
     """Find the media: up to 4 images, or 1 GIF, or 1 video (POST-03)."""
-    media = [uploaded(call, key, "media_keys") for key in media_keys]
+    media = [find_upload(call, key, "media_keys") for key in media_keys]
     # A GIF or a video beside an image is one medium too many for it.
     if any(len(media) > _AT_MOST[upload.fields["media_type"]] for upload in media):
         refuse(invalid("POST-03", "takes up to 4 images, or 1 GIF, or 1 video", "media_keys"))
@@ -81,20 +82,22 @@ def _media(call: Call, media_keys: Sequence[str]) -> list[Row]:
 def _check_card(call: Call) -> None:
     """Hold `card_uri` to a card of the account, of whichever kind (CARD-14)."""
     uri = call.params["card_uri"]
-    if uri is None or not call.config.card_must_exist:
+    if uri is None or not call.sandbox.config.card_must_exist:
         return
-    cards = (row for kind in _CARDS for row in call.store[kind] if row.owner == call.account and not row.deleted)
+    cards = (
+        row for kind in _CARDS for row in call.sandbox.store[kind] if row.owner == call.account and not row.deleted
+    )
     if not any(row.fields["card_uri"] == uri for row in cards):
         raise not_found("CARD_NOT_FOUND", "card_uri")
 
 
-def _text(call: Call) -> dict[str, str]:
+def _text_field(call: Call) -> dict[str, str]:
     # Unspecified: which mode is the default, and that it decides between the two names (UNS-post-mode-default).
-    mode = call.params["post_mode"] or call.config.post_mode
+    mode = call.params["post_mode"] or call.sandbox.config.post_mode
     return {"full_text" if mode == "extended" else "text": call.params["text"] or ""}
 
 
-def _entity(call: Call, upload: Row) -> dict[str, Any]:
+def _show_media(call: Call, upload: Row) -> dict[str, Any]:
     """Show a medium; a video has a title and a description only where the post gives them (ML-07)."""
     entity = {"media_key": upload.id, "type": upload.fields["media_type"]}
     if upload.fields["media_type"] != "VIDEO":
@@ -109,31 +112,31 @@ def _entity(call: Call, upload: Row) -> dict[str, Any]:
     return entity | {name: value for name, value in shown.items() if value is not None}
 
 
-def _user(call: Call) -> dict[str, Any]:
+def _show_user(call: Call) -> dict[str, Any]:
     """Give the advertiser; only the id if `trim_user` says so (POST-07)."""
     user_id: int = call.params["as_user_id"]
     trimmed = {"id": user_id, "id_str": str(user_id)}
-    user = call.store["users"].get(str(user_id))
+    user = call.sandbox.store["users"].get(str(user_id))
     # Unspecified: whom one may post for; here anybody.
     screen_name = f"user{user_id}" if user is None else user.fields["screen_name"]
     return trimmed if call.params["trim_user"] else {**trimmed, "screen_name": screen_name}
 
 
 def _mark_posted(call: Call, upload: Row) -> None:
-    library = call.store["media_library"]
+    library = call.sandbox.store["media_library"]
     kept = library.get(upload.id, owner=call.account)
     if kept is not None:
         library.change(kept, posted=True)
 
 
-def _shown(row: Row) -> dict[str, Any]:
+def _show(row: Row) -> dict[str, Any]:
     """Show a post, which has no `updated_at` and no `deleted` (CON-18)."""
-    return {name: value for name, value in row.shown.items() if name not in ("updated_at", "deleted")}
+    return {name: value for name, value in row.public_fields.items() if name not in ("updated_at", "deleted")}
 
 
 def _rename(call: Call) -> Answer:
-    row = call.find(call.store[_KIND], "post_id", code="POST_NOT_FOUND")
-    return Answer(_shown(call.store[_KIND].change(row, **call.sent)))
+    row = call.find(call.sandbox.store[_KIND], "post_id", code="POST_NOT_FOUND")
+    return Answer(_show(call.sandbox.store[_KIND].change(row, **call.sent)))
 
 
 OPERATIONS = (

@@ -1,11 +1,12 @@
 """Product catalogs, one for each user (PC-01 to PC-04)."""
 
-from svc_async.sandbox.api.ads.common import undated
+from svc_async.sandbox.api.ads.common import without_dates
+from svc_async.sandbox.refusal import invalid, refuse
 from svc_async.sandbox.server.operations import Answer, Call, Operation, not_found
-from svc_async.sandbox.server.params import invalid, long, refuse, text
+from svc_async.sandbox.server.params import long, text
 from svc_async.sandbox.state.store import Row
 
-__all__ = ["OPERATIONS", "named_catalog"]
+__all__ = ["OPERATIONS", "find_catalog"]
 
 _KIND = "product_catalogs"
 _PATH = "/12/product_catalogs"
@@ -13,13 +14,13 @@ _ONE = f"{_PATH}/{{product_catalog_id}}"
 _INSIDE = ("products", "product_sets", "item_groups")
 
 
-def named_catalog(call: Call) -> Row:
+def find_catalog(call: Call) -> Row:
     """Find the user's catalog that the path names.
 
     Raises:
         Refusal: there is none.
     """
-    row = call.store[_KIND].get(call.path["product_catalog_id"], owner=call.user)
+    row = call.sandbox.store[_KIND].get(call.path["product_catalog_id"], owner=call.user)
     if row is None:
         raise not_found("PRODUCT_CATALOG_NOT_FOUND", "product_catalog_id")
     return row
@@ -28,36 +29,36 @@ def named_catalog(call: Call) -> Row:
 def _list(call: Call) -> Answer:
     # Unspecified: whose catalogs one sees; here one's own, so that another's user_id gives none.
     wanted = call.params["user_id"]
-    rows = [row for row in call.store[_KIND] if row.owner == call.user and wanted in (None, int(row.owner))]
-    page = call.cut(rows, sortable=(), filters={})
-    return Answer([undated(row) for row in page.rows], page)
+    rows = [row for row in call.sandbox.store[_KIND] if row.owner == call.user and wanted in (None, int(row.owner))]
+    page = call.paginate(rows, sortable=(), filters={})
+    return Answer([without_dates(row) for row in page.rows], page)
 
 
 def _create(call: Call) -> Answer:
     if call.params["user_id"] not in (None, int(call.user)):
         refuse(invalid("ASM-95", "is not the authenticated user", "user_id"))
-    most = call.config.catalogs_per_user
-    held = sum(row.owner == call.user for row in call.store[_KIND])
+    most = call.sandbox.config.catalogs_per_user
+    held = sum(row.owner == call.user for row in call.sandbox.store[_KIND])
     if most is not None and held >= most:
         # Unspecified: what a second catalog is answered with.
         refuse(invalid("PC-01b", "would name a second catalog; one holds all products", "name"))
-    record = {"id": call.store.ids.next(_KIND, 8), "name": call.params["name"]}
-    return Answer(undated(call.store[_KIND].add(call.user, record)))
+    record = {"id": call.sandbox.store.ids.next(_KIND, 8), "name": call.params["name"]}
+    return Answer(without_dates(call.sandbox.store[_KIND].add(call.user, record)))
 
 
 def _update(call: Call) -> Answer:
-    return Answer(undated(call.store[_KIND].change(named_catalog(call), name=call.params["name"])))
+    return Answer(without_dates(call.sandbox.store[_KIND].change(find_catalog(call), name=call.params["name"])))
 
 
 def _delete(call: Call) -> Answer:
     """Delete for good."""
-    catalog = named_catalog(call)
+    catalog = find_catalog(call)
     # Unspecified: that products and sets go too (ASM-137).
     for kind in _INSIDE:
-        for row in [row for row in call.store[kind] if row.owner == catalog.id]:
-            call.store[kind].remove(row)
-    call.store[_KIND].remove(catalog)
-    return Answer(undated(catalog))
+        for row in [row for row in call.sandbox.store[kind] if row.owner == catalog.id]:
+            call.sandbox.store[kind].remove(row)
+    call.sandbox.store[_KIND].remove(catalog)
+    return Answer(without_dates(catalog))
 
 
 OPERATIONS = (

@@ -5,10 +5,12 @@ from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from svc_async.sandbox.api.ads.common import undated
-from svc_async.sandbox.api.ads.product_catalogs import named_catalog
+from svc_async.sandbox.api.ads.common import without_dates
+from svc_async.sandbox.api.ads.product_catalogs import find_catalog
+from svc_async.sandbox.refusal import Finding, invalid, missing, refuse
 from svc_async.sandbox.server.operations import Answer, Call, Operation, not_found
-from svc_async.sandbox.server.params import Finding, invalid, json_field, missing, read_fields, refuse
+from svc_async.sandbox.server.params import json_field
+from svc_async.sandbox.server.reading import read_fields
 from svc_async.sandbox.state.store import Row
 
 __all__ = ["OPERATIONS"]
@@ -39,56 +41,56 @@ _NEEDED = {"MANUAL": ("PSET-01", "product_keys"), "FILTERED": ("PSET-01b", "filt
 
 
 def _get(call: Call) -> Answer:
-    return _answer(call, _named(call))
+    return _answer(call, _find(call))
 
 
 def _create(call: Call) -> Answer:
-    catalog = named_catalog(call)
+    catalog = find_catalog(call)
     refuse(*_check_choice(call))
     refuse(*_check_filters(call))
     record = {
-        "id": call.store.ids.next(_KIND, 7),
+        "id": call.sandbox.store.ids.next(_KIND, 7),
         "name": call.params["name"],
         "description": call.params["description"],
         "type": call.params["type"],
         "filters": call.params["filters"] or [],
-        **_chosen(call, catalog),
+        **_select_products(call, catalog),
     }
-    return _answer(call, call.store[_KIND].add(catalog.id, record))
+    return _answer(call, call.sandbox.store[_KIND].add(catalog.id, record))
 
 
 def _update(call: Call) -> Answer:
-    row = _named(call)
+    row = _find(call)
     if row.fields["type"] == "FILTERED":
         # Unspecified: what the attempt is answered with.
         refuse(invalid("PSET-04", "names a FILTERED set, which cannot be updated", "product_set_id"))
     given = {name: call.sent[name] for name in ("name", "description") if name in call.sent}
-    chosen = _chosen(call, named_catalog(call)) if "product_keys" in call.sent else {}
-    return _answer(call, call.store[_KIND].change(row, **given, **chosen))
+    chosen = _select_products(call, find_catalog(call)) if "product_keys" in call.sent else {}
+    return _answer(call, call.sandbox.store[_KIND].change(row, **given, **chosen))
 
 
-def _named(call: Call) -> Row:
-    row = call.store[_KIND].get(call.path["product_set_id"], owner=named_catalog(call).id)
+def _find(call: Call) -> Row:
+    row = call.sandbox.store[_KIND].get(call.path["product_set_id"], owner=find_catalog(call).id)
     if row is None:
         raise not_found("PRODUCT_SET_NOT_FOUND", "product_set_id")
     return row
 
 
 def _answer(call: Call, row: Row) -> Answer:
-    status = _status(call, row)
-    rows = _members(call, row) if status == "DONE" else []
+    status = _processing_status(call, row)
+    rows = _find_products(call, row) if status == "DONE" else []
     ids = [product.fields["id"] for product in rows]
-    return Answer({**undated(row), "product_ids": ids, "processing_status": status})
+    return Answer({**without_dates(row), "product_ids": ids, "processing_status": status})
 
 
-def _status(call: Call, row: Row) -> str:
+def _processing_status(call: Call, row: Row) -> str:
     """Tell how far the service is with a set, on the clock of the sandbox."""
     # Unspecified: when a status changes (ASM-140), and that a set has no products until it is done.
-    return call.config.product_set_outcome if row.fields["_ready_at"] <= call.now else "PROCESSING"
+    return call.sandbox.config.product_set_outcome if row.fields["_ready_at"] <= call.now else "PROCESSING"
 
 
-def _members(call: Call, row: Row) -> list[Row]:
-    products = call.store["products"]
+def _find_products(call: Call, row: Row) -> list[Row]:
+    products = call.sandbox.store["products"]
     if row.fields["type"] == "MANUAL":
         found = (products.get(key, owner=row.owner) for key in row.fields["_product_keys"])
         return [product for product in found if product is not None]
@@ -96,7 +98,7 @@ def _members(call: Call, row: Row) -> list[Row]:
     fitting = [
         product
         for product in products
-        if product.owner == row.owner and all(_holds(each, product.fields) for each in row.fields["filters"])
+        if product.owner == row.owner and all(_matches(each, product.fields) for each in row.fields["filters"])
     ]
     return sorted(fitting, key=lambda product: product.position)
 
@@ -114,8 +116,8 @@ def _check_choice(call: Call) -> list[Finding]:
 
 def _check_filters(call: Call) -> list[Finding]:
     filters: Sequence[Any] = call.params["filters"] or ()
-    if len(filters) > call.config.filters_max:
-        return [invalid("ASM-139", f"takes up to {call.config.filters_max} items", "filters")]
+    if len(filters) > call.sandbox.config.filters_max:
+        return [invalid("ASM-139", f"takes up to {call.sandbox.config.filters_max} items", "filters")]
     found: list[Finding] = []
     for index, each in enumerate(filters):
         at = f"filters[{index}]"
@@ -124,48 +126,48 @@ def _check_filters(call: Call) -> list[Finding]:
     return found
 
 
-def _chosen(call: Call, catalog: Row) -> dict[str, Any]:
+def _select_products(call: Call, catalog: Row) -> dict[str, Any]:
     """Give the products chosen by hand, and when the service will be done with them."""
     keys: Sequence[Any] = call.params["product_keys"] or ()
-    if len(keys) > call.config.manual_products_max:
-        refuse(invalid("ASM-139", f"takes up to {call.config.manual_products_max} items", "product_keys"))
+    if len(keys) > call.sandbox.config.manual_products_max:
+        refuse(invalid("ASM-139", f"takes up to {call.sandbox.config.manual_products_max} items", "product_keys"))
     if not all(isinstance(key, str) and key for key in keys):
         refuse(invalid("PSET-01", "holds strings", "product_keys"))
     # Unspecified: what a key that names nothing is answered with (ASM-102).
-    if any(call.store["products"].get(key, owner=catalog.id) is None for key in keys):
+    if any(call.sandbox.store["products"].get(key, owner=catalog.id) is None for key in keys):
         raise not_found("PRODUCT_NOT_FOUND", "product_keys")
-    ready_at = call.now + timedelta(seconds=call.config.product_set_processing)
+    ready_at = call.now + timedelta(seconds=call.sandbox.config.product_set_processing)
     return {"_product_keys": list(dict.fromkeys(keys)), "_ready_at": ready_at}
 
 
-def _holds(condition: Mapping[str, str], product: Mapping[str, Any]) -> bool:
+def _matches(condition: Mapping[str, str], product: Mapping[str, Any]) -> bool:
     """Tell whether a product fits a filter."""
     attribute, operator, wanted = condition["attribute"], condition["operator"], condition["value"]
     held = product.get(attribute)
     if held is None:
         return operator == "NOT_CONTAINS"
-    if attribute in _NUMBERS and operator in _COMPARED:
-        return _compared(operator, str(held), wanted)
-    return _TOLD[operator](str(held), wanted)
+    if attribute in _NUMBERS and operator in _COMPARE_AMOUNTS:
+        return _compare_amounts(operator, str(held), wanted)
+    return _COMPARE_TEXT[operator](str(held), wanted)
 
 
-def _compared(operator: str, held: str, wanted: str) -> bool:
+def _compare_amounts(operator: str, held: str, wanted: str) -> bool:
     """Compare two amounts; a wanted one may leave out the currency."""
     (amount, _, currency), (other, _, other_currency) = held.partition(" "), wanted.partition(" ")
     try:
-        return other_currency in ("", currency) and _COMPARED[operator](Decimal(amount), Decimal(other))
+        return other_currency in ("", currency) and _COMPARE_AMOUNTS[operator](Decimal(amount), Decimal(other))
     except InvalidOperation:
         return False
 
 
-_COMPARED: Mapping[str, Callable[[Decimal, Decimal], bool]] = {
+_COMPARE_AMOUNTS: Mapping[str, Callable[[Decimal, Decimal], bool]] = {
     "GREATER_THAN": lambda held, wanted: held > wanted,
     "EQUAL_TO": lambda held, wanted: held == wanted,
     "LESS_THAN": lambda held, wanted: held < wanted,
 }
 
 # Unspecified: what the operators mean, above all for text; MATCH is EQUAL_TO in any case.
-_TOLD: Mapping[str, Callable[[str, str], bool]] = {
+_COMPARE_TEXT: Mapping[str, Callable[[str, str], bool]] = {
     "GREATER_THAN": lambda held, wanted: held > wanted,
     "EQUAL_TO": lambda held, wanted: held == wanted,
     "LESS_THAN": lambda held, wanted: held < wanted,

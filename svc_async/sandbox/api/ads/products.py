@@ -12,20 +12,12 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import urlsplit
 
-from svc_async.sandbox.api.ads.common import undated
-from svc_async.sandbox.api.ads.product_catalogs import named_catalog
+from svc_async.sandbox.api.ads.common import without_dates
+from svc_async.sandbox.api.ads.product_catalogs import find_catalog
+from svc_async.sandbox.refusal import Finding, invalid, missing, refuse
 from svc_async.sandbox.server.operations import Answer, Call, Operation
-from svc_async.sandbox.server.params import (
-    Finding,
-    Param,
-    integer,
-    invalid,
-    json_field,
-    missing,
-    read_fields,
-    refuse,
-    text,
-)
+from svc_async.sandbox.server.params import Param, integer, json_field, text
+from svc_async.sandbox.server.reading import read_fields
 from svc_async.sandbox.state.store import Row
 
 __all__ = ["OPERATIONS"]
@@ -41,38 +33,40 @@ _IDENTIFIERS = ("brand", "gtin", "mpn")
 _BATCH = 25
 
 
-def _required(name: str, *, enum: Sequence[str] = (), max_length: int | None = None, rule: str = "PROD-02") -> Param:
+def _declare_required(
+    name: str, *, enum: Sequence[str] = (), max_length: int | None = None, rule: str = "PROD-02"
+) -> Param:
     return json_field(name, "string", required=True, enum=enum, max_length=max_length, rule=rule)
 
 
-def _optional(name: str, *, enum: Sequence[str] = (), rule: str = "PROD-02") -> Param:
+def _declare_optional(name: str, *, enum: Sequence[str] = (), rule: str = "PROD-02") -> Param:
     return json_field(name, "string", enum=enum, clearable=True, rule=rule)
 
 
 _FIELDS = (
-    _required("id"),
-    _required("title", max_length=150, rule="PROD-02b"),
-    _required("description", max_length=5000, rule="PROD-02b"),
-    _required("availability", enum=_AVAILABILITIES, rule="PROD-02h"),
-    _required("condition", enum=_CONDITIONS, rule="PROD-02h"),
-    _required("price", rule="PROD-02c"),
-    _required("link", rule="PROD-02d"),
-    _required("image_link", rule="PROD-02e"),
-    *(_optional(name, rule="PROD-03") for name in _IDENTIFIERS),
-    _optional("mobile_link", rule="PROD-02d"),
-    _optional("additional_image_link", rule="PROD-04"),
-    _optional("google_product_category", rule="PROD-13"),
-    _optional("product_type", rule="PROD-13"),
+    _declare_required("id"),
+    _declare_required("title", max_length=150, rule="PROD-02b"),
+    _declare_required("description", max_length=5000, rule="PROD-02b"),
+    _declare_required("availability", enum=_AVAILABILITIES, rule="PROD-02h"),
+    _declare_required("condition", enum=_CONDITIONS, rule="PROD-02h"),
+    _declare_required("price", rule="PROD-02c"),
+    _declare_required("link", rule="PROD-02d"),
+    _declare_required("image_link", rule="PROD-02e"),
+    *(_declare_optional(name, rule="PROD-03") for name in _IDENTIFIERS),
+    _declare_optional("mobile_link", rule="PROD-02d"),
+    _declare_optional("additional_image_link", rule="PROD-04"),
+    _declare_optional("google_product_category", rule="PROD-13"),
+    _declare_optional("product_type", rule="PROD-13"),
     json_field("inventory", "int", rule="PROD-05"),
-    _optional("sale_price", rule="PROD-06b"),
-    _optional("sale_price_effective_date", rule="PROD-06c"),
-    _optional("item_group_id", rule="PROD-09b"),
-    _optional("gender", enum=_GENDERS, rule="PROD-02h"),
-    _optional("age_group", enum=_AGE_GROUPS, rule="PROD-02h"),
-    _optional("color", rule="PROD-12"),
-    _optional("size"),
-    *(_optional(f"custom_label_{number}") for number in range(5)),
-    *(_optional(name, rule="PROD-09") for name in _GENERATED),
+    _declare_optional("sale_price", rule="PROD-06b"),
+    _declare_optional("sale_price_effective_date", rule="PROD-06c"),
+    _declare_optional("item_group_id", rule="PROD-09b"),
+    _declare_optional("gender", enum=_GENDERS, rule="PROD-02h"),
+    _declare_optional("age_group", enum=_AGE_GROUPS, rule="PROD-02h"),
+    _declare_optional("color", rule="PROD-12"),
+    _declare_optional("size"),
+    *(_declare_optional(f"custom_label_{number}") for number in range(5)),
+    *(_declare_optional(name, rule="PROD-09") for name in _GENERATED),
 )
 
 _IS_MONEY = re.compile(r"\d+(\.\d+)? [A-Z]{3}", re.ASCII).fullmatch
@@ -133,18 +127,18 @@ _FORMS: Mapping[str, tuple[str, Callable[[str], object], str]] = {
 
 
 def _list(call: Call) -> Answer:
-    catalog = named_catalog(call)
+    catalog = find_catalog(call)
     group = call.params["item_group_key"]
-    rows = sorted((row for row in call.store[_KIND] if row.owner == catalog.id), key=lambda row: row.position)
+    rows = sorted((row for row in call.sandbox.store[_KIND] if row.owner == catalog.id), key=lambda row: row.position)
     if group is not None:
         rows = [row for row in rows if row.fields.get("item_group_key") == group]
-    if group is None or not call.config.whole_groups:
-        rows = list(_first_of_groups(rows))
-    page = call.cut(rows, sortable=(), filters=call.path)
-    return Answer([undated(row) for row in page.rows], page)
+    if group is None or not call.sandbox.config.whole_groups:
+        rows = list(_keep_first_of_groups(rows))
+    page = call.paginate(rows, sortable=(), filters=call.path)
+    return Answer([without_dates(row) for row in page.rows], page)
 
 
-def _first_of_groups(rows: Sequence[Row]) -> Iterator[Row]:
+def _keep_first_of_groups(rows: Sequence[Row]) -> Iterator[Row]:
     """Give what is in no group, and of each group the product that was submitted first (PROD-10b)."""
     seen: set[str] = set()
     for row in rows:
@@ -156,77 +150,79 @@ def _first_of_groups(rows: Sequence[Row]) -> Iterator[Row]:
 
 
 def _upsert(call: Call) -> Answer:
-    catalog = named_catalog(call)
+    catalog = find_catalog(call)
     items = call.params["products"]
     _refuse_empty(call, items, "products", rule="PROD-01")
-    known = {row.fields["id"]: row for row in call.store[_KIND] if row.owner == catalog.id}
-    times = Counter(_merchant_id(item) for item in items)
+    known = {row.fields["id"]: row for row in call.sandbox.store[_KIND] if row.owner == catalog.id}
+    times = Counter(_get_merchant_id(item) for item in items)
     results: list[dict[str, Any]] = []
     for index, item in enumerate(items):
-        merchant_id = _merchant_id(item)
+        merchant_id = _get_merchant_id(item)
         if merchant_id is not None and times[merchant_id] > 1:
-            results += _duplicate(call, merchant_id)
+            results += _refuse_duplicate(call, merchant_id)
         else:
             results.append(_upsert_one(call, catalog, known.get(merchant_id or ""), item, at=f"products[{index}]"))
     return Answer({"products_response": results})
 
 
-def _merchant_id(item: Any) -> str | None:
+def _get_merchant_id(item: Any) -> str | None:
     found = item.get("id") if isinstance(item, dict) else None
     return found if isinstance(found, str) else None
 
 
-def _duplicate(call: Call, merchant_id: str) -> list[dict[str, Any]]:
+def _refuse_duplicate(call: Call, merchant_id: str) -> list[dict[str, Any]]:
     """Ignore an item whose id another one has too (PROD-07)."""
     # Unspecified: how it appears in the answer (UNS-product-duplicate-result).
-    if call.config.duplicate_products == "left_out":
+    if call.sandbox.config.duplicate_products == "left_out":
         return []
     found = [invalid("PROD-07", "occurs several times in this request", "id")]
-    return [_result(call, merchant_id, None, "ERROR", errors=found)]
+    return [_make_result(call, merchant_id, None, "ERROR", errors=found)]
 
 
 def _upsert_one(call: Call, catalog: Row, row: Row | None, item: Any, *, at: str) -> dict[str, Any]:
     if not isinstance(item, dict):
-        return _result(call, None, None, "ERROR", errors=[invalid("PROD-01", "must be an object", at)])
+        return _make_result(call, None, None, "ERROR", errors=[invalid("PROD-01", "must be an object", at)])
     sent, found = read_fields(_FIELDS, item)
-    held = {} if row is None else _attributes(row)
+    held = {} if row is None else _list_attributes(row)
     # What is not sent stays, and an empty string unsets (ASM-101).
     product = {name: value for name, value in {**held, **sent}.items() if value is not None and name not in _GENERATED}
     found += _check(call, sent, product)
     if found:
-        return _result(call, _merchant_id(item), row, "ERROR", errors=found)
+        return _make_result(call, _get_merchant_id(item), row, "ERROR", errors=found)
     if row is not None and product == held:
-        return _result(call, product["id"], row, "NO_CHANGE", warnings=_overruled(sent, row))
+        return _make_result(call, product["id"], row, "NO_CHANGE", warnings=_warn_of_ignored_keys(sent, row))
     status = "CREATE_SUCCESS" if row is None else "UPDATE_SUCCESS"
-    row = _keep(call, catalog, row, product)
-    return _result(call, product["id"], row, status, warnings=_overruled(sent, row))
+    row = _save(call, catalog, row, product)
+    return _make_result(call, product["id"], row, status, warnings=_warn_of_ignored_keys(sent, row))
 
 
-def _attributes(row: Row) -> dict[str, Any]:
+def _list_attributes(row: Row) -> dict[str, Any]:
     """Give what the merchant said of a product."""
-    return {name: value for name, value in undated(row).items() if name not in _GENERATED}
+    return {name: value for name, value in without_dates(row).items() if name not in _GENERATED}
 
 
-def _keep(call: Call, catalog: Row, row: Row | None, product: Mapping[str, Any]) -> Row:
-    products = call.store[_KIND]
-    key = call.store.ids.next("product", 10) if row is None else row.id
-    fields = {**product, "product_key": key, **_group(call, catalog, product.get("item_group_id"))}
+def _save(call: Call, catalog: Row, row: Row | None, product: Mapping[str, Any]) -> Row:
+    products = call.sandbox.store[_KIND]
+    key = call.sandbox.store.ids.next("product", 10) if row is None else row.id
+    fields = {**product, "product_key": key, **_find_group(call, catalog, product.get("item_group_id"))}
     if row is None:
         return products.add(catalog.id, fields, key=key)
     return products.replace(row, fields)
 
 
-def _group(call: Call, catalog: Row, group_id: str | None) -> dict[str, str]:
+def _find_group(call: Call, catalog: Row, group_id: str | None) -> dict[str, str]:
     """Give the key of a group of variants, made with its first product (PROD-09)."""
     if group_id is None:
         return {}
-    groups = call.store["item_groups"]
+    groups = call.sandbox.store["item_groups"]
     name = f"{catalog.id}:{group_id}"
-    group = groups.get(name) or groups.add(catalog.id, {"item_group_key": call.store.ids.next("group", 8)}, key=name)
+    group = groups.get(name) or groups.add(
+        catalog.id, {"item_group_key": call.sandbox.store.ids.next("group", 8)}, key=name
+    )
     return {"item_group_key": group.fields["item_group_key"]}
 
 
-def _overruled(sent: Mapping[str, Any], row: Row) -> list[Finding]:
+def _warn_of_ignored_keys(sent: Mapping[str, Any], row: Row) -> list[Finding]:
     """Warn of keys that the service gives itself, where they are others (CON-06)."""
     return [
         invalid("PROD-09", "is given by the service", name)
@@ -235,7 +231,7 @@ def _overruled(sent: Mapping[str, Any], row: Row) -> list[Finding]:
     ]
 
 
-def _result(
+def _make_result(
     call: Call,
     merchant_id: str | None,
     row: Row | None,
@@ -245,17 +241,17 @@ def _result(
     warnings: Sequence[Finding] = (),
 ) -> dict[str, Any]:
     return {
-        "warnings": _messages(call, warnings),
-        "errors": _messages(call, errors),
+        "warnings": _render_findings(call, warnings),
+        "errors": _render_findings(call, errors),
         "product_key": None if row is None else row.id,
         "id": merchant_id,
         "status": status,
     }
 
 
-def _messages(call: Call, findings: Sequence[Finding]) -> list[Any]:
+def _render_findings(call: Call, findings: Sequence[Finding]) -> list[Any]:
     # Unspecified: what errors and warnings hold (ASM-142).
-    if call.config.product_messages == "strings":
+    if call.sandbox.config.product_messages == "strings":
         return [finding.problem.message for finding in findings]
     return [finding.problem.as_json() for finding in findings]
 
@@ -289,7 +285,7 @@ def _is_lower(sale_price: str | None, price: str | None) -> bool:
 def _check_image(call: Call, link: str) -> list[Finding]:
     if not _is_url(link):
         return [invalid("PROD-02e", "must be a URL", "image_link")]
-    facts = _image_facts(call, link)
+    facts = _find_image(call, link)
     found: list[Finding] = []
     if facts["format"] not in _IMAGES.values():
         found.append(invalid("PROD-02e", "must be a JPG, GIF, WEBP or PNG", "image_link"))
@@ -300,9 +296,9 @@ def _check_image(call: Call, link: str) -> list[Finding]:
     return found
 
 
-def _image_facts(call: Call, link: str) -> Mapping[str, Any]:
+def _find_image(call: Call, link: str) -> Mapping[str, Any]:
     """Give the facts of the seed world; an image that it does not know is good unless its ending says otherwise."""
-    known = call.store["images"].get(link)
+    known = call.sandbox.store["images"].get(link)
     if known is not None:
         return known.fields
     _, dot, ending = urlsplit(link).path.rpartition("/")[2].rpartition(".")
@@ -312,7 +308,7 @@ def _image_facts(call: Call, link: str) -> Mapping[str, Any]:
 
 def _delete(call: Call) -> Answer:
     """Delete for good, key by key (PROD-11, PROD-11b)."""
-    catalog = named_catalog(call)
+    catalog = find_catalog(call)
     keys = call.params["product_keys"]
     _refuse_empty(call, keys, "product_keys", rule="PROD-11")
     if not all(isinstance(key, str) and key for key in keys):
@@ -321,15 +317,15 @@ def _delete(call: Call) -> Answer:
 
 
 def _delete_one(call: Call, catalog: Row, key: str) -> dict[str, str | None]:
-    row = call.store[_KIND].get(key, owner=catalog.id)
+    row = call.sandbox.store[_KIND].get(key, owner=catalog.id)
     if row is None:
         return {"product_key": None, "failed_product_key": key, "message": "the catalog has no such product"}
-    call.store[_KIND].remove(row)
+    call.sandbox.store[_KIND].remove(row)
     return {"product_key": key, "failed_product_key": None, "message": None}
 
 
 def _refuse_empty(call: Call, items: Sequence[Any], name: str, *, rule: str) -> None:
-    if not items and call.config.refuse_empty:
+    if not items and call.sandbox.config.refuse_empty:
         refuse(invalid(rule, "is empty", name))
 
 

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from svc_async.sandbox.api.ads.common import chosen, listing
-from svc_async.sandbox.api.ads.features import holds
-from svc_async.sandbox.server.operations import Answer, Call, Operation, many, no_access, not_found, one
+from svc_async.sandbox.api.ads.common import filter_by, list_params
+from svc_async.sandbox.api.ads.features import get_features
+from svc_async.sandbox.refusal import Basis, Problem, Refusal
+from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_page, answer_row, no_access, not_found
 from svc_async.sandbox.server.params import csv, text
-from svc_async.sandbox.server.rendering import Basis, Problem, Refusal
 from svc_async.sandbox.state.store import Row
 
 __all__ = ["OPERATIONS", "SHARING"]
@@ -17,16 +17,20 @@ _PATH = "/5/accounts/{account_id}/tailored_audiences/{tailored_audience_id}/perm
 _SORTABLE = ("id", "granted_account_id", "permission_level", "created_at", "updated_at")
 
 
-def _permissions(call: Call) -> list[Row]:
+def _list_permissions(call: Call) -> list[Row]:
     # Unspecified: how deleted permissions are listed, since the list has no with_deleted (CON-11); here they are not.
     audience_id = call.path["tailored_audience_id"]
-    return [row for row in call.store[_KIND] if row.fields["tailored_audience_id"] == audience_id and not row.deleted]
+    return [
+        row
+        for row in call.sandbox.store[_KIND]
+        if row.fields["tailored_audience_id"] == audience_id and not row.deleted
+    ]
 
 
-def _audience(call: Call) -> Row:
+def _find_audience(call: Call) -> Row:
     """Find the audience, which the account owns or was granted."""
-    row = call.store["tailored_audiences"].get(call.path["tailored_audience_id"])
-    granted = {permission.fields["granted_account_id"] for permission in _permissions(call)}
+    row = call.sandbox.store["tailored_audiences"].get(call.path["tailored_audience_id"])
+    granted = {permission.fields["granted_account_id"] for permission in _list_permissions(call)}
     if row is None or call.account not in {row.owner, *granted}:
         raise not_found("TAILORED_AUDIENCE_NOT_FOUND", "tailored_audience_id")
     return row
@@ -40,29 +44,33 @@ def _check_owner(call: Call, audience: Row) -> None:
 
 
 def _list(call: Call) -> Answer:
-    _audience(call)
-    rows = chosen(_permissions(call), "granted_account_id", call.params["granted_account_ids"])
-    rows = chosen(rows, "id", call.params["tailored_audience_permission_ids"])
-    return many(call.cut(rows, sortable=_SORTABLE, filters=call.path))
+    _find_audience(call)
+    rows = filter_by(_list_permissions(call), "granted_account_id", call.params["granted_account_ids"])
+    rows = filter_by(rows, "id", call.params["tailored_audience_permission_ids"])
+    return answer_page(call.paginate(rows, sortable=_SORTABLE, filters=call.path))
 
 
 def _create(call: Call) -> Answer:
-    audience = _audience(call)
+    audience = _find_audience(call)
     _check_owner(call, audience)
-    granted = call.store["accounts"].get(call.sent["granted_account_id"])
+    granted = call.sandbox.store["accounts"].get(call.sent["granted_account_id"])
     if granted is None:
         raise not_found("ACCOUNT_NOT_FOUND", "granted_account_id")
     _check_sharing(call, granted)
     # Unspecified: that an account may be granted the same audience twice.
-    fields: dict[str, Any] = {"id": call.store.ids.next(_KIND, 4), "tailored_audience_id": audience.id, **call.sent}
-    return one(call.store[_KIND].add(audience.owner, fields))
+    fields: dict[str, Any] = {
+        "id": call.sandbox.store.ids.next(_KIND, 4),
+        "tailored_audience_id": audience.id,
+        **call.sent,
+    }
+    return answer_row(call.sandbox.store[_KIND].add(audience.owner, fields))
 
 
 def _check_sharing(call: Call, granted: Row) -> None:
-    owner = call.store["accounts"].get(call.account)
+    owner = call.sandbox.store["accounts"].get(call.account)
     business = None if owner is None else owner.fields["business_id"]
     together = business is not None and business == granted.fields["business_id"]
-    if not together and SHARING not in holds(call.store, call.account):
+    if not together and SHARING not in get_features(call.sandbox.store, call.account):
         # Unspecified: status and code (ASM-22).
         problem = Problem(
             "FEATURE_NOT_AVAILABLE", f"sharing outside the business needs {SHARING}", "granted_account_id"
@@ -71,12 +79,12 @@ def _check_sharing(call: Call, granted: Row) -> None:
 
 
 def _delete(call: Call) -> Answer:
-    audience = _audience(call)
+    audience = _find_audience(call)
     _check_owner(call, audience)
-    row = call.store[_KIND].get(call.path["tailored_audience_permission_id"], owner=call.account)
+    row = call.sandbox.store[_KIND].get(call.path["tailored_audience_permission_id"], owner=call.account)
     if row is None or row.fields["tailored_audience_id"] != audience.id:
         raise not_found("TAILORED_AUDIENCE_PERMISSION_NOT_FOUND", "tailored_audience_permission_id")
-    return one(call.store[_KIND].delete(row))
+    return answer_row(call.sandbox.store[_KIND].delete(row))
 
 
 OPERATIONS = (
@@ -88,7 +96,7 @@ OPERATIONS = (
         query=(
             csv("granted_account_ids", max_items=200, rule="TAP-01b"),
             csv("tailored_audience_permission_ids", max_items=200, rule="TAP-01b"),
-            *(p for p in listing(default=200, maximum=1000, rule="TAP-01b") if p.name != "with_deleted"),
+            *(p for p in list_params(default=200, maximum=1000, rule="TAP-01b") if p.name != "with_deleted"),
         ),
         limit="account_reads",
         rule="TAP-01b",

@@ -3,10 +3,20 @@
 from collections.abc import Mapping
 from typing import Any
 
-from svc_async.sandbox.api.ads.common import WITH_DELETED, chosen, listing, of_account, prefixed
-from svc_async.sandbox.server.operations import Answer, Call, Operation, many, one
-from svc_async.sandbox.server.params import Finding, Param, csv, invalid, long, missing, refuse, text
-from svc_async.sandbox.state.media import has_ratio, kept_media, refuse_other_types, uploaded
+from svc_async.sandbox.api.ads.common import (
+    WITH_DELETED,
+    filter_by,
+    filter_by_name,
+    find_library_media,
+    find_upload,
+    list_owned,
+    list_params,
+    refuse_other_types,
+)
+from svc_async.sandbox.refusal import Finding, invalid, missing, refuse
+from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_page, answer_row
+from svc_async.sandbox.server.params import Param, csv, long, text
+from svc_async.sandbox.state.media import has_ratio
 from svc_async.sandbox.state.store import Row
 
 __all__ = ["OPERATIONS"]
@@ -38,41 +48,41 @@ _VIDEO_RATIO = 16.0, 9.0
 
 def _list(call: Call) -> Answer:
     # Unspecified: what q means here: what it means on the list of cards (UNS-q-elsewhere).
-    rows = prefixed(chosen(of_account(call, _KIND), "id", call.params["card_ids"]), call.params["q"])
-    return many(call.cut(rows, sortable=_SORTABLE, filters=call.path))
+    rows = filter_by_name(filter_by(list_owned(call, _KIND), "id", call.params["card_ids"]), call.params["q"])
+    return answer_page(call.paginate(rows, sortable=_SORTABLE, filters=call.path))
 
 
-def _named(call: Call) -> Row:
-    return call.find(call.store[_KIND], "card_id", code="CARD_NOT_FOUND")
+def _find(call: Call) -> Row:
+    return call.find(call.sandbox.store[_KIND], "card_id", code="CARD_NOT_FOUND")
 
 
 def _get(call: Call) -> Answer:
-    return one(_named(call))
+    return answer_row(_find(call))
 
 
 def _create(call: Call) -> Answer:
-    refuse(*_missing(call.params))
-    card_id = call.store.ids.next("card", 5)
+    refuse(*_check_missing(call.params))
+    card_id = call.sandbox.store.ids.next("card", 5)
     record = {
         "id": card_id,
         "card_uri": f"card://{card_id}",
         "card_type": "VIDEO_CONVERSATION",
         **dict.fromkeys(_SHOWN_AS_SENT),
-        **_content(call, call.sent),
+        **_read_content(call, call.sent),
     }
-    return one(call.store[_KIND].add(call.account, record))
+    return answer_row(call.sandbox.store[_KIND].add(call.account, record))
 
 
 def _update(call: Call) -> Answer:
-    row = _named(call)
-    if call.config.whole_cards_after_update:
+    row = _find(call)
+    if call.sandbox.config.whole_cards_after_update:
         # Unspecified: that a card keeps the rules of its creation (CON-08).
-        refuse(*_missing({**row.fields, **call.sent}))
+        refuse(*_check_missing({**row.fields, **call.sent}))
     poster = {"media_key": row.fields["media_key"]} if "poster_media_key" in call.sent else {}
-    return one(call.store[_KIND].change(row, **_content(call, {**poster, **call.sent})))
+    return answer_row(call.sandbox.store[_KIND].change(row, **_read_content(call, {**poster, **call.sent})))
 
 
-def _missing(card: Mapping[str, Any]) -> list[Finding]:
+def _check_missing(card: Mapping[str, Any]) -> list[Finding]:
     """Say what a card lacks because of what it has or has not."""
     found: list[Finding] = []
     if card["title"] is None and card["second_cta"] is None:
@@ -83,24 +93,26 @@ def _missing(card: Mapping[str, Any]) -> list[Finding]:
     return found
 
 
-def _content(call: Call, sent: Mapping[str, Any]) -> dict[str, Any]:
+def _read_content(call: Call, sent: Mapping[str, Any]) -> dict[str, Any]:
     """Give the fields that follow from the parameters."""
     for name, media_type in _UNLOCKED.items():
         if sent.get(name) is not None:
-            refuse_other_types(uploaded(call, sent[name], name), (media_type,), name, rule="ASM-95")
+            refuse_other_types(find_upload(call, sent[name], name), (media_type,), name, rule="ASM-95")
     hidden = {f"_{name}": sent[name] for name in _UNLOCKED if name in sent}
     content = {name: sent[name] for name in _SHOWN_AS_SENT if name in sent} | hidden
     if "media_key" in sent:
-        content |= _video(call, sent["media_key"]) | _poster(call, sent["media_key"], sent.get("poster_media_key"))
+        content |= _video_fields(call, sent["media_key"]) | _poster_fields(
+            call, sent["media_key"], sent.get("poster_media_key")
+        )
     return content
 
 
-def _video(call: Call, media_key: str) -> dict[str, Any]:
-    upload = kept_media(call, media_key, "media_key")
+def _video_fields(call: Call, media_key: str) -> dict[str, Any]:
+    upload = find_library_media(call, media_key, "media_key")
     refuse_other_types(upload, ("VIDEO",), "media_key", rule="VCC-03")
-    if not has_ratio(upload, *_VIDEO_RATIO, tolerance=call.config.ratio_tolerance):
+    if not has_ratio(upload, *_VIDEO_RATIO, tolerance=call.sandbox.config.ratio_tolerance):
         refuse(invalid("VCC-03", "must name a video with a ratio of 16:9", "media_key"))
-    kept = call.store["media_library"].get(media_key)
+    kept = call.sandbox.store["media_library"].get(media_key)
     return {
         "media_url": None if kept is None else kept.fields["media_url"],
         "video_owner_id": call.user,
@@ -109,17 +121,17 @@ def _video(call: Call, media_key: str) -> dict[str, Any]:
     }
 
 
-def _poster(call: Call, media_key: str, poster: int | None) -> dict[str, Any]:
+def _poster_fields(call: Call, media_key: str, poster: int | None) -> dict[str, Any]:
     """Give the poster: the first frame unless an image is named, here by the number in its key (VCC-03b)."""
     if poster is None:
-        kept = call.store["media_library"].get(media_key)
+        kept = call.sandbox.store["media_library"].get(media_key)
         return {"poster_media_url": None if kept is None else kept.fields["poster_media_url"]}
     # Unspecified: what a long names where media keys are strings (CON-16).
-    image = uploaded(call, f"3_{poster}", "poster_media_key")
+    image = find_upload(call, f"3_{poster}", "poster_media_key")
     return {"poster_media_url": f"https://media.svc.example/{image.id}.jpg"}
 
 
-def _declared(*, creates: bool) -> tuple[Param, ...]:
+def _declare_params(*, creates: bool) -> tuple[Param, ...]:
     """Declare the parameters; in an update all are optional, and some can be unset (VCC-05)."""
     unset = not creates
     # Unspecified: whether the hash sign counts in the other three (UNS-cta-hash-sign); here it does.
@@ -152,7 +164,7 @@ OPERATIONS = (
         query=(
             csv("card_ids", max_items=200, rule="GEN-17"),
             text("q", rule="VCC-07"),
-            *listing(default=200, maximum=1000, rule="VCC-07"),
+            *list_params(default=200, maximum=1000, rule="VCC-07"),
         ),
         limit="account_reads",
         rule="VCC-07",
@@ -171,7 +183,7 @@ OPERATIONS = (
         method="POST",
         path=_PATH,
         handler=_create,
-        query=_declared(creates=True),
+        query=_declare_params(creates=True),
         limit="writes",
         rule="VCC-01f",
     ),
@@ -180,7 +192,7 @@ OPERATIONS = (
         method="PUT",
         path=_ONE,
         handler=_update,
-        query=_declared(creates=False),
+        query=_declare_params(creates=False),
         limit="writes",
         rule="VCC-05",
     ),

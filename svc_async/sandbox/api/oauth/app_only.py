@@ -2,25 +2,25 @@
 
 from urllib.parse import unquote
 
-from svc_async.sandbox.server.auth import expired
+from svc_async.sandbox.server.auth import invalid_token
 from svc_async.sandbox.server.operations import Answer, Call, Operation
 from svc_async.sandbox.server.params import form_field
-from svc_async.sandbox.server.rendering import Dialect
+from svc_async.sandbox.server.rendering import Format
 
 __all__ = ["OPERATIONS"]
 
 
 def _token(call: Call) -> Answer:
-    return Answer({"token_type": "bearer", "access_token": call.registry.bearer(call.caller.app)})
+    return Answer({"token_type": "bearer", "access_token": call.sandbox.grants.bearer(call.caller.app)})
 
 
 def _invalidate(call: Call) -> Answer:
     key = call.caller.app.consumer_key
-    token = call.registry.bearers.get(key, "")
+    token = call.sandbox.grants.bearers.get(key, "")
     # The token is quoted as it is given out, and sent as it came (ASM-81): reading the form has unquoted it.
     if not token or call.params["access_token"] != unquote(token):
-        raise expired()
-    del call.registry.bearers[key]
+        raise invalid_token()
+    del call.sandbox.grants.bearers[key]
     return Answer({"access_token": token})
 
 
@@ -35,7 +35,7 @@ OPERATIONS = (
         rule="AUTH-20d",
         surface="base",
         schemes=("basic_app",),
-        dialect=Dialect.CREDENTIALS,
+        format=Format.CREDENTIALS,
         body="form",
     ),
     Operation(
@@ -49,7 +49,7 @@ OPERATIONS = (
         rule="AUTH-24b",
         surface="base",
         schemes=("basic_app",),
-        dialect=Dialect.CREDENTIALS,
+        format=Format.CREDENTIALS,
         body="form",
     ),
 )

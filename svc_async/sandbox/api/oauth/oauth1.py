@@ -3,12 +3,21 @@
 import hmac
 from datetime import timedelta
 
-from svc_async.sandbox.api.oauth.pages import DECISION, Browser, Consent, browser_of, decided, redirect, shown
-from svc_async.sandbox.server.auth import refused
+from svc_async.sandbox.api.oauth.pages import (
+    DECISION,
+    Browser,
+    Consent,
+    find_browser,
+    read_decision,
+    redirect,
+    show_page,
+)
+from svc_async.sandbox.refusal import Basis, Problem, Refusal
+from svc_async.sandbox.server.auth import unauthorized
 from svc_async.sandbox.server.operations import Answer, Call, Operation
-from svc_async.sandbox.server.params import Param, form_field, text
-from svc_async.sandbox.server.rendering import PAGE_HEADERS, Basis, Dialect, Problem, Refusal, page
-from svc_async.sandbox.state.grants import App, Registry, RequestToken
+from svc_async.sandbox.server.params import Param, form_field, header_field, text
+from svc_async.sandbox.server.rendering import PAGE_HEADERS, Format, render_page
+from svc_async.sandbox.state.grants import App, Grants, RequestToken
 
 __all__ = ["OPERATIONS", "approve"]
 
@@ -21,9 +30,9 @@ _WISHES = {
 }
 
 
-def approve(registry: Registry, token: RequestToken, user_id: str) -> str:
+def approve(grants: Grants, token: RequestToken, user_id: str) -> str:
     """Let a user approve a request token, and give what proves it: a verifier, or a PIN where there is no callback."""
-    secret = registry.secret("verifier", 32)
+    secret = grants.secret("verifier", 32)
     token.user_id = user_id
     token.verifier = str(int(secret, 36) % 10**_PIN_DIGITS).zfill(_PIN_DIGITS) if token.callback == _OOB else secret
     return token.verifier
@@ -35,47 +44,47 @@ def _request_token(call: Call) -> Answer:
         # Unspecified: status and code.
         problem = Problem("CALLBACK_NOT_APPROVED", "the callback URL is not among those in the app's settings")
         raise Refusal(403, problem, rule="AUTH-04", basis=Basis.SPEC)
-    _check_place(call)
+    _check_access_type_place(call)
     read_only = "read" in (app.access, call.params["svc_auth_access_type"])
     token = RequestToken(
-        token=call.registry.secret("request_token", 27),
-        secret=call.registry.secret("request_token_secret", 32),
+        token=call.sandbox.grants.secret("request_token", 27),
+        secret=call.sandbox.grants.secret("request_token_secret", 32),
         consumer_key=app.consumer_key,
         callback=callback,
         access="read" if read_only else "write",
-        expires=call.now + timedelta(minutes=call.config.request_token_minutes),
+        expires=call.now + timedelta(minutes=call.sandbox.config.request_token_minutes),
     )
-    call.registry.request_tokens[token.token] = token
+    call.sandbox.grants.request_tokens[token.token] = token
     return Answer({"oauth_token": token.token, "oauth_token_secret": token.secret, "oauth_callback_confirmed": "true"})
 
 
-def _check_place(call: Call) -> None:
+def _check_access_type_place(call: Call) -> None:
     """Refuse `svc_auth_access_type` in another place than the one that is set."""
     places = {"query": "svc_auth_access_type" in call.sent, "header": "svc_auth_access_type" in call.caller.protocol}
-    if any(found and place != call.config.access_type_in for place, found in places.items()):
-        problem = Problem("INVALID_PARAMETER", f"svc_auth_access_type goes in the {call.config.access_type_in}")
+    if any(found and place != call.sandbox.config.access_type_in for place, found in places.items()):
+        problem = Problem("INVALID_PARAMETER", f"svc_auth_access_type goes in the {call.sandbox.config.access_type_in}")
         raise Refusal(400, problem, rule="ASM-82")
 
 
 def _authorize(call: Call) -> Answer:
-    token = _pending(call)
-    return shown(call, browser_of(call), _consent(call, token))
+    token = _find_pending(call)
+    return show_page(call, find_browser(call), _consent(call, token))
 
 
 def _authenticate(call: Call) -> Answer:
-    token = _pending(call)
+    token = _find_pending(call)
     if token.callback == _OOB:
         problem = Problem("INVALID_PARAMETER", "This address is for apps with a callback. Use /oauth/authorize.")
         raise Refusal(403, problem, rule="AUTH-13f", basis=Basis.SPEC)
-    browser = browser_of(call)
-    if _granted_before(call, token, browser) and not token.log_in:
-        return _approved(call.registry, token, browser.user_id)
-    return shown(call, browser, _consent(call, token))
+    browser = find_browser(call)
+    if _is_granted(call, token, browser) and not token.log_in:
+        return _approve_and_redirect(call.sandbox.grants, token, browser.user_id)
+    return show_page(call, browser, _consent(call, token))
 
 
-def _pending(call: Call) -> RequestToken:
+def _find_pending(call: Call) -> RequestToken:
     """Find the request token that a page is about."""
-    token = call.registry.request_tokens.get(call.params["oauth_token"])
+    token = call.sandbox.grants.request_tokens.get(call.params["oauth_token"])
     if token is None or token.verifier is not None or call.now >= token.expires:
         problem = Problem("UNAUTHORIZED_ACCESS", "The request token is unknown, used or too old. Go back to the app.")
         raise Refusal(401, problem, rule="ASM-76")
@@ -85,7 +94,7 @@ def _pending(call: Call) -> RequestToken:
 
 def _consent(call: Call, token: RequestToken) -> Consent:
     return Consent(
-        app=_app(call.registry, token).name,
+        app=_find_app(call.sandbox.grants, token).name,
         wishes=_WISHES[token.access],
         action=_AUTHORIZE,
         subject={"oauth_token": token.token},
@@ -94,49 +103,49 @@ def _consent(call: Call, token: RequestToken) -> Consent:
     )
 
 
-def _app(registry: Registry, token: RequestToken) -> App:
-    return registry.apps[token.consumer_key]
+def _find_app(grants: Grants, token: RequestToken) -> App:
+    return grants.apps[token.consumer_key]
 
 
-def _granted_before(call: Call, token: RequestToken, browser: Browser) -> bool:
+def _is_granted(call: Call, token: RequestToken, browser: Browser) -> bool:
     """Tell whether the user need not be asked again (AUTH-13, AUTH-13b)."""
-    app = _app(call.registry, token)
-    granted = call.registry.granted(app, browser.user_id)
+    app = _find_app(call.sandbox.grants, token)
+    granted = call.sandbox.grants.granted(app, browser.user_id)
     return app.sign_in and granted is not None and token.access in ("read", granted.access)
 
 
 def _decide(call: Call) -> Answer:
-    token = _pending(call)
-    decision = decided(call, _consent(call, token))
+    token = _find_pending(call)
+    decision = read_decision(call, _consent(call, token))
     if isinstance(decision, Answer):
         return decision
     if decision:
-        return _approved(call.registry, token, decision)
-    del call.registry.request_tokens[token.token]
+        return _approve_and_redirect(call.sandbox.grants, token, decision)
+    del call.sandbox.grants.request_tokens[token.token]
     if token.callback == _OOB:
-        return Answer(page("Denied", "<p>The app was not let in.</p>"), headers=PAGE_HEADERS)
+        return Answer(render_page("Denied", "<p>The app was not let in.</p>"), headers=PAGE_HEADERS)
     # Unspecified: what a callback is told (ASM-77).
     return redirect(token.callback, denied=token.token)
 
 
-def _approved(registry: Registry, token: RequestToken, user_id: str) -> Answer:
-    verifier = approve(registry, token, user_id)
+def _approve_and_redirect(grants: Grants, token: RequestToken, user_id: str) -> Answer:
+    verifier = approve(grants, token, user_id)
     if token.callback == _OOB:
         content = f"<p>Enter this PIN in the app:</p><p><output>{verifier}</output></p>"
-        return Answer(page("Approved", content), headers=PAGE_HEADERS)
+        return Answer(render_page("Approved", content), headers=PAGE_HEADERS)
     return redirect(token.callback, oauth_token=token.token, oauth_verifier=verifier)
 
 
 def _access_token(call: Call) -> Answer:
-    token = call.registry.request_tokens[call.caller.token]
+    token = call.sandbox.grants.request_tokens[call.caller.token]
     given = call.params["oauth_verifier"]
     if token.user_id is None or token.verifier is None:
-        raise refused("the request token is not approved", rule="ASM-76")
+        raise unauthorized("the request token is not approved", rule="ASM-76")
     if not hmac.compare_digest(token.verifier.encode(), (given or "").encode()):
-        raise refused("oauth_verifier is missing or wrong", rule="AUTH-14b")
-    del call.registry.request_tokens[token.token]
-    granted = call.registry.grant(call.caller.app, token.user_id, token.access)
-    names = {row.id: row.fields["screen_name"] for row in call.store["users"]}
+        raise unauthorized("oauth_verifier is missing or wrong", rule="AUTH-14b")
+    del call.sandbox.grants.request_tokens[token.token]
+    granted = call.sandbox.grants.grant(call.caller.app, token.user_id, token.access)
+    names = {row.id: row.fields["screen_name"] for row in call.sandbox.store["users"]}
     return Answer(
         {
             "oauth_token": granted.token,
@@ -148,13 +157,8 @@ def _access_token(call: Call) -> Answer:
 
 
 def _invalidate(call: Call) -> Answer:
-    call.registry.tokens[call.caller.token].valid = False
+    call.sandbox.grants.tokens[call.caller.token].valid = False
     return Answer({"access_token": call.caller.token})
-
-
-def _signed(name: str, *, enum: tuple[str, ...] = (), required: bool = True, rule: str = "AUTH-01b") -> Param:
-    """Declare a parameter of the `Authorization` header."""
-    return Param(name=name, place="header", required=required, enum=enum, rule=rule)
 
 
 _ACCESS_TYPES = ("read", "write")
@@ -171,22 +175,22 @@ OPERATIONS = (
         path="/oauth/request_token",
         handler=_request_token,
         query=(
-            _signed("oauth_callback", rule="AUTH-02"),
-            _signed("oauth_nonce"),
-            _signed("oauth_signature_method", enum=("HMAC-SHA1",)),
-            _signed("oauth_timestamp"),
-            _signed("oauth_consumer_key"),
-            _signed("oauth_signature"),
-            _signed("oauth_version", enum=("1.0",)),
+            header_field("oauth_callback", rule="AUTH-02"),
+            header_field("oauth_nonce"),
+            header_field("oauth_signature_method", enum=("HMAC-SHA1",)),
+            header_field("oauth_timestamp"),
+            header_field("oauth_consumer_key"),
+            header_field("oauth_signature"),
+            header_field("oauth_version", enum=("1.0",)),
             # Unspecified: where it stands (ASM-82).
             text("svc_auth_access_type", enum=_ACCESS_TYPES, rule="AUTH-07"),
-            _signed("svc_auth_access_type", enum=_ACCESS_TYPES, required=False, rule="AUTH-07"),
+            header_field("svc_auth_access_type", enum=_ACCESS_TYPES, required=False, rule="AUTH-07"),
         ),
         limit="request_tokens",
         rule="AUTH-08",
         surface="base",
         schemes=("oauth1_consumer",),
-        dialect=Dialect.FORM,
+        format=Format.FORM,
     ),
     Operation(
         id="oauth1.authorize",
@@ -198,7 +202,7 @@ OPERATIONS = (
         rule="AUTH-12",
         surface="base",
         schemes=("none",),
-        dialect=Dialect.HTML,
+        format=Format.HTML,
     ),
     Operation(
         id="oauth1.authenticate",
@@ -210,7 +214,7 @@ OPERATIONS = (
         rule="AUTH-13",
         surface="base",
         schemes=("none",),
-        dialect=Dialect.HTML,
+        format=Format.HTML,
     ),
     Operation(
         id="oauth1.decide",
@@ -223,7 +227,7 @@ OPERATIONS = (
         basis=Basis.PUBLIC,
         surface="base",
         schemes=("none",),
-        dialect=Dialect.HTML,
+        format=Format.HTML,
         body="form",
     ),
     Operation(
@@ -233,8 +237,8 @@ OPERATIONS = (
         handler=_access_token,
         # Unspecified: where the verifier stands; any of the three will do (ASM-83).
         query=(
-            _signed("oauth_token", rule="AUTH-14"),
-            _signed("oauth_verifier", required=False, rule="AUTH-14b"),
+            header_field("oauth_token", rule="AUTH-14"),
+            header_field("oauth_verifier", required=False, rule="AUTH-14b"),
             text("oauth_verifier", rule="AUTH-14b"),
             form_field("oauth_verifier", rule="AUTH-14b"),
         ),
@@ -242,7 +246,7 @@ OPERATIONS = (
         rule="AUTH-14d",
         surface="base",
         schemes=("oauth1_request_token",),
-        dialect=Dialect.FORM,
+        format=Format.FORM,
         body="form",
     ),
     Operation(
@@ -254,6 +258,6 @@ OPERATIONS = (
         rule="AUTH-16b",
         surface="base",
         reads=True,
-        dialect=Dialect.V1,
+        format=Format.V1,
     ),
 )

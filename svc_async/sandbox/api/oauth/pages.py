@@ -13,12 +13,13 @@ from urllib.parse import urlencode
 
 import attrs
 
+from svc_async.sandbox.refusal import Basis, Problem, Refusal
 from svc_async.sandbox.server.operations import Answer, Call
 from svc_async.sandbox.server.params import Param, form_field
-from svc_async.sandbox.server.rendering import PAGE_HEADERS, Basis, Problem, Refusal, page
-from svc_async.sandbox.state.grants import Registry
+from svc_async.sandbox.server.rendering import PAGE_HEADERS, render_page
+from svc_async.sandbox.state.grants import Grants
 
-__all__ = ["DECISION", "Browser", "Consent", "browser_of", "decided", "redirect", "shown"]
+__all__ = ["DECISION", "Browser", "Consent", "find_browser", "read_decision", "redirect", "show_page"]
 
 _COOKIE = "svc_sandbox_session"
 
@@ -38,18 +39,18 @@ class Browser:
         user_id: who is logged in; empty while nobody is.
     """
 
-    _registry: Registry
+    _grants: Grants
     session: str
     user_id: str
 
     def seal(self, subject: str) -> str:
         """Make what proves that this browser was shown the page about a subject."""
-        key = self._registry.ids.secret("seal").encode()
+        key = self._grants.ids.secret("seal").encode()
         return hmac.new(key, f"{self.session} {subject}".encode(), hashlib.sha256).hexdigest()
 
     def log_in(self, user_id: str) -> None:
         """Take note of who uses it."""
-        self._registry.sessions[self.session] = user_id
+        self._grants.sessions[self.session] = user_id
 
 
 @attrs.frozen(kw_only=True)
@@ -71,25 +72,25 @@ class Consent:
     screen_name: str = ""
 
 
-def browser_of(call: Call) -> Browser:
+def find_browser(call: Call) -> Browser:
     """Tell which browser calls, a new one if it has no cookie."""
     try:
         cookie = SimpleCookie(call.headers.get("Cookie", "")).get(_COOKIE)
     except CookieError:
         cookie = None
-    sessions = call.registry.sessions
+    sessions = call.sandbox.grants.sessions
     if cookie is None or cookie.value not in sessions:
-        session = call.registry.secret("session")
+        session = call.sandbox.grants.secret("session")
         sessions[session] = ""
-        return Browser(call.registry, session, "")
-    return Browser(call.registry, cookie.value, sessions[cookie.value])
+        return Browser(call.sandbox.grants, session, "")
+    return Browser(call.sandbox.grants, cookie.value, sessions[cookie.value])
 
 
-def shown(call: Call, browser: Browser, consent: Consent, *, alert: str = "") -> Answer:
+def show_page(call: Call, browser: Browser, consent: Consent, *, alert: str = "") -> Answer:
     """Answer with the page."""
-    users = {row.id: row.fields["screen_name"] for row in call.store["users"]}
+    users = {row.id: row.fields["screen_name"] for row in call.sandbox.store["users"]}
     asks = consent.log_in or not browser.user_id
-    hidden = {**consent.subject, "seal": browser.seal(_written(consent.subject))}
+    hidden = {**consent.subject, "seal": browser.seal(_encode_subject(consent.subject))}
     content = "\n".join(
         [
             f'<p role="alert">{escape(alert)}</p>' if alert else "",
@@ -97,7 +98,7 @@ def shown(call: Call, browser: Browser, consent: Consent, *, alert: str = "") ->
             f"<ul>{''.join(f'<li>{escape(wish)}</li>' for wish in consent.wishes)}</ul>",
             f'<form method="post" action="{escape(consent.action)}">',
             *(f'<input type="hidden" name="{escape(n)}" value="{escape(v)}">' for n, v in hidden.items()),
-            _log_in(users.values(), consent.screen_name)
+            _login_box(users.values(), consent.screen_name)
             if asks
             else f"<p>You are @{escape(users[browser.user_id])}.</p>",
             '<button name="decision" value="approve">Approve</button>',
@@ -106,10 +107,10 @@ def shown(call: Call, browser: Browser, consent: Consent, *, alert: str = "") ->
         ]
     )
     cookie = f"{_COOKIE}={browser.session}; Path=/; HttpOnly; SameSite=Lax{'; Secure' if call.secure else ''}"
-    return Answer(page(f"Let {consent.app} in?", content), headers={**PAGE_HEADERS, "Set-Cookie": cookie})
+    return Answer(render_page(f"Let {consent.app} in?", content), headers={**PAGE_HEADERS, "Set-Cookie": cookie})
 
 
-def _log_in(names: Iterable[str], screen_name: str) -> str:
+def _login_box(names: Iterable[str], screen_name: str) -> str:
     options = "".join(f'<option value="{escape(name)}">' for name in names)
     return (
         '<label for="screen_name">Username (the sandbox asks for no password)</label>'
@@ -118,17 +119,17 @@ def _log_in(names: Iterable[str], screen_name: str) -> str:
     )
 
 
-def decided(call: Call, consent: Consent) -> Answer | str:
+def read_decision(call: Call, consent: Consent) -> Answer | str:
     """Read what the user decided: the id of the one who approves, empty if it was denied, or the page once more.
 
     Raises:
         Refusal: the form does not come from the page that was shown.
     """
-    browser = browser_of(call)
+    browser = find_browser(call)
     origin = call.headers.get("Origin")
     foreign = origin is not None and origin.partition("://")[2] != call.headers.get("Host")
     if foreign or not hmac.compare_digest(
-        browser.seal(_written(consent.subject)).encode(), call.params["seal"].encode()
+        browser.seal(_encode_subject(consent.subject)).encode(), call.params["seal"].encode()
     ):
         problem = Problem("FORBIDDEN", "This form was not shown to you by this page. Go back to the app and try again.")
         raise Refusal(403, problem, rule="ASM-77", basis=Basis.ASSUMED)
@@ -138,10 +139,11 @@ def decided(call: Call, consent: Consent) -> Answer | str:
     if name is None and browser.user_id and not consent.log_in:
         return browser.user_id
     user = next(
-        (row for row in call.store["users"] if row.fields["screen_name"] == (name or "").removeprefix("@")), None
+        (row for row in call.sandbox.store["users"] if row.fields["screen_name"] == (name or "").removeprefix("@")),
+        None,
     )
     if user is None:
-        return shown(call, browser, consent, alert="There is no such user.")
+        return show_page(call, browser, consent, alert="There is no such user.")
     browser.log_in(user.id)
     return user.id
 
@@ -150,9 +152,9 @@ def redirect(url: str, **added: str) -> Answer:
     """Send the browser to an address, with more in its query."""
     address, mark, fragment = url.partition("#")
     joined = f"{address}{'&' if '?' in address else '?'}{urlencode(added)}{mark}{fragment}"
-    text = page("Going back to the app", f'<p><a href="{escape(joined)}">Go on</a></p>')
+    text = render_page("Going back to the app", f'<p><a href="{escape(joined)}">Go on</a></p>')
     return Answer(text, status=303, headers={**PAGE_HEADERS, "Location": joined})
 
 
-def _written(subject: Mapping[str, str]) -> str:
+def _encode_subject(subject: Mapping[str, str]) -> str:
     return urlencode(sorted(subject.items()))

@@ -14,12 +14,15 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from svc_async.sandbox.api.oauth.pages import DECISION, Consent, browser_of, decided, redirect, shown
+from svc_async.sandbox.api.oauth.pages import DECISION, Consent, find_browser, read_decision, redirect, show_page
 from svc_async.sandbox.config import SandboxConfig
+from svc_async.sandbox.context import Context
+from svc_async.sandbox.refusal import Basis, Problem, Refusal, missing, refuse
 from svc_async.sandbox.server.operations import Answer, Call, Operation
-from svc_async.sandbox.server.params import form_field, missing, read_query, refuse, text
-from svc_async.sandbox.server.rendering import Basis, Dialect, Problem, Refusal
-from svc_async.sandbox.state.grants import App, Code, Family, Registry, ScopedToken
+from svc_async.sandbox.server.params import form_field, text
+from svc_async.sandbox.server.reading import read_query
+from svc_async.sandbox.server.rendering import Format
+from svc_async.sandbox.state.grants import App, Code, Grant, ScopedToken
 
 __all__ = ["OPERATIONS", "approve"]
 
@@ -31,7 +34,7 @@ _NO_STORE = {"Cache-Control": "no-store"}
 _RULE = "AUTH-26"  # Unspecified: all but the scheme, so that whatever rests on it here is assumed.
 
 
-class _Unwilling(Exception):
+class _AuthorizationError(Exception):
     """A question that is answered by sending the browser back with an error (RFC 6749 4.1.2.1)."""
 
     def __init__(self, uri: str, **answer: str) -> None:
@@ -40,7 +43,7 @@ class _Unwilling(Exception):
 
 
 @attrs.frozen(kw_only=True)
-class _Question:
+class _AuthorizationRequest:
     """What an app asks a user for.
 
     Attributes:
@@ -54,14 +57,14 @@ class _Question:
     challenge: str
 
 
-def _asked(registry: Registry, config: SandboxConfig, params: Mapping[str, Any]) -> _Question:
+def _read_request(sandbox: Context, params: Mapping[str, Any]) -> _AuthorizationRequest:
     """Read the question of an authorize page.
 
     Raises:
         Refusal: whom to answer is not sure, so the browser stays here.
         _Unwilling: the app is told what is wrong.
     """
-    app = registry.client(params["client_id"])
+    app = sandbox.grants.client(params["client_id"])
     uri = params["redirect_uri"]
     if app is None or uri not in app.callback_urls:
         problem = Problem(
@@ -70,12 +73,14 @@ def _asked(registry: Registry, config: SandboxConfig, params: Mapping[str, Any])
         raise Refusal(400, problem, rule=_RULE, basis=Basis.ASSUMED)
     scopes = tuple(dict.fromkeys((params["scope"] or "").split()))
     state = {} if params["state"] is None else {"state": params["state"]}
-    for error, why in _faults(config, params, scopes):
-        raise _Unwilling(uri, error=error, error_description=why, **state)
-    return _Question(app=app, redirect_uri=uri, scopes=scopes, state=state, challenge=params["code_challenge"])
+    for error, why in _find_errors(sandbox.config, params, scopes):
+        raise _AuthorizationError(uri, error=error, error_description=why, **state)
+    return _AuthorizationRequest(
+        app=app, redirect_uri=uri, scopes=scopes, state=state, challenge=params["code_challenge"]
+    )
 
 
-def _faults(config: SandboxConfig, params: Mapping[str, Any], scopes: tuple[str, ...]) -> list[tuple[str, str]]:
+def _find_errors(config: SandboxConfig, params: Mapping[str, Any], scopes: tuple[str, ...]) -> list[tuple[str, str]]:
     # Unspecified: that `state` and `scope` are required, and S256; RFC 6749 and RFC 7636 leave these open.
     checks = (
         (params["response_type"] == "code", "unsupported_response_type", "response_type must be code"),
@@ -91,81 +96,81 @@ def _faults(config: SandboxConfig, params: Mapping[str, Any], scopes: tuple[str,
     return [(error, why) for good, error, why in checks if not good]
 
 
-def approve(registry: Registry, config: SandboxConfig, now: datetime, url: str, user_id: str) -> str:
+def approve(sandbox: Context, url: str, user_id: str) -> str:
     """Say yes for a user to what the address of an authorize page asks; gives where the browser is sent to.
 
     Raises:
         Refusal: the page would not be shown.
     """
-    params, _ = read_query(_QUESTION, urlsplit(url).query)
+    params, _ = read_query(_REQUEST_PARAMS, urlsplit(url).query)
     try:
-        back = _approved(registry, config, now, _asked(registry, config, params), user_id)
-    except _Unwilling as unwilling:
+        back = _issue_code(sandbox, sandbox.clock.now(), _read_request(sandbox, params), user_id)
+    except _AuthorizationError as unwilling:
         back = unwilling.back
     return back.headers["Location"]
 
 
-def _approved(registry: Registry, config: SandboxConfig, now: datetime, question: _Question, user_id: str) -> Answer:
-    code = registry.secret("code", 60)
-    registry.codes[code] = Code(
-        family=Family(question.app.client_id, user_id, question.scopes),
-        redirect_uri=question.redirect_uri,
-        challenge=question.challenge,
-        expires=now + timedelta(seconds=config.authorization_code_seconds),
+def _issue_code(sandbox: Context, now: datetime, request: _AuthorizationRequest, user_id: str) -> Answer:
+    code = sandbox.grants.secret("code", 60)
+    sandbox.grants.codes[code] = Code(
+        grant=Grant(request.app.client_id, user_id, request.scopes),
+        redirect_uri=request.redirect_uri,
+        challenge=request.challenge,
+        expires=now + timedelta(seconds=sandbox.config.authorization_code_seconds),
     )
-    return redirect(question.redirect_uri, **question.state, code=code)
+    return redirect(request.redirect_uri, **request.state, code=code)
 
 
 def _authorize(call: Call) -> Answer:
     try:
-        question = _asked(call.registry, call.config, call.params)
-    except _Unwilling as unwilling:
+        request = _read_request(call.sandbox, call.params)
+    except _AuthorizationError as unwilling:
         return unwilling.back
-    return shown(call, browser_of(call), _consent(call, question))
+    return show_page(call, find_browser(call), _consent(call, request))
 
 
-def _consent(call: Call, question: _Question) -> Consent:
-    asked = {param.name: call.params[param.name] for param in _QUESTION}
+def _consent(call: Call, request: _AuthorizationRequest) -> Consent:
+    asked = {param.name: call.params[param.name] for param in _REQUEST_PARAMS}
     subject = {name: value for name, value in asked.items() if value is not None}
-    return Consent(app=question.app.name, wishes=question.scopes, action=_AUTHORIZE, subject=subject)
+    return Consent(app=request.app.name, wishes=request.scopes, action=_AUTHORIZE, subject=subject)
 
 
 def _decide(call: Call) -> Answer:
     try:
-        question = _asked(call.registry, call.config, call.params)
-    except _Unwilling as unwilling:
+        request = _read_request(call.sandbox, call.params)
+    except _AuthorizationError as unwilling:
         return unwilling.back
-    decision = decided(call, _consent(call, question))
+    decision = read_decision(call, _consent(call, request))
     if isinstance(decision, Answer):
         return decision
     if not decision:
-        return redirect(question.redirect_uri, error="access_denied", **question.state)
-    return _approved(call.registry, call.config, call.now, question, decision)
+        return redirect(request.redirect_uri, error="access_denied", **request.state)
+    return _issue_code(call.sandbox, call.now, request, decision)
 
 
 def _token(call: Call) -> Answer:
-    grant = _GRANTS.get(call.params["grant_type"])
+    grant = _GRANT_TYPES.get(call.params["grant_type"])
     if grant is None:
-        raise _invalid("unsupported_grant_type", "grant_type must be authorization_code or refresh_token")
+        raise _oauth_error("unsupported_grant_type", "grant_type must be authorization_code or refresh_token")
     return grant(call)
 
 
-def _exchange(call: Call) -> Answer:
-    _check_given(call, "code", "redirect_uri", "code_verifier")
-    code = call.registry.codes.get(call.params["code"])
-    if code is None or code.family.client_id != call.caller.app.client_id:
-        raise _invalid("invalid_grant", "the code is unknown")
+def _exchange_code(call: Call) -> Answer:
+    _require(call, "code", "redirect_uri", "code_verifier")
+    code = call.sandbox.grants.codes.get(call.params["code"])
+    if code is None or code.grant.client_id != call.caller.app.client_id:
+        raise _oauth_error("invalid_grant", "the code is unknown")
     if code.used:
-        raise _used_again(call, code.family, "the code")
+        raise _handle_reuse(call, code.grant, "the code")
     _check_code(call, code)
     code.used = True
-    return _issue(call, code.family, code.family.scopes)
+    return _issue_tokens(call, code.grant, code.grant.scopes)
 
 
 def _check_code(call: Call, code: Code) -> None:
     verifier = call.params["code_verifier"]
     if not _VERIFIER.fullmatch(verifier):
-        raise _invalid("invalid_request", "code_verifier needs 43 to 128 unreserved characters")
+        raise _oauth_error("invalid_request", "code_verifier needs 43 to 128 unreserved characters")
     challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=")
     checks = (
         (call.now < code.expires, "the code has expired"),
@@ -174,70 +179,70 @@ def _check_code(call: Call, code: Code) -> None:
     )
     for good, why in checks:
         if not good:
-            raise _invalid("invalid_grant", why)
+            raise _oauth_error("invalid_grant", why)
 
 
 def _refresh(call: Call) -> Answer:
-    _check_given(call, "refresh_token")
+    _require(call, "refresh_token")
     token = call.params["refresh_token"]
-    family = call.registry.refreshers.get(token)
-    if family is None or family.client_id != call.caller.app.client_id or not family.valid:
-        raise _invalid("invalid_grant", "the refresh token is unknown or revoked")
-    if family.refresh_token != token:
-        raise _used_again(call, family, "the refresh token")
-    scopes = tuple((call.params["scope"] or " ".join(family.scopes)).split())
-    if not {*scopes} <= {*family.scopes}:
-        raise _invalid("invalid_scope", "scope goes beyond what was granted")
-    return _issue(call, family, scopes)
+    grant = call.sandbox.grants.by_refresh_token.get(token)
+    if grant is None or grant.client_id != call.caller.app.client_id or not grant.valid:
+        raise _oauth_error("invalid_grant", "the refresh token is unknown or revoked")
+    if grant.refresh_token != token:
+        raise _handle_reuse(call, grant, "the refresh token")
+    scopes = tuple((call.params["scope"] or " ".join(grant.scopes)).split())
+    if not {*scopes} <= {*grant.scopes}:
+        raise _oauth_error("invalid_scope", "scope goes beyond what was granted")
+    return _issue_tokens(call, grant, scopes)
 
 
-def _used_again(call: Call, family: Family, what: str) -> Refusal:
+def _handle_reuse(call: Call, grant: Grant, what: str) -> Refusal:
     # Unspecified: that a second use revokes the whole grant, as RFC 6749 4.1.2 and RFC 9700 4.14.2 advise.
-    if not call.config.oauth2_reuse_revokes:
-        return _invalid("invalid_grant", f"{what} was used before")
-    family.valid = False
-    return _invalid("invalid_grant", f"{what} was used before, so the whole grant is revoked")
+    if not call.sandbox.config.oauth2_reuse_revokes:
+        return _oauth_error("invalid_grant", f"{what} was used before")
+    grant.valid = False
+    return _oauth_error("invalid_grant", f"{what} was used before, so the whole grant is revoked")
 
 
-def _issue(call: Call, family: Family, scopes: tuple[str, ...]) -> Answer:
-    registry, lasts = call.registry, call.config.scoped_token_seconds
-    token = registry.secret("scoped", 64)
-    registry.scoped[token] = ScopedToken(family, scopes, call.now + timedelta(seconds=lasts))
+def _issue_tokens(call: Call, grant: Grant, scopes: tuple[str, ...]) -> Answer:
+    grants, lasts = call.sandbox.grants, call.sandbox.config.scoped_token_seconds
+    token = grants.secret("scoped", 64)
+    grants.scoped[token] = ScopedToken(grant, scopes, call.now + timedelta(seconds=lasts))
     answer: dict[str, Any] = {
         "token_type": "bearer",
         "expires_in": lasts,
         "access_token": token,
         "scope": " ".join(scopes),
     }
-    if _OFFLINE in family.scopes:
-        family.refresh_token = answer["refresh_token"] = registry.secret("refresh", 64)
-        registry.refreshers[answer["refresh_token"]] = family
+    if _OFFLINE in grant.scopes:
+        grant.refresh_token = answer["refresh_token"] = grants.secret("refresh", 64)
+        grants.by_refresh_token[answer["refresh_token"]] = grant
     return Answer(answer, headers=_NO_STORE)
 
 
 def _revoke(call: Call) -> Answer:
     """Revoke an access token, or with a refresh token the whole grant; of another's token nothing is told."""
     token, client_id = call.params["token"], call.caller.app.client_id
-    family, scoped = call.registry.refreshers.get(token), call.registry.scoped.get(token)
-    if family is not None and family.client_id == client_id:
-        family.valid = False
-    if scoped is not None and scoped.family.client_id == client_id:
+    grant, scoped = call.sandbox.grants.by_refresh_token.get(token), call.sandbox.grants.scoped.get(token)
+    if grant is not None and grant.client_id == client_id:
+        grant.valid = False
+    if scoped is not None and scoped.grant.client_id == client_id:
         scoped.revoked = True
     return Answer({"revoked": True}, headers=_NO_STORE)
 
 
-def _check_given(call: Call, *names: str) -> None:
+def _require(call: Call, *names: str) -> None:
     refuse(*(missing("ASM-95", name) for name in names if call.params[name] is None))
 
 
-def _invalid(error: str, why: str) -> Refusal:
+def _oauth_error(error: str, why: str) -> Refusal:
     return Refusal(400, Problem(error, why), rule=_RULE, basis=Basis.ASSUMED)
 
 
-_GRANTS: Mapping[str, Callable[[Call], Answer]] = {"authorization_code": _exchange, "refresh_token": _refresh}
+_GRANT_TYPES: Mapping[str, Callable[[Call], Answer]] = {"authorization_code": _exchange_code, "refresh_token": _refresh}
 
 _NAMES = ("response_type", "scope", "state", "code_challenge", "code_challenge_method")
-_QUESTION = (
+_REQUEST_PARAMS = (
     *(text(name, required=True, rule=_RULE) for name in ("client_id", "redirect_uri")),
     *(text(name, rule=_RULE) for name in _NAMES),
 )
@@ -250,26 +255,26 @@ OPERATIONS = (
         method="GET",
         path=_AUTHORIZE,
         handler=_authorize,
-        query=_QUESTION,
+        query=_REQUEST_PARAMS,
         limit=None,
         rule=_RULE,
         basis=Basis.ASSUMED,
         surface="base",
         schemes=("none",),
-        dialect=Dialect.HTML,
+        format=Format.HTML,
     ),
     Operation(
         id="oauth2.decide",
         method="POST",
         path=_AUTHORIZE,
         handler=_decide,
-        query=(*(form_field(param.name, required=param.required, rule=_RULE) for param in _QUESTION), *DECISION),
+        query=(*(form_field(param.name, required=param.required, rule=_RULE) for param in _REQUEST_PARAMS), *DECISION),
         limit=None,
         rule=_RULE,
         basis=Basis.ASSUMED,
         surface="base",
         schemes=("none",),
-        dialect=Dialect.HTML,
+        format=Format.HTML,
         body="form",
     ),
     Operation(
@@ -289,7 +294,7 @@ OPERATIONS = (
         basis=Basis.ASSUMED,
         surface="base",
         schemes=("client",),
-        dialect=Dialect.OAUTH2,
+        format=Format.OAUTH2,
         body="form",
     ),
     Operation(
@@ -307,7 +312,7 @@ OPERATIONS = (
         basis=Basis.ASSUMED,
         surface="base",
         schemes=("client",),
-        dialect=Dialect.OAUTH2,
+        format=Format.OAUTH2,
         body="form",
     ),
 )

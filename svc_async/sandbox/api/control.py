@@ -1,0 +1,235 @@
+"""The control API under `/_sandbox/`: the calls with which another process operates the sandbox.
+
+They are not part of the service: no fault strikes them and the request log omits them. They are answered to this
+machine only, and to no page of another site: the peer must be a loopback address, `Host` must name one (else a name
+that resolves to this machine could be used), `Origin` must be the sandbox itself, and a body must be JSON.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from ipaddress import ip_address
+from typing import Any, Literal
+
+import attrs
+import msgspec
+from aiohttp import web
+from yarl import URL
+
+from svc_async.sandbox.api.oauth import oauth1, pkce
+from svc_async.sandbox.clock import VirtualClock
+from svc_async.sandbox.context import Context
+from svc_async.sandbox.push.deliveries import Delivery
+from svc_async.sandbox.push.events import Event, set_paths
+from svc_async.sandbox.refusal import Problem, Refusal, refuse
+from svc_async.sandbox.server.params import json_field
+from svc_async.sandbox.server.reading import read_fields
+from svc_async.sandbox.server.rendering import Format, Reply, render_json, render_refusal
+from svc_async.sandbox.server.request_log import RequestLog
+from svc_async.sandbox.server.server import CONTROL_PREFIX
+from svc_async.sandbox.state.store import format_time
+
+__all__ = ["CALLS", "ControlApi", "ControlCall"]
+
+Body = Mapping[str, Any]
+
+
+@attrs.frozen
+class ControlApi:
+    """Answers the calls of the control API."""
+
+    sandbox: Context
+    log: RequestLog
+
+    async def answer(self, request: web.BaseRequest) -> Reply:
+        """Answer one of the calls, or refuse it."""
+        try:
+            _check_sender(request)
+            call = _find_call(request)
+            result = call.handle(self, await _read_body(request))
+            return Reply(200, render_json(await result if inspect.isawaitable(result) else result))
+        except Refusal as refusal:
+            return render_refusal(Format.V2, refusal, None)
+
+
+@attrs.frozen
+class ControlCall:
+    """One row of the table.
+
+    Attributes:
+        path: after the prefix.
+        handle: takes the API and the JSON object of the body, empty if there is none; its result is the answer.
+    """
+
+    method: Literal["GET", "POST"]
+    path: str
+    handle: Callable[[ControlApi, Body], Any | Awaitable[Any]]
+
+
+def _get_field(body: Body, name: str, kind: type | tuple[type, ...] = str) -> Any:
+    """Return a required field.
+
+    Raises:
+        Refusal: it is missing or of another type.
+    """
+    value = body.get(name)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise Refusal(400, Problem("INVALID_PARAMETER", f"{name} is missing or of the wrong kind", name))
+    return value
+
+
+def _health(api: ControlApi, _body: Body) -> Any:
+    return {"status": "ok", "time": format_time(api.sandbox.clock.now()), "requests": len(api.log)}
+
+
+def _credentials(api: ControlApi, _body: Body) -> Any:
+    seed = api.sandbox.seed
+    return {**seed.credentials(0), **seed.app_keys(0), "user_id": seed.tokens[0].user_id}
+
+
+def _approve(api: ControlApi, body: Body) -> Any:
+    """Approve for a user, by default the first: a request token, or the authorization that a URL asks for."""
+    user_id = _get_field(body, "user_id") if "user_id" in body else api.sandbox.seed.tokens[0].user_id
+    if api.sandbox.store["users"].get(user_id) is None:
+        raise Refusal(404, Problem("USER_NOT_FOUND", "there is no such user", "user_id"))
+    if "authorization_url" in body:
+        url = _get_field(body, "authorization_url")
+        return {"redirect_url": pkce.approve(api.sandbox, url, user_id)}
+    token = api.sandbox.grants.request_tokens.get(_get_field(body, "oauth_token"))
+    if token is None:
+        raise Refusal(404, Problem("TOKEN_NOT_FOUND", "there is no such request token", "oauth_token"))
+    return {"oauth_verifier": oauth1.approve(api.sandbox.grants, token, user_id)}
+
+
+async def _advance(api: ControlApi, body: Body) -> Any:
+    seconds = _get_field(body, "seconds", (int, float))
+    if not isinstance(api.sandbox.clock, VirtualClock):
+        raise Refusal(409, Problem("REAL_CLOCK", "the sandbox runs on the time of the machine"))
+    if not 0 <= seconds <= _LONGEST:
+        raise Refusal(400, Problem("INVALID_PARAMETER", f"seconds must be from 0 to {_LONGEST}", "seconds"))
+    await api.sandbox.clock.advance(seconds=seconds)
+    return {"time": format_time(api.sandbox.clock.now())}
+
+
+async def _trigger(api: ControlApi, body: Body) -> Any:
+    event = _make_event(api, body)
+    before = len(api.sandbox.app_channels.deliveries)
+    api.sandbox.channels.publish(event)
+    deliveries = len(api.sandbox.app_channels.deliveries) - before
+    await api.sandbox.clock.settle()
+    return {
+        "event_type": event.event_type,
+        "user_id": event.user_id,
+        "payload": event.payload,
+        "deliveries": deliveries,
+    }
+
+
+_TRIGGER = (
+    json_field("event_type", "string", required=True, rule="ASM-24"),
+    json_field("user_id", "string", rule="ASM-24"),
+    json_field("direction", "string", enum=("sent", "received"), rule="ASM-24"),
+    json_field("keyword", "string", rule="ASM-24"),
+    json_field("payload", "object", rule="ASM-24"),
+    json_field("set", "object", rule="ASM-24"),
+)
+
+
+def _make_event(api: ControlApi, body: Body) -> Event:
+    """Read an event: `payload` is merged into the default payload, `set` changes single values of it."""
+    fields, found = read_fields(_TRIGGER, body)
+    refuse(*found)
+    try:
+        event = api.sandbox.channels.events.create(
+            fields["event_type"],
+            user_id=fields.get("user_id", api.sandbox.seed.tokens[0].user_id),
+            payload=fields.get("payload"),
+            direction=fields.get("direction"),
+            keyword=fields.get("keyword"),
+        )
+        return attrs.evolve(event, payload=set_paths(event.payload, fields.get("set", {})))
+    except ValueError as error:
+        raise Refusal(400, Problem("INVALID_PARAMETER", str(error))) from None
+
+
+def _deliveries(api: ControlApi, _body: Body) -> Any:
+    return {"deliveries": [_show(delivery) for delivery in api.sandbox.app_channels.deliveries]}
+
+
+def _show(delivery: Delivery) -> dict[str, Any]:
+    return {
+        "id": delivery.id,
+        "webhook_id": delivery.webhook.id,
+        "url": delivery.webhook.url,
+        "event_uuid": delivery.event_uuid,
+        "created_at": format_time(delivery.created_at),
+        "state": delivery.state,
+        "event": delivery.event,
+        "attempts": [
+            {
+                "time": format_time(attempt.time),
+                "status": attempt.status,
+                "latency": attempt.latency,
+                "verdict": attempt.verdict,
+                "rule": attempt.rule,
+                "reason": attempt.reason,
+            }
+            for attempt in delivery.attempts
+        ],
+    }
+
+
+_LONGEST = 10 * 365 * 86_400
+
+CALLS: tuple[ControlCall, ...] = (
+    ControlCall("GET", "health", _health),
+    ControlCall("GET", "credentials", _credentials),
+    ControlCall("POST", "oauth/approve", _approve),
+    ControlCall("POST", "clock/advance", _advance),
+    ControlCall("POST", "events", _trigger),
+    ControlCall("GET", "deliveries", _deliveries),
+)
+
+
+def _check_sender(request: web.BaseRequest) -> None:
+    peer = request.transport.get_extra_info("peername") if request.transport is not None else None
+    origin = request.headers.get("Origin")
+    here = f"{request.scheme}://{request.host}"
+    if not peer or not _is_loopback(peer[0]) or not _is_loopback(_parse_host(here)) or origin not in (None, here):
+        raise Refusal(403, Problem("FORBIDDEN", "these calls are for this machine only"))
+
+
+def _parse_host(address: str) -> str:
+    try:
+        return URL(address).host or ""
+    except ValueError:
+        return ""
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _find_call(request: web.BaseRequest) -> ControlCall:
+    path = request.path.removeprefix(CONTROL_PREFIX)
+    for call in CALLS:
+        if (call.method, call.path) == (request.method, path):
+            return call
+    raise Refusal(404, Problem("ROUTE_NOT_FOUND", "there is no such call here"))
+
+
+async def _read_body(request: web.BaseRequest) -> Body:
+    try:
+        content = await request.read()
+    except web.HTTPRequestEntityTooLarge:
+        raise Refusal(413, Problem("INVALID_PARAMETER", "the body takes up to 1 MiB")) from None
+    if request.method == "GET" or not content:
+        return {}
+    if request.content_type != "application/json":
+        raise Refusal(400, Problem("INVALID_PARAMETER", "the body needs Content-Type: application/json"))
+    try:
+        return msgspec.json.decode(content, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise Refusal(400, Problem("INVALID_PARAMETER", "the body is no JSON object")) from None

@@ -1,0 +1,350 @@
+"""The face of the sandbox: starts and stops it, and lets a test look into its state and act on it."""
+
+import ssl
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Self
+
+import attrs
+
+from svc_async.sandbox import api
+from svc_async.sandbox.api.ads.accounts import add_account
+from svc_async.sandbox.api.ads.features import get_features, set_features
+from svc_async.sandbox.api.ads.line_items import add_campaign, add_line_item
+from svc_async.sandbox.api.control import ControlApi
+from svc_async.sandbox.api.oauth import oauth1, pkce
+from svc_async.sandbox.background import BackgroundTasks
+from svc_async.sandbox.clock import Clock, SystemClock
+from svc_async.sandbox.config import SandboxConfig
+from svc_async.sandbox.context import Context
+from svc_async.sandbox.push.channels import Channels, Product
+from svc_async.sandbox.push.crc_checks import Webhook
+from svc_async.sandbox.push.deliveries import Deliveries, Delivery
+from svc_async.sandbox.push.delivery_targets import Target
+from svc_async.sandbox.push.events import Direction
+from svc_async.sandbox.push.streams import Hub
+from svc_async.sandbox.refusal import Refusal
+from svc_async.sandbox.seed import add_audience, plant_seed
+from svc_async.sandbox.server.auth import Verifier
+from svc_async.sandbox.server.faults import Faults
+from svc_async.sandbox.server.gatekeeping import Gatekeeper
+from svc_async.sandbox.server.operations import Operation, Routes
+from svc_async.sandbox.server.rate_limits import RateLimits
+from svc_async.sandbox.server.request_log import RequestLog
+from svc_async.sandbox.server.server import Server
+from svc_async.sandbox.state.audiences import Audience, Member
+from svc_async.sandbox.state.grants import Grants
+from svc_async.sandbox.state.paging import Paginator
+from svc_async.sandbox.state.store import Store
+
+__all__ = ["AudienceView", "Sandbox"]
+
+
+@attrs.frozen
+class AudienceView:
+    """A custom audience as it is now."""
+
+    _audience: Audience
+    _clock: Clock
+
+    @property
+    def id(self) -> str:
+        """The audience's id."""
+        return self._audience.id
+
+    @property
+    def account_id(self) -> str:
+        """The account that owns it."""
+        return self._audience.account_id
+
+    @property
+    def members(self) -> list[Member]:
+        """The users who have not expired, with their dates, in the order in which they came."""
+        return self._audience.members(self._clock.now())
+
+    @property
+    def users(self) -> list[dict[str, list[str]]]:
+        """Their identifiers only: `{kind: [hash]}`."""
+        return [member.identifiers for member in self.members]
+
+
+class Sandbox:
+    """The service in miniature.
+
+    Args:
+        seed: decides ids, keys and tokens.
+        clock: the service's time; the machine's by default.
+        port: 0 takes a free one.
+        host: the address to listen on.
+        config: the choices where the specification is silent.
+        ssl_context: serves https.
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int = 7,
+        clock: Clock | None = None,
+        port: int = 0,
+        host: str = "127.0.0.1",
+        config: SandboxConfig | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.config = config or SandboxConfig()
+        self.faults = Faults()
+        self.requests = RequestLog()
+        self._host, self._port, self._tls = host, port, ssl_context
+        self._context = _build(self.config, self.clock, seed)
+        self._server: Server | None = None
+
+    async def start(self) -> None:
+        """Start to serve.
+
+        Raises:
+            RuntimeError: the sandbox is running.
+        """
+        if self._server is not None:
+            raise RuntimeError("the sandbox is running")
+        self._context.channels.open()
+        self._server = self._make_server()
+        self._port = await self._server.listen(self._host, self._port, self._tls)
+
+    async def aclose(self) -> None:
+        """Stop at once; open connections are closed, the state is kept."""
+        server, self._server = self._server, None
+        if server is not None:
+            await self._context.channels.close()
+            await server.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.aclose()
+
+    @property
+    def base_url(self) -> str:
+        """Where the main API is; it has an address once the sandbox serves."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{'http' if self._tls is None else 'https'}://{host}:{self._port}"
+
+    @property
+    def ads_url(self) -> str:
+        """Where the advertising API is."""
+        return f"{self.base_url}/ads"
+
+    @property
+    def ads_sandbox_url(self) -> str:
+        """Where the advertising API's own sandbox is."""
+        return f"{self.base_url}/ads-sandbox"
+
+    @property
+    def app(self) -> Mapping[str, str]:
+        """The app's keys and secrets."""
+        return MappingProxyType(self._context.seed.app_keys(0))
+
+    @property
+    def public_app(self) -> Mapping[str, str]:
+        """Those of another app, which is read-only and keeps no client secret: a public client of OAuth 2.0."""
+        return MappingProxyType(self._context.seed.app_keys(1))
+
+    @property
+    def credentials(self) -> Mapping[str, str]:
+        """What the first user of the seed world signs with."""
+        return MappingProxyType(self._context.seed.credentials(0))
+
+    @property
+    def other_credentials(self) -> Mapping[str, str]:
+        """What the second user signs with, who has other accounts."""
+        return MappingProxyType(self._context.seed.credentials(1))
+
+    @property
+    def user_id(self) -> str:
+        """The first user's id."""
+        return self._context.seed.tokens[0].user_id
+
+    @property
+    def callback_url(self) -> str:
+        """A callback that the app has configured, on the loopback interface."""
+        return self._context.seed.apps[0].callback_urls[0]
+
+    @property
+    def account_id(self) -> str:
+        """The first user's account."""
+        return self._context.seed.account_id
+
+    @property
+    def audience_id(self) -> str:
+        """A custom audience of that account."""
+        return self._context.seed.audience_id
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """All calls that the sandbox answers, declared."""
+        return api.OPERATIONS
+
+    def audience(self, audience_id: str) -> AudienceView:
+        """Look into an audience.
+
+        Raises:
+            KeyError: there is none with this id.
+        """
+        return AudienceView(self._context.store.audiences[audience_id], self.clock)
+
+    def add_audience(self, account_id: str | None = None, *, name: str = "Audience") -> str:
+        """Make an audience, by default of the first user's account, and give its id."""
+        return add_audience(self._context.store, account_id or self.account_id, name=name).id
+
+    def add_account(self, *, name: str = "Account") -> str:
+        """Make an account of the first user and give its id."""
+        return add_account(self._context.store, self._context.seed.tokens[0].user_id, name=name).id
+
+    def grant_feature(self, key: str, account_id: str | None = None) -> None:
+        """Let an account hold a feature, whatever the API accepts."""
+        account_id = account_id or self.account_id
+        set_features(self._context.store, account_id, [*get_features(self._context.store, account_id), key])
+
+    def add_campaign(self, account_id: str | None = None, **fields: Any) -> str:
+        """Make a campaign with these fields, by default of the first user's account, and give its id."""
+        return add_campaign(self._context.store, account_id or self.account_id, **fields).id
+
+    def add_line_item(self, account_id: str | None = None, *, campaign_id: str | None = None, **fields: Any) -> str:
+        """Make a line item with these fields, as it is after its creation, and give its id."""
+        account_id = account_id or self.account_id
+        campaign_id = campaign_id or self.add_campaign(account_id)
+        defaults = self.config.line_item_defaults
+        return add_line_item(self._context.store, account_id, defaults=defaults, campaign_id=campaign_id, **fields).id
+
+    @property
+    def webhooks(self) -> Mapping[str, Webhook]:
+        """The app's webhooks by their ids, with every check and what came of it."""
+        return MappingProxyType(self._context.app_channels.webhooks)
+
+    @property
+    def deliveries(self) -> Deliveries:
+        """What was sent to the app's webhooks, and the faults of what will be."""
+        return self._context.app_channels.deliveries
+
+    @property
+    def streams(self) -> Mapping[Product, Hub]:
+        """The app's streams, `activity` and `filtered`, and their faults."""
+        return self._context.app_channels.streams
+
+    def deliver_to(self, url: str, target: Target) -> None:
+        """Put something behind the URL of a webhook; without it, nothing leaves the machine.
+
+        Args:
+            url: the URL, as it is registered.
+            target: an object with `async handle(method, raw_query, headers, body) -> (status, headers, body)`, an ASGI
+                application whose lifespan has begun, or an address such as `http://127.0.0.1:9000/hook`.
+
+        Raises:
+            ValueError: an address that is not http on loopback.
+            TypeError: nothing that deliveries can go to.
+        """
+        self._context.channels.targets.add(url, target)
+
+    async def trigger(
+        self,
+        event_type: str,
+        *,
+        user_id: str | None = None,
+        payload: Mapping[str, Any] | None = None,
+        direction: Direction | None = None,
+        keyword: str | None = None,
+    ) -> None:
+        """Let something happen, and what follows from it now: streams and webhooks are told.
+
+        Args:
+            event_type: such as `post.create`; one that is not documented needs a payload.
+            user_id: whom it happens to; by default, the first user.
+            payload: goes into the payload that the world gives, and wins.
+            direction: of a direct message, seen from that user.
+            keyword: what it is about.
+
+        Raises:
+            ValueError: the type is not documented, and there is no payload.
+        """
+        event = self._context.channels.events.create(
+            event_type, user_id=user_id or self.user_id, payload=payload, direction=direction, keyword=keyword
+        )
+        self._context.channels.publish(event)
+        await self.clock.settle()
+
+    async def deliver(self, event: Mapping[str, Any]) -> list[Delivery]:
+        """Deliver any JSON object to all webhooks of the app, such as an event that no type describes."""
+        sent = [self.deliveries.send(webhook, event) for webhook in list(self._context.app_channels.webhooks.values())]
+        await self.clock.settle()
+        return sent
+
+    def approve(self, oauth_token: str, *, user_id: str | None = None) -> str:
+        """Let a user, by default the first, approve a request token, and give the verifier or the PIN.
+
+        Raises:
+            KeyError: there is no such request token, or no such user.
+        """
+        return oauth1.approve(
+            self._context.grants, self._context.grants.request_tokens[oauth_token], self._check_user(user_id)
+        )
+
+    def approve_oauth2(self, authorization_url: str, *, user_id: str | None = None) -> str:
+        """Let a user, by default the first, say yes on an authorize page; gives the URL that the browser is sent to.
+
+        Raises:
+            KeyError: there is no such user.
+            ValueError: the page would not be shown; the message says why.
+        """
+        try:
+            return pkce.approve(self._context, authorization_url, self._check_user(user_id))
+        except Refusal as refusal:
+            raise ValueError("; ".join(problem.message for problem in refusal.problems)) from None
+
+    def _check_user(self, user_id: str | None) -> str:
+        if user_id is not None and self._context.store["users"].get(user_id) is None:
+            raise KeyError(user_id)
+        return user_id or self.user_id
+
+    def bearer_token(self, consumer_key: str | None = None) -> str:
+        """Return the app-only bearer token of an app, by default the first.
+
+        Raises:
+            KeyError: there is no such app.
+        """
+        grants = self._context.grants
+        return grants.bearer(grants.apps[consumer_key or self.app["consumer_key"]])
+
+    def invalidate(self, token: str) -> None:
+        """Make an access token worthless (AUTH-17)."""
+        self._context.grants.tokens[token].valid = False
+
+    def _make_server(self) -> Server:
+        sandbox = self._context
+        gatekeeper = Gatekeeper(
+            self.config,
+            sandbox.store["accounts"],
+            Routes(self.operations),
+            Verifier(self.clock, self.config.timestamp_skew, sandbox.grants),
+            RateLimits(self.clock, self.config),
+        )
+        control = ControlApi(sandbox, self.requests)
+        return Server(sandbox, gatekeeper=gatekeeper, faults=self.faults, log=self.requests, control=control.answer)
+
+
+def _build(config: SandboxConfig, clock: Clock, seed: int) -> Context:
+    store = Store(seed=seed, now=clock.now)
+    grants = Grants(store.ids)
+    background = BackgroundTasks(clock)
+    return Context(
+        config=config,
+        clock=clock,
+        background=background,
+        store=store,
+        grants=grants,
+        channels=Channels(config, background, store, grants),
+        paginator=Paginator(
+            store.ids.secret("cursor").encode(), config.default_sort, empty_before_last=config.empty_page_before_last
+        ),
+        seed=plant_seed(store, grants, config),
+    )

@@ -1,0 +1,253 @@
+"""One request on its way through the service, and the faults that strike it.
+
+fault before → gatekeeping → parameters → handler in a transaction, or an operation that writes its own answer →
+rendering → fault after → rate-limit and sandbox headers. Each step is noted in the request log.
+"""
+
+import asyncio
+import socket
+import struct
+from collections.abc import Mapping
+from contextlib import suppress
+from email.utils import format_datetime
+from typing import Any
+
+import attrs
+import msgspec
+from aiohttp import web
+
+from svc_async.sandbox.context import Context
+from svc_async.sandbox.refusal import Basis, Problem, Refusal
+from svc_async.sandbox.server.auth import AuthRequest
+from svc_async.sandbox.server.faults import Fault, Faults, Stage
+from svc_async.sandbox.server.gatekeeping import Gatekeeper, check_content, default_format
+from svc_async.sandbox.server.open_response import OpenResponse, hold_clock, release_clock
+from svc_async.sandbox.server.operations import Call, Operation
+from svc_async.sandbox.server.reading import read_parameters
+from svc_async.sandbox.server.rendering import (
+    Format,
+    Reply,
+    list_operation_errors,
+    render_answer,
+    render_json,
+    render_refusal,
+)
+from svc_async.sandbox.server.request_log import LoggedRequest, RequestLog
+
+__all__ = ["Exchange"]
+
+_FORM = "application/x-www-form-urlencoded"
+_PIECES = 4
+_NO_LINGER = struct.pack("ii", 1, 0)
+
+
+@attrs.define(kw_only=True, eq=False)
+class Exchange:
+    """One request and its answer.
+
+    Attributes:
+        closing: set when the sandbox closes.
+        closed: set when the client has disconnected or the sandbox closes.
+        response: what was sent already, by a fault or by an operation that writes its own answer.
+    """
+
+    sandbox: Context
+    gatekeeper: Gatekeeper
+    log: RequestLog
+    request: web.BaseRequest = attrs.field(repr=False)
+    path: str
+    query: str
+    body: bytes = attrs.field(repr=False)
+    logged: LoggedRequest
+    closing: asyncio.Event
+    closed: asyncio.Event
+    response: web.StreamResponse | None = None
+    _headers: dict[str, str] = attrs.field(factory=dict[str, str], init=False)
+    _operation: Operation | None = attrs.field(default=None, init=False)
+    _echo: dict[str, Any] = attrs.field(factory=dict[str, Any], init=False)
+    _call: Call | None = attrs.field(default=None, init=False)
+
+    async def run(self, faults: Faults) -> Reply | None:
+        """Process the request; None means that nothing is left to send."""
+        matching = faults.match(self.request.method, self.path)
+        self._note(fault=bool(matching))
+        reply, over = await self._apply_fault(matching, "before", None)
+        if reply is None and not over:
+            reply, over = await self._answer(matching)
+        if not over:
+            reply, over = await self._apply_fault(matching, "after", reply)
+        if reply is None:
+            return None
+        self._note(status=reply.status)
+        return attrs.evolve(reply, headers={**self._headers, **reply.headers})
+
+    async def _apply_fault(
+        self, faults: Mapping[Stage, Fault], stage: Stage, reply: Reply | None
+    ) -> tuple[Reply | None, bool]:
+        fault = faults.get(stage)
+        if fault is None:
+            return reply, False
+        reply = await fault.act(self, reply)
+        return reply, fault.ends and reply is None
+
+    async def _answer(self, faults: Mapping[Stage, Fault]) -> tuple[Reply | None, bool]:
+        try:
+            self._call = call = self._prepare()
+            reply, over = await self._apply_fault(faults, "effect", None)
+            if reply is None and not over:
+                reply = await self._serve(call)
+                over = reply is None
+        except Refusal as refusal:
+            return self._render_refusal(refusal), False
+        return reply, over
+
+    def _prepare(self) -> Call:
+        self._operation, ids = self.gatekeeper.find(self.request.method, self.path)
+        operation, self._echo = self._operation, dict(ids)
+        self._note(operation=operation.id)
+        caller = self.gatekeeper.identify(operation, self._auth_request())
+        self._headers |= self.gatekeeper.admit(operation, caller, ids, path=self.path, query=self.query)
+        check_content(operation, self.request.headers.get("Content-Type", ""), self.body)
+        params, sent = read_parameters(
+            operation.params, query=self.query, header=caller.protocol, body=self.body, body_type=operation.body
+        )
+        self._echo |= sent
+        return Call(
+            operation=operation,
+            caller=caller,
+            path=ids,
+            params=params,
+            sent=sent,
+            headers=self.request.headers,
+            secure=self.request.scheme == "https",
+            body=self.body,
+            now=self.sandbox.clock.now(),
+            sandbox=self.sandbox,
+        )
+
+    def _auth_request(self) -> AuthRequest:
+        headers = self.request.headers
+        is_form = headers.get("Content-Type", "").startswith(_FORM)
+        return AuthRequest(
+            method=self.request.method,
+            url=f"{self.request.scheme}://{headers.get('Host', '')}{self.path}",
+            query=self.query,
+            form=self.body.decode("utf-8", "replace") if is_form else "",
+            authorization=headers.get("Authorization"),
+        )
+
+    async def _serve(self, call: Call) -> Reply | None:
+        response = OpenResponse(self.request, self.closed, self.sandbox.clock, self._start_response)
+        answer = await call.serve(response)
+        self.response = response.response
+        if answer is None:
+            return None
+        operation = call.operation
+        self._note_rule(operation.rule, operation.basis)
+        content = answer.envelope({"params": self._echo}) if operation.format is Format.ADS else answer.data
+        return Reply(answer.status, *render_answer(operation.format, content), answer.headers)
+
+    def _start_response(self, status: int) -> Mapping[str, str]:
+        """Return the headers of an answer that an operation writes itself."""
+        if self._call is not None:
+            self._note_rule(self._call.operation.rule, self._call.operation.basis)
+        self._note(status=status)
+        return {**self.common_headers, **self._headers}
+
+    def _render_refusal(self, refusal: Refusal) -> Reply:
+        self._note_rule(refusal.rule, refusal.basis)
+        request: Any = {"params": self._echo}
+        if self._operation is None:
+            return render_refusal(default_format(self.path), refusal, request)
+        if self._operation.batch:
+            request = [request]  # Unspecified: a list where a batch fails (ASM-111), and its content.
+        return render_refusal(self._operation.format, refusal, request)
+
+    @property
+    def common_headers(self) -> Mapping[str, str]:
+        """The headers of every answer."""
+        return {
+            "Date": format_datetime(self.logged.time, usegmt=True),
+            "x-transaction-id": f"{self.logged.number:016x}",
+        }
+
+    def _note_rule(self, rule: str, basis: Basis) -> None:
+        self._headers |= {"x-sandbox-rule": rule, "x-sandbox-basis": basis.value}
+        self._note(rule=rule, basis=basis.value)
+
+    def _note(self, **changes: Any) -> None:
+        self.logged = attrs.evolve(self.logged, **changes)
+        self.log.update(self.logged)
+
+    @property
+    def time(self) -> float:
+        """The Unix time of the sandbox."""
+        return self.sandbox.clock.now().timestamp()
+
+    async def pause(self, seconds: float) -> None:
+        """Let time pass on the sandbox's clock."""
+        with release_clock(self.sandbox.clock):
+            await self.sandbox.clock.sleep(seconds)
+
+    def take_effect_in(self, seconds: float) -> None:
+        """Apply the request later, without answering it."""
+        background = self.sandbox.background
+        background.call_later(seconds, lambda: background.start(self._take_effect()))
+
+    async def _take_effect(self) -> None:
+        if self._call is not None:
+            # The answer was withheld, so there is nobody to send a refusal to, or to open a stream for.
+            with hold_clock(self.sandbox.clock), suppress(Refusal, ConnectionError):
+                await self._call.serve(OpenResponse(self.request, self.closed, self.sandbox.clock, _reject_response))
+
+    def refuse(self, status: int, problem: Problem, headers: Mapping[str, str]) -> Reply:
+        """Return a refusal in the format of this part of the service."""
+        format_ = self.gatekeeper.format_of(self.request.method, self.path)
+        return render_refusal(format_, Refusal(status, problem, headers=headers), {"params": {}})
+
+    def refuse_operations(self, by_operation: Mapping[int, Problem]) -> Reply:
+        """Return the answer that refuses a group because of some of its operations."""
+        problems = {index: [problem] for index, problem in by_operation.items()}
+        total = len(msgspec.json.decode(self.body, type=list[msgspec.Raw]))
+        errors = list_operation_errors(problems, total, self.sandbox.config.batch_errors)
+        return Reply(400, render_json({"errors": [], "operation_errors": errors, "request": []}))
+
+    async def send(self, reply: Reply, *, cut: int | None = None, pause: float = 0.0) -> None:
+        """Send an answer cut short after `cut` bytes, or with `pause` seconds between its pieces."""
+        self.response = response = web.StreamResponse(
+            status=reply.status, headers={**self._headers, **reply.headers, "Content-Type": reply.content_type}
+        )
+        response.content_length = len(reply.body)
+        await response.prepare(self.request)
+        self._note(status=reply.status)
+        if cut is not None:
+            await response.write(reply.body[:cut])
+            self._close()
+            return
+        step = max(len(reply.body) // _PIECES, 1)
+        for start in range(0, len(reply.body), step):
+            await response.write(reply.body[start : start + step])
+            await self.pause(pause)
+
+    def drop(self, *, reset: bool) -> None:
+        """Close the connection without an answer."""
+        transport = self.request.transport
+        if transport is None:
+            return
+        if reset:
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        transport.abort()
+
+    async def hang(self) -> None:
+        """Stay silent until the sandbox closes."""
+        with release_clock(self.sandbox.clock):
+            await self.closing.wait()
+        self.drop(reset=False)
+
+    def _close(self) -> None:
+        if self.request.transport is not None:
+            self.request.transport.close()
+
+
+def _reject_response(_status: int) -> Mapping[str, str]:
+    raise ConnectionError("the answer was withheld")
