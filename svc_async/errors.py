@@ -229,7 +229,7 @@ class UnexpectedAnswer(_Answered):
 
 
 class StreamDropped(SvcError):
-    """An open stream ended: it closed, broke off, fell silent, or the service said in it that it disconnects.
+    """An open stream ended: it was closed or cut off, timed out, or the service announced that it disconnects.
 
     Attributes:
         errors: what the service said, possibly nothing.

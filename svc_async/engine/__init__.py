@@ -1,1 +1,1 @@
-"""The engine of a session: one exchange, retries, the send pipeline and paging."""
+"""The engine of a session: transport, retries, the send pipeline and paging."""

@@ -1,8 +1,9 @@
-"""Walks the pages of a listing: items, whole pages, the first, all of them, how many."""
+"""Iterates over listings: by record, by page, the first record, all records, their number."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from http import HTTPStatus
 from typing import Generic, TypeVar
 
 import attrs
@@ -16,13 +17,15 @@ __all__ = ["CountedPager", "Pager"]
 
 T = TypeVar("T")
 
+_LOOP = "pagination loop: the service returned the cursor it was called with"
+
 
 @attrs.frozen
 class Pager(Generic[T]):
-    """A listing that has not been asked for yet: iterate it, and its pages are fetched as they are needed.
+    """A lazy listing: iterate over it, and its pages are fetched as needed.
 
-    Each way of walking starts anew, so one pager can be walked many times. The next page is asked for while the
-    current one is being read. An empty page is not the end; only a missing `next_cursor` is (contract GEN-04).
+    Each iteration starts at the first page, so a pager can be iterated over many times. The next page is requested
+    while the current one is consumed. An empty page is not the end; a missing `next_cursor` is (contract GEN-04).
     """
 
     _pipeline: Pipeline
@@ -32,61 +35,59 @@ class Pager(Generic[T]):
         self._pipeline.check(self._request)
 
     def __aiter__(self) -> AsyncIterator[T]:
-        """Walk the records, page after page."""
-        return self._items()
+        """Iterate over the records, page by page."""
+        return self._iterate_items()
 
     def pages(self, *, cursor: str | None = None) -> AsyncIterator[Page[T]]:
-        """Walk whole pages.
+        """Iterate over whole pages.
 
         Args:
-            cursor: where to go on: the `next_cursor` of a page of the same listing; None starts at the first.
+            cursor: where to start: the `next_cursor` of a page of the same listing; None is the first page.
         """
-        return self._walk(self._request.at(cursor))
+        return self._iterate_pages(self._request.at(cursor))
 
     async def first(self) -> T | None:
-        """Give the first record, or None if there is none."""
-        async with aclosing(self._walk(self._request)) as pages:
+        """Return the first record, or None if there is none."""
+        async with aclosing(self._iterate_pages(self._request)) as pages:
             async for page in pages:
                 if page.items:
                     return page.items[0]
         return None
 
     async def collect(self, *, limit: int | None = None) -> list[T]:
-        """Give the records as a list.
+        """Return the records as a list.
 
         Args:
-            limit: the most to give; None gives all there are.
+            limit: the maximum number of records; None returns all.
         """
         if limit is not None and limit < 0:
             raise InvalidArgument("limit", "must be at least 0")
-        found: list[T] = []
+        records: list[T] = []
         if limit == 0:
-            return found
-        async with aclosing(self._walk(self._request)) as pages:
+            return records
+        async with aclosing(self._iterate_pages(self._request)) as pages:
             async for page in pages:
-                found += page.items
-                if limit is not None and len(found) >= limit:
+                records += page.items
+                if limit is not None and len(records) >= limit:
                     break
-        return found[:limit]
+        return records[:limit]
 
-    async def _items(self) -> AsyncGenerator[T]:
-        async with aclosing(self._walk(self._request)) as pages:
+    async def _iterate_items(self) -> AsyncGenerator[T]:
+        async with aclosing(self._iterate_pages(self._request)) as pages:
             async for page in pages:
                 for item in page.items:
                     yield item
 
-    async def _walk(self, first: Request[Page[T]]) -> AsyncGenerator[Page[T]]:
+    async def _iterate_pages(self, first: Request[Page[T]]) -> AsyncGenerator[Page[T]]:
         page = await self._pipeline.send(first)
         cursor: str | None = None
         while page.next_cursor is not None:
             if page.next_cursor == cursor:
-                raise UnexpectedAnswer(
-                    "the listing goes round in a circle: a page names itself as the next", status=200
-                )
+                raise UnexpectedAnswer(_LOOP, status=HTTPStatus.OK)
             cursor = page.next_cursor
-            following = self._request.at(cursor)
-            # Begins when the reader of this page first waits: who leaves before that asked for no page too many.
-            fetching = asyncio.ensure_future(self._pipeline.send(following))
+            next_page = self._request.at(cursor)
+            # Starts when the consumer of this page first awaits: one that stops before then costs no extra request.
+            fetching = asyncio.ensure_future(self._pipeline.send(next_page))
             try:
                 yield page
                 page = await fetching
@@ -97,15 +98,15 @@ class Pager(Generic[T]):
 
 @attrs.frozen
 class CountedPager(Pager[T]):
-    """A listing that the service counts on demand."""
+    """A listing that the service counts on request."""
 
     async def total_count(self) -> int:
-        """Ask how many records there are, at a limit of its own: 200 calls in 15 minutes (contract GEN-10).
+        """Return the number of records; limited to 200 calls in 15 minutes (contract GEN-10).
 
         Raises:
-            UnexpectedAnswer: the service gave no `total_count`.
+            UnexpectedAnswer: the answer has no `total_count`.
         """
         page = await self._pipeline.send(self._request.with_params(with_total_count=True))
         if page.total_count is None:
-            raise UnexpectedAnswer("the answer has no `total_count`", status=200)
+            raise UnexpectedAnswer("the answer has no `total_count`", status=HTTPStatus.OK)
         return page.total_count

@@ -1,8 +1,9 @@
-"""The way of every call: retry( slot( sign + exchange ) → open → read ); and of a stream: slot( sign + connect )."""
+"""Sends requests: check → with token → with retries → attempt → in turn → once. A stream takes the same path, once."""
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 import attrs
@@ -13,19 +14,12 @@ from svc_async.clock import Clock
 from svc_async.engine import retry
 from svc_async.engine.retry import Retries, RetryBudget
 from svc_async.engine.transport import OpenStream, Transport
-from svc_async.errors import (
-    ApiError,
-    ErrorDetail,
-    Sent,
-    SvcError,
-    TooManyConnections,
-    TransportError,
-    UnexpectedAnswer,
-)
+from svc_async.errors import ApiError, ErrorDetail, SvcError, TooManyConnections, UnexpectedAnswer
 from svc_async.governor.governor import Governor
 from svc_async.governor.slot import Priority, Slot
 from svc_async.wire.base_urls import Endpoints
 from svc_async.wire.envelope import Answer, errors_beside_data, is_withheld, parse_refusal
+from svc_async.wire.outcome import Effect, outcome_of
 from svc_async.wire.params import query_string
 from svc_async.wire.reading import Reader
 from svc_async.wire.route import Reply, Request, Surface
@@ -34,22 +28,20 @@ __all__ = ["CallEvent", "Pipeline"]
 
 T = TypeVar("T")
 
-_OK = 200
-
 _log = logging.getLogger("svc_async")
 
 
 @attrs.frozen(kw_only=True)
 class CallEvent:
-    """One attempt of one call, told to `Session(on_event=)`; it holds nothing personal and no secret.
+    """One attempt of one call, passed to `Session(on_event=)`; it contains no personal data and no secret.
 
     Attributes:
         method: the HTTP method.
         path: the path as the reference prints it, without ids; of `Session.request`, without the account's id only.
-        seconds: how long it took, the wait at the governor included.
-        status: the answer's status; None when no answer came.
-        error: what became of it, if it failed.
-        errors: what the main API complains of beside an answer of success.
+        seconds: how long the attempt took, including the wait at the governor.
+        status: the status of the answer; None without an answer.
+        error: why the attempt failed, if it did.
+        errors: errors that the main API reports in an answer of success.
     """
 
     method: str
@@ -60,18 +52,18 @@ class CallEvent:
     errors: Sequence[ErrorDetail] = ()
 
 
-@attrs.frozen(kw_only=True, repr=False)  # every service holds one, and a proxy's URL may hold a password
+@attrs.frozen(kw_only=True, repr=False)  # every service holds one, and the URL of a proxy may contain a password
 class Pipeline:
-    """Sends requests of one session.
+    """Sends the requests of one session.
 
     Attributes:
-        authorization: proves the calls, unless they carry a token.
-        tokens: gives the token that the calls carry, and renews it.
+        authorization: builds the `Authorization` header when no bearer token is used.
+        tokens: provides and renews the bearer token, if one is used.
         user: whose rate limits the calls use.
         proxies: the proxy of each surface that has one.
-        max_wait: the longest wait at the governor in seconds; None means as long as it takes.
-        timeout: seconds for one exchange, when other than the transport's.
-        validate: refuse calls that break a known rule, before a request is spent.
+        max_wait: the longest wait at the governor in seconds; None has no limit.
+        timeout: seconds for one exchange, if other than the transport's.
+        validate: reject calls that break a known rule before a request is sent.
     """
 
     transport: Transport
@@ -92,25 +84,25 @@ class Pipeline:
     on_event: Callable[[CallEvent], object] | None = None
 
     def but(self, **changes: Any) -> "Pipeline":
-        """Share everything with a pipeline of other settings, named as the attributes are."""
+        """Return a pipeline with other values for some attributes; everything else is shared."""
         return attrs.evolve(self, **changes)
 
     def check(self, request: Request[Any]) -> None:
-        """Refuse a call that breaks a known rule, if this session checks.
+        """Check a request against the known rules, if this session validates.
 
         Raises:
-            InvalidArgument: names the parameter, the rule and the bound.
+            InvalidArgument: names the parameter and the rule.
         """
         if self.validate and request.problem is not None:
             raise request.problem
 
     async def send(self, request: Request[T]) -> T:
-        """Make a call, repeat it while that helps and is safe, and read its answer.
+        """Send a request, repeat it if that helps and is safe, and return the value of its answer.
 
         Raises:
             ApiError: the service refused.
             TransportError: no answer arrived.
-            UnexpectedAnswer: the answer cannot be understood.
+            UnexpectedAnswer: the answer cannot be parsed.
             WouldWaitTooLong: a rate limit opens too late.
             InvalidArgument: the parameters break a known rule.
         """
@@ -118,13 +110,13 @@ class Pipeline:
         return value
 
     async def send_with_id(self, request: Request[T]) -> tuple[T, str | None]:
-        """Make a call as `send` does, and give the service's name for it beside its answer, if it has one."""
+        """Send a request as `send` does; return the server-assigned request id, if any, beside the value."""
         self.check(request)
         if self.tokens is None:
-            return await self._repeat(request, self.authorization)
-        return await self.tokens.call_with_token(lambda authorization: self._repeat(request, authorization))
+            return await self._send_with_retries(request, self.authorization)
+        return await self.tokens.call_with_token(lambda authorization: self._send_with_retries(request, authorization))
 
-    def _repeat(self, request: Request[T], authorization: Authorization) -> Awaitable[tuple[T, str | None]]:
+    def _send_with_retries(self, request: Request[T], authorization: Authorization) -> Awaitable[tuple[T, str | None]]:
         return retry.run(
             lambda: self._attempt(request, authorization),
             retries=self.retries,
@@ -133,15 +125,53 @@ class Pipeline:
             budget=self.budget,
         )
 
-    @asynccontextmanager
-    async def stream(self, request: Request[Any], *, timeout: float) -> AsyncGenerator[OpenStream]:  # noqa: ASYNC109
-        """Open a stream, and keep it for as long as the block lasts.
+    async def _attempt(self, request: Request[T], authorization: Authorization) -> tuple[T, str | None]:
+        started = self.clock.monotonic()
+        try:
+            answer = await self._send_in_turn(request, authorization)
+            value = self._parse(request, answer)
+        except SvcError as error:
+            self._report(request, started, getattr(error, "status", None), error)
+            raise
+        self._report(request, started, answer.status, answer=answer)
+        return value, answer.request_id(self.reader.request_id_header)
 
-        It is tried once, and waits at the governor as long as it takes.
+    async def _send_in_turn(self, request: Request[Any], authorization: Authorization) -> Answer:
+        async with self.governor.slot(request, user=self.user, priority=self.priority, max_wait=self.max_wait) as slot:
+            try:
+                answer = await self._send_once(request, authorization, slot)
+            except SvcError as error:
+                _settle_failure(slot, error)
+                raise
+            slot.learn(answer.status, answer.headers)
+            return answer
+
+    def _send_once(self, request: Request[Any], authorization: Authorization, slot: Slot) -> Awaitable[Answer]:
+        # Signed inside the slot: nonce and timestamp would be outdated after a wait.
+        url = self.endpoints.of(request.surface) + request.path
+        header = authorization(request.method, url, request.query, request.oauth)
+        headers = {"Authorization": header} if header else {}
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+        return self.transport.exchange(
+            request.method,
+            _add_query(url, request),
+            headers=headers,
+            body=request.body,
+            proxy=self.proxies.get(request.surface),
+            timeout=self.timeout,
+            on_sent=slot.mark_sent,
+        )
+
+    @asynccontextmanager
+    async def stream(self, request: Request[Any], *, timeout: float) -> AsyncGenerator[OpenStream]:  # noqa: ASYNC109 - on the injected clock
+        """Open a stream, and keep it open within the block.
+
+        It is attempted once, and waits at the governor without a limit.
 
         Args:
-            request: what opens it.
-            timeout: seconds until the answer has begun.
+            request: the request that opens it.
+            timeout: seconds until the answer begins.
 
         Raises:
             ApiError: the service refused.
@@ -151,109 +181,66 @@ class Pipeline:
         self.check(request)
         async with AsyncExitStack() as stack:
             if self.tokens is None:
-                yield await self._connect(request, self.authorization, stack, timeout)
+                yield await self._attempt_stream(request, self.authorization, stack, timeout)
             else:
                 yield await self.tokens.call_with_token(
-                    lambda authorization: self._connect(request, authorization, stack, timeout), any_refusal=True
+                    lambda authorization: self._attempt_stream(request, authorization, stack, timeout),
+                    any_refusal=True,
                 )
 
-    async def _connect(
+    async def _attempt_stream(
         self, request: Request[Any], authorization: Authorization, stack: AsyncExitStack, seconds: float
     ) -> OpenStream:
         started = self.clock.monotonic()
         try:
-            stream = await self._governed(request, authorization, stack, seconds)
+            stream = await self._open_stream_in_turn(request, authorization, stack, seconds)
             if not stream.answer.is_success:
-                raise self._refusal(stream.answer)
+                raise self._parse_refusal(stream.answer)
         except SvcError as error:
-            self._tell(request, started, getattr(error, "status", None), error)
+            self._report(request, started, getattr(error, "status", None), error)
             raise
-        self._tell(request, started, stream.answer.status)
+        self._report(request, started, stream.answer.status)
         return stream
 
-    async def _governed(
+    async def _open_stream_in_turn(
         self, request: Request[Any], authorization: Authorization, stack: AsyncExitStack, seconds: float
     ) -> OpenStream:
         async with self.governor.slot(request, user=self.user, priority=self.priority, max_wait=None) as slot:
-            connecting = self._sign_and_open(request, authorization, slot, seconds)
             try:
-                stream = await stack.enter_async_context(connecting)
-            except TransportError as error:
-                if error.sent is not Sent.NO:
-                    slot.mark_lost()
+                stream = await stack.enter_async_context(self._open_stream_once(request, authorization, slot, seconds))
+            except SvcError as error:
+                _settle_failure(slot, error)
                 raise
-            slot.learn(self._governed_status(stream.answer), stream.answer.headers)
+            slot.learn(self._status_for_governor(stream.answer), stream.answer.headers)
             return stream
 
-    def _governed_status(self, answer: Answer) -> int:
-        """Give the status that the governor heeds: too many open streams are not too many requests."""
-        crowded = not answer.is_success and isinstance(self._refusal(answer), TooManyConnections)
-        return _OK if crowded else answer.status
-
-    async def _attempt(self, request: Request[T], authorization: Authorization) -> tuple[T, str | None]:
-        started = self.clock.monotonic()
-        try:
-            answer = await self._exchange(request, authorization)
-            value = self._open(request, answer)
-        except SvcError as error:
-            self._tell(request, started, getattr(error, "status", None), error)
-            raise
-        self._tell(request, started, answer.status, answer=answer)
-        return value, answer.request_id(self.reader.request_id_header)
-
-    async def _exchange(self, request: Request[Any], authorization: Authorization) -> Answer:
-        async with self.governor.slot(request, user=self.user, priority=self.priority, max_wait=self.max_wait) as slot:
-            try:
-                answer = await self._sign_and_send(request, authorization, slot)
-            except TransportError as error:
-                if error.sent is not Sent.NO:
-                    slot.mark_lost()
-                raise
-            except UnexpectedAnswer as error:  # it broke off behind its headers
-                slot.learn(error.status, error.headers)
-                raise
-            slot.learn(answer.status, answer.headers)
-            return answer
-
-    async def _sign_and_send(self, request: Request[Any], authorization: Authorization, slot: Slot) -> Answer:
-        # Signed inside the slot: nonce and timestamp would go stale in the queue.
-        url = self.endpoints.of(request.surface) + request.path
-        proof = authorization(request.method, url, request.query, request.oauth)
-        headers = {"Authorization": proof} if proof else {}
-        if request.body is not None:
-            headers["Content-Type"] = request.content_type
-        return await self.transport.exchange(
-            request.method,
-            _with_query(url, request),
-            headers=headers,
-            body=request.body,
-            proxy=self.proxies.get(request.surface),
-            timeout=self.timeout,
-            on_sent=slot.mark_sent,
-        )
-
-    def _sign_and_open(
+    def _open_stream_once(
         self, request: Request[Any], authorization: Authorization, slot: Slot, seconds: float
     ) -> AbstractAsyncContextManager[OpenStream]:
         url = self.endpoints.of(request.surface) + request.path
         return self.transport.stream(
             request.method,
-            _with_query(url, request),
+            _add_query(url, request),
             headers={"Authorization": authorization(request.method, url, request.query)},
             proxy=self.proxies.get(request.surface),
             timeout=seconds,
             on_sent=slot.mark_sent,
         )
 
-    def _open(self, request: Request[T], answer: Answer) -> T:
+    def _status_for_governor(self, answer: Answer) -> int:
+        """Return the status that the governor learns: too many open streams are not too many requests."""
+        is_crowded = not answer.is_success and isinstance(self._parse_refusal(answer), TooManyConnections)
+        return HTTPStatus.OK if is_crowded else answer.status
+
+    def _parse(self, request: Request[T], answer: Answer) -> T:
         if not answer.is_success or (request.surface is Surface.BASE and _is_withheld(request, answer)):
-            raise self._refusal(answer)
+            raise self._parse_refusal(answer)
         return self.reader.read(request, answer)
 
-    def _refusal(self, answer: Answer) -> ApiError:
+    def _parse_refusal(self, answer: Answer) -> ApiError:
         return parse_refusal(answer, now=self.clock.now(), request_id_header=self.reader.request_id_header)
 
-    def _tell(
+    def _report(
         self,
         request: Request[Any],
         started: float,
@@ -273,11 +260,19 @@ class Pipeline:
         )
         try:
             self.on_event(event)
-        except Exception as problem:  # noqa: BLE001 - whoever looks on must not change what became of the call
-            _log.error("on_event itself failed: %s", type(problem).__name__)
+        except Exception as problem:  # noqa: BLE001 - an observer must not change the result of the call
+            _log.error("on_event failed: %s", type(problem).__name__)
 
 
-def _with_query(url: str, request: Request[Any]) -> str:
+def _settle_failure(slot: Slot, error: SvcError) -> None:
+    """Report a failed exchange to the governor: the service counts a request that may have arrived."""
+    if isinstance(error, UnexpectedAnswer):  # it was cut off after its headers
+        slot.learn(error.status, error.headers)
+    elif outcome_of(error).effect is not Effect.NONE:
+        slot.mark_lost()
+
+
+def _add_query(url: str, request: Request[Any]) -> str:
     return f"{url}?{query_string(request.query)}" if request.query else url
 
 

@@ -1,31 +1,31 @@
-"""What helps to repeat, and when.
+"""Decides whether and when a failed call is repeated, and repeats it.
 
-A call is repeated when it certainly had no effect, or when doing it twice is the same as doing it once:
+A call is repeated if it certainly had no effect, or if sending it twice has the same effect as sending it once
+(`Request.safe_to_repeat`); the table in `wire/outcome.py` says which failure allows what.
 
-    not sent                                   any call
-    429, 423, 503, or code TOO_MANY_JOBS       any call: the service turned it away
-    408, 500, 502, 504, no answer, unreadable  calls that are safe to repeat (`Request.safe_to_repeat`)
-
-Waits grow with jitter, never end before the service's `retry-after`, and stop at a deadline. A budget shared by
-all calls of a session keeps an outage from being answered with a storm. A 429 waits at the governor's gate, in
-turn, and so needs no wait of its own here; the governor's `max_wait` ends that wait, not the deadline.
+Waits grow exponentially with jitter, are never shorter than the service's `retry-after`, and stop at a deadline. A
+budget shared by all calls of a session keeps an outage from becoming a storm of repeats. A 429 waits in turn at the
+governor's gate and so needs no wait here; that wait is limited by the governor's `max_wait`, not by the deadline.
 """
 
 import itertools
 import random
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import TypeVar
 
 import attrs
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
+from tenacity import AsyncRetrying, RetryCallState
 
 from svc_async.clock import Clock
-from svc_async.errors import ApiError, InvalidArgument, RateLimited, Sent, SvcError, WouldWaitTooLong
+from svc_async.errors import ApiError, InvalidArgument, Sent, SvcError, WouldWaitTooLong
 from svc_async.wire.outcome import Repeat, outcome_of
 
-__all__ = ["Retries", "RetryBudget", "helps", "run"]
+__all__ = ["Retries", "RetryBudget", "decide", "run"]
 
 T = TypeVar("T")
+
+_MAX_DOUBLINGS = 64
 
 
 @attrs.frozen(kw_only=True)
@@ -33,11 +33,11 @@ class Retries:
     """How often and how long a call is repeated.
 
     Attributes:
-        attempts: the most times that a call is sent, the first time included.
+        attempts: the maximum number of times that a call is sent, the first included.
         first_wait: seconds before the first repeat; each further wait doubles.
-        longest_wait: seconds that one wait grows to, unless the service asks for more.
-        deadline: seconds after which no further attempt starts, counted from the first.
-        jitter: the share of a wait that is left to chance, from 0 to 1.
+        longest_wait: the maximum of one wait in seconds, unless the service asks for more.
+        deadline: seconds from the first attempt, after which no further attempt starts.
+        jitter: the random share of a wait, from 0 to 1.
     """
 
     attempts: int = attrs.field(default=5)
@@ -60,11 +60,11 @@ class Retries:
 
 @attrs.define
 class RetryBudget:
-    """Repeats that a session may still spend; successes earn them back.
+    """Limits the repeats of a session; successes refill it.
 
     Attributes:
         most: repeats in a full budget.
-        earned: what one success gives back.
+        earned: the share of a repeat that one success adds.
     """
 
     most: float = 100.0
@@ -72,95 +72,115 @@ class RetryBudget:
     _left: float = attrs.field(init=False, default=attrs.Factory(lambda self: self.most, takes_self=True))
 
     def earn(self) -> None:
-        """Note a success."""
+        """Record a success."""
         self._left = min(self.most, self._left + self.earned)
 
     def spend(self) -> bool:
-        """Take one repeat, if there is one left."""
+        """Take one repeat; return False if none is left."""
         if self._left < 1:
             return False
         self._left -= 1
         return True
 
 
-def helps(error: BaseException, *, safe: bool) -> bool:
-    """Whether repeating a call that failed so may help now and can do no harm."""
-    if not isinstance(error, SvcError) or isinstance(error, WouldWaitTooLong):
+def decide(
+    error: SvcError, *, attempt: int, elapsed: float, now: datetime, safe: bool, retries: Retries, chance: float
+) -> float | None:
+    """Return the seconds to wait before a repeat, or None if the call must not be repeated.
+
+    Args:
+        error: how the attempt failed.
+        attempt: its number, from 1.
+        elapsed: seconds since the first attempt began.
+        now: the time, to which `retry-after` is compared.
+        safe: whether the call is safe to repeat.
+        retries: the limits.
+        chance: a random number from 0 to 1, for the jitter.
+    """
+    if attempt >= retries.attempts or not _may_repeat(error, safe=safe):
+        return None
+    wait = _wait(error, attempt=attempt, now=now, retries=retries, chance=chance)
+    return wait if elapsed + wait <= retries.deadline else None
+
+
+def _may_repeat(error: SvcError, *, safe: bool) -> bool:
+    if isinstance(error, WouldWaitTooLong):  # a repeat would wait even longer than the caller is willing to
         return False
     repeat = outcome_of(error).repeat
     return repeat is Repeat.ALWAYS or (safe and repeat is Repeat.SAFE)
 
 
+def _wait(error: SvcError, *, attempt: int, now: datetime, retries: Retries, chance: float) -> float:
+    if outcome_of(error).throttled:
+        return 0.0  # the governor's gate is closed and keeps the queue
+    grown = min(retries.longest_wait, retries.first_wait * 2.0 ** min(attempt - 1, _MAX_DOUBLINGS))
+    retry_at = error.retry_at if isinstance(error, ApiError) else None
+    requested = 0.0 if retry_at is None else (retry_at - now).total_seconds()
+    return max(grown * (1 - retries.jitter * chance), requested)
+
+
 async def run(
     call: Callable[[], Awaitable[T]], *, retries: Retries, safe: bool, clock: Clock, budget: RetryBudget
 ) -> T:
-    """Make a call, and again while it helps.
+    """Make a call, and repeat it as long as `decide` and the budget allow.
 
-    Tenacity is entered only after a failure, so that calls that succeed do not pay for it.
+    Tenacity is entered only after a failure, so that successful calls do not pay for it.
     """
     started = clock.monotonic()
     try:
         result = await call()
     except SvcError as error:
-        if retries.attempts == 1 or not helps(error, safe=safe):
-            raise
-        result = await _repeat(call, error, started, retries=retries, safe=safe, clock=clock, budget=budget)
+        repeats = _Repeats(retries=retries, safe=safe, clock=clock, budget=budget, started=started)
+        result = await repeats.run(call, error)
     budget.earn()
     return result
 
 
-async def _repeat(
-    call: Callable[[], Awaitable[T]],
-    failure: SvcError,
-    started: float,
-    *,
-    retries: Retries,
-    safe: bool,
-    clock: Clock,
-    budget: RetryBudget,
-) -> T:
-    attempts = itertools.count(1)
-    in_doubt = False
+@attrs.define(kw_only=True)
+class _Repeats:
+    """The repeats of one call."""
 
-    async def attempt() -> T:
-        if next(attempts) == 1:  # has been made and has failed
-            raise failure
-        return await call()
+    retries: Retries
+    safe: bool
+    clock: Clock
+    budget: RetryBudget
+    started: float
+    wait: float = 0.0
+    in_doubt: bool = False
+    """An attempt failed that may have had an effect."""
 
-    def repeats(error: BaseException) -> bool:
-        nonlocal in_doubt
-        in_doubt = in_doubt or (isinstance(error, SvcError) and outcome_of(error).repeat is Repeat.SAFE)
-        return helps(error, safe=safe)
+    async def run(self, call: Callable[[], Awaitable[T]], failure: SvcError) -> T:
+        """Repeat a call whose first attempt has failed."""
+        attempts = itertools.count(1)
 
-    def stop(state: RetryCallState) -> bool:
-        too_late = clock.monotonic() - started + state.upcoming_sleep > retries.deadline
-        return state.attempt_number >= retries.attempts or too_late or not budget.spend()
+        async def attempt() -> T:
+            if next(attempts) == 1:
+                raise failure
+            return await call()
 
-    retrying = AsyncRetrying(
-        retry=retry_if_exception(repeats),
-        wait=lambda state: _wait(state, retries, clock),
-        stop=stop,
-        sleep=clock.sleep,
-        reraise=True,
-    )
-    try:
-        return await retrying(attempt)
-    except SvcError as error:
-        if error.sent is Sent.NO and in_doubt:  # an earlier attempt may have done what the last one did not
-            error.sent = Sent.MAYBE
-        raise
+        retrying = AsyncRetrying(retry=self._allows, wait=lambda _: self.wait, sleep=self.clock.sleep, reraise=True)
+        try:
+            return await retrying(attempt)
+        except SvcError as error:
+            if error.sent is Sent.NO and self.in_doubt:
+                error.sent = Sent.MAYBE
+            raise
 
-
-def _wait(state: RetryCallState, retries: Retries, clock: Clock) -> float:
-    error = state.outcome.exception() if state.outcome else None
-    if isinstance(error, RateLimited):
-        return 0.0  # the governor's gate is closed and keeps the line
-    grown: float = min(retries.longest_wait, retries.first_wait * 2.0 ** min(state.attempt_number - 1, 64))
-    spread = grown * (1 - retries.jitter * random.random())  # noqa: S311 - spreads load, guards nothing
-    return max(spread, _asked_for(error, clock))
-
-
-def _asked_for(error: BaseException | None, clock: Clock) -> float:
-    if not isinstance(error, ApiError) or error.retry_at is None:
-        return 0.0
-    return (error.retry_at - clock.now()).total_seconds()
+    def _allows(self, state: RetryCallState) -> bool:
+        error = state.outcome.exception() if state.outcome else None
+        if not isinstance(error, SvcError):
+            return False
+        self.in_doubt = self.in_doubt or outcome_of(error).repeat is Repeat.SAFE
+        wait = decide(
+            error,
+            attempt=state.attempt_number,
+            elapsed=self.clock.monotonic() - self.started,
+            now=self.clock.now(),
+            safe=self.safe,
+            retries=self.retries,
+            chance=random.random(),  # noqa: S311 - spreads load, guards nothing
+        )
+        if wait is None or not self.budget.spend():
+            return False
+        self.wait = wait
+        return True

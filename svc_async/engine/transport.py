@@ -1,7 +1,7 @@
 """One exchange with the service, or one open stream; the only importer of aiohttp's client.
 
-Nothing is sent twice from here: aiohttp's own second try on a dropped connection is stopped, redirects are not
-followed, and every failure says whether the request may have reached the service.
+Nothing is sent twice: aiohttp's own retry on a dropped connection is disabled, redirects are not followed, and every
+failure says whether the request may have reached the service.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from svc_async.wire.route import Blocks
 __all__ = ["Connector", "OpenStream", "Timeouts", "Transport"]
 
 Connector = aiohttp.BaseConnector | ssl.SSLContext
-"""The caller's own pool of connections, which stays the caller's to close, or just a TLS context."""
+"""The caller's own connection pool, which the caller closes, or only a TLS context."""
 
 _READ_BUFFER: Final = 2**18
 
@@ -44,8 +44,8 @@ class Timeouts:
     """How long a call may take, in seconds.
 
     Attributes:
-        total: from the moment it leaves the governor until its answer has been read; None means for ever.
-        connect: until a new connection stands, TLS included.
+        total: from leaving the governor to the end of the answer; None has no limit.
+        connect: to open a new connection, including TLS.
     """
 
     total: float | None = 60.0
@@ -56,15 +56,15 @@ class Timeouts:
             raise InvalidArgument("timeouts", "must be greater than 0 seconds")
 
 
-class _Broken(Exception):
-    """A connection broke; aiohttp would send a GET, PUT or DELETE again if it saw its own exception."""
+class _ConnectionBroken(Exception):
+    """A connection broke. aiohttp would resend a GET, PUT or DELETE if it saw its own exception."""
 
 
-_FAILURES: Final = (_Broken, aiohttp.ClientError, OSError)
+_FAILURES: Final = (_ConnectionBroken, aiohttp.ClientError, OSError)
 
 
 class _BlocksPayload(Payload):
-    """A body in blocks with a known length: no join, no chunked coding, sent anew at every attempt."""
+    """A body in blocks of known total size: sent without joining them and without chunked coding, at every attempt."""
 
     def __init__(self, body: Blocks) -> None:
         super().__init__(body)
@@ -80,7 +80,7 @@ class _BlocksPayload(Payload):
 
 @attrs.define
 class _Exchange:
-    """What is known of one exchange while it goes on; aiohttp takes it as the middleware of its request."""
+    """The state of one exchange in progress; it is a middleware of the request in aiohttp."""
 
     on_sent: Callable[[], None]
     sent: bool = False
@@ -97,11 +97,11 @@ class _Exchange:
         try:
             return await handler(request)
         except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-            raise _Broken from error
+            raise _ConnectionBroken from error
 
 
 class _Request(aiohttp.ClientRequest):
-    """Tells its exchange that it is being sent; aiohttp's tracing would, too, at ten times the cost."""
+    """Notifies its exchange when it is sent; aiohttp's tracing would do so at ten times the cost."""
 
     exchange: _Exchange
 
@@ -112,17 +112,17 @@ class _Request(aiohttp.ClientRequest):
 
 @attrs.frozen
 class OpenStream:
-    """An answer that is being sent, for as long as it lasts.
+    """An answer whose body is still being received.
 
     Attributes:
-        answer: its status and headers; of a refusal, its body too.
+        answer: its status and headers; for a refusal, also its body.
     """
 
     answer: Answer
     _content: aiohttp.StreamReader = attrs.field(repr=False)
 
     async def chunk(self) -> bytes:
-        """Wait for bytes and give all that have come; no bytes mean the end.
+        """Return all bytes received so far, waiting for the first; empty at the end.
 
         Raises:
             StreamDropped: the connection broke.
@@ -130,12 +130,12 @@ class OpenStream:
         try:
             return await self._content.readany()
         except (aiohttp.ClientError, OSError) as error:
-            raise StreamDropped("the stream broke off") from error
+            raise StreamDropped("the stream was cut off") from error
 
 
 @attrs.define
 class Transport:
-    """Connections to the service. Open it inside the running loop, close it when done."""
+    """A pool of connections to the service; to be opened in the running event loop."""
 
     _client: aiohttp.ClientSession
     _clock: Clock
@@ -146,11 +146,12 @@ class Transport:
     def open(
         cls, *, user_agent: str, clock: Clock, timeouts: Timeouts, connector: Connector | None = None
     ) -> "Transport":
-        """Make the pool of connections; none is opened before the first call."""
-        given = connector if isinstance(connector, aiohttp.BaseConnector) else None
+        """Open an empty pool; connections are made by calls."""
+        own_pool = connector if isinstance(connector, aiohttp.BaseConnector) else None
         client = aiohttp.ClientSession(
-            connector=given or aiohttp.TCPConnector(ssl=connector if isinstance(connector, ssl.SSLContext) else True),
-            connector_owner=given is None,
+            connector=own_pool
+            or aiohttp.TCPConnector(ssl=connector if isinstance(connector, ssl.SSLContext) else True),
+            connector_owner=own_pool is None,
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": user_agent, "Accept": "application/json"},
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeouts.connect),
@@ -160,7 +161,7 @@ class Transport:
         return cls(client, clock, timeouts)
 
     async def close(self) -> None:
-        """Close what this transport opened; who reads a stream is told that it broke off."""
+        """Close the connections of this transport; consumers of open streams get `StreamDropped`."""
         for response in self._streams:
             response.close()
         await self._client.close()
@@ -176,20 +177,20 @@ class Transport:
         timeout: float | None = None,  # noqa: ASYNC109 - on the injected clock
         on_sent: Callable[[], None],
     ) -> Answer:
-        """Send one request and read its whole answer.
+        """Send one request and return its whole answer.
 
         Args:
             method: the HTTP method.
-            url: the whole URL, quoted; it goes to the wire as it is.
+            url: the full, quoted URL; it is sent unchanged.
             headers: the headers of this request.
-            body: a JSON body.
+            body: the body.
             proxy: the proxy's URL.
-            timeout: seconds for this exchange, when other than the transport's.
-            on_sent: called once, when the connection stands and the request begins to be written.
+            timeout: seconds for this exchange, if other than the transport's.
+            on_sent: called once, after connecting, before the request is written.
 
         Raises:
-            TransportError: no answer arrived; `sent` says whether the request may have.
-            UnexpectedAnswer: an answer of success broke off.
+            TransportError: no answer arrived; `sent` says whether the request may have arrived.
+            UnexpectedAnswer: an answer of success was cut off.
             WrongState: the transport was closed.
         """
         self._check_open()
@@ -198,7 +199,7 @@ class Transport:
             async with self._clock.timeout(timeout or self._timeouts.total):
                 return await self._exchange(exchange, method, url, headers=headers, body=body, proxy=proxy)
         except _FAILURES as error:
-            raise _failure(error, exchange) from _shown(error)
+            raise _transport_error(error, exchange) from _safe_cause(error)
 
     @asynccontextmanager
     async def stream(
@@ -211,15 +212,15 @@ class Transport:
         timeout: float | None = None,  # noqa: ASYNC109 - on the injected clock
         on_sent: Callable[[], None],
     ) -> AsyncGenerator[OpenStream]:
-        """Send one request and give its answer as it comes, for as long as the block lasts; then hang up.
+        """Send one request and receive its answer as a stream within the block; then close the connection.
 
         Args:
             method: the HTTP method.
-            url: the whole URL, quoted; it goes to the wire as it is.
+            url: the full, quoted URL; it is sent unchanged.
             headers: the headers of this request.
             proxy: the proxy's URL.
-            timeout: seconds until the answer has begun, or a refusal has been read; nothing limits what follows.
-            on_sent: called once, when the connection stands and the request begins to be written.
+            timeout: seconds until the answer begins, or until a refusal is read; the rest has no limit.
+            on_sent: called once, after connecting, before the request is written.
 
         Raises:
             TransportError: no answer began; `sent` says whether the request may have arrived.
@@ -238,21 +239,21 @@ class Transport:
                         proxy=proxy,
                         middlewares=(exchange,),
                     )
-                    stack.push_async_callback(self._hang_up, response)
-                    self._keep(response)
+                    stack.push_async_callback(self._close_connection, response)
+                    self._track(response)
                     body = b"" if response.ok else await _read(response)
             except _FAILURES as error:
-                raise _failure(error, exchange) from _shown(error)
+                raise _transport_error(error, exchange) from _safe_cause(error)
             yield OpenStream(Answer(status=response.status, headers=response.headers, body=body), response.content)
 
-    def _keep(self, response: aiohttp.ClientResponse) -> None:
+    def _track(self, response: aiohttp.ClientResponse) -> None:
         self._streams.add(response)
         protocol = _protocol(response)
         if protocol is not None:
-            protocol.force_close()  # it ends with its stream, also where the service ends that
+            protocol.force_close()  # never reused, even if the service ends the stream
 
-    async def _hang_up(self, response: aiohttp.ClientResponse) -> None:
-        """Close a connection and see it closed, so that the service can give its place to another."""
+    async def _close_connection(self, response: aiohttp.ClientResponse) -> None:
+        """Close a connection and wait until it is closed, so that the service can accept another."""
         self._streams.discard(response)
         protocol = _protocol(response)
         closed = None if protocol is None else protocol.closed
@@ -295,30 +296,32 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
         return await response.read()
     except (aiohttp.ClientError, OSError) as error:
         if response.ok:
-            raise UnexpectedAnswer("the answer broke off", status=response.status, headers=response.headers) from error
-        return b""  # a refusal is known by its status
+            raise UnexpectedAnswer(
+                "the answer was cut off", status=response.status, headers=response.headers
+            ) from error
+        return b""  # the status is enough for a refusal
 
 
-def _failure(error: BaseException, exchange: _Exchange) -> TransportError:
+def _transport_error(error: BaseException, exchange: _Exchange) -> TransportError:
     sent = Sent.MAYBE if exchange.sent else Sent.NO
-    what = error.__cause__ if isinstance(error, _Broken) else error
-    if isinstance(what, TimeoutError):
-        return TimedOut("no answer in time", sent=sent)
-    return TransportError(_WHAT_FAILED.get(type(what), "the connection failed"), sent=sent)
+    cause = error.__cause__ if isinstance(error, _ConnectionBroken) else error
+    if isinstance(cause, TimeoutError):
+        return TimedOut("request timed out", sent=sent)
+    return TransportError(_MESSAGES.get(type(cause), "connection failed"), sent=sent)
 
 
-def _shown(error: BaseException) -> BaseException | None:
-    """Give the cause that a traceback may show: this one's words hold the URL, with the query or a password."""
+def _safe_cause(error: BaseException) -> BaseException | None:
+    """Return the cause that a traceback may show: some messages contain the URL, with its query or a password."""
     return None if isinstance(error, aiohttp.ClientResponseError) else error
 
 
-_WHAT_FAILED: Mapping[type, str] = {
-    aiohttp.ClientConnectorDNSError: "the host's name cannot be resolved",
-    aiohttp.ClientConnectorCertificateError: "the host's certificate cannot be trusted",
-    aiohttp.ClientConnectorSSLError: "TLS could not be agreed",
-    aiohttp.ClientConnectorError: "the connection was refused",
-    aiohttp.ClientProxyConnectionError: "the proxy cannot be reached",
-    aiohttp.ClientHttpProxyError: "the proxy refused",
-    aiohttp.ServerDisconnectedError: "the connection closed before an answer",
-    aiohttp.ClientOSError: "the connection was reset",
+_MESSAGES: Mapping[type, str] = {
+    aiohttp.ClientConnectorDNSError: "the host name cannot be resolved",
+    aiohttp.ClientConnectorCertificateError: "certificate verification failed",
+    aiohttp.ClientConnectorSSLError: "TLS handshake failed",
+    aiohttp.ClientConnectorError: "connection refused",
+    aiohttp.ClientProxyConnectionError: "the proxy is unreachable",
+    aiohttp.ClientHttpProxyError: "the proxy refused the request",
+    aiohttp.ServerDisconnectedError: "the connection was closed before an answer",
+    aiohttp.ClientOSError: "connection reset",
 }

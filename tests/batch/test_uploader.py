@@ -57,7 +57,7 @@ def status(code: int, **details: Any) -> ApiError:
 
 
 LOST = TransportError("the connection broke", sent=Sent.MAYBE)
-REFUSED = TransportError("the connection was refused", sent=Sent.NO)
+REFUSED = TransportError("connection refused", sent=Sent.NO)
 
 
 def balanced(report: Report | Progress) -> bool:

@@ -180,7 +180,7 @@ MISTAKES: dict[str, tuple[Answer, str]] = {
     "array": (plain(text="[]"), "not an object with a text `response_token`"),
     "number": (plain(text='{"response_token": 7}'), "not an object with a text `response_token`"),
     "oracle": (answering(lambda token: prefixed(keyed(token))), "signs any crc_token, even a forged event"),
-    "closed": (silent, "the connection closed before an answer"),
+    "closed": (silent, "the connection was closed before an answer"),
 }
 
 
@@ -212,7 +212,7 @@ async def test_a_server_that_is_not_there(command: Command, unused_tcp_port: int
     ended = await command("webhook", "check", f"http://127.0.0.1:{unused_tcp_port}/", "--json")
     found = json.loads(ended.out)
     assert (ended.code, found["ok"], found["status"]) == (1, False, None)
-    assert "the connection was refused" in found["problem"]
+    assert "connection refused" in found["problem"]
 
 
 async def test_a_certificate_that_cannot_be_trusted(command: Command) -> None:
@@ -224,7 +224,7 @@ async def test_a_certificate_that_cannot_be_trusted(command: Command) -> None:
         port = server.sockets[0].getsockname()[1]
         ended = await command("webhook", "check", f"https://localhost:{port}/")
     assert ended.code == 1
-    assert "the host's certificate cannot be trusted" in ended.out
+    assert "certificate verification failed" in ended.out
 
 
 @pytest.mark.parametrize(

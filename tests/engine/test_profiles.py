@@ -172,7 +172,7 @@ async def test_a_session_from_the_environment_uses_its_proxy(monkeypatch: pytest
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:2")
     async with Session.from_env() as session:
-        with pytest.raises(TransportError, match="the proxy cannot be reached"):
+        with pytest.raises(TransportError, match="the proxy is unreachable"):
             await session.but(retries=Retries.none()).accounts.get("a")
 
 

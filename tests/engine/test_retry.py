@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from svc_async.engine import retry
-from svc_async.engine.retry import Retries, RetryBudget, helps
+from svc_async.engine.retry import Retries, RetryBudget, decide
 from svc_async.errors import (
     ApiError,
     ErrorDetail,
@@ -22,6 +22,11 @@ from svc_async.wire.outcome import api_error
 
 UNREADABLE = UnexpectedAnswer("not JSON", status=200)
 TOO_MANY_JOBS = api_error(status=400, errors=[ErrorDetail(code="TOO_MANY_JOBS")])
+
+
+def is_repeated(error: SvcError, *, safe: bool) -> bool:
+    now = VirtualClock().now()
+    return decide(error, attempt=1, elapsed=0, now=now, safe=safe, retries=Retries(), chance=0) is not None
 
 
 @pytest.mark.parametrize(
@@ -43,17 +48,28 @@ TOO_MANY_JOBS = api_error(status=400, errors=[ErrorDetail(code="TOO_MANY_JOBS")]
         (api_error(status=401), False, False),
         (api_error(status=404), False, False),
         (InvalidArgument("a", "b"), False, False),
-        (ValueError("not ours"), False, False),
     ],
 )
-def test_only_what_is_safe_to_repeat_is_repeated(error: Exception, safe: bool, unsafe: bool) -> None:
-    assert (helps(error, safe=True), helps(error, safe=False)) == (safe, unsafe)
+def test_only_what_is_safe_to_repeat_is_repeated(error: SvcError, safe: bool, unsafe: bool) -> None:
+    assert (is_repeated(error, safe=True), is_repeated(error, safe=False)) == (safe, unsafe)
+
+
+async def test_an_error_that_is_not_ours_is_raised_at_once(clock: VirtualClock) -> None:
+    async def fail() -> None:
+        failures.append(1)
+        raise ValueError
+
+    failures: list[int] = []
+    with pytest.raises(ValueError):  # noqa: PT011 - it has no message
+        await retry.run(fail, retries=Retries(), safe=True, clock=clock, budget=RetryBudget())
+
+    assert failures == [1]
 
 
 def test_a_caller_without_patience_is_not_made_to_wait_by_repeats() -> None:
     error = WouldWaitTooLong(until=VirtualClock().now(), limit="writes", max_wait=1)
     assert error.repeatable
-    assert not helps(error, safe=True)
+    assert not is_repeated(error, safe=True)
 
 
 class Calls:
@@ -183,13 +199,13 @@ async def test_a_call_may_be_repeated_for_ever(clock: VirtualClock) -> None:
     assert await run(calls, patient, budget=RetryBudget(most=10_000)) == "done"
 
 
-NOT_SENT = TransportError("the connection was refused", sent=Sent.NO)
+NOT_SENT = TransportError("connection refused", sent=Sent.NO)
 
 
 @pytest.mark.parametrize(
     ("first", "sent"),
     [
-        (TimedOut("no answer in time", sent=Sent.MAYBE), Sent.MAYBE),
+        (TimedOut("request timed out", sent=Sent.MAYBE), Sent.MAYBE),
         (api_error(status=500), Sent.MAYBE),
         (UNREADABLE, Sent.MAYBE),
         (api_error(status=503), Sent.NO),
@@ -199,7 +215,7 @@ NOT_SENT = TransportError("the connection was refused", sent=Sent.NO)
 async def test_a_call_that_may_have_had_an_effect_is_never_said_to_be_unsent(
     clock: VirtualClock, first: SvcError, sent: Sent
 ) -> None:
-    last = TransportError("the connection was refused", sent=Sent.NO)
+    last = TransportError("connection refused", sent=Sent.NO)
     with pytest.raises(TransportError, match=rf"refused \(sent: {sent}\)") as caught:
         await run(Calls(clock, first, NOT_SENT, last), Retries(attempts=3))
     assert caught.value.sent is sent
@@ -210,7 +226,7 @@ async def test_a_repeat_that_would_wait_too_long_tells_that_the_first_attempt_ma
 ) -> None:
     too_long = WouldWaitTooLong(until=clock.now(), limit="writes", max_wait=1)
     with pytest.raises(WouldWaitTooLong) as caught:
-        await run(Calls(clock, TimedOut("no answer in time", sent=Sent.MAYBE), too_long), Retries())
+        await run(Calls(clock, TimedOut("request timed out", sent=Sent.MAYBE), too_long), Retries())
     assert caught.value.sent is Sent.MAYBE
 
 

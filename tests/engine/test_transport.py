@@ -125,7 +125,7 @@ async def test_a_refused_connection_was_certainly_not_sent(transport: Transport)
     server.close()
     await server.wait_closed()
     sent = Sendings()
-    with pytest.raises(TransportError, match="the connection was refused") as caught:
+    with pytest.raises(TransportError, match="connection refused") as caught:
         await transport.exchange("POST", f"http://127.0.0.1:{port}", headers={}, on_sent=sent)
     assert caught.value.sent is Sent.NO
     assert caught.value.repeatable
@@ -159,7 +159,7 @@ async def test_cookies_are_not_kept(peer: Peer, transport: Transport) -> None:
 
 async def test_a_success_that_breaks_off_is_unexpected(peer: Peer, transport: Transport) -> None:
     peer.script = peer.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{", close=True)
-    with pytest.raises(UnexpectedAnswer, match="the answer broke off") as caught:
+    with pytest.raises(UnexpectedAnswer, match="the answer was cut off") as caught:
         await transport.exchange("GET", peer.url, headers={}, on_sent=Sendings())
     assert caught.value.status == 200
 
@@ -244,7 +244,7 @@ async def test_tls_takes_the_given_context_and_no_certificate_is_taken_on_trust(
     await transport.close()
 
     doubtful = Transport.open(user_agent="t", clock=SystemClock(), timeouts=Timeouts())
-    with pytest.raises(TransportError, match="certificate cannot be trusted") as caught:
+    with pytest.raises(TransportError, match="certificate verification failed") as caught:
         await doubtful.exchange("GET", url, headers={}, on_sent=Sendings())
     assert caught.value.sent is Sent.NO
     await doubtful.close()
@@ -295,7 +295,7 @@ async def test_no_traceback_holds_a_value_of_the_query(peer: Peer, transport: Tr
 async def test_no_traceback_holds_the_password_of_a_proxy(peer: Peer, transport: Transport) -> None:
     peer.script = peer.answer(b"HTTP/1.1 407 Who are you\r\nContent-Length: 0\r\n\r\n")
     proxy = peer.url.replace("//", "//user:hush@")
-    with pytest.raises(TransportError, match="the proxy refused") as caught:
+    with pytest.raises(TransportError, match="the proxy refused the request") as caught:
         await transport.exchange("GET", "https://ads.example.test/", headers={}, proxy=proxy, on_sent=Sendings())
     assert caught.value.sent is Sent.NO
     assert peer.heads[0].startswith(b"CONNECT ads.example.test:443 ")

@@ -127,8 +127,8 @@ def test_only_503_means_overload_and_only_429_means_throttled(
 @pytest.mark.parametrize(
     ("error", "effect", "repeat"),
     [
-        (TransportError("the connection was refused", sent=Sent.NO), Effect.NONE, Repeat.ALWAYS),
-        (TransportError("the connection was reset", sent=Sent.MAYBE), Effect.MAYBE, Repeat.SAFE),
+        (TransportError("connection refused", sent=Sent.NO), Effect.NONE, Repeat.ALWAYS),
+        (TransportError("connection reset", sent=Sent.MAYBE), Effect.MAYBE, Repeat.SAFE),
         (TimedOut("late", sent=Sent.NO), Effect.NONE, Repeat.ALWAYS),
         (TimedOut("late", sent=Sent.MAYBE), Effect.MAYBE, Repeat.SAFE),
         (UnexpectedAnswer("not JSON", status=200), Effect.MAYBE, Repeat.SAFE),
