@@ -1,12 +1,13 @@
 """The only door to time: whatever waits or asks the time is given a Clock."""
 
 import asyncio
+import calendar
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Protocol
 
-__all__ = ["Clock", "SystemClock", "Timer"]
+__all__ = ["Clock", "SystemClock", "Timer", "months_after"]
 
 
 class Timer(Protocol):
@@ -64,3 +65,11 @@ class SystemClock:
     def timeout(self, seconds: float | None) -> asyncio.Timeout:
         """Give the standard library's timeout block."""
         return asyncio.timeout(seconds)
+
+
+def months_after(moment: datetime, months: int) -> datetime:
+    """Return the same time this many months later, or the last day of a month that is too short."""
+    year, month = divmod(moment.month - 1 + months, 12)
+    year += moment.year
+    day = min(moment.day, calendar.monthrange(year, month + 1)[1])
+    return moment.replace(year=year, month=month + 1, day=day)

@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from svc_async.engine.paging import Pager
+from svc_async.engine.pipeline import Pipeline
 from svc_async.open_enum import OpenEnum
 from svc_async.wire.checks import (
     Check,
@@ -29,9 +31,10 @@ from svc_async.wire.route import Listing, Route
 
 __all__ = [
     "DELETE",
-    "LIST",
+    "MAX_PRODUCTS",
     "PRODUCT_CHECKS",
     "UPSERT",
+    "CatalogProducts",
     "Product",
     "ProductAgeGroup",
     "ProductAvailability",
@@ -305,17 +308,54 @@ PRODUCT_CHECKS: Sequence[Check] = tuple(
 )
 """What the service demands of a product and can be told without it (contract PROD-02 to PROD-06c, PROD-09b to 13)."""
 
+MAX_PRODUCTS = 25
+"""Products in one request (contract PROD-01)."""
+
 _ALL = "/12/product_catalogs/{product_catalog_id}/products"
 
-LIST = Listing(_ALL, Product, checks=(between("count", 1, 100),))
-"""The row that lists products (contract `products.list`)."""
+_LIST = Listing(_ALL, Product, checks=(between("count", 1, 100),))
 UPSERT = Route(
     "PUT",
     _ALL,
     ProductUpsertResults,
     json=True,
-    checks=(at_most("products", 25, "products"), each("products", *PRODUCT_CHECKS), distinct("products", "id")),
+    checks=(
+        at_most("products", MAX_PRODUCTS, "products"),
+        each("products", *PRODUCT_CHECKS),
+        distinct("products", "id"),
+    ),
 )
-"""The row that makes and changes up to 25 products (contract `products.upsert`)."""
+"""The row that makes and changes products (contract `products.upsert`)."""
 DELETE = Route("DELETE", _ALL, ProductDeleteResults, json=True)
 """The row that deletes products for good (contract `products.delete`)."""
+
+
+@attrs.frozen
+class CatalogProducts:
+    """The products of one catalog, in single requests."""
+
+    _pipeline: Pipeline
+    product_catalog_id: str
+
+    def list(self, *, item_group_key: str | None = None, count: int | None = None) -> Pager[Product]:
+        """List the products; of a group only the one that was sent first (contract PROD-10b).
+
+        Args:
+            item_group_key: only the variants of this group.
+            count: records a page, from 1 to 100, the service's default.
+
+        Contract: PROD-10, `products.list`.
+        """
+        request = _LIST(product_catalog_id=self.product_catalog_id, item_group_key=item_group_key, count=count)
+        return Pager(self._pipeline, request)
+
+    async def send(self, products: Sequence[Product | Mapping[str, Any]]) -> Sequence[ProductUpsertResult]:
+        """Create or change products in one request; return one result for each, in their order.
+
+        Args:
+            products: at most 25, none twice: the service would ignore all of one id (contract PROD-07).
+
+        Contract: PROD-01, `products.upsert`.
+        """
+        answer = await self._pipeline.send(UPSERT(product_catalog_id=self.product_catalog_id, products=products))
+        return answer.products_response

@@ -5,7 +5,10 @@ import attrs
 from svc_async.open_enum import OpenEnum
 from svc_async.wire.records import Record
 
-__all__ = ["AdProductType", "BatchCounts", "BatchOperationType", "Placement"]
+__all__ = ["MEMBERSHIP_MONTHS", "AdProductType", "BatchCounts", "BatchOperationType", "Placement"]
+
+MEMBERSHIP_MONTHS = 13
+"""How long users stay on a list if no end is given (contract CAU-06c), and the most on a do-not-reach list (DNR-04)."""
 
 
 class AdProductType(OpenEnum):

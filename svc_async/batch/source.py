@@ -16,14 +16,13 @@ from svc_async.batch.packing.operations import OperationGroup
 from svc_async.batch.packing.rows import EncodedRows
 from svc_async.batch.report import Failure
 from svc_async.errors import InvalidArgument
+from svc_async.users.encoding import SLICE_ROWS
 from svc_async.users.template import RowTemplate
 
-__all__ = ["SLICE_ROWS", "Slice", "Source", "is_replayable", "read_spool", "slice_rows", "spool"]
+__all__ = ["RowSource", "Slice", "is_replayable", "read_spool", "slice_rows", "spool"]
 
 T = TypeVar("T")
 
-SLICE_ROWS = 512
-"""Rows that are read and encoded between two turns of the event loop."""
 _LENGTH = 4
 """Bytes of the length before each record of a spool."""
 
@@ -44,7 +43,7 @@ class Slice:
 
 
 @attrs.frozen
-class Source:
+class RowSource:
     """The rows of a job.
 
     Attributes:
@@ -90,7 +89,7 @@ async def _fill(part: list[T], source: AsyncIterator[T], size: int) -> None:
             return
 
 
-async def spool(source: Source, path: Path) -> None:
+async def spool(source: RowSource, path: Path) -> None:
     """Write the rows of a source to a file, hashed as they will be sent.
 
     Args:
@@ -112,7 +111,7 @@ async def spool(source: Source, path: Path) -> None:
         raise InvalidArgument("journal", f"cannot be kept: {path} cannot be written: {error.strerror}") from None
 
 
-def read_spool(path: Path, parse_group: Callable[[Any], OperationGroup]) -> Source:
+def read_spool(path: Path, parse_group: Callable[[Any], OperationGroup]) -> RowSource:
     """Return the spooled rows as a source.
 
     Args:
@@ -124,7 +123,7 @@ def read_spool(path: Path, parse_group: Callable[[Any], OperationGroup]) -> Sour
     """
     if not path.exists():
         raise InvalidArgument("journal", f"needs {path}, the file to which the rows of its job were spooled")
-    return Source(lambda: _read(path, parse_group), replayable=True)
+    return RowSource(lambda: _read(path, parse_group), replayable=True)
 
 
 def _create(path: Path) -> BinaryIO:

@@ -27,7 +27,6 @@ from array import array
 from collections import deque
 from collections.abc import (
     AsyncGenerator,
-    Callable,
     Collection,
     Coroutine,
     Iterable,
@@ -61,9 +60,10 @@ from svc_async.batch.recovery import (
     request_id_of,
     summary,
 )
-from svc_async.batch.report import Failure, Progress, Receipt, Report
-from svc_async.batch.source import Slice, Source, read_spool, spool
-from svc_async.clock import Clock
+from svc_async.batch.report import Failure, Receipt, Report
+from svc_async.batch.sender import Sender
+from svc_async.batch.settings import BatchSettings, JobSizes, Observers
+from svc_async.batch.source import RowSource, Slice, read_spool, spool
 from svc_async.engine.retry import RetryBudget
 from svc_async.errors import (
     ApiError,
@@ -80,11 +80,8 @@ from svc_async.wire.route import Request
 __all__ = [
     "Destination",
     "Job",
-    "Observers",
-    "Sender",
-    "Settings",
+    "RowSource",
     "Slice",
-    "Source",
     "Verdict",
 ]
 
@@ -93,19 +90,6 @@ T = TypeVar("T")
 _PARTS_A_PROGRESS = 16
 # Unspecified: how long a 429 without a reset lasts; the limit is counted by the minute (contract CAU-03).
 _WINDOW = 60.0
-
-
-class Sender(Protocol):
-    """What sends a request; a pipeline does."""
-
-    @property
-    def clock(self) -> Clock:
-        """Where time comes from."""
-        ...
-
-    async def send_with_id(self, request: Request[T]) -> tuple[T, str | None]:
-        """Send it once; give its answer and the service's name for the request."""
-        ...
 
 
 @attrs.frozen
@@ -129,6 +113,11 @@ class Destination(Protocol[T]):
         """What tells it from others; it is kept in journals."""
         ...
 
+    @property
+    def limits(self) -> Limits:
+        """What one request may hold."""
+        ...
+
     def parse_group(self, plain: Any) -> OperationGroup:
         """Make a group again of its plain values."""
         ...
@@ -144,48 +133,6 @@ class Destination(Protocol[T]):
     def redact(self, reason: ErrorDetail, row: str) -> ErrorDetail:
         """Blot out what the service's words repeat of a row that must not be told; the row is in JSON."""
         ...
-
-
-@attrs.frozen(kw_only=True)
-class Settings:
-    """How a job is done.
-
-    Attributes:
-        limits: what one request may hold.
-        concurrency: the most requests under way, and so the number of lanes.
-        ordered: whether rows of one key keep their order; if not, no key may come twice.
-        quarantine: seconds for which a lane is held after an unknown outcome.
-        retry_delays: seconds before each repeat of a request; when they are used up, its rows have failed.
-        memory: bytes of users that are read and not yet accepted.
-        repeats: repeats that are left to the job at its start; each accepted request gives one back.
-    """
-
-    limits: Limits
-    concurrency: int = 32
-    ordered: bool = True
-    quarantine: float = 120.0
-    retry_delays: Sequence[float] = (0, 60, 300)
-    memory: int = 64 * 2**20
-    repeats: int = 100
-
-    def __attrs_post_init__(self) -> None:
-        if self.concurrency < 1:
-            raise InvalidArgument("concurrency", "must be at least 1")
-        if self.limits.per_operation < 1:
-            raise InvalidArgument("users_per_operation", "must be at least 1")
-        if not self.quarantine >= 0:
-            raise InvalidArgument("quarantine", "must be at least 0 seconds")
-        if not all(delay >= 0 for delay in self.retry_delays):
-            raise InvalidArgument("retry_delays", "must be seconds of at least 0")
-
-
-@attrs.frozen(kw_only=True)
-class Observers:
-    """Who is told what, as it happens."""
-
-    progress: Callable[[Progress], object] | None = None
-    on_receipt: Callable[[Receipt], object] | None = None
-    on_failure: Callable[[Failure], object] | None = None
 
 
 @attrs.define(eq=False)
@@ -226,22 +173,25 @@ class Job(Generic[T]):
 
     def __init__(
         self,
-        source: Source,
+        source: RowSource,
         *,
         sender: Sender,
         destination: Destination[T],
-        settings: Settings,
+        settings: BatchSettings,
         observers: Observers,
         journal: str | Path | None = None,
+        sizes: JobSizes | None = None,
     ) -> None:
         self._source = source
         self._sender = sender
         self._destination = destination
+        self._limits = destination.limits
         self._settings = settings
+        self._sizes = sizes or JobSizes()
         self._observers = observers
         self._clock = sender.clock
         self._tally = Tally(observers.on_failure)
-        self._budget = RetryBudget(most=settings.repeats, earned=1.0)
+        self._budget = RetryBudget(most=self._sizes.repeats, earned=1.0)
         self._path = journal
         self._journal: Journal | None = None
         self._settled = SettledRows()
@@ -291,9 +241,9 @@ class Job(Generic[T]):
     def _lay_out(self, lanes: int) -> None:
         """Make the lanes and the packers of as many requests under way."""
         self._lanes = [_Lane(index, (index,)) for index in range(lanes)]
-        repeats = self._settings.ordered or self._settings.limits.distinct
-        self._packers = [Packer(self._settings.limits, repeats=repeats) for _ in range(lanes if self._keyed else 1)]
-        self._partitioner = Partitioner(self._packers)
+        repeats = self._settings.ordered or self._limits.distinct
+        self._packers = [Packer(self._limits, repeats=repeats) for _ in range(lanes if self._keyed else 1)]
+        self._partitioner = Partitioner(self._packers, flush_at=self._sizes.partition_rows)
         self._lines = itertools.count(lanes)
 
     async def _run(self) -> Report:
@@ -330,7 +280,7 @@ class Job(Generic[T]):
                     await journal.put_aside()
                 self._source = read_spool(self._aside, self._destination.parse_group)
             if journal.checkpoint.rows:
-                again = SourceReplay(journal, self._settings.limits)
+                again = SourceReplay(journal, self._limits)
                 await again.read(self._source)
                 self._settled.lane_of = again.lane_of
                 self._doubts = [self._doubt(intent, again.batch(intent)) for intent in journal.intents]
@@ -406,7 +356,7 @@ class Job(Generic[T]):
     def _unsettled(self, part: Slice) -> Slice:
         """Give the rows that earlier runs have not settled."""
         self._reading.follow(part.count, part.rows, part.failures)
-        limits, rows = self._settings.limits, part.rows
+        limits, rows = self._limits, part.rows
         failures = [*part.failures]
         # Told here, so that it is told again: a row of a lane counts as settled when the lane is beyond it.
         if not limits.allow_row(rows.group, rows.template, max(rows.users, key=len, default="")):
@@ -447,11 +397,11 @@ class Job(Generic[T]):
     async def _make_room(self, tasks: asyncio.TaskGroup) -> None:
         """Wait until more may be read: drafts take up to half of the memory, sealed batches the rest."""
         while not self._stopped:
-            while self._drafted > self._settings.memory / 2:
+            while self._drafted > self._sizes.memory / 2:
                 self._seal_fullest(tasks)
             sealed = sum(batch.size for lane in self._lanes for batch in lane.queue)
             waiting = sum(len(lane.queue) for lane in self._lanes if not lane.held)
-            if sealed <= self._settings.memory / 2 and waiting <= 2 * self._settings.concurrency:
+            if sealed <= self._sizes.memory / 2 and waiting <= 2 * self._settings.concurrency:
                 return
             await self._change()
 
@@ -679,7 +629,7 @@ class Job(Generic[T]):
         refused, others = batch.split(operations)
         alone = [index for index, operation in enumerate(operations) if len(batch.positions_of(operation)) == 1]
         condemned, suspects = refused.split(alone)
-        self._replace(lane, [others, *suspects.one_user_each(self._settings.limits)])
+        self._replace(lane, [others, *suspects.one_user_each(self._limits)])
         redact = self._destination.redact
         reasons = [coded(redact(named[operations[index]], batch.users_of(operations[index]))) for index in alone]
         if reasons:

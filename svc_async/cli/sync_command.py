@@ -13,8 +13,9 @@ import attrs
 from rich.text import Text
 
 from svc_async.batch.report import Report
+from svc_async.batch.settings import Observers
 from svc_async.batch.sync.state import Plan, Snapshots
-from svc_async.batch.sync.sync import Observers, Sync, Target
+from svc_async.batch.sync.sync import Sync, Target
 from svc_async.cli.console import stdout
 from svc_async.cli.failures import FailureList
 from svc_async.cli.options import JobOptions, SyncOptions

@@ -25,7 +25,10 @@ from svc_async.users.identifiers import (
 from svc_async.users.template import RowTemplate
 from svc_async.wire.writing import to_plain
 
-__all__ = ["EncodedUsers", "MemberEncoder", "RowEncoder", "Rows"]
+__all__ = ["SLICE_ROWS", "EncodedUsers", "MemberEncoder", "RowEncoder", "Rows"]
+
+SLICE_ROWS = 512
+"""Rows that are read and encoded between two turns of the event loop."""
 
 _SEVERAL = '","'
 """What stands between two tokens of one identifier; no token can hold it, since quotes inside are escaped."""

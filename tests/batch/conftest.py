@@ -95,7 +95,7 @@ def service() -> Service:
 
 @pytest.fixture
 def users(service: Service) -> AudienceUsers:
-    return AudienceUsers(service, "a1", "c1")  # type: ignore[arg-type]  # what is used of a pipeline
+    return AudienceUsers(service, "a1", "c1")
 
 
 @pytest.fixture

@@ -7,9 +7,10 @@ import pytest
 
 from svc_async import BatchError, InvalidArgument, Session
 from svc_async.batch.report import Failure
+from svc_async.batch.settings import Observers
 from svc_async.batch.sync.audience import AudienceTarget
 from svc_async.batch.sync.state import Snapshots
-from svc_async.batch.sync.sync import Observers, Sync
+from svc_async.batch.sync.sync import Sync
 from svc_async.sandbox import Fault, Sandbox
 from svc_async.sources.detect import open_source
 from tests.support.files import Write

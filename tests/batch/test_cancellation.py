@@ -33,7 +33,7 @@ def service_that_loses(losses: set[int], latency: float) -> Service:
 
 async def cancelled_after(turns: int, service: Service, lanes: int, journal: Path | None) -> Report:
     """Cancel an upload after so many turns, and give its report; nothing of it is left running."""
-    users = AudienceUsers(service, "a1", "c1")  # type: ignore[arg-type]  # what is used of a pipeline
+    users = AudienceUsers(service, "a1", "c1")
     stream = users.stream(ROWS, concurrency=lanes, users_per_operation=1, quarantine=5, journal=journal)
 
     async def read() -> None:
@@ -79,7 +79,7 @@ async def test_a_job_with_a_journal_goes_on_however_often_it_is_cancelled(
         journal = Path(folder) / "journal"
         for _ in range(times):
             await cancelled_after(turns, service, lanes, journal)
-        users = AudienceUsers(service, "a1", "c1")  # type: ignore[arg-type]
+        users = AudienceUsers(service, "a1", "c1")
         report = await users.upload(ROWS, concurrency=lanes, users_per_operation=1, quarantine=5, journal=journal)
     assert (report.read, report.pending, report.failed) == (len(ROWS), 0, 0)
     assert report.accepted + report.coalesced == len(ROWS)

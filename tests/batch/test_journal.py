@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -22,20 +21,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from svc_async.batch import uploader
 from svc_async.batch.journal.journal import Journal, JournalUnwritable
-from svc_async.batch.lists import user_list
+from svc_async.batch.lists import operations as user_operations
 from svc_async.batch.lists.audience_users import AudienceUsers
-from svc_async.batch.packing.partitioner import Partitioner
-from svc_async.batch.products.products import Products
+from svc_async.batch.packing.limits import Limits
 from svc_async.batch.report import Failure, Progress, Report
-from svc_async.batch.source import slice_rows
+from svc_async.batch.settings import JobSizes
 from svc_async.errors import BatchError, ErrorDetail, InvalidArgument
 from svc_async.handles import CustomAudienceHandle
 from svc_async.sandbox import Fault, Sandbox, VirtualClock
 from tests.batch.conftest import Outcome, Service, until
-from tests.batch.test_products import Shop, product
 from tests.batch.test_uploader import LOST, REFUSED, applied_then, balanced, counting, members, status
+from tests.support.fake_catalog import FakeCatalog, change_results, product
 
 Row = dict[str, str]
 
@@ -45,12 +42,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "job.journal"
 
 
-@pytest.fixture(autouse=True)
-def small_measures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a few rows be a long source of many requests, most of which are sent before it has ended."""
-    monkeypatch.setattr(user_list, "MOST_OPERATIONS", 4)
-    monkeypatch.setattr(user_list, "slice_rows", partial(slice_rows, size=3))
-    monkeypatch.setattr(uploader, "Partitioner", partial(Partitioner, flush_at=7))
+SMALL = JobSizes(slice_rows=3, partition_rows=7)
+"""Lets a few rows be a long source of many requests, most of which are sent before it has ended."""
 
 
 class Killed:
@@ -87,8 +80,8 @@ def killed_at(commit: int, *, after: bool = False) -> Iterator[Killed]:
         yield killed
 
 
-def users_of(service: Service) -> AudienceUsers:
-    return AudienceUsers(service, "a1", "c1")  # type: ignore[arg-type]  # what is used of a pipeline
+def users_of(service: Service, audience: str = "c1", *, operations: int = 4) -> AudienceUsers:
+    return AudienceUsers(service, "a1", audience, limits=Limits(operations=operations), sizes=SMALL)
 
 
 def rows_with_repeats(count: int = 60, keys: int = 12, seed: int = 1) -> list[Row]:
@@ -124,8 +117,10 @@ def remove(path: Path) -> None:
     path.unlink()
 
 
-async def run(service: Service, rows: Any, path: Path, **settings_: Any) -> Report:
-    return await users_of(service).upload(rows, journal=path, **{"users_per_operation": 1, **settings_})
+async def run(service: Service, rows: Any, path: Path, *, operations: int = 4, **settings_: Any) -> Report:
+    return await users_of(service, operations=operations).upload(
+        rows, journal=path, **{"users_per_operation": 1, **settings_}
+    )
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -296,7 +291,7 @@ async def test_a_source_that_has_grown_behind_its_end_is_refused(path: Path) -> 
 async def test_a_journal_of_another_job_is_refused(path: Path) -> None:
     service = Service()
     await run(service, members(3), path)
-    other = AudienceUsers(service, "a1", "c2")  # type: ignore[arg-type]
+    other = users_of(service, "c2")
     with pytest.raises(InvalidArgument, match="another job: destination is 'POST .*/c1/users' there"):
         await other.upload(members(3), journal=path)
     with pytest.raises(InvalidArgument, match="ordered"):
@@ -377,9 +372,8 @@ async def test_two_jobs_of_one_process_do_not_share_a_journal(path: Path) -> Non
     assert (await task).accepted == 3
 
 
-async def test_a_full_disk_is_a_clear_stop_and_the_job_can_go_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_is_a_clear_stop_and_the_job_can_go_on(path: Path) -> None:
     service = Service()
-    monkeypatch.setattr(user_list, "MOST_OPERATIONS", 2_500)
     rows = rows_with_repeats(6000, keys=5000)
     begin = Journal._begin
 
@@ -391,10 +385,10 @@ async def test_a_full_disk_is_a_clear_stop_and_the_job_can_go_on(path: Path, mon
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Journal, "_begin", small)
         with pytest.raises(BatchError, match=r"journal .* cannot be written: database or disk is full") as caught:
-            await run(service, rows, path, concurrency=1)
+            await run(service, rows, path, operations=2_500, concurrency=1)
     assert balanced(caught.value.report)
     assert service.bodies == []
-    report = await run(service, rows, path)
+    report = await run(service, rows, path, operations=2_500)
     assert (report.read, report.pending) == (6000, 0)
     assert held(service) == expected(rows)
 
@@ -503,7 +497,7 @@ async def test_a_body_that_would_be_built_in_another_way_stops_the_job(path: Pat
     with killed_at(2), pytest.raises(BatchError):
         await run(service, members(3), path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(user_list, "timestamp", lambda moment: moment.isoformat())
+        patch.setattr(user_operations, "timestamp", lambda moment: moment.isoformat())
         with pytest.raises(InvalidArgument, match="builds in another way"):
             await run(service, members(3), path)
     assert len(service.bodies) == 1
@@ -561,27 +555,25 @@ async def test_a_cancelled_job_can_be_taken_up(path: Path) -> None:
 
 
 async def test_products_can_be_taken_up(path: Path) -> None:
-    shop = Shop()
+    shop = FakeCatalog()
     dice = random.Random(2)
     rows = [product(dice.randrange(60), title=f"t{number}") for number in range(300)]
-    products = Products(shop, "c1")  # type: ignore[arg-type]
+    products = shop.products(SMALL)
     for commit in (2, 3, 5, 8):
         with killed_at(commit, after=True), pytest.raises(BatchError):
             await products.upsert(rows, journal=path, concurrency=4)
     report = await products.upsert(rows, journal=path)
     assert (report.read, report.pending, report.failed) == (300, 0, 0)
     assert {name: row["title"] for name, row in shop.held.items()} == {row["id"]: row["title"] for row in rows}
-    again = Products(shop, "c1")  # type: ignore[arg-type]
+    again = shop.products(SMALL)
     with pytest.raises(InvalidArgument, match="another job"):
         await again.delete(["k"], journal=path)
 
 
 async def test_products_that_an_answer_leaves_out_stay_in_doubt_over_a_restart(path: Path) -> None:
-    from tests.batch.test_products import results  # noqa: PLC0415
-
-    shop = Shop()
-    shop.script[1] = results(lambda found: found[2:])
-    products = Products(shop, "c1")  # type: ignore[arg-type]
+    shop = FakeCatalog()
+    shop.script[1] = change_results(lambda found: found[2:])
+    products = shop.products(SMALL)
     rows = [product(number) for number in range(10)]
     task = asyncio.create_task(products.upsert(rows, journal=path, concurrency=1, quarantine=10**6))
     await until(lambda: len(shop.requests) == 1)
@@ -597,9 +589,10 @@ async def _killed_and_taken_up(audience: CustomAudienceHandle, path: Path, commi
     rows: list[dict[str, object]] = [
         {"partner_user_id": f"p{n % 37}", "email": f"u{n}@b.de", "handle": f"h{n % 5}"} for n in range(150)
     ]
+    users = attrs.evolve(audience.users, limits=Limits(operations=4), sizes=SMALL)
     with killed_at(commit, after=after), suppress(BatchError):
-        await audience.users.upload(rows, journal=path, concurrency=3, users_per_operation=2)
-    report = await audience.users.upload(rows, journal=path, concurrency=3, users_per_operation=2)
+        await users.upload(rows, journal=path, concurrency=3, users_per_operation=2)
+    report = await users.upload(rows, journal=path, concurrency=3, users_per_operation=2)
     assert (report.read, report.pending, report.failed) == (150, 0, 0)
 
 

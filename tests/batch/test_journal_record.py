@@ -10,8 +10,8 @@ import pytest
 
 from svc_async.batch.journal.journal import Journal, annotate
 from svc_async.batch.journal.record import JournalRecord, Moment
-from svc_async.batch.lists import user_list
 from svc_async.batch.lists.audience_users import AudienceUsers
+from svc_async.batch.packing.limits import Limits
 from svc_async.batch.report import Report
 from svc_async.errors import BatchError, InvalidArgument
 from svc_async.sandbox import VirtualClock
@@ -24,13 +24,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "job.journal"
 
 
-@pytest.fixture(autouse=True)
-def small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_list, "MOST_OPERATIONS", 4)
-
-
 async def run(service: Service, rows: Any, path: Path, **settings: Any) -> Report:
-    users = AudienceUsers(service, "a1", "c1")  # type: ignore[arg-type]  # what is used of a pipeline
+    users = AudienceUsers(service, "a1", "c1", limits=Limits(operations=4))
     return await users.upload(rows, journal=path, **{"users_per_operation": 1, "concurrency": 1, **settings})
 
 

@@ -1,12 +1,10 @@
 """The products of a catalog in batches, over a socket against the sandbox; and against a service that is scripted."""
 
-import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import attrs
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,8 +13,6 @@ from svc_async.ads.products import (
     Product,
     ProductDeleteResult,
     ProductDeleteResults,
-    ProductUpsertResult,
-    ProductUpsertResults,
     ProductUpsertStatus,
 )
 from svc_async.batch.products.products import Products
@@ -32,93 +28,20 @@ from svc_async.errors import (
 from svc_async.sandbox import Fault, Sandbox, SandboxConfig, VirtualClock
 from svc_async.session import Session
 from svc_async.wire.outcome import api_error
-from svc_async.wire.route import Blocks, Request
+from tests.support.fake_catalog import FakeCatalog, change_results, product
 
 PRODUCTS = "*/product_catalogs/*/products"
 LOST = TransportError("the connection broke", sent=Sent.MAYBE)
-GOOD: dict[str, Any] = {
-    "title": "Boots",
-    "description": "For long ways",
-    "availability": "in stock",
-    "condition": "new",
-    "price": "99.00 EUR",
-    "link": "https://shop.example/boots",
-    "image_link": "https://shop.example/boots.png",
-    "brand": "Trail",
-}
-
-
-def product(number: int | str, **changes: Any) -> dict[str, Any]:
-    return {"id": f"sku-{number}", **GOOD, **changes}
-
-
-@attrs.define
-class Shop:
-    """Stands in for a pipeline: a catalog that does what the specification says, or what the test's script says."""
-
-    clock: VirtualClock = attrs.field(factory=lambda: VirtualClock(mode="jump"))
-    validate: bool = True
-    requests: list[list[Any]] = attrs.field(factory=list)
-    sizes: list[int] = attrs.field(factory=list)
-    times: list[float] = attrs.field(factory=list)
-    held: dict[str, dict[str, Any]] = attrs.field(factory=dict)
-    script: dict[int, Any] = attrs.field(factory=dict)
-    """By the number of the request, from 1: what is raised, or what makes something else of the answer."""
-    always: Any = None
-
-    def but(self, **_: object) -> "Shop":
-        return self
-
-    async def send_with_id(self, request: Request[Any]) -> tuple[Any, str]:
-        body = request.body
-        assert isinstance(body, Blocks)
-        joined = b"".join(body.blocks)
-        assert len(joined) == body.size
-        ((name, rows),) = msgspec.json.decode(joined).items()
-        self.requests.append(rows)
-        self.sizes.append(body.size)
-        self.times.append(self.clock.monotonic())
-        outcome = self.script.get(len(self.requests), self.always)
-        await asyncio.sleep(0)
-        if isinstance(outcome, Exception):
-            raise outcome
-        answer = self._upsert(rows) if name == "products" else self._delete(rows)
-        return outcome(answer) if outcome else answer, f"r-{len(self.requests)}"
-
-    def _upsert(self, rows: list[dict[str, Any]]) -> ProductUpsertResults:
-        assert len({row["id"] for row in rows}) == len(rows) <= 25
-        results = [
-            ProductUpsertResult(
-                id=row["id"], product_key=f"k-{row['id']}", status=ProductUpsertStatus(self._status(row["id"]))
-            )
-            for row in rows
-        ]
-        self.held.update({row["id"]: row for row in rows})
-        return ProductUpsertResults(products_response=results)
-
-    def _status(self, product_id: str) -> str:
-        return "UPDATE_SUCCESS" if product_id in self.held else "CREATE_SUCCESS"
-
-    def _delete(self, keys: list[str]) -> ProductDeleteResults:
-        assert len(set(keys)) == len(keys) <= 25
-        return ProductDeleteResults(
-            delete_products=[
-                ProductDeleteResult(product_key=key)
-                if self.held.pop(key.removeprefix("k-"), None)
-                else ProductDeleteResult(failed_product_key=key, message="there is no such product")
-                for key in keys
-            ]
-        )
 
 
 @pytest.fixture
-def shop() -> Shop:
-    return Shop()
+def shop() -> FakeCatalog:
+    return FakeCatalog()
 
 
 @pytest.fixture
-def products(shop: Shop) -> Products:
-    return Products(shop, "c1")  # type: ignore[arg-type]  # what is used of a pipeline
+def products(shop: FakeCatalog) -> Products:
+    return shop.products()
 
 
 @pytest.fixture
@@ -130,10 +53,6 @@ async def catalog(sandbox: Sandbox) -> AsyncIterator[Products]:
 
 async def titles(catalog: Products) -> dict[str, str]:
     return {each.id: each.title async for each in catalog.list()}
-
-
-def results(change: Callable[[list[ProductUpsertResult]], list[ProductUpsertResult]]) -> Any:
-    return lambda answer: ProductUpsertResults(products_response=change(list(answer.products_response)))
 
 
 @pytest.mark.rule("PROD-01", "PROD-08c", "PROD-14", "LIM-09")
@@ -168,7 +87,7 @@ async def test_an_id_never_stands_twice_in_a_request_and_its_rows_keep_their_ord
 @pytest.mark.rule("PROD-07")
 @pytest.mark.parametrize("ordering", ["key", "none"])
 async def test_equal_products_that_would_share_a_request_are_sent_once(
-    products: Products, shop: Shop, ordering: Any
+    products: Products, shop: FakeCatalog, ordering: Any
 ) -> None:
     report = await products.upsert([product(1), product(1), product(2), product(1, title="Shoes")], ordering=ordering)
     assert (report.accepted, report.coalesced) == (3, 1)
@@ -179,7 +98,7 @@ async def test_equal_products_that_would_share_a_request_are_sent_once(
 
 
 @pytest.mark.rule("PROD-01")
-async def test_requests_are_full_and_counted_to_the_byte(products: Products, shop: Shop) -> None:
+async def test_requests_are_full_and_counted_to_the_byte(products: Products, shop: FakeCatalog) -> None:
     report = await products.upsert([product(n, title="ü" * (n % 150 + 1)) for n in range(1000)])
     assert report.accepted == 1000
     assert 40 <= len(shop.requests) <= 41  # the tails of lanes are not parted
@@ -188,8 +107,8 @@ async def test_requests_are_full_and_counted_to_the_byte(products: Products, sho
 
 BROKEN: list[tuple[str, Any, str]] = [
     ("id", None, "must be given"),
-    *((name, None, "must be given") for name in GOOD if name != "brand"),
-    *((name, "", "must be given") for name in GOOD if name != "brand"),
+    *((name, None, "must be given") for name in product(1) if name not in {"id", "brand"}),
+    *((name, "", "must be given") for name in product(1) if name not in {"id", "brand"}),
     ("title", "x" * 151, "at most 150"),
     ("title", 5, "must be text"),
     ("title", "\ud800", "valid Unicode"),
@@ -235,7 +154,7 @@ BROKEN: list[tuple[str, Any, str]] = [
 @pytest.mark.rule("PROD-06b", "PROD-06c", "PROD-09b", "PROD-12", "PROD-13")
 @pytest.mark.parametrize(("name", "value", "reason"), BROKEN)
 async def test_a_broken_rule_is_named_by_position_and_attribute(
-    products: Products, shop: Shop, name: str, value: Any, reason: str
+    products: Products, shop: FakeCatalog, name: str, value: Any, reason: str
 ) -> None:
     report = await products.upsert([product(1), product(2) | {name: value}, product(3)])
     (failure,) = report.failures
@@ -283,7 +202,9 @@ async def test_every_rule_that_a_product_breaks_is_named(products: Products) -> 
     assert report.failures[2].attribute == "id"
 
 
-async def test_a_session_that_does_not_validate_leaves_the_rules_to_the_service(products: Products, shop: Shop) -> None:
+async def test_a_session_that_does_not_validate_leaves_the_rules_to_the_service(
+    products: Products, shop: FakeCatalog
+) -> None:
     shop.validate = False
     rows: list[Any] = [product(1, price="9"), {"id": "x", "colour": "red"}, {"title": "t"}, {"id": "y", "price": b"9"}]
     report = await products.upsert(rows)
@@ -311,8 +232,10 @@ async def test_a_product_that_the_service_calls_an_error_has_failed(messages: An
 
 
 @pytest.mark.rule("PROD-08c")
-async def test_what_the_answer_does_not_speak_of_is_in_doubt_and_sent_again(products: Products, shop: Shop) -> None:
-    shop.script[1] = results(lambda found: [each for each in found if each.id not in {"sku-3", "sku-7"}])
+async def test_what_the_answer_does_not_speak_of_is_in_doubt_and_sent_again(
+    products: Products, shop: FakeCatalog
+) -> None:
+    shop.script[1] = change_results(lambda found: [each for each in found if each.id not in {"sku-3", "sku-7"}])
     receipts: list[Receipt] = []
     report = await products.upsert(
         [product(number) for number in range(10)], quarantine=50, on_receipt=receipts.append, concurrency=1
@@ -331,16 +254,16 @@ async def test_what_the_answer_does_not_speak_of_is_in_doubt_and_sent_again(prod
         lambda found: [attrs.evolve(each, status=ProductUpsertStatus("PENDING")) for each in found],
     ],
 )
-async def test_what_is_never_spoken_of_fails_at_last(products: Products, shop: Shop, change: Any) -> None:
-    shop.always = results(change)
+async def test_what_is_never_spoken_of_fails_at_last(products: Products, shop: FakeCatalog, change: Any) -> None:
+    shop.always = change_results(change)
     report = await products.upsert([product(1)], retry_delays=[0, 5])
     assert (report.accepted, report.failed, report.requests) == (0, 1, 3)
     assert report.failures[0].code == "GAVE_UP"
 
 
-async def test_results_without_an_id_are_taken_in_their_order(products: Products, shop: Shop) -> None:
+async def test_results_without_an_id_are_taken_in_their_order(products: Products, shop: FakeCatalog) -> None:
     status = ProductUpsertStatus.ERROR
-    shop.script[1] = results(
+    shop.script[1] = change_results(
         lambda found: [
             attrs.evolve(
                 each, id=None, status=status if index == 1 else each.status, errors=["no", {"code": "C"}, None]
@@ -365,7 +288,7 @@ async def test_results_without_an_id_are_taken_in_their_order(products: Products
     ],
 )
 async def test_a_key_that_was_not_deleted_has_failed_in_whatever_form_it_is_told(
-    products: Products, shop: Shop, result: ProductDeleteResult, failed: bool
+    products: Products, shop: FakeCatalog, result: ProductDeleteResult, failed: bool
 ) -> None:
     shop.always = lambda _: ProductDeleteResults(delete_products=[result])
     report = await products.delete(["k"])
@@ -373,7 +296,7 @@ async def test_a_key_that_was_not_deleted_has_failed_in_whatever_form_it_is_told
     assert [failure.reason for failure in report.failures] == ["gone"] * failed
 
 
-async def test_a_failure_after_an_unclear_answer_says_so(products: Products, shop: Shop) -> None:
+async def test_a_failure_after_an_unclear_answer_says_so(products: Products, shop: FakeCatalog) -> None:
     await products.upsert([product(1)])
 
     def delete_and_lose(_: object) -> Any:
@@ -386,7 +309,9 @@ async def test_a_failure_after_an_unclear_answer_says_so(products: Products, sho
 
 
 @pytest.mark.parametrize("code", [400, 413, 422])
-async def test_a_refused_request_is_narrowed_down_to_the_product(products: Products, shop: Shop, code: int) -> None:
+async def test_a_refused_request_is_narrowed_down_to_the_product(
+    products: Products, shop: FakeCatalog, code: int
+) -> None:
     def refuse(answer: Any) -> Any:
         if "sku-7" in [row["id"] for row in shop.requests[-1]]:
             shop.held.clear()
@@ -400,7 +325,7 @@ async def test_a_refused_request_is_narrowed_down_to_the_product(products: Produ
     assert report.accepted == 24
 
 
-async def test_named_operations_are_taken_out(products: Products, shop: Shop) -> None:
+async def test_named_operations_are_taken_out(products: Products, shop: FakeCatalog) -> None:
     shop.script[1] = api_error(status=400, operation_errors={3: (ErrorDetail(message="new is bad"),)})
     report = await products.upsert([product(number) for number in range(10)], concurrency=1)
     ((failure,),) = [report.failures]
@@ -461,7 +386,7 @@ FAULTS = st.sampled_from(["fine", "fine", "503", "lost before", "lost after", "4
     lanes=st.sampled_from([1, 3, 32]),
 )
 async def test_the_last_of_each_id_is_held_whatever_happens(ids: list[int], faults: list[str], lanes: int) -> None:
-    shop = Shop()
+    shop = FakeCatalog()
 
     def lose(_: object) -> Any:
         raise LOST
@@ -472,8 +397,8 @@ async def test_the_last_of_each_id_is_held_whatever_happens(ids: list[int], faul
         "400": api_error(status=400),
         "lost before": LOST,
         "lost after": lose,
-        "some left out": results(lambda found: found[::2]),
-        "error": results(lambda found: [attrs.evolve(found[0], status=ProductUpsertStatus.ERROR), *found[1:]]),
+        "some left out": change_results(lambda found: found[::2]),
+        "error": change_results(lambda found: [attrs.evolve(found[0], status=ProductUpsertStatus.ERROR), *found[1:]]),
     }
     shop.script = {number: errors[fault] for number, fault in enumerate(faults, 1) if fault != "fine"}
     rows = [product(each, title=f"t{number}") for number, each in enumerate(ids)]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from svc_async.ads.custom_audiences import BatchCounts
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.report import Failure, Progress, Receipt, Report
+from svc_async.batch.settings import JobSizes
 from svc_async.batch.source import slice_rows
 from svc_async.errors import (
     ApiError,
@@ -85,7 +86,7 @@ async def test_a_count_that_stays_wrong_fails_the_rows(users: AudienceUsers, ser
 
 async def test_operations_may_be_counted(service: Service) -> None:
     service.always = counting(4, 4)
-    users = AudienceUsers(service, "a1", "c1", counted="operations")  # type: ignore[arg-type]
+    users = AudienceUsers(service, "a1", "c1", counted="operations")
     report = await users.upload(members(100))
     assert (report.accepted, report.requests) == (100, 1)
 
@@ -267,7 +268,7 @@ async def test_an_observer_that_fails_loses_no_row(users: AudienceUsers, service
 
     rows: list[dict[str, object]] = [*members(3000), {"email": "x"}, {"email": "y"}]
     with pytest.raises(BatchError) as caught:
-        await users.upload(rows, users_per_operation=1, concurrency=1, **{observer: fail})  # type: ignore[arg-type]
+        await users.upload(rows, users_per_operation=1, concurrency=1, **{observer: fail})  # type: ignore[arg-type]  # one of the observers
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     report: Report = caught.value.report
     assert balanced(report)
@@ -363,7 +364,7 @@ async def test_rows_of_one_key_arrive_in_their_order(users: AudienceUsers, servi
 
 async def _last_of_each(rows: list[dict[str, str]]) -> dict[str, list[str]]:
     alone = Service()
-    await AudienceUsers(alone, "a", "c").upload(rows[-40:])  # type: ignore[arg-type]
+    await AudienceUsers(alone, "a", "c").upload(rows[-40:])
     return {user["partner_user_id"][0]: user["svc_id"] for user in alone.users}
 
 
@@ -384,15 +385,8 @@ async def test_tails_wait_for_requests_under_way_to_share_one(users: AudienceUse
     assert (report.accepted, report.requests) == (6000, 3)
 
 
-async def test_a_source_larger_than_the_memory_is_read_in_pieces(
-    users: AudienceUsers, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = users._job
-
-    def small(source: Any, settings: Any, *others: Any) -> Any:
-        return job(source, attrs.evolve(settings, memory=100_000), *others)
-
-    monkeypatch.setattr(AudienceUsers, "_job", lambda _, *given: small(*given))
+async def test_a_source_larger_than_the_memory_is_read_in_pieces(users: AudienceUsers, service: Service) -> None:
+    users = attrs.evolve(users, sizes=JobSizes(memory=100_000))
     most = 0
 
     def watch(progress: Progress) -> None:
@@ -555,7 +549,7 @@ async def test_the_books_balance_at_every_event(
         "stop": status(403),
     }
     service.script = {number: outcome for number, each in enumerate(outcomes, 1) if (outcome := errors[each])}
-    users = AudienceUsers(service, "a1", "c1")  # type: ignore[arg-type]
+    users = AudienceUsers(service, "a1", "c1")
     rows = [{"partner_user_id": f"p{key}"} if key else {"email": "no"} for key in keys]
     seen: list[Progress] = []
     receipts: list[Receipt] = []

@@ -33,7 +33,7 @@ async def main(kills: int, seed: int) -> bool:
 
 async def _bad(count: int, seed: int) -> bool:
     """Upload bad rows; answers whether each failed by itself, typed and unseen."""
-    users = AudienceUsers(Service(), "a1", "c1")  # type: ignore[arg-type]  # what is used of a pipeline
+    users = AudienceUsers(Service(), "a1", "c1")
     found = summary(*await upload_bad_rows(users, count, seed))
     sys.stdout.write(f"bad rows: {', '.join(f'{number} {what}' for what, number in found.items())}\n")
     return found == dict.fromkeys(found, 0) | {"rows": count, "failed": count}

@@ -14,7 +14,8 @@ import attrs
 
 from svc_async import Endpoints, Governor, Retries, Session, Timeouts, UserCredentials
 from svc_async.batch.journal.journal import Journal
-from svc_async.batch.lists import user_list
+from svc_async.batch.lists.destination import ListDestination
+from svc_async.batch.packing.limits import Limits
 from svc_async.batch.uploader import Job, Verdict
 from svc_async.governor.limits import LIMITS, change_limit
 
@@ -60,29 +61,25 @@ async def upload(order: Order) -> Mapping[str, Any]:
         retries=Retries.none(),
         timeouts=Timeouts(total=0.3),
     ) as session:
-        report = (
-            await session.account("a")
-            .custom_audience("c")
-            .users.upload(
-                rows_of(order.seed, order.rows, order.keys),
-                journal=None if order.journal is None else Path(order.journal),
-                concurrency=4,
-                users_per_operation=2,
-                ordering="none" if order.without == "lanes" else "key",
-                quarantine=0 if order.without == "quarantine" else order.quarantine,
-                retry_delays=[0.01] * 100,
-            )
+        users = attrs.evolve(session.account("a").custom_audience("c").users, limits=Limits(operations=12))
+        report = await users.upload(
+            rows_of(order.seed, order.rows, order.keys),
+            journal=None if order.journal is None else Path(order.journal),
+            concurrency=4,
+            users_per_operation=2,
+            ordering="none" if order.without == "lanes" else "key",
+            quarantine=0 if order.without == "quarantine" else order.quarantine,
+            retry_delays=[0.01] * 100,
         )
         return report.as_dict()
 
 
 def prepare(order: Order) -> None:
-    """Make requests small and many, arrange the death, and take protection away."""
-    user_list.MOST_OPERATIONS = 12
+    """Arrange the death, and take protection away."""
     if order.die_at:
         Journal._transact = _dying(Journal._transact, order)  # type: ignore[method-assign]
     if order.without == "counts":
-        user_list._Destination.evaluate = lambda *_: Verdict()  # type: ignore[method-assign]
+        ListDestination.evaluate = lambda *_: Verdict()  # type: ignore[method-assign]
     if order.without == "wait":
         Job._doubt = _without_pause(Job._doubt)  # type: ignore[method-assign]
 

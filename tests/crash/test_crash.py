@@ -48,7 +48,7 @@ async def test_a_calm_service_gets_every_row_once(tmp_path: Path) -> None:
 
 
 async def test_bad_rows_fail_by_themselves_typed_and_unseen() -> None:
-    users = AudienceUsers(Service(), "a1", "c1")  # type: ignore[arg-type]  # what is used of a pipeline
+    users = AudienceUsers(Service(), "a1", "c1")
     report, told = await upload_bad_rows(users, 20_000, seed=1)
     assert summary(report, told) == {
         "rows": 20_000,

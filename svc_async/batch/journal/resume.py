@@ -16,7 +16,7 @@ from svc_async.batch.packing.limits import Limits
 from svc_async.batch.packing.operations import OperationGroup
 from svc_async.batch.packing.rows import EncodedRows
 from svc_async.batch.report import Failure
-from svc_async.batch.source import Source
+from svc_async.batch.source import RowSource
 from svc_async.errors import InvalidArgument
 from svc_async.wire.route import Blocks, Request
 
@@ -109,7 +109,7 @@ class SourceReplay:
         self._rows: dict[int, tuple[OperationGroup, str]] = {}
         self.lane_of: dict[int, int] = {}
 
-    async def read(self, source: Source) -> None:
+    async def read(self, source: RowSource) -> None:
         """Read it.
 
         Raises:

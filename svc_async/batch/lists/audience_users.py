@@ -7,19 +7,27 @@ from pathlib import Path
 import attrs
 
 from svc_async.ads.custom_audiences import USERS_BATCH, BatchCounts, BatchOperationType
-from svc_async.batch.lists.user_list import Members, Operation, Ordering, Rules, UserList, months_after, settings_of
+from svc_async.ads.vocabulary import MEMBERSHIP_MONTHS
+from svc_async.batch.lists.members import Members
+from svc_async.batch.lists.operations import Operation
+from svc_async.batch.lists.rules import ListRules
+from svc_async.batch.lists.user_list import UserList
 from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Failure, Progress, Receipt, Report
-from svc_async.batch.uploader import Observers
+from svc_async.batch.settings import DEFAULTS, BatchSettings, Observers, Ordering
+from svc_async.clock import months_after
 from svc_async.users.identifiers import IDENTIFIERS
 from svc_async.wire.route import Request
 
 __all__ = ["AudienceUsers"]
 
-_RULES = Rules(
+_RULES = ListRules(
     identifiers=tuple(IDENTIFIERS),
     times=("effective_at", "expires_at"),
-    pinned=lambda now: {"effective_at": now, "expires_at": months_after(now, 13)},  # contract CAU-06c
+    default_times=lambda now: {
+        "effective_at": now,
+        "expires_at": months_after(now, MEMBERSHIP_MONTHS),
+    },  # contract CAU-06c
     begin="effective_at",
     contract={
         "operations": "CAU-01b",
@@ -69,51 +77,38 @@ class AudienceUsers(UserList[BatchCounts]):
         effective_at: datetime | None = None,
         expires_at: datetime | None = None,
         phone_region: str | None = None,
-        concurrency: int = 32,
-        users_per_operation: int = 25,
-        ordering: Ordering = "key",
-        quarantine: float = 120.0,
-        retry_delays: Sequence[float] = (0, 60, 300),
+        concurrency: int = DEFAULTS.concurrency,
+        users_per_operation: int = DEFAULTS.users_per_operation,
+        ordering: Ordering = DEFAULTS.ordering,
+        quarantine: float = DEFAULTS.quarantine,
+        retry_delays: Sequence[float] = DEFAULTS.retry_delays,
         journal: str | Path | None = None,
         progress: Callable[[Progress], object] | None = None,
         on_receipt: Callable[[Receipt], object] | None = None,
         on_failure: Callable[[Failure], object] | None = None,
     ) -> Report:
-        """Add members to the audience, or renew them, however many there are.
+        """Add any number of members to the audience, or renew them.
 
-        Values may be raw, and are then normalised and hashed, or hashes already. A row that breaks a rule fails by
-        itself. Rows that share their first identifier, in the order partner_user_id, svc_id, email, phone_number,
-        handle, device_id, arrive in their order; rows that share only a later one are not ordered.
+        Arguments, settings and exceptions: see `UserList.upload`.
 
         Args:
-            members: mappings with the service's keys, each a string or several; or `Rows`, which is faster.
-            effective_at: when they become members; now, if not given.
-            expires_at: when they cease to be; 13 months from now, if not given.
-            phone_region: the region of national phone numbers, such as `DE`; needs the extra `phone`.
-            concurrency: the most requests under way.
-            users_per_operation: how many users share an operation; with 1, a refusal names the row at once.
-            ordering: `none` saves a little where no key comes twice; it does not coalesce.
-            quarantine: seconds for which rows of the same lane wait after a request of unknown outcome.
-            retry_delays: seconds before each repeat of a request; its rows fail when they are used up.
-            journal: a file that tells what is settled. The same call after any end, a kill included, then goes on where
-                the job had come to; when it was finished, it gives its report. It takes the same source: one that can
-                be read again, such as a list or an object with `__iter__`; what an iterator gives is put on the disk
-                beside the journal first, hashed. `concurrency` is that of the first call.
-            progress: told how far the job is.
-            on_receipt: told of each request that settled rows.
-            on_failure: told of each row that failed; the report lists the first 10,000.
-
-        Raises:
-            InvalidArgument: a setting breaks a rule; nothing was read. Or the journal is in use, or is of another job
-                or source; nothing was sent.
-            BatchError: the job could not be finished; `report` says what became of the rows that were read.
+            effective_at: when they become members; by default now.
 
         Contract: `custom_audience_users.batch`.
         """
-        kind = self._kind("Update", effective_at=effective_at, expires_at=expires_at)
-        settings = settings_of(concurrency, users_per_operation, ordering, quarantine, retry_delays)
-        observers = Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure)
-        return await self._job(self._of_members(members, kind, phone_region), settings, observers, journal).run()
+        operation = self._build_operation(BatchOperationType.UPDATE, effective_at=effective_at, expires_at=expires_at)
+        return await self._run(
+            self._read(members, operation, phone_region),
+            BatchSettings(
+                concurrency=concurrency,
+                users_per_operation=users_per_operation,
+                ordering=ordering,
+                quarantine=quarantine,
+                retry_delays=retry_delays,
+            ),
+            Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure),
+            journal,
+        )
 
     def stream(
         self,
@@ -123,52 +118,48 @@ class AudienceUsers(UserList[BatchCounts]):
         effective_at: datetime | None = None,
         expires_at: datetime | None = None,
         phone_region: str | None = None,
-        concurrency: int = 32,
-        users_per_operation: int = 25,
-        ordering: Ordering = "key",
-        quarantine: float = 120.0,
-        retry_delays: Sequence[float] = (0, 60, 300),
+        concurrency: int = DEFAULTS.concurrency,
+        users_per_operation: int = DEFAULTS.users_per_operation,
+        ordering: Ordering = DEFAULTS.ordering,
+        quarantine: float = DEFAULTS.quarantine,
+        retry_delays: Sequence[float] = DEFAULTS.retry_delays,
         journal: str | Path | None = None,
         progress: Callable[[Progress], object] | None = None,
         on_failure: Callable[[Failure], object] | None = None,
     ) -> Receipts[BatchCounts]:
-        """Upload or remove members and give the receipts as they come; the result's `report` is there at any time.
+        """Upload or remove members, and iterate over the receipts as they come; `report` is available at any time.
 
-        Use it as a context manager, or iterate to the end.
+        Use the result as a context manager, or iterate to the end.
+        Arguments, settings and exceptions: see `UserList.upload`.
 
         Args:
-            members: as for `upload`.
             operation_type: `Update` or `Delete`.
-            effective_at: as for `upload`; a Delete goes without.
-            expires_at: as for `upload`; a Delete goes without.
-            phone_region: as for `upload`.
-            concurrency: as for `upload`.
-            users_per_operation: as for `upload`.
-            ordering: as for `upload`.
-            quarantine: as for `upload`.
-            retry_delays: as for `upload`.
-            journal: as for `upload`.
-            progress: as for `upload`.
-            on_failure: as for `upload`.
-
-        Raises:
-            InvalidArgument: a setting breaks a rule; nothing was read. Or the journal is in use, or is of another job
-                or source; nothing was sent.
+            effective_at: when they become members; by default now. A Delete has no times.
 
         Contract: `custom_audience_users.batch`.
         """
-        kind = self._kind(operation_type, effective_at=effective_at, expires_at=expires_at)
-        settings = settings_of(concurrency, users_per_operation, ordering, quarantine, retry_delays)
-        source = self._of_members(members, kind, phone_region)
-        return self._receipts(source, settings, progress, on_failure, journal, of=kind.operation_type)
+        operation = self._build_operation(operation_type, effective_at=effective_at, expires_at=expires_at)
+        return self._stream(
+            self._read(members, operation, phone_region),
+            BatchSettings(
+                concurrency=concurrency,
+                users_per_operation=users_per_operation,
+                ordering=ordering,
+                quarantine=quarantine,
+                retry_delays=retry_delays,
+            ),
+            Observers(progress=progress, on_failure=on_failure),
+            journal,
+            purpose=operation.operation_type,
+        )
 
     @property
-    def _rules(self) -> Rules:
+    def _rules(self) -> ListRules:
         return _RULES
 
     def _request(self) -> Request[BatchCounts]:
         return USERS_BATCH(account_id=self.account_id, custom_audience_id=self.custom_audience_id)
 
-    def _counts(self, answer: BatchCounts, sent: int) -> bool:
+    def _confirms(self, answer: BatchCounts, sent: int) -> bool:
         """Compare the counts (contract CAU-10, CAU-12)."""
         return answer.success_count == answer.total_count == sent

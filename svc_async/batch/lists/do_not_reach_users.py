@@ -6,28 +6,32 @@ from datetime import datetime, timedelta
 import attrs
 
 from svc_async.ads.do_not_reach_lists import USERS_BATCH, BatchCounts
-from svc_async.batch.lists.user_list import Operation, Rules, UserList, months_after
+from svc_async.ads.vocabulary import MEMBERSHIP_MONTHS
+from svc_async.batch.lists.operations import Operation
+from svc_async.batch.lists.rules import ListRules
+from svc_async.batch.lists.user_list import UserList
+from svc_async.clock import months_after
 from svc_async.wire.envelope import Page
 from svc_async.wire.route import Request
 
 __all__ = ["DoNotReachUsers"]
 
 _MARGIN = timedelta(hours=1)
-"""What an end that is not given stays below the bound, since the service's clock may be behind ours."""
+"""How far a default end stays below the latest one, since the service's clock may be behind ours."""
 
 
-def _latest(now: datetime) -> datetime:
-    return months_after(now, 13)
+def _latest_end(now: datetime) -> datetime:
+    return months_after(now, MEMBERSHIP_MONTHS)
 
 
 # Unspecified: the most operations and bytes, and the latest end (contract UNS-dnr-limits); they are those of audiences.
-_RULES = Rules(
+_RULES = ListRules(
     identifiers=("email", "phone_number"),
     times=("expires_at",),
     # Unspecified: whether the end must be given (contract CON-05); one that is given is right in any case.
-    pinned=lambda now: {"expires_at": _latest(now) - _MARGIN},
+    default_times=lambda now: {"expires_at": _latest_end(now) - _MARGIN},
     begin="now",
-    latest=_latest,
+    latest_end=_latest_end,
     contract={
         "operations": "UNS-dnr-limits",
         "bytes": "UNS-dnr-limits",
@@ -76,13 +80,13 @@ class DoNotReachUsers(UserList[Page[BatchCounts]]):
         return (await self._send(operations)).items
 
     @property
-    def _rules(self) -> Rules:
+    def _rules(self) -> ListRules:
         return _RULES
 
     def _request(self) -> Request[Page[BatchCounts]]:
         return USERS_BATCH(account_id=self.account_id, do_not_reach_list_id=self.do_not_reach_list_id)
 
-    def _counts(self, answer: Page[BatchCounts], sent: int) -> bool:
-        """Sum the counts of the operations (contract DNR-02)."""
+    def _confirms(self, answer: Page[BatchCounts], sent: int) -> bool:
+        """Compare the sums of the counts of the operations (contract DNR-02)."""
         succeeded = sum(counts.success_count for counts in answer.items)
         return succeeded == sum(counts.total_count for counts in answer.items) == sent

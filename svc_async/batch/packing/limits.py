@@ -14,14 +14,14 @@ class Limits:
 
     Attributes:
         operations: operations in a request.
-        size: bytes of a body.
+        size: bytes of a body, by default those of audience users (contract CAU-02).
         per_operation: users in an operation.
         wrapper: the JSON around the operations of a body; it counts.
         distinct: whether a key must not occur twice in a request, even where no order is required.
     """
 
     operations: int
-    size: int
+    size: int = 5_000_000
     per_operation: int = 1
     wrapper: OperationFrame = ARRAY
     distinct: bool = False

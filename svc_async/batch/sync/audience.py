@@ -14,8 +14,8 @@ import msgspec
 
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.report import Report
+from svc_async.batch.settings import Observers
 from svc_async.batch.sync.state import Entries, Snapshots
-from svc_async.batch.sync.sync import Observers
 from svc_async.errors import InvalidArgument
 from svc_async.sources.source import Source
 from svc_async.users.encoding import EncodedUsers, MemberEncoder, RowEncoder, Rows

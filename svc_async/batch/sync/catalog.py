@@ -14,8 +14,8 @@ import msgspec
 from svc_async.ads.products import Product, ProductUpsertResult
 from svc_async.batch.products.products import Products
 from svc_async.batch.report import Failure, Receipt, Report
+from svc_async.batch.settings import Observers
 from svc_async.batch.sync.state import Entries, Snapshots
-from svc_async.batch.sync.sync import Observers
 from svc_async.sources.source import Feed
 
 __all__ = ["CatalogTarget"]

@@ -12,30 +12,16 @@ from typing import Any, Protocol
 import attrs
 
 from svc_async.batch.report import Failure, Progress, Receipt, Report
+from svc_async.batch.settings import Observers
 from svc_async.batch.sync.state import Entries, Plan, Snapshots, Way
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import BatchError
 
-__all__ = ["Observers", "Sync", "Target"]
+__all__ = ["Sync", "Target"]
 
 _NOT_SENT = frozenset({"INVALID_ROW", "TOO_LARGE"})
 _KEPT_BACK = 10_000
 """Failed rows of which the file is told at once."""
-
-
-@attrs.frozen(kw_only=True)
-class Observers:
-    """Who is told what, as it happens.
-
-    Attributes:
-        progress: how far the removals, then the rest, have come.
-        on_receipt: each request that settled rows.
-        on_failure: each row of the snapshot that failed, by its position there.
-    """
-
-    progress: Callable[[Progress], object] | None = None
-    on_receipt: Callable[[Receipt], object] | None = None
-    on_failure: Callable[[Failure], object] | None = None
 
 
 class Target(Protocol):

@@ -11,10 +11,10 @@ import attrs
 
 from svc_async.ads.vocabulary import BatchOperationType
 from svc_async.batch.lists.audience_users import AudienceUsers
-from svc_async.batch.lists.user_list import MOST_BYTES, MOST_OPERATIONS
+from svc_async.batch.lists.user_list import USER_LIMITS
 from svc_async.batch.report import Report
+from svc_async.batch.settings import Observers
 from svc_async.batch.sync.audience import AudienceTarget
-from svc_async.batch.sync.sync import Observers
 from svc_async.cli.failures import FailureList
 from svc_async.cli.job_journal import Journaling, typed
 from svc_async.cli.options import JobOptions, JournalOptions, PeopleOptions, SyncOptions
@@ -151,7 +151,7 @@ def run_sync(
     """Make the audience equal to the file and give the exit code."""
 
     def requests(rows: int, size: int) -> int:
-        return max(-(-rows // (MOST_OPERATIONS * people.users_per_operation)), -(-size // MOST_BYTES))
+        return max(-(-rows // (USER_LIMITS.operations * people.users_per_operation)), -(-size // USER_LIMITS.size))
 
     cost = Cost(
         requests=requests,

@@ -10,8 +10,8 @@ import attrs
 
 from svc_async.batch.products.products import Products
 from svc_async.batch.report import Report
+from svc_async.batch.settings import Observers
 from svc_async.batch.sync.catalog import CatalogTarget
-from svc_async.batch.sync.sync import Observers
 from svc_async.cli.failures import FailureList
 from svc_async.cli.job_journal import Journaling, typed
 from svc_async.cli.options import FeedOptions, JobOptions, JournalOptions, SyncOptions

@@ -11,7 +11,7 @@ import attrs
 from svc_async.ads.vocabulary import BatchOperationType
 from svc_async.batch.lists.do_not_reach_users import DoNotReachUsers
 from svc_async.batch.report import Report
-from svc_async.batch.sync.sync import Observers
+from svc_async.batch.settings import Observers
 from svc_async.cli.commands.audience import settings_of
 from svc_async.cli.failures import FailureList
 from svc_async.cli.job_journal import Journaling, typed

@@ -1,0 +1,77 @@
+"""The list that batches of users are sent to, and what its answers mean."""
+
+from collections.abc import Callable
+from typing import Any, Generic, Literal, TypeVar
+
+import attrs
+import msgspec
+
+from svc_async.ads.vocabulary import BatchOperationType
+from svc_async.batch.lists.operations import UserOperation
+from svc_async.batch.lists.rules import ListRules
+from svc_async.batch.packing.batch import Batch
+from svc_async.batch.packing.limits import Limits
+from svc_async.batch.uploader import Verdict
+from svc_async.errors import ErrorDetail
+from svc_async.wire.route import Request
+
+__all__ = ["Counted", "ListDestination"]
+
+T = TypeVar("T")
+
+Counted = Literal["users", "operations"]
+
+
+@attrs.frozen(kw_only=True)
+class ListDestination(Generic[T]):
+    """The list that batches of users are sent to, and what its answers mean.
+
+    Attributes:
+        empty: the request without operations.
+        confirms: returns whether an answer confirms everything that was sent.
+        counted: what the answer counts.
+        rules: the rules of the list.
+        limits: what one request may hold.
+        purpose: what the operations are for, lest a journal take a removal for a finished upload.
+    """
+
+    empty: Request[T]
+    confirms: Callable[[T, int], bool]
+    counted: Counted
+    rules: ListRules
+    limits: Limits
+    purpose: str
+
+    @property
+    def name(self) -> str:
+        """The list and the purpose."""
+        purpose = "" if self.purpose == BatchOperationType.UPDATE else f" ({self.purpose})"
+        return f"{self.empty.method} {self.empty.path}{purpose}"
+
+    def parse_group(self, plain: Any) -> UserOperation:
+        """Parse a group from its plain values."""
+        return UserOperation.from_plain(self.rules, plain)
+
+    def build_request(self, batch: Batch) -> Request[T]:
+        """Return the request that carries a batch."""
+        return self.empty.with_body(batch.body())
+
+    def evaluate(self, answer: T, batch: Batch) -> Verdict | None:
+        """Return the verdict on the rows of a batch; None if the answer counts other rows than were sent."""
+        sent = batch.rows if self.counted == "users" else batch.operations
+        return Verdict() if self.confirms(answer, sent) else None
+
+    def redact(self, reason: ErrorDetail, row: str) -> ErrorDetail:
+        """Remove every identifier of a row, which is in JSON, from the service's words."""
+        message = reason.message
+        for value in sorted(_collect_values(msgspec.json.decode(row)), key=len, reverse=True):
+            message = message.replace(value, "…")
+        return attrs.evolve(reason, message=message)
+
+
+def _collect_values(user: object) -> set[str]:
+    if isinstance(user, str):
+        return {user} - {""}
+    if isinstance(user, dict):
+        user = list(user.values())
+    return set().union(*map(_collect_values, user)) if isinstance(user, list) else set()

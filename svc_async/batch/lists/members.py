@@ -1,0 +1,92 @@
+"""The members of a list as the source of a job: encoded a slice at a time."""
+
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from svc_async.ads.custom_audiences import AudienceUser
+from svc_async.ads.do_not_reach_lists import DoNotReachUser
+from svc_async.batch.lists.operations import Operations, UserOperation
+from svc_async.batch.packing.rows import EncodedRows
+from svc_async.batch.report import Failure
+from svc_async.batch.source import RowSource, Slice, is_replayable, slice_rows
+from svc_async.errors import InvalidArgument
+from svc_async.users.encoding import EncodedUsers, MemberEncoder, Rows
+
+__all__ = ["Members", "read_members", "read_operations"]
+
+Member = Mapping[str, object] | AudienceUser | DoNotReachUser
+Members = Iterable[Member] | AsyncIterable[Member] | Rows
+"""Mappings with the service's keys, records, or the rows of a table."""
+
+
+def read_members(members: Members, operation: UserOperation, encoder: MemberEncoder, slice_size: int) -> RowSource:
+    """Return the source of a job that applies one operation to all members.
+
+    Raises:
+        InvalidArgument: the members cannot be iterated.
+    """
+    if isinstance(members, Rows):
+        rows, encode = members.rows, encoder.for_rows(members.columns).encode
+        return RowSource(lambda: _encode(rows, operation, encode, slice_size), is_replayable(rows))
+    _check_iterable("members", members)
+    return RowSource(lambda: _encode(members, operation, encoder.encode, slice_size), is_replayable(members))
+
+
+def read_operations(
+    operations: Operations,
+    parse: Callable[[object, str], tuple[UserOperation, Sequence[object]]],
+    encoder: MemberEncoder,
+    slice_size: int,
+) -> RowSource:
+    """Return the source of a job that applies operations to the users of each.
+
+    Raises:
+        InvalidArgument: the operations cannot be iterated.
+    """
+    _check_iterable("operations", operations)
+    return RowSource(lambda: _encode_operations(operations, parse, encoder, slice_size), is_replayable(operations))
+
+
+async def _encode_operations(
+    operations: Operations,
+    parse: Callable[[object, str], tuple[UserOperation, Sequence[object]]],
+    encoder: MemberEncoder,
+    slice_size: int,
+) -> AsyncGenerator[Slice, None]:
+    first = index = 0
+    async with aclosing(slice_rows(operations, size=1)) as parts:
+        async for (each,) in parts:
+            operation, users = parse(each, f"operations[{index}]")
+            index += 1
+            async with aclosing(slice_rows(users, slice_size)) as slices:
+                async for part in slices:
+                    yield _slice(encoder.encode(part), operation, first, len(part))
+                    first += len(part)
+
+
+async def _encode(
+    rows: Iterable[Any] | AsyncIterable[Any],
+    operation: UserOperation,
+    encode: Callable[[Sequence[Any]], EncodedUsers],
+    slice_size: int,
+) -> AsyncGenerator[Slice, None]:
+    first = 0
+    async with aclosing(slice_rows(rows, slice_size)) as parts:
+        async for part in parts:
+            yield _slice(encode(part), operation, first, len(part))
+            first += len(part)
+
+
+def _slice(encoded: EncodedUsers, operation: UserOperation, first: int, count: int) -> Slice:
+    positions: Sequence[int] = range(first, first + count)
+    if encoded.invalid:
+        positions = [first + index for index in encoded.indexes]
+    failures = [Failure(first + index, rule, "INVALID_ROW") for index, rule in sorted(encoded.invalid.items())]
+    rows = EncodedRows(operation, encoded.template, encoded.keys, encoded.users, positions)
+    return Slice(count, rows, failures)
+
+
+def _check_iterable(name: str, value: object) -> None:
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable | AsyncIterable):
+        raise InvalidArgument(name, "must be an iterable or async iterable of mappings or records")

@@ -1,0 +1,154 @@
+"""Products and product keys as the rows of a job."""
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+
+import attrs
+
+from svc_async.ads.products import PRODUCT_CHECKS, Product
+from svc_async.batch.packing.operations import OperationFrame
+from svc_async.batch.packing.rows import EncodedRows
+from svc_async.batch.report import Failure
+from svc_async.batch.source import RowSource, Slice, is_replayable, slice_rows
+from svc_async.errors import InvalidArgument
+from svc_async.sources.source import UnparsedRow
+from svc_async.users.template import PLAIN
+from svc_async.wire.fields import fields_of
+from svc_async.wire.writing import to_plain
+
+__all__ = ["PRODUCT_GROUP", "ProductGroup", "encode_checked", "encode_key", "encode_unchecked", "read_rows"]
+
+_ATTRIBUTES = frozenset(field.name for field in attrs.fields(Product) if field.init)
+_escape = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
+
+Encode = Callable[[Any], tuple[str, str]]
+"""Returns what tells a row apart, and the row in JSON."""
+
+
+@attrs.frozen
+class ProductGroup:
+    """The group of all products: they have nothing in common that is written beside them."""
+
+    overhead: int = 0
+
+    def build_frame(self, now: datetime) -> OperationFrame:  # noqa: ARG002 - nothing is pinned
+        """Return an empty frame."""
+        return OperationFrame("", "")
+
+    def to_plain(self) -> None:
+        """Return None: there is nothing to tell groups apart."""
+
+
+PRODUCT_GROUP = ProductGroup()
+
+
+class InvalidRow(Exception):
+    """A row breaks rules: the first attribute, and the rules that it and the others break."""
+
+    def __init__(self, reason: str, attribute: str | None = None) -> None:
+        super().__init__(reason)
+        self.attribute = attribute
+
+
+def read_rows(name: str, rows: Any, encode: Encode, slice_size: int) -> RowSource:
+    """Return the source of a job that sends these rows.
+
+    Raises:
+        InvalidArgument: they cannot be iterated.
+    """
+    if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable | AsyncIterable):
+        raise InvalidArgument(name, "must be an iterable or async iterable")
+    return RowSource(lambda: _encode(rows, encode, slice_size), is_replayable(rows))
+
+
+def encode_checked(row: object) -> tuple[str, str]:
+    """Encode a product that keeps every rule.
+
+    Raises:
+        InvalidRow: it breaks rules.
+    """
+    fields = fields_of(row)
+    if fields is not None:
+        problems = dict.fromkeys(_find_unknown(row, fields), "must be an attribute of a product")
+        for problem in filter(None, (check(fields) for check in PRODUCT_CHECKS)):
+            problems.setdefault(problem.parameter, problem.rule)
+        if problems:
+            first, *others = problems.items()
+            more = "".join(f"; {name} {rule}" for name, rule in others)
+            raise InvalidRow(first[1] + more, first[0])
+    return encode_unchecked(row)
+
+
+def encode_unchecked(row: object) -> tuple[str, str]:
+    """Encode a product, and leave its attributes to the service.
+
+    Raises:
+        InvalidRow: it is no product, has no id, or cannot be written as JSON.
+    """
+    if fields_of(row) is None:
+        raise InvalidRow("must be a mapping of attributes, or a Product")
+    try:
+        plain: dict[str, Any] = to_plain(row)
+        product_id = plain.get("id")
+        if isinstance(product_id, str) and product_id:
+            product_id.encode()
+            return product_id, _escape(plain)
+    except (TypeError, ValueError):  # no form in JSON, or in UTF-8
+        raise InvalidRow("must contain only values that JSON can represent") from None
+    raise InvalidRow("must be given as text", "id")
+
+
+def encode_key(row: object) -> tuple[str, str]:
+    """Encode the key of a product.
+
+    Raises:
+        InvalidRow: it is no text.
+    """
+    if not isinstance(row, str) or not row.strip():
+        raise InvalidRow("must be the key of a product, as text", "product_key")
+    try:
+        row.encode()
+    except UnicodeEncodeError:
+        raise InvalidRow("must be text in valid Unicode", "product_key") from None
+    return row, _escape(row)
+
+
+def _find_unknown(row: object, fields: Mapping[str, Any]) -> Iterable[str]:
+    return () if isinstance(row, Product) else sorted(str(name)[:40] for name in fields.keys() - _ATTRIBUTES)
+
+
+async def _encode(
+    rows: Iterable[Any] | AsyncIterable[Any], encode: Encode, slice_size: int
+) -> AsyncGenerator[Slice, None]:
+    first = 0
+    async with aclosing(slice_rows(rows, slice_size)) as parts:
+        async for part in parts:
+            yield _slice(part, first, encode)
+            first += len(part)
+
+
+def _require_parsed(row: object) -> None:
+    if isinstance(row, UnparsedRow):
+        raise InvalidRow(row.reason)
+
+
+def _slice(part: Sequence[Any], first: int, encode: Encode) -> Slice:
+    keys: list[int] = []
+    encoded: list[str] = []
+    positions: list[int] = []
+    failures: list[Failure] = []
+    for position, row in enumerate(part, first):
+        try:
+            _require_parsed(row)
+            name, product = encode(row)
+        except InvalidRow as invalid:
+            failures.append(Failure(position, str(invalid), "INVALID_ROW", invalid.attribute))
+        else:
+            keys.append(int.from_bytes(sha256(name.encode()).digest()[:8]))
+            encoded.append(product)
+            positions.append(position)
+    return Slice(len(part), EncodedRows(PRODUCT_GROUP, PLAIN, keys, encoded, positions), failures)

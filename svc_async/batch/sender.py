@@ -1,0 +1,47 @@
+"""What lists and jobs send requests with; a pipeline does."""
+
+from typing import Protocol, TypeVar
+
+from svc_async.clock import Clock
+from svc_async.engine.retry import Retries
+from svc_async.governor.slot import Priority
+from svc_async.wire.route import Request
+
+__all__ = ["BatchSender", "Sender", "for_jobs"]
+
+T = TypeVar("T")
+
+
+class Sender(Protocol):
+    """Sends the requests of a job, each once."""
+
+    @property
+    def clock(self) -> Clock:
+        """Where time comes from."""
+        ...
+
+    async def send_with_id(self, request: Request[T]) -> tuple[T, str | None]:
+        """Send a request; return its answer and the request id that the service assigned, if any."""
+        ...
+
+
+class BatchSender(Sender, Protocol):
+    """Sends single calls, and can be changed to send those of a job."""
+
+    @property
+    def validate(self) -> bool:
+        """Whether calls that break a known rule are refused before they are sent."""
+        ...
+
+    async def send(self, request: Request[T]) -> T:
+        """Send a request and return its answer."""
+        ...
+
+    def but(self, *, retries: Retries, priority: Priority, max_wait: float | None) -> Sender:
+        """Return a sender with these settings."""
+        ...
+
+
+def for_jobs(sender: BatchSender) -> Sender:
+    """Return a sender that gives way to single calls, waits as long as needed, and leaves repeats to the job."""
+    return sender.but(retries=Retries.none(), priority=Priority.BULK, max_wait=None)

@@ -1,0 +1,89 @@
+"""The settings of a batch job with their defaults, stated once, and the observers of a job."""
+
+from collections.abc import Callable, Sequence
+from typing import Literal, get_args
+
+import attrs
+
+from svc_async.batch.report import Failure, Progress, Receipt
+from svc_async.errors import InvalidArgument
+from svc_async.users.encoding import SLICE_ROWS
+
+__all__ = ["DEFAULTS", "BatchSettings", "JobSizes", "Observers", "Ordering"]
+
+Ordering = Literal["key", "none"]
+
+
+@attrs.frozen(kw_only=True)
+class BatchSettings:
+    """How a batch job sends its rows.
+
+    Attributes:
+        concurrency: the most requests in flight. A job that is resumed keeps that of its first run.
+        users_per_operation: how many users share an operation; with 1, a refusal names the row at once.
+        ordering: `key` applies rows of one key in input order. `none` skips per-key ordering and coalescing; only for
+            input without repeated keys, where a request in doubt is resent at once.
+        quarantine: seconds for which the rows of a lane wait after a request of unknown outcome.
+        retry_delays: seconds before each repeat of a request; when they are used up, its rows fail.
+
+    Raises:
+        InvalidArgument: a setting breaks its rule.
+    """
+
+    concurrency: int = 32
+    users_per_operation: int = 25
+    ordering: Ordering = "key"
+    quarantine: float = 120.0
+    retry_delays: Sequence[float] = attrs.field(default=(0, 60, 300), converter=tuple[float, ...])
+
+    def __attrs_post_init__(self) -> None:
+        if self.ordering not in get_args(Ordering):
+            raise InvalidArgument("ordering", f"must be one of {', '.join(get_args(Ordering))}")
+        if self.concurrency < 1:
+            raise InvalidArgument("concurrency", "must be at least 1")
+        if self.users_per_operation < 1:
+            raise InvalidArgument("users_per_operation", "must be at least 1")
+        if not self.quarantine >= 0:
+            raise InvalidArgument("quarantine", "must be at least 0 seconds")
+        if not all(delay >= 0 for delay in self.retry_delays):
+            raise InvalidArgument("retry_delays", "must be seconds of at least 0")
+
+    @property
+    def ordered(self) -> bool:
+        """Whether rows of one key keep their order; if not, no key may occur twice."""
+        return self.ordering == "key"
+
+
+DEFAULTS = BatchSettings()
+
+
+@attrs.frozen(kw_only=True)
+class JobSizes:
+    """The amounts in which a job works; smaller ones let a test see a long job in few rows.
+
+    Attributes:
+        slice_rows: rows that are read and encoded between two turns of the event loop.
+        partition_rows: rows that are collected before they are distributed over the lanes.
+        memory: bytes of rows that are read and not yet accepted.
+        repeats: repeated requests that a job may send in a row; each accepted request earns one back.
+    """
+
+    slice_rows: int = SLICE_ROWS
+    partition_rows: int = 4_096
+    memory: int = 64 * 2**20
+    repeats: int = 100
+
+
+@attrs.frozen(kw_only=True)
+class Observers:
+    """Functions that a job calls as it proceeds.
+
+    Attributes:
+        progress: called with how far the job is.
+        on_receipt: called with each request that settled rows.
+        on_failure: called with each row that failed; the report keeps only the first 10,000.
+    """
+
+    progress: Callable[[Progress], object] | None = None
+    on_receipt: Callable[[Receipt], object] | None = None
+    on_failure: Callable[[Failure], object] | None = None
