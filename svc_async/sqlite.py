@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeVar, cast
 
 import attrs
 
-from svc_async.errors import InvalidArgument
+from svc_async.errors import UnusableFile, WrongState
 
 __all__ = ["FileFormat", "Work", "Writer", "connect", "in_thread", "reporting_unusable"]
 
@@ -41,13 +41,15 @@ class FileFormat:
     """A kind of database file.
 
     Attributes:
-        kind: what messages call such a file, such as `journal`.
+        kind: what messages call such a file, such as `a journal`.
+        parameter: the parameter that names it, for messages.
         application_id: the number that identifies the kind, in the header of the file.
         version: the version of the tables; no other is read.
         tables: the statements that create them.
     """
 
     kind: str
+    parameter: str
     application_id: int
     version: int
     tables: str
@@ -56,18 +58,18 @@ class FileFormat:
         """Return whether a file holds nothing yet; otherwise make sure that it is of this kind and version.
 
         Raises:
-            InvalidArgument: it is not.
+            UnusableFile: it is not.
         """
         application_id, version, tables = (
             connection.execute(statement).fetchone()[0]
             for statement in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_schema")
         )
         if tables and application_id != self.application_id:
-            raise _unusable(path, self, f"is not a {self.kind} file")
+            raise UnusableFile(self.parameter, path, f"is not {self.kind}")
         if version > self.version:
-            raise _unusable(path, self, "was written by a newer version of this SDK")
+            raise UnusableFile(self.parameter, path, "was written by a newer version of this SDK")
         if tables and version < self.version:
-            raise _unusable(path, self, "was written by an earlier version of this SDK")
+            raise UnusableFile(self.parameter, path, "was written by an earlier version of this SDK")
         return not tables
 
     def create(self, connection: sqlite3.Connection) -> None:
@@ -98,7 +100,7 @@ def connect(
         synchronous: FULL survives the loss of power, NORMAL the end of the process.
 
     Raises:
-        InvalidArgument: the file is of another kind or version, is locked, or cannot be opened.
+        UnusableFile: the file is of another kind or version, is locked, or cannot be opened.
     """
     if private and path != _MEMORY:
         with suppress(OSError):  # SQLite reports what is wrong
@@ -131,18 +133,14 @@ def reporting_unusable(path: Path, file_format: FileFormat) -> Generator[None]:
     """Raise errors of SQLite as those of the file.
 
     Raises:
-        InvalidArgument: the file is locked, or SQLite reports another error.
+        UnusableFile: the file is locked, or SQLite reports another error.
     """
     try:
         yield
     except sqlite3.Error as error:
         if getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            raise _unusable(path, file_format, "is locked by another job") from None
-        raise _unusable(path, file_format, f"cannot be used: {error}") from None
-
-
-def _unusable(path: Path, file_format: FileFormat, problem: str) -> InvalidArgument:
-    return InvalidArgument(file_format.kind, f"{path} {problem}")
+            raise UnusableFile(file_format.parameter, path, "is locked by another job") from None
+        raise UnusableFile(file_format.parameter, path, f"cannot be used: {error}") from None
 
 
 class Writer:
@@ -176,6 +174,7 @@ class Writer:
 
         Raises:
             sqlite3.Error: it was not committed; or any exception that the work itself raised.
+            WrongState: the writer is closed.
         """
         loop = asyncio.get_running_loop()
         future = loop.create_future()
@@ -200,7 +199,7 @@ class Writer:
 
     def _put(self, entry: "_Entry") -> None:
         if self._closed:
-            raise sqlite3.ProgrammingError("the database is closed")
+            raise WrongState("the database file is closed")
         self._queue.put(entry)
 
     def _serve(self) -> None:

@@ -1,15 +1,17 @@
 """The receiver of webhooks.
 
-gate        what a request is, decided without I/O          dedupe, inbox   who has handled what; what is to be done
-receiver    accepts, acknowledges, handles                  lanes           a bounded queue that keeps order by key
-adapters    aiohttp and ASGI                                testing         signed requests for your own tests
+verification   what a request is, decided without I/O       stores         handled events, and events to be handled
+diagnosis      what is wrong with a signature               keyed_queue    a bounded queue that keeps order by key
+receiver       accepts, acknowledges, handles               adapters       aiohttp and ASGI
+acceptance     claims, stores and queues events             testing        signed requests for your own tests
+dispatch       calls handlers, commits or reports
 """
 
 from svc_async.webhooks.ack import Ack
-from svc_async.webhooks.dedupe import DedupeStore, MemoryDedupe, SqliteDedupe
 from svc_async.webhooks.delivery import DeliveryContext, NotHandled
-from svc_async.webhooks.inbox import SqliteInbox
 from svc_async.webhooks.receiver import WebhookReceiver
+from svc_async.webhooks.stores.dedupe import DedupeStore, MemoryDedupe
+from svc_async.webhooks.stores.sqlite import SqliteDedupe, SqliteInbox
 from svc_async.wire.hmac_sha256 import SigningKey
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""How events are taken in: claimed, kept in the inbox, put into their lanes; all of a delivery, or nothing of it."""
+"""Accepts the events of a delivery: claims, stores and queues all of them, or none."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -8,109 +8,114 @@ import attrs
 
 from svc_async.events.models import Event, UnknownEvent
 from svc_async.events.parser import EventParser
-from svc_async.webhooks.dedupe import DedupeStore
-from svc_async.webhooks.delivery import DeliveryContext, Job
-from svc_async.webhooks.dispatch import Handling
-from svc_async.webhooks.inbox import Inbox, Kept
-from svc_async.webhooks.keyed_lock import Turns
-from svc_async.webhooks.keyed_queue import Lanes
-from svc_async.webhooks.stats import Tally
-from svc_async.webhooks.verification import Reason, Refused
+from svc_async.webhooks.delivery import AcceptedEvent, DeliveryContext
+from svc_async.webhooks.dispatch import Dispatcher
+from svc_async.webhooks.keyed_lock import KeyedLock
+from svc_async.webhooks.keyed_queue import KeyedQueue
+from svc_async.webhooks.stats import Counters
+from svc_async.webhooks.stores.dedupe import DedupeStore
+from svc_async.webhooks.stores.inbox import Inbox, StoredEvent
+from svc_async.webhooks.verification import Rejected, RejectReason
 
-__all__ = ["Intake"]
+__all__ = ["Acceptor"]
 
 
 @attrs.define(kw_only=True)
-class Intake:
-    """Takes in deliveries that were verified."""
+class Acceptor:
+    """Accepts deliveries that were verified."""
 
     dedupe: DedupeStore
     inbox: Inbox | None
-    handling: Handling
+    dispatcher: Dispatcher
     order_by: Callable[[Event], str | None]
     maxsize: int
-    tally: Tally
-    lanes: Lanes[Job] = attrs.field(default=attrs.Factory(lambda self: self.new_lanes(), takes_self=True), init=False)
-    _turns: Turns = attrs.field(factory=Turns, init=False)
+    counters: Counters
+    queue: KeyedQueue[AcceptedEvent] = attrs.field(
+        default=attrs.Factory(lambda self: self._create_queue(), takes_self=True), init=False
+    )
+    _lock: KeyedLock = attrs.field(factory=KeyedLock, init=False)
 
-    def new_lanes(self) -> Lanes[Job]:
-        """Make empty lanes, for the loop that runs."""
-        return Lanes[Job](self.handling.handle, maxsize=self.maxsize)
+    def drop_queue(self) -> Sequence[AcceptedEvent]:
+        """Replace the queue by an empty one, for the next event loop, and return what was not finished."""
+        unfinished, self.queue = self.queue.unfinished, self._create_queue()
+        return unfinished
 
-    def empty(self) -> Sequence[Job]:
-        """Begin anew, and give what was not finished."""
-        jobs, self.lanes = self.lanes.unfinished(), self.new_lanes()
-        return jobs
-
-    async def take(self, events: Sequence[Event], context: DeliveryContext) -> list[Job] | Reason:
-        """Take in the events of a delivery, without those that were taken in before, or say why not."""
+    async def accept(self, events: Sequence[Event], context: DeliveryContext) -> Sequence[AcceptedEvent] | RejectReason:
+        """Accept the events of a delivery without those accepted before; return these, or why none is accepted."""
         try:
-            return await self._claim_and_take(events, context)
-        except Refused as refused:
-            return refused.reason
+            return await self._claim_and_queue(events, context)
+        except Rejected as rejected:
+            return rejected.reason
         except Exception as error:  # noqa: BLE001 - a store may raise anything
-            await self.handling.report(None, error)
-            return Reason.ACCEPT_FAILED
+            await self.dispatcher.report(None, error)
+            return RejectReason.ACCEPT_FAILED
 
     async def restore(self, parser: EventParser) -> None:
-        """Take in what an earlier receiver left in the inbox."""
-        for kept in await self.inbox.kept() if self.inbox else ():
-            if not await self.dedupe.claim(kept.key):
-                await self.handling.forget(kept.key)  # it was committed and not yet let go of
+        """Accept the events that an earlier receiver left in the inbox."""
+        for stored in await self.inbox.load() if self.inbox else ():
+            if not await self.dedupe.claim(stored.key):
+                await self.dispatcher.remove(stored.key)  # it was committed and not removed yet
                 continue
-            context = DeliveryContext(key_id=kept.key_id, received_at=kept.received_at, body=kept.body, restored=True)
-            self.tally.restored += 1
-            self._put(self._job(_event_of(kept, parser), context))
+            context = DeliveryContext(
+                key_id=stored.key_id, received_at=stored.received_at, body=stored.body, restored=True
+            )
+            self.counters.restored += 1
+            self._put(self._prepare(_find_event(stored, parser), context))
 
-    async def _claim_and_take(self, events: Sequence[Event], context: DeliveryContext) -> list[Job]:
+    async def _claim_and_queue(self, events: Sequence[Event], context: DeliveryContext) -> Sequence[AcceptedEvent]:
         by_key = {event.key: event for event in events}
-        # A repeated delivery waits: it must not be acknowledged for the sake of one that is then refused.
-        async with self._turns.of(by_key), self._released_unless_taken() as claimed:
+        # A repeated delivery waits: it must not be acknowledged because of one that is rejected afterwards.
+        async with self._lock.hold(by_key), self._release_on_error() as claimed:
             for key, event in by_key.items():
                 if await self.dedupe.claim(key):
                     claimed.append(event)
-            jobs = [self._job(event, context) for event in claimed]
-            await self._keep_and_put(jobs)
-        self.tally.duplicates += len(events) - len(jobs)
-        if jobs:
-            self.tally.last_event = context.received_at
-        return jobs
+            accepted = [self._prepare(event, context) for event in claimed]
+            await self._store_and_put(accepted)
+        self.counters.duplicates += len(events) - len(accepted)
+        if accepted:
+            self.counters.last_event = context.received_at
+        return accepted
 
     @asynccontextmanager
-    async def _released_unless_taken(self) -> AsyncGenerator[list[Event]]:
+    async def _release_on_error(self) -> AsyncGenerator[list[Event]]:
         claimed: list[Event] = []
         try:
             yield claimed
         except BaseException:
             for event in claimed:
-                await self.handling.release(event)
+                await self.dispatcher.release(event)
             raise
 
-    async def _keep_and_put(self, jobs: Sequence[Job]) -> None:
-        if not self.lanes.reserve(len(jobs)):
-            raise Refused(Reason.QUEUE_FULL)
+    async def _store_and_put(self, accepted: Sequence[AcceptedEvent]) -> None:
+        if not self.queue.reserve(len(accepted)):
+            raise Rejected(RejectReason.QUEUE_FULL)
         try:
-            if self.inbox is not None and jobs:
-                await self.inbox.keep([_kept(job) for job in jobs])
+            if self.inbox is not None and accepted:
+                await self.inbox.store([_to_stored(each) for each in accepted])
         finally:
-            self.lanes.give_back(len(jobs))
-        for job in jobs:
-            self._put(job)
+            self.queue.cancel_reservation(len(accepted))
+        for each in accepted:
+            self._put(each)
 
-    def _put(self, job: Job) -> None:
-        self.lanes.put(job, job.order)
+    def _put(self, accepted: AcceptedEvent) -> None:
+        self.queue.put(accepted, accepted.order_key)
 
-    def _job(self, event: Event, context: DeliveryContext) -> Job:
+    def _prepare(self, event: Event, context: DeliveryContext) -> AcceptedEvent:
         done = asyncio.get_running_loop().create_future()
-        return Job(event=event, context=context, order=self.order_by(event), done=done)
+        return AcceptedEvent(event=event, context=context, order_key=self.order_by(event), done=done)
+
+    def _create_queue(self) -> KeyedQueue[AcceptedEvent]:
+        return KeyedQueue[AcceptedEvent](self.dispatcher.handle, maxsize=self.maxsize)
 
 
-def _kept(job: Job) -> Kept:
-    context = job.context
-    return Kept(key=job.event.key, body=context.body, key_id=context.key_id, received_at=context.received_at)
+def _to_stored(accepted: AcceptedEvent) -> StoredEvent:
+    context = accepted.context
+    return StoredEvent(
+        key=accepted.event.key, body=context.body, key_id=context.key_id, received_at=context.received_at
+    )
 
 
-def _event_of(kept: Kept, parser: EventParser) -> Event:
-    events = {event.key: event for event in parser.parse(kept.body)}
-    # An earlier version may have named an event otherwise.
-    return events.get(kept.key) or UnknownEvent(key=kept.key, event_type="unknown", raw={}, problem="not found")
+def _find_event(stored: StoredEvent, parser: EventParser) -> Event:
+    events = {event.key: event for event in parser.parse(stored.body)}
+    # An earlier version may have given an event another key.
+    return events.get(stored.key) or UnknownEvent(key=stored.key, event_type="unknown", raw={}, problem="not found")

@@ -5,24 +5,24 @@ from typing import Literal
 import attrs
 
 from svc_async.errors import InvalidArgument
-from svc_async.webhooks.inbox import Inbox
+from svc_async.webhooks.stores.inbox import Inbox
 
 __all__ = ["Ack"]
 
 _MAXSIZE = 10_000
-_DEADLINE = 8.0  # of the 10 seconds that the service waits (contract WH-42)
+_DEADLINE = 8.0  # the service waits 10 seconds (contract WH-42)
 
 
 @attrs.frozen(kw_only=True)
 class Ack:
-    """When a delivery is answered with 200: make one with `enqueue`, `durable` or `inline`.
+    """When a delivery is answered with 200: create one with `enqueue`, `durable` or `inline`.
 
     Attributes:
-        maxsize: how many events may be accepted and not yet handled; beyond that the answer is 503.
-        deadline: seconds after which an answer is given in any case.
+        maxsize: how many events may be accepted and not handled yet; beyond that the answer is 503.
+        deadline: seconds after which a delivery is answered in any case.
         inbox: where events are stored before the answer.
-        waits: the answer waits until the handlers are done.
-        on_deadline: what is answered when they are not done in time.
+        waits: whether the answer waits for the handlers.
+        on_deadline: the answer if they do not finish in time.
     """
 
     maxsize: int = _MAXSIZE
@@ -41,12 +41,12 @@ class Ack:
 
     @classmethod
     def enqueue(cls, *, maxsize: int = _MAXSIZE, deadline: float = _DEADLINE) -> "Ack":
-        """Answer as soon as the event is in the queue. What is in it when the process dies is lost to this receiver."""
+        """Answer as soon as the event is queued. Events that are queued when the process dies are lost."""
         return cls(maxsize=maxsize, deadline=deadline)
 
     @classmethod
     def durable(cls, inbox: Inbox, *, maxsize: int = _MAXSIZE, deadline: float = _DEADLINE) -> "Ack":
-        """Answer when the event is stored; a receiver that starts with the same inbox handles what is left in it."""
+        """Answer once the event is stored; a receiver that starts with the same inbox handles what it still holds."""
         return cls(inbox=inbox, maxsize=maxsize, deadline=deadline)
 
     @classmethod
@@ -57,5 +57,5 @@ class Ack:
         deadline: float = _DEADLINE,
         on_deadline: Literal["refuse", "ack_and_continue"] = "ack_and_continue",
     ) -> "Ack":
-        """Answer when the handlers are done: 200, or 500 when one of them failed. They go on beyond the deadline."""
+        """Answer when the handlers finish: 200, or 500 if one failed. They continue after the deadline."""
         return cls(waits=True, maxsize=maxsize, deadline=deadline, on_deadline=on_deadline)

@@ -1,4 +1,4 @@
-"""An event on its way to its handlers."""
+"""An event between its acceptance and its handlers."""
 
 import asyncio
 from datetime import datetime
@@ -8,18 +8,18 @@ import attrs
 from svc_async.errors import SvcError
 from svc_async.events.models import Event
 
-__all__ = ["DeliveryContext", "Job", "NotHandled"]
+__all__ = ["AcceptedEvent", "DeliveryContext", "NotHandled"]
 
 
 @attrs.frozen(kw_only=True)
 class DeliveryContext:
-    """What handlers are told besides the event.
+    """What handlers receive besides the event.
 
     Attributes:
-        key_id: the key that had signed the delivery.
-        received_at: when it came.
+        key_id: the key that signed the delivery.
+        received_at: when it was received.
         body: the delivery, byte for byte as it was signed.
-        restored: whether it was found in the inbox at the start: an earlier receiver may have begun with it.
+        restored: whether it was found in the inbox at the start: an earlier receiver may have begun to handle it.
     """
 
     key_id: str
@@ -29,16 +29,23 @@ class DeliveryContext:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Job:
-    """An event to handle, after those of the same `order`; `done` tells whether it was handled."""
+class AcceptedEvent:
+    """An event to handle.
+
+    Attributes:
+        event: the event.
+        context: its delivery.
+        order_key: events with the same key are handled in the order in which they were accepted.
+        done: resolves to whether the event was handled.
+    """
 
     event: Event
     context: DeliveryContext
-    order: str | None
+    order_key: str | None
     done: asyncio.Future[bool]
 
-    def settle(self, *, handled: bool) -> None:
-        """Tell whoever waits for it."""
+    def finish(self, *, handled: bool) -> None:
+        """Resolve `done`."""
         if not self.done.done():
             self.done.set_result(handled)
 

@@ -1,4 +1,4 @@
-"""Why an answer to a CRC check, or a signature, is wrong; decided without I/O."""
+"""Diagnoses wrong answers to CRC checks and wrong signatures, without I/O."""
 
 import re
 from base64 import b64decode, urlsafe_b64encode
@@ -10,48 +10,48 @@ import msgspec
 from svc_async.wire.envelope import NOT_JSON
 from svc_async.wire.hmac_sha256 import SigningKey, is_signature, sign, verify
 
-__all__ = ["crc_problem", "signature_problem"]
+__all__ = ["diagnose_crc", "diagnose_signature"]
 
 _PREFIX = "sha256="
-_MISSING = "has no prefix: it must be sha256= and then base64"
-_HEX = "is written in hexadecimal digits; it must be base64"
-_URL_SAFE = "is written in URL-safe or unpadded base64; it must be standard base64 with padding"
-_NO_BASE64 = "is not sha256= and the base64 of 32 bytes"
-_OTHER_SECRET = "was made with another secret, or of other bytes"  # noqa: S105 - it is none
+_MISSING = "lacks the prefix: it must be sha256= followed by base64"
+_HEX = "is hexadecimal; it must be base64"
+_URL_SAFE = "is URL-safe or unpadded base64; it must be standard base64 with padding"
+_NO_BASE64 = "is not sha256= followed by the base64 of 32 bytes"
+_OTHER_SECRET = "was made with another secret or over other bytes"  # noqa: S105 - a message, not a secret
 
 
-def crc_problem(key: SigningKey, token: str, *, status: int, body: bytes) -> str | None:
-    """Say what is wrong with an answer to a CRC check; None when nothing is.
+def diagnose_crc(key: SigningKey, token: str, *, status: int, body: bytes) -> str | None:
+    """Return what is wrong with an answer to a CRC check, or None.
 
     Args:
-        key: the key that should have answered.
-        token: what was asked.
+        key: the key that should have signed it.
+        token: the token of the check.
         status: the answer's status.
         body: the answer's body.
     """
-    if status != 200:  # noqa: PLR2004 - the one good status
-        return _status_problem(status)
+    if status != 200:  # noqa: PLR2004 - the only good status
+        return _diagnose_status(status)
     try:
         answer = msgspec.json.decode(body)
     except NOT_JSON:
         return "the answer is not JSON, which makes the webhook invalid"
     if not isinstance(answer, dict) or not isinstance(answer.get("response_token"), str):
         return "the answer is not an object with a text `response_token`, which makes the webhook invalid"
-    given = answer["response_token"]
-    if given == token:
+    signature = answer["response_token"]
+    if signature == token:
         return "response_token is the crc_token itself; it must be its keyed hash"
-    problem = signature_problem(key, token.encode(), given)
-    if problem == _OTHER_SECRET and verify(key, quote(token, safe="").encode(), given):
-        problem = "is the hash of the token as it stands in the query; it must be decoded first"
+    problem = diagnose_signature(key, token.encode(), signature)
+    if problem == _OTHER_SECRET and verify(key, quote(token, safe="").encode(), signature):
+        problem = "is the hash of the percent-encoded token; the token must be decoded first"
     return problem and f"response_token {problem}"
 
 
-def signature_problem(key: SigningKey, message: bytes, signature: str) -> str | None:
-    """Say what is wrong with a signature; None when nothing is."""
+def diagnose_signature(key: SigningKey, message: bytes, signature: str) -> str | None:
+    """Return what is wrong with a signature, or None."""
     if verify(key, message, signature):
         return None
     good = sign(key, message).removeprefix(_PREFIX)
-    for wrong, problem in _mistakes(good):
+    for wrong, problem in _list_mistakes(good):
         if signature == wrong:
             return problem
     if is_signature(signature):
@@ -61,7 +61,7 @@ def signature_problem(key: SigningKey, message: bytes, signature: str) -> str | 
     return _MISSING if is_signature(_PREFIX + signature) else _NO_BASE64
 
 
-def _mistakes(good: str) -> Iterator[tuple[str, str]]:
+def _list_mistakes(good: str) -> Iterator[tuple[str, str]]:
     digest = b64decode(good)
     yield good, _MISSING
     for prefix in (_PREFIX, ""):
@@ -71,11 +71,11 @@ def _mistakes(good: str) -> Iterator[tuple[str, str]]:
             yield prefix + written, _URL_SAFE
 
 
-def _status_problem(status: int) -> str:
+def _diagnose_status(status: int) -> str:
     kinds = {
         2: "with success, but not with 200",
         3: "with a redirect, which is not followed and makes the webhook invalid (WH-22)",
         4: "with a refusal, which counts as a transient error (WH-24)",
         5: "with a failure, which counts as a transient error (WH-25)",
     }
-    return f"the server answered HTTP {status}, {kinds.get(status // 100, 'which is no answer')}"
+    return f"the server answered HTTP {status}, {kinds.get(status // 100, 'which is not a final status')}"

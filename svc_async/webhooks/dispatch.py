@@ -1,4 +1,4 @@
-"""What is done about an accepted event: handlers, then the commit; or on_error, the dead letter, the release."""
+"""Calls the handlers of accepted events: then commit; or, after a failure, on_error, dead letter and release."""
 
 import asyncio
 import inspect
@@ -10,97 +10,97 @@ import attrs
 
 from svc_async.events.models import Event
 from svc_async.events.router import EventRouter
-from svc_async.webhooks.dedupe import DedupeStore
-from svc_async.webhooks.delivery import Job, NotHandled
-from svc_async.webhooks.inbox import Inbox
-from svc_async.webhooks.stats import Tally
+from svc_async.webhooks.delivery import AcceptedEvent, NotHandled
+from svc_async.webhooks.stats import Counters
+from svc_async.webhooks.stores.dedupe import DedupeStore
+from svc_async.webhooks.stores.inbox import Inbox
 
-__all__ = ["DeadLetter", "Handling", "OnError"]
+__all__ = ["DeadLetter", "Dispatcher", "OnError"]
 
 OnError = Callable[[Event | None, BaseException], object]
-"""Is told of a failure; the event is None where a whole delivery is concerned. Plain, or a coroutine function."""
+"""Called after a failure; the event is None if a whole delivery is concerned. A function or a coroutine function."""
 
 DeadLetter = Callable[[Event, BaseException], object]
-"""Is given an event that was accepted and not handled. Plain, or a coroutine function."""
+"""Receives an event that was accepted and could not be handled. A function or a coroutine function."""
 
 _log = logging.getLogger("svc_async.webhooks")
 
 
 @attrs.frozen(kw_only=True)
-class Handling:
-    """Handles jobs; nothing that a handler, a callback or a store raises ends it."""
+class Dispatcher:
+    """Handles accepted events; an exception of a handler, a callback or a store never ends it."""
 
     router: EventRouter
     dedupe: DedupeStore
     inbox: Inbox | None
     on_error: OnError | None
     dead_letter: DeadLetter | None
-    tally: Tally
+    counters: Counters
 
-    async def handle(self, job: Job) -> None:
+    async def handle(self, accepted: AcceptedEvent) -> None:
         """Call the handlers of an event, once."""
         try:
-            heard = await self.router.dispatch(job.event, job.context)
+            handlers = await self.router.dispatch(accepted.event, accepted.context)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            await self._fail(job, error)  # something within the handler was cancelled
+            await self._fail(accepted, error)  # something within the handler was cancelled
         except Exception as error:  # noqa: BLE001 - a handler may raise anything
-            await self._fail(job, error)
+            await self._fail(accepted, error)
         else:
-            await self._succeed(job, heard)
+            await self._succeed(accepted, handlers)
 
-    async def abandon(self, job: Job) -> None:
+    async def abandon(self, accepted: AcceptedEvent) -> None:
         """Give up an event that was not handled in time; an inbox keeps it for the next start."""
-        self.tally.abandoned += 1
+        self.counters.abandoned += 1
         if self.inbox is None:
-            await self._bury(job, NotHandled("the receiver closed before the event was handled"))
-        await self.release(job.event)
-        job.settle(handled=False)
+            await self._dead_letter(accepted, NotHandled("the receiver closed before the event was handled"))
+        await self.release(accepted.event)
+        accepted.finish(handled=False)
 
     async def release(self, event: Event) -> None:
-        """Let a repeated delivery of an event in."""
-        await self._told(self.dedupe.release(event.key), event)
+        """Release the claim of an event, so that a repeated delivery is accepted."""
+        await self._attempt(self.dedupe.release(event.key), event)
 
-    async def forget(self, key: str) -> None:
-        """Let go of an event in the inbox."""
+    async def remove(self, key: str) -> None:
+        """Remove an event from the inbox."""
         if self.inbox is not None:
-            await self._told(self.inbox.done(key), None)
+            await self._attempt(self.inbox.remove(key), None)
 
     async def report(self, event: Event | None, error: BaseException) -> None:
-        """Tell of a failure."""
-        # The words of an error may repeat what people wrote.
+        """Log a failure and call `on_error`."""
+        # The message of an error may repeat what users wrote.
         _log.error("%s: %s", event.event_type if event else "a delivery", type(error).__name__)
         if self.on_error is None:
             return
         try:
             await _call(self.on_error, event, error)
-        except Exception as problem:  # noqa: BLE001 - the last one to tell is the log
+        except Exception as problem:  # noqa: BLE001 - the log is the last resort
             _log.error("on_error itself failed: %s", type(problem).__name__)
 
-    async def _succeed(self, job: Job, heard: int) -> None:
-        self.tally.handled += 1
-        self.tally.unheard += not heard
-        if await self._told(self.dedupe.commit(job.event.key), job.event):
-            await self.forget(job.event.key)
-        job.settle(handled=True)
+    async def _succeed(self, accepted: AcceptedEvent, handlers: int) -> None:
+        self.counters.handled += 1
+        self.counters.unhandled += not handlers
+        if await self._attempt(self.dedupe.commit(accepted.event.key), accepted.event):
+            await self.remove(accepted.event.key)
+        accepted.finish(handled=True)
 
-    async def _fail(self, job: Job, error: BaseException) -> None:
-        self.tally.failed += 1
-        await self.report(job.event, error)
-        if await self._bury(job, error):
-            await self.forget(job.event.key)
-        await self.release(job.event)
-        job.settle(handled=False)
+    async def _fail(self, accepted: AcceptedEvent, error: BaseException) -> None:
+        self.counters.failed += 1
+        await self.report(accepted.event, error)
+        if await self._dead_letter(accepted, error):
+            await self.remove(accepted.event.key)
+        await self.release(accepted.event)
+        accepted.finish(handled=False)
 
-    async def _bury(self, job: Job, error: BaseException) -> bool:
+    async def _dead_letter(self, accepted: AcceptedEvent, error: BaseException) -> bool:
         if self.dead_letter is None:
             return False
-        return await self._told(_call(self.dead_letter, job.event, error), job.event)
+        return await self._attempt(_call(self.dead_letter, accepted.event, error), accepted.event)
 
-    async def _told(self, step: Awaitable[object], event: Event | None) -> bool:
-        """Take a step; if it fails, tell, and go on."""
+    async def _attempt(self, step: Awaitable[object], event: Event | None) -> bool:
+        """Take a step and report its failure; return whether it succeeded."""
         try:
             await step
         except Exception as error:  # noqa: BLE001 - a store or a callback may raise anything

@@ -1,33 +1,33 @@
-"""One delivery of an event at a time: whoever comes second learns what became of the first."""
+"""A lock for each key, so that one delivery of an event is accepted at a time."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 
-__all__ = ["Turns"]
+__all__ = ["KeyedLock"]
 
 
-class Turns:
-    """Turns by key."""
+class KeyedLock:
+    """Locks by key; a key takes no memory while nothing holds it."""
 
     def __init__(self) -> None:
-        self._taken: dict[str, asyncio.Event] = {}
+        self._held: dict[str, asyncio.Event] = {}
 
     @asynccontextmanager
-    async def of(self, keys: Iterable[str]) -> AsyncGenerator[None]:
-        """Have the turn of all keys within the block."""
+    async def hold(self, keys: Iterable[str]) -> AsyncGenerator[None]:
+        """Hold the locks of all keys within the block."""
         async with AsyncExitStack() as stack:
-            for key in sorted(keys):  # in one order for all, so that no two wait for each other
-                await stack.enter_async_context(self._of(key))
+            for key in sorted(keys):  # in one order everywhere, so that no two callers wait for each other
+                await stack.enter_async_context(self._hold(key))
             yield
 
     @asynccontextmanager
-    async def _of(self, key: str) -> AsyncGenerator[None]:
-        while key in self._taken:
-            await self._taken[key].wait()
-        over = self._taken[key] = asyncio.Event()
+    async def _hold(self, key: str) -> AsyncGenerator[None]:
+        while key in self._held:
+            await self._held[key].wait()
+        released = self._held[key] = asyncio.Event()
         try:
             yield
         finally:
-            del self._taken[key]
-            over.set()
+            del self._held[key]
+            released.set()

@@ -1,30 +1,30 @@
-"""A bounded queue in lanes: the jobs of one key run one after another, those of different keys side by side."""
+"""A bounded queue: items of one key are processed one after another, those of different keys concurrently."""
 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Generic, TypeVar
 
-__all__ = ["Lanes"]
+__all__ = ["KeyedQueue"]
 
-J = TypeVar("J")
+T = TypeVar("T")
 
 
-class Lanes(Generic[J]):
-    """Jobs that were accepted and are not finished.
+class KeyedQueue(Generic[T]):
+    """Items that were accepted and are not finished.
 
     Args:
-        run: does a job; it raises nothing but what ends the worker.
-        maxsize: how many jobs there may be.
+        process: processes an item; an exception ends the worker.
+        maxsize: how many items there may be.
     """
 
-    def __init__(self, run: Callable[[J], Awaitable[None]], *, maxsize: int) -> None:
-        self._run = run
+    def __init__(self, process: Callable[[T], Awaitable[None]], *, maxsize: int) -> None:
+        self._process = process
         self._maxsize = maxsize
         self._reserved = 0
-        self._lanes: dict[Hashable, deque[J]] = {}
+        self._queues: dict[Hashable, deque[T]] = {}
         self._ready: asyncio.Queue[Hashable] = asyncio.Queue()
-        self._unfinished: dict[int, J] = {}  # by identity, the oldest first
+        self._unfinished: dict[int, T] = {}  # by identity, the oldest first
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -32,9 +32,9 @@ class Lanes(Generic[J]):
         return len(self._unfinished)
 
     def reserve(self, count: int) -> bool:
-        """Hold places for jobs; False when there are not so many.
+        """Reserve places for items; return False if there are too few.
 
-        A group that is larger than all places together is let in when all are free.
+        A group that is larger than the whole queue is admitted when the queue is empty.
         """
         taken = len(self._unfinished) + self._reserved
         if taken and taken + count > self._maxsize:
@@ -42,51 +42,53 @@ class Lanes(Generic[J]):
         self._reserved += count
         return True
 
-    def give_back(self, count: int) -> None:
-        """Let go of reserved places."""
+    def cancel_reservation(self, count: int) -> None:
+        """Free reserved places."""
         self._reserved -= count
 
-    def put(self, job: J, key: Hashable | None) -> None:
-        """Add a job, whose place was held until now, behind those of the same key; None is like no other key."""
-        key = _Alone() if key is None else key
-        if key in self._lanes:
-            self._lanes[key].append(job)
+    def put(self, item: T, key: Hashable | None) -> None:
+        """Add an item behind those of the same key; None equals no other key."""
+        key = _Unique() if key is None else key
+        if key in self._queues:
+            self._queues[key].append(item)
         else:
-            self._lanes[key] = deque([job])
+            self._queues[key] = deque([item])
             self._ready.put_nowait(key)
-        self._unfinished[id(job)] = job
+        self._unfinished[id(item)] = item
         self._idle.clear()
 
-    def unfinished(self) -> Sequence[J]:
-        """Give the jobs that wait or run, the oldest first."""
+    @property
+    def unfinished(self) -> Sequence[T]:
+        """The items that wait or are being processed, the oldest first."""
         return tuple(self._unfinished.values())
 
-    def oldest(self) -> J | None:
-        """Give the job that was accepted first."""
+    @property
+    def oldest(self) -> T | None:
+        """The item that was accepted first."""
         return next(iter(self._unfinished.values()), None)
 
-    async def idle(self) -> None:
-        """Wait until there is no job."""
+    async def join(self) -> None:
+        """Wait until all items are finished."""
         await self._idle.wait()
 
     async def work(self) -> None:
-        """Do jobs, one after another, until this is cancelled."""
+        """Process items, one after another, until cancelled."""
         while True:
             key = await self._ready.get()
-            lane = self._lanes[key]
-            job = lane.popleft()
-            await self._run(job)
-            self._finish(job)
-            if lane:
+            queue = self._queues[key]
+            item = queue.popleft()
+            await self._process(item)
+            self._finish(item)
+            if queue:
                 self._ready.put_nowait(key)
             else:
-                del self._lanes[key]
+                del self._queues[key]
 
-    def _finish(self, job: J) -> None:
-        del self._unfinished[id(job)]
+    def _finish(self, item: T) -> None:
+        del self._unfinished[id(item)]
         if not self._unfinished:
             self._idle.set()
 
 
-class _Alone:
-    """The key of a job without one."""
+class _Unique:
+    """The key of an item without one."""

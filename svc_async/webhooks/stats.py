@@ -1,4 +1,4 @@
-"""What a receiver has seen."""
+"""Statistics and health of a receiver."""
 
 from collections import Counter, deque
 from collections.abc import Mapping
@@ -6,33 +6,33 @@ from datetime import datetime, timedelta
 
 import attrs
 
-from svc_async.webhooks.verification import Reason
+from svc_async.webhooks.verification import RejectReason
 
-__all__ = ["Health", "Stats", "Tally"]
+__all__ = ["Counters", "Health", "Stats"]
 
 _SAMPLES = 1024
-_VALID_FOR = timedelta(hours=28)  # after its last validation a webhook is given up (contract WH-28)
+_VALID_FOR = timedelta(hours=28)  # after its last validation a webhook becomes invalid (contract WH-28)
 
 
 @attrs.frozen(kw_only=True)
 class Stats:
-    """Counts since the receiver was made.
+    """Counts since the receiver was created.
 
     Attributes:
         received: requests.
-        crc_answered: CRC checks that were answered.
-        verified: deliveries by the `key_id` of the key that had signed them.
-        rejected: requests by the reason why they were refused.
-        duplicates: events that were being handled or were handled already.
-        handled: events that were handled.
-        unheard: those of them that no handler was registered for.
+        crc_answered: answered CRC checks.
+        verified: deliveries by the `key_id` of the key that signed them.
+        rejected: rejected requests by reason.
+        duplicates: events that were accepted before.
+        handled: handled events.
+        unhandled: those of them for which no handler was registered.
         failed: events whose handlers failed.
-        abandoned: events that were accepted and not handled when the receiver closed.
+        abandoned: accepted events that were not handled when the receiver closed.
         restored: events that were found in the inbox at the start.
-        waiting: events that were accepted and are not finished.
-        lag: seconds since the oldest of them came.
-        ack_p50: seconds until a delivery was answered, the middle of the last 1,024.
-        ack_p99: the same, exceeded by one in a hundred.
+        waiting: accepted events that are not finished.
+        lag: seconds since the oldest of them was received.
+        ack_p50: the median time until a delivery was answered, in seconds, over the last 1,024.
+        ack_p99: the 99th percentile of the same.
     """
 
     received: int
@@ -41,7 +41,7 @@ class Stats:
     rejected: Mapping[str, int]
     duplicates: int
     handled: int
-    unheard: int
+    unhandled: int
     failed: int
     abandoned: int
     restored: int
@@ -53,25 +53,25 @@ class Stats:
 
 @attrs.frozen(kw_only=True)
 class Health:
-    """How the receiver stands with the service.
+    """Whether the receiver runs and the service should hold its webhook valid.
 
     Attributes:
         running: whether deliveries are accepted.
-        last_crc_ok: when a CRC check was answered last.
-        last_event: when an event was accepted last.
-        valid_guess: whether the service should hold the webhook valid: a CRC check was answered within 28 hours
-            (contract WH-28). None before the first check, because it may have been validated before this start.
+        last_crc_ok: when a CRC check was last answered.
+        last_event: when an event was last accepted.
+        probably_valid: whether a CRC check was answered within the last 28 hours (contract WH-28). None before the
+            first check, because the webhook may have been validated before this start.
     """
 
     running: bool
     last_crc_ok: datetime | None
     last_event: datetime | None
-    valid_guess: bool | None
+    probably_valid: bool | None
 
 
 @attrs.define(kw_only=True)
-class Tally:
-    """Counts what happens."""
+class Counters:
+    """The running counts of a receiver."""
 
     received: int = 0
     crc_answered: int = 0
@@ -79,7 +79,7 @@ class Tally:
     rejected: Counter[str] = attrs.field(factory=Counter[str])
     duplicates: int = 0
     handled: int = 0
-    unheard: int = 0
+    unhandled: int = 0
     failed: int = 0
     abandoned: int = 0
     restored: int = 0
@@ -87,16 +87,16 @@ class Tally:
     last_event: datetime | None = None
     _acks: deque[float] = attrs.field(factory=lambda: deque[float](maxlen=_SAMPLES))
 
-    def reject(self, reason: Reason) -> None:
-        """Count a refused request."""
+    def reject(self, reason: RejectReason) -> None:
+        """Count a rejected request."""
         self.rejected[reason.value] += 1
 
     def acknowledge(self, seconds: float) -> None:
-        """Remember how long an answer took."""
+        """Record how long an answer took."""
         self._acks.append(seconds)
 
     def stats(self, *, waiting: int, lag: float) -> Stats:
-        """Give the counts of now."""
+        """Return the current counts."""
         acks = sorted(self._acks)
         return Stats(
             received=self.received,
@@ -105,7 +105,7 @@ class Tally:
             rejected=dict(self.rejected),
             duplicates=self.duplicates,
             handled=self.handled,
-            unheard=self.unheard,
+            unhandled=self.unhandled,
             failed=self.failed,
             abandoned=self.abandoned,
             restored=self.restored,
@@ -116,9 +116,9 @@ class Tally:
         )
 
     def health(self, *, running: bool, now: datetime) -> Health:
-        """Judge how the receiver stands."""
+        """Return the current health."""
         valid = None if self.last_crc_ok is None else now - self.last_crc_ok <= _VALID_FOR
-        return Health(running=running, last_crc_ok=self.last_crc_ok, last_event=self.last_event, valid_guess=valid)
+        return Health(running=running, last_crc_ok=self.last_crc_ok, last_event=self.last_event, probably_valid=valid)
 
 
 def _quantile(ordered: list[float], share: float) -> float:

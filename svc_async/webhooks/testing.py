@@ -10,7 +10,7 @@ __all__ = ["SignedRequest", "build_crc", "build_delivery"]
 
 
 class SignedRequest(NamedTuple):
-    """What `WebhookReceiver.handle` takes."""
+    """The arguments of `WebhookReceiver.handle`."""
 
     method: str
     raw_query: str
@@ -19,11 +19,11 @@ class SignedRequest(NamedTuple):
 
 
 def build_delivery(event: Mapping[str, Any] | bytes, key: SigningKey) -> SignedRequest:
-    """Make the delivery of an event.
+    """Build the delivery of an event.
 
     Args:
         event: the whole body, `{"data": {...}}` for one of the activity product, or its bytes.
-        key: signs it.
+        key: the key that signs it.
     """
     body = event if isinstance(event, bytes) else to_json(event)
     headers = {"content-type": "application/json", key.header: sign(key, body)}
@@ -31,11 +31,11 @@ def build_delivery(event: Mapping[str, Any] | bytes, key: SigningKey) -> SignedR
 
 
 def build_crc(token: str = "token", *, key: SigningKey | None = None) -> SignedRequest:  # noqa: S107 - not a secret
-    """Make a CRC check.
+    """Build a CRC check.
 
     Args:
-        token: what is to be answered to; only letters, digits, `-` and `_`, which need no quoting.
-        key: signs the query, for receivers with `crc_signature="require"`.
+        token: the token of the check; only letters, digits, `-` and `_`, which need no quoting.
+        key: the key that signs the query, for receivers with `crc_signature="require"`.
     """
     query = f"crc_token={token}"
     return SignedRequest("GET", query, {key.header: sign(key, query.encode())} if key else {}, b"")

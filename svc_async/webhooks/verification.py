@@ -1,6 +1,6 @@
-"""What a request is, decided without I/O: a CRC check to answer, a delivery to accept, or something to refuse.
+"""Verifies requests without I/O: a CRC check to answer, a delivery to accept, or a request to reject.
 
-Nothing is parsed before it is verified, and every byte counts: a delivery is what its signature was made of.
+Nothing is parsed before it is verified. The signature covers the body byte for byte.
 """
 
 from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
@@ -12,28 +12,38 @@ import attrs
 from svc_async.errors import InvalidArgument
 from svc_async.wire.hmac_sha256 import SigningKey, crc_answer, crc_token, is_signature, verify
 
-__all__ = ["CrcSignature", "Fields", "Gate", "Headers", "HttpAnswer", "Reason", "Refused", "fields_of", "refusal"]
+__all__ = [
+    "CrcSignature",
+    "Fields",
+    "Headers",
+    "HttpAnswer",
+    "RejectReason",
+    "Rejected",
+    "Verifier",
+    "parse_fields",
+    "reject",
+]
 
 Headers = Mapping[str, str] | Iterable[tuple[str | bytes, str | bytes]]
-"""Header fields as a framework has them: names in any case, and those that come twice are there twice."""
+"""Header fields as a framework provides them: names in any case, repeated fields repeated."""
 
 Fields = Sequence[tuple[str, str]]
-"""The same, read: names in small letters."""
+"""Parsed header fields: names in lower case."""
 
 CrcSignature = Literal["ignore", "verify_if_present", "require"]
-"""What to make of a signature of the CRC check itself, which is made of the raw query."""
+"""How to treat a signature of the CRC check itself, which covers the raw query."""
 
 
 class HttpAnswer(NamedTuple):
-    """What goes back to the service."""
+    """The answer to a request of the service."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
 
 
-class Reason(StrEnum):
-    """Why a request is refused; statistics count by these."""
+class RejectReason(StrEnum):
+    """Why a request is rejected; statistics count by reason."""
 
     METHOD = "method_not_allowed"
     CRC_TOKEN = "crc_token_refused"  # noqa: S105 - it names a parameter
@@ -53,57 +63,57 @@ class Reason(StrEnum):
     NOT_RUNNING = "not_running"
 
 
-# Unspecified: what is answered to a refused request, and whether it is sent again (UNS-delivery-retry). What may be
-# accepted later is a 503.
-_STATUS: Mapping[Reason, int] = {
-    Reason.METHOD: 405,
-    Reason.CRC_TOKEN: 400,
-    Reason.ENCODED: 415,
-    Reason.TOO_LARGE: 413,
-    Reason.TOO_SLOW: 408,
-    Reason.BROKEN: 400,
-    Reason.SIGNATURE_REPEATED: 400,
-    Reason.SIGNATURE_MISSING: 401,
-    Reason.SIGNATURE_MALFORMED: 401,
-    Reason.SIGNATURE_WRONG: 401,
-    Reason.NOT_AN_OBJECT: 400,
-    Reason.HANDLER_FAILED: 500,
-    Reason.QUEUE_FULL: 503,
-    Reason.ACCEPT_FAILED: 503,
-    Reason.TOO_LATE: 503,
-    Reason.NOT_RUNNING: 503,
+# Unspecified: the answer to a rejected request, and whether it is sent again (UNS-delivery-retry). A request that may
+# be accepted later gets a 503.
+_STATUS: Mapping[RejectReason, int] = {
+    RejectReason.METHOD: 405,
+    RejectReason.CRC_TOKEN: 400,
+    RejectReason.ENCODED: 415,
+    RejectReason.TOO_LARGE: 413,
+    RejectReason.TOO_SLOW: 408,
+    RejectReason.BROKEN: 400,
+    RejectReason.SIGNATURE_REPEATED: 400,
+    RejectReason.SIGNATURE_MISSING: 401,
+    RejectReason.SIGNATURE_MALFORMED: 401,
+    RejectReason.SIGNATURE_WRONG: 401,
+    RejectReason.NOT_AN_OBJECT: 400,
+    RejectReason.HANDLER_FAILED: 500,
+    RejectReason.QUEUE_FULL: 503,
+    RejectReason.ACCEPT_FAILED: 503,
+    RejectReason.TOO_LATE: 503,
+    RejectReason.NOT_RUNNING: 503,
 }
-_LATER = 503
-_PLAIN = frozenset({"", "identity"})
+_TRY_LATER = 503
+_UNENCODED = frozenset({"", "identity"})
 
 
-class Refused(Exception):
+class Rejected(Exception):
     """A request is not accepted."""
 
-    def __init__(self, reason: Reason) -> None:
+    def __init__(self, reason: RejectReason) -> None:
         super().__init__(reason.value)
         self.reason = reason
 
 
-def refusal(reason: Reason, *, retry_after: int) -> HttpAnswer:
-    """Write the answer to a request that is refused."""
+def reject(reason: RejectReason, *, retry_after: int) -> HttpAnswer:
+    """Return the answer to a request that is rejected."""
     headers = {"content-type": "text/plain; charset=utf-8"}
-    if reason is Reason.METHOD:
+    if reason is RejectReason.METHOD:
         headers["allow"] = "GET, POST"
-    if _STATUS[reason] == _LATER:
+    if _STATUS[reason] == _TRY_LATER:
         headers["retry-after"] = str(retry_after)
     return HttpAnswer(_STATUS[reason], headers, reason.value.encode())
 
 
 @attrs.frozen(kw_only=True)
-class Gate:
-    """The rules for what comes in.
+class Verifier:
+    """The rules for requests.
 
     Attributes:
-        keys: any of them may have signed a delivery, each under its own header.
-        crc_key: answers CRC checks.
-        crc_signature: what to make of a signature of the CRC check.
-        max_body: bytes of the largest body.
+        keys: the keys that may sign a delivery, each under its own header.
+        crc_key: the key that answers CRC checks.
+        crc_signature: how to treat a signature of the CRC check.
+        max_body: the largest body, in bytes.
     """
 
     keys: Sequence[SigningKey]
@@ -115,51 +125,51 @@ class Gate:
         """Answer a CRC check (contract WH-36).
 
         Raises:
-            Refused: the query holds no token that may be signed, or its own signature is refused.
+            Rejected: the query has no token that may be signed, or its own signature is rejected.
         """
         if self.crc_signature == "require" or (self.crc_signature == "verify_if_present" and self._is_signed(fields)):
-            self.verified_by(raw_query, fields)
+            self.verify(raw_query, fields)
         try:
             body = crc_answer(self.crc_key, crc_token(raw_query))
         except InvalidArgument:
-            raise Refused(Reason.CRC_TOKEN) from None
+            raise Rejected(RejectReason.CRC_TOKEN) from None
         return HttpAnswer(200, {"content-type": "application/json"}, body)
 
-    def verified_by(self, message: bytes, fields: Fields) -> SigningKey:
-        """Give the key that signed a message (contract WH-40c).
+    def verify(self, message: bytes, fields: Fields) -> SigningKey:
+        """Return the key that signed a message (contract WH-40c).
 
         Raises:
-            Refused: none of the keys did.
+            Rejected: no key signed it.
         """
-        sent = [(key, value) for key, values in self._signatures(fields) for value in values]
-        for key, value in sent:
+        received = [(key, value) for key, values in self._signatures(fields) for value in values]
+        for key, value in received:
             if verify(key, message, value):
                 return key
-        raise Refused(_why_not([value for _, value in sent]))
+        raise Rejected(_diagnose([value for _, value in received]))
 
     def check_encoding(self, fields: Fields) -> None:
-        """Refuse a body that is compressed: some servers decompress it, and what was signed is not there any more.
+        """Reject a compressed body: some servers decompress it, and the signed bytes are lost.
 
         Raises:
-            Refused: it is.
+            Rejected: the body is compressed.
         """
-        if any(name == "content-encoding" and value.strip().lower() not in _PLAIN for name, value in fields):
-            raise Refused(Reason.ENCODED)
+        if any(name == "content-encoding" and value.strip().lower() not in _UNENCODED for name, value in fields):
+            raise Rejected(RejectReason.ENCODED)
 
     def check_size(self, size: int) -> None:
-        """Refuse a body that is too large.
+        """Reject a body that is too large.
 
         Raises:
-            Refused: it is.
+            Rejected: the body is too large.
         """
         if size > self.max_body:
-            raise Refused(Reason.TOO_LARGE)
+            raise Rejected(RejectReason.TOO_LARGE)
 
     async def read(self, chunks: AsyncIterable[bytes]) -> bytes:
-        """Collect a body, and no more of it than is allowed.
+        """Read a body, but no more of it than is allowed.
 
         Raises:
-            Refused: it is too large, or does not come whole.
+            Rejected: the body is too large, or its connection broke.
         """
         body = bytearray()
         async for chunk in chunks:
@@ -174,26 +184,21 @@ class Gate:
         for key in self.keys:
             values = [value for name, value in fields if name == key.header.lower()]
             if len(values) > 1:
-                raise Refused(Reason.SIGNATURE_REPEATED)
+                raise Rejected(RejectReason.SIGNATURE_REPEATED)
             yield key, values
 
 
-def fields_of(headers: Headers) -> Fields:
-    """Read header fields, once: a framework may give what can be iterated only once."""
-    return [(_text(name).lower(), _text(value)) for name, value in _items(headers)]
+def parse_fields(headers: Headers) -> Fields:
+    """Parse header fields, in one pass: a framework may provide an iterator."""
+    pairs = cast(Mapping[str, str], headers).items() if isinstance(headers, Mapping) else headers
+    return [(_decode(name).lower(), _decode(value)) for name, value in pairs]
 
 
-def _items(headers: Headers) -> Iterable[tuple[str | bytes, str | bytes]]:
-    if isinstance(headers, Mapping):
-        return cast(Mapping[str, str], headers).items()
-    return headers
-
-
-def _text(value: str | bytes) -> str:
+def _decode(value: str | bytes) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
-def _why_not(signatures: Sequence[str]) -> Reason:
+def _diagnose(signatures: Sequence[str]) -> RejectReason:
     if not signatures:
-        return Reason.SIGNATURE_MISSING
-    return Reason.SIGNATURE_WRONG if any(map(is_signature, signatures)) else Reason.SIGNATURE_MALFORMED
+        return RejectReason.SIGNATURE_MISSING
+    return RejectReason.SIGNATURE_WRONG if any(map(is_signature, signatures)) else RejectReason.SIGNATURE_MALFORMED

@@ -21,7 +21,7 @@ from svc_async.webhooks.adapters.aiohttp import serve
 from svc_async.webhooks.testing import build_crc, build_delivery
 from tests.support.command import Call, Command, Ended
 from tests.support.event_samples import activity
-from tests.webhooks.serving import sender
+from tests.support.receivers import sender
 
 KEY = SigningKey("consumer-secret")
 BODY = b'{"test_number":1,"test_string":"two"}'
@@ -157,18 +157,18 @@ async def site(request: pytest.FixtureRequest) -> AsyncIterator[str]:
 
 
 MISTAKES: dict[str, tuple[Answer, str]] = {
-    "hexadecimal": (answering(lambda token: "sha256=" + keyed(token).hex()), "hexadecimal digits; it must be base64"),
-    "bare hexadecimal": (answering(lambda token: keyed(token).hex()), "hexadecimal digits; it must be base64"),
-    "other hexadecimal": (answering(lambda _: "sha256=" + "ab" * 32), "hexadecimal digits; it must be base64, and was"),
-    "no prefix": (answering(lambda token: base64.b64encode(keyed(token)).decode()), "has no prefix"),
+    "hexadecimal": (answering(lambda token: "sha256=" + keyed(token).hex()), "is hexadecimal; it must be base64"),
+    "bare hexadecimal": (answering(lambda token: keyed(token).hex()), "is hexadecimal; it must be base64"),
+    "other hexadecimal": (answering(lambda _: "sha256=" + "ab" * 32), "is hexadecimal; it must be base64, and was"),
+    "no prefix": (answering(lambda token: base64.b64encode(keyed(token)).decode()), "lacks the prefix"),
     "url-safe": (
         answering(lambda token: "sha256=" + base64.urlsafe_b64encode(keyed(token)).decode().rstrip("=")),
         "URL-safe or unpadded base64",
     ),
     "another secret": (answering(lambda token: prefixed(keyed(token, "wrong"))), "was made with another secret"),
     "the token": (answering(lambda token: token.decode()), "is the crc_token itself"),
-    "undecoded": (undecoded, "it must be decoded first"),
-    "no base64": (answering(lambda _: "sha256=hello"), "is not sha256= and the base64 of 32 bytes"),
+    "undecoded": (undecoded, "the token must be decoded first"),
+    "no base64": (answering(lambda _: "sha256=hello"), "is not sha256= followed by the base64 of 32 bytes"),
     "redirect": (plain(status=302, headers={"location": "/other"}), "HTTP 302, with a redirect"),
     "refusal": (plain(status=404), "HTTP 404, with a refusal"),
     "failure": (plain(status=503), "HTTP 503, with a failure"),
@@ -259,10 +259,10 @@ def test_a_file_is_signed(call: Call, body: Path) -> None:
     ("signature", "code", "says"),
     [
         (SIGNATURE, 0, "is good"),
-        (SIGNATURE.removeprefix("sha256="), 1, "has no prefix"),
+        (SIGNATURE.removeprefix("sha256="), 1, "lacks the prefix"),
         (SIGNATURE.rstrip("="), 1, "URL-safe or unpadded"),
         ("sha256=" + "A" * 43 + "=", 1, "was made with another secret"),
-        ("sha256=" + keyed(BODY, "test").hex().upper(), 1, "hexadecimal digits; it must be base64."),
+        ("sha256=" + keyed(BODY, "test").hex().upper(), 1, "is hexadecimal; it must be base64."),
     ],
 )
 def test_a_signature_is_verified(call: Call, body: Path, signature: str, code: int, says: str) -> None:

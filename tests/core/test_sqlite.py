@@ -11,11 +11,15 @@ import attrs
 import pytest
 
 from svc_async import sqlite
-from svc_async.errors import InvalidArgument
+from svc_async.errors import UnusableFile, WrongState
 from svc_async.sqlite import FileFormat, Writer, in_thread
 
 FORMAT = FileFormat(
-    kind="ledger", application_id=0x1234, version=3, tables="CREATE TABLE entries (entry TEXT UNIQUE NOT NULL)"
+    kind="a ledger",
+    parameter="path",
+    application_id=0x1234,
+    version=3,
+    tables="CREATE TABLE entries (entry TEXT UNIQUE NOT NULL)",
 )
 
 
@@ -99,7 +103,7 @@ def test_a_file_of_another_version_is_refused_and_left_alone(path: Path, version
     sqlite.connect(path, attrs.evolve(FORMAT, version=version), exclusive=True).close()
     before = path.read_bytes()
 
-    with pytest.raises(InvalidArgument, match=f"file {problem}$"):
+    with pytest.raises(UnusableFile, match=f"^path .*/file {problem}$"):
         sqlite.connect(path, FORMAT, exclusive=True)
 
     assert path.read_bytes() == before
@@ -110,7 +114,7 @@ def test_a_file_of_something_else_is_refused_and_left_alone(path: Path) -> None:
         connection.execute("CREATE TABLE mine (x)")
     before = path.read_bytes()
 
-    with pytest.raises(InvalidArgument, match="file is not a ledger file$"):
+    with pytest.raises(UnusableFile, match="^path .*/file is not a ledger$"):
         sqlite.connect(path, FORMAT, exclusive=False)
 
     assert path.read_bytes() == before
@@ -119,19 +123,19 @@ def test_a_file_of_something_else_is_refused_and_left_alone(path: Path) -> None:
 def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
     path.write_text("notes that are longer than the header of a database\n" * 40)
 
-    with pytest.raises(InvalidArgument, match="file cannot be used: file is not a database$"):
+    with pytest.raises(UnusableFile, match="^path .*/file cannot be used: file is not a database$"):
         sqlite.connect(path, FORMAT, exclusive=True)
 
 
 def test_a_folder_that_does_not_exist_is_reported(path: Path) -> None:
-    with pytest.raises(InvalidArgument, match="cannot be used: unable to open database file$"):
+    with pytest.raises(UnusableFile, match="cannot be used: unable to open database file$"):
         sqlite.connect(path / "file", FORMAT, exclusive=False)
 
 
 def test_an_exclusive_file_has_one_user_until_it_is_closed(path: Path) -> None:
     first = sqlite.connect(path, FORMAT, exclusive=True)
 
-    with pytest.raises(InvalidArgument, match="file is locked by another job$"):
+    with pytest.raises(UnusableFile, match="^path .*/file is locked by another job$"):
         sqlite.connect(path, FORMAT, exclusive=True)
 
     first.close()
@@ -200,9 +204,9 @@ async def test_a_closed_writer_refuses_work_and_has_ended_its_thread(path: Path)
     async with writing(path) as writer:
         pass
 
-    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+    with pytest.raises(WrongState, match="closed"):
         await writer.run(insert("a"))
-    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+    with pytest.raises(WrongState, match="closed"):
         writer.submit(insert("a"))
     await writer.close()
     assert "svc-async sqlite" not in {thread.name for thread in threading.enumerate()}

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.webhooks.serving import DOORS, Door
+from tests.support.receivers import DOORS, Door
 
 
 @pytest.fixture(params=sorted(DOORS))

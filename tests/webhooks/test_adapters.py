@@ -12,8 +12,8 @@ from svc_async.webhooks import Ack, SqliteInbox, WebhookReceiver
 from svc_async.webhooks.adapters.aiohttp import serve
 from svc_async.webhooks.adapters.asgi import AsgiApp
 from svc_async.webhooks.testing import build_crc
-from tests.webhooks.deliveries import KEY, delivery
-from tests.webhooks.serving import PATH, sender
+from tests.support.deliveries import KEY, delivery
+from tests.support.receivers import PATH, sender
 
 
 async def spoken(app: AsgiApp, scope: dict[str, Any], *messages: dict[str, Any]) -> list[dict[str, Any]]:

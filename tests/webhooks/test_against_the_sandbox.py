@@ -20,7 +20,7 @@ from svc_async.events.models import (
 )
 from svc_async.sandbox import Sandbox, VirtualClock
 from svc_async.webhooks import Ack, MemoryDedupe, SigningKey, WebhookReceiver
-from tests.webhooks.serving import PATH, SERVERS
+from tests.support.receivers import PATH, SERVERS
 
 URL = "https://hooks.example.test/svc"
 

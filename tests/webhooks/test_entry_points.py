@@ -14,9 +14,9 @@ from svc_async.events.models import Event, PostCreated, UnknownEvent
 from svc_async.webhooks import Ack, DeliveryContext, SigningKey, WebhookReceiver
 from svc_async.webhooks.testing import build_crc, build_delivery
 from svc_async.wire.hmac_sha256 import SIGNATURE_HEADER, sign
+from tests.support.deliveries import KEY, OAUTH2, OLD, STRANGER, delivery
 from tests.support.event_samples import activity
-from tests.webhooks.deliveries import KEY, OAUTH2, OLD, STRANGER, delivery
-from tests.webhooks.serving import Door
+from tests.support.receivers import Door
 
 
 def reference_answer(secret: str, token: str) -> str:

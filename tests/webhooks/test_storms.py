@@ -20,9 +20,9 @@ from svc_async.events.models import Event
 from svc_async.webhooks import Ack, DeliveryContext, SqliteDedupe, SqliteInbox, WebhookReceiver
 from svc_async.webhooks.testing import SignedRequest, build_delivery
 from svc_async.wire.hmac_sha256 import sign
+from tests.support.deliveries import KEY, OAUTH2, delivery
 from tests.support.event_samples import activity
-from tests.webhooks.deliveries import KEY, OAUTH2, delivery
-from tests.webhooks.serving import PATH, SERVERS, Server, raw
+from tests.support.receivers import PATH, SERVERS, Server, raw
 
 ROOT = Path(svc_async.__file__).parents[1]
 
@@ -134,7 +134,7 @@ def rows(folder: Path) -> int:
 CRASHES = """
 import asyncio, os, sys
 from svc_async.webhooks import Ack, SqliteDedupe, SqliteInbox, WebhookReceiver
-from tests.webhooks.deliveries import KEY, delivery
+from tests.support.deliveries import KEY, delivery
 
 async def main():
     durable = Ack.durable(SqliteInbox("inbox.db")) if sys.argv[1] == "durable" else Ack.enqueue()

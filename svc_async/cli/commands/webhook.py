@@ -21,7 +21,7 @@ from svc_async.errors import InvalidArgument
 from svc_async.events.models import Event
 from svc_async.webhooks.adapters.aiohttp import serve
 from svc_async.webhooks.delivery import DeliveryContext
-from svc_async.webhooks.diagnosis import signature_problem
+from svc_async.webhooks.diagnosis import diagnose_signature
 from svc_async.webhooks.receiver import WebhookReceiver
 from svc_async.webhooks.stats import Stats
 from svc_async.wire.hmac_sha256 import sign as sign_body
@@ -99,7 +99,7 @@ def verify(file: Path, /, *, signature: str, profile: str | None = None, as_json
         profile: Use the secret of this profile, not SVC_CONSUMER_SECRET.
         as_json: Print only JSON.
     """
-    problem = signature_problem(find_signing_key(profile), _read(file), signature)
+    problem = diagnose_signature(find_signing_key(profile), _read(file), signature)
     if as_json:
         stdout().print(json.dumps({"ok": problem is None, "problem": problem}))
     else:

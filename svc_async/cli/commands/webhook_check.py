@@ -16,7 +16,7 @@ from svc_async.cli.signals import Interrupted, run_until_stopped
 from svc_async.clock import SystemClock
 from svc_async.engine.transport import Timeouts, Transport
 from svc_async.errors import InvalidArgument, SvcError
-from svc_async.webhooks.diagnosis import crc_problem
+from svc_async.webhooks.diagnosis import diagnose_crc
 from svc_async.wire.envelope import Answer
 from svc_async.wire.hmac_sha256 import SigningKey
 
@@ -76,7 +76,7 @@ async def _send_checks(transport: Transport, url: str, key: SigningKey) -> _Find
     except SvcError as error:
         return _Finding(problem=str(error), seconds=clock.monotonic() - began)
     seconds = clock.monotonic() - began
-    problem = crc_problem(key, token, status=answer.status, body=answer.body)
+    problem = diagnose_crc(key, token, status=answer.status, body=answer.body)
     if problem is None and await _signs_anything(transport, url, key):
         problem = "it signs any crc_token, even a forged event; it must refuse tokens with other characters"
     return _Finding(problem=problem, status=answer.status, seconds=seconds)
@@ -93,7 +93,7 @@ async def _signs_anything(transport: Transport, url: str, key: SigningKey) -> bo
         answer = await _ask(transport, url, _FORGED)
     except SvcError:
         return False
-    return crc_problem(key, _FORGED, status=answer.status, body=answer.body) is None
+    return diagnose_crc(key, _FORGED, status=answer.status, body=answer.body) is None
 
 
 def _check_url(url: str) -> None:

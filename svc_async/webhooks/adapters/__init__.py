@@ -1,1 +1,1 @@
-"""The receiver behind servers: what they hand over and take back."""
+"""Adapters that serve a receiver with a web framework."""

@@ -6,14 +6,14 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from svc_async.webhooks.adapters.served import Served
-from svc_async.webhooks.verification import Reason, Refused
+from svc_async.webhooks.adapters.receiver import Receiver
+from svc_async.webhooks.verification import Rejected, RejectReason
 
 __all__ = ["attach", "serve"]
 
 
-def attach(app: web.Application, path: str, receiver: Served) -> None:
-    """Serve a path, CRC checks and deliveries together, and run the receiver as long as the application."""
+def attach(app: web.Application, path: str, receiver: Receiver) -> None:
+    """Serve CRC checks and deliveries at a path, and run the receiver as long as the application."""
 
     async def respond(request: web.Request) -> web.Response:
         status, headers, body = await receiver.receive(
@@ -34,17 +34,17 @@ async def _chunks(request: web.Request) -> AsyncIterator[bytes]:
         async for chunk in request.content.iter_any():
             yield chunk
     except (web.RequestPayloadError, HttpProcessingError, ConnectionError):
-        raise Refused(Reason.BROKEN) from None
+        raise Rejected(RejectReason.BROKEN) from None
 
 
 @asynccontextmanager
-async def serve(receiver: Served, *, host: str, port: int, path: str = "/") -> AsyncGenerator[int]:
-    """Serve a receiver alone within the block.
+async def serve(receiver: Receiver, *, host: str, port: int, path: str = "/") -> AsyncGenerator[int]:
+    """Serve a receiver on its own within the block.
 
     Args:
-        receiver: what to serve.
+        receiver: the receiver.
         host: the address to listen on.
-        port: the port; 0 takes a free one.
+        port: the port; 0 chooses a free one.
         path: the path to serve.
 
     Yields:

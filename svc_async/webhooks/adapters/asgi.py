@@ -1,10 +1,10 @@
-"""The receiver as an ASGI application: for uvicorn and its like, alone or mounted."""
+"""The receiver as an ASGI application, for uvicorn and other servers, on its own or mounted."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
 
-from svc_async.webhooks.adapters.served import Served
-from svc_async.webhooks.verification import HttpAnswer, Reason, Refused
+from svc_async.webhooks.adapters.receiver import Receiver
+from svc_async.webhooks.verification import HttpAnswer, Rejected, RejectReason
 
 __all__ = ["AsgiApp", "asgi_app"]
 
@@ -17,22 +17,22 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 _NOT_FOUND = HttpAnswer(404, {"content-type": "text/plain; charset=utf-8"}, b"not_found")
 
 
-def asgi_app(receiver: Served, path: str | None = None) -> AsgiApp:
-    """Make the application.
+def asgi_app(receiver: Receiver, path: str | None = None) -> AsgiApp:
+    """Return an ASGI application.
 
     Args:
-        receiver: what to serve.
+        receiver: the receiver.
         path: the only path to serve, below where the application is mounted; by default every path.
     """
 
     async def respond(scope: Scope, receive: Receive, send: Send) -> None:
-        if path is not None and _path_below(scope) != path:
-            await _answer(send, _NOT_FOUND)
+        if path is not None and _mounted_path(scope) != path:
+            await _send_answer(send, _NOT_FOUND)
             return
         answer = await receiver.receive(scope["method"], scope["query_string"], scope["headers"], _chunks(receive))
-        await _answer(send, answer)
+        await _send_answer(send, answer)
 
-    async def live(_: Scope, receive: Receive, send: Send) -> None:
+    async def run_lifespan(_: Scope, receive: Receive, send: Send) -> None:
         await receive()
         phase = "startup"
         try:
@@ -45,10 +45,10 @@ def asgi_app(receiver: Served, path: str | None = None) -> AsgiApp:
             raise
         await send({"type": "lifespan.shutdown.complete"})
 
-    kinds = {"http": respond, "lifespan": live, "websocket": _refuse_websocket}
+    by_type = {"http": respond, "lifespan": run_lifespan, "websocket": _refuse_websocket}
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await kinds[scope["type"]](scope, receive, send)
+        await by_type[scope["type"]](scope, receive, send)
 
     return app
 
@@ -58,22 +58,22 @@ async def _refuse_websocket(_: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "websocket.close"})
 
 
-def _path_below(scope: Scope) -> str:
-    whole: str = scope["path"]
-    return whole.removeprefix(scope.get("root_path", ""))
+def _mounted_path(scope: Scope) -> str:
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
 
 
 async def _chunks(receive: Receive) -> AsyncIterator[bytes]:
-    more = True
-    while more:
+    more_body = True
+    while more_body:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Refused(Reason.BROKEN)
-        more = message.get("more_body", False)
+            raise Rejected(RejectReason.BROKEN)
+        more_body = message.get("more_body", False)
         yield message.get("body", b"")
 
 
-async def _answer(send: Send, answer: HttpAnswer) -> None:
+async def _send_answer(send: Send, answer: HttpAnswer) -> None:
     headers = {**answer.headers, "content-length": str(len(answer.body))}
     fields = [(name.encode(), value.encode()) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": answer.status, "headers": fields})

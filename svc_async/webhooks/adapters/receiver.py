@@ -1,4 +1,4 @@
-"""What an adapter serves."""
+"""The receiver as adapters use it."""
 
 from collections.abc import AsyncIterable
 from contextlib import AbstractAsyncContextManager
@@ -6,18 +6,18 @@ from typing import Protocol
 
 from svc_async.webhooks.verification import Headers, HttpAnswer
 
-__all__ = ["Served"]
+__all__ = ["Receiver"]
 
 
-class Served(Protocol):
-    """A receiver, as adapters see it."""
+class Receiver(Protocol):
+    """Answers requests while it runs."""
 
     async def receive(
         self, method: str, raw_query: str | bytes, headers: Headers, chunks: AsyncIterable[bytes]
     ) -> HttpAnswer:
-        """Answer a request whose body is still to come."""
+        """Answer a request, reading its body."""
         ...
 
     def running(self) -> AbstractAsyncContextManager[None]:
-        """Run it within the block, unless it runs already."""
+        """Run the receiver within the block, unless it runs already."""
         ...

@@ -1,0 +1,1 @@
+"""What a receiver remembers and stores: handled events, and events that are not handled yet."""

@@ -1,0 +1,179 @@
+"""An inbox and a dedupe store in SQLite files.
+
+Both have the same file format, so that one file can hold both.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self, TypeVar
+
+from svc_async.clock import Clock, SystemClock
+from svc_async.errors import WrongState
+from svc_async.sqlite import FileFormat, Work, Writer, connect, in_thread
+from svc_async.webhooks.stores.dedupe import DEFAULT_TTL, check_ttl
+from svc_async.webhooks.stores.inbox import StoredEvent
+
+__all__ = ["SqliteDedupe", "SqliteInbox"]
+
+T = TypeVar("T")
+
+_FORMAT = FileFormat(
+    kind="a store of webhook events",
+    parameter="path",
+    application_id=0x73766577,
+    version=1,
+    tables="""
+    CREATE TABLE svc_inbox (
+        position INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, body BLOB NOT NULL, key_id TEXT NOT NULL,
+        received_at REAL NOT NULL
+    );
+    CREATE TABLE svc_events (
+        key TEXT PRIMARY KEY, owner TEXT NOT NULL, handled INTEGER NOT NULL, expires_at REAL NOT NULL
+    ) WITHOUT ROWID;
+    CREATE INDEX svc_events_expire ON svc_events (expires_at)
+    """,
+)
+
+
+class _Store:
+    """A file that is open within an `async with` block; it can be opened again."""
+
+    def __init__(self, path: str | Path, *, synchronous: Literal["FULL", "NORMAL"]) -> None:
+        self._path = Path(path)
+        self._synchronous: Literal["FULL", "NORMAL"] = synchronous
+        self._writer: Writer | None = None
+
+    async def __aenter__(self) -> Self:
+        self._writer = await in_thread(self._open, undo=Writer.close)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close()
+
+    def _open(self) -> Writer:
+        return Writer(connect(self._path, _FORMAT, exclusive=False, private=True, synchronous=self._synchronous))
+
+    async def _close(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            await writer.close()
+
+    async def _run(self, work: Work[T]) -> T:
+        if self._writer is None:
+            raise WrongState("the event store is closed")
+        return await self._writer.run(work)
+
+
+class SqliteInbox(_Store):
+    """Stores events in a file; one receiver at a time may use it.
+
+    Bodies are stored as received, including messages of users; a file that is created can be read by this user only.
+
+    Args:
+        path: the file.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(path, synchronous="FULL")
+
+    async def store(self, events: Sequence[StoredEvent]) -> None:
+        """Store all of the events or none; when this returns they are durable. Skip those that are stored already."""
+        rows = [(event.key, event.body, event.key_id, event.received_at.timestamp()) for event in events]
+
+        def insert(connection: sqlite3.Connection) -> None:
+            connection.executemany(
+                "INSERT INTO svc_inbox (key, body, key_id, received_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                rows,
+            )
+
+        await self._run(insert)
+
+    async def remove(self, key: str) -> None:
+        """Remove an event."""
+        await self._run(lambda connection: connection.execute("DELETE FROM svc_inbox WHERE key = ?", (key,)))
+
+    async def load(self) -> Sequence[StoredEvent]:
+        """Return the stored events in the order in which they were received."""
+
+        def select(connection: sqlite3.Connection) -> list[StoredEvent]:
+            rows = connection.execute("SELECT key, body, key_id, received_at FROM svc_inbox ORDER BY position")
+            return [
+                StoredEvent(key=key, body=body, key_id=key_id, received_at=datetime.fromtimestamp(received_at, UTC))
+                for key, body, key_id, received_at in rows
+            ]
+
+        return await self._run(select)
+
+
+class SqliteDedupe(_Store):
+    """Remembers events in a file, which several processes may share.
+
+    Args:
+        path: the file.
+        ttl: how long a handled event is remembered.
+        owner: the name of this receiver; each process that shares the file needs its own. Events that a receiver of
+            this name had claimed when it ended are released when the next one starts.
+        lease: how long a claim of another owner, which may have ended for good, is respected.
+        clock: the source of time.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        ttl: timedelta = DEFAULT_TTL,
+        owner: str = "receiver",
+        lease: timedelta = timedelta(hours=1),
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(path, synchronous="NORMAL")
+        check_ttl(ttl)
+        self._ttl = ttl.total_seconds()
+        self._lease = lease.total_seconds()
+        self._owner = owner
+        self._clock = clock or SystemClock()
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        try:
+            await self._run(
+                lambda connection: connection.execute(
+                    "DELETE FROM svc_events WHERE NOT handled AND owner = ?", (self._owner,)
+                )
+            )
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def claim(self, key: str) -> bool:
+        """Claim an event; return False if it is claimed or was handled already."""
+        now = self._clock.now().timestamp()
+
+        def insert(connection: sqlite3.Connection) -> bool:
+            connection.execute("DELETE FROM svc_events WHERE expires_at <= ?", (now,))
+            claimed = connection.execute(
+                "INSERT INTO svc_events VALUES (?, ?, 0, ?) ON CONFLICT DO NOTHING",
+                (key, self._owner, now + self._lease),
+            )
+            return claimed.rowcount == 1
+
+        return await self._run(insert)
+
+    async def commit(self, key: str) -> None:
+        """Remember an event as handled."""
+        row = (key, self._owner, self._clock.now().timestamp() + self._ttl)
+        await self._run(
+            lambda connection: connection.execute("INSERT OR REPLACE INTO svc_events VALUES (?, ?, 1, ?)", row)
+        )
+
+    async def release(self, key: str) -> None:
+        """Release a claim, so that a repeated delivery may claim the event again."""
+        await self._run(
+            lambda connection: connection.execute("DELETE FROM svc_events WHERE key = ? AND NOT handled", (key,))
+        )

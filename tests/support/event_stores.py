@@ -1,0 +1,64 @@
+"""Stores of a receiver that wait or fail when a test says so."""
+
+import asyncio
+from collections.abc import Sequence
+
+import attrs
+
+from svc_async.webhooks import MemoryDedupe
+from svc_async.webhooks.stores.inbox import StoredEvent
+
+__all__ = ["BrokenStore", "MemoryInbox", "SlowStore"]
+
+
+@attrs.define
+class SlowStore(MemoryDedupe):
+    """Claims when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = asyncio.Event()
+
+    async def claim(self, key: str) -> bool:
+        await self.go.wait()
+        return await super().claim(key)
+
+
+class BrokenStore(MemoryDedupe):
+    def __init__(self, *broken: str) -> None:
+        super().__init__()
+        self.broken = set(broken)
+
+    async def claim(self, key: str) -> bool:
+        self._fail("claim", key)
+        return await super().claim(key)
+
+    async def commit(self, key: str) -> None:
+        self._fail("commit", key)
+        await super().commit(key)
+
+    def _fail(self, step: str, key: str) -> None:
+        if step in self.broken or f"{step} {key}" in self.broken:
+            raise OSError
+
+
+@attrs.define
+class MemoryInbox:
+    """An inbox in memory, which fails or waits when it is told to."""
+
+    rows: dict[str, StoredEvent] = attrs.field(factory=dict[str, StoredEvent])
+    go: asyncio.Event | None = None
+    fails: bool = False
+
+    async def store(self, events: Sequence[StoredEvent]) -> None:
+        if self.go:
+            await self.go.wait()
+        if self.fails:
+            raise OSError
+        self.rows |= {each.key: each for each in events if each.key not in self.rows}
+
+    async def remove(self, key: str) -> None:
+        self.rows.pop(key, None)
+
+    async def load(self) -> Sequence[StoredEvent]:
+        return tuple(self.rows.values())

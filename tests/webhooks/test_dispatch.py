@@ -1,0 +1,204 @@
+"""In which order events are handled, and what happens when that fails."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from svc_async.events.models import Event, PostCreated
+from svc_async.webhooks import Ack, DeliveryContext, WebhookReceiver
+from svc_async.webhooks.testing import build_delivery
+from tests.support.deliveries import KEY, delivery
+from tests.support.event_samples import activity
+from tests.support.event_stores import BrokenStore, SlowStore
+from tests.support.tasks import run_ready_tasks
+
+# --- order
+
+
+async def test_events_of_one_user_keep_their_order_and_users_do_not_wait_for_each_other() -> None:
+    go = {user: asyncio.Event() for user in ("a", "b")}
+    began, ended = list[str](), list[str]()
+    receiver = WebhookReceiver(keys=[KEY], workers=4)
+
+    @receiver.on("*")
+    async def handler(event: PostCreated, _: DeliveryContext) -> None:
+        began.append(event.key)
+        await go[event.filter.user_id or ""].wait()
+        ended.append(event.key)
+
+    async with receiver:
+        for uuid, user in (("1", "a"), ("2", "a"), ("3", "b"), ("4", "a"), ("5", "b")):
+            await receiver.handle(*delivery(uuid, user=user))
+        await run_ready_tasks()
+        assert began == ["1", "3"]
+        go["b"].set()
+        await run_ready_tasks()
+        assert ended == ["3", "5"]
+        go["a"].set()
+    assert ended == ["3", "5", "1", "2", "4"]
+
+
+@pytest.mark.parametrize(("order_by", "at_once"), [(lambda _: None, 3), (lambda event: event.event_type, 1)])
+async def test_the_order_is_a_setting(order_by: Callable[[Event], str | None], at_once: int) -> None:
+    running = 0
+    most = 0
+    receiver = WebhookReceiver(keys=[KEY], workers=8, order_by=order_by)
+
+    @receiver.on("*")
+    async def handler(*_: object) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await run_ready_tasks()
+        running -= 1
+
+    async with receiver:
+        for number in range(3):
+            await receiver.handle(*delivery(str(number)))
+    assert most == at_once
+    assert receiver.stats.handled == 3
+
+
+async def test_no_more_events_are_handled_at_a_time_than_there_are_workers() -> None:
+    running: set[str] = set()
+    most: list[int] = []
+    receiver = WebhookReceiver(keys=[KEY], workers=3)
+
+    @receiver.on("*")
+    async def handler(event: Event, _: DeliveryContext) -> None:
+        running.add(event.key)
+        most.append(len(running))
+        await run_ready_tasks()
+        running.remove(event.key)
+
+    async with receiver:
+        for number in range(20):
+            await receiver.handle(*delivery(str(number), user=str(number)))
+    assert max(most) == 3
+
+
+# --- failures
+
+
+async def test_a_failure_is_told_then_buried_then_a_repeated_delivery_is_handled() -> None:
+    told: list[tuple[Any, ...]] = []
+    failing = True
+
+    async def on_error(event: Event | None, error: BaseException) -> None:
+        await asyncio.sleep(0)
+        told.append(("error", event and event.key, type(error)))
+
+    receiver = WebhookReceiver(
+        keys=[KEY],
+        on_error=on_error,
+        dead_letter=lambda event, error: told.append(("dead", event.key, type(error))),
+    )
+
+    @receiver.on("*")
+    def handler(event: Event, _: DeliveryContext) -> None:
+        if failing:
+            raise LookupError
+        told.append(("handled", event.key))
+
+    async with receiver:
+        assert (await receiver.handle(*delivery())).status == 200
+        await run_ready_tasks()
+        failing = False
+        assert (await receiver.handle(*delivery())).status == 200
+        await run_ready_tasks()
+        assert (await receiver.handle(*delivery())).status == 200
+    assert told == [("error", "1", LookupError), ("dead", "1", LookupError), ("handled", "1")]
+    assert (receiver.stats.failed, receiver.stats.handled, receiver.stats.duplicates) == (1, 1, 1)
+
+
+async def test_callbacks_that_fail_stop_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("secret")
+
+    receiver = WebhookReceiver(keys=[KEY], workers=1, on_error=fails, dead_letter=fails)
+    receiver.on("*")(fails)
+    with caplog.at_level(logging.ERROR):
+        async with receiver:
+            for number in range(3):
+                assert (await receiver.handle(*delivery(str(number)))).status == 200
+    assert receiver.stats.failed == 3
+    assert "secret" not in caplog.text
+    assert "post.create: RuntimeError" in caplog.text
+
+
+async def test_a_cancellation_within_a_handler_is_a_failure_and_no_end_of_a_worker() -> None:
+    told: list[type[BaseException]] = []
+    receiver = WebhookReceiver(keys=[KEY], workers=1, on_error=lambda _, error: told.append(type(error)))
+
+    @receiver.on("*")
+    async def handler(*_: object) -> None:
+        part = asyncio.create_task(asyncio.Event().wait())
+        part.cancel()
+        await part
+
+    async with receiver:
+        for number in range(3):
+            await receiver.handle(*delivery(str(number)))
+    assert told == [asyncio.CancelledError] * 3
+
+
+async def test_a_store_that_fails_refuses_deliveries_until_it_works_again() -> None:
+    told: list[tuple[Event | None, type[BaseException]]] = []
+    store = BrokenStore("claim 2")
+    receiver = WebhookReceiver(
+        keys=[KEY], dedupe=store, on_error=lambda event, error: told.append((event, type(error)))
+    )
+    both = build_delivery({"data": [activity("post.create", uuid=uuid) for uuid in ("1", "2")]}, KEY)
+    async with receiver:
+        answer = await receiver.handle(*both)
+        assert (answer.status, answer.body) == (503, b"accept_failed")
+        assert told == [(None, OSError)]
+        store.broken.clear()
+        assert (await receiver.handle(*both)).status == 200
+    assert receiver.stats.handled == 2
+
+
+async def test_a_commit_that_fails_is_told() -> None:
+    told: list[Event | None] = []
+    receiver = WebhookReceiver(keys=[KEY], dedupe=BrokenStore("commit"), on_error=lambda event, _: told.append(event))
+    async with receiver:
+        assert (await receiver.handle(*delivery())).status == 200
+    assert [event.key for event in told if event] == ["1"]
+
+
+async def test_an_order_that_fails_refuses_the_delivery() -> None:
+    receiver = WebhookReceiver(keys=[KEY], order_by=lambda event: event.raw["nothing"])
+    async with receiver:
+        assert (await receiver.handle(*delivery())).status == 503
+        assert (await receiver.handle(*delivery())).status == 503
+    assert receiver.stats.duplicates == 0
+
+
+async def test_a_repeated_delivery_is_not_acknowledged_for_the_sake_of_one_that_is_refused() -> None:
+    store = SlowStore()
+    receiver = WebhookReceiver(keys=[KEY], dedupe=store, ack=Ack.enqueue(maxsize=1), workers=1, drain_deadline=0)
+    receiver.on("*")(lambda *_: asyncio.Event().wait())
+    async with receiver:
+        first = asyncio.create_task(receiver.handle(*delivery("0")))
+        store.go.set()
+        assert (await first).status == 200  # the queue is full
+        store.go.clear()
+        calls = [asyncio.create_task(receiver.handle(*delivery("1"))) for _ in range(2)]
+        await run_ready_tasks()
+        store.go.set()
+        assert [answer.status for answer in await asyncio.gather(*calls)] == [503, 503]
+
+
+async def test_bodies_that_share_events_in_any_order_do_not_wait_for_each_other_for_ever() -> None:
+    store = SlowStore()
+    receiver = WebhookReceiver(keys=[KEY], dedupe=store)
+    bodies = [{"data": [activity("post.create", uuid=uuid) for uuid in order]} for order in ("a", "ab", "ba", "bca")]
+    async with receiver:
+        calls = [asyncio.create_task(receiver.handle(*build_delivery(body, KEY))) for body in bodies]
+        await run_ready_tasks()
+        store.go.set()
+        assert [answer.status for answer in await asyncio.gather(*calls)] == [200] * 4
+    assert receiver.stats.handled == 3

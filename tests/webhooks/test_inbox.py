@@ -1,0 +1,110 @@
+"""Events that are stored before they are acknowledged."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import pytest
+
+from svc_async.events.models import Event
+from svc_async.sandbox import VirtualClock
+from svc_async.webhooks import Ack, DeliveryContext, MemoryDedupe, WebhookReceiver
+from svc_async.webhooks.stores.inbox import StoredEvent
+from svc_async.webhooks.testing import build_delivery
+from tests.support.deliveries import KEY, delivery
+from tests.support.event_samples import activity
+from tests.support.event_stores import MemoryInbox
+from tests.support.tasks import run_ready_tasks
+
+START = datetime(2026, 6, 10, 12, tzinfo=UTC)
+
+
+async def test_it_is_stored_before_it_is_acknowledged() -> None:
+    inbox = MemoryInbox(go=asyncio.Event())
+    receiver = WebhookReceiver(keys=[KEY], ack=Ack.durable(inbox), drain_deadline=0)
+    receiver.on("*")(lambda *_: asyncio.Event().wait())
+    async with receiver:
+        answering = asyncio.create_task(receiver.handle(*delivery()))
+        again = asyncio.create_task(receiver.handle(*delivery()))
+        await run_ready_tasks()
+        assert not answering.done()
+        assert not again.done()
+        assert inbox.go is not None
+        inbox.go.set()
+        assert [(await each).status for each in (answering, again)] == [200, 200]
+        assert [*inbox.rows] == ["1"]
+    assert [*inbox.rows] == ["1"]  # it was not handled
+
+
+async def test_what_cannot_be_stored_is_not_acknowledged() -> None:
+    inbox = MemoryInbox(fails=True)
+    seen: list[str] = []
+    receiver = WebhookReceiver(keys=[KEY], ack=Ack.durable(inbox))
+    receiver.on("*")(lambda event, _: seen.append(event.key))
+    async with receiver:
+        assert (await receiver.handle(*delivery())).status == 503
+        inbox.fails = False
+        assert (await receiver.handle(*delivery())).status == 200
+    assert seen == ["1"]
+    assert inbox.rows == {}
+
+
+async def test_a_receiver_that_starts_handles_what_is_left_in_the_inbox() -> None:
+    inbox, clock, dead = MemoryInbox(), VirtualClock(START.isoformat()), list[object]()
+    first = WebhookReceiver(
+        keys=[KEY], ack=Ack.durable(inbox), drain_deadline=0, clock=clock, dead_letter=lambda *each: dead.append(each)
+    )
+    first.on("*")(lambda *_: asyncio.Event().wait())
+    several = build_delivery({"data": [activity("post.create", uuid=uuid) for uuid in ("1", "2")]}, KEY)
+    async with first:
+        assert (await first.handle(*several)).status == 200
+        assert (await first.handle(*build_delivery({"to": "come"}, KEY))).status == 200
+    await clock.advance(hours=1)
+    seen: list[tuple[Event, DeliveryContext]] = []
+    second = WebhookReceiver(keys=[KEY], ack=Ack.durable(inbox, maxsize=1), clock=clock, workers=1)
+    second.on("*")(lambda event, context: seen.append((event, context)))
+    async with second:
+        pass
+    assert [event.key for event, _ in seen if event.user_id] == ["1", "2"]
+    assert [event.raw for event, _ in seen if not event.user_id] == [{"to": "come"}]
+    assert {(context.restored, context.received_at, context.key_id) for _, context in seen} == {(True, START, "now")}
+    assert seen[0][1].body == several.body
+    assert inbox.rows == {}
+    assert dead == []
+    assert second.stats.restored == 3
+
+
+async def test_what_failed_stays_in_the_inbox_unless_it_was_buried() -> None:
+    def fails(*_: object) -> None:
+        raise LookupError
+
+    for dead_letter, left in ((None, ["1"]), (fails, ["1"]), (lambda *_: None, [])):
+        inbox = MemoryInbox()
+        receiver = WebhookReceiver(keys=[KEY], ack=Ack.durable(inbox), dead_letter=dead_letter)
+        receiver.on("*")(fails)
+        async with receiver:
+            await receiver.handle(*delivery())
+        assert [*inbox.rows] == left
+
+
+async def test_what_was_committed_and_not_let_go_of_is_not_handled_again() -> None:
+    inbox, dedupe = MemoryInbox(), MemoryDedupe()
+    inbox.rows["1"] = StoredEvent(key="1", body=delivery().body, key_id="now", received_at=START)
+    await dedupe.claim("1")
+    await dedupe.commit("1")
+    async with WebhookReceiver(keys=[KEY], ack=Ack.durable(inbox), dedupe=dedupe) as receiver:
+        pass
+    assert receiver.stats.handled == 0
+    assert inbox.rows == {}
+
+
+async def test_an_inbox_that_cannot_be_read_stops_the_start() -> None:
+    class Unreadable(MemoryInbox):
+        async def load(self) -> Sequence[StoredEvent]:
+            raise LookupError
+
+    receiver = WebhookReceiver(keys=[KEY], ack=Ack.durable(Unreadable()))
+    for _ in range(2):
+        with pytest.raises(LookupError):
+            await receiver.start()
+    assert not receiver.is_running
