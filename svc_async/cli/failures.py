@@ -9,7 +9,7 @@ from typing import Self, TextIO
 
 from svc_async.batch.report import KEPT_FAILURES, Failure
 from svc_async.errors import InvalidArgument
-from svc_async.sources.source import Origin
+from svc_async.sources.source import RowSource
 from svc_async.users.identifiers import IDENTIFIERS
 
 __all__ = ["FailureList", "reason_of", "reasons_of"]
@@ -42,7 +42,7 @@ class FailureList:
         InvalidArgument: the file holds something else, or cannot be written.
     """  # noqa: D205 - two sentences that belong together
 
-    def __init__(self, path: Path, source: Origin, *, lasting: bool = False, again: bool = False) -> None:
+    def __init__(self, path: Path, source: RowSource, *, lasting: bool = False, again: bool = False) -> None:
         self.path = path
         self.count = 0
         self.reasons: Counter[str] = Counter()
@@ -63,7 +63,7 @@ class FailureList:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for failure in self._unlisted:
-            self._list(failure, self._source.line(failure.position) if self._source.exhausted else None)
+            self._list(failure, self._source.find_line(failure.position) if self._source.exhausted else None)
         self._file.close()
         if (self._is_touched and not self.count) or not self.path.stat().st_size:
             self.path.unlink()
@@ -102,7 +102,7 @@ class FailureList:
     def add(self, failure: Failure) -> None:
         """List a row that failed."""
         if failure.position not in self._told:
-            self._list(failure, self._source.line(failure.position))
+            self._list(failure, self._source.find_line(failure.position))
 
     def add_removal(self, failure: Failure) -> None:
         """List a removal that failed, of something that is not in the file."""

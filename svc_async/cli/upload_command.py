@@ -27,7 +27,7 @@ from svc_async.governor.limits import LIMITS
 from svc_async.jobs.html_report import JobRecord, report_page
 from svc_async.session import Session
 from svc_async.sources.detect import STANDARD_INPUT
-from svc_async.sources.source import Origin
+from svc_async.sources.source import RowSource
 
 __all__ = ["Job", "Ready", "Work", "mapping_of", "moment_of", "opened", "requests_per_minute"]
 
@@ -130,7 +130,7 @@ class Job:
 
     file: Path
     what: str
-    origin: Origin
+    origin: RowSource
     options: JobOptions
     limit: float
     again: str = "rows that are in already are not added twice."
@@ -268,7 +268,7 @@ class Job:
                 f"Still to do: {report.pending:,} rows that were read{unread}. Run the same command again, or "
                 f"`svc-async job resume {self.journaling.path}`: it goes on where this run ended."
             )
-        line = self.origin.line(report.read)
+        line = self.origin.find_line(report.read)
         place = f"row {report.read + 1:,}" if line is None else f"line {line:,}"
         unread = "" if self.origin.exhausted else f", and the file from {place} on"
         pending = f"Still to do: {report.pending:,} rows that were read{unread}. "

@@ -1,1 +1,1 @@
-"""Sources of rows: files of people, product feeds and tables, and one way to open each of them."""
+"""Sources of rows: user files, product feeds and tables, with one way to open each of them."""

@@ -1,4 +1,4 @@
-"""One way to open a source, whatever it is: the format is told from the content, `-` is standard input."""
+"""Open a source of any format: the format is detected from the content, `-` is standard input."""
 
 import codecs
 import sys
@@ -10,14 +10,14 @@ from typing import Any
 import attrs
 
 from svc_async.errors import InvalidArgument
-from svc_async.sources.columns import PEOPLE, Vocabulary
+from svc_async.sources.columns import USERS, Vocabulary
 from svc_async.sources.csv_feed import CsvFeed
 from svc_async.sources.csv_source import CsvSource
-from svc_async.sources.files import Bytes, FileInput, Input, SpooledInput, refused
+from svc_async.sources.files import ByteReader, FileInput, Input, SpooledInput, unusable
 from svc_async.sources.json_lines import JsonLinesSource
 from svc_async.sources.parquet import ParquetSource
 from svc_async.sources.product_attributes import PRODUCTS
-from svc_async.sources.source import Feed, Source
+from svc_async.sources.source import ProductFeed, UserSource
 from svc_async.sources.xml_feed import XmlFeed
 
 __all__ = ["STANDARD_INPUT", "open_feed", "open_source"]
@@ -25,120 +25,129 @@ __all__ = ["STANDARD_INPUT", "open_feed", "open_source"]
 STANDARD_INPUT = "-"
 
 _PARQUET = b"PAR1"
-_LOOK = 512
-_BEFORE = codecs.BOM_UTF8 + codecs.BOM_UTF16 + b"\0 \t\r\n"
-"""Bytes that may stand before the first letter, in any Unicode encoding."""
+_SAMPLE_SIZE = 512
+_LEADING = codecs.BOM_UTF8 + codecs.BOM_UTF16 + b"\0 \t\r\n"
+"""Bytes that may precede the first character, in any Unicode encoding."""
 
 
 @attrs.frozen(kw_only=True)
-class _Settings:
-    """What a format may need to know."""
+class _FormatOptions:
+    """The options of a format."""
 
     mapping: Mapping[str, str] | None
     encoding: str | None
     vocabulary: Vocabulary
 
-    def csv(self, file: Input, make: Callable[..., Any], delimiter: str | None) -> Any:
+    def open_csv(self, file: Input, make: Callable[..., Any], delimiter: str | None) -> Any:
         return make(file, mapping=self.mapping, encoding=self.encoding, delimiter=delimiter, vocabulary=self.vocabulary)
 
-    def jsonl(self, file: Input) -> JsonLinesSource:
+    def open_jsonl(self, file: Input) -> JsonLinesSource:
         return JsonLinesSource(file, mapping=self.mapping, encoding=self.encoding, vocabulary=self.vocabulary)
 
-    def parquet(self, file: Input) -> ParquetSource:
+    def open_parquet(self, file: Input) -> ParquetSource:
         return ParquetSource(file, mapping=self.mapping, vocabulary=self.vocabulary)
 
-    def xml(self, file: Input) -> XmlFeed:
+    def open_xml(self, file: Input) -> XmlFeed:
         return XmlFeed(file, mapping=self.mapping, vocabulary=self.vocabulary)
 
 
-_SOURCES: Mapping[str, Callable[[_Settings, Input], Source]] = MappingProxyType(
+_SOURCES: Mapping[str, Callable[[_FormatOptions, Input], UserSource]] = MappingProxyType(
     {
-        "csv": lambda settings, file: settings.csv(file, CsvSource, None),
-        "tsv": lambda settings, file: settings.csv(file, CsvSource, "\t"),
-        "jsonl": _Settings.jsonl,
-        "parquet": _Settings.parquet,
+        "csv": lambda options, file: options.open_csv(file, CsvSource, None),
+        "tsv": lambda options, file: options.open_csv(file, CsvSource, "\t"),
+        "jsonl": _FormatOptions.open_jsonl,
+        "parquet": _FormatOptions.open_parquet,
     }
 )
-_FEEDS: Mapping[str, Callable[[_Settings, Input], Feed]] = MappingProxyType(
+_FEEDS: Mapping[str, Callable[[_FormatOptions, Input], ProductFeed]] = MappingProxyType(
     {
-        "csv": lambda settings, file: settings.csv(file, CsvFeed, None),
-        "tsv": lambda settings, file: settings.csv(file, CsvFeed, "\t"),
-        "xml": _Settings.xml,
+        "csv": lambda options, file: options.open_csv(file, CsvFeed, None),
+        "tsv": lambda options, file: options.open_csv(file, CsvFeed, "\t"),
+        "xml": _FormatOptions.open_xml,
     }
 )
-_FIRST: Mapping[str, str] = MappingProxyType({"{": "jsonl", "[": "jsonl", "<": "xml"})
-"""What a text begins with that is no CSV."""
+_FIRST_CHARACTERS: Mapping[str, str] = MappingProxyType({"{": "jsonl", "[": "jsonl", "<": "xml"})
+"""The first characters of text that is not CSV."""
 
 
 def open_source(
     file: str | Path,
     *,
-    format: str | None = None,  # noqa: A002 - what people call it
+    format: str | None = None,  # noqa: A002 - its usual name
     mapping: Mapping[str, str] | None = None,
     encoding: str | None = None,
-    vocabulary: Vocabulary = PEOPLE,
-) -> Source:
-    """Open a file of people.
+    vocabulary: Vocabulary = USERS,
+) -> UserSource:
+    """Open a file of users.
 
     It may be compressed with gzip, bzip2, xz or (with Python 3.14 or the extra `feeds`) Zstandard.
 
     Args:
-        file: its path, or `-` for standard input, which is kept in a file without a name while it is used.
-        format: `csv`, `tsv`, `jsonl` or `parquet`; told from the content, if not given.
+        file: its path, or `-` for standard input, which is stored in an anonymous temporary file while it is used.
+        format: `csv`, `tsv`, `jsonl` or `parquet`; detected from the content by default.
         mapping: from names of columns to the service's keys; `-` ignores a column, and `*` stands for all columns
-            that are not known.
+            that are not recognised.
         encoding: any of Python's, if it is not Unicode.
-        vocabulary: what columns may hold.
+        vocabulary: what columns may contain.
 
     Raises:
-        InvalidArgument: names the file, and what is wrong with it and where, never a value.
+        UnusableFile: the message says what is wrong with the file and where, never a value.
+        InvalidArgument: an option cannot be used.
     """
-    source: Source = _open(_SOURCES, file, format, _Settings(mapping=mapping, encoding=encoding, vocabulary=vocabulary))
+    source: UserSource = _open(
+        _SOURCES, file, format, _FormatOptions(mapping=mapping, encoding=encoding, vocabulary=vocabulary)
+    )
     return source
 
 
 def open_feed(
     file: str | Path,
     *,
-    format: str | None = None,  # noqa: A002 - what people call it
+    format: str | None = None,  # noqa: A002 - its usual name
     mapping: Mapping[str, str] | None = None,
     encoding: str | None = None,
     vocabulary: Vocabulary = PRODUCTS,
-) -> Feed:
-    """Open a merchant's feed of products.
+) -> ProductFeed:
+    """Open a product feed of a merchant.
 
     Args:
-        file: as for `open_source`.
-        format: `csv`, `tsv` or `xml`; told from the content, if not given.
+        file: as in `open_source`.
+        format: `csv`, `tsv` or `xml`; detected from the content by default.
         mapping: from names of columns or elements to attributes of products; `-` ignores one.
-        encoding: any of Python's, if it is not Unicode; XML names its own.
-        vocabulary: what columns may hold.
+        encoding: any of Python's, if it is not Unicode; XML declares its own.
+        vocabulary: what columns may contain.
 
     Raises:
-        InvalidArgument: names the file, and what is wrong with it and where, never a value.
+        UnusableFile: the message says what is wrong with the file and where, never a value.
+        InvalidArgument: an option cannot be used.
     """
-    feed: Feed = _open(_FEEDS, file, format, _Settings(mapping=mapping, encoding=encoding, vocabulary=vocabulary))
+    feed: ProductFeed = _open(
+        _FEEDS, file, format, _FormatOptions(mapping=mapping, encoding=encoding, vocabulary=vocabulary)
+    )
     return feed
 
 
 def _open(
-    formats: Mapping[str, Callable[[_Settings, Input], Any]], file: str | Path, chosen: str | None, settings: _Settings
+    formats: Mapping[str, Callable[[_FormatOptions, Input], Any]],
+    file: str | Path,
+    chosen: str | None,
+    options: _FormatOptions,
 ) -> Any:
     if chosen is not None and chosen not in formats:
         raise InvalidArgument("format", f"must be one of {', '.join(formats)}")
     source: Input = SpooledInput(sys.stdin.buffer) if str(file) == STANDARD_INPUT else FileInput(Path(file))
     try:
-        return formats[chosen or _format_of(source, formats)](settings, source)
+        return formats[chosen or _detect_format(source, formats)](options, source)
     except BaseException:
         source.close()
         raise
 
 
-def _format_of(source: Input, formats: Collection[str]) -> str:
-    with Bytes(source) as file:
-        first = file.read(_LOOK)
-    letter = first.lstrip(_BEFORE)[:1].decode("latin-1")
-    found = "parquet" if first.startswith(_PARQUET) else _FIRST.get(letter, "csv")
+def _detect_format(source: Input, formats: Collection[str]) -> str:
+    with ByteReader(source) as file:
+        sample = file.read(_SAMPLE_SIZE)
+    character = sample.lstrip(_LEADING)[:1].decode("latin-1")
+    found = "parquet" if sample.startswith(_PARQUET) else _FIRST_CHARACTERS.get(character, "csv")
     if found not in formats:
-        raise refused(source.name, f"is {found}, but must be one of {', '.join(formats)}")
+        raise unusable(source.name, f"is {found}, but must be one of {', '.join(formats)}")
     return found

@@ -1,7 +1,7 @@
-"""Bytes that can be read again: a regular file, or what standard input gave, compressed or not.
+"""Bytes that can be read again: a regular file or a spooled stream, compressed or not.
 
-What bytes are compressed with is told from how they begin, not from a name. They are decompressed on the way, so that
-memory stays flat.
+The compression is detected from the first bytes, not from a name. Bytes are decompressed while they are read, so memory
+use stays constant.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, BinaryIO, Protocol, Self, TypeVar
 
-from svc_async.errors import InvalidArgument
+from svc_async.errors import UnusableFile
 
-__all__ = ["Bytes", "FileInput", "Input", "SpooledInput", "as_input", "digest_of", "refused"]
+__all__ = ["ByteReader", "FileInput", "Input", "SpooledInput", "compute_digest", "open_input", "unusable"]
 
 T = TypeVar("T")
 
 _BLOCK = 1_048_576
 _XZ_MEMORY = 134_217_728
-"""Bytes that decompressing xz may take; the largest preset, -9, takes half of them."""
+"""Bytes of memory that decompressing xz may use; the largest preset, -9, needs half of them."""
 
 
 class Input(Protocol):
@@ -35,38 +35,38 @@ class Input(Protocol):
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The name to show to users."""
         ...
 
     @property
     def size(self) -> int:
-        """How many bytes it has, as they are stored."""
+        """Its number of stored bytes."""
         ...
 
-    def opened(self) -> BinaryIO:
-        """Give the stored bytes from the start, seekable."""
+    def open(self) -> BinaryIO:
+        """Return the stored bytes from the start, seekable."""
         ...
 
     def check_unchanged(self) -> None:
-        """Make sure that it is what it was when it was first looked at.
+        """Check that it is unchanged since it was first opened.
 
         Raises:
-            InvalidArgument: it has changed.
+            UnusableFile: it has changed.
         """
         ...
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release it."""
         ...
 
 
-def refused(name: str, what: str) -> InvalidArgument:
-    """Say what is wrong with an input."""
-    return InvalidArgument("file", f"{name} {what}")
+def unusable(name: str, problem: str) -> UnusableFile:
+    """Return the error that says what is wrong with an input."""
+    return UnusableFile("file", name, problem)
 
 
-def as_input(source: str | Path | Input) -> Input:
-    """Take a path for the file that is there."""
+def open_input(source: str | Path | Input) -> Input:
+    """Return the input at a path."""
     return FileInput(Path(source)) if isinstance(source, str | Path) else source
 
 
@@ -78,117 +78,117 @@ class FileInput:
 
     Attributes:
         path: the file.
-        size: its bytes.
+        size: its number of bytes.
 
     Raises:
-        InvalidArgument: it is not there, empty, or no regular file.
+        UnusableFile: it does not exist, is empty, or is not a regular file.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.size = self._size()
-        self._state = _state(path.stat())
+        self.size = self._find_size()
+        self._version = _describe_version(path.stat())
 
     @property
     def name(self) -> str:
         """Its path."""
         return str(self.path)
 
-    def opened(self) -> BinaryIO:
-        """Open it anew.
+    def open(self) -> BinaryIO:
+        """Open it from the start.
 
         Raises:
-            InvalidArgument: it cannot be read, or has changed.
+            UnusableFile: it cannot be read, or has changed.
         """
         self.check_unchanged()
         try:
             return self.path.open("rb")
         except OSError as error:
-            raise refused(self.name, f"cannot be read: {error.strerror}") from None
+            raise unusable(self.name, f"cannot be read: {error.strerror}") from None
 
     def check_unchanged(self) -> None:
-        """Compare size and time with what they were.
+        """Compare size, time and inode with the first ones.
 
         Raises:
-            InvalidArgument: they differ, or the file is gone.
+            UnusableFile: they differ, or the file does not exist any more.
         """
         try:
-            unchanged = _state(self.path.stat()) == self._state
+            unchanged = _describe_version(self.path.stat()) == self._version
         except OSError as error:
-            raise refused(self.name, f"cannot be read: {error.strerror}") from None
+            raise unusable(self.name, f"cannot be read: {error.strerror}") from None
         if not unchanged:
-            raise refused(self.name, "was changed while it was in use; start again with a file that stays as it is")
+            raise unusable(self.name, "was changed while it was in use; start again with a file that does not change")
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no file stays open."""
 
-    def _size(self) -> int:
+    def _find_size(self) -> int:
         if self.path.is_dir():
-            raise refused(self.name, "is a folder")
+            raise unusable(self.name, "is a folder")
         if not self.path.exists():
-            raise refused(self.name, "does not exist")
+            raise unusable(self.name, "does not exist")
         if not self.path.is_file():
-            raise refused(self.name, "must be a regular file, which can be read twice")
+            raise unusable(self.name, "must be a regular file, which can be read twice")
         size = self.path.stat().st_size
         if not size:
-            raise refused(self.name, "is empty")
+            raise unusable(self.name, "is empty")
         return size
 
 
-def _state(stat: os.stat_result) -> tuple[int, int, int]:
+def _describe_version(stat: os.stat_result) -> tuple[int, int, int]:
     return stat.st_size, stat.st_mtime_ns, stat.st_ino
 
 
 class SpooledInput:
-    """A stream, written to a file without a name, which nobody else can open and which is gone when the job is.
+    """A stream that is copied to an anonymous temporary file, which is deleted when it is closed.
 
     Args:
-        stream: what is read to its end.
-        name: what people call it.
+        stream: read to its end.
+        name: the name to show to users.
 
     Attributes:
-        name: what people call it.
-        size: its bytes.
+        name: the name to show to users.
+        size: its number of bytes.
 
     Raises:
-        InvalidArgument: it is empty, or there is no room for it.
+        UnusableFile: it is empty, or the disk is full.
     """
 
     def __init__(self, stream: BinaryIO, *, name: str = "standard input") -> None:
         self.name = name
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the input
         try:
-            self.size = self._filled(stream)
+            self.size = self._copy(stream)
         except BaseException:
             self.close()
             raise
 
-    def opened(self) -> BinaryIO:
-        """Give the bytes from the start; several readers do not disturb one another."""
-        return BufferedReader(_Share(self._file))
+    def open(self) -> BinaryIO:
+        """Return the bytes from the start; several readers are independent of each other."""
+        return BufferedReader(_SharedFileReader(self._file))
 
     def check_unchanged(self) -> None:
-        """Nobody else can change it."""
+        """Do nothing: no other process can change it."""
 
     def close(self) -> None:
         """Delete it."""
         self._file.close()
 
-    def _filled(self, stream: BinaryIO) -> int:
+    def _copy(self, stream: BinaryIO) -> int:
         size = 0
         try:
             while block := stream.read(_BLOCK):
                 size += self._file.write(block)
             self._file.flush()
         except OSError as error:
-            raise refused(self.name, f"cannot be kept in {tempfile.gettempdir()}: {error.strerror}") from None
+            raise unusable(self.name, f"cannot be spooled to {tempfile.gettempdir()}: {error.strerror}") from None
         if not size:
-            raise refused(self.name, "is empty")
+            raise unusable(self.name, "is empty")
         return size
 
 
-class _Share(RawIOBase):
-    """Reads a file from a place of its own."""
+class _SharedFileReader(RawIOBase):
+    """Reads a shared file from a position of its own."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -212,8 +212,8 @@ class _Share(RawIOBase):
         return count
 
 
-class _Xz(RawIOBase):
-    """Decompresses xz within bounded memory: a file decides how much it takes, and may ask for gigabytes."""
+class _XzReader(RawIOBase):
+    """Decompresses xz within bounded memory: the file decides how much is needed, and may require gigabytes."""
 
     def __init__(self, raw: BinaryIO) -> None:
         self._raw = raw
@@ -239,7 +239,7 @@ class _Xz(RawIOBase):
         return len(plain)
 
     def _next_stream(self) -> lzma.LZMADecompressor | None:
-        """Begin the next stream, before which there may be padding; None if there is no more."""
+        """Start the next stream, which padding may precede; return None if there is no more."""
         while not (rest := self._rest.lstrip(b"\0")):
             self._rest = self._raw.read(_BLOCK)
             if not self._rest:
@@ -248,54 +248,54 @@ class _Xz(RawIOBase):
         return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
 
 
-def _zstd(raw: BinaryIO) -> BinaryIO:
+def _open_zstd(raw: BinaryIO, name: str) -> BinaryIO:
     """Open Zstandard with Python 3.14, or with the extra `feeds`."""
-    for module, opening in _ZSTD.items():
+    for module, open_with in _ZSTD_LIBRARIES.items():
         try:
             library = import_module(module)
         except ImportError:
             continue
-        opened: BinaryIO = opening(library, raw)
-        return opened
-    raise InvalidArgument(
-        "file", 'is compressed with Zstandard, which needs Python 3.14 or the extra "feeds": '
-        'pip install "svc-async[feeds]"'
-    )  # fmt: skip
+        stream: BinaryIO = open_with(library, raw)
+        return stream
+    raise unusable(
+        name,
+        'is compressed with Zstandard, which needs Python 3.14 or the extra "feeds": pip install "svc-async[feeds]"',
+    )
 
 
-_ZSTD: Mapping[str, Callable[[Any, BinaryIO], Any]] = MappingProxyType(
+_ZSTD_LIBRARIES: Mapping[str, Callable[[Any, BinaryIO], Any]] = MappingProxyType(
     {
         "compression.zstd": lambda zstd, raw: zstd.ZstdFile(raw),
         "pyarrow": lambda arrow, raw: arrow.CompressedInputStream(arrow.PythonFile(raw, mode="r"), "zstd"),
     }
 )
-_DECOMPRESSED: Mapping[bytes, Callable[[BinaryIO], Any]] = MappingProxyType(
+_DECOMPRESSORS: Mapping[bytes, Callable[[BinaryIO, str], Any]] = MappingProxyType(
     {
-        b"\x1f\x8b": lambda raw: gzip.GzipFile(fileobj=raw),
-        b"BZh": bz2.BZ2File,
-        b"\xfd7zXZ\0": lambda raw: BufferedReader(_Xz(raw)),
-        b"\x28\xb5\x2f\xfd": _zstd,
+        b"\x1f\x8b": lambda raw, _: gzip.GzipFile(fileobj=raw),
+        b"BZh": lambda raw, _: bz2.BZ2File(raw),
+        b"\xfd7zXZ\0": lambda raw, _: BufferedReader(_XzReader(raw)),
+        b"\x28\xb5\x2f\xfd": _open_zstd,
     }
 )
-_LONGEST_MARK = max(map(len, _DECOMPRESSED))
+_MAX_MAGIC = max(map(len, _DECOMPRESSORS))
 
 
-class Bytes:
-    """The bytes of an input from the start, decompressed.
+class ByteReader:
+    """Reads an input from the start, decompressed.
 
     Attributes:
-        stored: how many stored bytes have been taken.
+        stored: how many stored bytes have been read.
 
     Raises:
-        InvalidArgument: the input cannot be read.
+        UnusableFile: the input cannot be read.
     """
 
     def __init__(self, source: Input) -> None:
         self.stored = 0
         self._input = source
-        self._raw = source.opened()
+        self._raw = source.open()
         try:
-            self._plain = self._opened()
+            self._plain = self._decompress()
         except BaseException:
             self._raw.close()
             raise
@@ -309,58 +309,57 @@ class Bytes:
         self._raw.close()
 
     def read(self, size: int) -> bytes:
-        """Give the next bytes; at the end none.
+        """Return the next bytes; none at the end.
 
         Raises:
-            InvalidArgument: they are cut short or damaged, or the file was changed.
+            UnusableFile: they are truncated or damaged, or the file was changed.
         """
-        block = self._sound(lambda: self._plain.read(size))
+        block = self._guard(lambda: self._plain.read(size))
         self.stored = self._raw.tell()
         if not block:
             self._input.check_unchanged()
         return block
 
-    def _opened(self) -> Any:
-        first = self._sound(lambda: self._raw.read(_LONGEST_MARK))
+    def _decompress(self) -> Any:
+        first = self._guard(lambda: self._raw.read(_MAX_MAGIC))
         self._raw.seek(0)
-        for mark, decompressed in _DECOMPRESSED.items():
-            if first.startswith(mark):
-                return decompressed(self._raw)
+        for magic, decompress in _DECOMPRESSORS.items():
+            if first.startswith(magic):
+                return decompress(self._raw, self._input.name)
         return self._raw
 
-    def _sound(self, read: Callable[[], bytes]) -> bytes:
+    def _guard(self, read: Callable[[], bytes]) -> bytes:
+        name = self._input.name
         try:
             return read()
         except EOFError:
-            raise refused(self._input.name, "is cut short: its compressed data has no end") from None
+            raise unusable(name, "is truncated: its compressed data has no end") from None
         except lzma.LZMAError as error:
             if "limit" in str(error):
-                raise refused(
-                    self._input.name, f"needs more than {_XZ_MEMORY >> 20} MiB of memory; use xz -9"
-                ) from None
-            raise refused(self._input.name, "is damaged: it cannot be decompressed") from None
+                raise unusable(name, f"needs more than {_XZ_MEMORY >> 20} MiB of memory; use xz -9") from None
+            raise unusable(name, "is damaged: it cannot be decompressed") from None
         except zlib.error:
-            raise refused(self._input.name, "is damaged: it cannot be decompressed") from None
+            raise unusable(name, "is damaged: it cannot be decompressed") from None
         except OSError as error:
-            what = f"cannot be read: {error.strerror}" if error.errno else "is damaged or cut short"
-            raise refused(self._input.name, what) from None
+            problem = f"cannot be read: {error.strerror}" if error.errno else "is damaged or truncated"
+            raise unusable(name, problem) from None
 
 
-def _blocks(source: Input) -> Iterator[bytes]:
-    with source.opened() as raw:
+def _read_blocks(source: Input) -> Iterator[bytes]:
+    with source.open() as raw:
         while block := raw.read(_BLOCK):
             yield block
     source.check_unchanged()
 
 
-async def digest_of(source: Input, *settings: object) -> str:
-    """Give a digest of all stored bytes, and of the settings that decide what they mean.
+async def compute_digest(source: Input, *settings: object) -> str:
+    """Return a digest of all stored bytes, and of the settings that decide what they mean.
 
-    The whole content is read, since a time changes when nothing else does (a copy), and stays when something did (a
-    restored file); reading is what `check` does anyway, and SHA-256 takes a second for a gigabyte and a half.
+    The whole content is read, because the modification time changes with a copy and may not change with a restored
+    file; `check` reads it all anyway, and SHA-256 processes about 1.5 GB per second.
     """
     digest = sha256(repr(settings).encode())
-    for block in _blocks(source):
+    for block in _read_blocks(source):
         digest.update(block)
         await asyncio.sleep(0)
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Files of people in JSON lines: one object on each line."""
+"""User files in JSON lines: one object on each line."""
 
 import asyncio
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from svc_async.sources.columns import IGNORED, OTHERS, PEOPLE, Matching, Vocabulary, looks_like_data
-from svc_async.sources.decoding import Texts
-from svc_async.sources.files import Input, as_input, digest_of
-from svc_async.sources.line_index import Lines
-from svc_async.sources.source import Replay
+from svc_async.sources.columns import IGNORED, OTHERS, USERS, ColumnMatcher, Vocabulary, looks_like_data
+from svc_async.sources.decoding import BLOCK_SIZE, TextReader
+from svc_async.sources.files import Input, compute_digest, open_input
+from svc_async.sources.line_index import LineIndex
+from svc_async.sources.source import ReplayableRows
 from svc_async.users.encoding import Rows
 
 __all__ = ["JsonLinesSource"]
@@ -25,23 +25,26 @@ _decoder = msgspec.json.Decoder(dict[str, Any])
 class JsonLinesSource:
     """A file with a JSON object on each line; blank lines are skipped.
 
-    The names in the objects are columns, known and mapped as those of a CSV file. An object need not have all of them,
-    and a value may be a text, a whole number, null or an array of these.
+    The names in the objects are columns, recognised and mapped as those of a CSV file. An object need not have all of
+    them, and a value may be a string, an integer, null or an array of these.
 
     Args:
         file: its path, or an input.
-        mapping: from names to the service's keys; `-` ignores a name, and `*` stands for all that are not known.
+        mapping: from names to the service's keys; `-` ignores a name, and `*` stands for all that are
+            not recognised.
         encoding: any of Python's, if it is not Unicode.
-        vocabulary: what columns may hold.
+        vocabulary: what columns may contain.
+        block_size: bytes that are decoded at a time.
 
     Attributes:
         name: its path.
-        columns: all of the service's keys, since any object may have any of them.
+        columns: all of the service's keys, because any object may have any of them.
         size: bytes of the file.
-        exhausted: whether `rows()` has given its last row.
+        exhausted: whether the last row of `rows()` has been read.
 
     Raises:
-        InvalidArgument: says why the file cannot be used.
+        UnusableFile: the file cannot be used; the message says why.
+        InvalidArgument: the mapping or encoding cannot be used.
     """
 
     def __init__(
@@ -50,142 +53,153 @@ class JsonLinesSource:
         *,
         mapping: Mapping[str, str] | None = None,
         encoding: str | None = None,
-        vocabulary: Vocabulary = PEOPLE,
+        vocabulary: Vocabulary = USERS,
+        block_size: int = BLOCK_SIZE,
     ) -> None:
-        self._input = as_input(file)
+        self._input = open_input(file)
         self.name = self._input.name
         self.size = self._input.size
         self.columns: Sequence[str] = tuple(vocabulary.keys)
         self.exhausted = False
-        self._texts = Texts(self._input, encoding=encoding)
+        self._text = TextReader(self._input, encoding=encoding, block_size=block_size)
         self._mapping = mapping or {}
         self._vocabulary = vocabulary
         self._keys: dict[str, str] = {}
-        self._lines = Lines()
-        self._reading: Generator[Iterable[Sequence[Any]], None, None] | None = None
-        with closing(self._slices(Lines())) as slices:
+        self._lines = LineIndex()
+        self._slices: Generator[Iterable[Sequence[Any]], None, None] | None = None
+        with closing(self._read_slices(LineIndex())) as slices:
             next(slices, None)
 
     @property
     def bytes_read(self) -> int:
-        """How far `rows()` has come."""
-        return self._texts.bytes_read if self._reading is not None else 0
+        """How many bytes `rows()` has read."""
+        return self._text.bytes_read if self._slices is not None else 0
 
     @property
     def ignored(self) -> Sequence[str]:
-        """The names that are left out, of those that have been met."""
+        """The names that are left out, of those read so far."""
         return tuple(name for name, key in self._keys.items() if key == IGNORED)
 
     async def check(self) -> None:
-        """Look through the whole file for what would stop a job half-way, before anything is sent.
+        """Read the whole file to find what would stop a job midway, before anything is sent.
 
         Raises:
-            InvalidArgument: names the line that is no JSON object, or that has a name that is not known.
+            UnusableFile: names the line that is not a JSON object, or that has a name that is not recognised.
         """
-        with closing(self._slices(Lines())) as slices:
+        with closing(self._read_slices(LineIndex())) as slices:
             for _ in slices:
                 await asyncio.sleep(0)
 
     def rows(self) -> Rows:
-        """Give the rows from the start, for an uploader; positions count them from 0."""
-        return Rows(self.columns, Replay(self._begin))
+        """Return the rows from the start, for an uploader; positions count them from 0."""
+        return Rows(self.columns, ReplayableRows(self._begin))
 
-    def line(self, position: int) -> int:
-        """Give the line of the file, counted from 1, of a row that `rows()` has given."""
-        return self._lines.of(position)
+    def find_line(self, position: int) -> int:
+        """Return the line of the file, counted from 1, of a row that was read."""
+        return self._lines.find(position)
 
     async def fingerprint(self) -> str:
-        """Give a digest of the file and of what its names mean."""
-        return await digest_of(self._input, "jsonl", self._texts.encoding, self.columns, sorted(self._mapping.items()))
+        """Return a digest of the file and of what its names mean."""
+        return await compute_digest(
+            self._input, "jsonl", self._text.encoding, self.columns, sorted(self._mapping.items())
+        )
 
     def close(self) -> None:
-        """Let go of the file, if `rows()` was not read to its end."""
+        """Close the file, if `rows()` was not read to its end."""
         self._stop()
         self._input.close()
 
     def _begin(self) -> Iterator[Sequence[Any]]:
         self._stop()
-        self._lines = Lines()
+        self._lines = LineIndex()
         self.exhausted = False
-        self._reading = self._given()
-        return chain.from_iterable(self._reading)
+        self._slices = self._read_all()
+        return chain.from_iterable(self._slices)
 
     def _stop(self) -> None:
-        if self._reading is not None:
-            self._reading.close()
+        if self._slices is not None:
+            self._slices.close()
 
-    def _given(self) -> Generator[Iterable[Sequence[Any]], None, None]:
-        yield from self._slices(self._lines)
+    def _read_all(self) -> Generator[Iterable[Sequence[Any]], None, None]:
+        yield from self._read_slices(self._lines)
         self.exhausted = True
 
-    def _slices(self, lines: Lines) -> Generator[Iterable[Sequence[Any]], None, None]:
+    def _read_slices(self, lines: LineIndex) -> Generator[Iterable[Sequence[Any]], None, None]:
         line = 1
-        with closing(self._texts.blocks()) as blocks:
+        with closing(self._text.read_blocks()) as blocks:
             for text in filter(None, blocks):
                 height = text.count("\n") + (not text.endswith("\n"))
-                objects = self._objects(text, line)
+                objects = self._parse(text, line)
                 if len(objects) == height == text.count("\n{") + text.startswith("{"):
-                    lines.follow([_ROW] * height, line + height - 1, blank=False)
+                    lines.add([_ROW] * height, line + height - 1, blank=False)
                 else:
                     each = text.split("\n")[:height]
-                    objects = self._one_by_one(each, line)
-                    lines.follow([_ROW if text.strip() else () for text in each], line + height - 1, blank=True)
-                self._learn(objects, line)
+                    objects = self._parse_each(each, line)
+                    lines.add([_ROW if text.strip() else () for text in each], line + height - 1, blank=True)
+                self._add_names(objects, line)
                 line += height
-                yield self._rows(objects, line - height)
+                yield self._build_rows(objects, line - height)
 
-    def _rows(self, objects: Sequence[Mapping[str, Any]], first: int) -> Iterable[Sequence[Any]]:
-        return zip(*(self._column(key, objects, first) for key in self.columns), strict=True)
+    def _build_rows(self, objects: Sequence[Mapping[str, Any]], first: int) -> Iterable[Sequence[Any]]:
+        return zip(*(self._find_values(key, objects, first) for key in self.columns), strict=True)
 
-    def _column(self, key: str, objects: Sequence[Mapping[str, Any]], first: int) -> Iterable[Any]:
+    def _find_values(self, key: str, objects: Sequence[Mapping[str, Any]], first: int) -> Iterable[Any]:
         names = [name for name, meant in self._keys.items() if meant == key]
         if not names:
             return repeat(None, len(objects))
         if len(names) == 1:
             return [each.get(names[0]) for each in objects]
-        return [self._only(key, each, names, line) for line, each in enumerate(objects, first)]
+        return [self._find_value(key, each, names, line) for line, each in enumerate(objects, first)]
 
-    def _only(self, key: str, each: Mapping[str, Any], names: Sequence[str], line: int) -> Any:
-        """Give the value of an identifier that different objects name differently."""
+    def _find_value(self, key: str, each: Mapping[str, Any], names: Sequence[str], line: int) -> Any:
+        """Return the value of an identifier that different objects name differently."""
         found = [name for name in names if name in each]
         if len(found) > 1:
-            raise self._texts.refused(
+            raise self._text.refuse(
                 f"has several names of {key!r} in one object near line {line}; map one to {IGNORED}"
             )
         return each[found[0]] if found else None
 
-    def _objects(self, text: str, line: int) -> Sequence[dict[str, Any]]:
+    def _parse(self, text: str, line: int) -> Sequence[dict[str, Any]]:
         try:
             return _decoder.decode_lines(text)
         except (msgspec.DecodeError, RecursionError, UnicodeError):
-            return self._one_by_one(text.split("\n"), line)
+            return self._parse_each(text.split("\n"), line)
 
-    def _one_by_one(self, lines: Sequence[str], first: int) -> Sequence[dict[str, Any]]:
-        """Hold each line to one object; what is read as a whole may have an object on two lines, or two on one."""
-        return [self._object(text, line) for line, text in enumerate(lines, first) if text.strip()]
+    def _parse_each(self, lines: Sequence[str], first: int) -> Sequence[dict[str, Any]]:
+        """Parse each line as one object; parsed as a whole, two lines may hold one object, or one line two."""
+        return [self._parse_line(text, line) for line, text in enumerate(lines, first) if text.strip()]
 
-    def _object(self, text: str, line: int) -> dict[str, Any]:
+    def _parse_line(self, text: str, line: int) -> dict[str, Any]:
         try:
             return _decoder.decode(text)
         except msgspec.ValidationError:
-            problem = "has something else than an object"
+            problem = "has something other than an object"
         except RecursionError:
             problem = "is nested too deeply"
         except (msgspec.DecodeError, UnicodeError):
             problem = "is not JSON"
-        raise self._texts.refused(f"{problem} on line {line}: write one object on each line")
+        raise self._text.refuse(f"{problem} on line {line}; write one object on each line")
 
-    def _learn(self, objects: Sequence[Mapping[str, Any]], first: int) -> None:
-        """Find out what names mean that have not been met before."""
+    def _add_names(self, objects: Sequence[Mapping[str, Any]], first: int) -> None:
+        """Match the names that were not read before."""
         for line, each in enumerate(objects, first):
             if not each.keys() <= self._keys.keys():
-                self._keys = self._matched([*self._keys, *(name for name in each if name not in self._keys)], line)
+                self._keys = self._match_names([*self._keys, *(name for name in each if name not in self._keys)], line)
 
-    def _matched(self, names: Sequence[str], line: int) -> dict[str, str]:
+    def _match_names(self, names: Sequence[str], line: int) -> dict[str, str]:
         if looks_like_data(names):
-            raise self._texts.refused(f"has a name that looks like data near line {line}: names say what values mean")
+            raise self._text.refuse(
+                f"has a name that looks like data near line {line}; names must say what values mean"
+            )
         header = dict.fromkeys([*names, *(name for name in self._mapping if name != OTHERS)])
-        chosen = Matching(
-            self.name, list(header), self._mapping, self._vocabulary, of="each object", at=f" near line {line}"
-        ).meant()
-        return dict(zip(names, chosen, strict=False))
+        matcher = ColumnMatcher(
+            self.name,
+            list(header),
+            self._mapping,
+            self._text.refuse,
+            self._vocabulary,
+            place="an object",
+            where=f" near line {line}",
+        )
+        return dict(zip(names, matcher.match_names(), strict=False))

@@ -1,60 +1,67 @@
-"""On which line of a file each row begins."""
+"""The line of a file on which each row begins."""
 
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 
-__all__ = ["Lines"]
+__all__ = ["LineIndex"]
 
 
-class Lines:
-    """On which line each row begins, counted from 1.
+class LineIndex:
+    """The line on which each row begins, counted from 1.
 
-    A row stands a fixed number of lines after its position until something unusual comes; only those places are kept.
+    The distance between the position of a row and its line is constant until something unusual occurs; only the
+    positions at which it changes are stored.
     """
 
     def __init__(self) -> None:
         self._positions = array("q", [0])
-        self._ahead = array("q", [1])
-        self._read = 0
+        self._offsets = array("q", [1])
+        self._rows = 0
         self._line = 1
 
-    def start(self, line: int) -> None:
-        """Take note of the line on which the header ends."""
-        self._line = line + 1
-        self._ahead[0] = self._line
+    def start_after(self, header_line: int) -> None:
+        """Set the line on which the header ends."""
+        self._line = header_line + 1
+        self._offsets[0] = self._line
 
-    def of(self, position: int) -> int:
-        """Give the line of a row."""
-        return position + self._ahead[bisect_right(self._positions, position) - 1]
+    def find(self, position: int) -> int:
+        """Return the line of a row."""
+        return position + self._offsets[bisect_right(self._positions, position) - 1]
 
-    def after(self, rows: Sequence[Sequence[str]]) -> int:
-        """Give the line that follows these rows, which begin where the last slice ended."""
-        return self._line + sum(map(_height, rows))
+    def line_after(self, rows: Sequence[Sequence[str]]) -> int:
+        """Return the line that follows these rows, which begin where the last slice ended."""
+        return self._line + sum(map(_count_lines, rows))
 
-    def follow(self, rows: Sequence[Sequence[str]], last_line: int, *, blank: bool) -> None:
-        """Take note of a slice that ends on a line."""
+    def add(self, rows: Sequence[Sequence[str]], last_line: int, *, blank: bool) -> None:
+        """Record a slice of rows.
+
+        Args:
+            rows: the rows; an empty one stands for a blank line.
+            last_line: the line on which the slice ends.
+            blank: whether there may be blank lines among them.
+        """
         if blank or last_line - self._line + 1 != len(rows):
-            self._follow_each(rows)
+            self._add_each(rows)
         else:
-            self._begin()
-            self._read += len(rows)
+            self._record_start()
+            self._rows += len(rows)
             self._line += len(rows)
 
-    def _follow_each(self, rows: Sequence[Sequence[str]]) -> None:
+    def _add_each(self, rows: Sequence[Sequence[str]]) -> None:
         for row in rows:
             if row:
-                self._begin()
-                self._read += 1
-            self._line += _height(row)
+                self._record_start()
+                self._rows += 1
+            self._line += _count_lines(row)
 
-    def _begin(self) -> None:
-        """Take note of where the next row begins, unless it is where one expects it."""
-        ahead = self._line - self._read
-        if ahead != self._ahead[-1]:
-            self._positions.append(self._read)
-            self._ahead.append(ahead)
+    def _record_start(self) -> None:
+        """Record where the next row begins, unless the last offset already says so."""
+        offset = self._line - self._rows
+        if offset != self._offsets[-1]:
+            self._positions.append(self._rows)
+            self._offsets.append(offset)
 
 
-def _height(row: Sequence[str]) -> int:
+def _count_lines(row: Sequence[str]) -> int:
     return 1 + sum(cell.count("\n") + cell.count("\r") - cell.count("\r\n") for cell in row)

@@ -1,4 +1,4 @@
-"""Rows that a program gives: of a database cursor or of any iterable, and how they are kept to be read again."""
+"""Rows of a table: from a database cursor or any iterable, and a spool to read them again."""
 
 import asyncio
 import tempfile
@@ -10,17 +10,18 @@ from typing import Any
 
 import msgspec
 
-from svc_async.errors import InvalidArgument
-from svc_async.sources.columns import IGNORED, PEOPLE, Matching, Vocabulary
-from svc_async.sources.files import refused
-from svc_async.sources.source import Replay
+from svc_async.errors import InvalidArgument, UnusableFile
+from svc_async.sources.columns import IGNORED, USERS, ColumnMatcher, Vocabulary
+from svc_async.sources.source import ReplayableRows
 from svc_async.users.encoding import Rows
 
 __all__ = ["SpooledRows", "from_cursor", "from_rows"]
 
 _SLICE = 512
-_NO_TEXT: Mapping[str, str] = {}
-"""What stands for a value that cannot be written: no identifier either, so that its row fails all the same."""
+_UNWRITABLE: Mapping[str, str] = {}
+"""Replaces a value that cannot be written: it is not an identifier either, so its row fails as well."""
+
+_TABLE = "the table"
 
 AnyRows = Iterable[Sequence[Any]] | AsyncIterable[Sequence[Any]]
 
@@ -30,97 +31,102 @@ def from_rows(
     rows: AnyRows,
     *,
     mapping: Mapping[str, str] | None = None,
-    vocabulary: Vocabulary = PEOPLE,
+    vocabulary: Vocabulary = USERS,
 ) -> Rows:
-    """Give the rows of a table for an uploader, cut down to the columns that are known or mapped.
+    """Return the rows of a table for an uploader, reduced to the columns that are recognised or mapped.
 
-    They can be read once; `SpooledRows` keeps them.
+    They can be read once; `SpooledRows` stores them.
 
     Args:
         names: the names of the columns.
         rows: tuples with a value for each column.
         mapping: from names of columns to the service's keys; `-` ignores a column, and `*` stands for all columns
-            that are not known.
-        vocabulary: what columns may hold.
+            that are not recognised.
+        vocabulary: what columns may contain.
 
     Raises:
-        InvalidArgument: a column is not known, or none is.
+        InvalidArgument: a column is not recognised, or none is.
     """
-    chosen = Matching("the table", names, mapping or {}, vocabulary, of="its columns").chosen()
-    wanted = [index for index, key in enumerate(chosen) if key != IGNORED]
-    columns = tuple(chosen[index] for index in wanted)
+    matcher = ColumnMatcher(_TABLE, names, mapping or {}, _refuse, vocabulary, place="it")
+    keys = matcher.match_columns()
+    wanted = [index for index, key in enumerate(keys) if key != IGNORED]
+    columns = tuple(keys[index] for index in wanted)
     if len(columns) == len(names):
         return Rows(columns, rows)
-    cut = _cutter(wanted, len(names))
-    return Rows(columns, _mapped(cut, rows) if isinstance(rows, AsyncIterable) else map(cut, rows))
+    select = _build_selector(wanted, len(names))
+    return Rows(columns, _select_each(select, rows) if isinstance(rows, AsyncIterable) else map(select, rows))
 
 
-def from_cursor(cursor: Any, *, mapping: Mapping[str, str] | None = None, vocabulary: Vocabulary = PEOPLE) -> Rows:
-    """Give the rows of a database cursor, a few hundred at a time.
+def from_cursor(cursor: Any, *, mapping: Mapping[str, str] | None = None, vocabulary: Vocabulary = USERS) -> Rows:
+    """Return the rows of a database cursor, which are fetched a few hundred at a time.
 
-    Any cursor of the DB-API that has executed a query will do, and one whose `fetchmany` is awaited. Let the query
-    order its rows, so that they stand at the same positions next time.
+    The cursor is one of the DB-API that has executed a query, or one whose `fetchmany` is awaited. Order the rows in
+    the query, so that they have the same positions next time.
 
     Args:
         cursor: has `description` and `fetchmany`.
-        mapping: as for `from_rows`.
-        vocabulary: what columns may hold.
+        mapping: as in `from_rows`.
+        vocabulary: what columns may contain.
 
     Raises:
-        InvalidArgument: there is no result, a column is not known, or none is.
+        InvalidArgument: there is no result, a column is not recognised, or none is.
     """
     if not cursor.description:
-        raise InvalidArgument("cursor", "must have executed a query that gives rows")
+        raise InvalidArgument("cursor", "must have executed a query that returns rows")
     names = [column[0] for column in cursor.description]
-    return from_rows(names, _Fetched(cursor), mapping=mapping, vocabulary=vocabulary)
+    return from_rows(names, _CursorRows(cursor), mapping=mapping, vocabulary=vocabulary)
 
 
-class _Fetched:
-    """The rows of a cursor, whichever way it is to be asked."""
+def _refuse(problem: str) -> InvalidArgument:
+    return InvalidArgument("table", problem)
+
+
+class _CursorRows:
+    """The rows of a cursor, whether `fetchmany` is awaited or not."""
 
     def __init__(self, cursor: Any) -> None:
         self._cursor = cursor
 
     async def __aiter__(self) -> AsyncIterator[Sequence[Any]]:
-        while rows := await self._next():
+        while rows := await self._fetch():
             for row in rows:
                 yield row
 
-    async def _next(self) -> Sequence[Sequence[Any]]:
-        asked = self._cursor.fetchmany(_SLICE)
-        rows: Sequence[Sequence[Any]] = await asked if isawaitable(asked) else asked
+    async def _fetch(self) -> Sequence[Sequence[Any]]:
+        result = self._cursor.fetchmany(_SLICE)
+        rows: Sequence[Sequence[Any]] = await result if isawaitable(result) else result
         return rows
 
 
-def _cutter(wanted: Sequence[int], width: int) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    def cut(row: Sequence[Any]) -> Sequence[Any]:
+def _build_selector(wanted: Sequence[int], width: int) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    def select(row: Sequence[Any]) -> Sequence[Any]:
         return [row[index] for index in wanted] if len(row) == width else ()
 
-    return cut
+    return select
 
 
-async def _mapped(
-    cut: Callable[[Sequence[Any]], Sequence[Any]], rows: AsyncIterable[Sequence[Any]]
+async def _select_each(
+    select: Callable[[Sequence[Any]], Sequence[Any]], rows: AsyncIterable[Sequence[Any]]
 ) -> AsyncIterator[Sequence[Any]]:
     async for row in rows:
-        yield cut(row)
+        yield select(row)
 
 
 class SpooledRows:
-    """Rows that were read once and are kept in a file without a name, so that they can be read again.
+    """Rows that were read once and stored in an anonymous temporary file, so that they can be read again.
 
-    Make it with `await SpooledRows.of(rows)`.
+    Create it with `await SpooledRows.spool(rows)`.
 
     Attributes:
-        name: what people call it.
+        name: the name to show to users.
         columns: the service's keys.
         ignored: none.
         size: bytes of the file.
-        bytes_read: how far `rows()` has come.
-        exhausted: whether `rows()` has given its last row.
+        bytes_read: how many bytes `rows()` has read.
+        exhausted: whether the last row of `rows()` has been read.
     """
 
-    name = "the table"
+    name = _TABLE
     ignored: Sequence[str] = ()
 
     def __init__(self, columns: Sequence[str]) -> None:
@@ -132,35 +138,35 @@ class SpooledRows:
         self._digest = sha256(repr(tuple(columns)).encode())
 
     @classmethod
-    async def of(cls, rows: Rows) -> "SpooledRows":
-        """Read rows to their end.
+    async def spool(cls, rows: Rows) -> "SpooledRows":
+        """Read all rows and store them.
 
         Raises:
-            InvalidArgument: there is no room for them.
+            UnusableFile: the disk is full.
         """
         spooled = cls(rows.columns)
         try:
-            await spooled._fill(rows.rows)
+            await spooled._write(rows.rows)
         except OSError as error:
             spooled.close()
-            raise refused(cls.name, f"cannot be kept in {tempfile.gettempdir()}: {error.strerror}") from None
+            raise UnusableFile("spool", tempfile.gettempdir(), f"cannot be written: {error.strerror}") from None
         except BaseException:
             spooled.close()
             raise
         return spooled
 
     async def check(self) -> None:
-        """Find nothing: the rows have been read."""
+        """Do nothing: the rows have been read."""
 
     def rows(self) -> Rows:
-        """Give the rows from the start, for an uploader; positions count them from 0."""
-        return Rows(self.columns, Replay(self._begin))
+        """Return the rows from the start, for an uploader; positions count them from 0."""
+        return Rows(self.columns, ReplayableRows(self._begin))
 
-    def line(self, position: int) -> None:
-        """Give none: there are no lines."""
+    def find_line(self, position: int) -> None:
+        """Return None: a table has no lines."""
 
     async def fingerprint(self) -> str:
-        """Give a digest of the rows and their columns."""
+        """Return a digest of the rows and their columns."""
         return self._digest.hexdigest()
 
     def close(self) -> None:
@@ -169,19 +175,19 @@ class SpooledRows:
 
     def _begin(self) -> Iterator[Sequence[Any]]:
         self.exhausted = False
-        return chain.from_iterable(self._slices())
+        return chain.from_iterable(self._read_slices())
 
-    async def _fill(self, rows: AnyRows) -> None:
-        async for part in _in_slices(rows):
-            written = _written(part)
-            block = len(written).to_bytes(8) + written
+    async def _write(self, rows: AnyRows) -> None:
+        async for part in _slice_rows(rows):
+            encoded = _encode(part)
+            block = len(encoded).to_bytes(8) + encoded
             self._file.write(block)
             self._digest.update(block)
             await asyncio.sleep(0)
         self._file.flush()
         self.size = max(1, self._file.tell())
 
-    def _slices(self) -> Generator[Sequence[Sequence[Any]], None, None]:
+    def _read_slices(self) -> Generator[Sequence[Sequence[Any]], None, None]:
         at = 0
         while head := self._read(at, 8):
             length = int.from_bytes(head)
@@ -196,7 +202,7 @@ class SpooledRows:
         return self._file.read(size)
 
 
-async def _in_slices(rows: AnyRows) -> AsyncIterator[Sequence[Any]]:
+async def _slice_rows(rows: AnyRows) -> AsyncIterator[Sequence[Any]]:
     if not isinstance(rows, AsyncIterable):
         walk: Iterator[Any] = iter(rows)
         while part := list(islice(walk, _SLICE)):
@@ -212,21 +218,21 @@ async def _in_slices(rows: AnyRows) -> AsyncIterator[Sequence[Any]]:
         yield part
 
 
-def _written(part: Sequence[Any]) -> bytes:
-    rows = [_plain_row(row) for row in part]
+def _encode(part: Sequence[Any]) -> bytes:
+    rows = [_to_tuple(row) for row in part]
     try:
         return msgspec.msgpack.encode(rows)
     except (TypeError, UnicodeError, OverflowError):
-        return msgspec.msgpack.encode([_writable_row(row) for row in rows])
+        return msgspec.msgpack.encode([_replace_unwritable(row) for row in rows])
 
 
-def _plain_row(row: Any) -> Any:
-    """Take rows of databases for tuples; what is no row at all has no values, so that it fails."""
+def _to_tuple(row: Any) -> Any:
+    """Return a row of a database as a tuple; anything that is not a row becomes an empty one, so that it fails."""
     return tuple(row) if isinstance(row, Iterable) and not isinstance(row, str | bytes | Mapping) else ()
 
 
-def _writable_row(row: Sequence[Any]) -> Sequence[Any]:
-    return [value if _is_writable(value) else _NO_TEXT for value in row]
+def _replace_unwritable(row: Sequence[Any]) -> Sequence[Any]:
+    return [value if _is_writable(value) else _UNWRITABLE for value in row]
 
 
 def _is_writable(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What a job needs to know about where its rows come from."""
+"""What a job needs to know about the source of its rows."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
@@ -7,14 +7,14 @@ import attrs
 
 from svc_async.users.encoding import Rows
 
-__all__ = ["Feed", "Origin", "Replay", "Source", "UnparsedRow"]
+__all__ = ["ProductFeed", "ReplayableRows", "RowSource", "UnparsedRow", "UserSource"]
 
 T = TypeVar("T")
 
 
 @attrs.frozen
-class Replay(Generic[T]):
-    """Rows that begin anew each time they are asked for."""
+class ReplayableRows(Generic[T]):
+    """Rows that start from the beginning on every iteration."""
 
     _begin: Callable[[], Iterator[T]]
 
@@ -22,12 +22,12 @@ class Replay(Generic[T]):
         return self._begin()
 
 
-class Origin(Protocol):
-    """Rows or products that can be read again, each at the same position every time."""
+class RowSource(Protocol):
+    """Users or products that can be read again, each at the same position every time."""
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The name to show to users."""
         ...
 
     @property
@@ -47,53 +47,53 @@ class Origin(Protocol):
 
     @property
     def exhausted(self) -> bool:
-        """Whether the last row has been given."""
+        """Whether the last row has been read."""
         ...
 
     async def check(self) -> None:
-        """Look through all of it for what would stop a job half-way, before anything is sent.
+        """Read the whole source to find what would stop a job midway, before anything is sent.
 
         Raises:
-            InvalidArgument: names the line or row and the rule that it breaks, never the value.
+            UnusableFile: names the line or row and the rule that it breaks, never the value.
         """
         ...
 
     async def fingerprint(self) -> str:
-        """Give a digest of the content and of what decides its meaning: equal for equal rows at equal positions."""
+        """Return a digest of the content and of what decides its meaning: equal for equal rows at equal positions."""
         ...
 
-    def line(self, position: int) -> int | None:
-        """Give the line on which a row begins that has been given, counted from 1; None where there are no lines."""
+    def find_line(self, position: int) -> int | None:
+        """Return the line, counted from 1, on which a row that was read begins; None for sources without lines."""
         ...
 
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release the resources."""
         ...
 
 
-class Source(Origin, Protocol):
-    """Rows of people."""
+class UserSource(RowSource, Protocol):
+    """Rows of users."""
 
     @property
     def columns(self) -> Sequence[str]:
-        """The service's keys that there may be values of."""
+        """The service's keys that rows may have values of."""
         ...
 
     def rows(self) -> Rows:
-        """Give the rows from the start, for an uploader; positions count them from 0."""
+        """Return the rows from the start, for an uploader; positions count them from 0."""
         ...
 
 
-class Feed(Origin, Protocol):
+class ProductFeed(RowSource, Protocol):
     """Products of a merchant."""
 
     def products(self) -> Iterable[Mapping[str, Any]]:
-        """Give the products from the start, for an uploader; positions count them from 0."""
+        """Return the products from the start, for an uploader; positions count them from 0."""
         ...
 
 
 class UnparsedRow(dict[str, Any]):
-    """A row that its source could not take for a product; it fails, for this reason."""
+    """A row that its source could not parse as a product; it fails with this reason."""
 
     def __init__(self, reason: str) -> None:
         super().__init__()

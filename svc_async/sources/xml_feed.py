@@ -1,8 +1,8 @@
 """Merchant feeds in XML: RSS 2.0 and Atom, with the attributes that have the prefix `g:`.
 
-The parser is the standard library's expat, fed block by block, so that memory stays flat. What makes XML dangerous is
-declared in a document type declaration: entities that grow or that read files. A feed needs none, so it is refused
-where it begins, before anything of it is used; that is what a library for the purpose would do as well.
+The parser is the standard library's expat, fed block by block, so that memory use stays constant. What makes XML
+dangerous is declared in a document type declaration: entities that expand or that read files. A feed needs none, so a
+declaration is refused where it begins, before any of it is used, as libraries for the purpose do.
 """
 
 import asyncio
@@ -16,59 +16,67 @@ from xml.parsers import expat
 
 import attrs
 
-from svc_async.errors import InvalidArgument
-from svc_async.sources.columns import IGNORED, Vocabulary, plain
-from svc_async.sources.files import Bytes, Input, as_input, digest_of, refused
-from svc_async.sources.product_attributes import PRODUCTS, joined
-from svc_async.sources.source import Replay
+from svc_async.errors import InvalidArgument, UnusableFile
+from svc_async.sources.columns import IGNORED, Vocabulary, normalize_name
+from svc_async.sources.files import ByteReader, Input, compute_digest, open_input, unusable
+from svc_async.sources.product_attributes import PRODUCTS, join_values
+from svc_async.sources.source import ReplayableRows
 
 __all__ = ["XmlFeed"]
 
-_BLOCK = 65_536
-_DEEPEST = 64
-_LONGEST = 4_194_304
+_BLOCK_SIZE = 65_536
+_MAX_DEPTH = 64
+_MAX_LENGTH = 4_194_304
 """Bytes of one tag or comment, and characters of one product."""
 _ITEMS: Mapping[tuple[str, ...], str] = MappingProxyType({("rss", "channel"): "item", ("feed",): "entry"})
-"""Where products stand, and what they are called there."""
-_PLAIN: Mapping[str, str] = MappingProxyType({"summary": "description"})
-"""What elements of RSS and Atom are called that stand for an attribute."""
-# Unspecified: the namespace of the attributes; feeds are known by the prefix `g:`, whatever namespace it stands for.
+"""The path of the products, and the name of their elements."""
+_UNPREFIXED: Mapping[str, str] = MappingProxyType({"summary": "description"})
+"""Elements of RSS and Atom that have another name than their attribute."""
+# Unspecified: the namespace of the attributes; they are recognised by the prefix `g:`, whatever it stands for.
 _PREFIX = "g:"
 
 
 class XmlFeed:
     """A feed of products in RSS 2.0 or Atom.
 
-    An attribute is an element with the prefix `g:`, such as `g:price`; where there is none, the plain elements of RSS
-    and Atom (`title`, `link`, `description`, `summary`, `id`) stand for theirs. What stands within another element,
-    such as the price in `g:shipping`, is no attribute of the product.
+    An attribute is an element with the prefix `g:`, such as `g:price`; without one, the elements of RSS and Atom
+    (`title`, `link`, `description`, `summary`, `id`) are used. Elements inside another one, such as the price in
+    `g:shipping`, are not attributes of the product.
 
     Args:
         file: its path, or an input.
         mapping: from names of elements to attributes; `-` ignores an element.
-        vocabulary: what elements may hold.
+        vocabulary: what elements may contain.
+        block_size: bytes that are parsed at a time.
 
     Attributes:
         name: its path.
         size: bytes of the file.
-        bytes_read: how far `products()` has come.
-        exhausted: whether `products()` has given its last product.
+        bytes_read: how many bytes `products()` has read.
+        exhausted: whether the last product of `products()` has been read.
 
     Raises:
-        InvalidArgument: says why the file cannot be used.
+        UnusableFile: the file cannot be used; the message says why.
+        InvalidArgument: the mapping cannot be used.
     """
 
     def __init__(
-        self, file: str | Path | Input, *, mapping: Mapping[str, str] | None = None, vocabulary: Vocabulary = PRODUCTS
+        self,
+        file: str | Path | Input,
+        *,
+        mapping: Mapping[str, str] | None = None,
+        vocabulary: Vocabulary = PRODUCTS,
+        block_size: int = _BLOCK_SIZE,
     ) -> None:
-        self._input = as_input(file)
+        self._input = open_input(file)
+        self._block_size = block_size
         self.name = self._input.name
         self.size = self._input.size
         self.bytes_read = 0
         self.exhausted = False
-        self._names = _Names.of(mapping or {}, vocabulary)
-        self._reading: Generator[Mapping[str, Any], None, None] | None = None
-        with closing(self._parts()) as parts:
+        self._names = _ElementNames.build(mapping or {}, vocabulary)
+        self._products: Generator[Mapping[str, Any], None, None] | None = None
+        with closing(self._read_parts()) as parts:
             next(parts)
         self.bytes_read = 0
 
@@ -78,102 +86,102 @@ class XmlFeed:
         return tuple(name for name, key in self._names.mapping.items() if key == IGNORED)
 
     async def check(self) -> None:
-        """Look through the whole file for what would stop a job half-way, before anything is sent.
+        """Read the whole file to find what would stop a job midway, before anything is sent.
 
         Raises:
-            InvalidArgument: names the line on which the file is no XML, or has a document type declaration.
+            UnusableFile: names the line on which the file is not XML, or has a document type declaration.
         """
-        with closing(self._parts()) as parts:
+        with closing(self._read_parts()) as parts:
             for _ in parts:
                 await asyncio.sleep(0)
         self.bytes_read = 0
 
-    def products(self) -> Replay[Mapping[str, Any]]:
-        """Give the products from the start, for an uploader; positions count them from 0."""
-        return Replay(self._begin)
+    def products(self) -> ReplayableRows[Mapping[str, Any]]:
+        """Return the products from the start, for an uploader; positions count them from 0."""
+        return ReplayableRows(self._begin)
 
-    def line(self, position: int) -> None:
-        """Give none: products of XML are counted, since they may share a line."""
+    def find_line(self, position: int) -> None:
+        """Return None: products in XML are counted, because they may share a line."""
 
     async def fingerprint(self) -> str:
-        """Give a digest of the file and of what its elements mean."""
-        return await digest_of(self._input, "xml", sorted(self._names.mapping.items()))
+        """Return a digest of the file and of what its elements mean."""
+        return await compute_digest(self._input, "xml", sorted(self._names.mapping.items()))
 
     def close(self) -> None:
-        """Let go of the file, if `products()` was not read to its end."""
+        """Close the file, if `products()` was not read to its end."""
         self._stop()
         self._input.close()
 
     def _begin(self) -> Iterator[Mapping[str, Any]]:
         self._stop()
         self.exhausted = False
-        self._reading = self._given()
-        return self._reading
+        self._products = self._read_products()
+        return self._products
 
     def _stop(self) -> None:
-        if self._reading is not None:
-            self._reading.close()
+        if self._products is not None:
+            self._products.close()
 
-    def _given(self) -> Generator[Mapping[str, Any], None, None]:
-        with closing(self._parts()) as parts:
+    def _read_products(self) -> Generator[Mapping[str, Any], None, None]:
+        with closing(self._read_parts()) as parts:
             yield from chain.from_iterable(parts)
         self.exhausted = True
 
-    def _parts(self) -> Generator[Sequence[Mapping[str, Any]], None, None]:
-        reading = _Reading(self.name, self._names)
-        with Bytes(self._input) as file:
+    def _read_parts(self) -> Generator[Sequence[Mapping[str, Any]], None, None]:
+        parser = _FeedParser(self.name, self._names)
+        with ByteReader(self._input) as file:
             while True:
-                block = file.read(_BLOCK)
-                reading.feed(block)
+                block = file.read(self._block_size)
+                parser.feed(block)
                 self.bytes_read = file.stored
-                yield reading.taken()
+                yield parser.take_products()
                 if not block:
                     return
 
 
 @attrs.frozen
-class _Names:
+class _ElementNames:
     """Which attribute an element stands for."""
 
     mapping: Mapping[str, str]
     vocabulary: Vocabulary
 
     @classmethod
-    def of(cls, mapping: Mapping[str, str], vocabulary: Vocabulary) -> "_Names":
+    def build(cls, mapping: Mapping[str, str], vocabulary: Vocabulary) -> "_ElementNames":
         if not set(mapping.values()) <= {*vocabulary.keys, IGNORED}:
             raise InvalidArgument(
                 "map",
-                f"must give ELEMENT=ATTRIBUTE, where the attribute is one of {', '.join(vocabulary.keys)}, "
-                "or - to ignore it",
+                f"must be ELEMENT=ATTRIBUTE, where ATTRIBUTE is one of {', '.join(vocabulary.keys)}, "
+                "or - to ignore the element",
             )
-        return cls({plain(name.removeprefix(_PREFIX)): key for name, key in mapping.items()}, vocabulary)
+        return cls({normalize_name(name.removeprefix(_PREFIX)): key for name, key in mapping.items()}, vocabulary)
 
-    def attribute(self, element: str) -> str | None:
-        """Give the attribute, None for an element that is none."""
-        name = plain(element.removeprefix(_PREFIX))
-        key = self.mapping.get(name) or self.vocabulary.key(_PLAIN.get(name, name))
+    def find_attribute(self, element: str) -> str | None:
+        """Return the attribute that an element stands for, None if it is ignored or not recognised."""
+        name = normalize_name(element.removeprefix(_PREFIX))
+        key = self.mapping.get(name) or self.vocabulary.find_key(_UNPREFIXED.get(name, name))
         return None if key == IGNORED else key
 
 
 @attrs.define
 class _Item:
-    """A product while it is read: values with the prefix, which win, and values without."""
+    """A product while it is parsed: values of elements with the prefix, which take precedence, and of those without."""
 
-    strong: dict[str, list[str]] = attrs.field(factory=dict[str, list[str]])
-    weak: dict[str, list[str]] = attrs.field(factory=dict[str, list[str]])
+    prefixed: dict[str, list[str]] = attrs.field(factory=dict[str, list[str]])
+    unprefixed: dict[str, list[str]] = attrs.field(factory=dict[str, list[str]])
 
     def add(self, element: str, attribute: str, value: str) -> None:
         if value := value.strip():
-            (self.strong if element.startswith(_PREFIX) else self.weak).setdefault(attribute, []).append(value)
+            (self.prefixed if element.startswith(_PREFIX) else self.unprefixed).setdefault(attribute, []).append(value)
 
-    def product(self) -> Mapping[str, Any]:
-        return {name: joined(name, values) for name, values in {**self.weak, **self.strong}.items()}
+    def build_product(self) -> Mapping[str, Any]:
+        return {name: join_values(name, values) for name, values in {**self.unprefixed, **self.prefixed}.items()}
 
 
-class _Reading:
-    """One pass over a feed: what the parser says becomes products."""
+class _FeedParser:
+    """Turns the events of the XML parser into products, in one pass over a feed."""
 
-    def __init__(self, name: str, names: _Names) -> None:
+    def __init__(self, name: str, names: _ElementNames) -> None:
         self._name = name
         self._names = names
         self._fed = 0
@@ -183,80 +191,77 @@ class _Reading:
         self._text: list[str] = []
         self._length = 0
         self._done: list[Mapping[str, Any]] = []
-        self._parser = self._made()
+        self._parser = self._create_parser()
 
     def feed(self, block: bytes) -> None:
-        """Read on; an empty block is the end.
+        """Parse a block; an empty one is the end.
 
         Raises:
-            InvalidArgument: names the line and what is wrong there.
+            UnusableFile: names the line and what is wrong there.
         """
         try:
             self._parser.Parse(block, not block)
         except expat.ExpatError as error:
-            raise refused(self._name, f"is no XML on line {error.lineno}: {expat.ErrorString(error.code)}") from None
-        except InvalidArgument:  # raised by a handler
-            raise
+            raise unusable(self._name, f"is not XML on line {error.lineno}: {expat.ErrorString(error.code)}") from None
         except (LookupError, ValueError):
-            raise refused(self._name, "is in an encoding that cannot be read: save it as UTF-8") from None
+            raise unusable(self._name, "has an unsupported encoding; save it as UTF-8") from None
         self._fed += len(block)
-        if self._fed - self._parser.CurrentByteIndex > _LONGEST:
-            raise self._refused("has a tag or comment of several megabytes")
+        if self._fed - self._parser.CurrentByteIndex > _MAX_LENGTH:
+            raise self._refuse("has a tag or comment longer than 4 MiB")
 
-    def taken(self) -> list[Mapping[str, Any]]:
-        """Give the products that are complete."""
+    def take_products(self) -> list[Mapping[str, Any]]:
+        """Return the products that were completed since the last call."""
         done, self._done = self._done, []
         return done
 
-    def _made(self) -> expat.XMLParserType:
+    def _create_parser(self) -> expat.XMLParserType:
         parser = expat.ParserCreate()
-        parser.StartDoctypeDeclHandler = self._doctype
-        parser.StartElementHandler = self._start
-        parser.EndElementHandler = self._end
-        parser.CharacterDataHandler = self._characters
+        parser.StartDoctypeDeclHandler = self._on_doctype
+        parser.StartElementHandler = self._on_start
+        parser.EndElementHandler = self._on_end
+        parser.CharacterDataHandler = self._on_text
         return parser
 
-    def _doctype(self, *_: object) -> None:
-        raise self._refused("has a document type declaration, which is refused: a feed needs none")
+    def _on_doctype(self, *_: object) -> None:
+        raise self._refuse("has a document type declaration, which is not allowed")
 
-    def _refused(self, what: str) -> InvalidArgument:
-        return refused(self._name, f"{what}, on line {self._parser.CurrentLineNumber}")
+    def _refuse(self, problem: str) -> UnusableFile:
+        return unusable(self._name, f"{problem}, on line {self._parser.CurrentLineNumber}")
 
-    def _start(self, element: str, attributes: Mapping[str, str]) -> None:
-        if not self._path and _local(element) not in {"rss", "feed"}:
-            raise self._refused("is no merchant feed: it must begin with rss or feed")
-        if len(self._path) >= _DEEPEST:
-            raise self._refused("has elements that are nested too deeply")
+    def _on_start(self, element: str, attributes: Mapping[str, str]) -> None:
+        if not self._path and _strip_namespace(element) not in {"rss", "feed"}:
+            raise self._refuse("is not a merchant feed: the first element must be rss or feed")
+        if len(self._path) >= _MAX_DEPTH:
+            raise self._refuse("has elements that are nested too deeply")
         if self._item is None:
-            if _ITEMS.get(tuple(self._path)) == _local(element):
+            if _ITEMS.get(tuple(self._path)) == _strip_namespace(element):
                 self._item, self._length = _Item(), 0
         elif len(self._path) == self._depth + 1:
-            self._begin(element, attributes)
-        self._path.append(_local(element))
+            self._start_attribute(element, attributes)
+        self._path.append(_strip_namespace(element))
 
     @property
     def _depth(self) -> int:
-        """How deep products stand."""
+        """The depth of the products."""
         return 2 if self._path[0] == "rss" else 1
 
-    def _begin(self, element: str, attributes: Mapping[str, str]) -> None:
-        """Begin with an element of a product."""
-        self._element = element if element.startswith(_PREFIX) else _local(element)
-        self._attribute = self._names.attribute(self._element) or ""
-        # A link of Atom stands in `href`; other links than that to the page itself are for machines.
+    def _start_attribute(self, element: str, attributes: Mapping[str, str]) -> None:
+        self._element = element if element.startswith(_PREFIX) else _strip_namespace(element)
+        self._attribute = self._names.find_attribute(self._element) or ""
+        # A link of Atom is in `href`; only the alternate one leads to the page of the product.
         self._text = (
             [attributes["href"]] if attributes.get("rel", "alternate") == "alternate" and "href" in attributes else []
         )
 
-    def _characters(self, text: str) -> None:
+    def _on_text(self, text: str) -> None:
         if self._item is None or not self._attribute:
             return
         self._length += len(text)
-        if self._length > _LONGEST:
-            raise self._refused("has a product of several megabytes")
+        if self._length > _MAX_LENGTH:
+            raise self._refuse("has a product longer than 4 MiB")
         self._text.append(text)
 
-    def _end(self, _: str) -> None:
+    def _on_end(self, _: str) -> None:
         self._path.pop()
         if self._item is None:
             return
@@ -264,9 +269,9 @@ class _Reading:
             self._item.add(self._element, self._attribute, "".join(self._text))
             self._attribute = ""
         elif len(self._path) == self._depth:
-            self._done.append(self._item.product())
+            self._done.append(self._item.build_product())
             self._item = None
 
 
-def _local(element: str) -> str:
+def _strip_namespace(element: str) -> str:
     return element.rpartition(":")[2]

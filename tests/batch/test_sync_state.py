@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from svc_async import InvalidArgument
 from svc_async.batch.sync.state import Entries, Plan, Snapshots, Way
-from tests.support.files import at_most
+from tests.support.files import limit_memory
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 YEAR = timedelta(days=365)
@@ -306,7 +306,7 @@ async def test_memory_is_flat(path: Path) -> None:
             keys = [(number * 0x9E3779B97F4A7C15) % 2**64 for number in range(first, first + 512)]
             yield Entries(range(first, first + 512), keys, [b"E" + bytes(32)] * 512, keys)
 
-    with at_most(2), Snapshots(path, target="a") as state:
+    with limit_memory(2), Snapshots(path, target="a") as state:
         plan = await state.compare(many(25_600), now=NOW, soon=NOW)
         state.begin(expires=NOW + YEAR)
         assert sum(1 for _ in state.coming(range(25_600))) == plan.additions == 25_600

@@ -343,14 +343,14 @@ USAGE = [
     pytest.param((), None, "file customers.csv does not exist", id="no file"),
     pytest.param((), "", "is empty", id="empty"),
     pytest.param((), "a@example.org\nb@example.org\n", "has no header: line 1 looks like data", id="no header"),
-    pytest.param((), "Ann,Smith\n", "has no column that is known", id="nothing known"),
+    pytest.param((), "Ann,Smith\n", "has no recognised column", id="nothing known"),
     pytest.param((), "email,First\na@example.org,Ann\n", "--map COLUMN=-", id="unknown column"),
     pytest.param((), "email,e-mail\n", "more than one column of 'email'", id="two columns"),
     pytest.param((), b"email\nm\xfcller@example.org\n", "is not UTF-8 on line 2", id="latin-1"),
-    pytest.param((), b"email\na\0@example.org\n", "holds a NUL byte on line 2", id="nul"),
-    pytest.param((), 'email\n"a@example.org\n', "opens a quote on line 2 that is not closed", id="open quote"),
+    pytest.param((), b"email\na\0@example.org\n", "contains a NUL byte on line 2", id="nul"),
+    pytest.param((), 'email\n"a@example.org\n', "has a quote on line 2 that is not closed", id="open quote"),
     pytest.param(("--map", "email"), GOOD, "--map must be COLUMN=KEY", id="map without key"),
-    pytest.param(("--map", "email=mail"), GOOD, "--map must give COLUMN=KEY", id="map to no key"),
+    pytest.param(("--map", "email=mail"), GOOD, "--map must be COLUMN=KEY", id="map to no key"),
     pytest.param(("--map", "nope=-"), GOOD, "--map names columns that", id="map of no column"),
     pytest.param(("--expires-at", "soon"), GOOD, "--expires-at must be a time in ISO 8601", id="no time"),
     pytest.param(("--expires-at", "2030-01-01T00:00:00"), GOOD, "must say its time zone", id="no zone"),
@@ -423,7 +423,7 @@ def test_what_breaks_in_the_middle_leaves_a_report(call: Call, here: Path, monke
     ended = call("audience", "upload", "customers.csv", "--sandbox", "--json")
     report = json.loads(ended.out)
     assert ended.code == 2
-    assert "has quotes on line 2002 that do not match" in report["error"]
+    assert "has unmatched quotes on line 2002" in report["error"]
     assert report["accepted"] == report["read"] == 1_536
     assert report["pending"] == 0
 

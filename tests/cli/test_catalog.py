@@ -77,8 +77,8 @@ def test_anybody_can_try_it_on_a_sandbox(call: Call, here: Path) -> None:
     ("content", "options", "expected"),
     [
         ("id\n1\n", (), "--catalog must be given"),
-        ("<!DOCTYPE rss><rss/>", ("--sandbox",), "has a document type declaration, which is refused"),
-        ("id\n1\n", ("--sandbox", "--map", "id=nonsense"), "--map must give COLUMN=KEY"),
+        ("<!DOCTYPE rss><rss/>", ("--sandbox",), "has a document type declaration, which is not allowed"),
+        ("id\n1\n", ("--sandbox", "--map", "id=nonsense"), "--map must be COLUMN=KEY"),
         ("id\n1\n", ("--sandbox", "--report", "x.txt"), "--report must end in .html or .json"),
     ],
 )

@@ -8,23 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from svc_async import InvalidArgument
+from svc_async import InvalidArgument, SvcError, UnusableFile
 from svc_async.sources.csv_source import CsvSource
-from tests.support.files import Write, rows_of
-
-# --- what the columns are
+from tests.support.files import Write, read_rows
 
 
-def test_rows_come_as_the_header_orders_them(write: Write) -> None:
+def test_rows_are_in_the_order_of_the_header(write: Write) -> None:
     source = CsvSource(write("phone_number,email\n+4930,a@b.c\n,d@e.f\n"))
     assert source.columns == ("phone_number", "email")
     assert source.rows().columns == ("phone_number", "email")
-    assert rows_of(source) == [("+4930", "a@b.c"), ("", "d@e.f")]
+    assert read_rows(source) == [("+4930", "a@b.c"), ("", "d@e.f")]
 
 
 def test_rows_can_be_read_again(write: Write) -> None:
     source = CsvSource(write("email\na@b.c\n"))
-    assert rows_of(source) == rows_of(source) == [("a@b.c",)]
+    assert read_rows(source) == read_rows(source) == [("a@b.c",)]
 
 
 @pytest.mark.parametrize(
@@ -41,14 +39,14 @@ def test_rows_can_be_read_again(write: Write) -> None:
         ("partner_user_id", "partner_user_id"),
     ],
 )
-def test_common_names_are_known_in_any_case(write: Write, name: str, key: str) -> None:
+def test_common_names_are_recognised_in_any_case(write: Write, name: str, key: str) -> None:
     assert CsvSource(write(f"{name}\nx\n")).columns == (key,)
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
-def test_the_delimiter_is_told_from_the_header(write: Write, delimiter: str) -> None:
+def test_the_delimiter_is_detected_from_the_header(write: Write, delimiter: str) -> None:
     content = delimiter.join(["email", "phone"]) + "\n" + delimiter.join(["a@b.c", '"+1,2;3|4\t5"']) + "\n"
-    assert rows_of(CsvSource(write(content))) == [("a@b.c", "+1,2;3|4\t5")]
+    assert read_rows(CsvSource(write(content))) == [("a@b.c", "+1,2;3|4\t5")]
 
 
 def test_a_mapping_names_and_ignores_columns(write: Write) -> None:
@@ -56,33 +54,30 @@ def test_a_mapping_names_and_ignores_columns(write: Write) -> None:
     source = CsvSource(path, mapping={"kundenmail": "email", "notes": "-"})
     assert source.columns == ("email", "phone_number")
     assert source.ignored == ("Notes",)
-    assert rows_of(source) == [("a@b.c", "+1")]
+    assert read_rows(source) == [("a@b.c", "+1")]
 
 
-def test_a_star_ignores_all_columns_that_are_not_known(write: Write) -> None:
+def test_a_star_ignores_all_unrecognised_columns(write: Write) -> None:
     source = CsvSource(write("id,email,,name\n1,a@b.c,x,y\n"), mapping={"*": "-"})
     assert source.ignored == ("id", "", "name")
-    assert rows_of(source) == [("a@b.c",)]
+    assert read_rows(source) == [("a@b.c",)]
 
 
-def test_a_mapping_wins_over_a_known_name(write: Write) -> None:
+def test_a_mapping_takes_precedence_over_a_common_name(write: Write) -> None:
     assert CsvSource(write("email,phone\na,b\n"), mapping={"email": "-"}).columns == ("phone_number",)
 
 
-# --- what the rows are
-
-
-def test_a_byte_order_mark_is_no_part_of_the_header(write: Write) -> None:
-    assert rows_of(CsvSource(write(b"\xef\xbb\xbfemail\r\na@b.c\r\n"))) == [("a@b.c",)]
+def test_a_byte_order_mark_is_not_part_of_the_header(write: Write) -> None:
+    assert read_rows(CsvSource(write(b"\xef\xbb\xbfemail\r\na@b.c\r\n"))) == [("a@b.c",)]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_any_line_end_will_do_also_none_at_the_end(write: Write, end: str) -> None:
-    assert rows_of(CsvSource(write(end.join(["email,phone", "a,1", "b,2"])))) == [("a", "1"), ("b", "2")]
+def test_any_line_end_is_accepted_and_none_at_the_end(write: Write, end: str) -> None:
+    assert read_rows(CsvSource(write(end.join(["email,phone", "a,1", "b,2"])))) == [("a", "1"), ("b", "2")]
 
 
 def test_missing_cells_are_absent(write: Write) -> None:
-    assert rows_of(CsvSource(write("email,phone,handle\na\nb,2\nc,3,x\n"))) == [
+    assert read_rows(CsvSource(write("email,phone,handle\na\nb,2\nc,3,x\n"))) == [
         ("a", "", ""),
         ("b", "2", ""),
         ("c", "3", "x"),
@@ -91,30 +86,30 @@ def test_missing_cells_are_absent(write: Write) -> None:
 
 def test_a_row_with_more_cells_than_the_header_fails_alone(write: Write) -> None:
     source = CsvSource(write("email,notes\na,1\nb,2,3\nc,4\n"), mapping={"notes": "-"})
-    assert rows_of(source) == [("a",), (), ("c",)]
+    assert read_rows(source) == [("a",), (), ("c",)]
 
 
-def test_blank_lines_are_no_rows(write: Write) -> None:
-    assert rows_of(CsvSource(write("email,phone\n\na,1\n\n\nb,2\n\n"))) == [("a", "1"), ("b", "2")]
+def test_blank_lines_are_skipped(write: Write) -> None:
+    assert read_rows(CsvSource(write("email,phone\n\na,1\n\n\nb,2\n\n"))) == [("a", "1"), ("b", "2")]
 
 
 def test_a_file_of_a_header_only_has_no_rows(write: Write) -> None:
-    assert rows_of(CsvSource(write("email"))) == []
+    assert read_rows(CsvSource(write("email"))) == []
 
 
-def test_a_block_may_end_anywhere(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_may_end_anywhere(write: Write) -> None:
     content = '\ufeffemail,handle\r\n"ü@b.c",x\r\n"two\r\nlines",y\r\n\r\n"a ""q""",€\r\n'
     path = write(content)
-    expected = rows_of(CsvSource(path))
+    expected = read_rows(CsvSource(path))
     assert expected == [("ü@b.c", "x"), ("two\r\nlines", "y"), ('a "q"', "€")]
+
     for size in range(3, len(content.encode())):
-        monkeypatch.setattr("svc_async.sources.decoding._BLOCK", size)
-        source = CsvSource(path)
-        assert rows_of(source) == expected
-        assert [source.line(position) for position in range(3)] == [2, 3, 6]
+        source = CsvSource(path, block_size=size)
+        assert read_rows(source) == expected
+        assert [source.find_line(position) for position in range(3)] == [2, 3, 6]
 
 
-def test_progress_is_told_in_bytes(write: Write) -> None:
+def test_progress_is_reported_in_bytes(write: Write) -> None:
     content = "email\n" + "someone@example.com\n" * 20_000
     source = CsvSource(write(content))
     rows = source.rows().rows
@@ -138,20 +133,17 @@ def test_a_source_is_not_exhausted_before_its_last_row(write: Write) -> None:
     assert source.exhausted
 
 
-# --- where the rows stand
-
-
-def test_lines_are_told_across_blank_lines_and_cells_of_several_lines(write: Write) -> None:
+def test_lines_are_found_across_blank_lines_and_cells_of_several_lines(write: Write) -> None:
     path = write('email,phone\na,1\n\nb,"2\n2"\nc,3\n"d\r\nd\rd",4\ne,5')
     source = CsvSource(path)
-    rows_of(source)
-    assert [source.line(position) for position in range(5)] == [2, 4, 6, 7, 10]
+    read_rows(source)
+    assert [source.find_line(position) for position in range(5)] == [2, 4, 6, 7, 10]
 
 
 def test_a_header_of_several_lines_shifts_the_rows(write: Write) -> None:
     source = CsvSource(write('email,"pho\nne"\na,1\n'), mapping={"pho ne": "phone_number"})
-    rows_of(source)
-    assert source.line(0) == 3
+    read_rows(source)
+    assert source.find_line(0) == 3
 
 
 CELLS = st.text(st.sampled_from('ab ,;"\n\r'), max_size=6)
@@ -159,10 +151,9 @@ CELLS = st.text(st.sampled_from('ab ,;"\n\r'), max_size=6)
 
 @settings(max_examples=60)
 @given(rows=st.lists(st.tuples(CELLS, CELLS), max_size=12), blanks=st.lists(st.booleans(), max_size=12))
-def test_what_a_writer_writes_comes_back_with_its_line(
-    write: Write, monkeypatch: pytest.MonkeyPatch, rows: list[tuple[str, str]], blanks: list[bool]
+def test_a_written_file_is_read_back_with_its_lines(
+    write: Write, rows: list[tuple[str, str]], blanks: list[bool]
 ) -> None:
-    monkeypatch.setattr("svc_async.sources.csv_table._SLICE", 3)
     path = write("")
     lines: list[int] = []
     with path.open("w", encoding="utf-8", newline="") as file:
@@ -176,30 +167,31 @@ def test_what_a_writer_writes_comes_back_with_its_line(
             lines.append(line)
             writer.writerow(row)
             line += 1 + sum(len(re.findall(r"\r\n|\r|\n", cell)) for cell in row)
-    source = CsvSource(path)
-    assert rows_of(source) == rows
-    assert [source.line(position) for position in range(len(rows))] == lines
+
+    source = CsvSource(path, slice_size=3)
+
+    assert read_rows(source) == rows
+    assert [source.find_line(position) for position in range(len(rows))] == lines
 
 
-# --- what is refused
-
-
-def refusal(path: Path, mapping: Mapping[str, str] | None = None) -> str:
-    with pytest.raises(InvalidArgument) as caught:
+def open_and_fail(path: Path, mapping: Mapping[str, str] | None = None) -> str:
+    """Return the message with which a file is refused."""
+    with pytest.raises(SvcError) as caught:
         CsvSource(path, mapping=mapping)
+    assert isinstance(caught.value, InvalidArgument if str(caught.value).startswith("map ") else UnusableFile)
     return str(caught.value)
 
 
 def test_a_file_that_does_not_exist(tmp_path: Path) -> None:
-    assert refusal(tmp_path / "nowhere.csv").endswith("nowhere.csv does not exist")
+    assert open_and_fail(tmp_path / "nowhere.csv").endswith("nowhere.csv does not exist")
 
 
 def test_a_folder(tmp_path: Path) -> None:
-    assert refusal(tmp_path).endswith("is a folder")
+    assert open_and_fail(tmp_path).endswith("is a folder")
 
 
 def test_a_device_that_cannot_be_read_twice() -> None:
-    assert refusal(Path("/dev/null")).endswith("must be a regular file, which can be read twice")
+    assert open_and_fail(Path("/dev/null")).endswith("must be a regular file, which can be read twice")
 
 
 def test_a_file_that_may_not_be_read(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,120 +201,119 @@ def test_a_file_that_may_not_be_read(write: Write, monkeypatch: pytest.MonkeyPat
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "open", forbidden)
-    assert refusal(path).endswith("cannot be read: Permission denied")
+    assert open_and_fail(path).endswith("cannot be read: Permission denied")
 
 
 def test_an_empty_file(write: Write) -> None:
-    assert refusal(write("")).endswith("is empty")
+    assert open_and_fail(write("")).endswith("is empty")
 
 
 @pytest.mark.parametrize("content", ["\n", " \r\nemail\n", ",,,\n", b"\xef\xbb\xbf\n"])
 def test_a_blank_first_line(write: Write, content: str | bytes) -> None:
-    assert refusal(write(content)).endswith("has no header: line 1 is blank")
+    assert open_and_fail(write(content)).endswith("has no header: line 1 is blank")
 
 
 @pytest.mark.parametrize("first", ["ann@example.com,x", f"{'a1' * 32}", "Ann,+49 170 1234567", "email,ann@example.com"])
-def test_a_first_line_of_data_is_no_header_and_is_not_quoted(write: Write, first: str) -> None:
-    message = refusal(write(f"{first}\n"))
+def test_a_first_line_of_data_is_not_a_header_and_is_not_quoted(write: Write, first: str) -> None:
+    message = open_and_fail(write(f"{first}\n"))
     assert "has no header: line 1 looks like data" in message
     assert not any(part in message for part in ("ann@", "Ann", "170", "a1a1"))
 
 
-def test_a_file_without_a_known_column_is_refused_without_quoting_it(write: Write) -> None:
-    message = refusal(write("Ann,Smith\nBob,Jones\n"))
-    assert "has no column that is known" in message
+def test_a_file_without_a_recognised_column_is_refused_without_quoting_it(write: Write) -> None:
+    message = open_and_fail(write("Ann,Smith\nBob,Jones\n"))
+    assert "has no recognised column; the header needs at least one of partner_user_id," in message
     assert "--map COLUMN=KEY" in message
     assert "Ann" not in message
 
 
 def test_unknown_columns_are_listed_with_what_to_do(write: Write) -> None:
-    message = refusal(write("email,First name,,Notes\n"))
+    message = open_and_fail(write("email,First name,,Notes\n"))
     assert "unknown columns: 'First name', '(column 3, without a name)', 'Notes'" in message
     assert "--map COLUMN=-" in message
 
 
 def test_two_columns_of_one_kind(write: Write) -> None:
-    assert "more than one column of 'email'" in refusal(write("email,E-Mail\n"))
+    assert "more than one column of 'email'" in open_and_fail(write("email,E-Mail\n"))
 
 
 def test_nothing_left_to_send(write: Write) -> None:
-    assert "has no column left to send" in refusal(write("email\n"), {"email": "-"})
-    assert "has no column left to send" in refusal(write("Ann\n"), {"*": "-"})
+    assert "has no column left to send" in open_and_fail(write("email\n"), {"email": "-"})
+    assert "has no column left to send" in open_and_fail(write("Ann\n"), {"*": "-"})
 
 
 @pytest.mark.parametrize("key", ["mail", "", "*", "email "])
-def test_a_mapping_to_what_is_no_key(write: Write, key: str) -> None:
-    assert "map must give COLUMN=KEY" in refusal(write("email\n"), {"email": key})
+def test_a_mapping_to_an_unknown_key(write: Write, key: str) -> None:
+    assert "map must be COLUMN=KEY" in open_and_fail(write("email\n"), {"email": key})
 
 
 def test_a_star_cannot_be_mapped_to_a_key(write: Write) -> None:
-    assert "map must give COLUMN=KEY" in refusal(write("email\n"), {"*": "email"})
+    assert "map must be COLUMN=KEY" in open_and_fail(write("email\n"), {"*": "email"})
 
 
 def test_a_mapping_of_a_column_that_the_file_does_not_have(write: Write) -> None:
-    message = refusal(write("email\n"), {"Notiz": "-"})
+    message = open_and_fail(write("email\n"), {"Notiz": "-"})
     assert message.startswith("map names columns that")
     assert message.endswith("does not have: 'Notiz'")
 
 
 def test_quotes_in_the_header_that_do_not_match(write: Write) -> None:
-    assert refusal(write('"email,phone\n')).endswith("the quotes of line 1 do not match")
+    assert open_and_fail(write('"email,phone\n')).endswith("the quotes on line 1 do not match")
 
 
 BROKEN = [
     pytest.param(b"email\na@b.c\nm\xfcller@b.c\n", "is not UTF-8 on line 3", id="latin-1"),
     pytest.param(b"email\na@b.c\n\xc3", "is not UTF-8 on line 3", id="cut in a letter"),
-    pytest.param(b"email\na@b.c\nb\0@b.c\n", "holds a NUL byte on line 3", id="nul"),
-    pytest.param("email\nü\0\n".encode("utf-16"), "holds a NUL byte on line 2", id="nul in utf-16"),
+    pytest.param(b"email\na@b.c\nb\0@b.c\n", "contains a NUL byte on line 3", id="nul"),
+    pytest.param("email\nü\0\n".encode("utf-16"), "contains a NUL byte on line 2", id="nul in utf-16"),
     pytest.param("email\nü\n".encode("utf-16")[:-1], "is not UTF-16 on line 2", id="utf-16 cut short"),
-    pytest.param(b'email\na@b.c\n"b@b.c\nc@b.c\n', "opens a quote on line 3 that is not closed", id="open quote"),
-    pytest.param(b'email\na\n"b\n' + b"c@b.c\n" * 30_000, "has a cell that never ends on line 3", id="endless"),
-    pytest.param(b'email\n"a"b\nc\n"', "has quotes on line 2 that do not match", id="quote within"),
+    pytest.param(b'email\na@b.c\n"b@b.c\nc@b.c\n', "has a quote on line 3 that is not closed", id="open quote"),
+    pytest.param(b'email\na\n"b\n' + b"c@b.c\n" * 30_000, "has a cell without an end on line 3", id="endless"),
+    pytest.param(b'email\n"a"b\nc\n"', "has unmatched quotes on line 2", id="quote within"),
 ]
 
 
 @pytest.mark.parametrize(("content", "expected"), BROKEN)
-async def test_what_would_stop_a_job_is_found_before_it(write: Write, content: bytes, expected: str) -> None:
+async def test_the_check_finds_what_would_stop_a_job(write: Write, content: bytes, expected: str) -> None:
     path = write(content)
-    with pytest.raises(InvalidArgument) as caught:
+    with pytest.raises(UnusableFile) as caught:
         await CsvSource(path).check()
     assert expected in str(caught.value)
     assert "b.c" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("content", "expected"), BROKEN)
-def test_what_is_found_on_the_way_stops_the_rows(write: Write, content: bytes, expected: str) -> None:
+def test_an_error_midway_stops_the_rows(write: Write, content: bytes, expected: str) -> None:
     path = write(content)
-    with pytest.raises(InvalidArgument, match=expected):
-        rows_of(CsvSource(path))
+    with pytest.raises(UnusableFile, match=expected):
+        read_rows(CsvSource(path))
 
 
-def test_the_line_is_told_however_far_it_is(write: Write) -> None:
+def test_the_line_of_an_error_is_named_however_far_it_is(write: Write) -> None:
     path = write(b"email\n" + b"someone@example.com\n" * 20_000 + b"\xff\n")
-    with pytest.raises(InvalidArgument, match="is not UTF-8 on line 20002:"):
-        rows_of(CsvSource(path))
+    with pytest.raises(UnusableFile, match="is not UTF-8 on line 20002;"):
+        read_rows(CsvSource(path))
 
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-def test_the_line_is_told_wherever_a_block_ends(write: Write, monkeypatch: pytest.MonkeyPatch, mark: bytes) -> None:
+def test_the_line_of_an_error_is_named_wherever_a_block_ends(write: Write, mark: bytes) -> None:
     path = write(mark + "email\nü\n".encode() + b"\xc3\n\nx\n")
     for size in range(4, 20):
-        monkeypatch.setattr("svc_async.sources.decoding._BLOCK", size)
-        with pytest.raises(InvalidArgument, match="is not UTF-8 on line 3:"):
-            rows_of(CsvSource(path))
+        with pytest.raises(UnusableFile, match="is not UTF-8 on line 3;"):
+            read_rows(CsvSource(path, block_size=size))
 
 
-def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(write: Write) -> None:
+def test_an_endless_line_is_refused_before_it_fills_the_memory(write: Write) -> None:
     path = write(b"email\n" + b"a" * 5_000_000)
-    with pytest.raises(InvalidArgument, match="has a line of several megabytes"):
-        rows_of(CsvSource(path))
+    with pytest.raises(UnusableFile, match="has a line longer than 4 MiB; is this really CSV or JSON lines\\?"):
+        read_rows(CsvSource(path))
 
 
 async def test_a_good_file_passes_the_check(write: Write) -> None:
     await CsvSource(write('email,notes\n"a@b.c",5" pipe\nb@b.c,\n'), mapping={"notes": "-"}).check()
 
 
-def test_closing_lets_go_of_a_file_that_was_not_read_to_its_end(write: Write) -> None:
+def test_closing_releases_a_file_that_was_not_read_to_its_end(write: Write) -> None:
     source = CsvSource(write(b"email\n" + b"someone@example.com\n" * 2_000))
     rows = source.rows().rows
     assert isinstance(rows, Iterable)
@@ -331,4 +322,4 @@ def test_closing_lets_go_of_a_file_that_was_not_read_to_its_end(write: Write) ->
     source.close()
     assert len(list(left)) < 1_999
     assert not source.exhausted
-    assert len(rows_of(source)) == 2_000
+    assert len(read_rows(source)) == 2_000

@@ -8,15 +8,15 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from svc_async import InvalidArgument
-from svc_async.sources.columns import PEOPLE
+from svc_async import InvalidArgument, UnusableFile
+from svc_async.sources.columns import USERS
 from svc_async.sources.csv_feed import CsvFeed
 from svc_async.sources.csv_source import CsvSource
 from svc_async.sources.detect import open_feed, open_source
 from svc_async.sources.json_lines import JsonLinesSource
 from svc_async.sources.parquet import ParquetSource
 from svc_async.sources.xml_feed import XmlFeed
-from tests.support.files import Write, rows_of
+from tests.support.files import Write, iter_rows, read_rows
 
 CSV = b"email\na@b.c\n"
 JSONL = json.dumps({"email": "a@b.c"}).encode()
@@ -37,7 +37,7 @@ class _Stdin:
         pytest.param(gzip.compress(JSONL), JsonLinesSource, id="compressed jsonl"),
     ],
 )
-def test_the_format_is_told_from_the_content_and_not_from_the_name(
+def test_the_format_is_detected_from_the_content_and_not_from_the_name(
     write: Write, monkeypatch: pytest.MonkeyPatch, content: bytes, kind: type
 ) -> None:
     source = open_source(write(content, "customers.txt"))
@@ -46,25 +46,25 @@ def test_the_format_is_told_from_the_content_and_not_from_the_name(
     piped = open_source("-")
     assert isinstance(piped, kind)
     assert piped.name == "standard input"
-    assert rows_of(source) == rows_of(piped)
+    assert read_rows(source) == read_rows(piped)
     piped.close()
 
 
-def test_parquet_is_told_from_its_content(tmp_path: Path) -> None:
+def test_parquet_is_detected_from_its_content(tmp_path: Path) -> None:
     parquet.write_table(pa.table({"email": ["a@b.c"]}), tmp_path / "x")
     assert isinstance(open_source(tmp_path / "x"), ParquetSource)
 
 
-def test_feeds_are_told_from_their_content(write: Write) -> None:
+def test_feeds_are_detected_from_their_content(write: Write) -> None:
     assert isinstance(open_feed(write("id\n1\n", "a")), CsvFeed)
     assert isinstance(open_feed(write("\ufeff\n<rss/>", "b")), XmlFeed)
 
 
 def test_a_format_can_be_named(write: Write) -> None:
-    assert rows_of(open_source(write("email;x\thandle\na\tb\n"), format="tsv", mapping={"email;x": "email"})) == [
+    assert read_rows(open_source(write("email;x\thandle\na\tb\n"), format="tsv", mapping={"email;x": "email"})) == [
         ("a", "b")
     ]
-    with pytest.raises(InvalidArgument, match="is not JSON on line 1"):
+    with pytest.raises(UnusableFile, match="is not JSON on line 1"):
         open_source(write(CSV), format="jsonl")
     with pytest.raises(InvalidArgument, match="format must be one of csv, tsv, jsonl, parquet"):
         open_source(write(CSV), format="xml")
@@ -72,28 +72,28 @@ def test_a_format_can_be_named(write: Write) -> None:
         open_feed(write(CSV), format="jsonl")
 
 
-def test_a_feed_is_no_file_of_people(write: Write) -> None:
-    with pytest.raises(InvalidArgument, match="is xml, but must be one of csv, tsv, jsonl, parquet"):
+def test_a_feed_is_not_a_user_file(write: Write) -> None:
+    with pytest.raises(UnusableFile, match="is xml, but must be one of csv, tsv, jsonl, parquet"):
         open_source(write("<rss/>"))
 
 
-def test_a_list_may_take_fewer_identifiers(write: Write) -> None:
-    vocabulary = PEOPLE.only(["email", "phone_number"])
-    with pytest.raises(InvalidArgument, match="has unknown columns: 'handle'"):
+def test_a_list_may_accept_fewer_identifiers(write: Write) -> None:
+    vocabulary = USERS.restrict_to(["email", "phone_number"])
+    with pytest.raises(UnusableFile, match="has unknown columns: 'handle'"):
         open_source(write("email,handle\n"), vocabulary=vocabulary)
     assert open_source(write(JSONL), vocabulary=vocabulary).columns == ("email", "phone_number")
 
 
-def test_what_is_refused_is_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_source_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", _Stdin(b"nothing known\n"))
-    with pytest.raises(InvalidArgument, match="standard input has no column that is known"):
+    with pytest.raises(UnusableFile, match="file standard input has no recognised column"):
         open_source("-")
 
 
-def test_closing_lets_go_of_a_file_that_was_not_read_to_its_end(write: Write) -> None:
+def test_closing_releases_a_file_that_was_not_read_to_its_end(write: Write) -> None:
     for path in (write(JSONL + b"\n", "a"), write(CSV, "b")):
         source = open_source(path)
-        rows = iter(source.rows().rows)  # type: ignore[arg-type]
+        rows = iter_rows(source)
         next(rows)
         source.close()
         assert list(rows) == []

@@ -1,19 +1,20 @@
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import escape
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from svc_async import InvalidArgument
+from svc_async import InvalidArgument, UnusableFile
 from svc_async.ads.products import PRODUCT_CHECKS
 from svc_async.sources.csv_feed import CsvFeed
 from svc_async.sources.detect import open_feed
 from svc_async.sources.source import UnparsedRow
 from svc_async.sources.xml_feed import XmlFeed
 from svc_async.wire.checks import first_problem
-from tests.support.files import Write, at_most
+from tests.support.files import Write, limit_memory
 
 SHIRT = {
     "id": "shirt-1",
@@ -57,7 +58,7 @@ def test_a_feed_in_xml_becomes_products(write: Write, content: str, encoding: st
     assert list(feed.products()) == products
     assert feed.exhausted
     assert feed.bytes_read == feed.size
-    assert feed.line(0) is None
+    assert feed.find_line(0) is None
 
 
 @pytest.mark.parametrize("mark", [",", "\t", ";"])
@@ -69,7 +70,7 @@ def test_a_feed_as_a_table_becomes_products(write: Write, mark: str) -> None:
     feed = open_feed(write("\r\n".join(lines)))
     assert list(feed.products()) == [SHIRT, {"id": "2", "title": "better"}]
     assert feed.ignored == ("shipping(x)",)
-    assert [feed.line(position) for position in range(2)] == [2, 3]
+    assert [feed.find_line(position) for position in range(2)] == [2, 3]
 
 
 def test_columns_and_elements_are_mapped(write: Write) -> None:
@@ -80,14 +81,14 @@ def test_columns_and_elements_are_mapped(write: Write) -> None:
     assert list(open_feed(write(xml), mapping=mapping).products()) == [{"id": "1", "custom_label_0": "N"}]
 
 
-def test_a_row_with_more_cells_than_the_header_comes_empty_and_says_why(write: Write) -> None:
+def test_a_row_with_more_cells_than_the_header_is_empty_with_the_reason(write: Write) -> None:
     products = list(CsvFeed(write("id,title\n1,T\n2,a,b\n3,T\n")).products())
     assert products == [{"id": "1", "title": "T"}, {}, {"id": "3", "title": "T"}]
     assert isinstance(products[1], UnparsedRow)
     assert products[1].reason == "must not have more cells than the header"
 
 
-def test_an_attribute_that_is_there_twice_is_not_chosen_from(write: Write) -> None:
+def test_none_of_the_values_of_a_repeated_attribute_is_chosen(write: Write) -> None:
     twice = "<g:price>1 EUR</g:price><g:price>2 EUR</g:price><g:brand>B</g:brand><g:brand>B</g:brand>"
     (product,) = XmlFeed(write(f"<feed><entry>{twice}</entry></feed>")).products()
     assert product == {"price": ["1 EUR", "2 EUR"], "brand": "B"}
@@ -98,7 +99,7 @@ def test_an_attribute_that_is_there_twice_is_not_chosen_from(write: Write) -> No
 
 @pytest.mark.parametrize("stock", ["-1", "1.5", "many", "9" * 5_000, "²"])
 @pytest.mark.rule("PROD-05")
-def test_a_stock_that_is_no_number_is_left_for_the_check(write: Write, stock: str) -> None:
+def test_a_stock_that_is_not_a_number_is_left_for_the_checks(write: Write, stock: str) -> None:
     (product,) = CsvFeed(write(f"id,inventory\n1,{stock}\n")).products()
     problem = first_problem(PRODUCT_CHECKS, {**SHIRT, **product})
     assert problem is not None
@@ -110,38 +111,36 @@ REFUSED = [
     pytest.param(f"<!DOCTYPE r [{LAUGHS}]>\n<rss>&l9;</rss>", "type declaration.* line 1", id="billion laughs"),
     pytest.param('\n<!DOCTYPE rss SYSTEM "file:///etc/passwd">\n<rss/>', "type declaration.* line 2", id="external"),
     pytest.param('<!DOCTYPE r [<!ENTITY x SYSTEM "/etc/hosts">]><rss>&x;</rss>', "type declaration", id="file"),
-    pytest.param("<rss><channel>\n<item><title>secret", "is no XML on line 2: no element found", id="cut short"),
-    pytest.param("<rss>\n\n<item></rss>", "is no XML on line 3: mismatched tag", id="mismatched"),
-    pytest.param("<rss>&secret;</rss>", "is no XML on line 1: undefined entity", id="entity"),
-    pytest.param("<rss>\0</rss>", "is no XML on line 1", id="nul"),
-    pytest.param("<html>secret</html>", "is no merchant feed: it must begin with rss or feed, on line 1", id="root"),
-    pytest.param('<?xml version="1.0" encoding="secret"?><rss/>', "unknown encoding|cannot be read", id="encoding"),
+    pytest.param("<rss><channel>\n<item><title>secret", "is not XML on line 2: no element found", id="cut short"),
+    pytest.param("<rss>\n\n<item></rss>", "is not XML on line 3: mismatched tag", id="mismatched"),
+    pytest.param("<rss>&secret;</rss>", "is not XML on line 1: undefined entity", id="entity"),
+    pytest.param("<rss>\0</rss>", "is not XML on line 1", id="nul"),
+    pytest.param("<html>secret</html>", "the first element must be rss or feed, on line 1", id="root"),
+    pytest.param('<?xml version="1.0" encoding="secret"?><rss/>', "unknown encoding|unsupported", id="encoding"),
     pytest.param("<rss>" + "<a>" * 100, "nested too deeply, on line 1", id="deep"),
-    pytest.param("<rss><!--" + "x" * 5_000_000 + "--></rss>", "a tag or comment of several megabytes", id="comment"),
+    pytest.param("<rss><!--" + "x" * 5_000_000 + "--></rss>", "a tag or comment longer than 4 MiB", id="comment"),
     pytest.param(
-        "<feed><entry><g:title>" + "secret " * 700_000 + "</g:title></entry></feed>", "a product of several", id="long"
+        "<feed><entry><g:title>" + "secret " * 700_000 + "</g:title></entry></feed>", "longer than 4 MiB", id="long"
     ),
-    pytest.param('id,title\n1,"secret\n', "opens a quote on line 2 that is not closed", id="quote"),
+    pytest.param('id,title\n1,"secret\n', "has a quote on line 2 that is not closed", id="quote"),
     pytest.param("id,title,ID\n", "more than one column of 'id'", id="two of one kind"),
-    pytest.param("what,ever\nsecret,1\n", "has no column that is known", id="none known"),
+    pytest.param("what,ever\nsecret,1\n", "has no recognised column", id="none known"),
     pytest.param('{"id": "secret"}', "is jsonl, but must be one of csv, tsv, xml", id="jsonl"),
     pytest.param("", "is empty", id="empty"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("content", "expected"), REFUSED)
-async def test_what_is_wrong_is_said_with_its_line_and_without_a_value(
-    write: Write, content: str, expected: str
-) -> None:
+async def test_an_error_names_its_line_and_no_value(write: Write, content: str, expected: str) -> None:
     path = write(content, "feed")
-    with pytest.raises(InvalidArgument, match=expected) as caught:
+    with pytest.raises(UnusableFile, match=expected) as caught:
         await open_feed(path).check()
     assert "secret " not in str(caught.value)
 
 
-def test_a_declaration_is_refused_before_any_product_is_given(write: Write) -> None:
+def test_a_declaration_is_refused_before_any_product_is_read(write: Write) -> None:
     assert next(iter(XmlFeed(write(RSS)).products()))
-    with pytest.raises(InvalidArgument, match="document type declaration"):
+    with pytest.raises(UnusableFile, match="document type declaration"):
         XmlFeed(write('<!DOCTYPE rss [<!ENTITY a "b">]>' + RSS.split("\n", 1)[1]))
 
 
@@ -151,11 +150,11 @@ def test_a_declaration_is_refused_before_any_product_is_given(write: Write) -> N
 def test_a_mapping_must_be_to_an_attribute_that_a_merchant_sets(
     write: Write, content: str, mapping: Mapping[str, str]
 ) -> None:
-    with pytest.raises(InvalidArgument, match="map must give"):
+    with pytest.raises(InvalidArgument, match="map must be"):
         open_feed(write(content), mapping=mapping)
 
 
-def test_xml_in_another_encoding_says_so_itself(write: Write) -> None:
+def test_xml_declares_its_encoding(write: Write) -> None:
     xml = '<?xml version="1.0" encoding="windows-1252"?><feed><entry><title>Zoë</title></entry></feed>'
     assert list(open_feed(write(xml.encode("cp1252"))).products()) == [{"title": "Zoë"}]
 
@@ -171,28 +170,23 @@ TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), mi
 
 @settings(max_examples=60)
 @given(titles=st.lists(TEXT.filter(bool), max_size=6), size=st.integers(1, 50))
-def test_a_block_may_end_anywhere(write: Write, monkeypatch: pytest.MonkeyPatch, titles: list[str], size: int) -> None:
-    monkeypatch.setattr("svc_async.sources.xml_feed._BLOCK", size)
-    from xml.sax.saxutils import escape  # noqa: PLC0415 - it writes
-
+def test_a_block_may_end_anywhere(write: Write, titles: list[str], size: int) -> None:
     items = "".join(f"<item><title>{escape(title)}</title></item>" for title in titles)
-    feed = XmlFeed(write(f"<rss><channel>{items}</channel></rss>"))
+    feed = XmlFeed(write(f"<rss><channel>{items}</channel></rss>"), block_size=size)
     assert [product["title"] for product in feed.products()] == titles
 
 
 @settings(max_examples=200)
 @given(content=st.binary(max_size=80), start=st.sampled_from([b"", b"<", b"<rss><channel><item>", b"id,title\n"]))
-def test_whatever_the_bytes_are_a_feed_is_read_or_refused_in_one_way(
-    write: Write, content: bytes, start: bytes
-) -> None:
+def test_any_bytes_are_read_or_refused_as_an_unusable_feed(write: Write, content: bytes, start: bytes) -> None:
     try:
         products: list[Any] = list(open_feed(write(start + content)).products())
-    except InvalidArgument:
+    except UnusableFile:
         return
     assert all(isinstance(product, dict) for product in products)
 
 
-def test_memory_is_flat(tmp_path: Path) -> None:
+def test_memory_use_is_constant(tmp_path: Path) -> None:
     path = tmp_path / "feed.xml"
     item = ATTRIBUTES.replace("shirt-1", "%d")
     with path.open("w") as file:
@@ -202,5 +196,5 @@ def test_memory_is_flat(tmp_path: Path) -> None:
         file.write("</channel></rss>")
     assert path.stat().st_size > 3_000_000
     feed = open_feed(path)
-    with at_most(1):
+    with limit_memory(1):
         assert sum(1 for _ in feed.products()) == 5_000

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from svc_async import InvalidArgument
+from svc_async import UnusableFile
 from svc_async.sources.csv_source import CsvSource
-from svc_async.sources.files import Bytes, FileInput, SpooledInput
-from tests.support.files import Write, at_most, count_of, rows_of
+from svc_async.sources.files import ByteReader, FileInput, SpooledInput
+from tests.support.files import Write, count_rows, iter_rows, limit_memory, read_rows
 
 CONTENT = b"email\n" + b"".join(b"user%d@example.org\n" % number for number in range(20_000))
 COMPRESSED = [
@@ -25,21 +25,19 @@ Compress = Callable[[bytes], bytes]
 
 
 @pytest.mark.parametrize("compress", COMPRESSED)
-def test_compressed_files_are_known_by_their_content(write: Write, compress: Compress) -> None:
+def test_compressed_files_are_recognised_by_their_content(write: Write, compress: Compress) -> None:
     source = CsvSource(write(compress(CONTENT), "customers"))
-    rows = rows_of(source)
+    rows = read_rows(source)
     assert len(rows) == 20_000
     assert rows[-1] == ("user19999@example.org",)
     assert source.bytes_read == source.size == len(compress(CONTENT))
-    assert source.line(19_999) == 20_001
+    assert source.find_line(19_999) == 20_001
 
 
 @pytest.mark.parametrize("compress", COMPRESSED)
-async def test_a_compressed_file_that_is_cut_short_is_found_before_anything_is_sent(
-    write: Write, compress: Compress
-) -> None:
+async def test_a_truncated_compressed_file_is_found_before_anything_is_sent(write: Write, compress: Compress) -> None:
     path = write(compress(CONTENT)[:-40])
-    with pytest.raises(InvalidArgument, match="is cut short: its compressed data has no end"):
+    with pytest.raises(UnusableFile, match="is truncated: its compressed data has no end"):
         await CsvSource(path).check()
 
 
@@ -47,43 +45,46 @@ async def test_a_compressed_file_that_is_cut_short_is_found_before_anything_is_s
 def test_a_damaged_compressed_file_is_refused(write: Write, compress: Compress) -> None:
     content = bytearray(compress(CONTENT))
     content[len(content) // 2 :] = b"\xff" * (len(content) // 2)
-    with pytest.raises(InvalidArgument, match="is damaged|is cut short"):
-        rows_of(CsvSource(write(bytes(content))))
+    with pytest.raises(UnusableFile, match="is damaged|is truncated"):
+        read_rows(CsvSource(write(bytes(content))))
 
 
-def test_zstandard_needs_a_library_and_says_so(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_library_for_zstandard_is_named_if_it_is_missing(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> Any:
         raise ImportError(name)
 
     monkeypatch.setattr("svc_async.sources.files.import_module", missing)
-    with pytest.raises(InvalidArgument, match=r'needs Python 3\.14 or the extra "feeds"'):
+    with pytest.raises(
+        UnusableFile,
+        match=r'customers\.csv is compressed with Zstandard, which needs Python 3\.14 or the extra "feeds"',
+    ):
         CsvSource(write(b"\x28\xb5\x2f\xfd\x00"))
 
 
 def test_zstandard_is_read_with_the_extra(write: Write) -> None:
     packed = pa.compress(CONTENT, "zstd", asbytes=True)
-    assert len(rows_of(CsvSource(write(packed)))) == 20_000
-    with pytest.raises(InvalidArgument, match="is damaged or cut short"):
-        rows_of(CsvSource(write(packed[:-40], "cut.csv")))
+    assert len(read_rows(CsvSource(write(packed)))) == 20_000
+    with pytest.raises(UnusableFile, match="is damaged or truncated"):
+        read_rows(CsvSource(write(packed[:-40], "cut.csv")))
 
 
-def test_a_file_that_grows_much_when_it_is_decompressed_does_not_fill_the_memory(write: Write) -> None:
+def test_a_file_that_expands_much_does_not_fill_the_memory(write: Write) -> None:
     path = write(gzip.compress(b"email\n" + b"a@example.org\n" * 300_000))
     source = CsvSource(path)
     rows = source.rows().rows
-    with at_most(2):
-        assert count_of(rows) == 300_000
+    with limit_memory(2):
+        assert count_rows(rows) == 300_000
 
 
 async def test_a_file_that_changes_while_it_is_read_ends_the_job(write: Write) -> None:
     path = write(CONTENT)
     source = CsvSource(path)
-    rows = iter(source.rows().rows)  # type: ignore[arg-type]
+    rows = iter_rows(source)
     next(rows)
     path.write_bytes(CONTENT + b"one@example.org\n")
-    with pytest.raises(InvalidArgument, match="was changed while it was in use"):
+    with pytest.raises(UnusableFile, match="was changed while it was in use"):
         list(rows)
-    with pytest.raises(InvalidArgument, match="was changed while it was in use"):
+    with pytest.raises(UnusableFile, match="was changed while it was in use"):
         await source.check()
 
 
@@ -104,53 +105,56 @@ async def test_a_fingerprint_is_of_the_content_and_its_meaning_and_not_of_times_
 def test_a_stream_can_be_read_again_by_several_readers() -> None:
     spooled = SpooledInput(io.BytesIO(CONTENT))
     assert (spooled.name, spooled.size) == ("standard input", len(CONTENT))
-    with Bytes(spooled) as one, Bytes(spooled) as other:
+    with ByteReader(spooled) as one, ByteReader(spooled) as other:
         assert one.read(5) == other.read(5) == b"email"
         assert one.read(len(CONTENT)) == CONTENT[5:]
         assert other.read(len(CONTENT)) == CONTENT[5:]
-    assert len(rows_of(CsvSource(spooled))) == 20_000
+    assert len(read_rows(CsvSource(spooled))) == 20_000
     spooled.close()
 
 
 def test_a_stream_may_be_compressed() -> None:
     spooled = SpooledInput(io.BytesIO(gzip.compress(CONTENT)))
-    assert len(rows_of(CsvSource(spooled))) == 20_000
+    assert len(read_rows(CsvSource(spooled))) == 20_000
     spooled.close()
 
 
 def test_an_empty_stream_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="standard input is empty"):
+    with pytest.raises(UnusableFile, match="standard input is empty"):
         SpooledInput(io.BytesIO())
 
 
-def test_no_room_for_a_stream_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     class Full(io.BytesIO):
         def write(self, _: Any) -> int:
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("tempfile.TemporaryFile", Full)
-    with pytest.raises(InvalidArgument, match="standard input cannot be kept in .*: No space left on device"):
+    with pytest.raises(UnusableFile, match="standard input cannot be spooled to .*: No space left on device"):
         SpooledInput(io.BytesIO(b"email\n"))
 
 
-def test_a_file_that_is_gone_is_said(write: Write) -> None:
+def test_a_file_that_was_deleted_is_reported(write: Write) -> None:
     path = write(CONTENT)
     file = FileInput(Path(path))
     path.unlink()
-    with pytest.raises(InvalidArgument, match="cannot be read: No such file"):
-        file.opened()
+    with pytest.raises(UnusableFile, match="cannot be read: No such file"):
+        file.open()
 
 
 def test_xz_may_have_several_streams_and_padding(write: Write) -> None:
     packed = lzma.compress(b"email\n") + b"\0" * 8 + lzma.compress(b"") + lzma.compress(b"a@b.c\n") + b"\0" * 4
-    with Bytes(FileInput(write(packed, "x"))) as plain:
+    with ByteReader(FileInput(write(packed, "x"))) as plain:
         assert plain.read(100) + plain.read(100) == b"email\na@b.c\n"
 
 
-def test_xz_that_asks_for_gigabytes_of_memory_is_refused(write: Write) -> None:
+def test_xz_that_requires_gigabytes_of_memory_is_refused(write: Write) -> None:
     packed = lzma.compress(b"email\n", preset=0)
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 2**29}]
     greedy = lzma.compress(b"email\n", filters=filters)
     assert len(greedy) == len(packed)
-    with Bytes(FileInput(write(greedy, "x"))) as plain, pytest.raises(InvalidArgument, match="needs more than 128 MiB"):
+    with (
+        ByteReader(FileInput(write(greedy, "x"))) as plain,
+        pytest.raises(UnusableFile, match="needs more than 128 MiB"),
+    ):
         plain.read(100)

@@ -7,43 +7,43 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from svc_async import InvalidArgument, Session
+from svc_async import InvalidArgument, Session, SvcError, UnusableFile
 from svc_async.sandbox import Sandbox
 from svc_async.sources.json_lines import JsonLinesSource
-from tests.support.files import Write, at_most, count_of, rows_of
+from tests.support.files import Write, count_rows, limit_memory, read_rows
 
 
-def given_by(source: JsonLinesSource) -> list[dict[str, Any]]:
+def read_objects(source: JsonLinesSource) -> list[dict[str, Any]]:
     return [
         {name: value for name, value in zip(source.columns, row, strict=True) if value is not None}
-        for row in rows_of(source)
+        for row in read_rows(source)
     ]
 
 
-def test_each_line_is_a_row_and_need_not_have_all_names(write: Write) -> None:
+def test_each_line_is_a_row_and_may_lack_names(write: Write) -> None:
     source = JsonLinesSource(write('{"E-Mail": "a@b.c"}\n{"phone": ["+1", "+2"], "email": null}\n{"svc_id": 7}'))
-    assert given_by(source) == [{"email": "a@b.c"}, {"phone_number": ["+1", "+2"]}, {"svc_id": 7}]
-    assert given_by(source) == given_by(source)
+    assert read_objects(source) == [{"email": "a@b.c"}, {"phone_number": ["+1", "+2"]}, {"svc_id": 7}]
+    assert read_objects(source) == read_objects(source)
     assert source.exhausted
     assert source.bytes_read == source.size
 
 
-def test_blank_lines_are_no_rows_and_lines_are_told(write: Write) -> None:
+def test_blank_lines_are_skipped_and_counted(write: Write) -> None:
     source = JsonLinesSource(write('\n{"email":"a"}\r\n  \n\n{"email":"b"}\n\n'))
-    assert given_by(source) == [{"email": "a"}, {"email": "b"}]
-    assert [source.line(position) for position in range(2)] == [2, 5]
+    assert read_objects(source) == [{"email": "a"}, {"email": "b"}]
+    assert [source.find_line(position) for position in range(2)] == [2, 5]
 
 
-def test_names_are_mapped_and_ignored_wherever_they_come_first(write: Write) -> None:
+def test_names_are_mapped_and_ignored_wherever_they_first_occur(write: Write) -> None:
     path = write('{"Mail":"a"}\n' + '{"email":"x"}\n' * 9_000 + '{"Phone":"1","note":"n"}\n')
     source = JsonLinesSource(path, mapping={"mail": "-", "note": "-"})
-    rows = given_by(source)
+    rows = read_objects(source)
     assert rows[0] == {}
     assert rows[-1] == {"phone_number": "1"}
     assert source.ignored == ("Mail", "note")
 
 
-async def test_values_that_are_no_text_fail_alone(write: Write) -> None:
+async def test_values_of_other_types_fail_alone(write: Write) -> None:
     path = write('{"email":"a@example.org"}\n{"email":{"x":1}}\n{"email":1.5}\n{"email":true}\n{}\n')
     async with Sandbox() as sandbox, Session.sandbox(sandbox) as session:
         users = session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
@@ -54,8 +54,10 @@ async def test_values_that_are_no_text_fail_alone(write: Write) -> None:
 
 BROKEN = [
     pytest.param('{"email":"ann"}\n{"email":"bob"\n', None, "is not JSON on line 2", id="cut short"),
-    pytest.param('{"email":"ann"}\n"bob"\n', None, "has something else than an object on line 2", id="text"),
-    pytest.param('[{"email":"ann"},\n{"email":"bob"}]\n', None, "has something else|is not JSON on line 1", id="array"),
+    pytest.param('{"email":"ann"}\n"bob"\n', None, "has something other than an object on line 2", id="text"),
+    pytest.param(
+        '[{"email":"ann"},\n{"email":"bob"}]\n', None, "has something other|is not JSON on line 1", id="array"
+    ),
     pytest.param('{"email":"ann"}\n{"email":\n"bob"}\n', None, "is not JSON on line 2", id="over two lines"),
     pytest.param('\n{"email":"ann"} {"email":"bob"}\n', None, "is not JSON on line 2", id="two on a line"),
     pytest.param('{"email":"ann"}\n{"email":"\\ud800"}\n', None, "is not JSON on line 2", id="half a letter"),
@@ -65,21 +67,24 @@ BROKEN = [
         '{"email":"ann","E-Mail":"bob"}', None, "several names of 'email' in one object", id="two of one kind"
     ),
     pytest.param('{"bob@example.org":1}\n', None, "a name that looks like data near line 1", id="data as names"),
-    pytest.param('{"email":"ann"}\n', {"email": "mail"}, "map must give COLUMN=KEY", id="mapping"),
-    pytest.param('{"note":"ann"}\n', None, "has no column that is known: each object", id="nothing known"),
+    pytest.param('{"email":"ann"}\n', {"email": "mail"}, "map must be COLUMN=KEY", id="mapping"),
+    pytest.param(
+        '{"note":"ann"}\n', None, "has no recognised column; an object needs at least one of", id="nothing known"
+    ),
     pytest.param(b'{"email":"ann"}\n{"email":"b\xfcb"}', None, "is not UTF-8 on line 2", id="latin-1"),
-    pytest.param(b'{"email":"ann"}\n\0', None, "holds a NUL byte on line 2", id="nul"),
+    pytest.param(b'{"email":"ann"}\n\0', None, "contains a NUL byte on line 2", id="nul"),
     pytest.param("", None, "is empty", id="empty"),
 ]
 
 
 @pytest.mark.parametrize(("content", "mapping", "expected"), BROKEN)
-async def test_what_is_wrong_is_said_with_its_line_and_without_a_value(
+async def test_an_error_names_its_line_and_no_value(
     write: Write, content: str | bytes, mapping: Mapping[str, str] | None, expected: str
 ) -> None:
     path = write(content)
-    with pytest.raises(InvalidArgument, match=expected) as caught:
+    with pytest.raises(SvcError, match=expected) as caught:
         await JsonLinesSource(path, mapping=mapping).check()
+    assert isinstance(caught.value, InvalidArgument if mapping else UnusableFile)
     assert "ann" not in str(caught.value)
     assert "bob" not in str(caught.value)
 
@@ -89,27 +94,26 @@ VALUES = st.one_of(st.none(), st.text(max_size=5), st.integers(), st.lists(st.te
 
 @settings(max_examples=60)
 @given(rows=st.lists(st.dictionaries(st.sampled_from(["email", "phone_number", "handle"]), VALUES), max_size=12))
-def test_what_was_written_comes_back(write: Write, monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, Any]]) -> None:
-    monkeypatch.setattr("svc_async.sources.decoding._BLOCK", 40)
+def test_written_objects_are_read_back_with_their_lines(write: Write, rows: list[dict[str, Any]]) -> None:
     path = write("\n".join(["{}", *map(json.dumps, rows)]))
     expected = [{name: value for name, value in row.items() if value is not None} for row in rows]
     if any(not -(2**63) <= each < 2**64 for row in rows for each in row.values() if isinstance(each, int)):
         return
     try:
-        source = JsonLinesSource(path, mapping={"handle": "handle"})
+        source = JsonLinesSource(path, mapping={"handle": "handle"}, block_size=40)
     except InvalidArgument as error:
         assert "column" in error.rule
         return
-    assert given_by(source)[1:] == expected
-    assert [source.line(position) for position in range(len(rows) + 1)] == list(range(1, len(rows) + 2))
+    assert read_objects(source)[1:] == expected
+    assert [source.find_line(position) for position in range(len(rows) + 1)] == list(range(1, len(rows) + 2))
 
 
-def test_memory_is_flat(tmp_path: Path) -> None:
+def test_memory_use_is_constant(tmp_path: Path) -> None:
     path = tmp_path / "many.jsonl"
     with path.open("w") as file:
         for number in range(60_000):
             file.write(f'{{"email":"user{number}@example.org"}}\n')
     source = JsonLinesSource(path)
     rows = source.rows().rows
-    with at_most(2):
-        assert count_of(rows) == 60_000
+    with limit_memory(2):
+        assert count_rows(rows) == 60_000

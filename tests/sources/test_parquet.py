@@ -1,4 +1,3 @@
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -6,11 +5,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from svc_async import InvalidArgument
+from svc_async import InvalidArgument, UnusableFile
 from svc_async.sources.files import SpooledInput
 from svc_async.sources.parquet import ParquetSource
-from svc_async.sources.source import Source
-from tests.support.files import Write, at_most, rows_of
+from svc_async.sources.source import UserSource
+from tests.support.files import Write, iter_rows, limit_memory, read_rows
 
 
 @pytest.fixture
@@ -23,31 +22,31 @@ def write_table(path: Path, columns: dict[str, Any], **settings: Any) -> Path:
     return path
 
 
-def test_columns_are_known_by_name_and_values_are_text_numbers_or_lists(path: Path) -> None:
+def test_columns_are_recognised_and_values_are_strings_integers_or_lists(path: Path) -> None:
     columns = {
         "E-Mail": pa.array(["a@b.c", None]).dictionary_encode(),
         "svc id": pa.array([12, None]),
         "phone": pa.array([["+1", "+2"], None]),
         "notes": [1.5, 2.5],
     }
-    source: Source = ParquetSource(write_table(path, columns), mapping={"notes": "-"})
+    source: UserSource = ParquetSource(write_table(path, columns), mapping={"notes": "-"})
     assert source.columns == ("email", "svc_id", "phone_number")
     assert source.ignored == ("notes",)
-    assert rows_of(source) == rows_of(source) == [("a@b.c", "12", ["+1", "+2"]), (None, None, None)]
+    assert read_rows(source) == read_rows(source) == [("a@b.c", "12", ["+1", "+2"]), (None, None, None)]
     assert source.bytes_read == source.size == 2
     assert source.exhausted
-    assert source.line(0) is None
+    assert source.find_line(0) is None
 
 
-def test_positions_go_on_over_row_groups(path: Path) -> None:
+def test_positions_continue_over_row_groups(path: Path) -> None:
     emails = [f"user{number}@example.org" for number in range(30_000)]
     source = ParquetSource(write_table(path, {"email": emails}, row_group_size=7_000))
-    assert [row[0] for row in rows_of(source)] == emails
+    assert [row[0] for row in read_rows(source)] == emails
 
 
 def test_a_file_without_rows_has_none(path: Path) -> None:
     source = ParquetSource(write_table(path, {"email": pa.array([], pa.string())}))
-    assert rows_of(source) == []
+    assert read_rows(source) == []
     assert source.size == 1
 
 
@@ -55,30 +54,30 @@ def test_a_stream_can_be_parquet(path: Path) -> None:
     with write_table(path, {"email": ["a@b.c"]}).open("rb") as stream:
         spooled = SpooledInput(stream)
     source = ParquetSource(spooled)
-    assert rows_of(source) == [("a@b.c",)]
+    assert read_rows(source) == [("a@b.c",)]
     source.close()
 
 
 @pytest.mark.parametrize(
     ("columns", "expected"),
     [
-        pytest.param({"email": [1.5]}, "must have text or whole numbers in column 'email', not double", id="float"),
-        pytest.param({"email": [b"a"]}, "must have text or whole numbers in column 'email', not binary", id="bytes"),
-        pytest.param({"email": [{"a": "b"}]}, "must have text or whole numbers in column 'email'", id="struct"),
+        pytest.param({"email": [1.5]}, "must have strings or integers in column 'email', not double", id="float"),
+        pytest.param({"email": [b"a"]}, "must have strings or integers in column 'email', not binary", id="bytes"),
+        pytest.param({"email": [{"a": "b"}]}, "must have strings or integers in column 'email'", id="struct"),
         pytest.param({"email": ["a"], "name": ["b"]}, "has unknown columns: 'name'", id="unknown"),
-        pytest.param({"name": ["b"]}, "has no column that is known: its columns must name", id="none known"),
+        pytest.param({"name": ["b"]}, "has no recognised column; the schema needs at least one of", id="none known"),
         pytest.param({"email": ["a"], "e_mail": ["b"]}, "more than one column of 'email'", id="two of one kind"),
     ],
 )
-def test_a_column_that_does_not_fit_is_named(path: Path, columns: dict[str, Any], expected: str) -> None:
-    with pytest.raises(InvalidArgument, match=expected):
+def test_an_unusable_column_is_named(path: Path, columns: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UnusableFile, match=expected):
         ParquetSource(write_table(path, columns))
 
 
 def test_two_columns_of_one_name_are_refused(path: Path) -> None:
     table = pa.table([["a"], ["b"]], names=["email", "email"])
     parquet.write_table(table, path)
-    with pytest.raises(InvalidArgument, match="more than one column of 'email'"):
+    with pytest.raises(UnusableFile, match="more than one column of 'email'"):
         ParquetSource(path)
 
 
@@ -94,16 +93,16 @@ def damaged(path: Path) -> Path:
 
 
 async def test_a_damaged_file_is_found_before_anything_is_sent(damaged: Path) -> None:
-    with pytest.raises(InvalidArgument, match=r"is damaged behind row \d+: it cannot be read as Parquet") as caught:
+    with pytest.raises(UnusableFile, match=r"is damaged after row \d+: it cannot be read as Parquet") as caught:
         await ParquetSource(damaged).check()
     assert "example" not in str(caught.value)
 
 
 @pytest.mark.parametrize("cut", [4, 100, -4])
-def test_a_file_cut_short_is_refused(path: Path, cut: int) -> None:
+def test_a_truncated_file_is_refused(path: Path, cut: int) -> None:
     content = write_table(path, {"email": ["a@b.c"]}).read_bytes()
     path.write_bytes(content[:cut])
-    with pytest.raises(InvalidArgument, match="is damaged or cut short"):
+    with pytest.raises(UnusableFile, match="is damaged or truncated"):
         ParquetSource(path)
 
 
@@ -113,7 +112,7 @@ async def test_a_fingerprint_is_of_the_content_and_its_meaning(path: Path) -> No
     assert await plain.fingerprint() == await ParquetSource(path).fingerprint() != await mapped.fingerprint()
 
 
-def test_the_extra_is_named_where_it_is_missing(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_extra_is_named_if_it_is_missing(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> Any:
         raise ImportError(name)
 
@@ -122,18 +121,12 @@ def test_the_extra_is_named_where_it_is_missing(write: Write, monkeypatch: pytes
         ParquetSource(write(b"PAR1"))
 
 
-def test_a_row_group_of_any_size_is_read_bit_by_bit(path: Path) -> None:
+def test_a_row_group_of_any_size_is_read_in_parts(path: Path) -> None:
     emails = [f"user{number}@example.org" for number in range(400_000)]
     source = ParquetSource(
         write_table(path, {"email": emails}, row_group_size=len(emails), use_dictionary=False, compression="none")
     )
     before = pa.total_allocated_bytes()
-    with at_most(4):
-        most = max(pa.total_allocated_bytes() for _ in rows_in(source)) - before
+    with limit_memory(4):
+        most = max(pa.total_allocated_bytes() for _ in iter_rows(source)) - before
     assert most < path.stat().st_size / 4
-
-
-def rows_in(source: ParquetSource) -> Iterable[Any]:
-    rows = source.rows().rows
-    assert isinstance(rows, Iterable)
-    return rows

@@ -9,13 +9,13 @@ import pytest
 from svc_async import InvalidArgument, Rows, Session
 from svc_async.sandbox import Sandbox
 from svc_async.sources.rows import SpooledRows, from_cursor, from_rows
-from tests.support.files import at_most, count_of, rows_of
+from tests.support.files import count_rows, limit_memory, read_rows
 
 
-async def collected(rows: Rows) -> list[tuple[Any, ...]]:
-    source = await SpooledRows.of(rows)
+async def collect(rows: Rows) -> list[tuple[Any, ...]]:
+    source = await SpooledRows.spool(rows)
     with closing(source):
-        return rows_of(source)
+        return read_rows(source)
 
 
 @pytest.fixture
@@ -36,10 +36,10 @@ async def test_a_database_cursor_becomes_an_audience(database: sqlite3.Connectio
         assert (await users.upload(rows)).accepted == 1_500
 
 
-async def test_rows_of_a_row_factory_will_do(database: sqlite3.Connection) -> None:
+async def test_rows_of_a_row_factory_are_accepted(database: sqlite3.Connection) -> None:
     database.row_factory = sqlite3.Row
     cursor = database.execute("SELECT phone, mail AS email FROM customer LIMIT 1")
-    assert await collected(from_cursor(cursor)) == [(None, "user0@example.org")]
+    assert await collect(from_cursor(cursor)) == [(None, "user0@example.org")]
 
 
 async def test_a_cursor_may_be_awaited() -> None:
@@ -52,43 +52,43 @@ async def test_a_cursor_may_be_awaited() -> None:
         async def fetchmany(self, _: int) -> Sequence[Sequence[str]]:
             return self.left.pop(0)
 
-    assert await collected(from_cursor(Cursor())) == [("a", "x"), ("b", "y"), ("c", "z")]
+    assert await collect(from_cursor(Cursor())) == [("a", "x"), ("b", "y"), ("c", "z")]
 
 
 def test_a_cursor_without_a_result_is_refused(database: sqlite3.Connection) -> None:
-    with pytest.raises(InvalidArgument, match="cursor must have executed a query that gives rows"):
+    with pytest.raises(InvalidArgument, match="cursor must have executed a query that returns rows"):
         from_cursor(database.execute("DELETE FROM customer"))
 
 
-def test_columns_must_be_known_or_mapped(database: sqlite3.Connection) -> None:
-    with pytest.raises(InvalidArgument, match="the table has no column that is known"):
+def test_columns_must_be_recognised_or_mapped(database: sqlite3.Connection) -> None:
+    with pytest.raises(InvalidArgument, match="table has no recognised column; it needs at least one of"):
         from_cursor(database.execute("SELECT mail FROM customer"))
-    with pytest.raises(InvalidArgument, match="the table has unknown columns: 'name'"):
+    with pytest.raises(InvalidArgument, match="table has unknown columns: 'name'"):
         from_rows(["email", "name"], [])
 
 
-async def test_an_async_iterable_is_cut_to_the_columns_that_are_wanted() -> None:
+async def test_an_async_iterable_is_reduced_to_the_columns_that_are_wanted() -> None:
     async def rows() -> AsyncIterator[Sequence[str]]:
         for number in range(1_200):
             yield f"user{number}", "N"
 
-    found = await collected(from_rows(["email", "name"], rows(), mapping={"*": "-"}))
+    found = await collect(from_rows(["email", "name"], rows(), mapping={"*": "-"}))
     assert found == [(f"user{number}",) for number in range(1_200)]
 
 
 async def test_a_row_of_another_width_fails_alone() -> None:
     rows = from_rows(["email", "name"], [("a@example.org", "N"), ("b",), ("c", "d", "e")], mapping={"name": "-"})
-    assert await collected(rows) == [("a@example.org",), (), ()]
+    assert await collect(rows) == [("a@example.org",), (), ()]
 
 
-async def test_spooled_rows_can_be_read_again_and_know_themselves() -> None:
+async def test_spooled_rows_can_be_read_again_and_have_a_fingerprint() -> None:
     def rows() -> Iterator[tuple[str, Sequence[int]]]:
         return ((f"user{number}", [number]) for number in range(2_000))
 
-    first = await SpooledRows.of(Rows(["email", "svc_id"], rows()))
-    again = await SpooledRows.of(Rows(["email", "svc_id"], rows()))
-    other = await SpooledRows.of(Rows(["handle", "svc_id"], rows()))
-    assert rows_of(first) == rows_of(first) == [(f"user{number}", [number]) for number in range(2_000)]
+    first = await SpooledRows.spool(Rows(["email", "svc_id"], rows()))
+    again = await SpooledRows.spool(Rows(["email", "svc_id"], rows()))
+    other = await SpooledRows.spool(Rows(["handle", "svc_id"], rows()))
+    assert read_rows(first) == read_rows(first) == [(f"user{number}", [number]) for number in range(2_000)]
     assert await first.fingerprint() == await again.fingerprint() != await other.fingerprint()
     assert first.exhausted
     assert first.bytes_read == first.size
@@ -96,12 +96,12 @@ async def test_spooled_rows_can_be_read_again_and_know_themselves() -> None:
         source.close()
 
 
-async def test_what_cannot_be_kept_fails_and_does_not_become_another_value() -> None:
+async def test_values_that_cannot_be_spooled_fail_and_do_not_become_other_values() -> None:
     device = uuid.UUID(int=7)
     rows = [("a\ud800",), (object(),), (2**70,), (None,), 7, None, "ab", {"email": "x"}, (device,), ("ok@example.org",)]
-    source = await SpooledRows.of(Rows(["email"], rows))  # type: ignore[arg-type]
+    source = await SpooledRows.spool(Rows(["email"], rows))  # type: ignore[arg-type]
     with closing(source):
-        assert rows_of(source)[3:] == [(None,), (), (), (), (), (str(device),), ("ok@example.org",)]
+        assert read_rows(source)[3:] == [(None,), (), (), (), (), (str(device),), ("ok@example.org",)]
         async with Sandbox() as sandbox, Session.sandbox(sandbox) as session:
             users = session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
             report = await users.upload(source.rows())
@@ -115,11 +115,11 @@ async def test_a_source_that_raises_leaves_nothing_open() -> None:
         raise LookupError
 
     with pytest.raises(LookupError):
-        await SpooledRows.of(Rows(["email"], rows()))
+        await SpooledRows.spool(Rows(["email"], rows()))
 
 
-async def test_memory_is_flat() -> None:
-    with at_most(1):
-        source = await SpooledRows.of(Rows(["email"], ((f"user{n}@example.org",) for n in range(50_000))))
-        assert count_of(source.rows().rows) == 50_000
+async def test_memory_use_is_constant() -> None:
+    with limit_memory(1):
+        source = await SpooledRows.spool(Rows(["email"], ((f"user{n}@example.org",) for n in range(50_000))))
+        assert count_rows(source.rows().rows) == 50_000
     source.close()

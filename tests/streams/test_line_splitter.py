@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svc_async.streams.line_splitter import LineSplitter, OverlongLine
-from tests.support.files import at_most
+from tests.support.files import limit_memory
 
 LONG = 50
 
@@ -51,7 +51,7 @@ def test_an_overlong_line_is_discarded_and_the_next_one_is_read() -> None:
     splitter = LineSplitter(4)
     assert splitter.feed(b"1234") == []
 
-    with at_most(megabytes=1):
+    with limit_memory(megabytes=1):
         for _ in range(1_000):
             assert splitter.feed(b"5" * 10_000) == []
 

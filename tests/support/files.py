@@ -1,31 +1,35 @@
-"""Sources of rows in tests."""
+"""Helpers for tests that read files."""
 
 import tracemalloc
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from svc_async.sources.source import Source
+from svc_async.sources.source import UserSource
 from svc_async.users.encoding import Rows
 
 Write = Callable[..., Path]
 
 
-def rows_of(source: Source | Rows) -> list[tuple[Any, ...]]:
+def iter_rows(source: UserSource | Rows) -> Iterator[Sequence[Any]]:
     rows = source.rows if isinstance(source, Rows) else source.rows().rows
     assert isinstance(rows, Iterable)
-    return [tuple(row) for row in rows]
+    return iter(rows)
 
 
-def count_of(rows: object) -> int:
+def read_rows(source: UserSource | Rows) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in iter_rows(source)]
+
+
+def count_rows(rows: object) -> int:
     assert isinstance(rows, Iterable)
     return sum(map(bool, rows))
 
 
 @contextmanager
-def at_most(megabytes: float) -> Generator[None]:
-    """Hold what is done to so much memory at its peak."""
+def limit_memory(megabytes: float) -> Generator[None]:
+    """Check that the block uses at most this much memory at its peak."""
     tracemalloc.start()
     try:
         yield

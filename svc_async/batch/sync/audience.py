@@ -17,7 +17,7 @@ from svc_async.batch.report import Report
 from svc_async.batch.settings import Observers
 from svc_async.batch.sync.state import Entries, Snapshots
 from svc_async.errors import InvalidArgument
-from svc_async.sources.source import Source
+from svc_async.sources.source import UserSource
 from svc_async.users.encoding import EncodedUsers, MemberEncoder, RowEncoder, Rows
 from svc_async.users.identifiers import IDENTIFIERS, PartnerId
 
@@ -54,7 +54,7 @@ class AudienceTarget:
     """
 
     users: AudienceUsers
-    source: Source
+    source: UserSource
     phone_region: str | None = None
     settings: Mapping[str, Any] = attrs.field(factory=dict)
 

@@ -16,7 +16,7 @@ from svc_async.batch.products.products import Products
 from svc_async.batch.report import Failure, Receipt, Report
 from svc_async.batch.settings import Observers
 from svc_async.batch.sync.state import Entries, Snapshots
-from svc_async.sources.source import Feed
+from svc_async.sources.source import ProductFeed
 
 __all__ = ["CatalogTarget"]
 
@@ -37,7 +37,7 @@ class CatalogTarget:
     """
 
     products: Products
-    feed: Feed
+    feed: ProductFeed
     settings: Mapping[str, Any] = attrs.field(factory=dict)
 
     @property

@@ -22,7 +22,7 @@ from svc_async.cli.sync_command import Cost, Syncing
 from svc_async.cli.upload_command import Job, Ready, Work, mapping_of, moment_of, opened, requests_per_minute
 from svc_async.errors import InvalidArgument
 from svc_async.sources.detect import open_source
-from svc_async.sources.source import Source
+from svc_async.sources.source import UserSource
 
 __all__ = ["run", "run_sync", "settings_of"]
 
@@ -50,13 +50,13 @@ class _Command:
     people: PeopleOptions
     journaling: Journaling = attrs.field(factory=Journaling)
 
-    def source(self) -> Source:
+    def source(self) -> UserSource:
         if self.journaling.put_aside is not None:
             return self.journaling.put_aside
         mapping = mapping_of(self.options.map)
         return open_source(self.file, format=self.people.format, mapping=mapping, encoding=self.options.encoding)
 
-    def do(self, what: str, work: Callable[[Source, AudienceUsers, Ready], Work], again: str) -> int:
+    def do(self, what: str, work: Callable[[UserSource, AudienceUsers, Ready], Work], again: str) -> int:
         """Do a job with the file and give the exit code."""
         # Standard input is read here, since waiting for it would keep an event loop from hearing of a signal.
         with closing(self.source()) as source:
@@ -124,7 +124,7 @@ def run(
         requests_per_minute=requests_per_minute(_LIMIT),
     )
 
-    def work(source: Source, users: AudienceUsers, ready: Ready) -> Work:
+    def work(source: UserSource, users: AudienceUsers, ready: Ready) -> Work:
         send = users.upload if action == BatchOperationType.UPDATE else users.remove
 
         async def do(observers: Observers, _: FailureList) -> Report:
@@ -160,7 +160,7 @@ def run_sync(
         removals_per_minute=requests_per_minute(_LIMIT),
     )
 
-    def work(source: Source, users: AudienceUsers, ready: Ready) -> Work:
+    def work(source: UserSource, users: AudienceUsers, ready: Ready) -> Work:
         settings = settings_of(options, people)
         return Syncing(
             target=AudienceTarget(users=users, source=source, phone_region=people.phone_region, settings=settings),

@@ -20,8 +20,8 @@ from svc_async.cli.upload_command import Job, Ready, Work, mapping_of, opened, r
 from svc_async.errors import InvalidArgument
 from svc_async.sources.columns import Vocabulary
 from svc_async.sources.detect import open_feed
-from svc_async.sources.product_attributes import KEYS, PRODUCTS
-from svc_async.sources.source import Feed, Replay, UnparsedRow
+from svc_async.sources.product_attributes import PRODUCT_KEYS, PRODUCTS
+from svc_async.sources.source import ProductFeed, ReplayableRows, UnparsedRow
 
 __all__ = ["run_delete", "run_sync", "run_upload"]
 
@@ -43,7 +43,7 @@ class _Command:
     def do(
         self,
         what: str,
-        work: Callable[[Feed, Products, Ready], Work],
+        work: Callable[[ProductFeed, Products, Ready], Work],
         *,
         limit: str = _PUT,
         vocabulary: Vocabulary = PRODUCTS,
@@ -62,7 +62,7 @@ class _Command:
             )
             return asyncio.run(job.run(self._opened(lambda products, ready: work(feed, products, ready))))
 
-    def _source(self, vocabulary: Vocabulary) -> Feed:
+    def _source(self, vocabulary: Vocabulary) -> ProductFeed:
         if self.journaling.put_aside is not None:
             return self.journaling.put_aside
         mapping, encoding = mapping_of(self.options.map), self.options.encoding
@@ -97,7 +97,7 @@ def run_upload(
         requests_per_minute=requests_per_minute(_PUT),
     )
 
-    def work(origin: Feed, products: Products, ready: Ready) -> Work:
+    def work(origin: ProductFeed, products: Products, ready: Ready) -> Work:
         async def do(observers: Observers, _: FailureList) -> Report:
             rows, told = journaling.once(origin.products()), attrs.asdict(observers, recurse=False)
             return await products.upsert(rows, **settings, journal=journaling.path, **told)
@@ -122,9 +122,9 @@ def run_delete(
         requests_per_minute=requests_per_minute(_DELETE),
     )
 
-    def work(origin: Feed, products: Products, ready: Ready) -> Work:
+    def work(origin: ProductFeed, products: Products, ready: Ready) -> Work:
         async def do(observers: Observers, _: FailureList) -> Report:
-            keys = journaling.once(Replay(lambda: _keys(origin)))
+            keys = journaling.once(ReplayableRows(lambda: _keys(origin)))
             told = attrs.asdict(observers, recurse=False)
             return await products.delete(keys, **settings, journal=journaling.path, **told)
 
@@ -132,7 +132,7 @@ def run_delete(
 
     command = _Command(file=file, catalog=catalog, options=options, feed=feed, journaling=journaling)
     again = "products that are gone already fail then."
-    return command.do(what, work, limit=_DELETE, vocabulary=KEYS, again=again)
+    return command.do(what, work, limit=_DELETE, vocabulary=PRODUCT_KEYS, again=again)
 
 
 def run_sync(file: Path, options: JobOptions, feed: FeedOptions, sync: SyncOptions, *, catalog: str | None) -> int:
@@ -144,7 +144,7 @@ def run_sync(file: Path, options: JobOptions, feed: FeedOptions, sync: SyncOptio
         removals_per_minute=requests_per_minute(_DELETE),
     )
 
-    def work(origin: Feed, products: Products, ready: Ready) -> Work:
+    def work(origin: ProductFeed, products: Products, ready: Ready) -> Work:
         return Syncing(
             target=CatalogTarget(products=products, feed=origin, settings=_settings(options)),
             name=f"catalog {products.product_catalog_id}",
@@ -162,6 +162,6 @@ def _settings(options: JobOptions) -> dict[str, Any]:
     return {"concurrency": options.concurrency, "ordering": options.ordering, "quarantine": options.quarantine}
 
 
-def _keys(origin: Feed) -> Iterator[Any]:
+def _keys(origin: ProductFeed) -> Iterator[Any]:
     for product in origin.products():
         yield product if isinstance(product, UnparsedRow) else product.get("product_key")

@@ -18,13 +18,13 @@ from svc_async.cli.job_journal import Journaling, typed
 from svc_async.cli.options import JobOptions, JournalOptions, PeopleOptions
 from svc_async.cli.upload_command import Job, Work, mapping_of, moment_of, opened, requests_per_minute
 from svc_async.errors import InvalidArgument
-from svc_async.sources.columns import PEOPLE
+from svc_async.sources.columns import USERS
 from svc_async.sources.detect import open_source
-from svc_async.sources.source import Source
+from svc_async.sources.source import UserSource
 
 __all__ = ["run"]
 
-_COLUMNS = PEOPLE.only(["email", "phone_number"])  # contract DNR-03
+_COLUMNS = USERS.restrict_to(["email", "phone_number"])  # contract DNR-03
 _VERBS = {BatchOperationType.UPDATE: "upload", BatchOperationType.DELETE: "remove"}
 _TITLES = {
     BatchOperationType.UPDATE: "Upload to a do-not-reach list",
@@ -74,7 +74,7 @@ def run(
         )
 
 
-def _source(file: Path, options: JobOptions, people: PeopleOptions, journaling: Journaling) -> Source:
+def _source(file: Path, options: JobOptions, people: PeopleOptions, journaling: Journaling) -> UserSource:
     if journaling.put_aside is not None:
         return journaling.put_aside
     mapping = mapping_of(options.map)
@@ -84,7 +84,7 @@ def _source(file: Path, options: JobOptions, people: PeopleOptions, journaling: 
 @asynccontextmanager
 async def _opened(
     options: JobOptions,
-    source: Source,
+    source: UserSource,
     action: BatchOperationType,
     settings: dict[str, Any],
     journaling: Journaling,
