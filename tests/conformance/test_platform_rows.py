@@ -3,6 +3,7 @@
 import importlib
 import pkgutil
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import attrs
@@ -102,11 +103,10 @@ PROOFS = {
 }
 
 
-async def made(session: Session, operation: str) -> None:
+async def made(session: Session, operation: str, now: datetime) -> None:
     """Make the call of an operation."""
     webhooks, subscriptions = session.webhooks, session.activity.subscriptions
     token = oauth1_flow.RequestToken(oauth_token="a", oauth_token_secret="b", oauth_callback_confirmed="true")
-    now = session._settings.clock.now()
     window: dict[str, Any] = {"from_date": now.replace(hour=1), "to_date": now}
     calls: Mapping[str, Any] = {
         "oauth1.request_token": lambda: session.oauth1.request_token(callback="oob"),
@@ -149,7 +149,7 @@ async def test_each_call_is_proven_as_the_contract_says(operation: str, service:
         for method in ("GET", "POST", "PUT", "DELETE"):
             service.on(method, each, anything)
     async with service.session(USER) as session:
-        await made(session, operation)
+        await made(session, operation, service.clock.now())
     (seen,) = service.asked(path)
     assert seen.method == row["method"]
     assert seen.authorization.startswith(PROOFS[row["auth"]])

@@ -1,0 +1,147 @@
+"""The escape hatch: calls that this SDK does not list."""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, TypeVar, overload
+
+import attrs
+
+from svc_async.engine.paging import Pager
+from svc_async.engine.pipeline import Pipeline
+from svc_async.errors import InvalidArgument
+from svc_async.wire.params import Param, segment, to_pairs
+from svc_async.wire.route import Reply, Request, Surface
+from svc_async.wire.writing import to_json
+
+__all__ = ["RawCalls"]
+
+T = TypeVar("T")
+
+_MAIN_API = re.compile(r"/(1\.1|2)/")
+_ADS_API = re.compile(r"/\d+/")
+_ACCOUNT = re.compile(r"(/accounts/)([^/]+)")
+
+
+class RawCalls(ABC):
+    """Calls by method and path."""
+
+    @property
+    @abstractmethod
+    def _pipeline(self) -> Pipeline: ...
+
+    @overload
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Param] | None = None,
+        json: object = None,
+        into: type[T],
+        surface: Surface | str | None = None,
+    ) -> T: ...
+
+    @overload
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Param] | None = None,
+        json: object = None,
+        into: None = None,
+        surface: Surface | str | None = None,
+    ) -> Any: ...
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Param] | None = None,
+        json: object = None,
+        into: type[Any] | None = None,
+        surface: Surface | str | None = None,
+    ) -> Any:
+        """Make a call that this SDK does not list, with the same signing, rate limits and retries.
+
+        Args:
+            method: the HTTP method.
+            path: the path with its ids, not quoted and without a query. A path that starts with a version of the
+                advertising API (`/12/`, `/5/`) is sent to the ads host, any other to the base host.
+            params: the query; values that are None are left out, several values are joined by commas.
+            json: the body; fields of models that are None are left out.
+            into: the model of the record in `data`; without it, the whole body is returned as plain values.
+            surface: `"ads_sandbox"` for the sandbox host of the advertising API.
+        """
+        reply = Reply.BODY if into is None else Reply.RECORD
+        request = attrs.evolve(_build(method, path, params, surface), into=into, reply=reply)
+        return await self._pipeline.send(request if json is None else request.with_body(to_json(json)))
+
+    @overload
+    def iterate(
+        self,
+        path: str,
+        *,
+        params: Mapping[str, Param] | None = None,
+        into: type[T],
+        surface: Surface | str | None = None,
+    ) -> Pager[T]: ...
+
+    @overload
+    def iterate(
+        self,
+        path: str,
+        *,
+        params: Mapping[str, Param] | None = None,
+        into: None = None,
+        surface: Surface | str | None = None,
+    ) -> Pager[Any]: ...
+
+    def iterate(
+        self,
+        path: str,
+        *,
+        params: Mapping[str, Param] | None = None,
+        into: type[Any] | None = None,
+        surface: Surface | str | None = None,
+    ) -> Pager[Any]:
+        """Return a pager over a listing that this SDK does not list.
+
+        Args:
+            path: as in `request`.
+            params: the query, without `cursor` and `with_total_count`.
+            into: the model of one record; without it, records are plain values.
+            surface: `"ads_sandbox"` for the sandbox host of the advertising API.
+        """
+        if params and not params.keys().isdisjoint({"cursor", "with_total_count"}):
+            raise InvalidArgument(
+                "params", "must contain neither `cursor`, which `pages()` takes, nor `with_total_count`"
+            )
+        return Pager(self._pipeline, attrs.evolve(_build("GET", path, params, surface), into=into, reply=Reply.PAGE))
+
+
+def _build(method: str, path: str, params: Mapping[str, Param] | None, surface: Surface | str | None) -> Request[Any]:
+    if not (method.isascii() and method.isalpha()):
+        raise InvalidArgument("method", "must be an HTTP method")
+    if not path.startswith("/") or "?" in path or "#" in path:
+        raise InvalidArgument("path", "must start with a slash and have no query; pass `params`")
+    account = _ACCOUNT.search(path)
+    return Request(
+        method=method.upper(),
+        surface=_choose_surface(path, surface),
+        template=_ACCOUNT.sub(r"\1{account_id}", path),
+        path="".join(f"/{segment('path', part)}" for part in path[1:].split("/")),
+        query=to_pairs(params or {}),
+        scope={"account_id": account.group(2)} if account else {},
+    )
+
+
+def _choose_surface(path: str, surface: Surface | str | None) -> Surface:
+    if surface is not None:
+        try:
+            return Surface(surface)
+        except ValueError:
+            raise InvalidArgument("surface", f"must be one of {', '.join(each.value for each in Surface)}") from None
+    return Surface.ADS if _ADS_API.match(path) and not _MAIN_API.match(path) else Surface.BASE

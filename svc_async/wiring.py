@@ -1,0 +1,164 @@
+"""Assembles what a session uses while it is open: governor, transport, pipeline and tokens."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Protocol, Self
+
+import attrs
+
+from svc_async._version import __version__
+from svc_async.auth.authorization import authorization, identity
+from svc_async.auth.credentials import (
+    AppCredentials,
+    BearerToken,
+    Credentials,
+    OAuth2UserCredentials,
+    UserCredentials,
+)
+from svc_async.auth.tokens import AppTokens, UserTokens
+from svc_async.clock import Clock, SystemClock
+from svc_async.engine.pipeline import CallEvent, Pipeline
+from svc_async.engine.retry import Retries, RetryBudget
+from svc_async.engine.transport import Connector, Timeouts, Transport
+from svc_async.errors import AccessDenied
+from svc_async.governor.governor import Governor
+from svc_async.platform.oauth2 import fetch_app_token, refresh_user_token
+from svc_async.wire.base_urls import Endpoints
+from svc_async.wire.reading import Reader
+from svc_async.wire.route import Surface
+
+__all__ = ["SessionResources", "SessionSettings", "SettingsSource", "app_of", "open_resources"]
+
+
+class SettingsSource(Protocol):
+    """Provides the settings of a session when it is entered."""
+
+    @property
+    def app(self) -> AppCredentials | None:
+        """The app, if it is known before."""
+
+    async def resolve(self, stack: AsyncExitStack) -> "SessionSettings":
+        """Return the settings; whatever had to be started for them is closed with the stack."""
+        ...
+
+
+@attrs.frozen(kw_only=True)
+class SessionSettings:
+    """The settings of a session."""
+
+    credentials: Credentials
+    app: AppCredentials | None
+    endpoints: Endpoints
+    validate: bool = True
+    keep_unknown: bool = False
+    governor: Governor | None = None
+    retries: Retries = attrs.field(factory=Retries)
+    timeouts: Timeouts = attrs.field(factory=Timeouts)
+    connector: Connector | None = None
+    proxies: Mapping[Surface, str] = attrs.field(factory=dict, repr=False)  # may contain the password of a proxy
+    clock: Clock = attrs.field(factory=SystemClock)
+    on_event: Callable[[CallEvent], object] | None = None
+    on_token: Callable[[OAuth2UserCredentials], object] | None = None
+    request_id_header: str | None = None
+
+    async def resolve(self, stack: AsyncExitStack) -> Self:  # noqa: ARG002 - nothing has to be started
+        """Return these settings."""
+        return self
+
+
+def app_of(credentials: Credentials) -> AppCredentials | None:
+    """Return the app that credentials imply, if any."""
+    if isinstance(credentials, UserCredentials):
+        return credentials.app
+    return credentials if isinstance(credentials, AppCredentials) else None
+
+
+@attrs.frozen(kw_only=True)
+class SessionResources:
+    """What a session uses while it is open.
+
+    Attributes:
+        settings: what it was opened with.
+        pipeline: makes calls with the session's credentials.
+        app_tokens: the app-only bearer token, if it is known or can be fetched.
+        user_tokens: the scoped token of the user, if the credentials have one.
+    """
+
+    settings: SessionSettings
+    pipeline: Pipeline
+    app_tokens: AppTokens | None
+    user_tokens: UserTokens | None
+
+    @property
+    def app_pipeline(self) -> Pipeline:
+        """Makes the calls that require the app-only bearer token (contract AUTH-25).
+
+        Raises:
+            AccessDenied: there is no bearer token, and no app to fetch one with.
+        """
+        if self.app_tokens is None:
+            raise AccessDenied("these calls need the app's bearer token; pass AppCredentials or a BearerToken")
+        user = identity(self.settings.app or self.settings.credentials)
+        return self.pipeline.but(tokens=self.app_tokens, user=user)
+
+
+async def open_resources(settings: SessionSettings, stack: AsyncExitStack) -> SessionResources:
+    """Open a governor, unless one is shared, and the connections; the stack closes them."""
+    governor = settings.governor
+    if governor is None:
+        governor = await stack.enter_async_context(Governor(clock=settings.clock))
+    pipeline = _build_pipeline(settings, governor)
+    stack.push_async_callback(pipeline.transport.close)
+    app_tokens, user_tokens = _build_app_tokens(settings, pipeline), _build_user_tokens(settings, pipeline)
+    for tokens in (user_tokens, app_tokens):
+        if tokens is not None:
+            stack.push_async_callback(tokens.close)
+    is_app = isinstance(settings.credentials, AppCredentials | BearerToken)
+    return SessionResources(
+        settings=settings,
+        pipeline=pipeline.but(tokens=app_tokens if is_app else user_tokens),
+        app_tokens=app_tokens,
+        user_tokens=user_tokens,
+    )
+
+
+def _build_pipeline(settings: SessionSettings, governor: Governor) -> Pipeline:
+    return Pipeline(
+        transport=Transport.open(
+            user_agent=f"svc-async/{__version__}",
+            clock=settings.clock,
+            timeouts=settings.timeouts,
+            connector=settings.connector,
+        ),
+        endpoints=settings.endpoints,
+        authorization=authorization(settings.credentials, settings.clock),
+        user=identity(settings.credentials),
+        governor=governor,
+        retries=settings.retries,
+        budget=RetryBudget(),
+        reader=Reader(keep_unknown=settings.keep_unknown, request_id_header=settings.request_id_header),
+        clock=settings.clock,
+        proxies=settings.proxies,
+        max_wait=governor.max_wait,
+        validate=settings.validate,
+        on_event=settings.on_event,
+    )
+
+
+def _build_app_tokens(settings: SessionSettings, pipeline: Pipeline) -> AppTokens | None:
+    token = settings.credentials.token if isinstance(settings.credentials, BearerToken) else None
+    if settings.app is None:
+        return AppTokens(None, settings.clock, token) if token else None
+    return AppTokens(partial(_fetch_token, pipeline, settings.app), settings.clock, token)
+
+
+async def _fetch_token(pipeline: Pipeline, app: AppCredentials) -> str:
+    return (await fetch_app_token(pipeline, app)).access_token
+
+
+def _build_user_tokens(settings: SessionSettings, pipeline: Pipeline) -> UserTokens | None:
+    if not isinstance(settings.credentials, OAuth2UserCredentials):
+        return None
+    refresh = partial(refresh_user_token, pipeline, settings.app)
+    return UserTokens(settings.credentials, refresh, settings.clock, settings.on_token)
