@@ -64,7 +64,7 @@ class SlidingLog:
             self.used -= runs.popleft()[1]
         return self.used
 
-    def opens_at(self, cost: int, now: int, *, in_flight: int = 0) -> int:
+    def opens_at(self, cost: int, now: int, in_flight: int = 0) -> int:
         """Return the tick from which there is room for a cost; it may have passed.
 
         Args:
@@ -72,7 +72,10 @@ class SlidingLog:
             now: the current tick.
             in_flight: what will be recorded later, and is used up already.
         """
-        excess = in_flight + self.count(now) + min(cost, self.capacity) - self.capacity
+        room = self.capacity - in_flight - self.count(now)
+        if cost <= room:
+            return 0
+        excess = min(cost, self.capacity) - room
         if excess <= 0:
             return 0
         if excess > self.used:
@@ -150,11 +153,11 @@ class ServerCount:
 
     def opens_at(self, cost: int, now: int) -> int:
         """Return the tick from which the reported window does not forbid a cost."""
-        return self.reset_at if self.remaining < cost and now < self.reset_at else 0
+        return self.reset_at if now < self.reset_at and self.remaining < cost else 0
 
     def awaits_answer(self, cost: int, in_flight: int, now: int) -> bool:
         """Return whether what remains covers a cost only if requests in flight turn out not to count."""
-        return self.remaining - in_flight < cost <= self.remaining and now < self.reset_at
+        return now < self.reset_at and self.remaining - in_flight < cost <= self.remaining
 
     def update(self, headers: RateLimitHeaders, now: int) -> bool:
         """Take over a report; return False if the headers hold none."""

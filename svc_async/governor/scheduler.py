@@ -22,6 +22,7 @@ from svc_async.wire.outcome import Effect, Outcome, Repeat, outcome_for_status
 
 __all__ = ["RequestScheduler"]
 
+_FIRST_ERROR = int(HTTPStatus.BAD_REQUEST)
 _SUCCESS = Outcome(Effect.DONE, Repeat.NEVER)
 _LONGEST_WAIT = 1e9  # seconds; infinity, too, must become ticks
 
@@ -92,7 +93,7 @@ class RequestScheduler:
         now = self.now()
         parsed = RateLimitHeaders.parse(headers, now=now, wall=self._wall, is_read=slot.kind.is_read)
         described = _find_described(slot.kind.buckets, parsed)
-        outcome = outcome_for_status(status) if status >= HTTPStatus.BAD_REQUEST else _SUCCESS
+        outcome = outcome_for_status(status) if status >= _FIRST_ERROR else _SUCCESS
         for bucket in slot.kind.buckets:
             bucket.window.settle(1, now, parsed if bucket in described[:1] else None)
             if outcome.overload:

@@ -120,16 +120,16 @@ class Window:
 
     def opens_at(self, cost: int, now: int) -> int:
         """Return the tick from which time alone does not forbid this cost; it may have passed."""
-        opens = max(self.gate.closed_until, self.server.opens_at(cost, now))
         if self.limit is None:
-            return opens
+            return max(self.gate.closed_until, self.server.opens_at(cost, now))
         if self.rate_cut.factor < 1.0:
             self.rate_cut.recover(now, self.period)
             self._resize()
         return max(
-            opens,
+            self.gate.closed_until,
+            self.server.opens_at(cost, now),
             self.granted.opens_at(cost, now),
-            self.answered.opens_at(cost, now, in_flight=self.in_flight),
+            self.answered.opens_at(cost, now, self.in_flight),
             self.pace.opens_at(cost),
         )
 
