@@ -39,6 +39,9 @@ class SlidingLog:
     used: int = attrs.field(default=0, init=False)
     _runs: deque[list[int]] = attrs.field(factory=deque[list[int]], init=False)
 
+    def __len__(self) -> int:
+        return len(self._runs)
+
     def add(self, cost: int, now: int) -> None:
         """Record a cost."""
         time = self._round_up(now)

@@ -150,7 +150,7 @@ class LocalWindows:
     async def close(self) -> None:
         """Do nothing: there is nothing to give back."""
 
-    def window(self, spec: WindowSpec, on_change: Callable[[], object]) -> CountingWindow:
+    def window(self, spec: WindowSpec, on_change: Callable[[], object]) -> Window:
         """Return a new window; only time and its own governor ever change it."""
         del on_change
         return Window(spec.limit, spec.period, spec.headroom, spec.documented)

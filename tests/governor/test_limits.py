@@ -9,19 +9,20 @@ from svc_async.errors import InvalidArgument
 from svc_async.governor.governor import Governor
 from svc_async.governor.limits import LIMITS, Limit, change_limit
 from svc_async.wire.route import Surface
-from tests.governor.virtual import USERS, VirtualTime, call, slot
+from tests.support.clock import DrivenClock
+from tests.support.rate_limits import USERS, build_request, request_slot
 
 ACCOUNT = "/12/accounts/{account_id}"
 TOTAL = (("with_total_count", "true"),)
 
 
-def names(
+def find_limits(
     method: str, template: str, surface: Surface = Surface.ADS, query: tuple[tuple[str, str], ...] = ()
 ) -> list[str]:
-    governor = Governor(clock=VirtualTime())
+    governor = Governor(clock=DrivenClock())
     scope = {"account_id": "a1"} if "{account_id}" in template else {}
-    request = call(method, template.replace("{", "").replace("}", ""), surface=surface, query=query, **scope)
-    slot(governor, request)
+    request = build_request(method, template.replace("{", "").replace("}", ""), surface=surface, query=query, **scope)
+    request_slot(governor, request)
     return [bucket.name for bucket in governor.snapshot()]
 
 
@@ -47,7 +48,7 @@ def names(
     ],
 )
 def test_each_endpoint_has_its_limit(method: str, template: str, name: str) -> None:
-    assert names(method, template) == [name]
+    assert find_limits(method, template) == [name]
 
 
 @pytest.mark.parametrize(
@@ -61,12 +62,12 @@ def test_each_endpoint_has_its_limit(method: str, template: str, name: str) -> N
     ],
 )
 def test_the_main_api_has_its_limits_and_what_has_none_is_learned(method: str, template: str, name: str) -> None:
-    assert names(method, template, Surface.BASE) == [name]
+    assert find_limits(method, template, Surface.BASE) == [name]
 
 
 @pytest.mark.rule("GEN-10", "LIM-05")
 def test_total_count_takes_two_buckets() -> None:
-    assert names("GET", f"{ACCOUNT}/cards", query=TOTAL) == ["ads.reads.account", "ads.total_count"]
+    assert find_limits("GET", f"{ACCOUNT}/cards", query=TOTAL) == ["ads.reads.account", "ads.total_count"]
 
 
 @pytest.mark.rule("CAU-03", "LIM-06", "GEN-10", "LIM-05")
@@ -77,9 +78,9 @@ def test_documented_rows_equal_the_contract() -> None:
 
 
 def test_each_host_counts_for_itself() -> None:
-    governor = Governor(clock=VirtualTime())
+    governor = Governor(clock=DrivenClock())
     for surface in (Surface.ADS, Surface.ADS_SANDBOX):
-        slot(governor, call("GET", ACCOUNT, surface=surface, account_id="a1"))
+        request_slot(governor, build_request("GET", ACCOUNT, surface=surface, account_id="a1"))
     assert [(state.name, state.scope) for state in governor.snapshot()] == [
         ("ads.reads.account", "account a1"),
         ("ads.reads.account", "sandbox account a1"),

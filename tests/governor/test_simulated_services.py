@@ -7,115 +7,135 @@ import pytest
 
 from svc_async.governor.governor import Governor
 from svc_async.governor.limits import LIMITS, change_limit
-from tests.governor.virtual import Counting, Fixed, FromFirstRequest, Service, Sliding, VirtualTime, uneven, users
+from tests.support.clock import DrivenClock
+from tests.support.counting_service import (
+    CountingService,
+    FixedWindows,
+    SlidingWindow,
+    WindowCount,
+    WindowsFromFirstRequest,
+    uneven_latency,
+)
+from tests.support.rate_limits import users_batch
 
 MINUTE = 60.0
-KINDS = pytest.mark.parametrize("kind", [Fixed, FromFirstRequest, Sliding])
-Kind = Callable[[int, float], Counting]
+KINDS = pytest.mark.parametrize("kind", [FixedWindows, WindowsFromFirstRequest, SlidingWindow])
+Kind = Callable[[int, float], WindowCount]
 
 
-def governed(time: VirtualTime, limit: int, period: float = MINUTE) -> Governor:
+def make_governor(clock: DrivenClock, limit: int, period: float = MINUTE) -> Governor:
     limits = change_limit(LIMITS, "ads.audience_users", requests=limit, period=period)
-    return Governor(limits=limits, clock=time, rng=random.Random(5))
+    return Governor(limits=limits, clock=clock, rng=random.Random(5))
 
 
-async def keep_sending(service: Service, governor: Governor, until: float, **ways: bool) -> None:
-    while service.time.monotonic() < until:
-        await service.call(governor, users(), **ways)
+async def keep_sending(service: CountingService, governor: Governor, until: float, *, bulk: bool) -> None:
+    while service.clock.monotonic() < until:
+        await service.answer(governor, users_batch(), bulk=bulk)
 
 
-async def bother(service: Service, until: float, every: float) -> None:
-    while service.time.monotonic() < until:
-        service.take(ours=False)
-        await service.time.sleep(every)
+async def send_as_neighbour(service: CountingService, until: float, *, every: float) -> None:
+    while service.clock.monotonic() < until:
+        service.count(is_ours=False)
+        await service.clock.sleep(every)
 
 
-async def run(
-    service: Service, governor: Governor, seconds: float, *others: Awaitable[None], senders: int = 8
+async def measure_rate(
+    service: CountingService, governor: Governor, seconds: float, *others: Awaitable[None], senders: int = 8
 ) -> float:
-    start = service.time.monotonic()
-    end = start + seconds
+    """Send for some time; return the requests a second."""
+    end = service.clock.monotonic() + seconds
     work = [keep_sending(service, governor, end, bulk=True) for _ in range(senders)]
-    await service.time.run(*work, *others)
+    await service.clock.run(*work, *others)
     return sum(moment < end for moment in service.arrived) / seconds
 
 
 @KINDS
 @pytest.mark.parametrize("limit", [100, 90, 7])
-async def test_worst_window_never_exceeds_the_limit(kind: Kind, limit: int) -> None:
-    time = VirtualTime()
-    service = Service(time, kind(limit, MINUTE), uneven(3, 0.4))
-    await run(service, governed(time, limit), 10 * MINUTE)
+async def test_worst_window_never_exceeds_the_limit(clock: DrivenClock, kind: Kind, limit: int) -> None:
+    service = CountingService(clock, kind(limit, MINUTE), uneven_latency(3, 0.4))
+
+    await measure_rate(service, make_governor(clock, limit), 10 * MINUTE)
+
     assert service.worst_window(MINUTE) <= limit
     assert service.refused == 0
 
 
 @KINDS
 @pytest.mark.parametrize(("minutes", "share"), [(10, 0.05), (60, 0.1)])
-async def test_unmanaged_neighbour_costs_us_rate_and_no_storm(kind: Kind, minutes: int, share: float) -> None:
-    time = VirtualTime()
-    service = Service(time, kind(100, MINUTE), uneven(3, 0.4))
-    end = time.monotonic() + minutes * MINUTE
-    await run(service, governed(time, 100), minutes * MINUTE, bother(service, end, every=2.0))
+async def test_unmanaged_neighbour_costs_us_rate_and_no_storm(
+    clock: DrivenClock, kind: Kind, minutes: int, share: float
+) -> None:
+    service = CountingService(clock, kind(100, MINUTE), uneven_latency(3, 0.4))
+    neighbour = send_as_neighbour(service, minutes * MINUTE, every=2.0)
+
+    await measure_rate(service, make_governor(clock, 100), minutes * MINUTE, neighbour)
+
     assert service.worst_window(MINUTE) <= 100
     assert len(service.arrived) > 40 * minutes
     # A sliding service that two use up frees one request at a time, and the neighbour is sometimes quicker.
     assert service.refused <= share * len(service.arrived)
 
 
-@pytest.mark.parametrize(("kind", "latency"), [(Fixed, 0.05), (FromFirstRequest, 0.4), (Sliding, 1.0)])
+@pytest.mark.parametrize(
+    ("kind", "latency"), [(FixedWindows, 0.05), (WindowsFromFirstRequest, 0.4), (SlidingWindow, 1.0)]
+)
 @pytest.mark.rule("CAU-03")
-async def test_use_of_the_limit_over_an_hour(kind: Kind, latency: float) -> None:
-    time = VirtualTime()
-    service = Service(time, kind(120, MINUTE), lambda: latency)
-    rate = await run(service, governed(time, 120), 60 * MINUTE, senders=4)
+async def test_use_of_the_limit_over_an_hour(clock: DrivenClock, kind: Kind, latency: float) -> None:
+    service = CountingService(clock, kind(120, MINUTE), lambda: latency)
+
+    rate = await measure_rate(service, make_governor(clock, 120), 60 * MINUTE, senders=4)
+
     assert rate >= 0.99 * (0.97 * 120 / MINUTE)
     assert service.refused == 0
 
 
 @pytest.mark.parametrize("latency", [0.05, 0.4, 1.0])
 @pytest.mark.rule("CAU-03", "LIM-06")
-async def test_audience_users_run_at_the_documented_rate(latency: float) -> None:
-    time = VirtualTime()
-    service = Service(time, Fixed(1_500, MINUTE), lambda: latency)
-    governor = Governor(clock=time, rng=random.Random(5))
-    rate = await run(service, governor, 3 * MINUTE, senders=32)
+async def test_audience_users_run_at_the_documented_rate(clock: DrivenClock, latency: float) -> None:
+    service = CountingService(clock, FixedWindows(1_500, MINUTE), lambda: latency)
+    governor = Governor(clock=clock, rng=random.Random(5))
+
+    rate = await measure_rate(service, governor, 3 * MINUTE, senders=32)
+
     assert rate >= 0.99 * (0.97 * 1_500 / MINUTE)
     assert service.worst_window(MINUTE) <= 1_500
     assert service.refused == 0
 
 
-async def test_no_burst_of_a_whole_window() -> None:
-    time = VirtualTime()
-    service = Service(time, Fixed(1_500, MINUTE))
-    governor = Governor(clock=time, rng=random.Random(5))
-    await run(service, governor, 10.0, senders=200)
+async def test_no_burst_of_a_whole_window(clock: DrivenClock) -> None:
+    service = CountingService(clock, FixedWindows(1_500, MINUTE))
+    governor = Governor(clock=clock, rng=random.Random(5))
+
+    await measure_rate(service, governor, 10.0, senders=200)
+
     assert service.worst_window(1.0) <= 25 + 15 + 1
 
 
 @KINDS
-async def test_restarts_every_minute_probe_before_they_open(kind: Kind) -> None:
-    time = VirtualTime()
-    service = Service(time, kind(300, 5 * MINUTE))
+async def test_restarts_every_minute_probe_before_they_open(clock: DrivenClock, kind: Kind) -> None:
+    service = CountingService(clock, kind(300, 5 * MINUTE))
+
     for _ in range(20):
-        await run(service, governed(time, 300, 5 * MINUTE), MINUTE)
+        await measure_rate(service, make_governor(clock, 300, 5 * MINUTE), MINUTE)
+
     assert len(service.arrived) > 800
     assert service.refused <= 20
 
 
 @KINDS
-async def test_latency_that_swings_does_not_exceed_the_limit(kind: Kind) -> None:
-    time = VirtualTime()
+async def test_latency_that_swings_does_not_exceed_the_limit(clock: DrivenClock, kind: Kind) -> None:
     rng = random.Random(11)
-    service = Service(time, kind(100, MINUTE), lambda: rng.choice((0.01, 0.2, 5.0, 20.0)))
-    await run(service, governed(time, 100), 10 * MINUTE, senders=30)
+    service = CountingService(clock, kind(100, MINUTE), lambda: rng.choice((0.01, 0.2, 5.0, 20.0)))
+
+    await measure_rate(service, make_governor(clock, 100), 10 * MINUTE, senders=30)
+
     assert service.worst_window(MINUTE) <= 100
 
 
-async def test_two_sessions_share_one_governor() -> None:
-    time = VirtualTime()
-    service = Service(time, Sliding(100, MINUTE))
-    governor = governed(time, 100)
-    end = time.monotonic() + 3 * MINUTE
-    await time.run(*(keep_sending(service, governor, end, bulk=bulk) for bulk in (True, False)))
+async def test_two_sessions_share_one_governor(clock: DrivenClock) -> None:
+    service = CountingService(clock, SlidingWindow(100, MINUTE))
+    governor = make_governor(clock, 100)
+
+    await clock.run(*(keep_sending(service, governor, 3 * MINUTE, bulk=bulk) for bulk in (True, False)))
+
     assert service.worst_window(MINUTE) <= 100

@@ -5,30 +5,30 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from svc_async.governor.parts import Concurrency, SlidingLog
 from svc_async.governor.rate_headers import RateLimitHeaders
-from svc_async.governor.ticks import SECOND
+from svc_async.governor.ticks import NEVER, SECOND
 from svc_async.governor.windows import Window
 
 MINUTE = 60 * SECOND
 QUARTER = 15 * MINUTE
 
 
-def told(remaining: int, reset: int, *, limit: int | None = None) -> RateLimitHeaders:
-    """Headers of a service whose Unix time is our monotonic time."""
+def report(remaining: int, reset: int, *, limit: int | None = None) -> RateLimitHeaders:
+    """Return the headers of a service whose Unix time is our monotonic time."""
     return RateLimitHeaders(limit=limit, remaining=remaining, reset=reset, reset_at=reset * SECOND)
 
 
-def opened(window: Window, *, at: int = 0) -> Window:
-    """Send the probe."""
+def open_window(window: Window, *, at: int = 0) -> Window:
+    """Send the probe and have it answered."""
     window.take(1, at)
     window.settle(1, at)
     window.on_success(at)
     return window
 
 
-def burst(window: Window, now: int) -> int:
+def take_all(window: Window, now: int) -> int:
     sent = 0
     while window.admits(1, now):
         window.take(1, now)
@@ -37,29 +37,34 @@ def burst(window: Window, now: int) -> int:
 
 
 def test_small_limit_bursts_and_is_used_to_the_last() -> None:
-    window = opened(Window(5, QUARTER, 0.97))
-    assert 1 + burst(window, 1) == 5
+    window = open_window(Window(5, QUARTER, 0.97))
+
+    assert 1 + take_all(window, 1) == 5
 
 
 def test_a_request_counts_until_a_period_after_its_answer() -> None:
-    window = opened(Window(1, MINUTE))
+    window = open_window(Window(1, MINUTE))
     assert not window.admits(1, MINUTE - 1)
     assert window.admits(1, MINUTE)
+
     window.take(1, MINUTE)
     window.settle(1, MINUTE + 7)
+
     assert window.opens_at(1, MINUTE + 7) == 2 * MINUTE + 7
 
 
 def test_large_limit_is_paced_evenly() -> None:
-    window = opened(Window(100, MINUTE, 0.97))
+    window = open_window(Window(100, MINUTE, 0.97))
     step = MINUTE // 97
     moments = []
     now = 10 * SECOND
+
     for _ in range(20):
         now = max(now, window.opens_at(1, now))
         window.take(1, now)
         window.settle(1, now)
         moments.append(now)
+
     gaps = [later - earlier for earlier, later in pairwise(moments[1:])]
     assert gaps == [step] * 18
 
@@ -68,6 +73,7 @@ def test_large_limit_is_paced_evenly() -> None:
 def test_headroom_belongs_to_limits_of_a_hundred_a_minute(limit: int, used: int) -> None:
     window = Window(limit, MINUTE, 0.97)
     now = sent = 0
+
     while now < MINUTE:
         if window.admits(1, now):
             window.take(1, now)
@@ -76,62 +82,74 @@ def test_headroom_belongs_to_limits_of_a_hundred_a_minute(limit: int, used: int)
             sent += 1
         else:
             now = window.opens_at(1, now)
+
     assert sent == used
 
 
 def test_headers_only_lower_remaining_within_a_window() -> None:
-    window = opened(Window(1_000, QUARTER, 0.97))
+    window = open_window(Window(1_000, QUARTER, 0.97))
+
     for remaining, expected in ((50, 50), (80, 50), (20, 20)):
         window.take(1, 1)
-        window.settle(1, 2, told(remaining, 600))
+        window.settle(1, 2, report(remaining, 600))
         assert window.state(3).remaining == expected
 
 
 def test_later_reset_opens_a_new_window() -> None:
-    window = opened(Window(1_000, QUARTER))
+    window = open_window(Window(1_000, QUARTER))
     window.take(2, 1)
-    window.settle(1, 2, told(0, 600))
+    window.settle(1, 2, report(0, 600))
     assert window.opens_at(1, 3) == 600 * SECOND
-    window.settle(1, 4, told(900, 1_500))
+
+    window.settle(1, 4, report(900, 1_500))
+
     assert window.state(5).remaining == 900
     assert window.opens_at(1, 5) <= 5
 
 
 def test_earlier_reset_is_an_answer_that_comes_late() -> None:
-    window = opened(Window(1_000, QUARTER))
+    window = open_window(Window(1_000, QUARTER))
     window.take(2, 1)
-    window.settle(1, 2, told(900, 1_500))
-    window.settle(1, 3, told(0, 600))
+
+    window.settle(1, 2, report(900, 1_500))
+    window.settle(1, 3, report(0, 600))
+
     assert window.state(4).remaining == 900
 
 
 def test_reset_in_the_past_holds_nothing_back() -> None:
-    window = opened(Window(1_000, QUARTER))
+    window = open_window(Window(1_000, QUARTER))
     window.take(1, 700 * SECOND)
-    window.settle(1, 700 * SECOND, told(0, 600))
+
+    window.settle(1, 700 * SECOND, report(0, 600))
+
     assert window.state(700 * SECOND).remaining is None
     assert window.admits(1, 701 * SECOND)
 
 
 def test_remaining_covers_what_is_in_flight() -> None:
-    window = opened(Window(50, QUARTER))
+    window = open_window(Window(50, QUARTER))
     window.take(1, 1)
-    window.settle(1, 2, told(3, 600))
-    assert burst(window, 3) == 3
+    window.settle(1, 2, report(3, 600))
+
+    assert take_all(window, 3) == 3
     assert window.awaits_answer(1, 3)
-    window.settle(1, 4)  # an answer that tells nothing still used one
+
+    window.settle(1, 4)  # an answer without a report still used one
     assert not window.admits(1, 5)
 
 
-def test_lower_limit_is_heeded_and_a_documented_one_is_never_raised() -> None:
+def test_a_limit_may_be_lowered_and_a_documented_one_is_never_raised() -> None:
     documented = Window(1_500, MINUTE, documented=True)
     default = Window(1_500, MINUTE)
+
     for window in (documented, default):
         for limit in (100, 3_000):
             window.take(1, 1)
-            window.settle(1, 2, told(50, 60, limit=limit))
+            window.settle(1, 2, report(50, 60, limit=limit))
             if limit == 100:
                 assert window.limit == 100
+
     assert documented.limit == 1_500
     assert default.limit == 3_000
 
@@ -140,32 +158,37 @@ def test_unknown_limit_is_learned() -> None:
     window = Window(None, SECOND)
     window.take(1, 1)
     assert window.awaits_answer(1, 1), "one probe"
-    window.settle(1, 2, told(449, 900, limit=450))
+
+    window.settle(1, 2, report(449, 900, limit=450))
     window.on_success(1)
+
     assert window.limit == 450
     assert window.period == 900 * SECOND - 2
-    assert burst(window, 3) == 100, "as many as may be in flight"
+    assert take_all(window, 3) == 100, "as many as may be in flight"
 
 
 def test_probe_first_then_open() -> None:
     window = Window(50, QUARTER)
-    assert burst(window, 0) == 1
+    assert take_all(window, 0) == 1
+
     window.settle(1, 5)
     window.on_success(0)
-    assert burst(window, 5) == 49
+    assert take_all(window, 5) == 49
 
 
 def test_lost_probe_is_followed_by_another_probe() -> None:
     window = Window(50, QUARTER)
     window.take(1, 0)
+
     window.settle(1, 5)
     window.on_overload(0, 5)
-    assert burst(window, 6) == 1
+
+    assert take_all(window, 6) == 1
 
 
 def test_refusal_closes_until_the_later_of_reset_and_retry_after() -> None:
     for reset, retry, closed in ((100, 40, 100), (100, 140, 140)):
-        window = opened(Window(50, QUARTER))
+        window = open_window(Window(50, QUARTER))
         window.take(1, 1)
         answer = RateLimitHeaders(reset=reset, reset_at=reset * SECOND, retry_at=retry * SECOND)
         window.settle(1, 2, answer)
@@ -174,39 +197,45 @@ def test_refusal_closes_until_the_later_of_reset_and_retry_after() -> None:
 
 
 def test_refusals_without_headers_close_shortly_and_longer_each_time() -> None:
-    window = opened(Window(600, MINUTE, 0.97))
+    window = open_window(Window(600, MINUTE, 0.97))
     now, closures = SECOND, []
+
     for _ in range(4):
         window.take(1, now)
         window.settle(1, now + 1)
         window.on_rate_limited(RateLimitHeaders(), now, now + 1, 0)
         closures.append((window.gate.closed_until - now - 1) // SECOND)
         now = window.gate.closed_until
+
     assert closures == [1, 2, 4, 8]
 
 
-def test_refusals_that_flew_together_count_once() -> None:
-    window = opened(Window(600, MINUTE))
+def test_refusals_of_requests_in_flight_together_count_once() -> None:
+    window = open_window(Window(600, MINUTE))
     for _ in range(5):
         window.take(1, 10)
+
     for moment in range(20, 25):
         window.settle(1, moment)
         window.on_rate_limited(RateLimitHeaders(), 10, moment, 0)
+
     assert window.gate.closed_until == SECOND + 24
 
 
 def test_a_refusal_never_opens_a_gate_earlier() -> None:
-    window = opened(Window(50, QUARTER))
+    window = open_window(Window(50, QUARTER))
     window.take(2, 1)
+
     for retry in (100, 10):
         answer = RateLimitHeaders(retry_at=retry * SECOND)
         window.settle(1, 2, answer)
         window.on_rate_limited(answer, 1, 2, 0)
+
     assert window.gate.closed_until == 100 * SECOND
 
 
 def test_rate_is_cut_by_refusals_without_headers_and_recovers() -> None:
-    window = opened(Window(600, MINUTE))
+    window = open_window(Window(600, MINUTE))
     window.take(1, 1)
     window.settle(1, 2)
     window.on_rate_limited(RateLimitHeaders(), 1, 2, 0)
@@ -221,80 +250,144 @@ def test_rate_is_cut_by_refusals_without_headers_and_recovers() -> None:
     assert step(now + MINUTE) == full
 
 
-def test_concurrency_halves_under_trouble_and_recovers() -> None:
-    window = opened(Window(1_000, QUARTER))
-    assert burst(window, 1) == 100
+def test_concurrency_halves_under_overload_and_recovers() -> None:
+    window = open_window(Window(1_000, QUARTER))
+    assert take_all(window, 1) == 100
+
     for moment in range(2, 12):
         window.settle(1, moment)
         window.on_overload(1, moment)
-    assert int(window.concurrency.allowed) == 50, "once for all that flew together"
+
+    assert int(window.concurrency.allowed) == 50, "once for all requests in flight at the time"
     assert not window.admits(1, 12)
+
     for _ in range(6_000):
         window.on_success(12)
     assert int(window.concurrency.allowed) == 100
 
 
-def test_concurrency_doubles_after_a_refusal() -> None:
-    concurrency = Concurrency()
-    concurrency.on_success()
-    concurrency.on_rate_limited()
-    allowed = []
-    for _ in range(4):
-        allowed.append(int(concurrency.allowed))
-        for _ in range(int(concurrency.allowed)):
-            concurrency.on_success()
-    assert allowed == [1, 2, 4, 8]
-
-
 def test_refund_leaves_no_trace() -> None:
-    window = opened(Window(100, MINUTE, 0.97))
+    window = open_window(Window(100, MINUTE, 0.97))
     now = 30 * SECOND
     window.take(1, now)
     before = window.opens_at(5, now)
     window.take(1, now)
     assert window.opens_at(5, now) > before
+
     window.refund(1, now)
+
     assert window.opens_at(5, now) == before
     assert window.state(now).used == 2
 
 
 def test_an_even_pace_starts_afresh_after_a_refusal() -> None:
-    window = opened(Window(1_500, MINUTE, 0.97))
+    window = open_window(Window(1_500, MINUTE, 0.97))
     window.take(1, SECOND)
     window.settle(1, SECOND)
+
     window.on_rate_limited(RateLimitHeaders(retry_at=10 * SECOND), SECOND, SECOND, 0)
     window.concurrency.allowed = 100
-    assert burst(window, 10 * SECOND) == 1
+
+    assert take_all(window, 10 * SECOND) == 1
     assert window.opens_at(1, 10 * SECOND) == 10 * SECOND + MINUTE // 1_455
 
 
 def test_large_limit_has_a_short_log() -> None:
-    window = opened(Window(10_000, QUARTER))
+    window = open_window(Window(10_000, QUARTER))
     now = 0
+
     for _ in range(9_000):
         now = max(now + 1, window.opens_at(1, now))
         window.take(1, now)
         window.settle(1, now)
-    assert len(window.granted._runs) <= 2_001
+
+    assert len(window.granted) <= 2_001
     assert window.state(now).used == 9_001
 
 
-TIMES = st.integers(min_value=0, max_value=10 * QUARTER)
+class WindowHistory(RuleBasedStateMachine):
+    """Anything that may happen to a window."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0
+        self.in_flight: list[int] = []
+
+    @initialize(
+        limit=st.sampled_from([None, 1, 5, 60, 100, 1_500, 10_000]),
+        period=st.sampled_from([1, SECOND, MINUTE, QUARTER]),
+        documented=st.booleans(),
+    )
+    def start(self, limit: int | None, period: int, documented: bool) -> None:
+        self.window = Window(limit, period, 0.97, documented)
+
+    @rule(ticks=st.one_of(st.integers(0, 100), st.integers(0, 2 * MINUTE)))
+    def wait(self, ticks: int) -> None:
+        self.now += ticks
+
+    @rule()
+    def wait_for_the_next_check(self) -> None:
+        check = self.window.next_check_at(1, self.now)
+        assert check > self.now
+        if check < NEVER:
+            self.now = check
+
+    @precondition(lambda self: self.window.admits(1, self.now))
+    @rule()
+    def take(self) -> None:
+        self.window.take(1, self.now)
+        self.in_flight.append(self.now)
+
+    @precondition(lambda self: self.in_flight)
+    @rule()
+    def refund(self) -> None:
+        used = self.window.state(self.now).used
+        self.window.refund(1, self.in_flight.pop())
+        assert self.window.state(self.now).used == used - 1
+
+    @precondition(lambda self: self.in_flight)
+    @rule(
+        remaining=st.one_of(st.none(), st.integers(0, 50)),
+        seconds=st.integers(-5, 900),
+        limit=st.sampled_from([None, 3, 100, 3_000]),
+        ending=st.sampled_from(["success", "success", "overload", "rate limited"]),
+    )
+    def settle(self, remaining: int | None, seconds: int, limit: int | None, ending: str) -> None:
+        granted_at = self.in_flight.pop(0)
+        reset = self.now // SECOND + seconds
+        headers = RateLimitHeaders(limit=limit, remaining=remaining, reset=reset, reset_at=(reset + 1) * SECOND)
+        self.window.settle(1, self.now, headers)
+        if ending == "success":
+            self.window.on_success(granted_at)
+        elif ending == "overload":
+            self.window.on_overload(granted_at, self.now)
+        else:
+            closed_until = self.window.gate.closed_until
+            self.window.on_rate_limited(headers, granted_at, self.now, 0.5)
+            assert self.window.gate.closed_until >= closed_until
+            assert not self.window.admits(1, self.now)
+
+    @invariant()
+    def counts_agree(self) -> None:
+        window, now = self.window, self.now
+        assert window.in_flight == len(self.in_flight)
+        assert window.concurrency.allowed >= 1
+        assert 0 < window.rate_cut.factor <= 1
+        assert window.state(now).used >= len(self.in_flight)
+
+    @invariant()
+    def opens_at_the_latest_of_its_parts(self) -> None:
+        window, now = self.window, self.now
+        opens = window.opens_at(1, now)
+        assert opens >= window.gate.closed_until
+        assert opens >= window.server.opens_at(1, now)
+        assert window.admits(1, now) == (opens <= now and not window.awaits_answer(1, now))
+        if not self.in_flight:
+            assert not window.awaits_answer(1, now), "nothing would ever open it"
+            assert window.admits(1, max(opens, now)), "open at that very tick"
 
 
-@given(period=st.integers(1, QUARTER), grain=st.integers(1, 1_000_000), times=st.lists(TIMES, min_size=1, max_size=30))
-def test_what_opens_at_names_is_open_at_that_very_tick(period: int, grain: int, times: list[int]) -> None:
-    log = SlidingLog(period, grain)
-    for time in sorted(times):
-        log.add(1, time)
-    last = max(times)
-    while log.count(last):
-        leaves = log.leaves_at(1)
-        before = log.used
-        assert leaves > last
-        assert log.count(leaves - 1) == before
-        assert log.count(leaves) < before
-        last = leaves
+TestWindowHistory = WindowHistory.TestCase
 
 
 @settings(max_examples=60)
@@ -307,6 +400,7 @@ def test_what_opens_at_names_is_open_at_that_very_tick(period: int, grain: int, 
 def test_rounding_never_hangs(limit: int, period: float, start: float, latencies: list[float]) -> None:
     window = Window(limit, max(1, round(period * SECOND)), 0.97)
     seconds, waits = start, 0
+
     for turn in range(100):
         while not window.admits(1, int(seconds * SECOND)):
             now = int(seconds * SECOND)
@@ -331,6 +425,7 @@ def test_no_window_of_the_service_exceeds_the_limit(limit: int, gaps: list[tuple
     window.concurrency.cold, window.concurrency.allowed = False, 1_000
     now, arrived = 0, list[int]()
     out: list[tuple[int, int]] = []
+
     for gap, latency, late in gaps:
         now += gap
         for answer in sorted(out):
@@ -341,5 +436,6 @@ def test_no_window_of_the_service_exceeds_the_limit(limit: int, gaps: list[tuple
             window.take(1, now)
             out.append((now + latency, now))
             arrived.append(now + latency if late else now)
+
     for moment in arrived:
         assert sum(moment <= other < moment + period for other in arrived) <= limit

@@ -1,0 +1,107 @@
+"""The gate of a 429: how long it closes, for whom, and how waiting requests leave afterwards."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from svc_async.wire.route import Request
+from tests.support.clock import DrivenClock
+from tests.support.rate_limits import (
+    ACCOUNTS,
+    card_list,
+    find_bucket,
+    make_governor,
+    rate_limit_headers,
+    request_slot,
+    send,
+    users_batch,
+)
+
+
+@pytest.mark.parametrize(
+    ("headers", "least", "most"),
+    [
+        (rate_limit_headers(1_500, 0, 40), 40, 42.1),
+        (rate_limit_headers(1_500, 0, 40, retry_after="50"), 50, 51.1),
+        (rate_limit_headers(1_500, 0, 40, retry_after="5"), 40, 42.1),
+        (rate_limit_headers(retry_after="5"), 5, 6.1),
+        (rate_limit_headers(1_500, 0, -40), 1, 2.1),
+        (rate_limit_headers(1_500, 0, "soon"), 1, 2.1),
+        (rate_limit_headers(), 1, 2.1),
+    ],
+    ids=["reset", "retry-after later", "reset later", "retry-after", "reset in the past", "malformed", "absent"],
+)
+async def test_the_gate_of_a_429(clock: DrivenClock, headers: Mapping[str, str], least: float, most: float) -> None:
+    governor = make_governor(clock)
+    await send(governor, users_batch(), headers, status=429)
+
+    await clock.run(send(governor, users_batch()))
+
+    assert least <= clock.monotonic() <= most
+
+
+async def test_429_twice_in_a_row_closes_longer(clock: DrivenClock) -> None:
+    governor = make_governor(clock)
+    waits = []
+
+    for _ in range(4):
+        start = clock.monotonic()
+        await clock.run(send(governor, users_batch(), status=429))
+        waits.append(clock.monotonic() - start)
+
+    assert waits[0] == 0
+    assert 1 <= waits[1] <= 2
+    assert 2 <= waits[2] <= 3
+    assert 4 <= waits[3] <= 5
+
+
+@pytest.mark.parametrize(
+    ("request_", "limit"), [(ACCOUNTS, 60), (users_batch(), 1_500)], ids=["small limit", "even pace"]
+)
+async def test_waiters_leave_in_turn_after_a_429(clock: DrivenClock, request_: Request[Any], limit: int) -> None:
+    governor = make_governor(clock, ads_reads_global=60)
+    await send(governor, request_)
+    await send(governor, request_, rate_limit_headers(limit, 0, 30), status=429)
+    left: list[tuple[int, float]] = []
+
+    async def leave(number: int) -> None:
+        async with request_slot(governor, request_, bulk=True) as slot:
+            slot.mark_sent()
+            left.append((number, clock.monotonic()))
+            await clock.sleep(0.2)
+            slot.learn(200, {})
+
+    await clock.run(*(leave(number) for number in range(20)))
+
+    moments = [moment for _, moment in left]
+    assert [number for number, _ in left] == list(range(20)), "first in, first out"
+    assert moments[0] >= 30
+    assert max(moments.count(moment) for moment in moments) <= 8, "1, 2, 4, 8"
+    assert moments[0] < moments[1], "one goes ahead"
+
+
+async def test_a_429_closes_the_bucket_and_not_its_neighbour(clock: DrivenClock) -> None:
+    governor = make_governor(clock)
+    await send(governor, users_batch("a1"), rate_limit_headers(1_500, 0, 40), status=429)
+
+    await clock.run(send(governor, users_batch("a2")), send(governor, card_list("a1")))
+
+    assert clock.monotonic() == 0
+
+
+async def test_of_two_buckets_the_one_whose_limit_is_named_is_closed(clock: DrivenClock) -> None:
+    governor = make_governor(clock)
+
+    await send(governor, card_list(total=True), rate_limit_headers(200, 0, 40), status=429)
+
+    assert find_bucket(governor, "ads.total_count").closed_until is not None
+    assert find_bucket(governor, "ads.reads.account").closed_until is None
+
+
+async def test_a_429_that_names_no_limit_closes_all_its_buckets(clock: DrivenClock) -> None:
+    governor = make_governor(clock)
+
+    await send(governor, card_list(total=True), status=429)
+
+    assert all(bucket.closed_until for bucket in governor.snapshot())
