@@ -8,7 +8,7 @@ import attrs
 from svc_async.ads.account_apps import AccountApps
 from svc_async.ads.account_history import AccountHistory
 from svc_async.ads.account_media import AccountMediaItems
-from svc_async.ads.audience_estimate import AudienceEstimate, AudienceEstimates, AudienceOperatorType
+from svc_async.ads.audience_estimate import ESTIMATE, AudienceEstimate, AudienceOperatorType
 from svc_async.ads.cards import Cards
 from svc_async.ads.curated_categories import CuratedCategories
 from svc_async.ads.custom_audiences import CustomAudiences, TargetedAudienceEntry
@@ -201,16 +201,19 @@ class AccountHandle:
     async def audience_estimate(
         self, *, targeting_criteria: Sequence[Mapping[str, Any]], operator_type: AudienceOperatorType | None = None
     ) -> AudienceEstimate:
-        """Estimate how many people criteria reach.
+        """Estimate how many people targeting criteria reach.
 
         Args:
-            targeting_criteria: the criteria as for creating them, a primary one at least (contract EST-01c).
+            targeting_criteria: the criteria in the form in which they are created; at least a primary one (contract
+                EST-01c).
             operator_type: `NE` negates; the service's default is `EQ`.
 
         Contract: EST-01, `audience_estimate.create`.
         """
-        estimates = AudienceEstimates(self._pipeline, self.account_id)
-        return await estimates.create(targeting_criteria=targeting_criteria, operator_type=operator_type)
+        request = ESTIMATE(
+            account_id=self.account_id, targeting_criteria=targeting_criteria, operator_type=operator_type
+        )
+        return await self._pipeline.send(request)
 
     def custom_audience(self, custom_audience_id: str) -> CustomAudienceHandle:
         """Bind a custom audience."""

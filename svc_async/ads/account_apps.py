@@ -45,12 +45,12 @@ class AccountApps:
     def list(
         self, *, count: int | None = None, sort_by: str | None = None, with_deleted: bool | None = None
     ) -> CountedPager[AccountApp]:
-        """List them.
+        """List the apps.
 
         Args:
-            count: records a page, from 1 to 1000; the service's default is 200.
+            count: records per page, from 1 to 1000; the service's default is 200.
             sort_by: an attribute and a direction, such as `created_at-desc`.
-            with_deleted: deleted ones too.
+            with_deleted: include deleted ones.
 
         Contract: ACC-08, `account_apps.list`.
         """

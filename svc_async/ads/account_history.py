@@ -1,4 +1,4 @@
-"""What changed in an ad account, and who changed it: beta, for allowlisted apps."""
+"""The changes to an ad account and who made them: beta, for allowlisted apps."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -42,7 +42,7 @@ class HistoryChangeType(OpenEnum):
 
 @attrs.frozen(kw_only=True)
 class AccountHistoryChangeBy(Record):
-    """Who made a change, and through what."""
+    """The user who made a change, and the platform they used."""
 
     user_id: str | None = None
     platform: str | None = None
@@ -50,7 +50,7 @@ class AccountHistoryChangeBy(Record):
 
 @attrs.frozen(kw_only=True)
 class CampaignSnapshot(Record):
-    """A campaign as it was; amounts are in millionths of the currency unit (contract GEN-13)."""
+    """A campaign at the time of a change; amounts are in millionths of the currency unit (contract GEN-13)."""
 
     name: str | None = None
     start_time: Timestamp | None = None
@@ -74,7 +74,7 @@ class AccountHistoryEntry(Record):
     Attributes:
         changes: what changed, in the service's form, which is not documented.
         entity: the type's name.
-        entity_data: the entity as it was then; see `campaign`.
+        entity_data: the entity at that time; see `campaign`.
     """
 
     change_by: AccountHistoryChangeBy | None = None
@@ -86,10 +86,10 @@ class AccountHistoryEntry(Record):
     change_type: HistoryChangeType
 
     def campaign(self) -> CampaignSnapshot | None:
-        """Give the snapshot of a campaign, the one shape that is documented; None for other entities.
+        """Return the snapshot of a campaign, the only documented form; None for other entities.
 
         Raises:
-            UnexpectedAnswer: the snapshot is no campaign's.
+            UnexpectedAnswer: the snapshot is not a campaign.
         """
         if self.entity_data is None or self.entity.upper() != HistoryEntityType.CAMPAIGN:
             return None
@@ -125,10 +125,10 @@ class AccountHistory:
         Args:
             entity_type: what `entity_id` is.
             entity_id: the entity.
-            start_time: from here on, a whole hour (contract HIST-03).
-            end_time: up to here, a whole hour.
+            start_time: the start, a whole hour (contract HIST-03).
+            end_time: the end, a whole hour.
             user_id: only changes that this user made.
-            count: records a page, from 1 to 1000; the service's default is 200.
+            count: records per page, from 1 to 1000; the service's default is 200.
 
         Contract: `account_history.list`.
         """

@@ -68,14 +68,14 @@ class AccountMediaItems:
         sort_by: str | None = None,
         with_deleted: bool | None = None,
     ) -> CountedPager[AccountMedia]:
-        """List them.
+        """List the media.
 
         Args:
             account_media_ids: only these, at most 200.
-            count: records a page, from 1 to 1000; the service's default is 200.
+            count: records per page, from 1 to 1000; the service's default is 200.
             creative_types: only those of these types.
             sort_by: an attribute and a direction, such as `created_at-desc`.
-            with_deleted: deleted ones too.
+            with_deleted: include deleted ones.
 
         Contract: AM-01, `account_media.list`.
         """
@@ -90,7 +90,7 @@ class AccountMediaItems:
         return CountedPager(self._pipeline, request)
 
     async def get(self, account_media_id: str, *, with_deleted: bool | None = None) -> AccountMedia:
-        """Read one; a deleted one only `with_deleted`.
+        """Return a medium; a deleted one only with `with_deleted`.
 
         Contract: `account_media.get`.
         """
@@ -99,7 +99,7 @@ class AccountMediaItems:
         )
 
     async def delete(self, account_media_id: str) -> AccountMedia:
-        """Delete one; the record comes back with `deleted` true.
+        """Delete a medium and return its record, with `deleted` true.
 
         Contract: AM-01b, `account_media.delete`.
         """

@@ -44,10 +44,10 @@ class Account(Record):
     """An ad account (contract record `Account`).
 
     Attributes:
-        business_name: None where the account belongs to no business, like `business_id`.
+        business_name: None if the account does not belong to a business, like `business_id`.
         timezone: a zone name, such as `Europe/Vienna`.
         timezone_switch_at: when a change of the zone takes effect.
-        industry_type: given on single reads and updates only (contract ACC-06).
+        industry_type: present in single reads and updates only (contract ACC-06).
     """
 
     id: str
@@ -89,10 +89,10 @@ class Accounts:
 
         Args:
             account_ids: only these, at most 200.
-            count: records a page, from 1 to 1000; the service's default is 200.
-            q: only names that start so, in any case (contract ACC-01).
+            count: records per page, from 1 to 1000; the service's default is 200.
+            q: a prefix of the name, in any case (contract ACC-01).
             sort_by: an attribute and a direction, such as `created_at-desc`.
-            with_deleted: deleted ones too.
+            with_deleted: include deleted ones.
 
         Contract: `accounts.list`.
         """
@@ -102,7 +102,7 @@ class Accounts:
         )
 
     async def get(self, account_id: str, *, with_deleted: bool | None = None) -> Account:
-        """Read one account; a deleted one only `with_deleted`.
+        """Return an account; a deleted one only with `with_deleted`.
 
         Contract: `accounts.get`.
         """
@@ -115,14 +115,14 @@ class Accounts:
     async def update(
         self, account_id: str, *, name: str | None = None, industry_type: IndustryType | None = None
     ) -> Account:
-        """Change what is given.
+        """Change the fields that are given.
 
         Contract: `accounts.update`.
         """
         return await self._pipeline.send(_UPDATE(account_id=account_id, name=name, industry_type=industry_type))
 
     async def delete(self, account_id: str) -> Account:
-        """Delete an account, on the sandbox host only; the record comes back with `deleted` true.
+        """Delete an account, on the sandbox host only and return its record, with `deleted` true.
 
         Contract: ACC-05, `accounts.delete`.
         """

@@ -1,4 +1,4 @@
-"""Website and app cards, made of components."""
+"""Website and app cards, which consist of components."""
 
 import re
 from collections import Counter
@@ -52,7 +52,7 @@ __all__ = [
 
 
 class CardType(OpenEnum):
-    """What a card is made of and where it leads (contract CARD-01)."""
+    """The content of a card and its destination (contract CARD-01)."""
 
     IMAGE_APP = "IMAGE_APP"
     IMAGE_CAROUSEL_APP = "IMAGE_CAROUSEL_APP"
@@ -79,13 +79,13 @@ class CardComponentType(OpenEnum):
 
 
 class CardLabelType(OpenEnum):
-    """How a label is given (contract CARD-06)."""
+    """The form of a label (contract CARD-06)."""
 
     ENUM = "ENUM"
 
 
 class CardLabelValue(OpenEnum):
-    """What a button says (contract CARD-06)."""
+    """The text of a button (contract CARD-06)."""
 
     BOOK = "BOOK"
     CONNECT = "CONNECT"
@@ -97,7 +97,7 @@ class CardLabelValue(OpenEnum):
 
 
 class CardDestinationType(OpenEnum):
-    """Where a card can lead."""
+    """The kinds of destinations of a card."""
 
     WEBSITE = "WEBSITE"
     APP = "APP"
@@ -132,7 +132,7 @@ class AppDestination(Record):
 
 @attrs.frozen(kw_only=True)
 class CardButtonLabel(Record):
-    """What a button says."""
+    """The label of a button."""
 
     type: CardLabelType = CardLabelType.ENUM
     value: CardLabelValue
@@ -175,7 +175,7 @@ class CardComponentButton(Record):
 CardComponent = (
     CardComponentMedia | CardComponentSwipeableMedia | CardComponentDetails | CardComponentButton | Mapping[str, Any]
 )
-"""A component; one of a type that this SDK does not know is a mapping."""
+"""A component; one of an unknown type is a mapping."""
 
 
 @attrs.frozen(kw_only=True)
@@ -183,7 +183,7 @@ class Card(Record):
     """A card (contract record `Card`).
 
     Attributes:
-        card_uri: what attaches it to a post: `card://<id>` (contract CARD-13).
+        card_uri: attaches it to a post: `card://<id>` (contract CARD-13).
         components: in the order in which they render, from top to bottom (contract CARD-08).
     """
 
@@ -223,8 +223,8 @@ _COMPONENT = (
 )
 
 
-def _makes_a_card(params: Mapping[str, Any]) -> InvalidArgument | None:
-    """Demand one media component and one that leads somewhere (contract CARD-04)."""
+def _check_card(params: Mapping[str, Any]) -> InvalidArgument | None:
+    """Require one media component and one with a destination (contract CARD-04)."""
     components = params.get("components")
     if components is None:
         return None
@@ -237,8 +237,8 @@ def _makes_a_card(params: Mapping[str, Any]) -> InvalidArgument | None:
 _CONTENT: tuple[Check, ...] = (
     exclusive("components", "slides"),
     each("components", *_COMPONENT),
-    _makes_a_card,
-    # Unspecified: whether a slide needs what a card needs (UNS-card-slides-rules); its components keep their rules.
+    _check_card,
+    # Unspecified: whether a slide must be a complete card (UNS-card-slides-rules); its components are checked.
     each_row("slides", *_COMPONENT),
 )
 
@@ -276,17 +276,17 @@ class Cards:
         sort_by: str | None = None,
         with_deleted: bool | None = None,
     ) -> Pager[Card]:
-        """List the cards that were made of components.
+        """List the cards that consist of components.
 
         Args:
             card_types: only those of these types.
             card_id: only these, at most 200.
             card_uris: only these, at most 200.
-            count: records a page, from 1 to 200; the service's default is 100.
-            include_legacy_cards: those of older kinds too.
-            q: only names that start so, in any case; at most 80 characters.
+            count: records per page, from 1 to 200; the service's default is 100.
+            include_legacy_cards: include cards of older kinds.
+            q: a prefix of the name, in any case; at most 80 characters.
             sort_by: an attribute and a direction, such as `created_at-desc`.
-            with_deleted: deleted ones too.
+            with_deleted: include deleted ones.
 
         Contract: CARD-10, `cards.list`.
         """
@@ -304,7 +304,7 @@ class Cards:
         return Pager(self._pipeline, request)
 
     async def get(self, card_id: str, *, with_deleted: bool | None = None) -> Card:
-        """Read one; a deleted one only `with_deleted`.
+        """Return a card; a deleted one only with `with_deleted`.
 
         Contract: CARD-11, `cards.get`.
         """
@@ -317,7 +317,7 @@ class Cards:
         components: Sequence[CardComponent] | None = None,
         slides: Sequence[Sequence[CardComponent]] | None = None,
     ) -> Card:
-        """Make a card.
+        """Create a card.
 
         Args:
             name: at most 80 characters.
@@ -339,13 +339,13 @@ class Cards:
         components: Sequence[CardComponent] | None = None,
         slides: Sequence[Sequence[CardComponent]] | None = None,
     ) -> Card:
-        """Replace what is given, as a whole (contract CARD-09, `cards.update`)."""
+        """Replace the fields that are given (contract CARD-09, `cards.update`)."""
         return await self._pipeline.send(
             _UPDATE(account_id=self.account_id, card_id=card_id, name=name, components=components, slides=slides)
         )
 
     async def delete_image_conversation(self, card_id: str) -> Card:
-        """Delete a legacy card; the record comes back with `deleted` true.
+        """Delete a legacy card and return its record, with `deleted` true.
 
         Contract: CARD-12, `image_conversation_cards.delete`.
         """

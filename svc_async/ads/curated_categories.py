@@ -40,7 +40,7 @@ class CuratedCategories:
     account_id: str
 
     async def get(self, curated_category_id: str) -> CuratedCategory:
-        """Read one.
+        """Return a curated category.
 
         Contract: `curated_categories.get`.
         """

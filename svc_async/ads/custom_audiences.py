@@ -1,4 +1,4 @@
-"""Custom audiences: who targets them, and the row that carries their users."""
+"""Custom audiences: the campaigns that target them, and the route that sends their users."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -82,7 +82,7 @@ class TargetedAudienceEntry(Record):
 
 _TARGETED = Listing("/12/accounts/{account_id}/custom_audiences/{custom_audience_id}/targeted", TargetedAudienceEntry)
 USERS_BATCH = Route("POST", "/12/accounts/{account_id}/custom_audiences/{custom_audience_id}/users", BatchCounts)
-"""The row that carries up to 2,500 operations and 5,000,000 bytes (contract `custom_audience_users.batch`)."""
+"""The route that sends up to 2,500 operations and 5,000,000 bytes (contract `custom_audience_users.batch`)."""
 
 
 @attrs.frozen

@@ -1,4 +1,4 @@
-"""Do-not-reach lists: deleting one, and the row that carries its users."""
+"""Do-not-reach lists: deletion, and the route that sends their users."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -34,7 +34,7 @@ class NotTargetableReason(OpenEnum):
 
 @attrs.frozen(kw_only=True)
 class DoNotReachList(Record):
-    """A list of users that no campaign reaches (contract DNR-07, record `DoNotReachList`).
+    """A list of users who are excluded from every campaign (contract DNR-07, record `DoNotReachList`).
 
     Attributes:
         list_size: in the service's form, which is not documented.
@@ -84,7 +84,7 @@ _DELETE = Route("DELETE", "/12/accounts/{account_id}/do_not_reach_lists/{do_not_
 USERS_BATCH = Listing(
     "/12/batch/accounts/{account_id}/do_not_reach_lists/{do_not_reach_list_id}/users", BatchCounts, method="POST"
 )
-"""The row that carries operations; it is answered with the counts of each (contract `do_not_reach_users.batch`)."""
+"""The route that sends operations; its answer has the counts of each (contract `do_not_reach_users.batch`)."""
 
 
 @attrs.frozen
@@ -95,7 +95,7 @@ class DoNotReachLists:
     account_id: str
 
     async def delete(self, do_not_reach_list_id: str) -> DoNotReachList:
-        """Delete a list; the record comes back with `deleted` true.
+        """Delete a list and return its record, with `deleted` true.
 
         Contract: DNR-06, `do_not_reach_lists.delete`.
         """

@@ -14,7 +14,7 @@ __all__ = ["FeatureKey", "Features"]
 
 
 class FeatureKey(OpenEnum):
-    """The features that are documented, whatever call shows, takes or needs them (contract FEAT-01b to FEAT-04)."""
+    """The documented features, whichever call returns, accepts or requires them (contract FEAT-01b to FEAT-04)."""
 
     AGE_TARGETING = "AGE_TARGETING"
     ALLOW_SKIPPABLE_VIDEOS_FOR_PREROLL_VIEWS_OBJECTIVE = "ALLOW_SKIPPABLE_VIDEOS_FOR_PREROLL_VIEWS_OBJECTIVE"
@@ -60,7 +60,7 @@ class Features:
     account_id: str
 
     def list(self, *, feature_keys: Sequence[FeatureKey] | None = None) -> Pager[FeatureKey]:
-        """List the features that the account holds.
+        """List the features of the account.
 
         Args:
             feature_keys: only these, of `REACH_AND_FREQUENCY_ANALYTICS`, `REACH_FREQUENCY_CAP` and
@@ -71,7 +71,7 @@ class Features:
         return Pager(self._pipeline, _LIST(account_id=self.account_id, feature_keys=feature_keys))
 
     async def add(self, feature_keys: Sequence[FeatureKey]) -> Sequence[FeatureKey]:
-        """Give the account features, on the sandbox host only; all that it holds come back.
+        """Add features to the account, on the sandbox host only, and return all it has.
 
         Contract: FEAT-02, `features.add`.
         """
@@ -79,7 +79,7 @@ class Features:
         return page.items
 
     async def remove(self, feature_keys: Sequence[FeatureKey]) -> Sequence[FeatureKey]:
-        """Take features away, on the sandbox host only; those that it still holds come back.
+        """Remove features from the account, on the sandbox host only, and return those it still has.
 
         Contract: FEAT-02, `features.remove`.
         """

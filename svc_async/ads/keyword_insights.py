@@ -1,4 +1,4 @@
-"""How often keywords are used, and which others go with them."""
+"""How often keywords are used, and related keywords."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -23,10 +23,10 @@ class KeywordGranularity(OpenEnum):
 
 @attrs.frozen(kw_only=True)
 class KeywordInsights(Record):
-    """What is known about keywords in one country (contract KW-05, KW-06).
+    """Insights into keywords in one country (contract KW-05, KW-06).
 
     Attributes:
-        tweet_volume: how often the keywords themselves were used, one number a period.
+        tweet_volume: how often the keywords themselves were used, one number per period.
     """
 
     related_keywords: Sequence[str] = ()
@@ -61,15 +61,15 @@ class KeywordInsightsSearch:
         location: str | None = None,
         negative_keywords: Sequence[str] | None = None,
     ) -> KeywordInsights:
-        """Ask about keywords.
+        """Return insights into keywords.
 
         Args:
             granularity: the length of a period.
-            keywords: any of these; with `negative_keywords` at most 10 (contract KW-03).
-            start_time: from here on.
-            end_time: up to here, at most 7 days after `start_time`; the service's default is now (contract KW-04).
-            location: a country, as the lookup of targeting locations names it.
-            negative_keywords: none of these.
+            keywords: match any of these; with `negative_keywords` at most 10 (contract KW-03).
+            start_time: the start.
+            end_time: the end, at most 7 days after `start_time`; the service's default is now (contract KW-04).
+            location: a country, in the form of the lookup of targeting locations.
+            negative_keywords: match none of these.
 
         Contract: `keyword_insights.search`.
         """

@@ -1,4 +1,4 @@
-"""Which curated categories line items run in."""
+"""The curated categories that line items run in."""
 
 import attrs
 
@@ -43,12 +43,12 @@ class LineItemCuratedCategories:
     def list(
         self, *, count: int | None = None, sort_by: str | None = None, with_deleted: bool | None = None
     ) -> CountedPager[LineItemCuratedCategory]:
-        """List them.
+        """List the line items and the curated categories they run in.
 
         Args:
-            count: records a page, from 1 to 1000; the service's default is 200.
+            count: records per page, from 1 to 1000; the service's default is 200.
             sort_by: an attribute and a direction, such as `created_at-desc`.
-            with_deleted: deleted ones too.
+            with_deleted: include deleted ones.
 
         Contract: `line_item_curated_categories.list`.
         """
@@ -60,7 +60,7 @@ class LineItemCuratedCategories:
     async def get(
         self, line_item_curated_category_id: str, *, with_deleted: bool | None = None
     ) -> LineItemCuratedCategory:
-        """Read one; a deleted one only `with_deleted`.
+        """Return a record; a deleted one only with `with_deleted`.
 
         Contract: `line_item_curated_categories.get`.
         """
@@ -73,7 +73,7 @@ class LineItemCuratedCategories:
         )
 
     async def create(self, *, line_item_id: str, curated_category_id: str) -> LineItemCuratedCategory:
-        """Let a line item run in a curated category.
+        """Add a line item to a curated category.
 
         Contract: `line_item_curated_categories.create`.
         """
@@ -88,7 +88,7 @@ class LineItemCuratedCategories:
         line_item_id: str | None = None,
         curated_category_id: str | None = None,
     ) -> LineItemCuratedCategory:
-        """Change what is given.
+        """Change the fields that are given.
 
         Contract: `line_item_curated_categories.update`.
         """
@@ -102,7 +102,7 @@ class LineItemCuratedCategories:
         )
 
     async def delete(self, line_item_curated_category_id: str) -> LineItemCuratedCategory:
-        """Take the line item out of the category; the record comes back with `deleted` true.
+        """Remove the line item from the category and return its record, with `deleted` true.
 
         Contract: LICC-05, `line_item_curated_categories.delete`.
         """

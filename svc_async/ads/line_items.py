@@ -77,7 +77,7 @@ class AudienceExpansion(OpenEnum):
 
 
 class BidStrategy(OpenEnum):
-    """How bids are made (contract LI-08, LI-09, LI-18)."""
+    """The bid strategies (contract LI-08, LI-09, LI-18)."""
 
     AUTO = "AUTO"
     """By budget and dates."""
@@ -198,17 +198,17 @@ class LineItems:
         total_budget_amount_local_micro: int | None = None,
         daily_budget_amount_local_micro: int | None = None,
     ) -> LineItem:
-        """Change what is given; `svc_async.money` makes amounts of decimal numbers.
+        """Change the fields that are given; `svc_async.money` converts decimal numbers to amounts.
 
         Args:
             line_item_id: the line item.
             advertiser_domain: a domain without protocol; the placement PUBLISHER_NETWORK needs it (contract LI-03).
-            advertiser_user_id: who promotes a PREROLL_VIEWS ad; for certain apps only (LI-04).
+            advertiser_user_id: the user who promotes a PREROLL_VIEWS ad; for certain apps only (LI-04).
             android_app_store_identifier: APP_INSTALLS and APP_ENGAGEMENTS need an app of either store (LI-05).
             ios_app_store_identifier: the numeric part.
             audience_expansion: how far the audience may be widened.
-            bid_amount_local_micro: above zero; needed with the bid strategies MAX and TARGET (LI-07).
-            bid_strategy: how bids are made; the service's default depends on the objective.
+            bid_amount_local_micro: above zero; required with the bid strategies MAX and TARGET (LI-07).
+            bid_strategy: the bid strategy; the service's default depends on the objective.
             categories: IAB values of business categories; the placement PUBLISHER_NETWORK needs them (LI-11).
             duration_in_days: the window of `frequency_cap`: 1, 7 or 30.
             entity_status: whether it runs.
@@ -250,7 +250,7 @@ class LineItems:
         )
 
     async def delete(self, line_item_id: str) -> LineItem:
-        """Delete a line item for good; the record comes back with `deleted` true.
+        """Delete a line item for good and return its record, with `deleted` true.
 
         Raises:
             NotFound: it was deleted before (contract LI-20c).

@@ -30,7 +30,7 @@ class MediaCategory(OpenEnum):
 
 
 class MediaStatus(OpenEnum):
-    """How far processing is; more values exist than the one that is documented."""
+    """The state of processing; more values exist than the one that is documented."""
 
     TRANSCODE_COMPLETED = "TRANSCODE_COMPLETED"
 
@@ -40,7 +40,7 @@ class MediaLibraryObject(Record):
     """A medium (contract record `MediaLibraryObject`).
 
     Attributes:
-        duration: milliseconds; None where it has none.
+        duration: in milliseconds; None if it has none.
     """
 
     media_key: str
@@ -84,10 +84,10 @@ class MediaLibrary:
     def list(
         self, *, count: int | None = None, media_type: MediaType | None = None, q: str | None = None
     ) -> Pager[MediaLibraryObject]:
-        """List them.
+        """List the media of the library.
 
         Args:
-            count: records a page, from 1 to 50; the service's default is 20.
+            count: records per page, from 1 to 50; the service's default is 20.
             media_type: only those of this type.
             q: terms of name, title, file name or description; from 1 to 255 characters.
 
@@ -96,7 +96,7 @@ class MediaLibrary:
         return Pager(self._pipeline, _LIST(account_id=self.account_id, count=count, media_type=media_type, q=q))
 
     async def get(self, media_key: str) -> MediaLibraryObject:
-        """Read one.
+        """Return a medium.
 
         Contract: `media_library.get`.
         """
@@ -115,12 +115,12 @@ class MediaLibrary:
         """Add an uploaded medium.
 
         Args:
-            media_key: from the answer of an upload for which a category was given.
-            description: of a video; at most 200 characters. Posts show it only if they are told (contract ML-07).
+            media_key: from the answer of an upload with a category.
+            description: of a video; at most 200 characters. Posts show it only on request (contract ML-07).
             file_name: at most 255 characters.
             name: at most 100 characters.
             poster_media_key: the poster of a video; the service's default is the first frame.
-            title: of a video; at most 70 characters. Posts show it only if they are told.
+            title: of a video; at most 70 characters. Posts show it only on request.
 
         Contract: ML-02, `media_library.create`.
         """
@@ -146,7 +146,7 @@ class MediaLibrary:
         poster_media_key: str | None = None,
         title: str | None = None,
     ) -> MediaLibraryObject:
-        """Change what is given, in the bounds of `create`.
+        """Change the fields that are given, with the limits of `create`.
 
         Contract: ML-03, `media_library.update`.
         """
@@ -163,7 +163,7 @@ class MediaLibrary:
         )
 
     async def delete(self, media_key: str) -> MediaLibraryObject:
-        """Delete one; the record comes back with `deleted` true.
+        """Delete a medium and return its record, with `deleted` true.
 
         Contract: ML-04, `media_library.delete`.
         """

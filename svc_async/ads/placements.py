@@ -1,4 +1,4 @@
-"""Where line items may show."""
+"""Where line items may appear."""
 
 from collections.abc import Sequence
 
@@ -35,7 +35,7 @@ class Placements:
     _pipeline: Pipeline
 
     def list(self, *, product_type: AdProductType | None = None) -> Pager[PlacementGroup]:
-        """List them, or those of one product type.
+        """List the placements, or those of one product type.
 
         Contract: PLC-01, `placements.list`.
         """

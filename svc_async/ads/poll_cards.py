@@ -1,4 +1,4 @@
-"""Poll cards, which cannot be changed once they are made."""
+"""Poll cards, which cannot be changed after their creation."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ class PollCard(Record):
     """A poll card (contract record `PollCard`); polls with media have the fields of a video too (POLL-08).
 
     Attributes:
-        duration_in_minutes: a string here, though it is an int where the card is made (contract POLL-01b).
+        duration_in_minutes: a string here, but an int when a card is created (contract POLL-01b).
     """
 
     id: str
@@ -90,14 +90,14 @@ class PollCards:
         sort_by: str | None = None,
         with_deleted: bool | None = None,
     ) -> CountedPager[PollCard]:
-        """List them.
+        """List the poll cards.
 
         Args:
             card_ids: only these, at most 200.
-            count: records a page, from 1 to 1000; the service's default is 200.
+            count: records per page, from 1 to 1000; the service's default is 200.
             q: a search, whose meaning is not documented.
             sort_by: an attribute and a direction, such as `created_at-desc`.
-            with_deleted: deleted ones too.
+            with_deleted: include deleted ones.
 
         Contract: POLL-09, `poll_cards.list`.
         """
@@ -107,7 +107,7 @@ class PollCards:
         return CountedPager(self._pipeline, request)
 
     async def get(self, card_id: str, *, with_deleted: bool | None = None) -> PollCard:
-        """Read one.
+        """Return a poll card.
 
         Contract: `poll_cards.get`.
         """
@@ -124,15 +124,15 @@ class PollCards:
         fourth_choice: str | None = None,
         media_key: str | None = None,
     ) -> PollCard:
-        """Make a poll.
+        """Create a poll.
 
         Args:
-            duration_in_minutes: from 5 to 10080, counted from its making.
+            duration_in_minutes: from 5 to 10080, counted from its creation.
             first_choice: at most 25 characters, like `second_choice`.
             second_choice: the second.
             name: its name.
             third_choice: the third, if there is one.
-            fourth_choice: the fourth; it needs the third.
+            fourth_choice: the fourth; it requires the third.
             media_key: an image or video of the media library, for accounts with a feature (contract POLL-04).
 
         Contract: POLL-01 to POLL-04, `poll_cards.create`.
@@ -151,7 +151,7 @@ class PollCards:
         )
 
     async def delete(self, card_id: str) -> PollCard | None:
-        """Delete one for good; afterwards it cannot be read. The record comes back if the service gives it.
+        """Delete a poll card for good; afterwards it cannot be read. Return its record if the service sends it.
 
         Contract: POLL-06, `poll_cards.delete`.
         """

@@ -1,4 +1,4 @@
-"""Posts that are made to be promoted."""
+"""Posts for promotion."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,7 +30,7 @@ class PostMode(OpenEnum):
 
 
 class PostPublicationType(OpenEnum):
-    """Whether a post is out; more values exist than the one that is documented."""
+    """Whether a post is published; more values exist than the one that is documented."""
 
     PUBLISHED = "PUBLISHED"
 
@@ -107,17 +107,17 @@ class Posts:
         video_description: str | None = None,
         video_title: str | None = None,
     ) -> Post:
-        """Make a post.
+        """Create a post.
 
         Args:
-            as_user_id: the advertiser in whose name it is made.
-            text: needed without `media_keys`.
+            as_user_id: the advertiser on whose behalf it is created.
+            text: required without `media_keys`.
             card_uri: a card to attach.
             conversation_settings: who may reply; the service's default is everyone.
             media_keys: up to 4 images, or one GIF, or one video (contract POST-03).
             name: at most 80 characters.
             nullcast: promoted only, the service's default; False is for the authenticated user only (POST-06b).
-            trim_user: answer with the id of the user only.
+            trim_user: return only the id of the user.
             post_mode: the form of the answer.
             video_cta: the call to action of the video.
             video_cta_value: where it leads.
@@ -146,7 +146,7 @@ class Posts:
         )
 
     async def rename(self, post_id: str, *, name: str | None = None) -> Post:
-        """Give a post another name, of at most 80 characters.
+        """Rename a post; the name has at most 80 characters.
 
         Contract: POST-11, `posts.update_name`.
         """

@@ -12,7 +12,7 @@ __all__ = ["ProductCatalog", "ProductCatalogs"]
 
 @attrs.frozen(kw_only=True)
 class ProductCatalog(Record):
-    """A catalog; one of a user holds all products (contract PC-01b, PC-03)."""
+    """A catalog; one catalog of a user contains all products (contract PC-01b, PC-03)."""
 
     id: str
     name: str | None = None
@@ -34,14 +34,14 @@ class ProductCatalogs:
     _pipeline: Pipeline
 
     def list(self, *, user_id: int | None = None) -> Pager[ProductCatalog]:
-        """List them, or those of one user.
+        """List the product catalogs, or those of one user.
 
         Contract: PC-01, `product_catalogs.list`.
         """
         return Pager(self._pipeline, _LIST(user_id=user_id))
 
     async def create(self, *, name: str, user_id: int | None = None) -> ProductCatalog:
-        """Make a catalog, if wanted for another user.
+        """Create a catalog, optionally for another user.
 
         Contract: PC-01, `product_catalogs.create`.
         """
@@ -55,7 +55,7 @@ class ProductCatalogs:
         return await self._pipeline.send(_UPDATE(product_catalog_id=product_catalog_id, name=name))
 
     async def delete(self, product_catalog_id: str) -> ProductCatalog:
-        """Delete a catalog for good; its last state comes back.
+        """Delete a catalog for good and return its last state.
 
         Contract: PC-04, `product_catalogs.delete`.
         """

@@ -29,7 +29,7 @@ class ProductSetType(OpenEnum):
 
 
 class ProductSetProcessingStatus(OpenEnum):
-    """How far the service is (contract PSET-03b)."""
+    """The state of processing (contract PSET-03b)."""
 
     DONE = "DONE"
     PROCESSING = "PROCESSING"
@@ -37,7 +37,7 @@ class ProductSetProcessingStatus(OpenEnum):
 
 
 class ProductSetFilterAttribute(OpenEnum):
-    """What a filter looks at (contract PSET-02)."""
+    """The attribute that a filter compares (contract PSET-02)."""
 
     PRICE = "price"
     PRODUCT_TYPE = "product_type"
@@ -76,7 +76,7 @@ class ProductSet(Record):
     """A product set (contract record `ProductSet`).
 
     Attributes:
-        product_ids: the merchant's ids, though sets are made with `product_keys`.
+        product_ids: the merchant's ids, although sets are created with `product_keys`.
         filters: the conditions of a `FILTERED` set.
     """
 
@@ -115,7 +115,7 @@ class ProductSets:
     product_catalog_id: str
 
     async def get(self, product_set_id: str) -> ProductSet:
-        """Read one.
+        """Return a product set.
 
         Contract: `product_sets.get`.
         """
@@ -132,7 +132,7 @@ class ProductSets:
         filters: Sequence[ProductSetFilter] | None = None,
         product_keys: Sequence[str] | None = None,
     ) -> ProductSet:
-        """Make a set; its `processing_status` tells whether it is ready.
+        """Create a set; its `processing_status` says whether it is ready.
 
         Args:
             name: its name.
@@ -162,7 +162,7 @@ class ProductSets:
         description: str | None = None,
         product_keys: Sequence[str] | None = None,
     ) -> ProductSet:
-        """Change what is given of a `MANUAL` set; `FILTERED` ones cannot be changed (contract PSET-04).
+        """Change the fields that are given of a `MANUAL` set; `FILTERED` ones cannot be changed (contract PSET-04).
 
         Contract: PSET-04b, `product_sets.update`.
         """

@@ -1,4 +1,4 @@
-"""The products of a catalog: their records, what they must keep to, and the rows that carry them."""
+"""The products of a catalog: their records, their rules, and the routes that send them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ __all__ = [
 
 
 class ProductAvailability(OpenEnum):
-    """Whether a product can be had."""
+    """Whether a product is available."""
 
     IN_STOCK = "in stock"
     AVAILABLE_FOR_ORDER = "available for order"
@@ -67,7 +67,7 @@ class ProductCondition(OpenEnum):
 
 
 class ProductGender(OpenEnum):
-    """Whom a product is for."""
+    """The gender a product is for."""
 
     FEMALE = "female"
     MALE = "male"
@@ -75,7 +75,7 @@ class ProductGender(OpenEnum):
 
 
 class ProductAgeGroup(OpenEnum):
-    """Of what age those are whom a product is for."""
+    """The age group a product is for."""
 
     ADULT = "adult"
     ALL_AGES = "all ages"
@@ -87,7 +87,7 @@ class ProductAgeGroup(OpenEnum):
 
 
 class ProductUpsertStatus(OpenEnum):
-    """What became of a product (contract PROD-08, PROD-08b)."""
+    """The result for a product (contract PROD-08, PROD-08b)."""
 
     CREATE_SUCCESS = "CREATE_SUCCESS"
     UPDATE_SUCCESS = "UPDATE_SUCCESS"
@@ -101,7 +101,7 @@ class Product(Record):
 
     Attributes:
         id: the merchant's unique id.
-        product_key: the service's id, made by it.
+        product_key: the id that the service assigns.
         title: at most 150 characters.
         description: plain text of at most 5000 characters.
         price: such as `9.90 EUR`.
@@ -113,9 +113,9 @@ class Product(Record):
         inventory: at least 1 when it is in stock.
         sale_price: lower than `price`.
         sale_price_effective_date: two ISO 8601 timestamps with a slash between them.
-        item_group_id: what its variants have in common.
-        item_group_key: the same, made by the service.
-        color: a word, no hex code.
+        item_group_id: the id that its variants share.
+        item_group_key: the key that the service assigns to the group.
+        color: a word, not a hex code.
     """
 
     id: str
@@ -152,7 +152,7 @@ class Product(Record):
 
 @attrs.frozen(kw_only=True)
 class ProductUpsertResult(Record):
-    """What became of one product; the forms of `warnings` and `errors` are not documented."""
+    """The result for one product; the forms of `warnings` and `errors` are not documented."""
 
     warnings: Any = None
     errors: Any = None
@@ -163,14 +163,14 @@ class ProductUpsertResult(Record):
 
 @attrs.frozen(kw_only=True)
 class ProductUpsertResults(Record):
-    """What became of the products of one request (contract PROD-08c)."""
+    """The results for the products of one request (contract PROD-08c)."""
 
     products_response: Sequence[ProductUpsertResult]
 
 
 @attrs.frozen(kw_only=True)
 class ProductDeleteResult(Record):
-    """What became of one key; the forms of `failed_product_key` and `message` are not documented."""
+    """The result for one key; the forms of `failed_product_key` and `message` are not documented."""
 
     product_key: str | None = None
     failed_product_key: Any = None
@@ -179,7 +179,7 @@ class ProductDeleteResult(Record):
 
 @attrs.frozen(kw_only=True)
 class ProductDeleteResults(Record):
-    """What became of the keys of one request (contract PROD-11)."""
+    """The results for the keys of one request (contract PROD-11)."""
 
     delete_products: Sequence[ProductDeleteResult]
 
@@ -189,14 +189,14 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _PRICE_RULE = "must be a number, a space and a 3-letter currency code, such as 9.90 EUR"
 _MARKUP = re.compile(r"</?[A-Za-z][^<>]*>")
 _HEX = re.compile(r"#.*|(?=.*[0-9])[0-9A-Fa-f]{6}(?:[0-9A-Fa-f]{2})?", re.DOTALL)
-_MOST_IMAGES = 10
-_NO_IMAGE = re.compile(
+_MAX_IMAGES = 10
+_OTHER_FORMAT = re.compile(
     r".*\.(?:avif|bmp|eps|hei[cf]|html?|ico|mov|mp4|pdf|psd|svg|tiff?|webm)", re.IGNORECASE | re.DOTALL
 )
 
 
 def _is_text(value: object) -> bool:
-    """Whether it is text that has a form in UTF-8."""
+    """Return whether it is a string that UTF-8 can encode."""
     return isinstance(value, str) and not _SURROGATE.search(value)
 
 
@@ -205,7 +205,7 @@ def _is_price(value: object) -> bool:
 
 
 def _is_lower(price: object, than: object) -> bool:
-    """Compare two prices; those of different currencies are the service's to compare."""
+    """Compare two prices; those in different currencies are left to the service."""
     low, high = _PRICE.fullmatch(str(price)), _PRICE.fullmatch(str(than))
     if low is None or high is None or low[2] != high[2]:
         return True
@@ -226,8 +226,8 @@ def _is_https(value: object) -> bool:
 
 
 def _may_be_image(value: object) -> bool:
-    # Unspecified: how the kind of an image is told without fetching it. An ending that is another kind's tells enough.
-    return _is_url(value) and not _NO_IMAGE.fullmatch(urlsplit(str(value)).path)
+    # Unspecified: how to detect the format of an image without fetching it. The suffix of another format is refused.
+    return _is_url(value) and not _OTHER_FORMAT.fullmatch(urlsplit(str(value)).path)
 
 
 def _are_urls(value: object) -> bool:
@@ -255,8 +255,8 @@ def _is_stocked(inventory: object, availability: object) -> bool:
     return availability != ProductAvailability.IN_STOCK or (isinstance(inventory, int) and inventory >= 1)
 
 
-def _unset_aside(check: Check) -> Check:
-    """Look away from empty texts, which take the value of an optional attribute away."""
+def _skip_unset(check: Check) -> Check:
+    """Return a check that ignores empty strings, which clear an optional attribute."""
     return lambda params: check({name: value for name, value in params.items() if value != ""})
 
 
@@ -271,7 +271,7 @@ _ENUMS: Mapping[str, type[OpenEnum]] = {
 
 PRODUCT_CHECKS: Sequence[Check] = tuple(
     map(
-        _unset_aside,
+        _skip_unset,
         (
             *map(required, _REQUIRED),
             *(satisfies(name, _is_text, "must be text in valid Unicode") for name in _TEXTS),
@@ -286,8 +286,8 @@ PRODUCT_CHECKS: Sequence[Check] = tuple(
             any_of("brand", "gtin", "mpn"),
             satisfies(
                 "additional_image_link",
-                lambda links: str(links).count(",") < _MOST_IMAGES,
-                f"must contain at most {_MOST_IMAGES} URLs",
+                lambda links: str(links).count(",") < _MAX_IMAGES,
+                f"must contain at most {_MAX_IMAGES} URLs",
             ),
             satisfies("additional_image_link", _are_urls, "must contain URLs with commas between them"),
             satisfies("google_product_category", _is_path, "must have its levels separated by ' > '"),
@@ -306,7 +306,7 @@ PRODUCT_CHECKS: Sequence[Check] = tuple(
         ),
     )
 )
-"""What the service demands of a product and can be told without it (contract PROD-02 to PROD-06c, PROD-09b to 13)."""
+"""The service's rules for a product that can be checked locally (contract PROD-02 to PROD-06c, PROD-09b to 13)."""
 
 MAX_PRODUCTS = 25
 """Products in one request (contract PROD-01)."""
@@ -325,9 +325,9 @@ UPSERT = Route(
         distinct("products", "id"),
     ),
 )
-"""The row that makes and changes products (contract `products.upsert`)."""
+"""The route that creates and changes products (contract `products.upsert`)."""
 DELETE = Route("DELETE", _ALL, ProductDeleteResults, json=True)
-"""The row that deletes products for good (contract `products.delete`)."""
+"""The route that deletes products for good (contract `products.delete`)."""
 
 
 @attrs.frozen
@@ -342,7 +342,7 @@ class CatalogProducts:
 
         Args:
             item_group_key: only the variants of this group.
-            count: records a page, from 1 to 100, the service's default.
+            count: records per page, from 1 to 100, the service's default.
 
         Contract: PROD-10, `products.list`.
         """

@@ -1,4 +1,4 @@
-"""Which accounts may use a tailored audience: version 5 of the advertising API."""
+"""The accounts that may use a tailored audience: version 5 of the advertising API."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ class PermissionLevel(OpenEnum):
 
 @attrs.frozen(kw_only=True)
 class TailoredAudiencePermission(Record):
-    """That an account may use an audience (contract record `TailoredAudiencePermission`)."""
+    """The permission of an account to use an audience (contract record `TailoredAudiencePermission`)."""
 
     id: str
     tailored_audience_id: str
@@ -54,7 +54,7 @@ _DELETE = Route("DELETE", _ONE, TailoredAudiencePermission)
 
 @attrs.frozen
 class TailoredAudiencePermissions:
-    """The permissions of one audience; only its owner may give and take them (contract TAP-03)."""
+    """The permissions of one audience; only its owner may grant and revoke them (contract TAP-03)."""
 
     _pipeline: Pipeline
     account_id: str
@@ -68,11 +68,11 @@ class TailoredAudiencePermissions:
         sort_by: str | None = None,
         tailored_audience_permission_ids: Sequence[str] | None = None,
     ) -> CountedPager[TailoredAudiencePermission]:
-        """List them.
+        """List the permissions.
 
         Args:
-            count: records a page, from 1 to 1000; the service's default is 200.
-            granted_account_ids: only those given to these accounts, at most 200.
+            count: records per page, from 1 to 1000; the service's default is 200.
+            granted_account_ids: only those granted to these accounts, at most 200.
             sort_by: an attribute and a direction, such as `created_at-desc`.
             tailored_audience_permission_ids: only these, at most 200.
 
@@ -89,7 +89,7 @@ class TailoredAudiencePermissions:
         return CountedPager(self._pipeline, request)
 
     async def create(self, *, granted_account_id: str, permission_level: PermissionLevel) -> TailoredAudiencePermission:
-        """Let an account of the same business use the audience; others need a feature (contract TAP-04).
+        """Grant a permission to an account of the same business; other accounts need a feature (contract TAP-04).
 
         Contract: `tailored_audience_permissions.create`.
         """
@@ -103,7 +103,7 @@ class TailoredAudiencePermissions:
         )
 
     async def delete(self, tailored_audience_permission_id: str) -> TailoredAudiencePermission:
-        """Take a permission away; campaigns that use the audience keep running, but cannot be copied.
+        """Revoke a permission; campaigns that use the audience keep running, but cannot be copied.
 
         Contract: TAP-05, `tailored_audience_permissions.delete`.
         """

@@ -1,4 +1,4 @@
-"""Video conversation cards: a video, up to four calls to action, and thanks."""
+"""Video conversation cards: a video, up to four calls to action and a thank-you text."""
 
 from collections.abc import Sequence
 
@@ -88,14 +88,14 @@ class VideoConversationCards:
         sort_by: str | None = None,
         with_deleted: bool | None = None,
     ) -> CountedPager[VideoConversationCard]:
-        """List them.
+        """List the video conversation cards.
 
         Args:
             card_ids: only these, at most 200.
-            count: records a page, from 1 to 1000; the service's default is 200.
+            count: records per page, from 1 to 1000; the service's default is 200.
             q: a search, whose meaning is not documented.
             sort_by: an attribute and a direction, such as `created_at-desc`.
-            with_deleted: deleted ones too.
+            with_deleted: include deleted ones.
 
         Contract: VCC-07, `video_conversation_cards.list`.
         """
@@ -105,7 +105,7 @@ class VideoConversationCards:
         return CountedPager(self._pipeline, request)
 
     async def get(self, card_id: str, *, with_deleted: bool | None = None) -> VideoConversationCard:
-        """Read one; a deleted one only `with_deleted`.
+        """Return a card; a deleted one only with `with_deleted`.
 
         Contract: `video_conversation_cards.get`.
         """
@@ -131,23 +131,23 @@ class VideoConversationCards:
         unlocked_image_media_key: str | None = None,
         unlocked_video_media_key: str | None = None,
     ) -> VideoConversationCard:
-        """Make a card.
+        """Create a card.
 
         Args:
             first_cta: a hashtag of at most 20 characters, `#` not counted, like the other calls to action.
-            first_cta_post: what a user then posts; each call to action needs its post.
+            first_cta_post: the text that a user then posts; each call to action requires its post.
             media_key: a video of the media library, 16:9.
             name: its name.
             thank_you_text: at most 23 characters.
-            title: at most 23 characters; needed without `second_cta`.
-            second_cta: needed without `title`.
+            title: at most 23 characters; required without `second_cta`.
+            second_cta: required without `title`.
             second_cta_post: its post.
             poster_media_key: the service's default is the first frame.
             third_cta: a third call to action.
             fourth_cta: a fourth.
             third_cta_post: its post.
             fourth_cta_post: its post.
-            thank_you_url: where thanks lead.
+            thank_you_url: the destination of the thank-you text.
             unlocked_image_media_key: an image that posting unlocks.
             unlocked_video_media_key: a video that posting unlocks.
 
@@ -196,7 +196,7 @@ class VideoConversationCards:
         unlocked_image_media_key: str | None = None,
         unlocked_video_media_key: str | None = None,
     ) -> VideoConversationCard:
-        """Change what is given, in the bounds of `create`.
+        """Change the fields that are given, with the limits of `create`.
 
         Contract: VCC-05, `video_conversation_cards.update`.
         """

@@ -1,4 +1,4 @@
-"""Words of the service that several families share; each family exports those it uses."""
+"""Terms of the service that several families share; each family exports those it uses."""
 
 import attrs
 
@@ -20,7 +20,7 @@ class AdProductType(OpenEnum):
 
 
 class Placement(OpenEnum):
-    """Where a line item shows; more values exist than the three that are documented."""
+    """Where a line item appears; more values exist than the three that are documented."""
 
     ALL_ON_SVC = "ALL_ON_SVC"
     SVC_TIMELINE = "SVC_TIMELINE"
@@ -36,7 +36,7 @@ class BatchOperationType(OpenEnum):
 
 @attrs.frozen(kw_only=True)
 class BatchCounts(Record):
-    """How many users the service took over, of how many (contract CAU-10, DNR-02)."""
+    """How many users the service accepted, and how many it received (contract CAU-10, DNR-02)."""
 
     success_count: int
     total_count: int

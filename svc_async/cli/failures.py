@@ -9,7 +9,7 @@ from typing import Self, TextIO
 
 from svc_async.batch.report import KEPT_FAILURES, Failure
 from svc_async.errors import InvalidArgument
-from svc_async.sources.source import RowSource
+from svc_async.sources.source import ReplayableSource
 from svc_async.users.identifiers import IDENTIFIERS
 
 __all__ = ["FailureList", "reason_of", "reasons_of"]
@@ -42,7 +42,7 @@ class FailureList:
         InvalidArgument: the file holds something else, or cannot be written.
     """  # noqa: D205 - two sentences that belong together
 
-    def __init__(self, path: Path, source: RowSource, *, lasting: bool = False, again: bool = False) -> None:
+    def __init__(self, path: Path, source: ReplayableSource, *, lasting: bool = False, again: bool = False) -> None:
         self.path = path
         self.count = 0
         self.reasons: Counter[str] = Counter()

@@ -12,7 +12,7 @@ from svc_async.batch.journal.record import JournalRecord
 from svc_async.cli.options import JournalOptions
 from svc_async.errors import InvalidArgument
 from svc_async.sources.detect import STANDARD_INPUT
-from svc_async.sources.source import RowSource
+from svc_async.sources.source import ReplayableSource
 from svc_async.users.encoding import Rows
 
 __all__ = ["Journaling", "PutAside", "recorded_command", "typed"]
@@ -171,7 +171,7 @@ class Journaling:
                 was = f"{self.begun.note.get('what')} {_named(self.begun.note.get('ids', {}))}"
                 raise InvalidArgument("journal", f"{self.path} is of another job: {was}")
 
-    async def begin(self, origin: RowSource) -> None:
+    async def begin(self, origin: ReplayableSource) -> None:
         """Make sure that the file is the one with which the job was begun, or write down what begins now.
 
         Raises:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from svc_async.batch.report import Progress
 from svc_async.clock import Clock
-from svc_async.sources.source import RowSource
+from svc_async.sources.source import ReplayableSource
 
 __all__ = ["Bar", "Display", "Lines", "clock_time", "display_of"]
 
@@ -49,7 +49,7 @@ class _Timed(Display, abc.ABC):
 
     pause: float
 
-    def __init__(self, source: RowSource, *, console: Console, clock: Clock, limit: float) -> None:
+    def __init__(self, source: ReplayableSource, *, console: Console, clock: Clock, limit: float) -> None:
         super().__init__()
         self._source = source
         self._limit = limit
@@ -86,7 +86,7 @@ class Bar(_Timed):
 
     pause = _REST
 
-    def __init__(self, source: RowSource, *, console: Console, clock: Clock, limit: float) -> None:
+    def __init__(self, source: ReplayableSource, *, console: Console, clock: Clock, limit: float) -> None:
         super().__init__(source, console=console, clock=clock, limit=limit)
         self._drawing = _Drawing(
             rich_progress.SpinnerColumn(),
@@ -126,7 +126,7 @@ class _Drawing(rich_progress.Progress):
         yield self.counts
 
 
-def display_of(source: RowSource, *, console: Console, clock: Clock, limit: float, quiet: bool) -> Display:
+def display_of(source: ReplayableSource, *, console: Console, clock: Clock, limit: float, quiet: bool) -> Display:
     """Choose how a job is shown; its requests are set beside the service's limit of so many a minute."""
     if quiet:
         return Display()
@@ -142,7 +142,7 @@ def clock_time(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def _done(progress: Progress, source: RowSource) -> float:
+def _done(progress: Progress, source: ReplayableSource) -> float:
     """Estimate the share of the file that is settled, by the bytes that are read."""
     settled = progress.accepted + progress.coalesced + progress.failed
     return source.bytes_read / source.size * settled / progress.read if progress.read else 0.0

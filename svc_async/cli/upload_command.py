@@ -27,7 +27,7 @@ from svc_async.governor.limits import LIMITS
 from svc_async.jobs.html_report import JobRecord, report_page
 from svc_async.session import Session
 from svc_async.sources.detect import STANDARD_INPUT
-from svc_async.sources.source import RowSource
+from svc_async.sources.source import ReplayableSource
 
 __all__ = ["Job", "Ready", "Work", "mapping_of", "moment_of", "opened", "requests_per_minute"]
 
@@ -130,7 +130,7 @@ class Job:
 
     file: Path
     what: str
-    origin: RowSource
+    origin: ReplayableSource
     options: JobOptions
     limit: float
     again: str = "rows that are in already are not added twice."

@@ -7,7 +7,7 @@ import attrs
 
 from svc_async.users.encoding import Rows
 
-__all__ = ["ProductFeed", "ReplayableRows", "RowSource", "UnparsedRow", "UserSource"]
+__all__ = ["ProductFeed", "ReplayableRows", "ReplayableSource", "UnparsedRow", "UserSource"]
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ class ReplayableRows(Generic[T]):
         return self._begin()
 
 
-class RowSource(Protocol):
+class ReplayableSource(Protocol):
     """Users or products that can be read again, each at the same position every time."""
 
     @property
@@ -71,7 +71,7 @@ class RowSource(Protocol):
         ...
 
 
-class UserSource(RowSource, Protocol):
+class UserSource(ReplayableSource, Protocol):
     """Rows of users."""
 
     @property
@@ -84,7 +84,7 @@ class UserSource(RowSource, Protocol):
         ...
 
 
-class ProductFeed(RowSource, Protocol):
+class ProductFeed(ReplayableSource, Protocol):
     """Products of a merchant."""
 
     def products(self) -> Iterable[Mapping[str, Any]]:
