@@ -56,6 +56,7 @@ _OPTIONS: Mapping[str, str] = MappingProxyType(
         "do_not_reach_list_id": "--list",
         "product_catalog_id": "--catalog",
         "profile": "--profile",
+        "refresh_within": "--refresh-days",
         **{
             name: f"--{name.replace('_', '-')}"
             for name in (
@@ -70,7 +71,6 @@ _OPTIONS: Mapping[str, str] = MappingProxyType(
                 "ordering",
                 "phone_region",
                 "quarantine",
-                "refresh_days",
                 "report",
                 "state",
                 "users_per_operation",

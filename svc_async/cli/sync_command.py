@@ -3,9 +3,8 @@
 import json
 import os
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 
@@ -14,14 +13,13 @@ from rich.text import Text
 
 from svc_async.batch.report import Report
 from svc_async.batch.settings import Observers
-from svc_async.batch.sync.state import Plan, Snapshots
-from svc_async.batch.sync.sync import Sync, Target
+from svc_async.batch.sync.state import Plan
+from svc_async.batch.sync.sync import SyncReport
 from svc_async.cli.console import stdout
 from svc_async.cli.failures import FailureList
 from svc_async.cli.options import JobOptions, SyncOptions
 from svc_async.cli.progress import clock_time
 from svc_async.cli.upload_command import Ready, Work
-from svc_async.errors import BatchError, InvalidArgument
 
 __all__ = ["Cost", "Syncing"]
 
@@ -55,58 +53,40 @@ class Syncing:
     """One sync as a command.
 
     Attributes:
-        target: the list and its file.
-        name: what tells the list from others, also years later.
-        options: what all jobs have in common.
-        sync: what was said of the sync.
+        call: `sync` of the list, bound to its source and settings.
+        name: what identifies the list, also years later.
+        options: the options of all jobs.
+        sync: the options of the sync.
         cost: what requests cost.
-        lifetime: how long rows stay that are sent.
     """
 
-    target: Target
+    call: Callable[..., Awaitable[SyncReport]]
     name: str
     options: JobOptions
     sync: SyncOptions
     cost: Cost
-    lifetime: timedelta | None
     _plan: Plan | None = attrs.field(default=None, init=False)
-    _sync: Sync | None = attrs.field(default=None, init=False)
 
     def work(self, ready: Ready) -> Work:
-        """Give the job."""
-        if not 0 <= self.sync.max_removal_share <= 1:
-            raise InvalidArgument("max_removal_share", "must be from 0 to 1")
-        if self.sync.refresh_days < 0:
-            raise InvalidArgument("refresh_days", "must be at least 0")
-        return Work(ready=ready, do=self._do, more=self._more, so_far=self._so_far)
+        """Return the job."""
+        return Work(ready=ready, do=self._do, more=self._more)
 
     async def _do(self, observers: Observers, failures: FailureList) -> Report | None:
         async with self._state() as path:
-            with Snapshots(path, target=self.name) as snapshots:
-                sync = Sync(
-                    target=self.target,
-                    snapshots=snapshots,
-                    lifetime=self.lifetime,
-                    refresh_within=timedelta(days=self.sync.refresh_days),
-                )
-                self._plan, self._sync = await sync.plan(), sync
-                if self.sync.dry_run or not self.options.json:
-                    self._tell(self._plan)
-                if self.sync.dry_run:
-                    return None
-                return await self._applied(sync, self._plan, observers, failures)
-
-    async def _applied(self, sync: Sync, plan: Plan, observers: Observers, failures: FailureList) -> Report:
-        try:
-            await sync.apply(
-                plan,
+            report = await self.call(
+                state=path,
+                dry_run=self.sync.dry_run,
                 max_removal_share=self.sync.max_removal_share,
-                observers=observers,
+                on_plan=self._on_plan,
                 on_removal_failure=failures.add_removal,
+                **attrs.asdict(observers, recurse=False),
             )
-        except BatchError as error:
-            raise BatchError(str(error), report=_together(sync.removed, sync.sent)) from error.__cause__
-        return _together(sync.removed, sync.sent)
+        return None if self.sync.dry_run else report.total
+
+    def _on_plan(self, plan: Plan) -> None:
+        self._plan = plan
+        if self.sync.dry_run or not self.options.json:
+            self._tell(plan)
 
     @asynccontextmanager
     async def _state(self) -> AsyncGenerator[Path]:
@@ -120,9 +100,6 @@ class Syncing:
             path = _home() / f"{sha256(self.name.encode()).hexdigest()[:32]}.sqlite"
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             yield path
-
-    def _so_far(self) -> Report | None:
-        return None if self._sync is None else _together(self._sync.removed, self._sync.sent)
 
     def _more(self) -> Mapping[str, int]:
         return {} if self._plan is None else _counted(self._plan)
@@ -156,9 +133,3 @@ def _home() -> Path:
     """Give the folder for what the command remembers."""
     given = os.environ.get("XDG_STATE_HOME")
     return (Path(given) if given else Path.home() / ".local" / "state") / "svc_async"
-
-
-def _together(removed: Report, sent: Report) -> Report:
-    """Add up what became of removals and of the rest; failures are listed of rows of the file."""
-    counts = ("read", "accepted", "coalesced", "failed", "pending", "in_doubt", "requests")
-    return attrs.evolve(sent, **{name: getattr(removed, name) + getattr(sent, name) for name in counts})

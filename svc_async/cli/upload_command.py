@@ -10,8 +10,9 @@ from typing import Any
 import attrs
 from rich.text import Text
 
-from svc_async.batch.report import Failure, Progress, Report
+from svc_async.batch.report import KEPT_FAILURES, Failure, Progress, Report
 from svc_async.batch.settings import Observers
+from svc_async.batch.sync.sync import SyncReport
 from svc_async.batch.timeline import Timeline
 from svc_async.cli.console import complain, stderr, stdout
 from svc_async.cli.exit_codes import Exit, exit_of, explain
@@ -33,9 +34,6 @@ __all__ = ["Job", "Ready", "Work", "mapping_of", "moment_of", "opened", "request
 
 _LISTED = 5
 """Reasons that are printed."""
-_KEPT = 10_000
-"""Failures that a report lists."""
-
 
 Ready = Callable[[], Awaitable[object]]
 """Asks the service for something small, so that a wrong host, credential or id shows at once."""
@@ -49,13 +47,11 @@ class Work:
         ready: asks the service for something small.
         do: does it; None if nothing was to be done but what it has said.
         more: further numbers for the reports.
-        so_far: what has become of the rows when it was cut off; None if it is what was told last.
     """
 
     ready: Ready
     do: Callable[[Observers, FailureList], Awaitable[Report | None]]
     more: Callable[[], Mapping[str, int]] = dict
-    so_far: Callable[[], Report | None] = lambda: None
 
 
 @attrs.frozen(kw_only=True)
@@ -97,12 +93,7 @@ class _Watch:
 
     @property
     def report(self) -> Report:
-        last = self.display.last
-        return Report(
-            read=last.read, accepted=last.accepted, coalesced=last.coalesced, failed=last.failed,
-            pending=last.pending, in_doubt=last.in_doubt, requests=last.requests,
-            failures=tuple(sorted(self.kept, key=lambda failure: failure.position)),
-        )  # fmt: skip
+        return Report.from_progress(self.display.last, self.kept)
 
     def _progress(self, progress: Progress) -> None:
         self.timeline.add(progress)
@@ -110,7 +101,7 @@ class _Watch:
 
     def _failure(self, failure: Failure) -> None:
         self.failures.add(failure)
-        if len(self.kept) < _KEPT:
+        if len(self.kept) < KEPT_FAILURES:
             self.kept.append(failure)
 
 
@@ -191,7 +182,7 @@ class Job:
             except BatchError as early:
                 error, report = early, _report_of(early) or watch.report
             except Interrupted:
-                interrupted, report = True, work.so_far() or watch.report
+                interrupted, report = True, watch.report
         if report is None:
             return None
         seconds = self.clock.monotonic() - began
@@ -276,7 +267,8 @@ class Job:
 
 
 def _report_of(error: BatchError) -> Report | None:
-    return error.report if isinstance(error.report, Report) else None
+    report = error.report.total if isinstance(error.report, SyncReport) else error.report
+    return report if isinstance(report, Report) else None
 
 
 @asynccontextmanager

@@ -2,17 +2,14 @@ import hashlib
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from svc_async import BatchError, InvalidArgument, Session
-from svc_async.batch.report import Failure
-from svc_async.batch.settings import Observers
-from svc_async.batch.sync.audience import AudienceTarget
-from svc_async.batch.sync.state import Snapshots
-from svc_async.batch.sync.sync import Sync
+from svc_async import BatchError, InvalidArgument, Rows, Session
+from svc_async.batch.report import Failure, Progress, Report
+from svc_async.batch.sync.sync import SyncReport
 from svc_async.sandbox import Fault, Sandbox
-from svc_async.sources.detect import open_source
 from tests.support.files import Write
 
 USERS = "*/custom_audiences/*/users"
@@ -44,14 +41,15 @@ class Audience:
         self.state = state
         self.failures: list[Failure] = []
 
-    async def sync(self, content: str, *, share: float = 1.0, lifetime: timedelta = timedelta(days=395)) -> Sync:
-        source = open_source(self.write(content))
-        target = AudienceTarget(users=self.users, source=source, settings={"quarantine": 0.0})
-        with Snapshots(self.state, target=self.users.custom_audience_id) as snapshots:
-            sync = Sync(target=target, snapshots=snapshots, lifetime=lifetime)
-            observers = Observers(on_failure=self.failures.append)
-            await sync.apply(await sync.plan(), max_removal_share=share, observers=observers)
-        return sync
+    async def sync(self, content: str, *, share: float = 1.0, lifetime: timedelta = timedelta(days=395)) -> SyncReport:
+        return await self.users.sync(
+            self.write(content),
+            state=self.state,
+            max_removal_share=share,
+            lifetime=lifetime,
+            quarantine=0.0,
+            on_failure=self.failures.append,
+        )
 
     @property
     def members(self) -> list[dict[str, list[str]]]:
@@ -162,3 +160,107 @@ async def test_who_was_refused_after_an_unclear_answer_may_be_there_and_is_remov
     assert (sync.sent.failed, audience.members) == (1, emails(1))
     await audience.sync(numbered(2))
     assert audience.members == emails(2)
+
+
+# --- the call
+
+
+async def test_members_may_be_mappings_or_rows(audience: Audience) -> None:
+    people: list[dict[str, object]] = [{"email": "user1@example.org"}, {"email": ["user2@example.org"]}]
+    first = await audience.users.sync(people, state=audience.state)
+    table = Rows(("email",), [("user2@example.org",), ("user3@example.org",)])
+
+    second = await audience.users.sync(table, state=audience.state, max_removal_share=0.5)
+
+    assert (first.plan.additions, second.plan.unchanged, second.plan.removals) == (2, 1, 1)
+    assert sorted(audience.members, key=str) == sorted(emails(2, 3), key=str)
+
+
+async def test_members_that_can_be_read_only_once_are_refused(audience: Audience, sandbox: Sandbox) -> None:
+    with pytest.raises(InvalidArgument, match="members must be a file, or a list or another iterable"):
+        await audience.users.sync(iter([{"email": "user1@example.org"}]), state=audience.state)
+
+    assert not sandbox.requests.count(USERS)
+
+
+async def test_a_dry_run_returns_the_plan_and_changes_nothing(audience: Audience, sandbox: Sandbox) -> None:
+    await audience.sync(numbered(1, 2))
+    before = sandbox.requests.count(USERS)
+
+    report = await audience.users.sync(audience.write(numbered(2, 3)), state=audience.state, dry_run=True)
+
+    assert (report.plan.additions, report.plan.removals, report.plan.unchanged) == (1, 1, 1)
+    assert report.total == Report()
+    assert sandbox.requests.count(USERS) == before
+    assert (await audience.sync(numbered(2, 3))).total.accepted == 2
+
+
+async def test_by_default_a_fifth_of_the_list_may_be_removed(audience: Audience) -> None:
+    await audience.sync(numbered(*range(10)))
+
+    with pytest.raises(InvalidArgument, match="max_removal_share is 20%, but 3 of the 10 rows"):
+        await audience.users.sync(audience.write(numbered(*range(7))), state=audience.state)
+    report = await audience.users.sync(audience.write(numbered(*range(8))), state=audience.state)
+
+    assert report.removed.accepted == 2
+
+
+async def test_the_plan_is_announced_first_and_progress_counts_both_parts(audience: Audience) -> None:
+    await audience.sync(numbered(1, 2, 3))
+    news: list[object] = []
+
+    report = await audience.users.sync(
+        audience.write(numbered(3, 4)),
+        state=audience.state,
+        max_removal_share=1,
+        on_plan=news.append,
+        progress=news.append,
+    )
+
+    assert news[0] == report.plan
+    last = news[-1]
+    assert isinstance(last, Progress)
+    assert (last.read, last.accepted, last.pending) == (3, 3, 0)
+    assert (report.total.read, report.total.accepted, report.total.requests) == (3, 3, last.requests)
+
+
+async def test_a_report_has_the_plan_and_both_parts(audience: Audience) -> None:
+    report = await audience.sync(f"{numbered(1)}nobody\n")
+    plain = report.as_dict()
+
+    assert (plain["plan"]["misfits"], plain["sent"]["accepted"], plain["removed"]["read"]) == (1, 1, 0)
+    assert [failure["position"] for failure in plain["sent"]["failures"]] == [1]
+    assert not report.complete
+    with pytest.raises(BatchError, match="of 2 rows 1 failed and 0 are pending") as caught:
+        report.raise_for_failures()
+    assert caught.value.report is report
+    (await audience.sync(numbered(1))).raise_for_failures()
+
+
+async def test_a_sync_that_could_not_be_finished_reports_both_parts(audience: Audience, sandbox: Sandbox) -> None:
+    await audience.sync(numbered(*range(20)))
+    sandbox.faults.on("POST", USERS).nth(2).do(Fault.http(403))
+
+    with pytest.raises(BatchError) as caught:
+        await audience.sync(numbered(*range(10, 30)))
+
+    report = caught.value.report
+    assert isinstance(report, SyncReport)
+    assert (report.removed.accepted, report.sent.pending, report.plan.additions) == (10, 10, 10)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rule"),
+    [
+        ({"max_removal_share": 1.1}, "max_removal_share must be from 0 to 1"),
+        ({"refresh_within": timedelta(days=-1)}, "refresh_within must be at least 0"),
+        ({"concurrency": 0}, "concurrency must be at least 1"),
+    ],
+)
+async def test_a_setting_that_breaks_its_rule_leaves_no_state(
+    audience: Audience, settings: dict[str, Any], rule: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=rule):
+        await audience.users.sync(audience.write(numbered(1)), state=audience.state, **settings)
+
+    assert not audience.state.exists()

@@ -1,16 +1,14 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from svc_async import BatchError, Session
+from svc_async import BatchError, InvalidArgument, Session
+from svc_async.ads.products import Product, ProductAvailability, ProductCondition
 from svc_async.batch.report import Failure
-from svc_async.batch.settings import Observers
-from svc_async.batch.sync.catalog import CatalogTarget
-from svc_async.batch.sync.state import Snapshots
-from svc_async.batch.sync.sync import Sync
+from svc_async.batch.sync.sync import SyncReport
 from svc_async.sandbox import Fault, Sandbox
-from svc_async.sources.detect import open_feed
 from tests.support.files import Write
 
 PRODUCTS = "*/product_catalogs/*/products"
@@ -19,6 +17,13 @@ HEADER = "id,title,description,availability,condition,price,link,image_link,bran
 
 def row(name: str, price: str = "9.90 EUR", group: str = "") -> str:
     return f"{name},T,D,in_stock,new,{price},https://shop.example.org/{name},https://shop.example.org/{name}.png,B,1,{group}"
+
+
+def mapping(name: str) -> dict[str, Any]:
+    link = f"https://shop.example.org/{name}"
+    text = {"id": name, "title": "T", "description": "D", "price": "9.90 EUR", "brand": "B"}
+    words = {"availability": ProductAvailability.IN_STOCK, "condition": ProductCondition.NEW}
+    return {**text, **words, "link": link, "image_link": f"{link}.png", "inventory": 1}
 
 
 class Catalog:
@@ -30,14 +35,14 @@ class Catalog:
         self.state = state
         self.failures: list[Failure] = []
 
-    async def sync(self, *rows: str) -> Sync:
-        feed = open_feed(self.write("\n".join([HEADER, *rows])))
-        target = CatalogTarget(products=self.products, feed=feed, settings={"quarantine": 0.0})
-        with Snapshots(self.state, target=self.products.product_catalog_id) as snapshots:
-            sync = Sync(target=target, snapshots=snapshots, lifetime=None)
-            observers = Observers(on_failure=self.failures.append)
-            await sync.apply(await sync.plan(), max_removal_share=1, observers=observers)
-        return sync
+    async def sync(self, *rows: str) -> SyncReport:
+        return await self.products.sync(
+            self.write("\n".join([HEADER, *rows])),
+            state=self.state,
+            max_removal_share=1,
+            quarantine=0.0,
+            on_failure=self.failures.append,
+        )
 
     async def held(self) -> dict[str, str]:
         return {product.id: product.price async for product in self.products.list()}
@@ -112,3 +117,49 @@ async def test_a_product_that_somebody_else_deleted_fails_once_and_is_forgotten(
     assert (sync.removed.accepted, sync.removed.failed) == (1, 1)
     assert (await catalog.sync(row("c"))).removed.read == 0
     assert await catalog.held() == {"c": "9.90 EUR"}
+
+
+# --- the call
+
+
+async def test_products_may_be_mappings_or_records(catalog: Catalog) -> None:
+    plain = [mapping("a"), mapping("b")]
+    first = await catalog.products.sync(plain, state=catalog.state)
+    record = Product(**{**mapping("b"), "price": "5.00 EUR"})
+
+    second = await catalog.products.sync([record], state=catalog.state, max_removal_share=0.5)
+
+    assert (first.sent.accepted, second.sent.accepted, second.removed.accepted) == (2, 1, 1)
+    assert await catalog.held() == {"b": "5.00 EUR"}
+
+
+async def test_products_that_can_be_read_only_once_are_refused(catalog: Catalog) -> None:
+    with pytest.raises(InvalidArgument, match="products must be a file, or a list or another iterable"):
+        await catalog.products.sync(iter([{"id": "a"}]), state=catalog.state)
+
+
+async def test_a_product_without_a_form_in_json_fails_by_itself(catalog: Catalog) -> None:
+    report = await catalog.products.sync([{"id": "a", "title": object()}, "b"], state=catalog.state)  # type: ignore[list-item]  # what a caller without types may pass
+
+    assert (report.plan.misfits, report.sent.failed, report.sent.accepted) == (2, 2, 0)
+
+
+async def test_a_dry_run_returns_the_plan_and_changes_nothing(catalog: Catalog) -> None:
+    await catalog.sync(row("a"), row("b"))
+
+    feed = catalog.write("\n".join([HEADER, row("b"), row("c")]))
+    report = await catalog.products.sync(feed, state=catalog.state, dry_run=True)
+
+    assert (report.plan.additions, report.plan.removals, report.plan.unchanged) == (1, 1, 1)
+    assert await catalog.held() == {"a": "9.90 EUR", "b": "9.90 EUR"}
+
+
+async def test_by_default_a_fifth_of_the_catalog_may_be_deleted(catalog: Catalog) -> None:
+    names = [f"p{number}" for number in range(10)]
+    await catalog.sync(*map(row, names))
+
+    feed = catalog.write("\n".join([HEADER, *map(row, names[3:])]))
+    with pytest.raises(InvalidArgument, match="max_removal_share is 20%, but 3 of the 10 rows"):
+        await catalog.products.sync(feed, state=catalog.state)
+
+    assert len(await catalog.held()) == 10

@@ -1,25 +1,31 @@
 """The users of a custom audience: one request, or batches of any number of rows."""
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import attrs
 
 from svc_async.ads.custom_audiences import USERS_BATCH, BatchCounts, BatchOperationType
 from svc_async.ads.vocabulary import MEMBERSHIP_MONTHS
-from svc_async.batch.lists.members import Members
+from svc_async.batch.lists.members import Members, open_members
 from svc_async.batch.lists.operations import Operation
 from svc_async.batch.lists.rules import ListRules
 from svc_async.batch.lists.user_list import UserList
 from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.batch.settings import DEFAULTS, BatchSettings, Observers, Ordering
+from svc_async.batch.sync.audience import AudienceTarget
+from svc_async.batch.sync.state import Plan
+from svc_async.batch.sync.sync import Sync, SyncObservers, SyncReport, SyncSettings
 from svc_async.clock import months_after
 from svc_async.users.identifiers import IDENTIFIERS
 from svc_async.wire.route import Request
 
 __all__ = ["AudienceUsers"]
+
+# Unspecified: how long the service keeps a member at most; its default is 13 months (contract CAU-06c), 395 days.
+_LIFETIME = timedelta(days=395)
 
 _RULES = ListRules(
     identifiers=tuple(IDENTIFIERS),
@@ -109,6 +115,75 @@ class AudienceUsers(UserList[BatchCounts]):
             Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure),
             journal,
         )
+
+    async def sync(
+        self,
+        members: Members | str | Path,
+        *,
+        state: str | Path,
+        dry_run: bool = False,
+        max_removal_share: float = 0.2,
+        refresh_within: timedelta = timedelta(days=30),
+        lifetime: timedelta = _LIFETIME,
+        phone_region: str | None = None,
+        concurrency: int = DEFAULTS.concurrency,
+        users_per_operation: int = DEFAULTS.users_per_operation,
+        ordering: Ordering = DEFAULTS.ordering,
+        quarantine: float = DEFAULTS.quarantine,
+        retry_delays: Sequence[float] = DEFAULTS.retry_delays,
+        on_plan: Callable[[Plan], object] | None = None,
+        progress: Callable[[Progress], object] | None = None,
+        on_receipt: Callable[[Receipt], object] | None = None,
+        on_failure: Callable[[Failure], object] | None = None,
+        on_removal_failure: Callable[[Failure], object] | None = None,
+    ) -> SyncReport:
+        """Make the audience equal to a source, by sending only the differences from the last sync.
+
+        Members who were added by other means are left untouched. Settings: see `SyncSettings` and `BatchSettings`.
+        Observers: see `SyncObservers`.
+
+        Args:
+            members: the path of a file, or members as in `upload` that can be iterated again: all who are to belong to
+                the audience.
+            state: path of the file that keeps what was accepted, one for each audience.
+            lifetime: how long members stay that are sent.
+            phone_region: the region of national phone numbers, such as `DE`; needs the extra `phone`.
+
+        Raises:
+            InvalidArgument: invalid setting or source, or the state is locked or belongs to another list, or too many
+                members would be removed; nothing was sent.
+            BatchError: the sync could not be finished; `report` is a `SyncReport`. Repeat the call to finish it.
+
+        Contract: `custom_audience_users.batch`.
+        """
+        settings = SyncSettings(dry_run=dry_run, max_removal_share=max_removal_share, refresh_within=refresh_within)
+        batch = BatchSettings(
+            concurrency=concurrency,
+            users_per_operation=users_per_operation,
+            ordering=ordering,
+            quarantine=quarantine,
+            retry_delays=retry_delays,
+        )
+        observers = SyncObservers(
+            on_plan=on_plan,
+            progress=progress,
+            on_receipt=on_receipt,
+            on_failure=on_failure,
+            on_removal_failure=on_removal_failure,
+        )
+        with open_members(members) as source:
+            target = AudienceTarget(
+                users=self,
+                name=f"audience {self.account_id} {self.custom_audience_id}",
+                members=source,
+                phone_region=phone_region,
+                lifetime=lifetime,
+                settings=batch,
+            )
+            sync = Sync(
+                target=target, path=Path(state), settings=settings, observers=observers, clock=self._sender.clock
+            )
+            return await sync.run()
 
     def stream(
         self,

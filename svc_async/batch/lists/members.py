@@ -1,7 +1,8 @@
 """The members of a list as the source of a job: encoded a slice at a time."""
 
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import aclosing, closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 from svc_async.ads.custom_audiences import AudienceUser
@@ -11,13 +12,28 @@ from svc_async.batch.packing.rows import EncodedRows
 from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice, is_replayable, slice_rows
 from svc_async.errors import InvalidArgument
+from svc_async.sources.detect import open_source
 from svc_async.users.encoding import EncodedUsers, MemberEncoder, Rows
 
-__all__ = ["Members", "read_members", "read_operations"]
+__all__ = ["Members", "open_members", "read_members", "read_operations"]
 
 Member = Mapping[str, object] | AudienceUser | DoNotReachUser
 Members = Iterable[Member] | AsyncIterable[Member] | Rows
 """Mappings with the service's keys, records, or the rows of a table."""
+
+
+@contextmanager
+def open_members(members: Members | str | Path) -> Generator[Members]:
+    """Open a file of members; members themselves are returned as they are.
+
+    Raises:
+        InvalidArgument: the file cannot be read.
+    """
+    if not isinstance(members, str | Path):
+        yield members
+        return
+    with closing(open_source(members)) as source:
+        yield source.rows()
 
 
 def read_members(members: Members, operation: UserOperation, encoder: MemberEncoder, slice_size: int) -> RowSource:

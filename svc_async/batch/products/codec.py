@@ -1,10 +1,11 @@
 """Products and product keys as the rows of a job."""
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import aclosing, closing, contextmanager
 from datetime import datetime
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -15,12 +16,25 @@ from svc_async.batch.packing.rows import EncodedRows
 from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice, is_replayable, slice_rows
 from svc_async.errors import InvalidArgument
+from svc_async.sources.detect import open_feed
 from svc_async.sources.source import UnparsedRow
 from svc_async.users.template import PLAIN
 from svc_async.wire.fields import fields_of
 from svc_async.wire.writing import to_plain
 
-__all__ = ["PRODUCT_GROUP", "ProductGroup", "encode_checked", "encode_key", "encode_unchecked", "read_rows"]
+__all__ = [
+    "PRODUCT_GROUP",
+    "ProductGroup",
+    "ProductRows",
+    "encode_checked",
+    "encode_key",
+    "encode_unchecked",
+    "open_products",
+    "read_rows",
+]
+
+ProductRows = Iterable[Product | Mapping[str, Any]] | AsyncIterable[Product | Mapping[str, Any]]
+"""Mappings with the attributes of a merchant's feed, or records."""
 
 _ATTRIBUTES = frozenset(field.name for field in attrs.fields(Product) if field.init)
 _escape = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
@@ -52,6 +66,20 @@ class InvalidRow(Exception):
     def __init__(self, reason: str, attribute: str | None = None) -> None:
         super().__init__(reason)
         self.attribute = attribute
+
+
+@contextmanager
+def open_products(products: ProductRows | str | Path) -> Generator[ProductRows]:
+    """Open a feed of products; products themselves are returned as they are.
+
+    Raises:
+        InvalidArgument: the file cannot be read.
+    """
+    if not isinstance(products, str | Path):
+        yield products
+        return
+    with closing(open_feed(products)) as feed:
+        yield feed.products()
 
 
 def read_rows(name: str, rows: Any, encode: Encode, slice_size: int) -> RowSource:

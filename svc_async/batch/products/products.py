@@ -5,27 +5,36 @@ service would ignore all of them (contract PROD-07). Each has its own result: a 
 one that the answer does not mention is sent again, since its outcome is unknown.
 """
 
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import attrs
 
-from svc_async.ads.products import CatalogProducts, Product, ProductUpsertResult, ProductUpsertResults
-from svc_async.batch.products.codec import encode_checked, encode_key, encode_unchecked, read_rows
+from svc_async.ads.products import CatalogProducts, ProductUpsertResult, ProductUpsertResults
+from svc_async.batch.products.codec import (
+    ProductRows,
+    encode_checked,
+    encode_key,
+    encode_unchecked,
+    open_products,
+    read_rows,
+)
 from svc_async.batch.products.results import Deletions, Upserts
 from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.batch.sender import for_jobs
 from svc_async.batch.settings import DEFAULTS, BatchSettings, JobSizes, Observers, Ordering
 from svc_async.batch.source import RowSource
+from svc_async.batch.sync.catalog import CatalogTarget
+from svc_async.batch.sync.state import Plan
+from svc_async.batch.sync.sync import Sync, SyncObservers, SyncReport, SyncSettings
 from svc_async.batch.uploader import Destination, Job
 
 __all__ = ["Products"]
 
 T = TypeVar("T")
 
-ProductRows = Iterable[Product | Mapping[str, Any]] | AsyncIterable[Product | Mapping[str, Any]]
 ProductKeys = Iterable[str] | AsyncIterable[str]
 
 
@@ -112,6 +121,60 @@ class Products(CatalogProducts):
         observers = Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure)
         source = read_rows("product_keys", product_keys, encode_key, self.sizes.slice_rows)
         return await self._job(source, Deletions(self.product_catalog_id), settings, observers, journal).run()
+
+    async def sync(
+        self,
+        products: ProductRows | str | Path,
+        *,
+        state: str | Path,
+        dry_run: bool = False,
+        max_removal_share: float = 0.2,
+        concurrency: int = DEFAULTS.concurrency,
+        ordering: Ordering = DEFAULTS.ordering,
+        quarantine: float = DEFAULTS.quarantine,
+        retry_delays: Sequence[float] = DEFAULTS.retry_delays,
+        on_plan: Callable[[Plan], object] | None = None,
+        progress: Callable[[Progress], object] | None = None,
+        on_receipt: Callable[[Receipt], object] | None = None,
+        on_failure: Callable[[Failure], object] | None = None,
+        on_removal_failure: Callable[[Failure], object] | None = None,
+    ) -> SyncReport:
+        """Make the catalog equal to a source, by sending only the differences from the last sync.
+
+        Products that an earlier sync has sent and that the source no longer lists are deleted for good; others are
+        left untouched. Settings: see `SyncSettings` and `BatchSettings`. Observers: see `SyncObservers`.
+
+        Args:
+            products: the path of a feed, or products as in `upsert` that can be iterated again: all that the catalog
+                is to have.
+            state: path of the file that keeps what was accepted, one for each catalog.
+
+        Raises:
+            InvalidArgument: invalid setting or source, or the state is locked or belongs to another list, or too many
+                products would be deleted; nothing was sent.
+            BatchError: the sync could not be finished; `report` is a `SyncReport`. Repeat the call to finish it.
+
+        Contract: `products.upsert`, `products.delete`.
+        """
+        settings = SyncSettings(dry_run=dry_run, max_removal_share=max_removal_share)
+        batch = BatchSettings(
+            concurrency=concurrency, ordering=ordering, quarantine=quarantine, retry_delays=retry_delays
+        )
+        observers = SyncObservers(
+            on_plan=on_plan,
+            progress=progress,
+            on_receipt=on_receipt,
+            on_failure=on_failure,
+            on_removal_failure=on_removal_failure,
+        )
+        with open_products(products) as source:
+            target = CatalogTarget(
+                products=self, name=f"catalog {self.product_catalog_id}", source=source, settings=batch
+            )
+            sync = Sync(
+                target=target, path=Path(state), settings=settings, observers=observers, clock=self._pipeline.clock
+            )
+            return await sync.run()
 
     def stream(
         self,

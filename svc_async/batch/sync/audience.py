@@ -1,30 +1,28 @@
-"""An audience as the target of a diff sync."""
+"""A custom audience as the target of a sync."""
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from hashlib import sha256
 from itertools import islice
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 import msgspec
 
-from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.report import Report
-from svc_async.batch.settings import Observers
+from svc_async.batch.settings import BatchSettings, Observers
 from svc_async.batch.sync.state import Entries, Snapshots
 from svc_async.errors import InvalidArgument
-from svc_async.sources.source import UserSource
-from svc_async.users.encoding import EncodedUsers, MemberEncoder, RowEncoder, Rows
+from svc_async.users.encoding import EncodedUsers, MemberEncoder, Rows
 from svc_async.users.identifiers import IDENTIFIERS, PartnerId
 
-__all__ = ["AudienceTarget"]
+__all__ = ["AudienceCalls", "AudienceTarget"]
 
 _SLICE = 512
-_LETTERS: Mapping[str, bytes] = MappingProxyType(
+_PREFIXES: Mapping[str, bytes] = MappingProxyType(
     {
         "partner_user_id": b"P",
         "svc_id": b"S",
@@ -34,109 +32,130 @@ _LETTERS: Mapping[str, bytes] = MappingProxyType(
         "device_id": b"D",
     }
 )
-"""What stands for a kind of identifier in the file; it must never change."""
-_KINDS: Mapping[bytes, str] = MappingProxyType({letter: kind for kind, letter in _LETTERS.items()})
-_first_identifier = re.compile(r'\{"(\w++)":\["((?:[^"\\]|\\.)*+)"').match
+"""What stands for a kind of identifier in the state; it must never change."""
+_KINDS: Mapping[bytes, str] = MappingProxyType({prefix: kind for kind, prefix in _PREFIXES.items()})
+_match_first_identifier = re.compile(r'\{"(\w++)":\["((?:[^"\\]|\\.)*+)"').match
+
+
+class AudienceCalls(Protocol):
+    """The calls that a sync makes."""
+
+    @property
+    def upload(self) -> Callable[..., Awaitable[Report]]:
+        """Add members or renew them."""
+        ...
+
+    @property
+    def remove(self) -> Callable[..., Awaitable[Report]]:
+        """Remove members."""
+        ...
 
 
 @attrs.frozen(kw_only=True)
 class AudienceTarget:
-    """An audience, and the file of people that it is to hold.
+    """An audience, and the members that it is to have.
 
-    A person is known by the first identifier of a row, in the order in which uploads know rows. The state keeps its
-    hash (a partner's own id is kept as it is, since it is sent so), to be able to take the person out.
+    A member is identified by the first identifier of its row, in the order in which uploads take identifiers. The state
+    keeps its hash (a partner's own id is kept unhashed, since it is sent so), to be able to remove the member.
 
     Attributes:
         users: the users of the audience.
-        source: all who belong to it.
+        name: what identifies the audience.
+        members: all who are to belong to it; they can be iterated again.
         phone_region: the region of national phone numbers.
-        settings: more keywords for `users.upload` and `users.remove`.
+        lifetime: how long members stay that are sent.
+        settings: how rows are sent.
     """
 
-    users: AudienceUsers
-    source: UserSource
+    users: AudienceCalls
+    name: str
+    members: Rows | Iterable[Any] | AsyncIterable[Any]
     phone_region: str | None = None
-    settings: Mapping[str, Any] = attrs.field(factory=dict)
+    lifetime: timedelta
+    settings: BatchSettings = attrs.field(factory=BatchSettings)
 
     @property
     def replaces(self) -> bool:
-        """Whether people whose identifiers changed are taken out before they are sent.
+        """Whether members whose identifiers changed are removed before they are sent.
 
-        They are: an Update adds identifiers and takes none away.
+        They are: an Update adds identifiers and removes none.
         """
         # Unspecified: what an Update does with identifiers that it does not name; a removal before it leaves no doubt.
         return True
 
     async def entries(self) -> AsyncIterator[Entries]:
-        """Read the file from its start."""
-        rows = self.source.rows()
-        encoder = MemberEncoder(phone_region=self.phone_region).for_rows(rows.columns)
-        walk, first = iter(self.rows()), 0
-        while part := list(islice(walk, _SLICE)):
-            yield _entries(encoder, part, first)
+        """Read the members from the start."""
+        encode = self._encoder()
+        rows, first = iter(self.rows()), 0
+        while part := list(islice(rows, _SLICE)):
+            yield _entries(encode(part), first)
             first += len(part)
             await asyncio.sleep(0)
 
-    def rows(self) -> Iterable[Sequence[Any]]:
-        """Read the rows of the file from its start."""
-        rows = self.source.rows().rows
-        if not isinstance(rows, Iterable):
-            raise InvalidArgument("source", "must be one that can be read again")
+    def rows(self) -> Iterable[Any]:
+        """Read the rows of the members from the start."""
+        rows = self.members.rows if isinstance(self.members, Rows) else self.members
+        if isinstance(rows, Iterator) or not isinstance(rows, Iterable):
+            raise InvalidArgument("members", "must be a file, or a list or another iterable that can be read again")
         return rows
 
-    async def remove(self, leaving: Snapshots, observers: Observers) -> Report:
-        """Take people out by the identifier by which they are known."""
-        rows = Rows(tuple(IDENTIFIERS), _named(leaving))
-        return await self.users.remove(rows, **self.settings, **attrs.asdict(observers, recurse=False))
+    async def remove(self, state: Snapshots, observers: Observers) -> Report:
+        """Remove members by the identifier that identifies them."""
+        rows = Rows(tuple(IDENTIFIERS), _removals(state))
+        return await self.users.remove(rows, **_keywords(self.settings), **_keywords(observers))
 
     async def send(
         self,
-        coming: Iterable[Sequence[Any]],
+        upserts: Iterable[Any],
         observers: Observers,
         *,
         expires_at: datetime | None,
-        named: Callable[[Mapping[int, str]], None],  # noqa: ARG002 - people have no key of the service's
+        on_service_keys: Callable[[Mapping[int, str]], None],  # noqa: ARG002 - the service has no keys of members
     ) -> Report:
-        """Add people or renew them."""
+        """Add members or renew them."""
+        members = Rows(self.members.columns, upserts) if isinstance(self.members, Rows) else upserts
         return await self.users.upload(
-            Rows(self.source.rows().columns, coming),
+            members,
             expires_at=expires_at,
             phone_region=self.phone_region,
-            **self.settings,
-            **attrs.asdict(observers, recurse=False),
+            **_keywords(self.settings),
+            **_keywords(observers),
         )
 
+    def _encoder(self) -> Callable[[Sequence[Any]], EncodedUsers]:
+        encoder = MemberEncoder(phone_region=self.phone_region)
+        return encoder.for_rows(self.members.columns).encode if isinstance(self.members, Rows) else encoder.encode
 
-def _entries(encoder: RowEncoder, part: Sequence[Sequence[object]], first: int) -> Entries:
-    encoded = encoder.encode(part)
+
+def _keywords(value: BatchSettings | Observers) -> Mapping[str, Any]:
+    return attrs.asdict(value, recurse=False)
+
+
+def _entries(encoded: EncodedUsers, first: int) -> Entries:
     members = [f"{encoded.template.before}{user}{encoded.template.after}" for user in encoded.users]
     return Entries(
-        positions=[first + place for place in encoded.indexes],
+        positions=[first + index for index in encoded.indexes],
         keys=encoded.keys,
         names=[_name(member) for member in members],
         contents=[int.from_bytes(sha256(member.encode()).digest()[:8]) for member in members],
-        misfits=_misfits(encoded, first),
+        misfits=sorted(first + index for index in encoded.invalid),
         size=sum(map(len, members)),
     )
 
 
-def _misfits(encoded: EncodedUsers, first: int) -> Sequence[int]:
-    return sorted(first + place for place in encoded.invalid)
-
-
 def _name(member: str) -> bytes:
-    """Name a person by the first identifier, which decides the key; identifiers stand in that order."""
-    found = _first_identifier(member)
+    """Return the first identifier of a member, which decides the key; identifiers are encoded in that order."""
+    found = _match_first_identifier(member)
     if found is None:
         raise RuntimeError("an encoded row must begin with an identifier")
     kind, token = found.groups()
     if isinstance(IDENTIFIERS[kind], PartnerId):
-        return _LETTERS[kind] + str(msgspec.json.decode(f'"{token}"')).encode()
-    return _LETTERS[kind] + bytes.fromhex(token)
+        return _PREFIXES[kind] + str(msgspec.json.decode(f'"{token}"')).encode()
+    return _PREFIXES[kind] + bytes.fromhex(token)
 
 
-def _named(leaving: Snapshots) -> Iterator[Sequence[str | None]]:
-    for _, name, _ in leaving.leaving():
+def _removals(state: Snapshots) -> Iterator[Sequence[str | None]]:
+    for _, name, _ in state.leaving():
         kind, value = _KINDS[name[:1]], name[1:]
         text = value.decode() if isinstance(IDENTIFIERS[kind], PartnerId) else value.hex()
         yield [text if each == kind else None for each in IDENTIFIERS]

@@ -1,44 +1,79 @@
-"""A product catalog as the target of a diff sync."""
+"""A product catalog as the target of a sync."""
 
 import asyncio
 from array import array
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from datetime import datetime
 from hashlib import sha256
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 import msgspec
 
 from svc_async.ads.products import Product, ProductUpsertResult
-from svc_async.batch.products.products import Products
 from svc_async.batch.report import Failure, Receipt, Report
-from svc_async.batch.settings import Observers
+from svc_async.batch.settings import BatchSettings, Observers
 from svc_async.batch.sync.state import Entries, Snapshots
-from svc_async.sources.source import ProductFeed
+from svc_async.errors import InvalidArgument
+from svc_async.wire.writing import to_plain
 
-__all__ = ["CatalogTarget"]
+__all__ = ["CatalogCalls", "CatalogTarget"]
 
 _SLICE = 512
 
 
+class CatalogCalls(Protocol):
+    """The calls that a sync makes."""
+
+    @property
+    def list(self) -> Callable[..., AsyncIterable[Product]]:
+        """List products."""
+        ...
+
+    @property
+    def upsert(self) -> Callable[..., Awaitable[Report]]:
+        """Create or change products."""
+        ...
+
+    @property
+    def delete(self) -> Callable[..., Awaitable[Report]]:
+        """Delete products."""
+        ...
+
+
 @attrs.frozen(kw_only=True)
 class CatalogTarget:
-    """A catalog, and the feed of products that it is to hold.
+    """A catalog, and the products that it is to have.
 
-    A product is known by its `id`. It is deleted by the key that the service has made of it, which the state keeps from
-    the answer; where the answer was lost, the catalog is listed to find it.
+    A product is identified by its `id`. It is deleted by the key that the service has given it; the state keeps the key
+    from the answer. Where the answer was lost, the catalog is listed to find it.
 
     Attributes:
         products: the products of the catalog.
-        feed: all that it is to hold.
-        settings: more keywords for `products.upsert` and `products.delete`.
+        name: what identifies the catalog.
+        source: all products that it is to have; they can be iterated again.
+        settings: how rows are sent.
     """
 
-    products: Products
-    feed: ProductFeed
-    settings: Mapping[str, Any] = attrs.field(factory=dict)
+    products: CatalogCalls
+    name: str
+    source: Iterable[Product | Mapping[str, Any]] | AsyncIterable[Product | Mapping[str, Any]]
+    settings: BatchSettings = attrs.field(factory=BatchSettings)
+
+    @property
+    def lifetime(self) -> None:
+        """How long products stay: for ever."""
 
     @property
     def replaces(self) -> bool:
@@ -46,69 +81,75 @@ class CatalogTarget:
         return False
 
     async def entries(self) -> AsyncIterator[Entries]:
-        """Read the feed from its start."""
-        walk, first = iter(self.feed.products()), 0
-        while part := list(islice(walk, _SLICE)):
+        """Read the products from the start."""
+        rows, first = iter(self.rows()), 0
+        while part := list(islice(rows, _SLICE)):
             yield _entries(part, first)
             first += len(part)
             await asyncio.sleep(0)
 
-    def rows(self) -> Iterable[Mapping[str, Any]]:
+    def rows(self) -> Iterable[Product | Mapping[str, Any]]:
         """Read the products from the start."""
-        return self.feed.products()
+        if isinstance(self.source, Iterator) or not isinstance(self.source, Iterable):
+            raise InvalidArgument("products", "must be a file, or a list or another iterable that can be read again")
+        return self.source
 
-    async def remove(self, leaving: Snapshots, observers: Observers) -> Report:
+    async def remove(self, state: Snapshots, observers: Observers) -> Report:
         """Delete products for good."""
-        found = await self._found({name.decode() for _, name, key in leaving.leaving() if key is None})
-        numbers = _Numbers(leaving, observers)
-        gone = [number for number, name, key in leaving.leaving() if key is None and name.decode() not in found]
-        leaving.accepted("leaving", gone)
+        found = await self._find_keys({name.decode() for _, name, key in state.leaving() if key is None})
+        gone = [number for number, name, key in state.leaving() if key is None and name.decode() not in found]
+        state.accepted("leaving", gone)
+        deletions = _Deletions(state, observers)
         report = await self.products.delete(
-            numbers.keys(found),
-            **self.settings,
+            deletions.keys(found),
+            **self._keywords(),
             progress=observers.progress,
-            on_receipt=numbers.receipt,
-            on_failure=numbers.failure,
+            on_receipt=deletions.on_receipt,
+            on_failure=deletions.on_failure,
         )
-        await self._forgive(leaving, numbers.failed)
+        await self._accept_missing(state, deletions.failed)
         return report
 
-    async def _forgive(self, leaving: Snapshots, failed: Collection[int]) -> None:
-        """Take note of products that could not be deleted because they are not there."""
-        names = {number: name.decode() for number, name, _ in leaving.leaving() if number in failed} if failed else {}
-        found = await self._found(set(names.values()))
-        leaving.accepted("leaving", [number for number, name in names.items() if name not in found])
+    async def _accept_missing(self, state: Snapshots, failed: Collection[int]) -> None:
+        """Record as removed the products that could not be deleted because they do not exist."""
+        names = {number: name.decode() for number, name, _ in state.leaving() if number in failed} if failed else {}
+        found = await self._find_keys(set(names.values()))
+        state.accepted("leaving", [number for number, name in names.items() if name not in found])
 
     async def send(
         self,
-        coming: Iterable[Mapping[str, Any]],
+        upserts: Iterable[Product | Mapping[str, Any]],
         observers: Observers,
         *,
-        expires_at: datetime | None,  # noqa: ARG002 - products stay
-        named: Callable[[Mapping[int, str]], None],
+        expires_at: datetime | None,  # noqa: ARG002 - products do not expire
+        on_service_keys: Callable[[Mapping[int, str]], None],
     ) -> Report:
-        """Make or change products."""
-        made = _Made(named, observers)
+        """Create or change products."""
+        collector = _KeyCollector(on_service_keys, observers)
         return await self.products.upsert(
-            coming,
-            **self.settings,
+            upserts,
+            **self._keywords(),
             progress=observers.progress,
-            on_receipt=made.receipt,
+            on_receipt=collector.on_receipt,
             on_failure=observers.on_failure,
-            on_result=made.result,
+            on_result=collector.on_result,
         )
 
-    async def _found(self, ids: set[str]) -> Mapping[str, str]:
-        """Look up the service's keys of products whose answers were lost."""
+    def _keywords(self) -> Mapping[str, Any]:
+        keywords = attrs.asdict(self.settings, recurse=False)
+        return {name: value for name, value in keywords.items() if name != "users_per_operation"}
+
+    async def _find_keys(self, ids: set[str]) -> Mapping[str, str]:
+        """Find the service's keys of products whose answers were lost."""
         found: dict[str, str] = {}
         if not ids:
             return found
-        async for product in self._listed():
+        async for product in self._list_all():
             if product.id in ids and product.product_key is not None:
                 found[product.id] = product.product_key
         return found
 
-    async def _listed(self) -> AsyncIterator[Product]:
+    async def _list_all(self) -> AsyncIterator[Product]:
         groups: set[str] = set()
         async for product in self.products.list():
             yield product
@@ -120,68 +161,74 @@ class CatalogTarget:
 
 
 @attrs.define
-class _Made:
-    """Tells the service's keys of products, before it is told that they are there."""
+class _KeyCollector:
+    """Passes on the service's keys of products before the receipt that settles them."""
 
-    named: Callable[[Mapping[int, str]], None]
+    on_service_keys: Callable[[Mapping[int, str]], None]
     observers: Observers
     keys: dict[int, str] = attrs.field(factory=dict[int, str])
 
-    def result(self, result: ProductUpsertResult) -> None:
+    def on_result(self, result: ProductUpsertResult) -> None:
         if result.id is not None and result.product_key is not None:
             self.keys[_key(result.id)] = result.product_key
 
-    def receipt(self, receipt: Receipt) -> None:
-        self.named(self.keys)
+    def on_receipt(self, receipt: Receipt) -> None:
+        self.on_service_keys(self.keys)
         self.keys = {}
         if self.observers.on_receipt is not None:
             self.observers.on_receipt(receipt)
 
 
 @attrs.define
-class _Numbers:
-    """Keeps which row each deletion is of, since not all rows have a key."""
+class _Deletions:
+    """Keeps the number of the removal for each deletion, since not all removals have a key."""
 
-    leaving: Snapshots
+    state: Snapshots
     observers: Observers
     numbers: "array[int]" = attrs.field(factory=lambda: array("Q"))
     failed: set[int] = attrs.field(factory=set[int])
 
     def keys(self, found: Mapping[str, str]) -> Iterator[str]:
-        for number, name, key in self.leaving.leaving():
+        for number, name, key in self.state.leaving():
             known = key or found.get(name.decode())
             if known is not None:
                 self.numbers.append(number)
                 yield known
 
-    def receipt(self, receipt: Receipt) -> None:
+    def on_receipt(self, receipt: Receipt) -> None:
         if self.observers.on_receipt is not None:
             positions = [self.numbers[position] for position in receipt.positions]
             self.observers.on_receipt(attrs.evolve(receipt, positions=positions))
 
-    def failure(self, failure: Failure) -> None:
+    def on_failure(self, failure: Failure) -> None:
         number = self.numbers[failure.position]
         self.failed.add(number)
         if self.observers.on_failure is not None:
             self.observers.on_failure(attrs.evolve(failure, position=number))
 
 
-def _entries(part: Sequence[Mapping[str, Any]], first: int) -> Entries:
-    named = {position: product for position, product in enumerate(part, first) if _is_named(product)}
-    written = [msgspec.json.encode(product, order="deterministic") for product in named.values()]
-    ids = [str(product["id"]) for product in named.values()]
+def _entries(part: Sequence[Product | Mapping[str, Any]], first: int) -> Entries:
+    encoded = {position: _encode(product) for position, product in enumerate(part, first)}
+    identified = {position: found for position, found in encoded.items() if found is not None}
     return Entries(
-        positions=list(named),
-        keys=list(map(_key, ids)),
-        names=[each.encode() for each in ids],
-        contents=[int.from_bytes(sha256(each).digest()[:8]) for each in written],
-        misfits=[position for position in range(first, first + len(part)) if position not in named],
-        size=sum(map(len, written)),
+        positions=list(identified),
+        keys=[_key(product_id) for product_id, _ in identified.values()],
+        names=[product_id.encode() for product_id, _ in identified.values()],
+        contents=[int.from_bytes(sha256(content).digest()[:8]) for _, content in identified.values()],
+        misfits=[position for position, found in encoded.items() if found is None],
+        size=sum(len(content) for _, content in identified.values()),
     )
 
 
-def _is_named(product: Mapping[str, Any]) -> bool:
-    return isinstance(product.get("id"), str)
+def _encode(product: Product | Mapping[str, Any]) -> tuple[str, bytes] | None:
+    """Return the id of a product and its content; None if it has no id or no form in JSON: it fails when it is sent."""
+    plain = product if isinstance(product, Mapping) else to_plain(product)
+    if not isinstance(plain, Mapping) or not isinstance(product_id := plain.get("id"), str):
+        return None
+    try:
+        return product_id, msgspec.json.encode(plain, order="deterministic")
+    except (TypeError, ValueError):
+        return None
 
 
 def _key(product_id: str) -> int:

@@ -1,31 +1,121 @@
-"""Makes a list hold what a whole snapshot lists, by sending only what changed.
+"""Makes a list equal to a source, by sending only the differences from the state that the last sync left.
 
-    check the source → compare → plan → removals → additions, changes and refreshes → settle
+    compare → plan → removals → additions, changes and refreshes → settle
 
-Removals go first: the service removes whoever has an identifier, and somebody who is added may share it.
+Removals go first: the service removes whoever has an identifier, and a user who is added may share it.
 """
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import attrs
 
 from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.batch.settings import Observers
 from svc_async.batch.sync.state import Entries, Plan, Snapshots, Way
-from svc_async.clock import Clock, SystemClock
-from svc_async.errors import BatchError
+from svc_async.clock import Clock
+from svc_async.errors import BatchError, InvalidArgument
 
-__all__ = ["Sync", "Target"]
+__all__ = ["Sync", "SyncObservers", "SyncReport", "SyncSettings", "SyncTarget"]
+
+T = TypeVar("T")
 
 _NOT_SENT = frozenset({"INVALID_ROW", "TOO_LARGE"})
-_KEPT_BACK = 10_000
-"""Failed rows of which the file is told at once."""
+_RECORDED_TOGETHER = 10_000
+"""Failed rows that are recorded in one statement."""
 
 
-class Target(Protocol):
-    """The list that is made equal to a snapshot."""
+@attrs.frozen(kw_only=True)
+class SyncSettings:
+    """What a sync may do.
+
+    Attributes:
+        dry_run: compare only; nothing is sent.
+        max_removal_share: the largest share of the rows on the list that may be removed; 1 for any.
+        refresh_within: rows that expire within this time are sent again.
+
+    Raises:
+        InvalidArgument: a setting breaks its rule.
+    """
+
+    dry_run: bool = False
+    max_removal_share: float = 0.2
+    refresh_within: timedelta = timedelta(days=30)
+
+    def __attrs_post_init__(self) -> None:
+        if not 0 <= self.max_removal_share <= 1:
+            raise InvalidArgument("max_removal_share", "must be from 0 to 1")
+        if self.refresh_within < timedelta(0):
+            raise InvalidArgument("refresh_within", "must be at least 0")
+
+
+@attrs.frozen(kw_only=True)
+class SyncObservers(Observers):
+    """Functions that a sync calls as it proceeds.
+
+    Attributes:
+        on_plan: called with the plan, before anything is sent.
+        on_removal_failure: called with each removal that failed; its position counts the removals.
+    """
+
+    on_plan: Callable[[Plan], object] | None = None
+    on_removal_failure: Callable[[Failure], object] | None = None
+
+
+@attrs.frozen(kw_only=True)
+class SyncReport:
+    """What a sync found, and what became of it.
+
+    Attributes:
+        plan: the differences between the source and the list.
+        sent: what became of the rows that were sent; its failures are listed by position in the source.
+        removed: what became of the removals; its failures are listed by number.
+    """
+
+    plan: Plan
+    sent: Report = attrs.field(factory=Report)
+    removed: Report = attrs.field(factory=Report)
+
+    @property
+    def total(self) -> Report:
+        """Both parts together. Only failures of rows of the source are listed: a removal has no position there."""
+        return attrs.evolve(self.removed, failures=()) + self.sent
+
+    @property
+    def complete(self) -> bool:
+        """Whether the list is now equal to the source."""
+        return self.sent.complete and self.removed.complete
+
+    def raise_for_failures(self) -> None:
+        """Make sure that no row failed.
+
+        Raises:
+            BatchError: rows failed or are pending; it carries this report.
+        """
+        if not self.complete:
+            total = self.total
+            message = f"of {total.read} rows {total.failed} failed and {total.pending} are pending"
+            raise BatchError(message, report=self)
+
+    def as_dict(self) -> Mapping[str, Any]:
+        """Return plain values, ready for JSON."""
+        return attrs.asdict(self)
+
+
+class SyncTarget(Protocol):
+    """The list that is made equal to a source."""
+
+    @property
+    def name(self) -> str:
+        """What identifies the list; the state of another list is refused."""
+        ...
+
+    @property
+    def lifetime(self) -> timedelta | None:
+        """How long rows that are sent stay on the list; None for ever."""
+        ...
 
     @property
     def replaces(self) -> bool:
@@ -33,168 +123,136 @@ class Target(Protocol):
         ...
 
     def entries(self) -> AsyncIterable[Entries]:
-        """Read the snapshot from its start."""
+        """Read the source from its start."""
         ...
 
     def rows(self) -> Iterable[Any]:
-        """Read the rows of the snapshot from its start."""
+        """Read the rows of the source from its start."""
         ...
 
-    async def remove(self, leaving: Snapshots, observers: Observers) -> Report:
-        """Remove the rows that leave."""
+    async def remove(self, state: Snapshots, observers: Observers) -> Report:
+        """Remove the rows that the state lists as removals."""
         ...
 
     async def send(
         self,
-        coming: Iterable[Any],
+        upserts: Iterable[Any],
         observers: Observers,
         *,
         expires_at: datetime | None,
-        named: Callable[[Mapping[int, str]], None],
+        on_service_keys: Callable[[Mapping[int, str]], None],
     ) -> Report:
-        """Send rows, which leave at a time; `named` is told the service's own keys of them."""
+        """Send rows, which expire at a time; `on_service_keys` is called with the service's own keys of them."""
         ...
 
 
-@attrs.define(kw_only=True)
+@attrs.frozen(kw_only=True)
 class Sync:
-    """One run of a diff sync: make a `plan`, then `apply` it.
+    """One run of a sync.
 
     Attributes:
-        target: the list and its snapshot.
-        snapshots: what the list held last time.
-        lifetime: how long rows stay that are sent; None for ever.
-        refresh_within: rows that expire so soon are sent again.
+        target: the list and its source.
+        path: the file that keeps the state of the list between syncs.
+        settings: what the sync may do.
+        observers: functions that are called as it proceeds.
         clock: where time comes from.
-        removed: what became of the removals; at any time.
-        sent: what became of the rows that were sent; at any time.
     """
 
-    target: Target
-    snapshots: Snapshots
-    # Unspecified: how long the service keeps a member at most; its default is 13 months (contract CAU-06c), 395 days.
-    lifetime: timedelta | None = timedelta(days=395)
-    refresh_within: timedelta = timedelta(days=30)
-    clock: Clock = attrs.field(factory=SystemClock)
-    removed: Report = attrs.field(factory=Report, init=False)
-    sent: Report = attrs.field(factory=Report, init=False)
+    target: SyncTarget
+    path: Path
+    settings: SyncSettings = attrs.field(factory=SyncSettings)
+    observers: SyncObservers = attrs.field(factory=SyncObservers)
+    clock: Clock
 
-    async def plan(self) -> Plan:
-        """Compare the snapshot with what is there; nothing is sent, and nothing stays in the file.
+    async def run(self) -> SyncReport:
+        """Compare, and apply the plan unless this is a dry run.
 
         Raises:
-            InvalidArgument: the snapshot or the file cannot be used.
+            InvalidArgument: the source or the state cannot be used, or too much would be removed; nothing was sent.
+            BatchError: a part could not be finished; its report is a `SyncReport`. The next sync resumes it.
         """
+        with Snapshots(self.path, target=self.target.name) as state:
+            plan = await self._compare(state)
+            _notify(self.observers.on_plan, plan)
+            if self.settings.dry_run:
+                return SyncReport(plan=plan)
+            plan.check(self.settings.max_removal_share)
+            return await self._apply(plan, state)
+
+    async def _compare(self, state: Snapshots) -> Plan:
         now = self.clock.now()
-        return await self.snapshots.compare(
-            self.target.entries(), now=now, soon=now + self.refresh_within, replace=self.target.replaces
+        return await state.compare(
+            self.target.entries(), now=now, soon=now + self.settings.refresh_within, replace=self.target.replaces
         )
 
-    async def apply(
-        self,
-        plan: Plan,
-        *,
-        max_removal_share: float = 0.2,
-        observers: Observers | None = None,
-        on_removal_failure: Callable[[Failure], object] | None = None,
-    ) -> None:
-        """Do what the plan says.
-
-        Args:
-            plan: the plan that was made last.
-            max_removal_share: the largest share of what is there that may be removed; 1 for any.
-            observers: told of what happens.
-            on_removal_failure: told of each removal that failed; they are counted from 0.
-
-        Raises:
-            InvalidArgument: too much would be removed; nothing was sent.
-            BatchError: a part could not be finished; run it again, and it goes on.
-        """
-        plan.check(max_removal_share)
-        observers = observers or Observers()
-        expires_at = None if self.lifetime is None else self.clock.now() + self.lifetime
-        self.snapshots.begin(expires=expires_at)
-        removal = attrs.evolve(observers, on_failure=on_removal_failure)
-        await self._do("leaving", plan.leaving, removal, self._remove)
-        await self._do("coming", plan.coming, observers, lambda told: self._send(told, expires_at))
-        await self.snapshots.settle()
-
-    async def _remove(self, observers: Observers) -> Report:
-        return await self.target.remove(self.snapshots, observers)
-
-    async def _send(self, observers: Observers, expires_at: datetime | None) -> Report:
-        coming = self.snapshots.coming(self.target.rows())
-        return await self.target.send(coming, observers, expires_at=expires_at, named=self.snapshots.named)
-
-    async def _do(
-        self, way: Way, rows: int, observers: Observers, work: Callable[[Observers], Awaitable[Report]]
-    ) -> None:
-        if not rows:
-            return
-        record = _Record(self.snapshots, way, observers)
+    async def _apply(self, plan: Plan, state: Snapshots) -> SyncReport:
+        expires_at = None if self.target.lifetime is None else self.clock.now() + self.target.lifetime
+        state.begin(expires=expires_at)
+        observers = self.observers
+        removal = _Part(state, "leaving", attrs.evolve(observers, on_failure=observers.on_removal_failure))
+        sending = _Part(state, "coming", observers)
         try:
-            self._keep(way, await work(record.observed))
+            if plan.leaving:
+                await removal.run(lambda observers: self.target.remove(state, observers))
+            if plan.coming:
+                sending.before = removal.progress
+                await sending.run(lambda observers: self._send(state, observers, expires_at))
         except BatchError as error:
-            self._keep(way, error.report if isinstance(error.report, Report) else record.report)
-            raise
-        except BaseException:
-            self._keep(way, record.report)
-            raise
-        finally:
-            record.flush()
+            report = SyncReport(plan=plan, sent=sending.report, removed=removal.report)
+            raise BatchError(str(error), report=report) from error.__cause__
+        await state.settle()
+        return SyncReport(plan=plan, sent=sending.report, removed=removal.report)
 
-    def _keep(self, way: Way, report: Report) -> None:
-        if way == "leaving":
-            self.removed = report
-        else:
-            self.sent = report
+    async def _send(self, state: Snapshots, observers: Observers, expires_at: datetime | None) -> Report:
+        upserts = state.coming(self.target.rows())
+        return await self.target.send(upserts, observers, expires_at=expires_at, on_service_keys=state.named)
 
 
 @attrs.define
-class _Record:
-    """Tells the file and the observers what becomes of rows."""
+class _Part:
+    """The removals or the rest of a sync: records outcomes in the state, and passes them on to the observers."""
 
-    snapshots: Snapshots
+    state: Snapshots
     way: Way
     observers: Observers
-    last: Progress = attrs.field(factory=Progress)
-    failures: list[int] = attrs.field(factory=list[int])
+    before: Progress = attrs.field(factory=Progress, init=False)
+    progress: Progress = attrs.field(factory=Progress, init=False)
+    report: Report = attrs.field(factory=Report, init=False)
+    _not_sent: list[int] = attrs.field(factory=list[int], init=False)
 
-    @property
-    def observed(self) -> Observers:
-        return Observers(progress=self.progress, on_receipt=self.receipt, on_failure=self.failure)
+    async def run(self, work: Callable[[Observers], Awaitable[Report]]) -> None:
+        observers = Observers(progress=self._on_progress, on_receipt=self._on_receipt, on_failure=self._on_failure)
+        try:
+            self.report = await work(observers)
+        except BatchError as error:
+            self.report = error.report if isinstance(error.report, Report) else self.report
+            raise
+        finally:
+            self._record_failures()
 
-    @property
-    def report(self) -> Report:
-        """What is known when the job was cut off."""
-        last = self.last
-        return Report(
-            read=last.read, accepted=last.accepted, coalesced=last.coalesced, failed=last.failed,
-            pending=last.pending, in_doubt=last.in_doubt, requests=last.requests,
-        )  # fmt: skip
+    def _on_progress(self, progress: Progress) -> None:
+        self.progress = progress
+        self.report = Report.from_progress(progress)
+        _notify(self.observers.progress, self.before + progress)
 
-    def progress(self, progress: Progress) -> None:
-        self.last = progress
-        _tell(self.observers.progress, progress)
+    def _on_receipt(self, receipt: Receipt) -> None:
+        self.state.accepted(self.way, receipt.positions)
+        _notify(self.observers.on_receipt, receipt)
 
-    def receipt(self, receipt: Receipt) -> None:
-        self.snapshots.accepted(self.way, receipt.positions)
-        _tell(self.observers.on_receipt, receipt)
-
-    def failure(self, failure: Failure) -> None:
-        # A row that was sent may have been applied before it was refused: nothing is told of it, so it is in doubt.
+    def _on_failure(self, failure: Failure) -> None:
+        # A row that was sent may have been applied before it was refused: nothing is recorded, so it is in doubt.
         if failure.code in _NOT_SENT:
-            self.failures.append(failure.position)
-        if len(self.failures) >= _KEPT_BACK:
-            self.flush()
-        place = self.snapshots.position(failure.position) if self.way == "coming" else failure.position
-        _tell(self.observers.on_failure, attrs.evolve(failure, position=place))
+            self._not_sent.append(failure.position)
+        if len(self._not_sent) >= _RECORDED_TOGETHER:
+            self._record_failures()
+        position = self.state.position(failure.position) if self.way == "coming" else failure.position
+        _notify(self.observers.on_failure, attrs.evolve(failure, position=position))
 
-    def flush(self) -> None:
-        self.snapshots.failed(self.way, self.failures)
-        self.failures = []
+    def _record_failures(self) -> None:
+        self.state.failed(self.way, self._not_sent)
+        self._not_sent = []
 
 
-def _tell(observer: Callable[[Any], object] | None, news: object) -> None:
+def _notify(observer: Callable[[T], object] | None, news: T) -> None:
     if observer is not None:
         observer(news)

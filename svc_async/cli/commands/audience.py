@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.lists.user_list import USER_LIMITS
 from svc_async.batch.report import Report
 from svc_async.batch.settings import Observers
-from svc_async.batch.sync.audience import AudienceTarget
 from svc_async.cli.failures import FailureList
 from svc_async.cli.job_journal import Journaling, typed
 from svc_async.cli.options import JobOptions, JournalOptions, PeopleOptions, SyncOptions
@@ -29,8 +29,6 @@ __all__ = ["run", "run_sync", "settings_of"]
 _LIMIT = "ads.audience_users"
 _REMOVAL = 90
 """Bytes of one who is removed, about."""
-_LIFETIME = timedelta(days=395)
-"""13 months, the service's default (contract CAU-06c)."""
 
 _VERBS = {BatchOperationType.UPDATE: "upload", BatchOperationType.DELETE: "remove"}
 _TITLES = {
@@ -161,15 +159,15 @@ def run_sync(
     )
 
     def work(source: UserSource, users: AudienceUsers, ready: Ready) -> Work:
-        settings = settings_of(options, people)
-        return Syncing(
-            target=AudienceTarget(users=users, source=source, phone_region=people.phone_region, settings=settings),
-            name=f"audience {users.account_id} {users.custom_audience_id}",
-            options=options,
-            sync=sync,
-            cost=cost,
-            lifetime=_LIFETIME,
-        ).work(ready)
+        call = partial(
+            users.sync,
+            source.rows(),
+            refresh_within=timedelta(days=sync.refresh_days),
+            phone_region=people.phone_region,
+            **settings_of(options, people),
+        )
+        name = f"audience {users.account_id} {users.custom_audience_id}"
+        return Syncing(call=call, name=name, options=options, sync=sync, cost=cost).work(ready)
 
     command = _Command(file=file, account=account, audience=audience, options=options, people=people)
     return command.do("Sync of an audience", work, "it goes on with what is missing.")

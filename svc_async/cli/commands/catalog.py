@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import attrs
 from svc_async.batch.products.products import Products
 from svc_async.batch.report import Report
 from svc_async.batch.settings import Observers
-from svc_async.batch.sync.catalog import CatalogTarget
 from svc_async.cli.failures import FailureList
 from svc_async.cli.job_journal import Journaling, typed
 from svc_async.cli.options import FeedOptions, JobOptions, JournalOptions, SyncOptions
@@ -145,14 +145,9 @@ def run_sync(file: Path, options: JobOptions, feed: FeedOptions, sync: SyncOptio
     )
 
     def work(origin: ProductFeed, products: Products, ready: Ready) -> Work:
-        return Syncing(
-            target=CatalogTarget(products=products, feed=origin, settings=_settings(options)),
-            name=f"catalog {products.product_catalog_id}",
-            options=options,
-            sync=sync,
-            cost=cost,
-            lifetime=None,
-        ).work(ready)
+        call = partial(products.sync, origin.products(), **_settings(options))
+        name = f"catalog {products.product_catalog_id}"
+        return Syncing(call=call, name=name, options=options, sync=sync, cost=cost).work(ready)
 
     command = _Command(file=file, catalog=catalog, options=options, feed=feed)
     return command.do("Sync of a catalog", work, again="it goes on with what is missing.")
