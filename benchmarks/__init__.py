@@ -1,1 +1,1 @@
-"""What the SDK costs, beside the least that plain code would cost: run `python -m benchmarks`."""
+"""Compares the SDK with the least that plain code would cost: run `python -m benchmarks`."""

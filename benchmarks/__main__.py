@@ -32,29 +32,29 @@ _BENCHMARKS: Mapping[str, tuple[str, str]] = {
 }
 _PACKAGES = ("svc-async", "aiohttp", "attrs", "authlib", "cattrs", "msgspec")
 _WIDTH = 160
-_COLUMNS = ("job", "figure", "lowest - highest", "target", "verdict", "beside")
+_COLUMNS = ("job", "figure", "lowest - highest", "target", "verdict", "floor")
 
 
 def main() -> None:
-    """Measure, print the table, and write JSON where it is asked for."""
-    options = _options()
+    """Measure, print the table, and write JSON if requested."""
+    options = _parse_options()
     started = time.perf_counter()
     figures: list[Figure] = []
     for name in options.only or _BENCHMARKS:
         print(f"{name} …", file=sys.stderr, flush=True)
         module, function = _BENCHMARKS[name]
         figures += getattr(importlib.import_module(module), function)(options.scale)
-    (_show_as_markdown if options.markdown else _show)([_cells(figure) for figure in figures])
-    print(f"{_machine()}; {options.scale.value} run, {time.perf_counter() - started:.0f} s")
+    (_print_markdown if options.markdown else _print_table)([_format_cells(figure) for figure in figures])
+    print(f"{_describe_machine()}; {options.scale.value} run, {time.perf_counter() - started:.0f} s")
     if options.scale is Scale.QUICK:
         print("A quick run shows that everything works; its figures mean nothing.")
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(_as_plain(figures, options.scale), indent=2) + "\n", encoding="utf-8")
+        options.json.write_text(json.dumps(_to_plain(figures, options.scale), indent=2) + "\n", encoding="utf-8")
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure the SDK beside plain code.")
+def _parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Compare the SDK with plain code.")
     scale = parser.add_mutually_exclusive_group()
     for each in (Scale.QUICK, Scale.FULL):
         scale.add_argument(f"--{each.value}", dest="scale", action="store_const", const=each, help=_HELP[each])
@@ -71,24 +71,24 @@ _HELP = {
 }
 
 
-def _cells(figure: Figure) -> tuple[str, ...]:
+def _format_cells(figure: Figure) -> tuple[str, ...]:
     spread = f"{figure.spread[0]:.2f} - {figure.spread[1]:.2f}" if figure.spread else ""
     target = f"{figure.target} {figure.unit}".strip() if figure.target else ""
-    return figure.job, _number(figure), spread, target, figure.verdict, figure.floor
+    return figure.job, _format_number(figure), spread, target, figure.verdict, figure.floor
 
 
-def _number(figure: Figure) -> str:
+def _format_number(figure: Figure) -> str:
     if figure.unit == "x":
         return f"{figure.value:.2f}x"
     return f"{figure.value:.4g} {figure.unit}".strip()
 
 
-def _show(rows: Sequence[tuple[str, ...]]) -> None:
+def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
     try:
-        from rich.console import Console  # noqa: PLC0415 - not everybody has it
-        from rich.table import Table  # noqa: PLC0415
+        from rich.console import Console  # noqa: PLC0415 - optional
+        from rich.table import Table  # noqa: PLC0415 - optional
     except ImportError:
-        _show_plainly(rows)
+        _print_plain(rows)
         return
     table = Table(*_COLUMNS)
     for row in rows:
@@ -96,26 +96,28 @@ def _show(rows: Sequence[tuple[str, ...]]) -> None:
     Console(width=None if sys.stdout.isatty() else _WIDTH).print(table)
 
 
-def _show_plainly(rows: Sequence[tuple[str, ...]]) -> None:
+def _print_plain(rows: Sequence[tuple[str, ...]]) -> None:
     widths = [max(map(len, column)) for column in zip(_COLUMNS, *rows, strict=True)]
     for row in (_COLUMNS, *rows):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _show_as_markdown(rows: Sequence[tuple[str, ...]]) -> None:
+def _print_markdown(rows: Sequence[tuple[str, ...]]) -> None:
     for row in (_COLUMNS, ("---",) * len(_COLUMNS), *rows):
         print(f"| {' | '.join(row)} |")
 
 
-def _machine() -> str:
-    return f"{platform.python_implementation()} {platform.python_version()}, {platform.system()}, {_cores()} cores"
+def _describe_machine() -> str:
+    return (
+        f"{platform.python_implementation()} {platform.python_version()}, {platform.system()}, {_count_cores()} cores"
+    )
 
 
-def _cores() -> int:
+def _count_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _as_plain(figures: Sequence[Figure], scale: Scale) -> dict[str, Any]:
+def _to_plain(figures: Sequence[Figure], scale: Scale) -> dict[str, Any]:
     return {
         "scale": scale.value,
         "machine": {
@@ -123,14 +125,14 @@ def _as_plain(figures: Sequence[Figure], scale: Scale) -> dict[str, Any]:
             "implementation": platform.python_implementation(),
             "system": platform.system(),
             "architecture": platform.machine(),
-            "cores": _cores(),
+            "cores": _count_cores(),
         },
         "versions": {package: version(package) for package in _PACKAGES},
-        "figures": [_figure_as_plain(figure) for figure in figures],
+        "figures": [_figure_to_plain(figure) for figure in figures],
     }
 
 
-def _figure_as_plain(figure: Figure) -> dict[str, Any]:
+def _figure_to_plain(figure: Figure) -> dict[str, Any]:
     plain = attrs.asdict(figure, recurse=False)
     return {**plain, "target": str(figure.target) if figure.target else None, "verdict": figure.verdict}
 

@@ -1,4 +1,4 @@
-"""At the service's own pace, 1,500 requests of 2,500 operations a minute: what a job leaves to others."""
+"""Measures what a job leaves to others at the service's own pace: 1,500 requests of 2,500 operations a minute."""
 
 import asyncio
 import statistics
@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from benchmarks import sink
-from benchmarks.data import emails
+from benchmarks.data import make_emails
 from benchmarks.fake_transport import CREDENTIALS
 from benchmarks.measure import Figure, Scale, at_most
 from svc_async import Endpoints, Governor, Rows, Session
@@ -20,7 +20,7 @@ _TICK = 0.01
 def measure(scale: Scale) -> list[Figure]:
     """Measure the share of a core and how late a timer of the same loop is."""
     seconds = scale.pick(2, 12)
-    with sink.running(tls=True) as service:
+    with sink.run_sink(tls=True) as service:
         rows, share, stalls = asyncio.run(_measure(service, seconds))
     return [
         Figure(
@@ -41,17 +41,17 @@ def measure(scale: Scale) -> list[Figure]:
 
 
 async def _measure(service: sink.Sink, seconds: int) -> tuple[float, float, list[float]]:
-    """Give rows a second, the share of a core at the full rate, and how late the timer was, in seconds."""
+    """Return rows a second, the share of a core at the full rate, and the delays of the timer in seconds."""
     endpoints = Endpoints(base_url=service.url, ads_url=service.url)
     governor = Governor(headroom=1.0)
     late: list[float] = []
     count = seconds * _RATE
-    source = list(emails(count))
+    source = list(make_emails(count))
     async with Session(CREDENTIALS, endpoints=endpoints, governor=governor, connector=service.trust) as session:
         users = session.account("18ce54d4x5t").custom_audience("1nmth").users
         ticker = asyncio.create_task(_tick(late))
         started, spent = time.perf_counter(), time.process_time()
-        report = await users.upload(Rows(("email",), _tuples(source)), users_per_operation=1)
+        report = await users.upload(Rows(("email",), _make_rows(source)), users_per_operation=1)
         spent, elapsed = time.process_time() - spent, time.perf_counter() - started
         ticker.cancel()
     assert report.accepted == count
@@ -59,7 +59,7 @@ async def _measure(service: sink.Sink, seconds: int) -> tuple[float, float, list
     return rate, spent / elapsed * _RATE / rate, late
 
 
-def _tuples(source: list[str]) -> Iterator[tuple[str]]:
+def _make_rows(source: list[str]) -> Iterator[tuple[str]]:
     return ((email,) for email in source)
 
 

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterator, Sequence
 
-__all__ = ["FOUR_COLUMNS", "emails", "four_identifiers"]
+__all__ = ["FOUR_COLUMNS", "make_emails", "make_four_identifiers"]
 
 FOUR_COLUMNS = ("email", "phone_number", "handle", "svc_id")
 
@@ -12,26 +12,26 @@ _LAST = ("Abel", "berg", "Costa", "dunn", "Evans", "fox", "Garcia", "hill", "Ito
 _DOMAINS = ("example.com", "Example.org", "mail.example.net", "post.example")
 
 
-def emails(count: int, *, seed: int = 1) -> Iterator[str]:
-    """Give different addresses, some with capitals."""
+def make_emails(count: int, *, seed: int = 1) -> Iterator[str]:
+    """Yield distinct addresses, some with capitals."""
     rng = random.Random(seed)
     for number in range(count):
         yield f"{rng.choice(_FIRST)}.{rng.choice(_LAST)}{number}@{rng.choice(_DOMAINS)}"
 
 
-def four_identifiers(count: int, *, missing: float, seed: int = 1) -> Sequence[tuple[str | None, ...]]:
-    """Give rows of `FOUR_COLUMNS`; each of the last three values is missing with this probability."""
+def make_four_identifiers(count: int, *, missing: float, seed: int = 1) -> Sequence[tuple[str | None, ...]]:
+    """Return rows of `FOUR_COLUMNS`; each of the last three values is missing with this probability."""
     rng = random.Random(seed)
 
-    def perhaps(value: str) -> str | None:
+    def maybe(value: str) -> str | None:
         return value if rng.random() >= missing else None
 
     return [
         (
             email,
-            perhaps(f"+4366{rng.randrange(10**8, 10**9)}"),
-            perhaps(f"@{rng.choice(_FIRST)}_{number}"),
-            perhaps(str(10**9 + number)),
+            maybe(f"+4366{rng.randrange(10**8, 10**9)}"),
+            maybe(f"@{rng.choice(_FIRST)}_{number}"),
+            maybe(str(10**9 + number)),
         )
-        for number, email in enumerate(emails(count, seed=seed))
+        for number, email in enumerate(make_emails(count, seed=seed))
     ]

@@ -1,6 +1,5 @@
-"""A pipeline without a network: all of the SDK's own way, and at its end a few lines that answer."""
+"""A pipeline without a network: all of the SDK's own layers, over a fake transport."""
 
-import asyncio
 import time
 from collections.abc import Callable
 from typing import Any, cast
@@ -20,31 +19,33 @@ from svc_async.wire.envelope import Answer
 from svc_async.wire.reading import Reader
 from svc_async.wire.route import Blocks
 
-__all__ = ["CREDENTIALS", "Service", "lifted", "pipeline"]
+__all__ = ["CREDENTIALS", "Service", "build_pipeline", "lift_limits"]
 
 CREDENTIALS = UserCredentials(consumer_key="c" * 25, consumer_secret="s" * 50, token="t" * 50, token_secret="u" * 45)
 
 
-def lifted() -> tuple[Limit, ...]:
-    """Give the known limits so high that they hold nothing up: for figures of the processor alone."""
+def lift_limits() -> tuple[Limit, ...]:
+    """Return the known limits, raised so high that nothing waits: for figures of the processor alone."""
     return tuple(attrs.evolve(limit, requests=10**9) for limit in LIMITS)
 
 
 @attrs.define
 class Service:
-    """Answers what it is sent, after a latency.
+    """Answers requests after a latency.
 
     Attributes:
         latency: seconds between a request and its answer; half of it passes before the request arrives.
-        judge: gives the status and the headers of an answer when a request arrives.
-        requests: how many came.
+        respond: returns the status and the headers of an answer when a request arrives.
+        clock: the time.
+        requests: how many arrived.
         refused: how many of them were answered with other than 200.
         rows: how many users they held.
-        spent: processor time of this class itself, to be taken off.
+        spent: processor time of this class itself, to be subtracted.
     """
 
     latency: float = 0.0
-    judge: Callable[[], tuple[int, dict[str, str]]] = lambda: (200, {})
+    respond: Callable[[], tuple[int, dict[str, str]]] = lambda: (200, {})
+    clock: Clock = attrs.field(factory=SystemClock)
     requests: int = 0
     refused: int = 0
     rows: int = 0
@@ -55,15 +56,15 @@ class Service:
     ) -> Answer:
         """Take the place of `Transport.exchange`."""
         on_sent()
-        await asyncio.sleep(self.latency / 2)
+        await self.clock.sleep(self.latency / 2)
         self.requests += 1
-        status, headers = self.judge()
+        status, headers = self.respond()
         if status != 200:
             self.refused += 1
             return Answer(status=status, headers=headers, body=b"")
         users = self._count(body)
         self.rows += users
-        await asyncio.sleep(self.latency / 2)
+        await self.clock.sleep(self.latency / 2)
         counts = b'{"data":{"success_count":%d,"total_count":%d}}' % (users, users)
         return Answer(status=200, headers=headers, body=counts)
 
@@ -74,15 +75,15 @@ class Service:
         return users
 
 
-def pipeline(service: Service, *, governor: Governor | None = None, clock: Clock | None = None) -> Pipeline:
-    """Build what a session builds, over a service that stands in for the network."""
+def build_pipeline(service: Service, *, governor: Governor | None = None, clock: Clock | None = None) -> Pipeline:
+    """Build what a session builds, over a fake service."""
     clock = clock or SystemClock()
     return Pipeline(
         transport=cast(Transport, service),
         endpoints=Endpoints(base_url="https://api.example.com", ads_url="https://ads.example.com"),
         authorization=authorization(CREDENTIALS, clock),
         user=identity(CREDENTIALS),
-        governor=governor or Governor(limits=lifted(), clock=clock),
+        governor=governor or Governor(limits=lift_limits(), clock=clock),
         retries=Retries(),
         budget=RetryBudget(),
         reader=Reader(),

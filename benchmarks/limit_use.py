@@ -1,6 +1,6 @@
-"""How much of the limit of 1,500 requests a minute is used, in virtual time, with the governor's own settings.
+"""Measures the use of the limit of 1,500 requests a minute, in virtual time, with the governor's default settings.
 
-The service counts in fixed minutes, as the headers of its answers say, and answers 429 to what is beyond.
+The service counts in fixed minutes, as the headers of its answers say, and answers 429 beyond the limit.
 """
 
 import asyncio
@@ -8,15 +8,15 @@ from collections.abc import Iterator
 
 import attrs
 
-from benchmarks import virtual
-from benchmarks.data import emails
-from benchmarks.fake_transport import Service, pipeline
+from benchmarks.data import make_emails
+from benchmarks.fake_transport import Service, build_pipeline
 from benchmarks.measure import Figure, Scale, at_least, at_most
 from svc_async import Governor, Rows
 from svc_async.ads.custom_audiences import USERS_BATCH
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.engine.pipeline import Pipeline
 from svc_async.governor.slot import Priority
+from svc_async.sandbox import VirtualClock
 from svc_async.wire.route import Blocks
 
 __all__ = ["measure"]
@@ -30,16 +30,17 @@ _OPERATIONS = 2_500
 
 
 @attrs.define
-class _Minutes:
+class _MinuteCounter:
     """Counts requests by the minute."""
 
+    clock: VirtualClock
     minute: int = 0
     used: int = 0
     arrived: list[float] = attrs.field(factory=list)
 
-    def judge(self) -> tuple[int, dict[str, str]]:
-        """Take one request."""
-        now = asyncio.get_running_loop().time()
+    def respond(self) -> tuple[int, dict[str, str]]:
+        """Count one request and return the status and headers of its answer."""
+        now = self.clock.monotonic()
         self.arrived.append(now)
         minute = int(now // _MINUTE)
         if minute != self.minute:
@@ -49,10 +50,10 @@ class _Minutes:
         return status, {
             "x-rate-limit-limit": str(_LIMIT),
             "x-rate-limit-remaining": str(_LIMIT - self.used),
-            "x-rate-limit-reset": str(int(virtual.EPOCH.timestamp() + (minute + 1) * _MINUTE)),
+            "x-rate-limit-reset": str(int(self.clock.now().timestamp() - now + (minute + 1) * _MINUTE)),
         }
 
-    def before(self, end: float) -> int:
+    def count_before(self, end: float) -> int:
         """Count the requests that arrived before a time."""
         return sum(moment < end for moment in self.arrived)
 
@@ -61,19 +62,21 @@ def measure(scale: Scale) -> list[Figure]:
     """Measure the rate of 32 lanes at three latencies, and how full the requests of a job are."""
     minutes = scale.pick(2, 10)
     return [
-        *(figure for latency in _LATENCIES for figure in virtual.run(_use(latency, minutes))),
-        *virtual.run(_fill(scale.pick(200_000, 1_000_000))),
+        *(figure for latency in _LATENCIES for figure in asyncio.run(_measure_use(latency, minutes))),
+        *asyncio.run(_measure_fill(scale.pick(200_000, 1_000_000))),
     ]
 
 
-async def _use(latency: float, minutes: int) -> list[Figure]:
-    counted = _Minutes()
-    service = Service(latency=latency, judge=counted.judge)
-    clock = virtual.VirtualClock()
-    lane = pipeline(service, governor=Governor(clock=clock), clock=clock).but(priority=Priority.BULK, max_wait=None)
+async def _measure_use(latency: float, minutes: int) -> list[Figure]:
+    clock = VirtualClock(mode="jump")
+    counted = _MinuteCounter(clock)
+    service = Service(latency=latency, respond=counted.respond, clock=clock)
+    lane = build_pipeline(service, governor=Governor(clock=clock), clock=clock).but(
+        priority=Priority.BULK, max_wait=None
+    )
     end = minutes * _MINUTE
     await asyncio.gather(*(_keep_sending(lane, end) for _ in range(_LANES)))
-    share = counted.before(end) / (minutes * _LIMIT * _HEADROOM)
+    share = counted.count_before(end) / (minutes * _LIMIT * _HEADROOM)
     job = f"use of limit x headroom, {1_000 * latency:g} ms latency, {minutes} minutes"
     return [
         Figure(job=job, value=100 * share, unit="%", target=at_least(99), notes={"requests": service.requests}),
@@ -88,11 +91,11 @@ async def _keep_sending(lane: Pipeline, end: float) -> None:
         await lane.send(request)
 
 
-async def _fill(rows: int) -> list[Figure]:
-    service = Service(latency=0.4, judge=_Minutes().judge)
-    clock = virtual.VirtualClock()
-    users = AudienceUsers(pipeline(service, governor=Governor(clock=clock), clock=clock), "18ce54d4x5t", "1nmth")
-    report = await users.upload(Rows(("email",), _rows(rows)), users_per_operation=1)
+async def _measure_fill(rows: int) -> list[Figure]:
+    clock = VirtualClock(mode="jump")
+    service = Service(latency=0.4, respond=_MinuteCounter(clock).respond, clock=clock)
+    users = AudienceUsers(build_pipeline(service, governor=Governor(clock=clock), clock=clock), "18ce54d4x5t", "1nmth")
+    report = await users.upload(Rows(("email",), _make_rows(rows)), users_per_operation=1)
     assert report.accepted == service.rows == rows
     share = rows / (service.requests * _OPERATIONS)
     return [
@@ -106,5 +109,5 @@ async def _fill(rows: int) -> list[Figure]:
     ]
 
 
-def _rows(count: int) -> Iterator[tuple[str]]:
-    return ((email,) for email in emails(count))
+def _make_rows(count: int) -> Iterator[tuple[str]]:
+    return ((email,) for email in make_emails(count))

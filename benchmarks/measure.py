@@ -1,7 +1,7 @@
 """Paired measurements: two ways to do one job, in turn, on the same machine, at the same time.
 
-A ratio of two runs that stand beside each other holds on other machines and under other load; a time by itself does
-not. So every figure is the median of ratios, and the order within a pair changes from pair to pair.
+A ratio of two runs side by side holds on other machines and under other load; a time by itself does not. So every
+figure is the median of ratios, and the order within a pair changes from pair to pair.
 """
 
 import enum
@@ -11,33 +11,33 @@ from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
-__all__ = ["Bound", "Figure", "Pairs", "Scale", "at_least", "at_most", "cost_of", "paired"]
+__all__ = ["Bound", "Figure", "Pairs", "Scale", "at_least", "at_most", "measure_cost", "measure_pairs"]
 
 
 class Scale(enum.Enum):
-    """How much is measured."""
+    """The size of a run."""
 
     QUICK = "quick"
-    """A smoke run: that everything works, not how fast."""
+    """A smoke run: checks that everything works, not how fast."""
     NORMAL = "normal"
     FULL = "full"
-    """As normal, with the ten million rows of the memory figure."""
+    """As normal, with ten million rows for the memory figures."""
 
     def pick(self, quick: int, normal: int, full: int | None = None) -> int:
-        """Give the number of this scale."""
+        """Return the number of this scale."""
         sizes = {Scale.QUICK: quick, Scale.NORMAL: normal, Scale.FULL: normal if full is None else full}
         return sizes[self]
 
 
 @attrs.frozen
 class Bound:
-    """What a figure should reach."""
+    """The value that a figure should reach."""
 
     sign: str
     value: float
 
     def holds(self, value: float) -> bool:
-        """Whether a value reaches it."""
+        """Return whether a value reaches it."""
         return value >= self.value if self.sign == "≥" else value <= self.value
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ class Figure:
         target: what it should reach, if it was set a target.
         floor: what it is compared with.
         spread: the lowest and highest ratio of the pairs.
-        notes: what else the run told, by name.
+        notes: further results of the run, by name.
     """
 
     job: str
@@ -78,7 +78,7 @@ class Figure:
 
     @property
     def verdict(self) -> str:
-        """Say whether the target is reached."""
+        """Whether the target is reached, in a word."""
         if self.target is None:
             return "-"
         return "reached" if self.target.holds(self.value) else "MISSED"
@@ -86,30 +86,30 @@ class Figure:
 
 @attrs.frozen
 class Pairs:
-    """What both ways cost in each pair, in seconds."""
+    """The cost of both ways in each pair, in seconds."""
 
     ours: Sequence[float]
     floor: Sequence[float]
 
     @property
     def costs(self) -> Sequence[float]:
-        """How many times the floor's time we take, pair by pair; less is better."""
+        """Our time as a multiple of the floor's, pair by pair; less is better."""
         return [ours / floor for ours, floor in zip(self.ours, self.floor, strict=True)]
 
     @property
     def speeds(self) -> Sequence[float]:
-        """How many times the floor's speed we have, pair by pair; more is better."""
+        """Our speed as a multiple of the floor's, pair by pair; more is better."""
         return [floor / ours for ours, floor in zip(self.ours, self.floor, strict=True)]
 
-    def cost(self, job: str, target: Bound | None, *, floor: str, **notes: float | str) -> Figure:
-        """Give the figure of a cost."""
-        return self._figure(self.costs, job, target, floor, notes)
+    def report_cost(self, job: str, target: Bound | None, *, floor: str, **notes: float | str) -> Figure:
+        """Return the figure of a cost."""
+        return self._make_figure(self.costs, job, target, floor, notes)
 
-    def speed(self, job: str, target: Bound | None, *, floor: str, **notes: float | str) -> Figure:
-        """Give the figure of a speed."""
-        return self._figure(self.speeds, job, target, floor, notes)
+    def report_speed(self, job: str, target: Bound | None, *, floor: str, **notes: float | str) -> Figure:
+        """Return the figure of a speed."""
+        return self._make_figure(self.speeds, job, target, floor, notes)
 
-    def _figure(
+    def _make_figure(
         self,
         ratios: Sequence[float],
         job: str,
@@ -127,15 +127,15 @@ class Pairs:
         )
 
 
-def cost_of(work: Callable[[], object]) -> float:
+def measure_cost(work: Callable[[], object]) -> float:
     """Measure the processor time of this process for some work, in seconds."""
     started = time.process_time()
     work()
     return time.process_time() - started
 
 
-def paired(ours: Callable[[], float], floor: Callable[[], float], pairs: int) -> Pairs:
-    """Measure both in turn; each tells what it cost. A first pair warms up and does not count."""
+def measure_pairs(ours: Callable[[], float], floor: Callable[[], float], pairs: int) -> Pairs:
+    """Measure both in turn; each returns its cost. A first pair warms up and does not count."""
     ours()
     floor()
     costs: tuple[list[float], list[float]] = ([], [])

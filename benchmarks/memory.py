@@ -1,4 +1,4 @@
-"""The most memory that a job holds, in a process of its own, uploading to a service that only counts."""
+"""Measures the peak memory of an upload to a service that only counts, in a process of its own."""
 
 import asyncio
 import json
@@ -8,20 +8,20 @@ import sys
 from pathlib import Path
 
 from benchmarks import sink
-from benchmarks.data import emails
-from benchmarks.fake_transport import CREDENTIALS, lifted
+from benchmarks.data import make_emails
+from benchmarks.fake_transport import CREDENTIALS, lift_limits
 from benchmarks.measure import Figure, Scale, at_most
-from benchmarks.processes import told_by
+from benchmarks.processes import run_python
 from svc_async import Endpoints, Governor, Rows, Session
 
-__all__ = ["measure", "mebibytes"]
+__all__ = ["measure", "measure_peak_memory"]
 
 
 def measure(scale: Scale) -> list[Figure]:
     """Measure a job and one of ten times the rows, one user an operation."""
     few = scale.pick(20_000, 200_000, 1_000_000)
-    with sink.running() as service:
-        (_, small), (before, large) = (_peaks(service.url, rows) for rows in (few, 10 * few))
+    with sink.run_sink() as service:
+        (_, small), (before, large) = (_measure_peaks(service.url, rows) for rows in (few, 10 * few))
     return [
         Figure(
             job=f"peak memory, {10 * few:,} against {few:,} rows",
@@ -39,23 +39,23 @@ def measure(scale: Scale) -> list[Figure]:
     ]
 
 
-def _peaks(url: str, rows: int) -> tuple[float, float]:
-    """Give the mebibytes before the job and at most."""
-    before, most = told_by("-m", "benchmarks.memory", url, str(rows))
+def _measure_peaks(url: str, rows: int) -> tuple[float, float]:
+    """Return the MiB before the job and at its peak."""
+    before, most = run_python("-m", "benchmarks.memory", url, str(rows))
     return before, most
 
 
 async def _upload(url: str, rows: int) -> None:
-    governor = Governor(limits=lifted())
+    governor = Governor(limits=lift_limits())
     async with Session(CREDENTIALS, endpoints=Endpoints(base_url=url, ads_url=url), governor=governor) as session:
         audience = session.account("18ce54d4x5t").custom_audience("1nmth")
-        members = Rows(("email",), ((email,) for email in emails(rows)))
+        members = Rows(("email",), ((email,) for email in make_emails(rows)))
         report = await audience.users.upload(members, users_per_operation=1)
     assert report.accepted == rows
 
 
-def mebibytes() -> float:
-    """Give this process's peak; getrusage would count the parent's, from before the exec."""
+def measure_peak_memory() -> float:
+    """Return this process's peak in MiB; getrusage would count the parent's, from before the exec."""
     status = Path("/proc/self/status")
     if status.exists():
         (kibibytes,) = re.findall(r"VmHWM:\s+(\d+) kB", status.read_text(encoding="ascii"))
@@ -65,6 +65,6 @@ def mebibytes() -> float:
 
 
 if __name__ == "__main__":
-    at_start = mebibytes()
+    at_start = measure_peak_memory()
     asyncio.run(_upload(sys.argv[1], int(sys.argv[2])))
-    print(json.dumps([at_start, mebibytes()]))
+    print(json.dumps([at_start, measure_peak_memory()]))

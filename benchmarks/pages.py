@@ -1,4 +1,4 @@
-"""A page of 1,000 records becomes models, beside msgspec's own structs of the same types."""
+"""Measures how a page of 1,000 records becomes models, against msgspec structs of the same types."""
 
 import gc
 import json
@@ -9,7 +9,7 @@ from enum import StrEnum
 import msgspec
 
 from benchmarks import sink
-from benchmarks.measure import Figure, Scale, at_most, cost_of, paired
+from benchmarks.measure import Figure, Scale, at_most, measure_cost, measure_pairs
 from svc_async.ads.accounts import Account
 from svc_async.wire.envelope import Answer, Page
 from svc_async.wire.reading import Reader
@@ -73,9 +73,9 @@ def measure(scale: Scale) -> list[Figure]:
             assert decoder.decode(body).next_cursor
 
     gc.collect()
-    pairs = paired(lambda: cost_of(ours), lambda: cost_of(floor), scale.pick(1, 9))
+    pairs = measure_pairs(lambda: measure_cost(ours), lambda: measure_cost(floor), scale.pick(1, 9))
     return [
-        pairs.cost(
+        pairs.report_cost(
             f"a page of {_RECORDS:,} records → attrs models",
             at_most(1.5),
             floor="msgspec structs",

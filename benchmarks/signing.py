@@ -1,4 +1,4 @@
-"""One signature: microseconds, beside authlib's."""
+"""Measures one signature, in microseconds and against authlib."""
 
 import json
 import statistics
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from authlib.oauth1 import ClientAuth
 
 from benchmarks.fake_transport import CREDENTIALS
-from benchmarks.measure import Bound, Figure, Pairs, Scale, at_most, cost_of, paired
+from benchmarks.measure import Bound, Figure, Pairs, Scale, at_most, measure_cost, measure_pairs
 from svc_async.auth.oauth1 import OAuth1Signer
 from svc_async.clock import SystemClock
 
@@ -33,38 +33,38 @@ def measure(scale: Scale) -> list[Figure]:
         CREDENTIALS.consumer_key, CREDENTIALS.consumer_secret, CREDENTIALS.token, CREDENTIALS.token_secret
     )
     times = scale.pick(200, 5_000)
-    post = _pairs(
+    post = _measure_signing(
         lambda: signer.header("POST", _POST),
         lambda: authlib.prepare("POST", _POST, {"Content-Type": "application/json"}, _BODY),
         times,
         scale,
     )
-    get = _pairs(
+    get = _measure_signing(
         lambda: signer.header("GET", _GET, _QUERY),
         lambda: authlib.prepare("GET", url, {}, b""),
         times,
         scale,
     )
     return [
-        *_figures(f"signature, POST of {len(_BODY):,} bytes", at_most(10), post, times),
-        *_figures("signature, GET with five parameters", at_most(30), get, times),
+        *_make_figures(f"signature, POST of {len(_BODY):,} bytes", at_most(10), post, times),
+        *_make_figures("signature, GET with five parameters", at_most(30), get, times),
     ]
 
 
-def _pairs(ours: Callable[[], object], floor: Callable[[], object], times: int, scale: Scale) -> Pairs:
-    def repeated(sign: Callable[[], object]) -> Callable[[], float]:
+def _measure_signing(ours: Callable[[], object], floor: Callable[[], object], times: int, scale: Scale) -> Pairs:
+    def repeat(sign: Callable[[], object]) -> Callable[[], float]:
         def run() -> None:
             for _ in range(times):
                 sign()
 
-        return lambda: cost_of(run)
+        return lambda: measure_cost(run)
 
-    return paired(repeated(ours), repeated(floor), scale.pick(1, 7))
+    return measure_pairs(repeat(ours), repeat(floor), scale.pick(1, 7))
 
 
-def _figures(job: str, target: Bound, pairs: Pairs, times: int) -> Sequence[Figure]:
+def _make_figures(job: str, target: Bound, pairs: Pairs, times: int) -> Sequence[Figure]:
     microseconds = 1e6 * statistics.median(pairs.ours) / times
     return [
         Figure(job=job, value=microseconds, unit="µs", target=target),
-        pairs.cost(f"{job}, against authlib", None, floor="authlib"),
+        pairs.report_cost(f"{job}, against authlib", None, floor="authlib"),
     ]

@@ -1,7 +1,7 @@
 """A service that only counts, in a process of its own, so that its work is not counted as the client's.
 
-It answers a POST with the number of users in the body, told by how often a word stands there, and a GET with one
-account. It checks nothing: neither signatures nor users nor limits.
+It answers a POST with the number of users in the body, found by counting one word, and a GET with one account. It
+checks nothing: neither signatures nor users nor limits.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import attrs
 
-__all__ = ["ACCOUNT", "ACCOUNT_ID", "Sink", "running"]
+__all__ = ["ACCOUNT", "ACCOUNT_ID", "Sink", "run_sink"]
 
 ACCOUNT_ID = "18ce54d4x5t"
 ACCOUNT = {
@@ -33,17 +33,17 @@ ACCOUNT = {
     "deleted": False,
 }
 _USER = b'"email'
-"""Stands once in each user; without its last letter it may be cut by the end of a read."""
+"""Occurs once in each user; the end of a read may cut it."""
 _ROOT = Path(__file__).parents[1]
 
 
 @attrs.frozen
 class Sink:
-    """A sink that runs.
+    """A running sink.
 
     Attributes:
         url: where.
-        trust: what accepts its certificate; None without TLS.
+        trust: accepts its certificate; None without TLS.
     """
 
     url: str
@@ -51,7 +51,7 @@ class Sink:
 
 
 @contextmanager
-def running(*, tls: bool = False) -> Iterator[Sink]:
+def run_sink(*, tls: bool = False) -> Iterator[Sink]:
     """Run a sink in another process."""
     with subprocess.Popen(  # noqa: S603 - our own module
         [sys.executable, "-m", "benchmarks.sink", *(["--tls"] if tls else [])],
@@ -62,9 +62,9 @@ def running(*, tls: bool = False) -> Iterator[Sink]:
     ) as process:
         assert process.stdout is not None
         try:
-            told = json.loads(process.stdout.readline())
-            trust = ssl.create_default_context(cadata=told["certificate"]) if tls else None
-            yield Sink(told["url"], trust)
+            ready = json.loads(process.stdout.readline())
+            trust = ssl.create_default_context(cadata=ready["certificate"]) if tls else None
+            yield Sink(ready["url"], trust)
         finally:
             process.terminate()
 
@@ -120,7 +120,7 @@ _ONE_ACCOUNT = json.dumps({"request": {"params": {}}, "data": ACCOUNT}).encode()
 
 
 async def _serve(*, tls: bool) -> None:
-    context, certificate = _certified() if tls else (None, "")
+    context, certificate = _make_certificate() if tls else (None, "")
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     server = await asyncio.get_running_loop().create_server(_Connection, "127.0.0.1", 0, ssl=context)
@@ -130,7 +130,7 @@ async def _serve(*, tls: bool) -> None:
     server.close()
 
 
-def _certified() -> tuple[ssl.SSLContext, str]:
+def _make_certificate() -> tuple[ssl.SSLContext, str]:
     import trustme  # noqa: PLC0415 - only with TLS
 
     authority = trustme.CA()

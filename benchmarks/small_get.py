@@ -1,4 +1,4 @@
-"""A small GET, signed, governed and typed, beside aiohttp by itself; the server is another process."""
+"""Measures a small GET, signed, governed and typed, against aiohttp alone; the server is another process."""
 
 import asyncio
 import statistics
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 
 from benchmarks import sink
-from benchmarks.fake_transport import CREDENTIALS, lifted
+from benchmarks.fake_transport import CREDENTIALS, lift_limits
 from benchmarks.measure import Figure, Pairs, Scale, at_most
 from svc_async import Endpoints, Governor, Session
 
@@ -17,7 +17,7 @@ __all__ = ["measure"]
 
 def measure(scale: Scale) -> list[Figure]:
     """Measure `session.accounts.get` against `session.get(url)` and `response.json()`."""
-    with sink.running() as service:
+    with sink.run_sink() as service:
         return asyncio.run(_measure(service.url, scale))
 
 
@@ -25,7 +25,7 @@ async def _measure(url: str, scale: Scale) -> list[Figure]:
     times = scale.pick(50, 1_000)
     endpoints = Endpoints(base_url=url, ads_url=url)
     async with (
-        Session(CREDENTIALS, endpoints=endpoints, governor=Governor(limits=lifted())) as session,
+        Session(CREDENTIALS, endpoints=endpoints, governor=Governor(limits=lift_limits())) as session,
         aiohttp.ClientSession() as client,
     ):
 
@@ -38,9 +38,9 @@ async def _measure(url: str, scale: Scale) -> list[Figure]:
                 account = (await response.json())["data"]
             assert account["id"] == sink.ACCOUNT_ID
 
-        pairs = await _paired(ours, floor, times, scale.pick(1, 9))
+        pairs = await _measure_pairs(ours, floor, times, scale.pick(1, 9))
     return [
-        pairs.cost(
+        pairs.report_cost(
             "small GET, signed and typed",
             at_most(1.25),
             floor="aiohttp, response.json()",
@@ -49,17 +49,17 @@ async def _measure(url: str, scale: Scale) -> list[Figure]:
     ]
 
 
-async def _paired(
+async def _measure_pairs(
     ours: Callable[[], Awaitable[None]], floor: Callable[[], Awaitable[None]], times: int, pairs: int
 ) -> Pairs:
     costs: tuple[list[float], list[float]] = ([], [])
     for index in range(pairs + 1):
         for which in (0, 1) if index % 2 else (1, 0):
-            costs[which].append(await _cost((ours, floor)[which], times))
+            costs[which].append(await _measure_cost((ours, floor)[which], times))
     return Pairs(costs[0][1:], costs[1][1:])
 
 
-async def _cost(call: Callable[[], Awaitable[None]], times: int) -> float:
+async def _measure_cost(call: Callable[[], Awaitable[None]], times: int) -> float:
     started = time.process_time()
     for _ in range(times):
         await call()

@@ -16,10 +16,10 @@ from pathlib import Path
 import aiohttp
 
 from benchmarks import sink
-from benchmarks.data import emails
-from benchmarks.encode_rows import joined_emails
-from benchmarks.fake_transport import CREDENTIALS, lifted
-from benchmarks.measure import Figure, Pairs, Scale, at_least, paired
+from benchmarks.data import make_emails
+from benchmarks.encode_rows import join_emails
+from benchmarks.fake_transport import CREDENTIALS, lift_limits
+from benchmarks.measure import Figure, Pairs, Scale, at_least, measure_pairs
 from svc_async import Endpoints, Governor, Rows, Session
 
 __all__ = ["measure", "write_customers"]
@@ -28,11 +28,11 @@ __all__ = ["measure", "write_customers"]
 def measure(scale: Scale) -> list[Figure]:
     """Measure a file of e-mails, one user and 25 users an operation."""
     rows = scale.pick(20_000, 250_000)
-    with tempfile.TemporaryDirectory() as folder, sink.running(tls=True) as service:
+    with tempfile.TemporaryDirectory() as folder, sink.run_sink(tls=True) as service:
         path = Path(folder) / "customers.csv"
         write_customers(path, rows)
         return [
-            _figure(_pairs(path, rows, service, users_per_operation, scale), rows, users_per_operation)
+            _make_figure(_measure_uploads(path, rows, service, users_per_operation, scale), rows, users_per_operation)
             for users_per_operation in (1, 25)
         ]
 
@@ -42,11 +42,11 @@ def write_customers(path: Path, rows: int) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(("email",))
-        writer.writerows((email,) for email in emails(rows))
+        writer.writerows((email,) for email in make_emails(rows))
 
 
-def _figure(pairs: Pairs, rows: int, users_per_operation: int) -> Figure:
-    return pairs.speed(
+def _make_figure(pairs: Pairs, rows: int, users_per_operation: int) -> Figure:
+    return pairs.report_speed(
         f"CSV → accepted over TLS, {users_per_operation} an operation, limit lifted",
         at_least(0.7),
         floor="csv, template join, aiohttp",
@@ -55,7 +55,7 @@ def _figure(pairs: Pairs, rows: int, users_per_operation: int) -> Figure:
     )
 
 
-def _pairs(path: Path, rows: int, service: sink.Sink, users_per_operation: int, scale: Scale) -> Pairs:
+def _measure_uploads(path: Path, rows: int, service: sink.Sink, users_per_operation: int, scale: Scale) -> Pairs:
     def cost(way: Callable[[Path, sink.Sink, int], Awaitable[int]]) -> Callable[[], float]:
         async def run() -> float:
             started = time.process_time()
@@ -65,12 +65,12 @@ def _pairs(path: Path, rows: int, service: sink.Sink, users_per_operation: int, 
 
         return lambda: asyncio.run(run())
 
-    return paired(cost(_ours), cost(_floor), scale.pick(1, 7))
+    return measure_pairs(cost(_upload_with_sdk), cost(_upload_with_floor), scale.pick(1, 7))
 
 
-async def _ours(path: Path, service: sink.Sink, users_per_operation: int) -> int:
+async def _upload_with_sdk(path: Path, service: sink.Sink, users_per_operation: int) -> int:
     endpoints = Endpoints(base_url=service.url, ads_url=service.url)
-    governor = Governor(limits=lifted())
+    governor = Governor(limits=lift_limits())
     async with Session(CREDENTIALS, endpoints=endpoints, governor=governor, connector=service.trust) as session:
         audience = session.account("18ce54d4x5t").custom_audience("1nmth")
         with path.open(encoding="utf-8", newline="") as file:
@@ -80,19 +80,19 @@ async def _ours(path: Path, service: sink.Sink, users_per_operation: int) -> int
     return report.accepted
 
 
-async def _floor(path: Path, service: sink.Sink, users_per_operation: int) -> int:
+async def _upload_with_floor(path: Path, service: sink.Sink, users_per_operation: int) -> int:
     url = f"{service.url}/12/accounts/18ce54d4x5t/custom_audiences/1nmth/users"
     accepted = 0
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=_trust(service))) as client:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=_require_trust(service))) as client:
         with path.open(encoding="utf-8", newline="") as file:
             reader = csv.reader(file)
             next(reader)
-            for body in joined_emails(reader, users_per_operation):
+            for body in join_emails(reader, users_per_operation):
                 async with client.post(url, data=body, headers={"Content-Type": "application/json"}) as response:
                     accepted += (await response.json())["data"]["success_count"]
     return accepted
 
 
-def _trust(service: sink.Sink) -> ssl.SSLContext:
+def _require_trust(service: sink.Sink) -> ssl.SSLContext:
     assert service.trust is not None
     return service.trust
