@@ -1,6 +1,6 @@
 """Async-first client SDK of the svc ads-and-social platform, with batch uploaders and an embedded sandbox.
 
-The everyday names, loaded when they are first asked for, so that importing the package costs next to nothing.
+The most common names, imported on first access, so that importing the package is cheap.
 """
 
 from importlib import import_module

@@ -4,12 +4,12 @@ import os
 import sys
 from importlib.util import find_spec
 
-_NEEDED = ("cyclopts", "rich")
+_REQUIRED = ("cyclopts", "rich")
 
 
 def main() -> int:
-    """Run the command line and give the exit code."""
-    if any(find_spec(name) is None for name in _NEEDED):
+    """Run the command line and return the exit code."""
+    if any(find_spec(name) is None for name in _REQUIRED):
         sys.stderr.write('svc-async: the command needs the extra "cli"; run: pip install "svc-async[cli]"\n')
         return 2
     try:
@@ -17,7 +17,7 @@ def main() -> int:
 
         code = run(sys.argv[1:])
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read the output has had enough
+    except BrokenPipeError:  # the reader of the output closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""The only door to time: whatever waits or asks the time is given a Clock."""
+"""The only access to time: everything that waits or reads the time takes a Clock as an argument."""
 
 import asyncio
 import calendar
@@ -11,24 +11,24 @@ __all__ = ["Clock", "SystemClock", "Timer", "months_after"]
 
 
 class Timer(Protocol):
-    """A callback that has been asked for and can be called off."""
+    """A scheduled callback that can be cancelled."""
 
     def cancel(self) -> None:
-        """Call it off; harmless once it has run."""
+        """Cancel the callback; no effect once it has run."""
 
 
 class Clock(Protocol):
-    """Time, as the SDK sees it.
+    """The time of the SDK.
 
-    Any object with these methods serves; a test injects one that stands still until it is advanced.
+    Any object with these methods will do; tests inject one that advances only on request.
     """
 
     def now(self) -> datetime:
-        """Give the wall-clock time, in UTC and aware of it."""
+        """Return the wall-clock time, as an aware datetime in UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Give seconds that never run backwards."""
+        """Return seconds that never decrease."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -39,19 +39,19 @@ class Clock(Protocol):
         ...
 
     def timeout(self, seconds: float | None) -> asyncio.Timeout:
-        """Give a block that is cancelled with `TimeoutError` after `seconds`; None means never."""
+        """Return a context manager that raises `TimeoutError` after `seconds`; None means never."""
         ...
 
 
 class SystemClock:
-    """The clock of the machine and of the running event loop."""
+    """The system clock and the running event loop."""
 
     def now(self) -> datetime:
-        """Give the machine's time in UTC."""
+        """Return the system time in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Give the machine's monotonic seconds."""
+        """Return the monotonic seconds of the system."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
@@ -63,7 +63,7 @@ class SystemClock:
         return asyncio.get_running_loop().call_later(seconds, callback)
 
     def timeout(self, seconds: float | None) -> asyncio.Timeout:
-        """Give the standard library's timeout block."""
+        """Return the timeout of the standard library."""
         return asyncio.timeout(seconds)
 
 

@@ -75,21 +75,21 @@ class Sent(StrEnum):
     """Whether a failed call reached the service."""
 
     NO = "no"
-    """It certainly did not: nothing was written to a connection."""
+    """It did not: nothing was written to a connection."""
     MAYBE = "maybe"
-    """It may have: the connection failed after the request began."""
+    """Unknown: the connection failed after the request was begun."""
     YES = "yes"
     """It did: the service answered."""
 
 
 @attrs.frozen(kw_only=True)
 class ErrorDetail:
-    """One reason that the service gave.
+    """One reason of a refusal, from the service.
 
     Attributes:
-        code: capitals with underscores on the advertising API, a number on the main API; empty if none was given.
-        message: the service's words.
-        parameter: the parameter (or attribute) it concerns.
+        code: capitals with underscores on the advertising API, a number on the main API; empty if there is none.
+        message: the service's own words.
+        parameter: the parameter (or attribute) that is wrong.
     """
 
     code: str | int = ""
@@ -98,13 +98,13 @@ class ErrorDetail:
 
 
 class SvcError(Exception):
-    """The root of every exception of this SDK."""
+    """The base class of every exception of this SDK."""
 
     sent: Sent = Sent.NO
     repeatable: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exceptions travel between processes although their constructors are keyword-only.
+        # Exceptions can be pickled although their constructors are keyword-only.
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
@@ -173,7 +173,7 @@ class WouldWaitTooLong(SvcError):
 
 
 class TransportError(SvcError):
-    """No answer arrived; `sent` tells whether the service may have acted."""
+    """No answer arrived; `sent` says whether the request may have."""
 
     repeatable = True
 
@@ -190,7 +190,7 @@ class TimedOut(TransportError):
 
 
 class _Answered(SvcError):
-    """What exceptions about an answer have in common."""
+    """An exception about an answer."""
 
     sent = Sent.YES
 
@@ -202,12 +202,12 @@ class _Answered(SvcError):
 
 
 class UnexpectedAnswer(_Answered):
-    """The service answered with success, in a form that cannot be understood.
+    """The service answered with success, but the answer cannot be parsed.
 
     Attributes:
         status: the HTTP status.
         headers: the answer's headers, their names in lower case.
-        request_id: the service's name for the call, if it gave one.
+        request_id: the server-assigned request id, if any.
     """
 
     repeatable = True
@@ -221,7 +221,7 @@ class UnexpectedAnswer(_Answered):
         request_id: str | None = None,
     ) -> None:
         super().__init__(
-            f"{message} (HTTP {status}{_named(request_id)})",
+            f"{message} (HTTP {status}{_name_request(request_id)})",
             status=status,
             headers=headers or {},
             request_id=request_id,
@@ -232,36 +232,36 @@ class StreamDropped(SvcError):
     """An open stream ended: it was closed or cut off, timed out, or the service announced that it disconnects.
 
     Attributes:
-        errors: what the service said, possibly nothing.
+        errors: the reasons that the service reported, possibly none.
     """
 
     sent = Sent.YES
     repeatable = True
 
     def __init__(self, message: str, *, errors: Sequence[ErrorDetail] = ()) -> None:
-        super().__init__("; ".join([message, *map(_reason, errors)]))
+        super().__init__("; ".join([message, *map(_describe_reason, errors)]))
         self.errors = tuple(errors)
 
 
 class StreamOverflow(SvcError):
-    """Events of a stream come faster than they are taken, and its overflow policy is `error`.
+    """Events of a stream arrive faster than they are consumed, and its overflow policy is `error`.
 
     Attributes:
-        queue_size: how many events were waiting.
+        queue_size: the number of queued events.
     """
 
     sent = Sent.YES
 
     def __init__(self, *, queue_size: int) -> None:
         super().__init__(
-            f"{queue_size} events wait and more came: take them faster, raise queue_size, "
+            f"the queue of {queue_size} events is full: consume them faster, increase queue_size, "
             'or choose overflow="block" or "drop_oldest"'
         )
         self.queue_size = queue_size
 
 
 class BatchError(SvcError):
-    """A batch ended and not every row was accepted.
+    """A batch ended with rows that were not accepted.
 
     Attributes:
         report: the report of the whole batch, with the failures by position.
@@ -275,7 +275,7 @@ class BatchError(SvcError):
 
 
 class WebhookInvalid(SvcError):
-    """A webhook does not answer its checks as it must, so that nothing is delivered to it.
+    """A webhook fails its checks, so nothing is delivered to it.
 
     Attributes:
         webhook_id: the webhook.
@@ -284,7 +284,7 @@ class WebhookInvalid(SvcError):
     sent = Sent.YES
 
     def __init__(self, webhook_id: str) -> None:
-        super().__init__(f"the webhook {webhook_id} is not valid: see what its URL answers to a check")
+        super().__init__(f"the webhook {webhook_id} is not valid: check what its URL answers to a CRC check")
         self.webhook_id = webhook_id
 
 
@@ -293,11 +293,11 @@ class ApiError(_Answered):
 
     Attributes:
         status: the HTTP status.
-        errors: the service's reasons, possibly none.
+        errors: the reasons, possibly none.
         operation_errors: the reasons of refused operations of a batch, by the position of the operation.
-        request_id: the service's name for the call, from the header that the session is told, else None.
+        request_id: the server-assigned request id, from the header that the session configures, else None.
         headers: the answer's headers, their names in lower case.
-        retry_at: when the service says that a repeat may work, if it says so.
+        retry_at: the earliest time for a repeat, if the service states one.
     """
 
     def __init__(
@@ -320,29 +320,29 @@ class ApiError(_Answered):
         )
 
     def has_code(self, code: str | int) -> bool:
-        """Whether the service gave this code among its reasons."""
+        """Whether one of the reasons has this code."""
         return any(str(error.code) == str(code) for error in self.errors)
 
     def _describe(self, status: int, request_id: str | None) -> str:
-        reasons = [_reason(error) for error in self.errors]
+        reasons = [_describe_reason(error) for error in self.errors]
         reasons += [
-            f"operation {index}: {_what(error)}"
+            f"operation {index}: {_describe_code(error)}"
             for index, errors in sorted(self.operation_errors.items())[:3]
             for error in errors
         ]
         advice = f"; try again at {self.retry_at:%Y-%m-%dT%H:%M:%SZ}" if self.retry_at else ""
-        return f"HTTP {status}{_named(request_id)}: {'; '.join(reasons) or 'no reason given'}{advice}"
+        return f"HTTP {status}{_name_request(request_id)}: {'; '.join(reasons) or 'no reason given'}{advice}"
 
 
-def _reason(error: ErrorDetail) -> str:
-    return f"{_what(error)} {error.message}".strip()
+def _describe_reason(error: ErrorDetail) -> str:
+    return f"{_describe_code(error)} {error.message}".strip()
 
 
-def _what(error: ErrorDetail) -> str:
+def _describe_code(error: ErrorDetail) -> str:
     return f"{error.code} ({error.parameter})" if error.parameter else str(error.code)
 
 
-def _named(request_id: str | None) -> str:
+def _name_request(request_id: str | None) -> str:
     return f", request {request_id}" if request_id else ""
 
 
@@ -355,19 +355,19 @@ class Unauthorized(ApiError):
 
 
 class Forbidden(ApiError):
-    """403: the credentials may not do this."""
+    """403: the credentials do not permit this."""
 
 
 class NotFound(ApiError):
-    """404: there is no such thing, or it was deleted."""
+    """404: the object does not exist, or was deleted."""
 
 
 class Conflict(ApiError):
-    """409: the state of the thing does not allow this."""
+    """409: the state of the object does not allow this."""
 
 
 class RateLimited(ApiError):
-    """429: a rate limit is used up; `retry_at` says when it opens."""
+    """429: a rate limit is exhausted; `retry_at` is when it opens."""
 
 
 class TooManyConnections(RateLimited):
@@ -376,8 +376,8 @@ class TooManyConnections(RateLimited):
     name: ClassVar[str] = "TooManyConnections"
 
     def _describe(self, status: int, request_id: str | None) -> str:
-        told = super()._describe(status, request_id)
-        return f"{told}; close the app's other streams, also those of other processes, or wait until they are dropped"
+        message = super()._describe(status, request_id)
+        return f"{message}; close the app's other streams, in other processes too, or wait until they are dropped"
 
 
 class ServerError(ApiError):

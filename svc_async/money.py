@@ -7,35 +7,35 @@ from svc_async.errors import InvalidArgument
 __all__ = ["MICRO", "from_micro", "to_micro"]
 
 MICRO = 1_000_000
-"""Micro amounts in one unit of the funding instrument's currency (contract limit `micro.unit`)."""
+"""Micros in one unit of the funding instrument's currency (contract limit `micro.unit`)."""
 
 _EXACT = Context(prec=100, traps=[Inexact])
-"""Never rounds, whatever context the caller works in."""
+"""Never rounds, whatever the decimal context of the caller."""
 
 
 def to_micro(amount: Decimal | int | str) -> int:
-    """Turn an amount of currency units into a `*_local_micro` value.
+    """Convert an amount in currency units to a `*_local_micro` value.
 
     Args:
-        amount: units of the funding instrument's currency, such as `"12.50"`. Floats are refused, since they
+        amount: units of the funding instrument's currency, such as `"12.50"`. Floats are rejected, because they
             round silently.
 
     Raises:
-        InvalidArgument: the amount is not a finite decimal number or is finer than a millionth.
+        InvalidArgument: the amount is not a finite decimal number or has more than 6 decimal places.
     """
     try:
-        return int(_EXACT.to_integral_exact(_EXACT.multiply(_decimal(amount), MICRO)))
+        return int(_EXACT.to_integral_exact(_EXACT.multiply(_parse_decimal(amount), MICRO)))
     except Inexact:
         raise InvalidArgument("amount", "must have at most 6 decimal places (contract GEN-13)") from None
 
 
 def from_micro(micro: int) -> Decimal:
-    """Turn a `*_local_micro` value into currency units, exactly."""
+    """Convert a `*_local_micro` value to currency units, exactly."""
     return Decimal(micro).scaleb(-6, _EXACT)
 
 
-def _decimal(amount: Decimal | int | str) -> Decimal:
-    # bool is an int and float has a Decimal constructor: both are mistakes here.
+def _parse_decimal(amount: Decimal | int | str) -> Decimal:
+    # bool is an int, and Decimal accepts a float: both are mistakes here.
     if isinstance(amount, bool) or not isinstance(amount, Decimal | int | str):
         raise InvalidArgument("amount", "must be a Decimal, an int or a string of digits, never a float")
     try:

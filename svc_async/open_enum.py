@@ -1,4 +1,4 @@
-"""Enums that keep the values they do not know."""
+"""Enums that keep unknown values."""
 
 from enum import StrEnum
 from typing import Self
@@ -7,10 +7,10 @@ __all__ = ["OpenEnum"]
 
 
 class OpenEnum(StrEnum):
-    """A string enum for value sets that the service may extend at any time.
+    """A string enum whose values the service may extend at any time.
 
-    Reading an unknown value gives a member that carries it (`is_known` is False) instead of an error; two such
-    members are equal when their values are.
+    An unknown value becomes a member with that value and `is_known` False, instead of an error; two such members are
+    equal if their values are.
     """
 
     @classmethod
@@ -23,7 +23,7 @@ class OpenEnum(StrEnum):
         return member
 
     def __reduce_ex__(self, proto: object) -> tuple[type[Self], tuple[str]]:
-        # Some patch releases of Python 3.11 pickle members by name, which an unknown one does not have.
+        # Some patch releases of Python 3.11 pickle members by name, which unknown members do not have.
         return type(self), (self.value,)
 
     @property

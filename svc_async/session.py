@@ -173,13 +173,13 @@ class Session(RawCalls):
         return cls._from(profiles.from_profile(name))
 
     @classmethod
-    def _from(cls, source: profiles.Source) -> "Session":
+    def _from(cls, source: profiles.ConnectionSettings) -> "Session":
         return cls._wrap(
             SessionSettings(
                 credentials=source.credentials,
                 app=source.app or app_of(source.credentials),
                 endpoints=source.endpoints,
-                proxies=profiles.proxies(source.endpoints),
+                proxies=profiles.find_proxies(source.endpoints),
             )
         )
 

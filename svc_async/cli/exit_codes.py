@@ -49,6 +49,7 @@ _WAYS_IN = (
     "set the SVC_* variables, name a profile with --profile, or try without credentials: "
     "`svc-async demo`, or --sandbox where a command has it"
 )
+_ADVICE_IN_PYTHON = "; or try without credentials"
 _OPTIONS: Mapping[str, str] = MappingProxyType(
     {
         "account_id": "--account",
@@ -91,21 +92,21 @@ def exit_of(error: SvcError) -> Exit:
 def explain(error: SvcError) -> str:
     """Say in one line what went wrong and what to do next."""
     if isinstance(error, InvalidArgument):
-        return _explain_argument(error)
+        return _explain_problem(error.parameter, error.rule)
     if isinstance(error, UnusableFile):
-        return _one_line(f"{_OPTIONS.get(error.parameter, error.parameter)} {error.path} {error.problem}")
+        return _explain_problem(error.parameter, f"{error.path} {error.problem}")
     if isinstance(error, BatchError) and isinstance(error.__cause__, SvcError):
         return explain(error.__cause__)
     advice = next((advice for kind, advice in _ADVICE.items() if isinstance(error, kind)), None)
     return _one_line(f"{error}; {advice}" if advice else str(error))
 
 
-def _explain_argument(error: InvalidArgument) -> str:
-    name = _OPTIONS.get(error.parameter, error.parameter)
-    if error.parameter in {"credentials", "profile"}:
-        what, _, _ = error.rule.partition("; or")
+def _explain_problem(parameter: str, problem: str) -> str:
+    name = _OPTIONS.get(parameter, parameter)
+    what, advice, _ = problem.partition(_ADVICE_IN_PYTHON)
+    if advice or parameter in {"credentials", "profile"}:
         return _one_line(f"{name} {what}; {_WAYS_IN}")
-    return _one_line(f"{name} {error.rule}")
+    return _one_line(f"{name} {problem}")
 
 
 def _one_line(text: str) -> str:

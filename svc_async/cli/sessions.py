@@ -25,9 +25,11 @@ def open_session(profile: str | None, surface: Surface = Surface.ADS) -> Session
     return session_from(profiles.find(profile), surface=surface)
 
 
-def session_from(source: profiles.Source, *, surface: Surface, credentials: Credentials | None = None) -> Session:
+def session_from(
+    source: profiles.ConnectionSettings, *, surface: Surface, credentials: Credentials | None = None
+) -> Session:
     """Return a session with the settings of a source, over the proxy of the host that is called."""
-    proxy = profiles.proxies(source.endpoints).get(surface)
+    proxy = profiles.find_proxies(source.endpoints).get(surface)
     return Session(credentials or source.credentials, app=source.app, endpoints=source.endpoints, proxy=proxy)
 
 
@@ -41,5 +43,5 @@ def find_signing_key(profile: str | None) -> SigningKey:
         raise InvalidArgument("credentials", "need SVC_CONSUMER_SECRET, the secret of your app")
     source = profiles.from_profile(name or "default")
     if source.app is None:
-        raise InvalidArgument("credentials", f"need consumer_secret, which is not in {source.name}")
+        raise InvalidArgument("credentials", f"need consumer_secret, which is not in {source.origin}")
     return SigningKey(source.app.consumer_secret)

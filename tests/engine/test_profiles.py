@@ -9,7 +9,9 @@ from svc_async import (
     InvalidArgument,
     Retries,
     Session,
+    SvcError,
     TransportError,
+    UnusableFile,
     UserCredentials,
     profiles,
 )
@@ -108,26 +110,29 @@ def test_profiles_are_read_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "kind", "message"),
     [
-        (PROFILE, "'other' is not in"),
-        ("other = 5", "'other' is not in"),
-        ("[other]\nconsumer_kee = 'hush'", "has unknown settings: consumer_kee"),
-        ("[other]\nconsumer_key = 5", "must contain strings only"),
-        ("[other]\nbase_url = 'https://a.example.test'", "ads_url, consumer_key, .* missing"),
-        ("[other\nhush", "must be TOML"),
+        (PROFILE, InvalidArgument, "'other' is not in"),
+        ("other = 5", InvalidArgument, "'other' is not in"),
+        ("[other]\nconsumer_kee = 'hush'", InvalidArgument, "has unknown settings: consumer_kee"),
+        ("[other]\nconsumer_key = 5", InvalidArgument, "must contain strings only"),
+        ("[other]\nbase_url = 'https://a.example.test'", InvalidArgument, "ads_url, consumer_key, .* missing"),
+        ("[other\nhush", UnusableFile, "cannot be read; it must be TOML in UTF-8"),
     ],
 )
-def test_a_profile_that_cannot_be_used_says_why(text: str, message: str) -> None:
+def test_a_profile_that_cannot_be_used_says_why(text: str, kind: type[SvcError], message: str) -> None:
     write(text)
-    with pytest.raises(InvalidArgument, match=message) as caught:
+    with pytest.raises(kind, match=message) as caught:
         profiles.from_profile("other")
     assert "hush" not in str(caught.value)
     assert caught.value.__context__ is None or caught.value.__suppress_context__
 
 
 def test_a_missing_file_is_named() -> None:
-    with pytest.raises(InvalidArgument, match=r"profiles\.toml, which does not exist"):
+    with pytest.raises(
+        UnusableFile,
+        match=r"^file .*/svc_async/profiles\.toml does not exist; or try without credentials: Session\.sandbox\(\)$",
+    ):
         Session.from_profile()
 
 
@@ -144,7 +149,7 @@ def test_one_whole_source_is_chosen_in_a_fixed_order(
     named: str | None, environment: Mapping[str, str], name: str
 ) -> None:
     write(PROFILE)
-    assert profiles.find(named, environ=environment).name == name
+    assert profiles.find(named, environ=environment).origin == name
 
 
 def test_sources_are_never_mixed() -> None:
@@ -157,13 +162,13 @@ def test_proxies_are_resolved_once_for_each_host(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("https_proxy", "http://proxy.example.test:3128")
     monkeypatch.setenv("no_proxy", "base.example.test")
     source = profiles.from_environment(ENVIRONMENT)
-    assert profiles.proxies(source.endpoints) == {Surface.ADS: "http://proxy.example.test:3128"}
+    assert profiles.find_proxies(source.endpoints) == {Surface.ADS: "http://proxy.example.test:3128"}
 
 
 def test_one_proxy_may_serve_all_kinds_of_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("all_proxy", "http://proxy.example.test:3128")
     endpoints = profiles.from_environment(ENVIRONMENT).endpoints
-    assert set(profiles.proxies(endpoints)) == {Surface.BASE, Surface.ADS}
+    assert set(profiles.find_proxies(endpoints)) == {Surface.BASE, Surface.ADS}
 
 
 async def test_a_session_from_the_environment_uses_its_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,10 +186,10 @@ def test_a_proxy_without_a_scheme_is_taken_and_one_of_another_kind_is_refused(
 ) -> None:
     endpoints = profiles.from_environment(ENVIRONMENT).endpoints
     monkeypatch.setenv("https_proxy", "proxy.example.test:3128")
-    assert set(profiles.proxies(endpoints).values()) == {"http://proxy.example.test:3128"}
+    assert set(profiles.find_proxies(endpoints).values()) == {"http://proxy.example.test:3128"}
     monkeypatch.setenv("https_proxy", "socks5://proxy.example.test")
     with pytest.raises(InvalidArgument, match="^proxy must"):
-        profiles.proxies(endpoints)
+        profiles.find_proxies(endpoints)
 
 
 async def test_a_session_from_the_environment_works(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,19 +287,19 @@ def test_the_other_profiles_the_order_and_the_comments_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "kind"),
     [
-        'default = {consumer_key = "hush"}\n',
-        '[default]\nconsumer_key = """\nhush\n"""\n',
-        "[default.more]\nconsumer_key = 'hush'\n",
-        "[[default]]\n",
-        "[default]\nconsumer_kee = 'hush'\n",
-        "[default\nhush",
+        ('default = {consumer_key = "hush"}\n', UnusableFile),
+        ('[default]\nconsumer_key = """\nhush\n"""\n', UnusableFile),
+        ("[default.more]\nconsumer_key = 'hush'\n", InvalidArgument),
+        ("[[default]]\n", InvalidArgument),
+        ("[default]\nconsumer_kee = 'hush'\n", InvalidArgument),
+        ("[default\nhush", UnusableFile),
     ],
 )
-def test_a_file_that_cannot_be_changed_safely_is_left_as_it_was(text: str) -> None:
+def test_a_file_that_cannot_be_changed_safely_is_left_as_it_was(text: str, kind: type[SvcError]) -> None:
     write(text)
-    with pytest.raises(InvalidArgument) as caught:
+    with pytest.raises(kind) as caught:
         profiles.write("default", SETTINGS)
     assert stored() == text
     assert "hush" not in str(caught.value)
@@ -306,14 +311,14 @@ def test_secrets_do_not_go_through_a_link(tmp_path: Path) -> None:
     path = profiles.default_path()
     path.parent.mkdir()
     path.symlink_to(target)
-    with pytest.raises(InvalidArgument, match="^path must not be a link"):
+    with pytest.raises(UnusableFile, match=r"profiles\.toml is a symbolic link"):
         profiles.write("default", SETTINGS)
     assert target.read_text(encoding="utf-8") == PROFILE
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "svc_async").write_text("a file")
-    with pytest.raises(InvalidArgument, match=r"^path cannot be .*profiles\.toml"):
+    with pytest.raises(UnusableFile, match=r"profiles\.toml cannot be written: "):
         profiles.write("default", SETTINGS)
 
 

@@ -36,7 +36,7 @@ async def test_error_raises_after_the_queued_events(server: StreamServer, follow
         connection = await server.wait_for_connection(1)
         await connection.closed.wait()
         assert await take_keys(stream, 10) == [f"-{number}" for number in range(10)]
-        with pytest.raises(StreamOverflow, match="10 events wait"):
+        with pytest.raises(StreamOverflow, match="the queue of 10 events is full"):
             await anext(stream)
 
 

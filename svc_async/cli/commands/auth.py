@@ -22,7 +22,7 @@ from svc_async.cli.sessions import session_from
 from svc_async.cli.signals import Interrupted, run_until_stopped
 from svc_async.errors import InvalidArgument, Unauthorized
 from svc_async.platform.oauth1_flow import OUT_OF_BAND, AccessToken, OAuth1Flow, RequestToken
-from svc_async.profiles import Source
+from svc_async.profiles import ConnectionSettings
 from svc_async.session import Session
 from svc_async.wire.route import Surface
 
@@ -123,14 +123,14 @@ def _name_of(profile: str | None) -> str:
     return profile or os.environ.get("SVC_PROFILE") or "default"
 
 
-def _find_app(name: str | None) -> Source:
+def _find_app(name: str | None) -> ConnectionSettings:
     """Find the app and the hosts: in the profile to be stored if it exists, else where every command finds them."""
     if name and not profiles.is_stored(name):
         return profiles.from_environment()
     return profiles.find(name)
 
 
-def _settings(source: Source, credentials: UserCredentials) -> Mapping[str, str]:
+def _settings(source: ConnectionSettings, credentials: UserCredentials) -> Mapping[str, str]:
     settings = {
         "consumer_key": credentials.consumer_key,
         "consumer_secret": credentials.consumer_secret,
@@ -166,7 +166,7 @@ def _parse_address(callback: str) -> _Address:
 class _Flow:
     """The three-legged flow."""
 
-    source: Source
+    source: ConnectionSettings
     app: AppCredentials
     browser: bool = attrs.field(kw_only=True)
 
@@ -255,9 +255,9 @@ _KINDS: Mapping[type, str] = {
 }
 
 
-def _describe(source: Source) -> dict[str, str | list[str] | None]:
+def _describe(source: ConnectionSettings) -> dict[str, str | list[str] | None]:
     return {
-        "source": source.name,
+        "source": source.origin,
         "credentials": _KINDS[type(source.credentials)],
         "consumer_key": source.app.consumer_key if source.app else None,
         "base_url": source.endpoints.base_url,
@@ -266,7 +266,7 @@ def _describe(source: Source) -> dict[str, str | list[str] | None]:
     }
 
 
-async def _fetch_access(source: Source) -> dict[str, str | list[str] | None]:
+async def _fetch_access(source: ConnectionSettings) -> dict[str, str | list[str] | None]:
     """Fetch what the credentials give access to: the accounts of a user, the webhooks of an app."""
     if isinstance(source.credentials, UserCredentials):
         async with session_from(source, surface=Surface.ADS) as session:
@@ -277,7 +277,7 @@ async def _fetch_access(source: Source) -> dict[str, str | list[str] | None]:
         return {"webhooks": [webhook.url for webhook in webhooks]}
 
 
-async def _invalidate(source: Source) -> bool:
+async def _invalidate(source: ConnectionSettings) -> bool:
     if source.app is None:
         return False
     async with session_from(source, surface=Surface.BASE) as session:
