@@ -1,15 +1,15 @@
-"""The sandbox's time: the machine's, or one that a test moves.
+"""The sandbox's time: the machine's, or one that a test advances.
 
-A `VirtualClock` stands still until it is told to move. `advance()` runs what falls due in the order (time, order of
-asking), and lets the event loop come to rest after each, so that what one timer starts is in line before the
-next one fires. With `mode="jump"` the clock moves by itself: as soon as somebody sleeps (or asked for a call later) and
-the loop has come to rest, time steps to the earliest of them, one at a time. A `timeout()` never moves time, it only
-fires when time passes it; and while the sandbox works on a request (`holding()`) nothing jumps, so that an answer
-which is on its way over a real socket is not overtaken by somebody else's sleep.
+A `VirtualClock` does not move until it is advanced. `advance()` runs due timers in the order (time, order of creation),
+and lets the event loop become idle after each, so that the effects of one timer are scheduled before the next one
+fires. With `mode="jump"` the clock moves by itself: as soon as a task sleeps (or a timer is set) and the loop is idle,
+time jumps to the earliest of them, one at a time. A `timeout()` never moves time, it only fires when time passes it;
+and while the sandbox processes a request (`hold()`) nothing jumps, so that an answer on its way over a real socket is
+not overtaken by another task's sleep.
 
-Work of the sandbox's own runs as a job (`start()`). Time stands still, and `advance()` waits, until each job is done or
-rests: until something that it runs sleeps on this clock. A job that does neither for a moment of real time, such as
-one whose target never answers, is taken to wait for the clock too.
+The sandbox's own work runs in tasks that the clock tracks (`start()`). Time does not move, and `advance()` waits, until
+each of them is done or idle: until it sleeps on this clock. A task that does neither within a real second, such as one
+whose target never answers, is assumed to wait for the clock too.
 """
 
 import asyncio
@@ -27,50 +27,50 @@ import attrs
 
 __all__ = ["Clock", "SystemClock", "Timer", "VirtualClock"]
 
-_TURNS_TO_REST = 30
-"""Turns of the event loop after which whoever could go on has gone on: a loopback exchange takes fewer."""
+_IDLE_TURNS = 30
+"""Turns of the event loop after which it counts as idle: a loopback exchange takes fewer."""
 
 _CANCELLED_TO_KEEP = 256
-_PATIENCE = 1.0
-"""Real seconds that time waits for a job that neither ends nor sleeps on the clock: a socket, a thread, or nothing."""
+_MAX_WAIT = 1.0
+"""Real seconds that time waits for a task that neither ends nor sleeps on the clock, but waits for a socket."""
 
 T = TypeVar("T")
 
 
 class Timer(Protocol):
-    """A call that was asked for and can be called off."""
+    """A scheduled callback."""
 
     def cancel(self) -> None:
-        """Call it off; harmless once it has run."""
+        """Cancel the callback; no effect once it has run."""
 
 
 class Clock(Protocol):
-    """Time as the sandbox sees it."""
+    """The time of a sandbox."""
 
     def now(self) -> datetime:
-        """Give the time of day in UTC."""
+        """Return the current time in UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Give seconds that never run backwards."""
+        """Return seconds that never run backwards."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Pause the calling task."""
+        """Suspend the calling task."""
 
     def call_later(self, seconds: float, callback: Callable[[], object], *, moves_time: bool = True) -> Timer:
-        """Call `callback` once, after `seconds`; a clock that jumps passes by what does not move time."""
+        """Call `callback` once, after `seconds`; a clock that jumps skips timers that do not move time."""
         ...
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Begin a job, which time waits for."""
+        """Start a task that time waits for."""
         ...
 
     async def settle(self) -> None:
-        """Wait until the tasks have done what they can do now."""
+        """Wait until all started tasks are done or wait for time to pass."""
 
     def timeout(self, seconds: float | None) -> asyncio.Timeout:
-        """Give a block that fails with `TimeoutError` after `seconds`."""
+        """Return a context manager that raises `TimeoutError` after `seconds`."""
         ...
 
 
@@ -78,15 +78,15 @@ class SystemClock:
     """The time of the machine and of the running event loop."""
 
     def now(self) -> datetime:
-        """Give the machine's time in UTC."""
+        """Return the machine's time in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Give the machine's monotonic seconds."""
+        """Return the machine's monotonic seconds."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Pause the calling task."""
+        """Suspend the calling task."""
         await asyncio.sleep(seconds)
 
     def call_later(self, seconds: float, callback: Callable[[], object], *, moves_time: bool = True) -> Timer:
@@ -95,15 +95,15 @@ class SystemClock:
         return asyncio.get_running_loop().call_later(seconds, callback)
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Begin a job; whoever begins it keeps the task."""
+        """Start a task; the caller keeps a reference to it."""
         return asyncio.get_running_loop().create_task(work)
 
     async def settle(self) -> None:
-        """Let what is ready go on: the machine's time waits for nobody."""
+        """Yield to the event loop once: the machine's time does not wait."""
         await asyncio.sleep(0)
 
     def timeout(self, seconds: float | None) -> asyncio.Timeout:
-        """Give the standard library's block."""
+        """Return the standard library's timeout."""
         return asyncio.timeout(seconds)
 
 
@@ -121,58 +121,58 @@ class _Timer:
     def cancel(self) -> None:
         if self.callback is not None:
             self.callback = None
-            self.clock.forget(self)
+            self.clock.discard(self)
 
 
 @attrs.define(eq=False)
-class _Job:
-    """Work that time waits for while it is busy."""
+class _TrackedTask:
+    """A task that time waits for while it is busy."""
 
     clock: "VirtualClock" = attrs.field(repr=False)
     sleepers: int = 0
     done: bool = False
-    patience: asyncio.TimerHandle | None = None
+    max_wait: asyncio.TimerHandle | None = None
 
-    def work(self) -> None:
-        self.patience = asyncio.get_running_loop().call_later(_PATIENCE, self.rest)
+    def mark_busy(self) -> None:
+        self.max_wait = asyncio.get_running_loop().call_later(_MAX_WAIT, self.mark_idle)
         self.clock.busy.add(self)
 
-    def rest(self) -> None:
-        if self.patience is not None:
-            self.patience.cancel()
+    def mark_idle(self) -> None:
+        if self.max_wait is not None:
+            self.max_wait.cancel()
         self.clock.busy.discard(self)
-        self.clock.job_rests()
+        self.clock.on_idle_task()
 
-    def end(self, _task: asyncio.Task[Any]) -> None:
+    def mark_done(self, _task: asyncio.Task[Any]) -> None:
         self.done = True
-        self.rest()
+        self.mark_idle()
 
     @contextmanager
-    def sleeping(self) -> Generator[None]:
+    def sleep(self) -> Generator[None]:
         self.sleepers += 1
-        self.rest()
+        self.mark_idle()
         try:
             yield
         finally:
             self.sleepers -= 1
             if not self.sleepers and not self.done:
-                self.work()
+                self.mark_busy()
 
 
-_job: ContextVar[_Job | None] = ContextVar("_job", default=None)
+_current: ContextVar[_TrackedTask | None] = ContextVar("_current", default=None)
 
 
-def _sleeping() -> AbstractContextManager[None]:
-    job = _job.get()
-    return nullcontext() if job is None else job.sleeping()
+def _mark_sleeping() -> AbstractContextManager[None]:
+    task = _current.get()
+    return nullcontext() if task is None else task.sleep()
 
 
 class VirtualClock:
-    """A clock that a test moves.
+    """A clock that a test advances.
 
     Args:
-        start: the time of day at the beginning; a text is read as ISO 8601.
-        mode: `manual` stands still until `advance()`; `jump` steps to the earliest sleeper when all else rests.
+        start: the initial time; a string is parsed as ISO 8601.
+        mode: `manual` moves with `advance()` only; `jump` moves to the earliest sleeper whenever the loop is idle.
     """
 
     def __init__(
@@ -188,76 +188,72 @@ class VirtualClock:
         self._order = itertools.count()
         self._cancelled = 0
         self._sleepers = 0
-        self._held = 0
+        self._holds = 0
         self._advancing = False
-        self.busy: set[_Job] = set()
-        self._rested = asyncio.Event()
+        self.busy: set[_TrackedTask] = set()
+        self._task_idle = asyncio.Event()
         self._turns: int | None = None
-        """Turns since the last stir on the clock; None while nobody is waiting for the loop to rest."""
+        """Turns since the last change on the clock; None while no turns are counted."""
 
     def now(self) -> datetime:
-        """Give the time of day in UTC."""
+        """Return the current time in UTC."""
         return self._start + timedelta(seconds=self._elapsed)
 
     def monotonic(self) -> float:
-        """Give the seconds since the start."""
+        """Return the seconds since the start."""
         return self._elapsed
 
     async def sleep(self, seconds: float) -> None:
-        """Park the calling task until the clock has moved by `seconds`."""
+        """Suspend the calling task until the clock has moved by `seconds`."""
         if seconds <= 0:
             await asyncio.sleep(0)
             return
-        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        timer = self._at(self._elapsed + seconds, lambda: _wake(woken), moves_time=True)
+        awake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        timer = self._schedule(self._elapsed + seconds, lambda: _wake(awake), moves_time=True)
         try:
-            with _sleeping():
-                await woken
+            with _mark_sleeping():
+                await awake
         finally:
             timer.cancel()
 
     def call_later(self, seconds: float, callback: Callable[[], object], *, moves_time: bool = True) -> Timer:
         """Call `callback` once the clock has moved by `seconds`."""
-        return self._at(self._elapsed + max(seconds, 0.0), callback, moves_time=moves_time)
-
-    def call_at(self, when: datetime, callback: Callable[[], object]) -> Timer:
-        """Call `callback` at a time of day."""
-        return self.call_later((when - self.now()).total_seconds(), callback)
+        return self._schedule(self._elapsed + max(seconds, 0.0), callback, moves_time=moves_time)
 
     def timeout(self, seconds: float | None) -> asyncio.Timeout:
-        """Give a block that fails with `TimeoutError` when this clock passes `seconds`; never by itself."""
+        """Return a context manager that raises `TimeoutError` when this clock passes `seconds`; it never moves time."""
         block = asyncio.timeout(None)
         if seconds is not None:
-            self._expire_at(self._elapsed + max(seconds, 0.0), block)
+            self._schedule_expiry(self._elapsed + max(seconds, 0.0), block)
         return block
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Begin a job, which time waits for."""
-        job, context = _Job(self), copy_context()
-        context.run(_job.set, job)
+        """Start a task that time waits for."""
+        tracked, context = _TrackedTask(self), copy_context()
+        context.run(_current.set, tracked)
         task = asyncio.get_running_loop().create_task(work, context=context)
-        job.work()
-        task.add_done_callback(job.end)
+        tracked.mark_busy()
+        task.add_done_callback(tracked.mark_done)
         return task
 
     async def settle(self) -> None:
-        """Wait until every job is done or rests; a job does not wait for itself."""
-        await _rest()
-        while self.busy - {_job.get()}:
-            self._rested.clear()
-            await self._rested.wait()
-            await _rest()
+        """Wait until every started task is done or idle; a task does not wait for itself."""
+        await _run_until_idle()
+        while self.busy - {_current.get()}:
+            self._task_idle.clear()
+            await self._task_idle.wait()
+            await _run_until_idle()
 
-    def job_rests(self) -> None:
-        """Take note that a job is done or waits for the clock."""
-        self._rested.set()
-        self._stir()
+    def on_idle_task(self) -> None:
+        """Handle that a task is done or waits for the clock."""
+        self._task_idle.set()
+        self._restart_count()
 
     async def advance(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> None:
-        """Move time and run all that falls due, each at its own time, in order.
+        """Move time and run all due timers, each at its own time, in order.
 
         Raises:
-            ValueError: time does not run backwards.
+            ValueError: the span is negative.
         """
         span = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds()
         if span < 0:
@@ -266,36 +262,36 @@ class VirtualClock:
         try:
             await self.settle()
             end = self._elapsed + span
-            while (timer := self._next()) is not None and timer.when <= end:
+            while (timer := self._peek()) is not None and timer.when <= end:
                 self._run(timer)
                 await self.settle()
             self._elapsed = max(self._elapsed, end)
         finally:
             self._advancing = False
-            self._stir()
+            self._restart_count()
 
     @contextmanager
-    def holding(self) -> Generator[None]:
-        """Keep time from jumping while something that is not on this clock is under way."""
-        self._held += 1
+    def hold(self) -> Generator[None]:
+        """Keep time from jumping while work that does not wait for this clock is in progress."""
+        self._holds += 1
         try:
             yield
         finally:
-            self._held -= 1
-            self._stir()
+            self._holds -= 1
+            self._restart_count()
 
     @contextmanager
-    def released(self) -> Generator[None]:
-        """Let time jump for a while inside `holding()`: what is under way waits for the clock itself."""
-        self._held -= 1
-        self._stir()
+    def release(self) -> Generator[None]:
+        """Let time jump within `hold()` while the work waits for the clock itself."""
+        self._holds -= 1
+        self._restart_count()
         try:
             yield
         finally:
-            self._held += 1
+            self._holds += 1
 
-    def forget(self, timer: _Timer) -> None:
-        """Take note that a timer was called off, and drop those once they are many."""
+    def discard(self, timer: _Timer) -> None:
+        """Count a cancelled timer, and remove cancelled timers once they are many."""
         self._sleepers -= timer.moves_time
         self._cancelled += 1
         if self._cancelled > _CANCELLED_TO_KEEP and self._cancelled * 2 > len(self._timers):
@@ -303,19 +299,19 @@ class VirtualClock:
             heapq.heapify(self._timers)
             self._cancelled = 0
 
-    def _at(self, when: float, callback: Callable[[], object], *, moves_time: bool) -> _Timer:
+    def _schedule(self, when: float, callback: Callable[[], object], *, moves_time: bool) -> _Timer:
         timer = _Timer(when, next(self._order), callback, moves_time, self)
         heapq.heappush(self._timers, timer)
         if moves_time:
             self._sleepers += 1
-            self._stir()
+            self._restart_count()
         return timer
 
-    def _expire_at(self, when: float, block: asyncio.Timeout) -> None:
+    def _schedule_expiry(self, when: float, block: asyncio.Timeout) -> None:
         known = weakref.ref(block, lambda _: timer.cancel())
-        timer = self._at(when, lambda: _expire(known()), moves_time=False)
+        timer = self._schedule(when, lambda: _expire(known()), moves_time=False)
 
-    def _next(self) -> _Timer | None:
+    def _peek(self) -> _Timer | None:
         while self._timers and self._timers[0].callback is None:
             heapq.heappop(self._timers)
             self._cancelled = max(self._cancelled - 1, 0)
@@ -329,22 +325,22 @@ class VirtualClock:
             self._sleepers -= timer.moves_time
             callback()
 
-    def _stir(self) -> None:
+    def _restart_count(self) -> None:
         if self.mode != "jump":
             return
         if self._turns is None:
-            asyncio.get_running_loop().call_soon(self._turn)
+            asyncio.get_running_loop().call_soon(self._count_turn)
         self._turns = 0
 
-    def _turn(self) -> None:
-        if self._held or self._advancing or self.busy or not self._sleepers:
+    def _count_turn(self) -> None:
+        if self._holds or self._advancing or self.busy or not self._sleepers:
             self._turns = None
             return
         self._turns = (self._turns or 0) + 1
-        asyncio.get_running_loop().call_soon(self._turn)
-        if self._turns >= _TURNS_TO_REST:
+        asyncio.get_running_loop().call_soon(self._count_turn)
+        if self._turns >= _IDLE_TURNS:
             self._turns = 0
-            timer = self._next()
+            timer = self._peek()
             if timer is not None:
                 self._run(timer)
 
@@ -358,11 +354,11 @@ def _expire(block: asyncio.Timeout | None) -> None:
         return  # the block was left before its time came
 
 
-def _wake(woken: asyncio.Future[None]) -> None:
-    if not woken.done():
-        woken.set_result(None)
+def _wake(awake: asyncio.Future[None]) -> None:
+    if not awake.done():
+        awake.set_result(None)
 
 
-async def _rest() -> None:
-    for _ in range(_TURNS_TO_REST):
+async def _run_until_idle() -> None:
+    for _ in range(_IDLE_TURNS):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Every choice of the sandbox where the specification is silent, as a setting with its default."""
+"""The behaviour of the sandbox where the specification is silent: settings with their defaults."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -14,10 +14,10 @@ Gate = Literal["early_access", "beta", "allowlist"]
 
 @attrs.frozen
 class RateRule:
-    """So many requests in so many seconds, counted by ad account or by user.
+    """A limit of `requests` in `seconds`, counted by ad account or by user.
 
     Attributes:
-        scope: an `account` rule counts each account apart, a `user` rule each user's token, or each app without a user.
+        scope: an `account` rule counts by account, a `user` rule by user's token, or by app where there is no user.
     """
 
     requests: int
@@ -130,100 +130,100 @@ SCOPES = frozenset(
 
 @attrs.frozen(kw_only=True)
 class SandboxConfig:
-    """What a test may choose about the service.
+    """The settings of a sandbox.
 
     Attributes:
-        rate_limits: False lets every request pass and sends no rate headers.
+        rate_limits: False disables rate limits and their headers.
         rate_rules: replaces rows of `RATE_RULES` by name.
         rate_windows: where windows begin: on multiples of their length, at the first request, or everywhere.
         account_rate_headers: also send the `x-account-rate-limit-*` headers on calls of one account.
         timestamp_skew: seconds that `oauth_timestamp` may differ from the clock.
-        empty_page_before_last: put an empty page before the last page of every list that needs several.
+        empty_page_before_last: insert an empty page before the last page of every list with several.
         targeted_page_size: entries on a page of targeted audiences, a list without `count`.
         default_sort: the order of a list without `sort_by`.
         batch_counts: the unit of `success_count` and `total_count`.
         batch_errors: `lists` by operation, or `objects` with an `index`.
         refuse_empty: refuse an empty group, an operation without users and a user without identifiers.
-        expiry_months: months after which an audience user expires who came without `expires_at`.
-        default_media_name: what a medium without a name is called.
-        media_processing: seconds until the service is done with a medium that was put into the library.
-        card_writes_in_array: answer the creation and the update of a card with an array of one, as a read is.
-        later_choice_length: characters of the third and the fourth choice of a poll; None leaves them unbounded.
+        expiry_months: months after which an audience user without `expires_at` expires.
+        default_media_name: the name of a medium without one.
+        media_processing: seconds until a medium that was added to the library is processed.
+        card_writes_in_array: answer the creation and the update of a card with an array of one, like a read.
+        later_choice_length: maximum length of the third and the fourth choice of a poll; None is unbounded.
         image_poll_type: the type of a poll with an image.
-        ratio_tolerance: how far the ratio of a medium may be from the one that is asked for.
-        whole_cards_after_update: hold a changed video conversation card to the rules of its creation.
+        ratio_tolerance: how far the aspect ratio of a medium may be from the required one.
+        whole_cards_after_update: check an updated video conversation card against the rules of its creation.
         card_must_exist: refuse a post whose `card_uri` names no card of the account.
-        post_mode: what a post without `post_mode` is made in: `compat` shows `text`, `extended` shows `full_text`.
-        paid_partnership_since: when the creation of posts began to take `paid_partnership`; None refuses it.
-        catalogs_per_user: PC-01b reads as one; None takes any number.
-        duplicate_products: what becomes of items with the same id: no result, or a result with an error.
-        product_messages: what `errors` and `warnings` of a product's result hold.
-        whole_groups: give all products of a group to a list with `item_group_key`, not only the first.
-        product_set_processing: seconds for which a product set is `PROCESSING` after its products were chosen.
-        product_set_outcome: the status that a product set has after that.
-        manual_products_max: products of a `MANUAL` set.
-        filters_max: filters of a `FILTERED` set.
-        closed_gates: what the app was not let into; all gates are open by default.
-        account_countries: countries of accounts by their ids; what is available by country heeds it.
+        post_mode: the mode of a post without `post_mode`: `compat` shows `text`, `extended` shows `full_text`.
+        paid_partnership_since: when `paid_partnership` became a parameter of posts; None refuses it.
+        catalogs_per_user: PC-01b reads as one; None allows any number.
+        duplicate_products: the result of items with the same id: none, or an error.
+        product_messages: the type of the items of `errors` and `warnings` in a product's result.
+        whole_groups: return all products of a group for a list with `item_group_key`, not only the first.
+        product_set_processing: seconds for which a product set is `PROCESSING` after its products were selected.
+        product_set_outcome: the status of a product set after that.
+        manual_products_max: maximum products of a `MANUAL` set.
+        filters_max: maximum filters of a `FILTERED` set.
+        closed_gates: programs that the app was not admitted to; by default it was admitted to all.
+        account_countries: countries of accounts by their ids, for what is available by country.
         line_item_defaults: `bid_strategy` and `goal` of line items by objective.
         line_item_dates_ordered: refuse a line item that ends before it starts.
-        categories_counted: what one or two categories of a line item are: business categories, or IAB values.
+        categories_counted: the unit of the one or two categories of a line item: business categories, or IAB values.
         may_set_advertiser_user: whether the app may set `advertiser_user_id` of line items (LI-04).
-        keyword_country: the country of keyword insights that come without `location`.
+        keyword_country: the country of keyword insights without `location`.
         primary_targeting_types: the types of targeting criteria of which an estimate needs one.
         dnr_expires_at_required: refuse an operation on a do-not-reach list that has no `expires_at`.
         dnr_expiry_bounded: refuse one whose `expires_at` is later than the default.
         audience_processing: seconds for which a do-not-reach list is processed after an upload.
-        audience_minimum: users that make such a list large enough.
-        request_token_minutes: life of a request token.
-        access_type_in: where `svc_auth_access_type` stands: in the query, or in the `Authorization` header.
-        scopes: the scopes of OAuth 2.0 that exist; `offline.access` gives refresh tokens.
+        audience_minimum: the minimum size of such a list.
+        request_token_minutes: lifetime of a request token.
+        access_type_in: the place of `svc_auth_access_type`: the query, or the `Authorization` header.
+        scopes: the scopes of OAuth 2.0 that exist; with `offline.access`, refresh tokens are issued.
         oauth2_state_required: refuse an authorize page without `state`.
         oauth2_reuse_revokes: let the second use of a code or a refresh token revoke the whole grant.
-        authorization_code_seconds: life of an authorization code.
-        scoped_token_seconds: life of an access token of OAuth 2.0.
+        authorization_code_seconds: lifetime of an authorization code.
+        scoped_token_seconds: lifetime of an access token of OAuth 2.0.
         require_https: refuse plain http on the main API.
-        webhooks_per_app: URLs that an app may register.
-        webhook_url_length: characters of such a URL.
+        webhooks_per_app: maximum URLs that an app may register.
+        webhook_url_length: maximum length of such a URL.
         webhook_ip_literals: accept a URL whose host is an IP address.
-        allow_egress: let deliveries to URLs without a mapping go to the internet.
-        crc_timeout: seconds for the answer to a check.
-        crc_needs_200: take a right answer with another 2XX status for a failure that may pass.
-        crc_fresh_token: give each check a new value.
+        allow_egress: send requests to URLs without a target over the internet.
+        crc_timeout: seconds until a check times out.
+        crc_needs_200: treat a right answer with another 2XX status as a temporary failure.
+        crc_fresh_token: use a new token for each check.
         crc_nonce: send a parameter `nonce` after `crc_token`.
         crc_signed: sign the query of a check.
-        invalid_webhooks_revive: go on checking an invalid webhook, and let a good check revive it as PUT does.
-        webhook_put_answer: what PUT answers: whether the webhook is valid, or that the check was attempted.
+        invalid_webhooks_revive: keep checking an invalid webhook; a passed check makes it valid again, as PUT does.
+        webhook_put_answer: the answer to PUT: whether the webhook is valid, or that the check was attempted.
         signature_style: which secrets sign: the consumer secret, the client secret, or both.
-        signature_header: where the signature with the consumer secret stands.
-        second_signature_header: where the signature with the client secret stands.
-        ack_timeout: seconds for the answer to a delivery; WH-42 states it, a test may shorten it.
-        delivery_delays: seconds from a failed attempt to the next; as many as there are attempts after the first.
+        signature_header: the header of the signature with the consumer secret.
+        second_signature_header: the header of the signature with the client secret.
+        ack_timeout: seconds until a delivery times out; WH-42 states it, a test may shorten it.
+        delivery_delays: seconds from a failed attempt to the next; one for each attempt after the first.
         replay_max_age_hours: how long ago a replay may begin.
         replay_from_min_age_minutes: how long ago it must begin.
         replay_to_min_age_minutes: how long ago it must end.
         replay_to_date_inclusive: whether the minute of `to_date` belongs to the replay.
-        replay_delay: seconds until a job begins to send.
-        old_replay: what the deprecated replay call does after its date.
-        event_names: PascalCase names of event types, as they were before the names changed.
-        extra_event_types: types that one may subscribe to besides the documented ones.
+        replay_delay: seconds until a job starts to send.
+        old_replay: what the deprecated replay operation does after its date.
+        event_names: the former PascalCase names of event types.
+        extra_event_types: event types accepted besides the documented ones.
         event_data_in_array: put `data` of an event into an array of one.
-        older_names_after_change: go on accepting PascalCase names after their date.
+        older_names_after_change: accept PascalCase names after their date.
         direction_aliases: accept `inbound` and `outbound` too.
-        scoped_activity: let scoped tokens of OAuth 2.0 make the activity calls, besides the app's bearer token.
+        scoped_activity: accept scoped tokens of OAuth 2.0 for activity operations, besides the app's bearer token.
         subscriptions_page: subscriptions on a page without `max_results`.
-        subscriptions_per_app: subscriptions that an app may have.
-        duplicate_subscriptions: accept a subscription that is there already.
-        posts_fire_events: let a post of the advertising API that is no nullcast fire `post.create`.
+        subscriptions_per_app: maximum subscriptions of an app.
+        duplicate_subscriptions: accept a subscription that exists already.
+        posts_fire_events: fire `post.create` for posts of the advertising API that are not nullcast.
         filtered_webhooks: deliver matching posts to all webhooks of the app, not only to the stream.
         enterprise: whether the app may have filtered-stream webhooks (FS-06).
-        stream_rules_max: rules of an app.
-        activity_connections: open activity streams of an app.
-        filtered_connections: open filtered streams of an app.
+        stream_rules_max: maximum rules of an app.
+        activity_connections: maximum open activity streams of an app.
+        filtered_connections: maximum open filtered streams of an app.
         stream_heartbeat: seconds of silence on a stream until a blank line.
-        stream_buffer: lines that wait for a slow reader until it is dropped.
+        stream_buffer: queued lines after which a slow reader is dropped.
         stream_recovery: whether the app may use `backfill_minutes`, `start_time` and `end_time`.
-        keep_bodies: keep request bodies in the journal.
+        keep_bodies: keep request bodies in the request log.
     """
 
     # Unspecified: all of them; the ids are those of assumptions.toml.

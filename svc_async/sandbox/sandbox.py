@@ -1,4 +1,4 @@
-"""The face of the sandbox: starts and stops it, and lets a test look into its state and act on it."""
+"""`Sandbox`: starts and stops the server, and lets a test inspect and change its state."""
 
 import ssl
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ __all__ = ["AudienceView", "Sandbox"]
 
 @attrs.frozen
 class AudienceView:
-    """A custom audience as it is now."""
+    """The present state of a custom audience."""
 
     _audience: Audience
     _clock: Clock
@@ -59,7 +59,7 @@ class AudienceView:
 
     @property
     def members(self) -> list[Member]:
-        """The users who have not expired, with their dates, in the order in which they came."""
+        """The users that have not expired, with their dates, in the order of their addition."""
         return self._audience.members(self._clock.now())
 
     @property
@@ -69,15 +69,15 @@ class AudienceView:
 
 
 class Sandbox:
-    """The service in miniature.
+    """An emulator of the service.
 
     Args:
-        seed: decides ids, keys and tokens.
-        clock: the service's time; the machine's by default.
-        port: 0 takes a free one.
+        seed: determines ids, keys and tokens.
+        clock: the service's time; by default the machine's.
+        port: 0 chooses a free one.
         host: the address to listen on.
-        config: the choices where the specification is silent.
-        ssl_context: serves https.
+        config: the behaviour where the specification is silent.
+        ssl_context: to serve https.
     """
 
     def __init__(
@@ -126,38 +126,38 @@ class Sandbox:
 
     @property
     def base_url(self) -> str:
-        """Where the main API is; it has an address once the sandbox serves."""
+        """The URL of the main API; valid once the sandbox serves."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"{'http' if self._tls is None else 'https'}://{host}:{self._port}"
 
     @property
     def ads_url(self) -> str:
-        """Where the advertising API is."""
+        """The URL of the advertising API."""
         return f"{self.base_url}/ads"
 
     @property
     def ads_sandbox_url(self) -> str:
-        """Where the advertising API's own sandbox is."""
+        """The URL of the advertising API's own sandbox."""
         return f"{self.base_url}/ads-sandbox"
 
     @property
     def app(self) -> Mapping[str, str]:
-        """The app's keys and secrets."""
+        """The keys and secrets of the first app."""
         return MappingProxyType(self._context.seed.app_keys(0))
 
     @property
     def public_app(self) -> Mapping[str, str]:
-        """Those of another app, which is read-only and keeps no client secret: a public client of OAuth 2.0."""
+        """Those of the second app, which is read-only and has no client secret: a public client of OAuth 2.0."""
         return MappingProxyType(self._context.seed.app_keys(1))
 
     @property
     def credentials(self) -> Mapping[str, str]:
-        """What the first user of the seed world signs with."""
+        """The credentials of the first user."""
         return MappingProxyType(self._context.seed.credentials(0))
 
     @property
     def other_credentials(self) -> Mapping[str, str]:
-        """What the second user signs with, who has other accounts."""
+        """The credentials of the second user, who has other accounts."""
         return MappingProxyType(self._context.seed.credentials(1))
 
     @property
@@ -167,7 +167,7 @@ class Sandbox:
 
     @property
     def callback_url(self) -> str:
-        """A callback that the app has configured, on the loopback interface."""
+        """A callback URL of the first app, on the loopback interface."""
         return self._context.seed.apps[0].callback_urls[0]
 
     @property
@@ -182,11 +182,11 @@ class Sandbox:
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """All calls that the sandbox answers, declared."""
+        """The declarations of all operations."""
         return api.OPERATIONS
 
     def audience(self, audience_id: str) -> AudienceView:
-        """Look into an audience.
+        """Return a view of an audience.
 
         Raises:
             KeyError: there is none with this id.
@@ -194,24 +194,24 @@ class Sandbox:
         return AudienceView(self._context.store.audiences[audience_id], self.clock)
 
     def add_audience(self, account_id: str | None = None, *, name: str = "Audience") -> str:
-        """Make an audience, by default of the first user's account, and give its id."""
+        """Add an audience, by default to the first user's account, and return its id."""
         return add_audience(self._context.store, account_id or self.account_id, name=name).id
 
     def add_account(self, *, name: str = "Account") -> str:
-        """Make an account of the first user and give its id."""
+        """Add an account of the first user and return its id."""
         return add_account(self._context.store, self._context.seed.tokens[0].user_id, name=name).id
 
     def grant_feature(self, key: str, account_id: str | None = None) -> None:
-        """Let an account hold a feature, whatever the API accepts."""
+        """Grant an account a feature, including those that the API cannot add."""
         account_id = account_id or self.account_id
         set_features(self._context.store, account_id, [*get_features(self._context.store, account_id), key])
 
     def add_campaign(self, account_id: str | None = None, **fields: Any) -> str:
-        """Make a campaign with these fields, by default of the first user's account, and give its id."""
+        """Add a campaign with these fields, by default to the first user's account, and return its id."""
         return add_campaign(self._context.store, account_id or self.account_id, **fields).id
 
     def add_line_item(self, account_id: str | None = None, *, campaign_id: str | None = None, **fields: Any) -> str:
-        """Make a line item with these fields, as it is after its creation, and give its id."""
+        """Add a line item with these fields and the defaults of its objective, and return its id."""
         account_id = account_id or self.account_id
         campaign_id = campaign_id or self.add_campaign(account_id)
         defaults = self.config.line_item_defaults
@@ -219,30 +219,30 @@ class Sandbox:
 
     @property
     def webhooks(self) -> Mapping[str, Webhook]:
-        """The app's webhooks by their ids, with every check and what came of it."""
+        """The first app's webhooks by their ids, with every check and its outcome."""
         return MappingProxyType(self._context.app_channels.webhooks)
 
     @property
     def deliveries(self) -> Deliveries:
-        """What was sent to the app's webhooks, and the faults of what will be."""
+        """The deliveries to the first app's webhooks, and the faults of the next ones."""
         return self._context.app_channels.deliveries
 
     @property
     def streams(self) -> Mapping[Product, Hub]:
-        """The app's streams, `activity` and `filtered`, and their faults."""
+        """The first app's streams, `activity` and `filtered`, and their faults."""
         return self._context.app_channels.streams
 
     def deliver_to(self, url: str, target: Target) -> None:
-        """Put something behind the URL of a webhook; without it, nothing leaves the machine.
+        """Map the URL of a webhook to a target; requests to other URLs do not leave the machine.
 
         Args:
-            url: the URL, as it is registered.
+            url: the URL, exactly as registered.
             target: an object with `async handle(method, raw_query, headers, body) -> (status, headers, body)`, an ASGI
                 application whose lifespan has begun, or an address such as `http://127.0.0.1:9000/hook`.
 
         Raises:
-            ValueError: an address that is not http on loopback.
-            TypeError: nothing that deliveries can go to.
+            ValueError: the address is not http on loopback.
+            TypeError: the target is none of these.
         """
         self._context.channels.targets.add(url, target)
 
@@ -255,14 +255,14 @@ class Sandbox:
         direction: Direction | None = None,
         keyword: str | None = None,
     ) -> None:
-        """Let something happen, and what follows from it now: streams and webhooks are told.
+        """Trigger an event, and send it to streams and webhooks.
 
         Args:
             event_type: such as `post.create`; one that is not documented needs a payload.
-            user_id: whom it happens to; by default, the first user.
-            payload: goes into the payload that the world gives, and wins.
-            direction: of a direct message, seen from that user.
-            keyword: what it is about.
+            user_id: the user that it happens to; by default, the first.
+            payload: merged into the default payload; takes precedence.
+            direction: of a direct message, from that user's view.
+            keyword: its subject.
 
         Raises:
             ValueError: the type is not documented, and there is no payload.
@@ -274,13 +274,13 @@ class Sandbox:
         await self.clock.settle()
 
     async def deliver(self, event: Mapping[str, Any]) -> list[Delivery]:
-        """Deliver any JSON object to all webhooks of the app, such as an event that no type describes."""
+        """Deliver any JSON object, such as an event of an unknown type, to all webhooks of the first app."""
         sent = [self.deliveries.send(webhook, event) for webhook in list(self._context.app_channels.webhooks.values())]
         await self.clock.settle()
         return sent
 
     def approve(self, oauth_token: str, *, user_id: str | None = None) -> str:
-        """Let a user, by default the first, approve a request token, and give the verifier or the PIN.
+        """Approve a request token as a user, by default the first; return the verifier or the PIN.
 
         Raises:
             KeyError: there is no such request token, or no such user.
@@ -290,11 +290,11 @@ class Sandbox:
         )
 
     def approve_oauth2(self, authorization_url: str, *, user_id: str | None = None) -> str:
-        """Let a user, by default the first, say yes on an authorize page; gives the URL that the browser is sent to.
+        """Approve an authorize page as a user, by default the first; return the URL that the browser is redirected to.
 
         Raises:
             KeyError: there is no such user.
-            ValueError: the page would not be shown; the message says why.
+            ValueError: the page would not be shown; the message has the reason.
         """
         try:
             return pkce.approve(self._context, authorization_url, self._check_user(user_id))
@@ -316,7 +316,7 @@ class Sandbox:
         return grants.bearer(grants.apps[consumer_key or self.app["consumer_key"]])
 
     def invalidate(self, token: str) -> None:
-        """Make an access token worthless (AUTH-17)."""
+        """Invalidate an access token (AUTH-17)."""
         self._context.grants.tokens[token].valid = False
 
     def _make_server(self) -> Server:

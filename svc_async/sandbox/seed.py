@@ -61,7 +61,7 @@ def plant_seed(store: Store, grants: Grants, config: SandboxConfig) -> Seed:
 
 
 def _fill(store: Store, records: Mapping[str, Any], config: SandboxConfig) -> None:
-    """Add the records of accounts, and those that belong to nobody."""
+    """Add the records of accounts, and those without an owner."""
     for kind, add in _ADDERS.items():
         for record in records[kind]:
             add(store, record["account"], **_without(record, "account"))

@@ -54,7 +54,7 @@ class DrivenClock(VirtualClock):
         """Let time jump from one timer to the next until all the work is done; return its results."""
         self.mode = "jump"
         try:
-            with self.holding():  # leaving it makes the clock look for timers that were set before
+            with self.hold():  # leaving it makes the clock look for timers that were set before
                 results = asyncio.gather(*work)
             return await results
         finally:

@@ -58,7 +58,7 @@ def _create(call: Call) -> Answer:
 
 
 def _read_event_type(call: Call) -> str:
-    """Give the dot-separated name of a type that one may subscribe to (EV-01, EV-02)."""
+    """Return the dot-separated name of a type that can be subscribed to (EV-01, EV-02)."""
     name = str(call.params["event_type"])
     config = call.sandbox.config
     older = {before: now for now, before in config.event_names.items()}
@@ -83,7 +83,7 @@ def _read_filter(call: Call, event_type: str) -> dict[str, str]:
 def _check_filter(chosen: Mapping[str, Any], event_type: str) -> list[Finding]:
     found: list[Finding] = []
     if not chosen.keys() & {"user_id", "keyword"}:
-        # Unspecified: that a keyword alone will do.
+        # Unspecified: that a keyword alone is sufficient.
         found.append(missing("ACT-01", "filter.user_id"))
     user_id = chosen.get("user_id", "0")
     if not (user_id.isascii() and user_id.isdigit()):

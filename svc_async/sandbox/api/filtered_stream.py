@@ -29,7 +29,7 @@ _FIELDS = (
 
 @attrs.frozen
 class _NewRule:
-    """A rule that somebody wants to add."""
+    """A rule that a request adds."""
 
     value: str
     tag: str | None
@@ -38,7 +38,7 @@ class _NewRule:
 
 @attrs.define
 class _Outcome:
-    """What becomes of the wishes: rules, and errors for the others."""
+    """The result of adding rules: the accepted ones, and errors for the others."""
 
     rules: list[StreamRule] = attrs.field(factory=list[StreamRule])
     errors: list[dict[str, Any]] = attrs.field(factory=list[dict[str, Any]])
@@ -86,7 +86,7 @@ def _read_new_rules(given: Sequence[Any]) -> list[_NewRule]:
 
 
 def _check_new_rules(call: Call, news: Sequence[_NewRule]) -> _Outcome:
-    """Make rules of those that can be; what is malformed, there already or one too many is named (FS-02, FS-03)."""
+    """Accept new rules; report those that are malformed, duplicate or beyond the limit (FS-02, FS-03)."""
     result = _Outcome()
     taken = {rule.rule.text for rule in call.app_channels.rules.values()}
     for new in news:

@@ -1,4 +1,4 @@
-"""What the v2 calls share: who may call them, how they refuse, how their lists are cut, and how a stream is opened."""
+"""Shared by the v2 operations: declarations, refusals, pages of lists, and the opening of streams."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -16,7 +16,7 @@ from svc_async.sandbox.server.rendering import Format
 
 __all__ = ["CONNECT", "PAGING", "connect", "operation", "page", "refusal"]
 
-# Unspecified: that an app's bearer token is what all of them need but the webhook calls, which say so (ASM-62).
+# Unspecified: that all of them need an app's bearer token; only the webhook operations state it (ASM-62).
 operation = partial(Operation, surface="base", schemes=("bearer_app",), format=Format.V2)
 
 PAGING = (
@@ -44,12 +44,12 @@ N = TypeVar("N", bound=_Numbered)
 def refusal(
     status: int, name: str, message: str, *, rule: str, basis: Basis = Basis.PUBLIC, parameter: str | None = None
 ) -> Refusal:
-    """Refuse with a failure that has a name; it stands in `detail` (ASM-04, ASM-43)."""
+    """Return a refusal with a named failure, which `detail` begins with (ASM-04, ASM-43)."""
     return Refusal(status, Problem(name, message, parameter), rule=rule, basis=basis)
 
 
 def page(call: Call, found: Iterable[N], *, default: int | None) -> tuple[list[N], dict[str, Any]]:
-    """Cut a page off records in the order of their numbers; gives what `meta` says of it too."""
+    """Return a page of records in the order of their numbers, and its fields of `meta`."""
     after = _parse_token(call.params["pagination_token"])
     rest = [record for record in found if record.number > after]
     size = call.params["max_results"] or default or len(rest)
@@ -96,7 +96,7 @@ def _refuse_connection(refused: StreamRefused) -> Refusal:
 
 
 def _read_recovery(call: Call, hub: Hub) -> tuple[list[bytes], bool]:
-    """Give what is to be sent of the past, and whether the stream goes on after it (ASM-58)."""
+    """Return the recorded lines to send first, and whether the stream continues after them (ASM-58)."""
     backfill: int | None = call.params["backfill_minutes"]
     start: str | None = call.params["start_time"]
     end: str | None = call.params["end_time"]

@@ -1,4 +1,4 @@
-"""The v2 webhook calls, and the deprecated replay call (WH-01 to WH-51)."""
+"""The v2 webhook operations, and the deprecated replay operation (WH-01 to WH-51)."""
 
 import re
 from collections.abc import Callable
@@ -30,7 +30,7 @@ async def _create(call: Call, response: OpenResponse) -> Answer:
         message = f"the challenge was not answered as it should be: {check.verdict}"
         reason = f"{message} ({check.reason})" if check.reason else message
         raise _refuse(400, "CrcValidationFailed", reason, rule="ASM-42")
-    _check_room(call, url)  # another request may have come first meanwhile
+    _check_room(call, url)  # again: another request may have registered one during the check
     now = call.sandbox.clock.now()
     webhook = Webhook(
         id=call.app_channels.new_id("webhook"), url=url, created_at=now, last_ok=check.time, checks=[check]
@@ -66,7 +66,7 @@ def _replay(call: Call) -> Answer:
 
 
 def _replay_legacy(call: Call) -> Answer:
-    # Unspecified: what the call answers after its date (ASM-49), and that its dates are in the query.
+    # Unspecified: the answer after its date (ASM-49), and that its dates are in the query.
     if call.now >= _REPLAY_MOVED and call.sandbox.config.old_replay == "gone":
         raise refusal(410, "GONE", "use POST /2/webhooks/replay", rule="WH-51", basis=Basis.SPEC)
     return _start_replay(call, call.path["webhook_id"])
@@ -80,7 +80,7 @@ def _start_replay(call: Call, webhook_id: str) -> Answer:
         raise _refuse(400, "QueryParamInvalid", str(error), rule="ASM-45") from None
     webhook = find_webhook(call, webhook_id)
     if not webhook.valid:
-        # Unspecified: what a replay for an invalid webhook is answered with.
+        # Unspecified: the answer to a replay for an invalid webhook.
         raise _refuse(400, "CrcValidationFailed", "the webhook is invalid; PUT re-enables it", rule="ASM-45")
     if (running := call.app_channels.replays.running) is not None:
         raise _refuse(409, "ReplayConflictError", f"job {running.id} is still running", rule="ASM-45")
@@ -108,7 +108,7 @@ def _check_room(call: Call, url: str) -> None:
 
 
 def _check_url(url: str, config: SandboxConfig) -> None:
-    """Hold a URL to WH-01, WH-02 and ASM-42."""
+    """Check a URL against WH-01, WH-02 and ASM-42."""
     if len(url) > config.webhook_url_length:
         raise _refuse_url(f"takes up to {config.webhook_url_length} characters", "ASM-42")
     parts = _split_url(url)
@@ -120,7 +120,7 @@ def _check_url(url: str, config: SandboxConfig) -> None:
 
 
 def _split_url(url: str) -> SplitResult:
-    # What urlsplit would take out silently is refused: control characters, spaces, what is not ASCII.
+    # Refuse what urlsplit would silently remove: control characters, spaces and non-ASCII characters.
     if not all("!" <= letter <= "~" for letter in url) or "\\" in url:
         raise _refuse_url("holds a character that must be encoded", "ASM-42")
     try:
@@ -130,7 +130,7 @@ def _split_url(url: str) -> SplitResult:
 
 
 def _has_port(_url: str, parts: SplitResult) -> bool:
-    """Tell whether there is a port, be it 443, none at all, or nonsense."""
+    """Return whether the host is followed by a port: any number, an empty or a malformed one."""
     return ":" in parts.netloc.rpartition("@")[2].rpartition("]")[2]
 
 

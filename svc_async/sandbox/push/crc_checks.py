@@ -1,8 +1,8 @@
-"""The challenge-response check, and what its outcome makes of a webhook.
+"""The CRC check, and the effect of its outcome on a webhook.
 
-A webhook is `valid` from its first good check on. A wrong answer, a redirect or a TLS error makes it invalid at once;
-what may pass (4XX, 5XX, a timeout, a closed connection) only once the last good check is more than 28 hours ago. Every
-30 minutes, counted from its creation, a webhook is checked whose last good check is 24 hours ago or longer.
+A webhook is `valid` from its first passed check on. A wrong answer, a redirect or a TLS error makes it invalid at once;
+a temporary failure (4XX, 5XX, timeout, closed connection) only once the last passed check is more than 28 hours ago.
+Every 30 minutes, counted from its creation, a webhook is checked if its last passed check is at least 24 hours ago.
 """
 
 import itertools
@@ -48,12 +48,12 @@ _RULES: Mapping[Verdict, str] = MappingProxyType(
 
 @attrs.define(kw_only=True, eq=False)
 class Webhook:
-    """A registered URL and its life.
+    """A registered URL and its validity.
 
     Attributes:
-        last_ok: when it last validated.
+        last_ok: the time of the last passed check.
         checks: all checks so far.
-        deleted: whether it is gone.
+        deleted: whether it was deleted.
     """
 
     id: str
@@ -71,15 +71,15 @@ class Webhook:
 
     @property
     def takes_deliveries(self) -> bool:
-        """Whether anything is delivered to it (ASM-40)."""
+        """Whether events are delivered to it (ASM-40)."""
         return self.valid and not self.deleted
 
     def apply(self, check: Attempt, *, revives: bool) -> None:
-        """Take the outcome of a check into account.
+        """Apply the outcome of a check.
 
         Args:
             check: the check.
-            revives: whether a good one makes an invalid webhook valid again.
+            revives: whether a passed check makes an invalid webhook valid again.
         """
         self.checks.append(check)
         if check.ok:
@@ -91,7 +91,7 @@ class Webhook:
 
 @attrs.frozen(kw_only=True)
 class CrcChecks:
-    """Checks webhooks: on creation, on PUT, and every 30 minutes where that is due (WH-37)."""
+    """Checks webhooks: on creation, on PUT, and every 30 minutes if due (WH-37)."""
 
     config: SandboxConfig
     background: BackgroundTasks
@@ -101,18 +101,18 @@ class CrcChecks:
     _numbers: Iterator[int] = attrs.field(factory=itertools.count, init=False)
 
     async def check_new(self, url: str) -> Attempt:
-        """Check a URL that is to be registered (WH-04)."""
+        """Check a URL before it is registered (WH-04)."""
         return await self._check(url, "creation")
 
     async def revalidate(self, webhook: Webhook) -> Attempt:
-        """Check a webhook because its owner asks for it, and let it live again if it passes (WH-12, WH-12b)."""
+        """Check a webhook at its owner's request; a passed check makes it valid again (WH-12, WH-12b)."""
         check = await self._check(webhook.url, "put")
         webhook.apply(check, revives=True)
         return check
 
     def schedule(self, webhook: Webhook) -> None:
-        """Look after a webhook from now on."""
-        # Unspecified: where the 30 minutes are counted from; here from its creation.
+        """Check a webhook every 30 minutes from now on."""
+        # Unspecified: the start of the 30 minutes; here the creation of the webhook.
         self._schedule_tick(INTERVAL - (self.background.clock.now() - webhook.created_at) % INTERVAL, webhook)
 
     def _schedule_tick(self, pause: timedelta, webhook: Webhook) -> None:
@@ -141,7 +141,7 @@ class CrcChecks:
         return await self.outbound.send(
             TargetRequest(method="GET", url=url, query=query, headers=self._headers(query)),
             occasion=occasion,
-            patience=self.config.crc_timeout,
+            max_wait=self.config.crc_timeout,
             accept=lambda answer: self._verdict(answer, token),
             rules=_RULES,
         )
@@ -159,7 +159,7 @@ class CrcChecks:
 
 
 def _parse_response_token(body: bytes) -> object:
-    """Read the answer; what is not JSON, or has no token, is a wrong one (ASM-36)."""
+    """Parse the answer; one that is not JSON, or has no token, is wrong (ASM-36)."""
     try:
         answer = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

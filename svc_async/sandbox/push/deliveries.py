@@ -1,7 +1,7 @@
-"""Delivers events to webhooks: signed, once again if need be, and all of it written down.
+"""Delivers events to webhooks: signed, retried if need be, and recorded.
 
-Only HTTP 200 within 10 seconds acknowledges a delivery (WH-41, WH-42, ASM-03). What fails is sent again after the
-pauses of `delivery_delays`. Nothing is sent to a webhook that is invalid or deleted, neither first nor again (ASM-40).
+Only HTTP 200 within 10 seconds acknowledges a delivery (WH-41, WH-42, ASM-03). A failed one is sent again after the
+delays of `delivery_delays`. Nothing is sent to a webhook that is invalid or deleted, not as a retry either (ASM-40).
 """
 
 import asyncio
@@ -40,7 +40,7 @@ _RULES: Mapping[Verdict, str] = MappingProxyType(
 
 
 class State(StrEnum):
-    """How far a delivery has come."""
+    """The state of a delivery."""
 
     PENDING = "pending"
     RETRYING = "retrying"
@@ -51,14 +51,14 @@ class State(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class DeliveryFault:
-    """What goes wrong with one delivery.
+    """A fault of one delivery.
 
     Attributes:
-        duplicate: so many more times it is sent.
-        reorder: whether it waits for the webhook's next delivery and goes out after it.
-        corrupt_signature: whether its signature is that of something else.
-        sign_with: the secret that signs it in the place of the right one.
-        delay: seconds that it is held back.
+        duplicate: how many more times it is sent.
+        reorder: whether it is sent after the webhook's next delivery.
+        corrupt_signature: whether its signature belongs to another body.
+        sign_with: the secret that signs it instead of the right one.
+        delay: seconds before it is sent.
     """
 
     duplicate: int = 0
@@ -73,7 +73,7 @@ _NO_FAULT = DeliveryFault()
 
 @attrs.define
 class DeliveryFaults:
-    """Faults that wait for the deliveries to come, one for each, in order."""
+    """The faults of the next deliveries, one for each, in order."""
 
     armed: list[DeliveryFault] = attrs.field(factory=list[DeliveryFault])
 
@@ -86,14 +86,14 @@ class DeliveryFaults:
         sign_with: str | None = None,
         delay: float = 0.0,
     ) -> None:
-        """Let something go wrong with the next delivery; another call speaks of the one after it.
+        """Arm a fault for the next delivery; each further call, for the one after it.
 
         Args:
-            duplicate: send it so many more times.
+            duplicate: send it this many more times.
             reorder: send it after the delivery that follows it to the same webhook.
-            corrupt_signature: sign something else.
+            corrupt_signature: sign another body.
             sign_with: sign with this secret.
-            delay: hold it back for so many seconds on the clock.
+            delay: send it after this many seconds on the clock.
         """
         self.armed.append(
             DeliveryFault(
@@ -106,7 +106,7 @@ class DeliveryFaults:
         )
 
     def take(self) -> DeliveryFault:
-        """Give the fault of the delivery that begins."""
+        """Remove and return the fault of the next delivery."""
         return self.armed.pop(0) if self.armed else _NO_FAULT
 
     def clear(self) -> None:
@@ -119,10 +119,11 @@ class Delivery:
     """One event on its way to one webhook.
 
     Attributes:
-        event_uuid: the event's id; None for what has none, such as the end of a replay.
+        event_uuid: the event's id; None if it has none, such as the end of a replay.
         replay_job: the job that sends it again; None for a live one.
-        repeated: whether a fault made it, as a copy of another.
-        done: is set when nothing will be sent any more.
+        repeated: whether it is a copy that a fault made.
+        tried: set after the first attempt.
+        done: set when nothing more will be sent.
     """
 
     id: str
@@ -141,11 +142,11 @@ class Delivery:
 
     @property
     def attempted(self) -> bool:
-        """Whether it ever went out; only what did can be replayed."""
+        """Whether it was ever sent; only then it can be replayed."""
         return bool(self.attempts)
 
     def end(self, state: State) -> None:
-        """Come to an end."""
+        """Set the final state."""
         self.state = state
         self.tried.set()
         self.done.set()
@@ -153,7 +154,7 @@ class Delivery:
 
 @attrs.define(kw_only=True, eq=False)
 class Deliveries:
-    """Sends to webhooks; what it sent is its content, in the order in which it began."""
+    """Sends to webhooks; as a collection, it holds all deliveries in the order of their start."""
 
     config: SandboxConfig
     background: BackgroundTasks
@@ -163,7 +164,7 @@ class Deliveries:
     faults: DeliveryFaults = attrs.field(factory=DeliveryFaults)
     _log: list[Delivery] = attrs.field(factory=list[Delivery])
     _waiting: list[Delivery] = attrs.field(factory=list[Delivery])
-    """Those that wait for the next one to go first."""
+    """Deliveries that a fault reorders: they wait for the webhook's next one."""
 
     def __len__(self) -> int:
         return len(self._log)
@@ -179,7 +180,7 @@ class Deliveries:
         return self._log[index]
 
     def send(self, webhook: Webhook, event: Mapping[str, Any], *, replay_job: str | None = None) -> Delivery:
-        """Begin to deliver a JSON object, unless the webhook takes nothing: then the delivery is dropped at once."""
+        """Start to deliver a JSON object; drop the delivery at once if the webhook takes none."""
         fault = self.faults.take()
         delivery = self._begin(webhook, event, fault, replay_job=replay_job)
         for _ in range(fault.duplicate):
@@ -253,7 +254,7 @@ class Deliveries:
         return await self.outbound.send(
             TargetRequest(method="POST", url=delivery.webhook.url, headers=headers, body=delivery.body),
             occasion=f"attempt {number}",
-            patience=self.config.ack_timeout,
+            max_wait=self.config.ack_timeout,
             accept=_verdict,
             rules=_RULES,
         )

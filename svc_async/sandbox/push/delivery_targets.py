@@ -1,8 +1,8 @@
-"""Where deliveries go: the delivery map, and the kinds of targets that it may name.
+"""Delivery targets: what receives the requests to a registered URL.
 
 A registered URL is https without a port, which no receiver on this machine can serve. So a URL is mapped to a target:
-an object with `handle()`, an ASGI application, or an http address on loopback. What is not mapped does not leave the
-machine, unless the configuration allows egress.
+an object with `handle()`, an ASGI application, or an http address on loopback. Requests to other
+URLs do not leave the machine, unless the configuration allows egress.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _READ_AT_MOST = 1024 * 1024
 
 @attrs.frozen(kw_only=True)
 class TargetRequest:
-    """A request to a customer's URL, before it goes out."""
+    """A request to a customer's URL, before it is sent."""
 
     method: str
     url: str
@@ -33,13 +33,13 @@ class TargetRequest:
 
     @property
     def raw_query(self) -> str:
-        """The query of the URL itself and what comes after it."""
+        """The query of the URL itself, followed by `query`."""
         return "&".join(filter(None, (urlsplit(self.url).query, self.query)))
 
 
 @attrs.frozen
 class TargetAnswer:
-    """What the customer's server said."""
+    """The answer of the customer's server."""
 
     status: int
     headers: Mapping[str, str] = attrs.field(factory=dict[str, str])
@@ -52,7 +52,7 @@ class Receiver(Protocol):
     async def handle(
         self, method: str, raw_query: str, headers: Mapping[str, str], body: bytes
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """TargetAnswer one request."""
+        """Answer one request."""
         ...
 
 
@@ -65,14 +65,14 @@ Send = Callable[[TargetRequest], Awaitable[TargetAnswer]]
 
 
 class UnmappedUrl(Exception):
-    """Nothing stands behind a URL."""
+    """A URL has no delivery target."""
 
 
 class DeliveryTargets:
-    """What stands behind the URLs of webhooks.
+    """The delivery targets by the URLs of webhooks.
 
     Args:
-        allow_egress: let what is not mapped go to the internet.
+        allow_egress: send requests to URLs without a target over the internet.
     """
 
     def __init__(self, *, allow_egress: bool) -> None:
@@ -81,25 +81,25 @@ class DeliveryTargets:
         self._http: aiohttp.ClientSession | None = None
 
     def add(self, url: str, target: Target) -> None:
-        """Let deliveries to `url` go to `target`.
+        """Send requests to `url` to `target`.
 
         Raises:
-            ValueError: an address that is not http on loopback.
-            TypeError: nothing that deliveries can go to.
+            ValueError: the address is not http on loopback.
+            TypeError: the target is none of the three kinds.
         """
         self._sends[url] = self._send_to(target)
 
     def remove(self, url: str) -> None:
-        """Let nothing stand behind `url` any more."""
+        """Remove the target of `url`."""
         self._sends.pop(url, None)
 
     async def send(self, sent: TargetRequest) -> TargetAnswer:
-        """Send a request to what stands behind its URL.
+        """Send a request to the target of its URL.
 
         Raises:
-            UnmappedUrl: nothing does.
+            UnmappedUrl: it has none.
             ConnectionError: the connection was refused, or closed without an answer.
-            ssl.SSLError: the server's certificate, or its TLS, is no good.
+            ssl.SSLError: TLS handshake or certificate verification failed.
         """
         send = self._sends.get(sent.url)
         if send is None and not self._allow_egress:
@@ -137,7 +137,7 @@ class DeliveryTargets:
 
     def _session(self) -> aiohttp.ClientSession:
         if self._http is None:
-            # A kept connection that drops would make the client send a check twice.
+            # aiohttp would send a check twice if a kept-alive connection dropped.
             self._http = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(force_close=True),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),

@@ -1,6 +1,6 @@
-"""What can happen to a user, and how the activity product tells of it: one row a type of event.
+"""The types of events, and their payloads: one row a type.
 
-Payloads are made from the users of the world, in the shapes of ASM-24, with an invented post, message or change.
+Payloads are made from the users of the seed, in the shapes of ASM-24, with an invented post, message or change.
 """
 
 import copy
@@ -27,8 +27,8 @@ class Event:
     Attributes:
         event_type: the dot-separated name.
         direction: of a direct message, seen from the user.
-        keyword: what it is about, besides the words of its text.
-        includes: what the payload refers to.
+        keyword: a subject, besides the words of its text.
+        includes: the objects that the payload refers to.
     """
 
     event_type: str
@@ -41,13 +41,13 @@ class Event:
 
     @property
     def text(self) -> str:
-        """The words in it."""
+        """All text in it."""
         return " ".join(_find_texts(self.payload))
 
 
 @attrs.frozen(kw_only=True)
 class _Scene:
-    """Who takes part in an event, and when."""
+    """The participants and the time of an event."""
 
     event_type: str
     user: Mapping[str, Any]
@@ -67,8 +67,8 @@ class EventKind:
     """A type of event.
 
     Attributes:
-        payload: makes one from the world.
-        direction: the one it has when none is given.
+        payload: makes a payload.
+        direction: the default.
     """
 
     payload: Callable[[_Scene], dict[str, Any]] = attrs.field(repr=False)
@@ -106,7 +106,7 @@ def _make_message(scene: _Scene) -> dict[str, Any]:
     return {"direct_message_events": [message], "users": {user["id"]: _show_user(user) for user in (sender, recipient)}}
 
 
-# Unspecified: what tells the four apart inside `direct_message_events`.
+# Unspecified: the types of the four inside `direct_message_events`.
 _MESSAGE_TYPES = {
     "dm.received": "message_create",
     "dm.sent": "message_create",
@@ -155,13 +155,13 @@ KINDS: Mapping[str, EventKind] = MappingProxyType(
 
 
 def may_have_direction(event_type: str) -> bool:
-    """Tell whether subscriptions to a type may ask for a direction (ACT-03)."""
+    """Return whether subscriptions to a type may have a direction (ACT-03)."""
     return event_type.startswith(_DIRECTED)
 
 
 @attrs.frozen
 class EventFactory:
-    """Makes events out of the world."""
+    """Creates events from the users of the seed."""
 
     store: Store
 
@@ -174,10 +174,10 @@ class EventFactory:
         direction: Direction | None = None,
         keyword: str | None = None,
     ) -> Event:
-        """Make one; what `payload` says goes into the payload that the world gives, and wins.
+        """Create an event; `payload` is merged into the default payload and takes precedence.
 
         Raises:
-            ValueError: it is of no documented type, and has no payload.
+            ValueError: the type is not documented, and there is no payload.
         """
         kind = KINDS.get(event_type)
         if kind is None and payload is None:
@@ -196,7 +196,7 @@ class EventFactory:
         )
 
     def find_user(self, user_id: str) -> Mapping[str, Any]:
-        """Give a user of the world, or a stranger with this id."""
+        """Return a user of the seed, or a made-up one with this id."""
         row = self.store["users"].get(user_id)
         return (
             {"id": user_id, "name": f"User {user_id}", "screen_name": f"user{user_id}"}
@@ -221,7 +221,7 @@ class EventFactory:
 
 
 def _merge(usual: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Put changes into a JSON object, down to the objects in it."""
+    """Merge changes into a JSON object and the objects in it."""
     return {**usual, **{name: _merge_value(usual.get(name), value) for name, value in changes.items()}}
 
 
@@ -231,10 +231,10 @@ def _merge_value(before: Any, after: Any) -> Any:
 
 
 def set_paths(payload: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Put values at paths such as `after.bio` or `direct_message_events.0.id`.
+    """Return the payload with values set at paths such as `after.bio` or `direct_message_events.0.id`.
 
     Raises:
-        ValueError: there is nothing at a path.
+        ValueError: a path does not exist.
     """
     result = copy.deepcopy(dict(payload))
     for path, value in changes.items():
@@ -244,7 +244,7 @@ def set_paths(payload: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[st
             for name in parents:
                 place = place[_key(place, name)]
             key = _key(place, last)
-            place[key]  # is there
+            place[key]  # raises if there is none
             place[key] = value
         except (LookupError, TypeError, ValueError):
             raise ValueError(f"set names {path}, where the payload has nothing") from None
@@ -256,7 +256,7 @@ def _key(place: object, name: str) -> Any:
 
 
 def _find_texts(value: object) -> Sequence[str]:
-    """Give every string called `text`, however deep."""
+    """Return every string named `text`, at any depth."""
     if isinstance(value, Mapping):
         own = [value["text"]] if isinstance(value.get("text"), str) else []
         return [*own, *(text for inner in value.values() for text in _find_texts(inner))]

@@ -1,4 +1,4 @@
-"""One request to a customer's server, timed, judged and written down."""
+"""Requests to customers' servers, with their verdict and latency."""
 
 import logging
 import ssl
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class Verdict(StrEnum):
-    """What an answer, or its absence, is taken for."""
+    """The classification of an answer, or of its absence."""
 
     OK = "ok"
     WRONG_TOKEN = "wrong token"  # noqa: S105 the name of a verdict
@@ -34,15 +34,15 @@ class Verdict(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class Attempt:
-    """A check or a delivery as it went out, and what came of it.
+    """A check or a delivery as it was sent, and its outcome.
 
     Attributes:
         time: when it was sent.
-        occasion: why: `creation`, `put` or `every_30_minutes` for a check; for a delivery, which attempt it was.
+        occasion: `creation`, `put` or `every_30_minutes` for a check; the number of the attempt for a delivery.
         status: None without an answer.
         latency: seconds on the sandbox's clock.
-        rule: what the verdict rests on.
-        reason: in words, where there is no answer.
+        rule: the rule that the verdict rests on.
+        reason: a description, if there is no answer.
     """
 
     time: datetime
@@ -62,7 +62,7 @@ class Attempt:
 
     @property
     def ok(self) -> bool:
-        """Whether all was well."""
+        """Whether it succeeded."""
         return self.verdict is Verdict.OK
 
 
@@ -72,7 +72,7 @@ _SUCCESS = 2
 
 @attrs.frozen
 class Outbound:
-    """Sends to customers' servers."""
+    """Sends requests to customers' servers."""
 
     clock: Clock
     targets: DeliveryTargets
@@ -82,21 +82,21 @@ class Outbound:
         sent: TargetRequest,
         *,
         occasion: str,
-        patience: float,
+        max_wait: float,
         accept: Callable[[TargetAnswer], Verdict],
         rules: Mapping[Verdict, str],
     ) -> Attempt:
-        """Send, wait and judge.
+        """Send a request, wait for the answer and classify it.
 
         Args:
             sent: the request.
-            occasion: why it is sent.
-            patience: seconds on the clock until it has timed out.
-            accept: judges a 2XX answer.
-            rules: what each verdict rests on.
+            occasion: why it is sent, for the record.
+            max_wait: seconds on the clock.
+            accept: classifies a 2XX answer.
+            rules: the rule that each verdict rests on.
         """
         time, began = self.clock.now(), self.clock.monotonic()
-        answer, verdict, reason = await self._exchange(sent, patience)
+        answer, verdict, reason = await self._exchange(sent, max_wait)
         if answer is not None:
             hundreds = answer.status // 100
             verdict = accept(answer) if hundreds == _SUCCESS else _BY_CLASS.get(hundreds, Verdict.SERVER_ERROR)
@@ -117,12 +117,12 @@ class Outbound:
             reason=reason,
         )
 
-    async def _exchange(self, sent: TargetRequest, patience: float) -> tuple[TargetAnswer | None, Verdict, str]:
+    async def _exchange(self, sent: TargetRequest, max_wait: float) -> tuple[TargetAnswer | None, Verdict, str]:
         try:
-            async with self.clock.timeout(patience):
+            async with self.clock.timeout(max_wait):
                 return await self.targets.send(sent), Verdict.OK, ""
         except TimeoutError:
-            return None, Verdict.TIMEOUT, f"no answer within {patience:g} s"
+            return None, Verdict.TIMEOUT, f"no answer within {max_wait:g} s"
         except ssl.SSLError as error:
             return None, Verdict.TLS, str(error)
         except ConnectionError as error:

@@ -1,4 +1,4 @@
-"""Replay background: what was attempted in a window goes out once more, and an event tells when that is done."""
+"""Replay jobs: send the deliveries that were attempted in a window again, and an event when that is done."""
 
 import asyncio
 from collections.abc import Mapping
@@ -21,17 +21,17 @@ _DATE_LENGTH = 12
 
 @attrs.frozen
 class ReplayWindow:
-    """A span of time in whole minutes, as its two dates name it."""
+    """A span of time in whole minutes, from its two dates."""
 
     first: datetime
     last: datetime
 
     @classmethod
     def parse(cls, from_date: str, to_date: str) -> "ReplayWindow":
-        """Read two dates of the form yyyymmddhhmm in UTC.
+        """Parse two dates of the form yyyymmddhhmm in UTC.
 
         Raises:
-            ValueError: one is something else, or they are in the wrong order.
+            ValueError: one is malformed, or they are in the wrong order.
         """
         first, last = _parse_date(from_date, "from_date"), _parse_date(to_date, "to_date")
         if first >= last:
@@ -39,10 +39,10 @@ class ReplayWindow:
         return cls(first, last)
 
     def check(self, now: datetime, config: SandboxConfig) -> None:
-        """Hold the window to what may be replayed (ASM-45).
+        """Check that the window can be replayed (ASM-45).
 
         Raises:
-            ValueError: it is too old or too young.
+            ValueError: it is too old or too recent.
         """
         if now - self.first > timedelta(hours=config.replay_max_age_hours):
             raise ValueError(f"from_date is more than {config.replay_max_age_hours} hours ago")
@@ -52,7 +52,7 @@ class ReplayWindow:
             raise ValueError(f"to_date is less than {config.replay_to_min_age_minutes} minutes ago")
 
     def contains(self, moment: datetime, *, inclusive: bool) -> bool:
-        """Tell whether a moment is in the window, with or without the minute that `to_date` names."""
+        """Return whether a time is in the window, which includes the minute of `to_date` or not."""
         return self.first <= moment < self.last + timedelta(minutes=inclusive)
 
 
@@ -67,7 +67,7 @@ def _parse_date(text: str, name: str) -> datetime:
 
 @attrs.define(kw_only=True, eq=False)
 class ReplayJob:
-    """A job that replays what one webhook was sent."""
+    """A job that replays deliveries of one webhook."""
 
     id: str
     webhook: Webhook
@@ -83,7 +83,7 @@ class ReplayJob:
 
 @attrs.define(kw_only=True, eq=False)
 class Replays:
-    """The replay background, one at a time."""
+    """The replay jobs, one at a time."""
 
     config: SandboxConfig
     background: BackgroundTasks
@@ -93,11 +93,11 @@ class Replays:
 
     @property
     def running(self) -> ReplayJob | None:
-        """The job that is not done yet."""
+        """The running job."""
         return next((job for job in self._made if job.running), None)
 
     def start(self, webhook: Webhook, window: ReplayWindow) -> ReplayJob:
-        """Begin a job; the window and the webhook have been checked."""
+        """Start a job; the window and the webhook have been checked."""
         chosen = [
             delivery
             for delivery in self.deliveries
@@ -133,8 +133,8 @@ def _mark_replayed(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _job_status(job: ReplayJob) -> dict[str, Any]:
-    """Give the event that ends a job (ASM-46)."""
-    # Unspecified: when a job is Incomplete, and the words; here when the webhook became invalid meanwhile.
+    """Return the event that ends a job (ASM-46)."""
+    # Unspecified: when a job is Incomplete, and the description; here if the webhook became invalid meanwhile.
     complete = job.webhook.takes_deliveries
     return {
         "replay_job_status": {

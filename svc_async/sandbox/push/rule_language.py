@@ -1,10 +1,10 @@
-"""Rules of the filtered stream: read once, then held against every post.
+"""Rules of the filtered stream: parsed once, then matched against every post.
 
     rule   := part ("OR" part)*             alternatives
     part   := clause+                       all of them
     clause := "-" clause | "(" rule ")" | "phrase" | name:value | word
 
-A word stands for itself in any case; `#tag` and `@handle` are words too. `-` negates.
+A word matches itself in any case; `#tag` and `@handle` are words too. `-` negates.
 """
 
 import re
@@ -17,7 +17,7 @@ import attrs
 
 __all__ = ["MalformedRule", "Post", "Rule", "contains", "parse_rule"]
 
-# FS-05, ASM-61: gone between these two days, and back with the new index (FS-07).
+# FS-05, ASM-61: not available between these two days; the new index supports them again (FS-07).
 OPERATORS_GONE = datetime(2026, 1, 19, tzinfo=UTC)
 OPERATORS_BACK = datetime(2026, 5, 4, tzinfo=UTC)
 
@@ -27,12 +27,12 @@ _WORDS = re.compile(r"[#@$]?\w+")
 
 
 class MalformedRule(ValueError):
-    """Says what is wrong with a rule, and from which character on (from 1)."""
+    """A rule is malformed; the message names the problem and its character, counted from 1."""
 
 
 @attrs.frozen
 class Post:
-    """A post as rules see it."""
+    """The properties of a post that rules match."""
 
     fields: Mapping[str, Any] = attrs.field(repr=False)
     author: str
@@ -45,13 +45,13 @@ class Post:
 
     @property
     def is_repost(self) -> bool:
-        """Whether it only repeats another's post."""
+        """Whether it is a plain repost."""
         referenced = self.fields.get("referenced_posts")
         posts = referenced if isinstance(referenced, list) else ()
         return any(isinstance(post, dict) and post.get("type") == "reposted" for post in posts)
 
     def count(self, metric: str) -> int:
-        """Give one of its public counters."""
+        """Return one of its public counters."""
         metrics = self.fields.get("public_metrics")
         value = metrics.get(metric) if isinstance(metrics, dict) else None
         return value if isinstance(value, int) else 0
@@ -62,30 +62,30 @@ Clause = Callable[[Post], bool]
 
 @attrs.frozen
 class Rule:
-    """A rule that was read.
+    """A parsed rule.
 
     Attributes:
-        text: as it was written.
+        text: its source.
     """
 
     text: str
     _clause: Clause = attrs.field(repr=False)
 
     def matches(self, post: Post) -> bool:
-        """Tell whether a post fits."""
+        """Return whether a post matches."""
         return self._clause(post)
 
 
 def contains(text: str, keyword: str) -> bool:
-    """Tell whether a text has these words, one after the other, in any case."""
+    """Return whether a text contains these words in sequence, in any case."""
     return _contains_phrase(_split_words(text), _split_words(keyword))
 
 
 def parse_rule(text: str, now: datetime) -> Rule:
-    """Read a rule.
+    """Parse a rule.
 
     Raises:
-        MalformedRule: it is none, or uses an operator that is gone at the moment.
+        MalformedRule: it is malformed, or uses an operator that is not available at present.
     """
     reader = _Reader(_tokenize(text), now)
     clause = reader.parse_alternatives(0)
@@ -200,7 +200,7 @@ def _match_keyword(token: _Token, text: str) -> Clause:
         raise MalformedRule(f"no word at character {token.at}")
 
     def matches(post: Post) -> bool:
-        # FS-07: with the new index, keywords no longer find what only repeats another's post.
+        # FS-07: with the new index, keywords no longer match plain reposts.
         return _contains_phrase(post.words, wanted) and not (post.is_repost and post.time >= OPERATORS_BACK)
 
     return matches
@@ -234,7 +234,7 @@ def _require_value(token: _Token, value: str) -> str:
 
 _METRIC_OPERATORS = (_match_metric("like_count"), _match_metric("reply_count"), _match_metric("repost_count"))
 
-# Unspecified: which operators there are but the three of FS-05, and the spelling of all of them.
+# Unspecified: which operators exist besides the three of FS-05, and the spelling of all of them.
 _OPERATORS: Mapping[str, Callable[[_Token, str], Clause]] = MappingProxyType(
     {
         "from": _match_author,

@@ -1,4 +1,4 @@
-"""Signs what the service sends: the service's own reading, shared with no receiver."""
+"""Signs the service's requests with code of its own, shared with no receiver."""
 
 import base64
 import hashlib
@@ -14,7 +14,7 @@ __all__ = ["Signer", "signature"]
 
 
 def signature(secret: str, message: bytes) -> str:
-    """Give `sha256=` and the base64 of the HMAC-SHA256 (ASM-37); the answer to a check is the same of its token."""
+    """Return `sha256=` and the base64 of the HMAC-SHA256 (ASM-37); the answer to a check is that of its token."""
     return "sha256=" + base64.b64encode(hmac.digest(secret.encode(), message, hashlib.sha256)).decode()
 
 
@@ -23,7 +23,7 @@ class Signer:
     """Writes signature headers (WH-40b).
 
     Attributes:
-        keys: the headers that are sent, with the secret of each.
+        keys: the secrets by the name of their header.
     """
 
     consumer_secret: str = attrs.field(repr=False)
@@ -31,12 +31,12 @@ class Signer:
 
     @classmethod
     def for_app(cls, app: App, config: SandboxConfig) -> "Signer":
-        """Sign for an app; one without a client secret has no second header."""
+        """Return the signer of an app; one without a client secret has no second header."""
         consumer = {config.signature_header: app.consumer_secret}
         client = {} if app.client_secret is None else {config.second_signature_header: app.client_secret}
         styles = {"consumer": consumer, "oauth2": client, "both": consumer | client}
         return cls(consumer_secret=app.consumer_secret, keys=styles[config.signature_style])
 
     def headers(self, message: bytes, *, secret: str | None = None) -> dict[str, str]:
-        """Give the headers for a message; `secret` signs in the place of the right ones."""
+        """Return the headers for a message; `secret` replaces the right ones."""
         return {name: signature(secret or right, message) for name, right in self.keys.items()}

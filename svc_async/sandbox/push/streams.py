@@ -1,7 +1,7 @@
-"""Streams: who is connected, what goes out to them, and what may go wrong on purpose.
+"""Streams: open connections, the events sent on them, and injected faults.
 
-A connection writes one JSON object a line, ended by CRLF, and a blank line whenever 20 seconds passed without any
-(ASM-54). It is on the sandbox's clock and knows no HTTP: the server gives it a `write` and an `abort`.
+A connection writes one JSON object a line, terminated by CRLF, and a blank line whenever 20 seconds passed without a
+line (ASM-54). It uses the sandbox's clock and knows no HTTP: it receives the functions `write` and `abort`.
 """
 
 import asyncio
@@ -57,13 +57,13 @@ class Connection:
         self._flowing.set()
 
     async def run(self, recorded: Iterable[bytes], write: Write, abort: Callable[[], None], *, live: bool) -> None:
-        """Write until the stream ends, or the client has gone.
+        """Write until the stream ends or the client disconnects.
 
         Args:
-            recorded: lines of the past, which go first.
+            recorded: lines of the past, which are sent first.
             write: sends bytes to the client.
             abort: cuts the connection.
-            live: whether the stream goes on after the past.
+            live: whether the stream continues after them.
         """
         self._abort = abort
         try:
@@ -72,27 +72,27 @@ class Connection:
             if live:
                 await self._write_live(write)
         except ConnectionError:
-            return  # the client has gone
+            return  # the client has disconnected
         finally:
             self.leave()
 
     def put(self, line: bytes) -> None:
-        """Let a line go out; who does not read fast enough is dropped (ASM-59)."""
+        """Queue a line; drop a client that does not read fast enough (ASM-59)."""
         if self._outbox.qsize() >= self.hub.config.stream_buffer:
             self.drop()
         else:
             self._outbox.put_nowait(line)
 
     def stall(self) -> None:
-        """Fall silent."""
+        """Stop writing, heartbeats included."""
         self._flowing.clear()
 
     def resume(self) -> None:
-        """Go on, with what has come up meanwhile."""
+        """Continue with the lines queued meanwhile."""
         self._flowing.set()
 
     def end(self) -> None:
-        """Close the stream after what is in line."""
+        """Close the stream after the queued lines."""
         self.resume()
         self._outbox.put_nowait(None)
 
@@ -103,7 +103,7 @@ class Connection:
         self.leave()
 
     def leave(self) -> None:
-        """Free the place; what is still in line is lost."""
+        """Release the connection; queued lines are lost."""
         self._left = True
         self.hub.free(self)
         if self._heartbeat is not None:
@@ -140,10 +140,10 @@ class Connection:
 
 @attrs.define(kw_only=True, eq=False)
 class Hub:
-    """One stream product: its open connections, and what went out in the past 24 hours.
+    """One stream product: its open connections, and the events of the past 24 hours.
 
     Attributes:
-        limit: connections at a time.
+        limit: concurrent connections.
         piece: bytes that are written at once; None writes whole lines.
     """
 
@@ -167,7 +167,7 @@ class Hub:
         """Open a stream.
 
         Raises:
-            StreamRefused: there are too many, or a test wants it so.
+            StreamRefused: too many are open, or a test asked for it.
         """
         if self._refusals:
             raise StreamRefused(self._refusals.pop(0))
@@ -180,19 +180,19 @@ class Hub:
         return connection
 
     def free(self, connection: Connection) -> None:
-        """Free the place of a connection, once."""
+        """Remove a connection, once."""
         if connection in self._open:
             self._open.remove(connection)
             self._changed.set()
 
     async def wait(self, count: int) -> None:
-        """Wait until so many streams are open, no more and no less."""
+        """Wait until exactly `count` streams are open."""
         while len(self._open) != count:
             self._changed.clear()
             await self._changed.wait()
 
     def publish(self, event: Mapping[str, Any]) -> None:
-        """Send an event to all who are connected, and keep it for those who recover."""
+        """Send an event on all connections, and record it for recovery."""
         now = self.background.clock.now()
         line = msgspec.json.encode(event) + _END_OF_LINE
         self._recorded.append((now, line))
@@ -202,26 +202,26 @@ class Hub:
             connection.put(line)
 
     def list_recorded(self, since: datetime, until: datetime) -> list[bytes]:
-        """Give the lines of a span of the past 24 hours, the older first."""
+        """Return the lines of a span of the past 24 hours, oldest first."""
         return [line for time, line in self._recorded if since <= time <= until]
 
     def stall(self) -> None:
-        """Let all open streams fall silent, heartbeats and all, until `resume()`."""
+        """Stop writing to all open streams, heartbeats included, until `resume()`."""
         for connection in self:
             connection.stall()
 
     def resume(self) -> None:
-        """Let them go on, with what has come up meanwhile."""
+        """Continue all open streams with the lines queued meanwhile."""
         for connection in self:
             connection.resume()
 
     def drop(self) -> None:
-        """Cut all open streams without a word."""
+        """Cut all open streams without notice."""
         for connection in self:
             connection.drop()
 
     def disconnect(self, title: str = "operational-disconnect") -> None:
-        """Tell all open streams that they end, and end them (ASM-59)."""
+        """Send all open streams a disconnect message, and end them (ASM-59)."""
         error = {
             "title": title,
             "disconnect_type": "UpstreamOperationalDisconnect",
@@ -232,15 +232,15 @@ class Hub:
             connection.end()
 
     def refuse(self, reason: Reason = "TooManyConnections", *, times: int = 1) -> None:
-        """Refuse the next connections: as one too many, or with a status."""
+        """Refuse the next connections: as too many, or with a status."""
         self._refusals.extend(itertools.repeat(reason, times))
 
     def split_bytes(self, size: int | None) -> None:
-        """Write at most so many bytes at once from now on; None writes whole lines again."""
+        """Write at most `size` bytes at once from now on; None writes whole lines again."""
         self.piece = size
 
     def garbage(self, line: bytes = _GARBAGE) -> None:
-        """Send a line that is no JSON."""
+        """Send a line that is not JSON."""
         for connection in self:
             connection.put(line + _END_OF_LINE)
 
@@ -251,6 +251,6 @@ class Hub:
                 connection.put(self._recorded[-1][1])
 
     def close(self) -> None:
-        """Drop all; the sandbox closes."""
+        """Drop all connections; the sandbox closes."""
         self._refusals.clear()
         self.drop()

@@ -3,7 +3,7 @@
     sandbox.faults.on("POST", "*/custom_audiences/*/users").nth(2).do(Fault.http(503))
     sandbox.faults.on("PUT").once().do(Fault.drop_connection(), stage="after")
 
-A fault strikes `before` the request is looked at, in place of its `effect`, or `after` it took effect.
+A fault strikes `before` the request is processed, instead of its `effect`, or `after` it took effect.
 """
 
 import random
@@ -44,27 +44,27 @@ class FaultTarget(Protocol):
         """Stay silent until the sandbox closes."""
 
     def take_effect_in(self, seconds: float) -> None:
-        """Do later what the request asks for, and keep the answer to oneself."""
+        """Apply the request later, without answering it."""
 
     def refuse(self, status: int, problem: Problem, headers: Mapping[str, str]) -> Reply:
-        """Give a refusal that looks as this part of the service has it."""
+        """Return a refusal in the format of this part of the service."""
         ...
 
     def refuse_operations(self, by_operation: Mapping[int, Problem]) -> Reply:
-        """Give the answer that refuses a group because of some of its operations."""
+        """Return the answer that refuses a group because of some of its operations."""
         ...
 
 
 Act = Callable[[FaultTarget, Reply | None], Awaitable[Reply | None]]
-"""Acts on an exchange and the reply so far; gives the reply to go on with, or None if there is none (yet)."""
+"""Acts on an exchange and the reply so far; returns the reply to continue with, or None if there is none (yet)."""
 
 
 @attrs.frozen
 class Fault:
-    """Something that goes wrong.
+    """A failure to inject.
 
     Attributes:
-        name: how it is called in messages.
+        name: its name in messages.
         ends: whether the request is over when the fault has acted, even without a reply.
     """
 
@@ -84,7 +84,7 @@ class Fault:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> "Fault":
-        """Answer with an error; without `body`, in the shape of the part of the service that was asked."""
+        """Answer with an error; without `body`, in the format of this part of the service."""
         sent = dict(headers or {})
         if retry_after is not None:
             sent["retry-after"] = f"{retry_after:g}"
@@ -117,7 +117,7 @@ class Fault:
 
     @classmethod
     def latency(cls, seconds: float) -> "Fault":
-        """Take so long on the sandbox's clock, then go on."""
+        """Wait this long on the sandbox's clock, then continue."""
 
         async def act(exchange: FaultTarget, reply: Reply | None) -> Reply | None:
             await exchange.pause(seconds)
@@ -137,7 +137,7 @@ class Fault:
 
     @classmethod
     def drop_connection(cls, *, reset: bool = False) -> "Fault":
-        """Close the connection without an answer; `reset` does it the rude way (RST)."""
+        """Close the connection without an answer; `reset` resets it (RST) instead."""
 
         async def act(exchange: FaultTarget, reply: Reply | None) -> None:
             del reply
@@ -156,7 +156,7 @@ class Fault:
 
     @classmethod
     def slow_body(cls, seconds: float) -> "Fault":
-        """Send the answer's body in four pieces with so many seconds on the clock between them."""
+        """Send the answer's body in four pieces with this many seconds on the clock between them."""
 
         async def act(exchange: FaultTarget, reply: Reply | None) -> None:
             await exchange.send(reply or Reply(200, b"{}"), pause=seconds)
@@ -165,7 +165,7 @@ class Fault:
 
     @classmethod
     def malformed_json(cls) -> "Fault":
-        """Answer with something that begins like the answer and is not JSON."""
+        """Answer with a body that begins like the answer and is not JSON."""
 
         async def act(exchange: FaultTarget, reply: Reply | None) -> Reply:
             del exchange
@@ -181,13 +181,13 @@ class Fault:
 
     @classmethod
     def html(cls, status: int = 502) -> "Fault":
-        """Answer with a page."""
+        """Answer with an HTML page."""
         page = f"<html><body><h1>{status} {HTTPStatus(status).phrase}</h1></body></html>".encode()
         return cls(f"html({status})", _reply_with(Reply(status, page, "text/html; charset=utf-8")))
 
     @classmethod
     def partial_counts(cls, *, success: int, total: int | None = None) -> "Fault":
-        """Take effect and answer with these counts; without `total`, with the right one."""
+        """Apply the request and answer with these counts; without `total`, with the right one."""
 
         async def act(exchange: FaultTarget, reply: Reply | None) -> Reply | None:
             del exchange
@@ -212,7 +212,7 @@ class Fault:
 
     @classmethod
     def late(cls, delay: float, then: "Fault | None" = None) -> "Fault":
-        """Take effect only after `delay` seconds on the clock; meanwhile do `then`: by default, drop the connection."""
+        """Apply the request `delay` seconds later on the clock; at first do `then`, by default drop the connection."""
         meanwhile = then or cls.drop_connection()
 
         async def act(exchange: FaultTarget, reply: Reply | None) -> Reply | None:
@@ -242,11 +242,11 @@ def _reply_with(reply: Reply) -> Act:
 
 @attrs.define
 class Injection:
-    """A fault that waits for its requests.
+    """A fault that is armed for matching requests.
 
     Attributes:
         seen: matching requests so far.
-        struck: how often it acted.
+        struck: how often it struck.
     """
 
     plan: "Plan"
@@ -256,7 +256,7 @@ class Injection:
     struck: int = 0
 
     def applies_to(self, method: str, path: str) -> bool:
-        """Count a request and tell whether the fault strikes it."""
+        """Count a request and return whether the fault strikes it."""
         if not self.plan.matches(method, path):
             return False
         self.seen += 1
@@ -267,7 +267,7 @@ class Injection:
 
     @property
     def unused(self) -> bool:
-        """Whether it struck less often than it was meant to."""
+        """Whether it struck less often than planned."""
         return self.struck < self.plan.expected
 
     def __str__(self) -> str:
@@ -276,7 +276,7 @@ class Injection:
 
 @attrs.define
 class Plan:
-    """Which requests a fault strikes: all that fit, until it is narrowed."""
+    """The requests that a fault strikes: all that match, until it is narrowed."""
 
     faults: "Faults" = attrs.field(repr=False)
     method: str
@@ -285,7 +285,7 @@ class Plan:
     _chooser: Callable[[int], bool] = attrs.field(default=lambda _: True, repr=False)
 
     def nth(self, number: int) -> "Plan":
-        """Strike only the nth of the requests that fit, counted from 1."""
+        """Strike only the nth of the matching requests, counted from 1."""
         return attrs.evolve(self, chooser=lambda seen: seen == number)
 
     def once(self) -> "Plan":
@@ -293,12 +293,12 @@ class Plan:
         return self.nth(1)
 
     def times(self, number: int) -> "Plan":
-        """Strike the first so many."""
+        """Strike only the first `number`."""
         return attrs.evolve(self, expected=number, chooser=lambda seen: seen <= number)
 
     def probability(self, share: float, *, seed: int) -> "Plan":
-        """Strike this share of them, drawn from a seed."""
-        draw = random.Random(seed)  # noqa: S311 a test's dice
+        """Strike a random share of them, drawn from a seed."""
+        draw = random.Random(seed)  # noqa: S311 seeded, for tests
         return attrs.evolve(self, expected=0, chooser=lambda _: draw.random() < share)
 
     def do(self, fault: Fault, *, stage: Stage | None = None) -> Injection:
@@ -308,11 +308,11 @@ class Plan:
         return injection
 
     def matches(self, method: str, path: str) -> bool:
-        """Tell whether the method and the path fit."""
+        """Return whether the method and the path match."""
         return self.method in ("*", method) and fnmatchcase(path, self.path)
 
     def selects(self, seen: int) -> bool:
-        """Tell whether the request with this number is meant."""
+        """Return whether the fault strikes the matching request with this number."""
         return self._chooser(seen)
 
 
@@ -323,11 +323,11 @@ class Faults:
     armed: list[Injection] = attrs.field(factory=list[Injection])
 
     def on(self, method: str = "*", path: str = "*") -> Plan:
-        """Choose requests by method and by a pattern of the path."""
+        """Select requests by method and by a pattern of the path."""
         return Plan(self, method.upper(), path)
 
     def match(self, method: str, path: str) -> dict[Stage, Fault]:
-        """Give the faults that strike a request, at most one a stage: the first that was armed."""
+        """Return the faults that strike a request, at most one a stage: the first that was armed."""
         struck: dict[Stage, Fault] = {}
         for injection in self.armed:
             if injection.stage not in struck and injection.applies_to(method, path):
@@ -335,7 +335,7 @@ class Faults:
         return struck
 
     def unused(self) -> list[Injection]:
-        """Give those that struck less often than they were meant to."""
+        """Return those that struck less often than planned."""
         return [injection for injection in self.armed if injection.unused]
 
     def clear(self) -> None:

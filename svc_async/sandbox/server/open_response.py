@@ -56,9 +56,9 @@ class OpenResponse:
 
 def hold_clock(clock: Clock) -> AbstractContextManager[None]:
     """Keep a clock that jumps from doing so during the block."""
-    return clock.holding() if isinstance(clock, VirtualClock) else nullcontext()
+    return clock.hold() if isinstance(clock, VirtualClock) else nullcontext()
 
 
 def release_clock(clock: Clock) -> AbstractContextManager[None]:
     """Let a clock that jumps do so during the block."""
-    return clock.released() if isinstance(clock, VirtualClock) else nullcontext()
+    return clock.release() if isinstance(clock, VirtualClock) else nullcontext()

@@ -1,4 +1,4 @@
-"""Rate windows on the sandbox's clock, and the headers that tell of them."""
+"""Rate-limit windows on the sandbox's clock, and their headers."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ _RULE_IDS = {
 
 @attrs.define
 class _Window:
-    """Requests of one rule and scope, counted."""
+    """The count of the requests of one rule and scope."""
 
     rule: RateRule
     kind: str
@@ -31,7 +31,7 @@ class _Window:
     moments: deque[float] = attrs.field(factory=deque[float])
 
     def roll(self, now: float) -> None:
-        """Forget what has left the window."""
+        """Discard requests that have left the window."""
         if self.kind == "sliding":
             while self.moments and self.moments[0] + self.rule.seconds <= now:
                 self.moments.popleft()
@@ -67,7 +67,7 @@ class RateLimits:
         self._windows: dict[tuple[str, str], _Window] = {}
 
     def take(self, names: Iterable[str], *, user: str, account: str | None) -> dict[str, str]:
-        """Count a request in all the windows it falls in and give the rate headers of the tightest.
+        """Count a request in all its windows and return the rate-limit headers of the tightest.
 
         Raises:
             Refusal: one of them is full; then it is counted in none.
@@ -88,7 +88,7 @@ class RateLimits:
         return self._headers(windows.values(), now)
 
     def used(self, name: str, *, user: str = "", account: str | None = None) -> int:
-        """Tell how much of a window is used."""
+        """Return how many requests a window has counted."""
         window = self._window(name, user, account)
         window.roll(self._clock.now().timestamp())
         return window.used

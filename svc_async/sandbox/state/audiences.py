@@ -1,8 +1,7 @@
-"""Who is in an audience.
+"""The members of audiences.
 
-A user is known by a key: the first identifier present, in the order of `KEY_ORDER`. An Update of a key that is
-there adds the identifiers that are new and replaces the two dates. A Delete removes every user who has any of the
-given identifiers.
+A user is identified by a key: the first identifier present, in the order of `KEY_ORDER`. An Update of an existing key
+adds new identifiers and replaces the two dates. A Delete removes every user that has any of the given identifiers.
 """
 
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ import attrs
 
 __all__ = ["KEY_ORDER", "Audience", "Member"]
 
-# Unspecified: what makes two users of two requests the same one; ASM-116 says only what a Delete matches.
+# Unspecified: which users of two requests are the same; ASM-116 states only what a Delete matches.
 KEY_ORDER = ("partner_user_id", "svc_id", "email", "phone_number", "handle", "device_id")
 
 User = dict[str, list[str]]
@@ -21,7 +20,7 @@ Identifier = tuple[str, str]
 
 
 class Member(NamedTuple):
-    """A user of an audience, as the service holds it; a tuple, since there may be millions."""
+    """A user of an audience; a tuple, since there may be millions."""
 
     identifiers: User
     effective_at: datetime
@@ -36,10 +35,10 @@ class Audience:
     account_id: str
     _members: dict[Identifier, Member] = attrs.field(factory=dict[Identifier, Member], repr=False)
     _index: dict[Identifier, set[Identifier]] | None = attrs.field(default=None, repr=False)
-    """From each identifier to the keys of its users: built by the first Delete, since many audiences never see one."""
+    """The keys of users by identifier: built by the first Delete, since many audiences never have one."""
 
     def update(self, user: User, effective_at: datetime, expires_at: datetime) -> None:
-        """Add a user, or add to one."""
+        """Add a user, or merge it into an existing one."""
         key = _key(user)
         known = self._members.get(key)
         identifiers = user if known is None else _merged(known.identifiers, user)
@@ -49,7 +48,7 @@ class Audience:
                 self._index.setdefault(identifier, set()).add(key)
 
     def remove(self, user: User) -> None:
-        """Remove whoever has any of these identifiers."""
+        """Remove every user that has any of these identifiers."""
         index = self._indexed()
         keys = {key for identifier in _identifiers(user) for key in index.get(identifier, ())}
         for key in keys:
@@ -57,7 +56,7 @@ class Audience:
                 index[identifier].discard(key)
 
     def members(self, now: datetime) -> list[Member]:
-        """Give the users who have not expired, in the order in which they came."""
+        """Return the users that have not expired, in the order of their addition."""
         return [member for member in self._members.values() if member.expires_at > now]
 
     def _indexed(self) -> dict[Identifier, set[Identifier]]:

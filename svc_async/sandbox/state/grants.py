@@ -1,4 +1,4 @@
-"""Who may call: the apps, and what their users granted them.
+"""The apps, and the access that users granted them.
 
 An app is found by its consumer key (OAuth 1.0a) and by its client id (OAuth 2.0).
 """
@@ -23,9 +23,9 @@ class App:
 
     Attributes:
         client_secret: None for a public client, which cannot keep one.
-        access: the most that it may ask its users for.
-        callback_urls: the addresses that users may be sent back to.
-        sign_in: whether users who granted it before are sent back at once.
+        access: the highest access that it may request.
+        callback_urls: the URLs that users may be redirected to.
+        sign_in: whether users who granted access before are redirected at once.
     """
 
     consumer_key: str
@@ -52,13 +52,13 @@ class Token:
 
 @attrs.define
 class RequestToken:
-    """A consent that is being asked for.
+    """A request for a user's consent.
 
     Attributes:
-        callback: where the user goes back to; `oob` shows a PIN.
-        log_in: whether whoever approves it must log in first, since a page was asked for so.
-        user_id: who approved it.
-        verifier: what proves the approval: in the callback, or the PIN.
+        callback: the URL that the user is redirected to; `oob` shows a PIN.
+        log_in: whether the approving user must log in first, because a page required it.
+        user_id: the user who approved it.
+        verifier: the proof of approval: a parameter of the callback, or the PIN.
     """
 
     token: str
@@ -74,11 +74,11 @@ class RequestToken:
 
 @attrs.define(eq=False)
 class Grant:
-    """One grant of OAuth 2.0 and all tokens that come from it, one refresh after the other.
+    """One grant of OAuth 2.0, with all tokens that were issued for it.
 
     Attributes:
-        refresh_token: the one that is good now.
-        valid: False once it was revoked, or one of its refresh tokens was used twice.
+        refresh_token: the current one.
+        valid: False once it was revoked, or one of its refresh tokens was reused.
     """
 
     client_id: str
@@ -90,7 +90,7 @@ class Grant:
 
 @attrs.define(kw_only=True)
 class Code:
-    """An authorization code: a consent to OAuth 2.0 that is to be exchanged."""
+    """An authorization code of OAuth 2.0, to be exchanged for tokens."""
 
     grant: Grant
     redirect_uri: str
@@ -109,22 +109,22 @@ class ScopedToken:
     revoked: bool = False
 
     def valid(self, now: datetime) -> bool:
-        """Tell whether it is good now."""
+        """Return whether it is valid at this time."""
         return self.grant.valid and not self.revoked and now < self.expires
 
 
 @attrs.define(repr=False)
 class Grants:
-    """All apps and all that was granted.
+    """All apps, grants and tokens.
 
     Attributes:
         apps: by consumer key.
         tokens: access tokens of OAuth 1.0a.
         bearers: the outstanding app-only token of each app, by consumer key.
-        codes: authorization codes of OAuth 2.0, used ones too.
+        codes: authorization codes of OAuth 2.0, used ones included.
         scoped: access tokens of OAuth 2.0.
-        by_refresh_token: the grants by their refresh tokens, used ones too.
-        sessions: who is logged in in which browser, by its cookie; empty while nobody is.
+        by_refresh_token: the grants by their refresh tokens, used ones included.
+        sessions: the logged-in user by the cookie of a browser; empty if there is none.
     """
 
     ids: Ids
@@ -139,7 +139,7 @@ class Grants:
     _numbers: Iterator[int] = attrs.field(factory=itertools.count)
 
     def secret(self, kind: str, length: int = 40) -> str:
-        """Draw a token or a secret that was not drawn before."""
+        """Return a new token or secret."""
         return self.ids.secret(f"{kind}:{next(self._numbers)}", length)
 
     def client(self, client_id: str) -> App | None:
@@ -147,9 +147,9 @@ class Grants:
         return next((app for app in self.apps.values() if client_id and app.client_id == client_id), None)
 
     def bearer(self, app: App) -> str:
-        """Give the one bearer token of an app, made if there is none (AUTH-21)."""
+        """Return the one bearer token of an app; issue it if there is none (AUTH-21)."""
         if app.consumer_key not in self.bearers:
-            # It comes percent-encoded, so that a client that encodes it again is refused (ASM-81).
+            # It is percent-encoded, so that a client that encodes it again is refused (ASM-81).
             self.bearers[app.consumer_key] = f"{'A' * 22}{self.secret('bearer', 12)}%2B{self.secret('bearer', 24)}%3D"
         return self.bearers[app.consumer_key]
 
@@ -158,7 +158,7 @@ class Grants:
         return next((self.apps[key] for key, bearer in self.bearers.items() if bearer == token), None)
 
     def granted(self, app: App, user_id: str) -> Token | None:
-        """Find what a user granted an app with OAuth 1.0a; of several, the one that allows most."""
+        """Find the OAuth 1.0a token of a user and an app; of several, the one with the highest access."""
         found = [
             token
             for token in self.tokens.values()
@@ -167,8 +167,8 @@ class Grants:
         return max(found, key=lambda token: token.access == "write", default=None)
 
     def grant(self, app: App, user_id: str, access: Access) -> Token:
-        """Give the access token of a user and an app: the same one until it is invalidated."""
-        # Unspecified: a read-only grant has a token of its own, beside that which writes.
+        """Return the access token of a user and an app: the same one until it is invalidated."""
+        # Unspecified: a read-only grant has a token of its own, besides the one that writes.
         for token in self.tokens.values():
             wanted = (token.consumer_key, token.user_id, token.access) == (app.consumer_key, user_id, access)
             if token.valid and wanted:

@@ -24,7 +24,7 @@ _TAG = 10
 
 
 class _Mark(NamedTuple):
-    """Where a page ended; `paused` once the empty page was given."""
+    """The end of a page; `paused` once the empty page was returned."""
 
     value: str
     position: int
@@ -36,7 +36,7 @@ class Page:
     """One page of a list.
 
     Attributes:
-        total: how many there are in all, where that was asked for.
+        total: the total count, if it was requested.
     """
 
     rows: Sequence[Row]
@@ -46,7 +46,7 @@ class Page:
 
 @attrs.frozen
 class Paginator:
-    """Cuts the rows of one request's list."""
+    """Cuts lists into pages."""
 
     secret: bytes = attrs.field(repr=False)
     default_sort: str
@@ -55,10 +55,10 @@ class Paginator:
     def paginate(
         self, rows: Iterable[Row], *, listing: str, params: Mapping[str, Any], sortable: Sequence[str]
     ) -> Page:
-        """Give the page that the parameters ask for.
+        """Return the page that the parameters ask for.
 
         Raises:
-            Refusal: `sort_by` or `cursor` are no good, or `cursor` comes with `with_total_count`.
+            Refusal: `sort_by` or `cursor` is invalid, or `cursor` is combined with `with_total_count`.
         """
         attribute, descending = self._order(params.get("sort_by"), sortable)
         filters = sorted((name, value) for name, value in params.items() if name not in _UNBOUND)

@@ -1,4 +1,4 @@
-"""State: records in collections, undone as a whole when a request fails."""
+"""Records in collections, with transactions: the changes of a failed request are undone."""
 
 import itertools
 import random
@@ -24,13 +24,13 @@ def format_time(moment: datetime) -> str:
 
 @attrs.frozen
 class Row:
-    """A record as it is now.
+    """The present version of a record.
 
     Attributes:
-        position: its place in the order of creation.
-        fields: what the service knows; a name with `_` before it is not shown.
-        owner: the account it belongs to; of an account or a catalog, the user who may use it.
-        key: what the record is found by, where that is not its `id`.
+        position: its position in the order of creation.
+        fields: all fields; those whose name begins with `_` are not shown.
+        owner: the account that it belongs to; for an account or a catalog, the user.
+        key: what the record is found by, if not by its `id`.
     """
 
     position: int
@@ -45,23 +45,23 @@ class Row:
 
     @property
     def public_fields(self) -> dict[str, Any]:
-        """The record as the service shows it."""
+        """The fields that the service shows."""
         return {name: value for name, value in self.fields.items() if not name.startswith("_")}
 
     @property
     def deleted(self) -> bool:
-        """Whether it was deleted; it is kept all the same (GEN-14)."""
+        """Whether it was deleted; it is kept (GEN-14)."""
         return bool(self.fields.get("deleted"))
 
 
 @attrs.frozen
 class Change:
-    """What happened to a record.
+    """A change of a record.
 
     Attributes:
-        user: who did it; None is the one who made the world.
-        before: None where the record was made.
-        after: None where it was deleted for good.
+        user: who made it; None for the seed.
+        before: None if the record was created.
+        after: None if it was removed.
     """
 
     time: datetime
@@ -72,14 +72,14 @@ class Change:
 
 
 class Ids:
-    """Ids that look like the service's and depend on the seed alone."""
+    """Ids in the service's form, which depend on the seed only."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self._last: dict[str, int] = {}
 
     def next(self, kind: str, length: int = 6) -> str:
-        """Give the next id of a kind: base 36, growing."""
+        """Return the next id of a kind: base 36, increasing."""
         low = int("1" + "0" * (length - 1), len(_DIGITS))
         start = low + random.Random(f"{self._seed}:{kind}").randrange(low)  # noqa: S311 ids, not secrets
         number = self._last.get(kind, start) + _STEP
@@ -91,8 +91,8 @@ class Ids:
         return digits
 
     def secret(self, kind: str, length: int = 40) -> str:
-        """Give a key or a token; the same for the same seed."""
-        return "".join(random.Random(f"{self._seed}:{kind}").choices(_DIGITS, k=length))  # noqa: S311 made up
+        """Return a key or a token; the same for the same seed."""
+        return "".join(random.Random(f"{self._seed}:{kind}").choices(_DIGITS, k=length))  # noqa: S311 seeded, no real secret
 
 
 class Collection:
@@ -111,14 +111,14 @@ class Collection:
         return len(self._rows)
 
     def get(self, key: str, *, owner: str | None = None, with_deleted: bool = False) -> Row | None:
-        """Find a record, unless it is another's, or deleted."""
+        """Find a record, unless it has another owner or is deleted."""
         row = self._rows.get(key)
         if row is None or (owner is not None and row.owner != owner) or (row.deleted and not with_deleted):
             return None
         return row
 
     def add(self, owner: str, fields: Mapping[str, Any], *, key: str | None = None) -> Row:
-        """Keep a new record, made now."""
+        """Add a new record, dated now."""
         now = format_time(self._store.now())
         dated = {**fields, "created_at": now, "updated_at": now, "deleted": fields.get("deleted", False)}
         row = Row(next(self._positions), owner, dated, key)
@@ -133,18 +133,18 @@ class Collection:
         return row
 
     def replace(self, row: Row, fields: Mapping[str, Any]) -> Row:
-        """Put other fields in the place of all of a record's."""
+        """Replace all fields of a record."""
         dates = {"created_at": row.fields["created_at"], "updated_at": format_time(self._store.now()), "deleted": False}
         row = attrs.evolve(row, fields={**fields, **dates})
         self._put(row)
         return row
 
     def delete(self, row: Row) -> Row:
-        """Delete softly."""
+        """Mark a record as deleted."""
         return self.change(row, deleted=True)
 
     def remove(self, row: Row) -> None:
-        """Delete for good."""
+        """Remove a record."""
         del self._rows[row.id]
         self._store.note(self.kind, row, None, lambda: self._restore(row.id, row))
 
@@ -177,7 +177,7 @@ class Store:
 
     @contextmanager
     def transaction(self, user: str | None = None) -> Generator[None]:
-        """Undo every change of the block, which a user makes, when it fails."""
+        """Undo every change of the block, made by a user, if it fails."""
         self._undo, self._user = [], user
         try:
             yield
@@ -189,7 +189,7 @@ class Store:
             self._undo = self._user = None
 
     def note(self, kind: str, before: Row | None, after: Row | None, undo: Callable[[], None]) -> None:
-        """Take note of a change and of how to undo it."""
+        """Record a change and how to undo it."""
         self.changes.append(Change(self.now(), self._user, kind, before, after))
         if self._undo is not None:
             self._undo += [self._forget_last, undo]

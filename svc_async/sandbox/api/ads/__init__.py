@@ -1,4 +1,4 @@
-"""The advertising API, one module a family; a family's rows are in its `OPERATIONS`."""
+"""The advertising API, one module a family, with its rows in `OPERATIONS`."""
 
 from svc_async.sandbox.api.ads import (
     account_apps,

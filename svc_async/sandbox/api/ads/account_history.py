@@ -1,4 +1,4 @@
-"""What happened to the entities of an account (HIST-01 to HIST-05), told from the store's own changes."""
+"""The changes of an account's entities, from those that the store records (HIST-01 to HIST-05)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -36,7 +36,7 @@ _SNAPSHOTS: Mapping[str, tuple[str, ...]] = {
     ),
     "line_items": line_items.FIELDS,
 }
-"""What a snapshot shows; of other kinds it shows all."""
+"""The fields of a snapshot; for other kinds, all."""
 _UNTOLD = ("created_at", "updated_at")
 
 
@@ -59,7 +59,7 @@ def _is_about(call: Call, change: Change, kind: str) -> bool:
 
 
 def _is_selected(call: Call, entry: Mapping[str, Any]) -> bool:
-    # Unspecified: whether an end is still within; here it is not.
+    # Unspecified: whether the end is included; here it is not.
     within = call.params["start_time"] <= entry["change_time"] < call.params["end_time"]
     user = call.params["user_id"]
     return within and (user is None or str(user) == entry["change_by"]["user_id"])
@@ -81,7 +81,7 @@ def _make_entry(call: Call, change: Change, entity: str) -> dict[str, Any]:
 
 
 def _creator_of(call: Call) -> str:
-    """Give who made what is in the world from the start: the user of the account."""
+    """Return the creator of the seed's records: the user of the account."""
     account = call.sandbox.store["accounts"].get(call.account)
     return "" if account is None else account.owner
 

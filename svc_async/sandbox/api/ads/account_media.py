@@ -27,7 +27,7 @@ _SORTABLE = ("id", "creative_type", "created_at", "updated_at")
 
 
 def add_account_media(store: Store, account_id: str, *, ready_at: datetime | None = None, **fields: object) -> Row:
-    """Keep a creative, which is available from `ready_at` on."""
+    """Add a creative, which is available from `ready_at` on."""
     record = {"id": store.ids.next(_KIND, 5), "video_id": None, "media_url": None, "_ready_at": ready_at or store.now()}
     return store[_KIND].add(account_id, record | fields)
 

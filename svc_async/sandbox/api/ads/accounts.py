@@ -30,7 +30,7 @@ _ONE = "/12/accounts/{account_id}"
 
 
 def add_account(store: Store, user: str, **fields: object) -> Row:
-    """Keep a new account of a user; what is not given gets a default."""
+    """Add an account of a user; missing fields get a default."""
     record = {
         "id": fields.get("id") or store.ids.next("account", 11),
         "name": "New account",
@@ -59,7 +59,7 @@ def _list(call: Call) -> Answer:
 
 
 def _hide_industry(row: Row) -> Row:
-    """Leave out what is shown on single reads and updates only (ACC-06)."""
+    """Remove the field that is shown on single reads and updates only (ACC-06)."""
     return Row(row.position, row.owner, {key: row.fields[key] for key in row.fields if key != "industry_type"})
 
 

@@ -1,4 +1,4 @@
-"""How many people targeting criteria reach (EST-01). The sizes are made up, the same for the same criteria."""
+"""Estimates of the audience size of targeting criteria (EST-01); made up, the same for the same criteria."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ __all__ = ["OPERATIONS"]
 
 _LARGEST = 4_000_000
 _CRITERION = (
-    # Unspecified: the fields of a criterion beyond these three are taken as they come (UNS-primary-criteria).
+    # Unspecified: other fields of a criterion, which are ignored (UNS-primary-criteria).
     json_field("targeting_type", "string", required=True, rule="EST-01"),
     json_field("operator_type", "string", rule="EST-01"),
 )

@@ -1,7 +1,7 @@
-"""Cards made of components, and the legacy image conversation cards among them (CARD-01 to CARD-15).
+"""Cards made of components, and legacy image conversation cards (CARD-01 to CARD-15).
 
-A component is read in two steps: its fields by the tables below, then what holds between them. The type of a card
-follows from its components.
+A component is checked in two steps: its fields by the tables below, then the relations between them. The type of a
+card follows from its components.
 """
 
 import re
@@ -86,7 +86,7 @@ _IS_COUNTRY = re.compile(r"[A-Z]{2}").fullmatch
 
 
 def add_card(store: Store, account_id: str, **fields: Any) -> Row:
-    """Keep a card; one of the legacy type is not made of components."""
+    """Add a card; one of the legacy type has no components."""
     card_id = fields.get("id") or store.ids.next("card", 5)
     record = {"id": card_id, "card_uri": f"card://{card_id}", "components": None, "slides": None}
     return store[_KIND].add(account_id, record | fields)
@@ -147,7 +147,7 @@ def _delete_legacy(call: Call) -> Answer:
 
 
 def _read_content(call: Call) -> dict[str, Any]:
-    """Give what the card shall be made of, with its type; nothing if neither components nor slides were sent."""
+    """Return the components or slides of the request and the type that follows; nothing if neither was sent."""
     components, slides = call.sent.get("components"), call.sent.get("slides")
     if components is not None and slides is not None:
         refuse(invalid("CARD-03", "and components exclude each other", "slides", code="EXCLUSIVE_PARAMETERS"))
@@ -219,7 +219,7 @@ def _check_app(app: Mapping[str, Any], at: str) -> list[Finding]:
 
 
 def _derive_type(call: Call, slides: Sequence[Sequence[Mapping[str, Any]]], *, several: bool) -> str:
-    """Name the type that follows from the components.
+    """Return the type that follows from the components.
 
     Raises:
         Refusal: there is no such type, or a key names no image and no video.

@@ -19,7 +19,7 @@ _FIELDS = (
 
 def _get(call: Call) -> Answer:
     row = call.sandbox.store["curated_categories"].get(call.path["curated_category_id"])
-    # Unspecified: what makes an account be in a country, and that elsewhere the category is not there (CAT-02).
+    # Unspecified: the country of an account, and that the category does not exist elsewhere (CAT-02).
     country = call.sandbox.config.account_countries.get(call.account)
     if row is None or (country is not None and country not in row.fields["country_codes"]):
         raise not_found("CURATED_CATEGORY_NOT_FOUND", "curated_category_id")

@@ -1,4 +1,4 @@
-"""Custom audiences: where they are targeted, and the batch of their users (TGT-01, TGT-02, CAU-01 to CAU-11)."""
+"""Custom audiences: line items that target them, and batches of users (TGT-01, TGT-02, CAU-01 to CAU-11)."""
 
 from typing import Any
 

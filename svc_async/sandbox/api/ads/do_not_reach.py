@@ -1,4 +1,4 @@
-"""Do-not-reach lists: their deletion, and the batch of their users (DNR-01 to DNR-07)."""
+"""Do-not-reach lists: deletion, and batches of users (DNR-01 to DNR-07)."""
 
 from datetime import timedelta
 from typing import Any
@@ -35,7 +35,7 @@ _SCHEMA = OperationSchema(
 
 
 def add_do_not_reach_list(store: Store, account_id: str, **fields: Any) -> Row:
-    """Keep a new, empty list."""
+    """Add a new, empty list."""
     record = {
         "id": store.ids.next("do_not_reach_list", 6),
         "name": "Do not reach",
@@ -72,7 +72,7 @@ def _delete(call: Call) -> Answer:
 
 
 def _describe_status(call: Call, row: Row) -> dict[str, Any]:
-    """Tell how a list stands: an upload is processed for a while, and then the list may be too small."""
+    """Return the status of a list: an upload is processed for a while, and then the list may be too small."""
     # Unspecified: when a list is targetable (ASM-116, ASM-118).
     size = len(call.sandbox.store.audiences[row.id].members(call.now))
     taken_at = row.fields.get("_taken_at")

@@ -1,4 +1,4 @@
-"""The features that an account holds (FEAT-01 to FEAT-04)."""
+"""The features of an account (FEAT-01 to FEAT-04)."""
 
 from collections.abc import Iterable
 
@@ -38,7 +38,7 @@ _PATH = "/12/accounts/{account_id}/features"
 
 
 def set_features(store: Store, account_id: str, keys: Iterable[str]) -> list[str]:
-    """Let an account hold these features and no others."""
+    """Set the features of an account."""
     held = list(dict.fromkeys(keys))
     row = store["features"].get(account_id)
     if row is None:
@@ -49,7 +49,7 @@ def set_features(store: Store, account_id: str, keys: Iterable[str]) -> list[str
 
 
 def get_features(store: Store, account_id: str) -> list[str]:
-    """Give the features of an account."""
+    """Return the features of an account."""
     row = store["features"].get(account_id)
     return [] if row is None else list(row.fields["keys"])
 
@@ -71,7 +71,7 @@ def _add(call: Call) -> Answer:
 
 def _remove(call: Call) -> Answer:
     held, unwanted = get_features(call.sandbox.store, call.account), call.params["feature_keys"]
-    # Unspecified: the keys that may be removed; here those that may be added and those that the account holds.
+    # Unspecified: the keys that may be removed; here those that may be added and those that the account has.
     if not set(unwanted) <= {*ACCEPTED, *held}:
         refuse(invalid("ASM-95", "names a feature that does not exist", "feature_keys"))
     return Answer(set_features(call.sandbox.store, call.account, [key for key in held if key not in unwanted]))

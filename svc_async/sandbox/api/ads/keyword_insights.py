@@ -1,4 +1,4 @@
-"""How much is said about keywords (KW-01 to KW-07).
+"""The post volume of keywords (KW-01 to KW-07).
 
 The volumes are made up, the same for the same keyword, country and period.
 """
@@ -42,7 +42,7 @@ def _search(call: Call) -> Answer:
 
 
 def _find_country(call: Call) -> str:
-    """Give the one country that the results are of (KW-07b)."""
+    """Return the one country of the results (KW-07b)."""
     location = call.params["location"]
     if location is None:
         return call.sandbox.config.keyword_country
@@ -53,7 +53,7 @@ def _find_country(call: Call) -> str:
 
 
 def _list_periods(start: datetime, end: datetime, length: timedelta) -> Iterator[datetime]:
-    # Unspecified: a period that has only begun counts as one.
+    # Unspecified: an incomplete period counts as one.
     while start < end:
         yield start
         start += length

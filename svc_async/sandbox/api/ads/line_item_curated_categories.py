@@ -29,7 +29,7 @@ def _find(call: Call) -> Row:
 
 
 def _check_references(call: Call) -> None:
-    # Unspecified: what an id that names nothing is answered with (ASM-102, ASM-92).
+    # Unspecified: the answer to an id that names nothing (ASM-102, ASM-92).
     line_item = call.sent.get("line_item_id")
     if line_item is not None and call.sandbox.store["line_items"].get(line_item, owner=call.account) is None:
         raise not_found("LINE_ITEM_NOT_FOUND", "line_item_id")

@@ -1,18 +1,15 @@
-"""OpenResponse items (LI-01 to LI-21, CAT-03).
+"""Line items (LI-01 to LI-21, CAT-03).
 
-An update is judged by what the line item would be after it: `_LAWS` is the list of what must hold then.
+An update is checked by its result: `line_item_constraints` lists what must hold for the line item after it.
 """
 
-import re
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
-import attrs
-
 from svc_async.sandbox.api.ads.common import select_fields
+from svc_async.sandbox.api.ads.line_item_constraints import CONSTRAINTS, Update, ends_before_start
 from svc_async.sandbox.config import LINE_ITEM_DEFAULTS
-from svc_async.sandbox.refusal import Basis, Finding, Problem, Refusal, invalid, missing, refuse
+from svc_async.sandbox.refusal import Basis, Problem, Refusal, invalid, refuse
 from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_row, no_access, not_found
 from svc_async.sandbox.server.params import integer, long, text, timestamp
 from svc_async.sandbox.state.store import Row, Store
@@ -84,17 +81,11 @@ _NEW_CAMPAIGN: Mapping[str, Any] = {
     "budget_optimization": "CAMPAIGN",
 }
 _PATH = "/12/accounts/{account_id}/line_items/{line_item_id}"
-_OUTSIDE = "PUBLISHER_NETWORK"
-_CAPPED = ("REACH", "ENGAGEMENTS", "VIDEO_VIEWS", "PREROLL_VIEWS")
-_OF_APPS = ("APP_INSTALLS", "APP_ENGAGEMENTS")
 _BY_IMPRESSION = ("APP_INSTALLS", "LINK_CLICKS")
-_CATEGORIES = 2
-_IS_DOMAIN = re.compile(r"[^\s/:?#@.]+(\.[^\s/:?#@.]+)+").fullmatch
-_IS_NUMBER = re.compile(r"[0-9]+").fullmatch
 
 
 def add_campaign(store: Store, account_id: str, **fields: Any) -> Row:
-    """Keep a new campaign; what is not given gets a default."""
+    """Add a campaign; missing fields get a default."""
     given = {"id": store.ids.next("campaign", 5), **_NEW_CAMPAIGN, **fields}
     return store["campaigns"].add(account_id, given)
 
@@ -102,13 +93,13 @@ def add_campaign(store: Store, account_id: str, **fields: Any) -> Row:
 def add_line_item(
     store: Store, account_id: str, *, defaults: Mapping[str, Mapping[str, str]] = LINE_ITEM_DEFAULTS, **fields: Any
 ) -> Row:
-    """Keep a new line item; what is not given gets a default, of its objective where there is one."""
+    """Add a line item; missing fields get a default, that of its objective if there is one."""
     record = {**_NEW, "id": store.ids.next("line_item", 5), **fields}
     return store["line_items"].add(account_id, _complete(record, defaults))
 
 
 def _complete(fields: Mapping[str, Any], defaults: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
-    """Fill in what follows from the rest (LI-07c, LI-10, LI-10b, LI-15b)."""
+    """Fill in the fields that follow from others (LI-07c, LI-10, LI-10b, LI-15b)."""
     own = {name: value for name, value in fields.items() if value is not None}
     filled = {**fields, **defaults.get(fields["objective"], {}), **own}
     # Unspecified: IMPRESSION is the default whatever the bidding, and not allowed with TARGET (CON-12).
@@ -119,183 +110,21 @@ def _complete(fields: Mapping[str, Any], defaults: Mapping[str, Mapping[str, str
     return filled
 
 
-@attrs.frozen
-class _Update:
-    """A line item as it is and as it would be.
-
-    Attributes:
-        given: the names that the request has.
-        campaign: the parent.
-        business: from each IAB category to its business category.
-    """
-
-    before: Mapping[str, Any]
-    after: Mapping[str, Any]
-    given: frozenset[str]
-    campaign: Mapping[str, Any]
-    business: Mapping[str, str]
-    counted: str
-
-    def has(self, name: str) -> bool:
-        """Whether the field would have a value."""
-        return self.after[name] not in (None, [])
-
-    @property
-    def objective(self) -> str:
-        return str(self.after["objective"])
-
-    @property
-    def outside(self) -> bool:
-        return _OUTSIDE in self.after["placements"]
-
-    @property
-    def category_count(self) -> int:
-        # Unspecified: whether one or two counts business categories or IAB values (UNS-categories-form).
-        values = self.after["categories"]
-        return len(values if self.counted == "values" else {self.business.get(value, value) for value in values})
-
-
-@attrs.frozen
-class _Law:
-    """What must not be after an update."""
-
-    rule: str
-    parameter: str
-    broken: Callable[[_Update], bool]
-    message: str | None = None
-    """None says that the parameter is missing."""
-
-    def finding(self) -> Finding:
-        if self.message is None:
-            return missing(self.rule, self.parameter)
-        return invalid(self.rule, self.message, self.parameter)
-
-
-def _differs_from_form(name: str, good: Callable[[str], object], update: _Update) -> bool:
-    return update.after[name] is not None and not good(update.after[name])
-
-
-def _lacks_app(update: _Update) -> bool:
-    known = update.has("android_app_store_identifier") or update.has("ios_app_store_identifier")
-    return update.objective in _OF_APPS and not known
-
-
-def _has_unknown_category(update: _Update) -> bool:
-    known = all(value in update.business for value in update.after["categories"])
-    return update.objective == "PREROLL_VIEWS" and not known
-
-
-def _changes_pay_by(update: _Update) -> bool:
-    changed = update.after["pay_by"] != update.before["pay_by"]
-    return "pay_by" in update.given and changed and update.objective != "APP_INSTALLS"
-
-
-def _exceeds_total(update: _Update) -> bool:
-    daily, total = (update.after[f"{period}_budget_amount_local_micro"] for period in ("daily", "total"))
-    return daily is not None and total is not None and daily > total
-
-
-def _has_daily_budget(update: _Update) -> bool:
-    alone = update.campaign.get("budget_optimization") == "LINE_ITEM"
-    return update.has("daily_budget_amount_local_micro") and not alone
-
-
-def _ends_before_start(update: _Update) -> bool:
-    start, end = update.after["start_time"], update.after["end_time"]
-    return start is not None and end is not None and end <= start
-
-
-_LAWS = (
-    _Law(
-        "LI-03",
-        "advertiser_domain",
-        partial(_differs_from_form, "advertiser_domain", _IS_DOMAIN),
-        "must be a bare domain",
-    ),
-    _Law("LI-03b", "advertiser_domain", lambda u: u.outside and not u.has("advertiser_domain")),
-    _Law(
-        "LI-04",
-        "advertiser_user_id",
-        lambda u: u.has("advertiser_user_id") and u.objective != "PREROLL_VIEWS",
-        "is for PREROLL_VIEWS only",
-    ),
-    _Law("LI-05", "android_app_store_identifier", _lacks_app),
-    _Law(
-        "LI-05b",
-        "ios_app_store_identifier",
-        partial(_differs_from_form, "ios_app_store_identifier", _IS_NUMBER),
-        "must be the numeric part",
-    ),
-    _Law(
-        "LI-07",
-        "bid_amount_local_micro",
-        lambda u: u.after["bid_strategy"] != "AUTO" and not u.has("bid_amount_local_micro"),
-    ),
-    _Law(
-        "LI-08",
-        "bid_strategy",
-        lambda u: u.after["bid_strategy"] == "MAX" and u.objective in ("REACH", "FOLLOWERS"),
-        "MAX is not for REACH and FOLLOWERS",
-    ),
-    _Law(
-        "LI-09",
-        "bid_strategy",
-        lambda u: u.after["bid_strategy"] == "TARGET" and u.objective not in ("REACH", "WEBSITE_CLICKS"),
-        "TARGET is for REACH and WEBSITE_CLICKS only",
-    ),
-    # Unspecified: business categories are for PREROLL_VIEWS only, and PUBLISHER_NETWORK needs categories (CON-13).
-    _Law("LI-11", "categories", lambda u: u.outside and not u.has("categories")),
-    _Law(
-        "CAT-03",
-        "categories",
-        lambda u: u.has("categories") and u.objective != "PREROLL_VIEWS" and not u.outside,
-        "are for PREROLL_VIEWS only",
-    ),
-    _Law(
-        "CAT-03b",
-        "categories",
-        lambda u: u.objective == "PREROLL_VIEWS" and not 1 <= u.category_count <= _CATEGORIES,
-        "must be one or two",
-    ),
-    _Law("CAT-03c", "categories", _has_unknown_category, "must be iab_categories of the business categories"),
-    _Law(
-        "LI-13",
-        "frequency_cap",
-        lambda u: u.has("frequency_cap") and u.objective not in _CAPPED,
-        f"is for {', '.join(_CAPPED)} only",
-    ),
-    _Law("LI-15", "pay_by", _changes_pay_by, "can be changed for APP_INSTALLS only"),
-    _Law(
-        "LI-15c",
-        "pay_by",
-        lambda u: u.after["pay_by"] == "IMPRESSION" and u.after["bid_strategy"] == "TARGET",
-        "IMPRESSION is not allowed with TARGET",
-    ),
-    _Law("LI-16", "daily_budget_amount_local_micro", _exceeds_total, "is more than the total budget"),
-    _Law(
-        "LI-16b",
-        "daily_budget_amount_local_micro",
-        _has_daily_budget,
-        "needs a campaign with budget_optimization LINE_ITEM",
-    ),
-)
-
-
 def _update(call: Call) -> Answer:
     row = _find(call)
     if call.sent.get("advertiser_user_id") is not None and not call.sandbox.config.may_set_advertiser_user:
         raise no_access("advertiser_user_id")
     after = _complete({**row.fields, **_read_sent(call)}, call.sandbox.config.line_item_defaults)
-    update = _Update(
+    update = Update(
         before=row.fields,
         after=after,
-        given=frozenset(call.sent),
+        sent=frozenset(call.sent),
         campaign=_find_campaign(call, row),
         business=_map_categories(call),
         counted=call.sandbox.config.categories_counted,
     )
-    findings = [law.finding() for law in _LAWS if law.broken(update)]
-    if call.sandbox.config.line_item_dates_ordered and _ends_before_start(update):
+    findings = [constraint.finding() for constraint in CONSTRAINTS if constraint.is_broken(update)]
+    if call.sandbox.config.line_item_dates_ordered and ends_before_start(update):
         findings.append(invalid("ASM-121", "must be later than start_time", "end_time"))
     refuse(*findings)
     return _answer(call.sandbox.store["line_items"].change(row, **after))

@@ -1,4 +1,4 @@
-"""The media library: uploads that an account keeps to use again (ML-01 to ML-07)."""
+"""The media library: uploads that an account keeps for reuse (ML-01 to ML-07)."""
 
 import math
 import re
@@ -26,7 +26,7 @@ _STORED = "https://media.svc.example"
 
 
 def add_media(store: Store, upload: Row, *, processing: float = 0.0, **fields: Any) -> Row:
-    """Put an upload into the library; a promoted video becomes account media by itself (AM-02)."""
+    """Add an upload to the library; a promoted video is added to the account media too (AM-02)."""
     facts = upload.fields
     ready_at = store.now() + timedelta(seconds=processing)
     record = {
@@ -60,7 +60,7 @@ def _format_ratio(width: int, height: int) -> str:
 
 
 def _poster_fields(upload: Row, media_key: str | None) -> dict[str, str | None]:
-    """Give the poster of a video, its first frame unless another is named (ML-02c)."""
+    """Return the poster of a video, by default its first frame (ML-02c)."""
     if upload.fields["media_type"] != "VIDEO":
         return {"poster_media_key": None, "poster_media_url": None}
     # Unspecified: that the first frame has a key, and which.
@@ -69,7 +69,7 @@ def _poster_fields(upload: Row, media_key: str | None) -> dict[str, str | None]:
 
 
 def _show(call: Call, row: Row) -> dict[str, Any]:
-    # Unspecified: the name of what is shown until the service is done with a medium (ASM-134).
+    # Unspecified: the status of a medium that is being processed (ASM-134).
     status = "TRANSCODE_COMPLETED" if row.fields["_ready_at"] <= call.now else "TRANSCODE_IN_PROGRESS"
     name = row.fields["name"] or call.sandbox.config.default_media_name
     return {**row.public_fields, "name": name, "media_status": status}
@@ -88,7 +88,7 @@ def _list(call: Call) -> Answer:
 
 
 def _split_terms(words: str) -> set[str]:
-    # Unspecified: what a term is, and that all of them must be there.
+    # Unspecified: what a term is, and that all of them must occur.
     return set(re.findall(r"[^\W_]+", words.casefold()))
 
 
@@ -105,7 +105,7 @@ def _create(call: Call) -> Answer:
     if upload.fields["media_category"] is None:
         refuse(invalid("ML-02", "was uploaded without a category", "media_key"))
     if call.sandbox.store[_KIND].get(upload.id) is not None:
-        # Unspecified: what adding a medium twice is answered with.
+        # Unspecified: the answer to adding a medium twice.
         refuse(invalid("ASM-95", "is in the library", "media_key"))
     row = add_media(
         call.sandbox.store, upload, processing=call.sandbox.config.media_processing, **_read_fields(call, upload)
@@ -120,7 +120,7 @@ def _update(call: Call) -> Answer:
 
 
 def _read_fields(call: Call, upload: Row) -> dict[str, Any]:
-    """Give the fields that were sent, if the medium may have them (ML-02d)."""
+    """Return the sent fields, if the medium may have them (ML-02d)."""
     sent: Mapping[str, Any] = call.sent
     if upload.fields["media_type"] != "VIDEO":
         refuse(*(invalid("ML-02d", "is for videos only", name) for name in _OF_VIDEOS if name in sent))

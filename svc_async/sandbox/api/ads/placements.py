@@ -1,4 +1,4 @@
-"""Where the ads of each product type may stand (PLC-01)."""
+"""The placements of each product type (PLC-01)."""
 
 from svc_async.sandbox.api.ads.common import filter_by
 from svc_async.sandbox.server.operations import Answer, Call, Operation

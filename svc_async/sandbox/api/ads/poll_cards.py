@@ -1,4 +1,4 @@
-"""Poll cards, which are never changed and are deleted for good (POLL-01 to POLL-09)."""
+"""Poll cards, which cannot be changed and are removed when deleted (POLL-01 to POLL-09)."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -33,7 +33,7 @@ _IMAGE_RATIO = 1.91, 1.0
 
 
 def _list(call: Call) -> Answer:
-    # Unspecified: what q means here: what it means on the list of cards (UNS-q-elsewhere).
+    # Unspecified: the meaning of q; here the same as on the list of cards (UNS-q-elsewhere).
     rows = filter_by_name(filter_by(list_owned(call, _KIND), "id", call.params["card_ids"]), call.params["q"])
     return answer_page(call.paginate(rows, sortable=_SORTABLE, filters=call.path))
 
@@ -78,13 +78,13 @@ def _check_choices(call: Call) -> None:
 
 
 def _schedule(start: datetime, minutes: int) -> dict[str, str]:
-    """Say how long the poll runs from its creation on; the service writes the minutes as a string (POLL-01b)."""
+    """Return the duration of a poll that starts now; the service writes the minutes as a string (POLL-01b)."""
     end = start + timedelta(minutes=minutes)
     return {"duration_in_minutes": str(minutes), "start_time": format_time(start), "end_time": format_time(end)}
 
 
 def _media_fields(call: Call, media_key: str) -> dict[str, Any]:
-    """Give what a poll shows of its medium; the key is not among it (POLL-04b)."""
+    """Return what a poll shows of its medium, which excludes the key (POLL-04b)."""
     if _FEATURE not in get_features(call.sandbox.store, call.account):
         # Unspecified: status and code (ASM-22).
         problem = Problem("FEATURE_NOT_AVAILABLE", f"the account has no feature {_FEATURE}", "media_key")
@@ -104,7 +104,7 @@ def _check_image(call: Call, upload: Row) -> None:
 
 
 def _video_fields(call: Call, upload: Row) -> dict[str, Any]:
-    """Give the fields of POLL-08; of an image only the poster's say something."""
+    """Return the fields of POLL-08; for an image, only those of the poster have values."""
     kept = call.sandbox.store["media_library"].get(upload.id)
     facts = upload.fields
     is_video = facts["media_type"] == "VIDEO"
@@ -125,7 +125,7 @@ def _video_fields(call: Call, upload: Row) -> dict[str, Any]:
 
 
 def _delete(call: Call) -> Answer:
-    """Delete for good."""
+    """Remove the card."""
     row = _find(call)
     call.sandbox.store[_KIND].remove(row)
     # Unspecified: the answer (ASM-21).

@@ -55,7 +55,7 @@ def _create(call: Call) -> Answer:
 
 
 def _publish_event(call: Call, row: Row) -> None:
-    """Let a post that is no nullcast be an event (ASM-136)."""
+    """Publish an event for a post that is not nullcast (ASM-136)."""
     if row.fields["nullcast"] or not call.sandbox.config.posts_fire_events:
         return
     payload = {"id": row.id, "text": call.params["text"] or "", "edit_history_post_ids": [row.id]}
@@ -64,7 +64,7 @@ def _publish_event(call: Call, row: Row) -> None:
 
 
 def _check_release(call: Call) -> None:
-    """Take `paid_partnership` from its release on (VER-05)."""
+    """Refuse `paid_partnership` before its release (VER-05)."""
     since = call.sandbox.config.paid_partnership_since
     if "paid_partnership" in call.sent and (since is None or call.now < since):
         refuse(invalid("VER-05", "is not a parameter of this call yet", "paid_partnership"))
@@ -73,14 +73,14 @@ def _check_release(call: Call) -> None:
 def _find_media(call: Call, media_keys: Sequence[str]) -> list[Row]:
     """Find the media: up to 4 images, or 1 GIF, or 1 video (POST-03)."""
     media = [find_upload(call, key, "media_keys") for key in media_keys]
-    # A GIF or a video beside an image is one medium too many for it.
+    # A GIF or a video must be the only medium.
     if any(len(media) > _AT_MOST[upload.fields["media_type"]] for upload in media):
         refuse(invalid("POST-03", "takes up to 4 images, or 1 GIF, or 1 video", "media_keys"))
     return media
 
 
 def _check_card(call: Call) -> None:
-    """Hold `card_uri` to a card of the account, of whichever kind (CARD-14)."""
+    """Check that `card_uri` names a card of the account, of any kind (CARD-14)."""
     uri = call.params["card_uri"]
     if uri is None or not call.sandbox.config.card_must_exist:
         return
@@ -98,7 +98,7 @@ def _text_field(call: Call) -> dict[str, str]:
 
 
 def _show_media(call: Call, upload: Row) -> dict[str, Any]:
-    """Show a medium; a video has a title and a description only where the post gives them (ML-07)."""
+    """Return a medium; a video has a title and a description only if the post has them (ML-07)."""
     entity = {"media_key": upload.id, "type": upload.fields["media_type"]}
     if upload.fields["media_type"] != "VIDEO":
         return entity
@@ -113,11 +113,11 @@ def _show_media(call: Call, upload: Row) -> dict[str, Any]:
 
 
 def _show_user(call: Call) -> dict[str, Any]:
-    """Give the advertiser; only the id if `trim_user` says so (POST-07)."""
+    """Return the advertiser; only the id if `trim_user` is true (POST-07)."""
     user_id: int = call.params["as_user_id"]
     trimmed = {"id": user_id, "id_str": str(user_id)}
     user = call.sandbox.store["users"].get(str(user_id))
-    # Unspecified: whom one may post for; here anybody.
+    # Unspecified: the users that may be posted for; here all.
     screen_name = f"user{user_id}" if user is None else user.fields["screen_name"]
     return trimmed if call.params["trim_user"] else {**trimmed, "screen_name": screen_name}
 
@@ -130,7 +130,7 @@ def _mark_posted(call: Call, upload: Row) -> None:
 
 
 def _show(row: Row) -> dict[str, Any]:
-    """Show a post, which has no `updated_at` and no `deleted` (CON-18)."""
+    """Return the public fields of a post, without `updated_at` and `deleted` (CON-18)."""
     return {name: value for name, value in row.public_fields.items() if name not in ("updated_at", "deleted")}
 
 

@@ -27,7 +27,7 @@ def find_catalog(call: Call) -> Row:
 
 
 def _list(call: Call) -> Answer:
-    # Unspecified: whose catalogs one sees; here one's own, so that another's user_id gives none.
+    # Unspecified: whose catalogs are listed; here the user's own, so that another user_id lists none.
     wanted = call.params["user_id"]
     rows = [row for row in call.sandbox.store[_KIND] if row.owner == call.user and wanted in (None, int(row.owner))]
     page = call.paginate(rows, sortable=(), filters={})
@@ -40,7 +40,7 @@ def _create(call: Call) -> Answer:
     most = call.sandbox.config.catalogs_per_user
     held = sum(row.owner == call.user for row in call.sandbox.store[_KIND])
     if most is not None and held >= most:
-        # Unspecified: what a second catalog is answered with.
+        # Unspecified: the answer to a second catalog.
         refuse(invalid("PC-01b", "would name a second catalog; one holds all products", "name"))
     record = {"id": call.sandbox.store.ids.next(_KIND, 8), "name": call.params["name"]}
     return Answer(without_dates(call.sandbox.store[_KIND].add(call.user, record)))
@@ -51,9 +51,9 @@ def _update(call: Call) -> Answer:
 
 
 def _delete(call: Call) -> Answer:
-    """Delete for good."""
+    """Remove the catalog and what it contains."""
     catalog = find_catalog(call)
-    # Unspecified: that products and sets go too (ASM-137).
+    # Unspecified: that products and sets are removed too (ASM-137).
     for kind in _INSIDE:
         for row in [row for row in call.sandbox.store[kind] if row.owner == catalog.id]:
             call.sandbox.store[kind].remove(row)

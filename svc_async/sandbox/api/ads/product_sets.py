@@ -1,4 +1,4 @@
-"""Product sets: products chosen by hand, or by filters that every read looks at again (PSET-01 to PSET-06)."""
+"""Product sets: products selected by key, or by filters that every read evaluates (PSET-01 to PSET-06)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -62,7 +62,7 @@ def _create(call: Call) -> Answer:
 def _update(call: Call) -> Answer:
     row = _find(call)
     if row.fields["type"] == "FILTERED":
-        # Unspecified: what the attempt is answered with.
+        # Unspecified: the answer.
         refuse(invalid("PSET-04", "names a FILTERED set, which cannot be updated", "product_set_id"))
     given = {name: call.sent[name] for name in ("name", "description") if name in call.sent}
     chosen = _select_products(call, find_catalog(call)) if "product_keys" in call.sent else {}
@@ -84,7 +84,7 @@ def _answer(call: Call, row: Row) -> Answer:
 
 
 def _processing_status(call: Call, row: Row) -> str:
-    """Tell how far the service is with a set, on the clock of the sandbox."""
+    """Return the processing status of a set, on the clock of the sandbox."""
     # Unspecified: when a status changes (ASM-140), and that a set has no products until it is done.
     return call.sandbox.config.product_set_outcome if row.fields["_ready_at"] <= call.now else "PROCESSING"
 
@@ -94,7 +94,7 @@ def _find_products(call: Call, row: Row) -> list[Row]:
     if row.fields["type"] == "MANUAL":
         found = (products.get(key, owner=row.owner) for key in row.fields["_product_keys"])
         return [product for product in found if product is not None]
-    # Unspecified: that all filters must hold, and that they are looked at again (ASM-139).
+    # Unspecified: that all filters must match, and that every read evaluates them (ASM-139).
     fitting = [
         product
         for product in products
@@ -104,10 +104,10 @@ def _find_products(call: Call, row: Row) -> list[Row]:
 
 
 def _check_choice(call: Call) -> list[Finding]:
-    """Say what is wrong with the way the products are chosen."""
+    """Return the findings about how the products are selected."""
     rule, needed = _NEEDED[call.params["type"]]
     found = [] if call.params[needed] else [missing(rule, needed)]
-    # Unspecified: that what the other type needs is refused (ASM-95).
+    # Unspecified: that the parameter of the other type is refused (ASM-95).
     others = {name for _, name in _NEEDED.values()} - {needed}
     return found + [
         invalid("ASM-95", f"is not for {call.params['type']} sets", name) for name in others if name in call.sent
@@ -127,13 +127,13 @@ def _check_filters(call: Call) -> list[Finding]:
 
 
 def _select_products(call: Call, catalog: Row) -> dict[str, Any]:
-    """Give the products chosen by hand, and when the service will be done with them."""
+    """Return the products selected by key, and when they will be processed."""
     keys: Sequence[Any] = call.params["product_keys"] or ()
     if len(keys) > call.sandbox.config.manual_products_max:
         refuse(invalid("ASM-139", f"takes up to {call.sandbox.config.manual_products_max} items", "product_keys"))
     if not all(isinstance(key, str) and key for key in keys):
         refuse(invalid("PSET-01", "holds strings", "product_keys"))
-    # Unspecified: what a key that names nothing is answered with (ASM-102).
+    # Unspecified: the answer to a key that names nothing (ASM-102).
     if any(call.sandbox.store["products"].get(key, owner=catalog.id) is None for key in keys):
         raise not_found("PRODUCT_NOT_FOUND", "product_keys")
     ready_at = call.now + timedelta(seconds=call.sandbox.config.product_set_processing)
@@ -141,7 +141,7 @@ def _select_products(call: Call, catalog: Row) -> dict[str, Any]:
 
 
 def _matches(condition: Mapping[str, str], product: Mapping[str, Any]) -> bool:
-    """Tell whether a product fits a filter."""
+    """Return whether a product matches a filter."""
     attribute, operator, wanted = condition["attribute"], condition["operator"], condition["value"]
     held = product.get(attribute)
     if held is None:
@@ -152,7 +152,7 @@ def _matches(condition: Mapping[str, str], product: Mapping[str, Any]) -> bool:
 
 
 def _compare_amounts(operator: str, held: str, wanted: str) -> bool:
-    """Compare two amounts; a wanted one may leave out the currency."""
+    """Compare two amounts; the second may omit the currency."""
     (amount, _, currency), (other, _, other_currency) = held.partition(" "), wanted.partition(" ")
     try:
         return other_currency in ("", currency) and _COMPARE_AMOUNTS[operator](Decimal(amount), Decimal(other))
@@ -166,7 +166,7 @@ _COMPARE_AMOUNTS: Mapping[str, Callable[[Decimal, Decimal], bool]] = {
     "LESS_THAN": lambda held, wanted: held < wanted,
 }
 
-# Unspecified: what the operators mean, above all for text; MATCH is EQUAL_TO in any case.
+# Unspecified: the meaning of the operators, in particular for text; MATCH is EQUAL_TO in any case.
 _COMPARE_TEXT: Mapping[str, Callable[[str, str], bool]] = {
     "GREATER_THAN": lambda held, wanted: held > wanted,
     "EQUAL_TO": lambda held, wanted: held == wanted,

@@ -1,7 +1,7 @@
 """The products of a catalog, written in batches in which each item has its own result (PROD-01 to PROD-14).
 
-An item is read in three steps: its fields by `_FIELDS`, the form of each by `_FORMS`, then what holds between the
-fields of the whole product, as it would be after the update.
+An item is checked in three steps: its fields by `_FIELDS`, the form of each by `_FORMS`, then the relations between the
+fields of the whole product after the update.
 """
 
 import re
@@ -139,7 +139,7 @@ def _list(call: Call) -> Answer:
 
 
 def _keep_first_of_groups(rows: Sequence[Row]) -> Iterator[Row]:
-    """Give what is in no group, and of each group the product that was submitted first (PROD-10b)."""
+    """Yield the products without a group, and the first submitted product of each group (PROD-10b)."""
     seen: set[str] = set()
     for row in rows:
         key = row.fields.get("item_group_key")
@@ -171,7 +171,7 @@ def _get_merchant_id(item: Any) -> str | None:
 
 
 def _refuse_duplicate(call: Call, merchant_id: str) -> list[dict[str, Any]]:
-    """Ignore an item whose id another one has too (PROD-07)."""
+    """Ignore an item whose id occurs several times (PROD-07)."""
     # Unspecified: how it appears in the answer (UNS-product-duplicate-result).
     if call.sandbox.config.duplicate_products == "left_out":
         return []
@@ -197,7 +197,7 @@ def _upsert_one(call: Call, catalog: Row, row: Row | None, item: Any, *, at: str
 
 
 def _list_attributes(row: Row) -> dict[str, Any]:
-    """Give what the merchant said of a product."""
+    """Return the merchant's attributes of a product."""
     return {name: value for name, value in without_dates(row).items() if name not in _GENERATED}
 
 
@@ -211,7 +211,7 @@ def _save(call: Call, catalog: Row, row: Row | None, product: Mapping[str, Any])
 
 
 def _find_group(call: Call, catalog: Row, group_id: str | None) -> dict[str, str]:
-    """Give the key of a group of variants, made with its first product (PROD-09)."""
+    """Return the key of a group of variants; create it for its first product (PROD-09)."""
     if group_id is None:
         return {}
     groups = call.sandbox.store["item_groups"]
@@ -223,7 +223,7 @@ def _find_group(call: Call, catalog: Row, group_id: str | None) -> dict[str, str
 
 
 def _warn_of_ignored_keys(sent: Mapping[str, Any], row: Row) -> list[Finding]:
-    """Warn of keys that the service gives itself, where they are others (CON-06)."""
+    """Return warnings about sent keys that differ from those that the service generates (CON-06)."""
     return [
         invalid("PROD-09", "is given by the service", name)
         for name in _GENERATED
@@ -257,7 +257,7 @@ def _render_findings(call: Call, findings: Sequence[Finding]) -> list[Any]:
 
 
 def _check(call: Call, sent: Mapping[str, Any], product: Mapping[str, Any]) -> list[Finding]:
-    """Say what is wrong with the values that were sent, and with the product that they would make."""
+    """Return the findings about the sent values, and about the resulting product."""
     found = [
         invalid(rule, message, name)
         for name, (rule, fits, message) in _FORMS.items()
@@ -275,7 +275,7 @@ def _check(call: Call, sent: Mapping[str, Any], product: Mapping[str, Any]) -> l
 
 
 def _is_lower(sale_price: str | None, price: str | None) -> bool:
-    """Tell whether the sale price is lower, as far as there are two prices."""
+    """Return whether the sale price is lower, if there are two valid prices."""
     if not (sale_price and price and _IS_MONEY(sale_price) and _IS_MONEY(price)):
         return True
     (lower, currency), (higher, other) = sale_price.split(" "), price.split(" ")
@@ -297,7 +297,7 @@ def _check_image(call: Call, link: str) -> list[Finding]:
 
 
 def _find_image(call: Call, link: str) -> Mapping[str, Any]:
-    """Give the facts of the seed world; an image that it does not know is good unless its ending says otherwise."""
+    """Return the properties of an image of the seed; an unknown one is valid unless its extension is unknown too."""
     known = call.sandbox.store["images"].get(link)
     if known is not None:
         return known.fields
@@ -307,7 +307,7 @@ def _find_image(call: Call, link: str) -> Mapping[str, Any]:
 
 
 def _delete(call: Call) -> Answer:
-    """Delete for good, key by key (PROD-11, PROD-11b)."""
+    """Remove products, key by key (PROD-11, PROD-11b)."""
     catalog = find_catalog(call)
     keys = call.params["product_keys"]
     _refuse_empty(call, keys, "product_keys", rule="PROD-11")

@@ -1,4 +1,4 @@
-"""Who else may use a tailored audience (TAP-01 to TAP-05), in version 5."""
+"""The accounts that may use a tailored audience of another account (TAP-01 to TAP-05), in version 5."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ _SORTABLE = ("id", "granted_account_id", "permission_level", "created_at", "upda
 
 
 def _list_permissions(call: Call) -> list[Row]:
-    # Unspecified: how deleted permissions are listed, since the list has no with_deleted (CON-11); here they are not.
+    # Unspecified: whether deleted permissions are listed, since there is no with_deleted (CON-11); here they are not.
     audience_id = call.path["tailored_audience_id"]
     return [
         row
@@ -28,7 +28,7 @@ def _list_permissions(call: Call) -> list[Row]:
 
 
 def _find_audience(call: Call) -> Row:
-    """Find the audience, which the account owns or was granted."""
+    """Find the audience, which the account owns or has permission for."""
     row = call.sandbox.store["tailored_audiences"].get(call.path["tailored_audience_id"])
     granted = {permission.fields["granted_account_id"] for permission in _list_permissions(call)}
     if row is None or call.account not in {row.owner, *granted}:

@@ -47,7 +47,7 @@ _VIDEO_RATIO = 16.0, 9.0
 
 
 def _list(call: Call) -> Answer:
-    # Unspecified: what q means here: what it means on the list of cards (UNS-q-elsewhere).
+    # Unspecified: the meaning of q; here the same as on the list of cards (UNS-q-elsewhere).
     rows = filter_by_name(filter_by(list_owned(call, _KIND), "id", call.params["card_ids"]), call.params["q"])
     return answer_page(call.paginate(rows, sortable=_SORTABLE, filters=call.path))
 
@@ -83,7 +83,7 @@ def _update(call: Call) -> Answer:
 
 
 def _check_missing(card: Mapping[str, Any]) -> list[Finding]:
-    """Say what a card lacks because of what it has or has not."""
+    """Return the findings about fields that are required because of other fields."""
     found: list[Finding] = []
     if card["title"] is None and card["second_cta"] is None:
         found += [missing("VCC-01c", "title"), missing("VCC-01d", "second_cta")]
@@ -94,7 +94,7 @@ def _check_missing(card: Mapping[str, Any]) -> list[Finding]:
 
 
 def _read_content(call: Call, sent: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the fields that follow from the parameters."""
+    """Return the fields that follow from the parameters."""
     for name, media_type in _UNLOCKED.items():
         if sent.get(name) is not None:
             refuse_other_types(find_upload(call, sent[name], name), (media_type,), name, rule="ASM-95")
@@ -122,7 +122,7 @@ def _video_fields(call: Call, media_key: str) -> dict[str, Any]:
 
 
 def _poster_fields(call: Call, media_key: str, poster: int | None) -> dict[str, Any]:
-    """Give the poster: the first frame unless an image is named, here by the number in its key (VCC-03b)."""
+    """Return the poster: the first frame unless an image is given, here by the number in its key (VCC-03b)."""
     if poster is None:
         kept = call.sandbox.store["media_library"].get(media_key)
         return {"poster_media_url": None if kept is None else kept.fields["poster_media_url"]}

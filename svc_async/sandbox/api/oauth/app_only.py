@@ -17,7 +17,7 @@ def _token(call: Call) -> Answer:
 def _invalidate(call: Call) -> Answer:
     key = call.caller.app.consumer_key
     token = call.sandbox.grants.bearers.get(key, "")
-    # The token is quoted as it is given out, and sent as it came (ASM-81): reading the form has unquoted it.
+    # The token is issued percent-encoded and sent back unchanged (ASM-81): parsing the form has decoded it.
     if not token or call.params["access_token"] != unquote(token):
         raise invalid_token()
     del call.sandbox.grants.bearers[key]
@@ -43,7 +43,7 @@ OPERATIONS = (
         method="POST",
         path="/oauth2/invalidate_token",
         handler=_invalidate,
-        # Unspecified: the parameters of this call (ASM-70).
+        # Unspecified: the parameters of this operation (ASM-70).
         query=(form_field("access_token", required=True, rule="ASM-70"),),
         limit="bearer_invalidations",
         rule="AUTH-24b",

@@ -31,7 +31,7 @@ _WISHES = {
 
 
 def approve(grants: Grants, token: RequestToken, user_id: str) -> str:
-    """Let a user approve a request token, and give what proves it: a verifier, or a PIN where there is no callback."""
+    """Approve a request token for a user; return the verifier, or a PIN where there is no callback."""
     secret = grants.secret("verifier", 32)
     token.user_id = user_id
     token.verifier = str(int(secret, 36) % 10**_PIN_DIGITS).zfill(_PIN_DIGITS) if token.callback == _OOB else secret
@@ -59,7 +59,7 @@ def _request_token(call: Call) -> Answer:
 
 
 def _check_access_type_place(call: Call) -> None:
-    """Refuse `svc_auth_access_type` in another place than the one that is set."""
+    """Refuse `svc_auth_access_type` in another place than the configured one."""
     places = {"query": "svc_auth_access_type" in call.sent, "header": "svc_auth_access_type" in call.caller.protocol}
     if any(found and place != call.sandbox.config.access_type_in for place, found in places.items()):
         problem = Problem("INVALID_PARAMETER", f"svc_auth_access_type goes in the {call.sandbox.config.access_type_in}")
@@ -83,7 +83,7 @@ def _authenticate(call: Call) -> Answer:
 
 
 def _find_pending(call: Call) -> RequestToken:
-    """Find the request token that a page is about."""
+    """Find the request token that a page asks for."""
     token = call.sandbox.grants.request_tokens.get(call.params["oauth_token"])
     if token is None or token.verifier is not None or call.now >= token.expires:
         problem = Problem("UNAUTHORIZED_ACCESS", "The request token is unknown, used or too old. Go back to the app.")
@@ -108,7 +108,7 @@ def _find_app(grants: Grants, token: RequestToken) -> App:
 
 
 def _is_granted(call: Call, token: RequestToken, browser: Browser) -> bool:
-    """Tell whether the user need not be asked again (AUTH-13, AUTH-13b)."""
+    """Return whether the user need not be asked again (AUTH-13, AUTH-13b)."""
     app = _find_app(call.sandbox.grants, token)
     granted = call.sandbox.grants.granted(app, browser.user_id)
     return app.sign_in and granted is not None and token.access in ("read", granted.access)
@@ -124,7 +124,7 @@ def _decide(call: Call) -> Answer:
     del call.sandbox.grants.request_tokens[token.token]
     if token.callback == _OOB:
         return Answer(render_page("Denied", "<p>The app was not let in.</p>"), headers=PAGE_HEADERS)
-    # Unspecified: what a callback is told (ASM-77).
+    # Unspecified: the parameter of the callback (ASM-77).
     return redirect(token.callback, denied=token.token)
 
 
@@ -182,7 +182,7 @@ OPERATIONS = (
             header_field("oauth_consumer_key"),
             header_field("oauth_signature"),
             header_field("oauth_version", enum=("1.0",)),
-            # Unspecified: where it stands (ASM-82).
+            # Unspecified: whether it is in the query or the header (ASM-82).
             text("svc_auth_access_type", enum=_ACCESS_TYPES, rule="AUTH-07"),
             header_field("svc_auth_access_type", enum=_ACCESS_TYPES, required=False, rule="AUTH-07"),
         ),
@@ -235,7 +235,7 @@ OPERATIONS = (
         method="POST",
         path="/oauth/access_token",
         handler=_access_token,
-        # Unspecified: where the verifier stands; any of the three will do (ASM-83).
+        # Unspecified: the place of the verifier; any of the three is accepted (ASM-83).
         query=(
             header_field("oauth_token", rule="AUTH-14"),
             header_field("oauth_verifier", required=False, rule="AUTH-14b"),

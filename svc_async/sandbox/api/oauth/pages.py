@@ -1,7 +1,7 @@
-"""The page on which a user lets an app in, and the browser that shows it.
+"""The consent page of an authorization, and the browser that shows it.
 
-A browser is known by a cookie. Who enters the name of a user of the seed world is that user from then on: the sandbox
-asks for no password. A form carries a seal that only its own browser was given, so that no other site can send it.
+A browser is identified by a cookie. Entering the name of a user of the seed logs that user in; the sandbox asks for no
+password. A form carries a seal that only its own browser knows, so that no other site can submit it.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ DECISION: tuple[Param, ...] = (
     form_field("decision", required=True, enum=("approve", "deny"), rule="ASM-77"),
     form_field("screen_name", clearable=True, rule="ASM-77"),
 )
-"""What the form of the page sends beside that which it is about."""
+"""The fields that the form of the page adds to its subject."""
 
 
 @attrs.frozen
@@ -36,7 +36,7 @@ class Browser:
     """A user's browser.
 
     Attributes:
-        user_id: who is logged in; empty while nobody is.
+        user_id: the logged-in user; empty if there is none.
     """
 
     _grants: Grants
@@ -44,24 +44,24 @@ class Browser:
     user_id: str
 
     def seal(self, subject: str) -> str:
-        """Make what proves that this browser was shown the page about a subject."""
+        """Return the proof that this browser was shown the page about a subject."""
         key = self._grants.ids.secret("seal").encode()
         return hmac.new(key, f"{self.session} {subject}".encode(), hashlib.sha256).hexdigest()
 
     def log_in(self, user_id: str) -> None:
-        """Take note of who uses it."""
+        """Log a user in."""
         self._grants.sessions[self.session] = user_id
 
 
 @attrs.frozen(kw_only=True)
 class Consent:
-    """What a page asks for.
+    """What a page asks the user to allow.
 
     Attributes:
-        action: where its form goes.
-        subject: what stands in the form and comes back with it.
-        log_in: whether the user must log in, even who is already.
-        screen_name: prefills the box (AUTH-12d).
+        action: where its form is sent.
+        subject: hidden fields of the form, which are sent back with it.
+        log_in: whether the user must log in even if logged in already.
+        screen_name: prefills the field (AUTH-12d).
     """
 
     app: str
@@ -73,7 +73,7 @@ class Consent:
 
 
 def find_browser(call: Call) -> Browser:
-    """Tell which browser calls, a new one if it has no cookie."""
+    """Find the calling browser by its cookie; return a new one if it has none."""
     try:
         cookie = SimpleCookie(call.headers.get("Cookie", "")).get(_COOKIE)
     except CookieError:
@@ -120,7 +120,7 @@ def _login_box(names: Iterable[str], screen_name: str) -> str:
 
 
 def read_decision(call: Call, consent: Consent) -> Answer | str:
-    """Read what the user decided: the id of the one who approves, empty if it was denied, or the page once more.
+    """Return the user's decision: the id of the approving user, empty if denied, or the page once more.
 
     Raises:
         Refusal: the form does not come from the page that was shown.
@@ -149,7 +149,7 @@ def read_decision(call: Call, consent: Consent) -> Answer | str:
 
 
 def redirect(url: str, **added: str) -> Answer:
-    """Send the browser to an address, with more in its query."""
+    """Redirect the browser to a URL, with additional query parameters."""
     address, mark, fragment = url.partition("#")
     joined = f"{address}{'&' if '?' in address else '?'}{urlencode(added)}{mark}{fragment}"
     text = render_page("Going back to the app", f'<p><a href="{escape(joined)}">Go on</a></p>')

@@ -31,11 +31,11 @@ _OFFLINE = "offline.access"
 _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 _VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
 _NO_STORE = {"Cache-Control": "no-store"}
-_RULE = "AUTH-26"  # Unspecified: all but the scheme, so that whatever rests on it here is assumed.
+_RULE = "AUTH-26"  # Unspecified: all but the scheme, so that all that rests on it here is assumed.
 
 
 class _AuthorizationError(Exception):
-    """A question that is answered by sending the browser back with an error (RFC 6749 4.1.2.1)."""
+    """An error that the app receives by a redirect of the browser (RFC 6749 4.1.2.1)."""
 
     def __init__(self, uri: str, **answer: str) -> None:
         super().__init__(answer)
@@ -44,10 +44,10 @@ class _AuthorizationError(Exception):
 
 @attrs.frozen(kw_only=True)
 class _AuthorizationRequest:
-    """What an app asks a user for.
+    """What an app asks a user to allow.
 
     Attributes:
-        state: goes back to the app as it came; empty if none came.
+        state: returned to the app unchanged; empty if there is none.
     """
 
     app: App
@@ -58,11 +58,11 @@ class _AuthorizationRequest:
 
 
 def _read_request(sandbox: Context, params: Mapping[str, Any]) -> _AuthorizationRequest:
-    """Read the question of an authorize page.
+    """Read the parameters of an authorize page.
 
     Raises:
-        Refusal: whom to answer is not sure, so the browser stays here.
-        _Unwilling: the app is told what is wrong.
+        Refusal: the app or its redirect URI is unknown, so the browser is not redirected.
+        _AuthorizationError: the app receives the error.
     """
     app = sandbox.grants.client(params["client_id"])
     uri = params["redirect_uri"]
@@ -97,7 +97,7 @@ def _find_errors(config: SandboxConfig, params: Mapping[str, Any], scopes: tuple
 
 
 def approve(sandbox: Context, url: str, user_id: str) -> str:
-    """Say yes for a user to what the address of an authorize page asks; gives where the browser is sent to.
+    """Approve the authorization that a URL asks for; return the URL that the browser is redirected to.
 
     Raises:
         Refusal: the page would not be shown.
@@ -221,7 +221,7 @@ def _issue_tokens(call: Call, grant: Grant, scopes: tuple[str, ...]) -> Answer:
 
 
 def _revoke(call: Call) -> Answer:
-    """Revoke an access token, or with a refresh token the whole grant; of another's token nothing is told."""
+    """Revoke an access token, or with a refresh token the whole grant; tokens of other apps are ignored."""
     token, client_id = call.params["token"], call.caller.app.client_id
     grant, scoped = call.sandbox.grants.by_refresh_token.get(token), call.sandbox.grants.scoped.get(token)
     if grant is not None and grant.client_id == client_id:
@@ -246,9 +246,9 @@ _REQUEST_PARAMS = (
     *(text(name, required=True, rule=_RULE) for name in ("client_id", "redirect_uri")),
     *(text(name, rule=_RULE) for name in _NAMES),
 )
-"""The parameters of the authorize page. Of those that may be missing here, the app is told when they are."""
+"""The parameters of the authorize page; the app receives an error if one that is optional here is missing."""
 
-# Unspecified: all of these calls; they are those that are publicly known of services of this kind.
+# Unspecified: all of these operations; they are the ones publicly known of services of this kind.
 OPERATIONS = (
     Operation(
         id="oauth2.authorize",

@@ -1,0 +1,187 @@
+"""What must hold for a line item after an update (LI-03 to LI-16b, CAT-03)."""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import attrs
+
+from svc_async.sandbox.refusal import Finding, invalid, missing
+
+__all__ = ["CONSTRAINTS", "Constraint", "Update", "ends_before_start"]
+
+_OUTSIDE = "PUBLISHER_NETWORK"
+_CAPPED = ("REACH", "ENGAGEMENTS", "VIDEO_VIEWS", "PREROLL_VIEWS")
+_OF_APPS = ("APP_INSTALLS", "APP_ENGAGEMENTS")
+_CATEGORIES = 2
+_IS_DOMAIN = re.compile(r"[^\s/:?#@.]+(\.[^\s/:?#@.]+)+").fullmatch
+_IS_NUMBER = re.compile(r"[0-9]+").fullmatch
+
+
+@attrs.frozen
+class Update:
+    """A line item before and after an update.
+
+    Attributes:
+        sent: the names of the sent parameters.
+        campaign: its campaign.
+        business: the business category of each IAB category.
+        counted: the unit of `category_count`.
+    """
+
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+    sent: frozenset[str]
+    campaign: Mapping[str, Any]
+    business: Mapping[str, str]
+    counted: str
+
+    def has(self, name: str) -> bool:
+        """Return whether the field has a value after the update."""
+        return self.after[name] not in (None, [])
+
+    @property
+    def objective(self) -> str:
+        """The objective, which does not change."""
+        return str(self.after["objective"])
+
+    @property
+    def outside(self) -> bool:
+        """Whether it runs outside the service too."""
+        return _OUTSIDE in self.after["placements"]
+
+    @property
+    def category_count(self) -> int:
+        """The number of its categories."""
+        # Unspecified: whether "one or two" counts business categories or IAB values (UNS-categories-form).
+        values = self.after["categories"]
+        return len(values if self.counted == "values" else {self.business.get(value, value) for value in values})
+
+
+@attrs.frozen
+class Constraint:
+    """What must not hold after an update."""
+
+    rule: str
+    parameter: str
+    is_broken: Callable[[Update], bool]
+    message: str | None = None
+    """None means that the parameter is missing."""
+
+    def finding(self) -> Finding:
+        """Return the finding that the update breaks it."""
+        if self.message is None:
+            return missing(self.rule, self.parameter)
+        return invalid(self.rule, self.message, self.parameter)
+
+
+def _is_malformed(name: str, matches: Callable[[str], object], update: Update) -> bool:
+    return update.after[name] is not None and not matches(update.after[name])
+
+
+def _lacks_app(update: Update) -> bool:
+    known = update.has("android_app_store_identifier") or update.has("ios_app_store_identifier")
+    return update.objective in _OF_APPS and not known
+
+
+def _has_unknown_category(update: Update) -> bool:
+    known = all(value in update.business for value in update.after["categories"])
+    return update.objective == "PREROLL_VIEWS" and not known
+
+
+def _changes_pay_by(update: Update) -> bool:
+    changed = update.after["pay_by"] != update.before["pay_by"]
+    return "pay_by" in update.sent and changed and update.objective != "APP_INSTALLS"
+
+
+def _exceeds_total(update: Update) -> bool:
+    daily, total = (update.after[f"{period}_budget_amount_local_micro"] for period in ("daily", "total"))
+    return daily is not None and total is not None and daily > total
+
+
+def _has_daily_budget(update: Update) -> bool:
+    alone = update.campaign.get("budget_optimization") == "LINE_ITEM"
+    return update.has("daily_budget_amount_local_micro") and not alone
+
+
+def ends_before_start(update: Update) -> bool:
+    """Return whether the end is not after the start."""
+    start, end = update.after["start_time"], update.after["end_time"]
+    return start is not None and end is not None and end <= start
+
+
+CONSTRAINTS = (
+    Constraint(
+        "LI-03",
+        "advertiser_domain",
+        partial(_is_malformed, "advertiser_domain", _IS_DOMAIN),
+        "must be a bare domain",
+    ),
+    Constraint("LI-03b", "advertiser_domain", lambda u: u.outside and not u.has("advertiser_domain")),
+    Constraint(
+        "LI-04",
+        "advertiser_user_id",
+        lambda u: u.has("advertiser_user_id") and u.objective != "PREROLL_VIEWS",
+        "is for PREROLL_VIEWS only",
+    ),
+    Constraint("LI-05", "android_app_store_identifier", _lacks_app),
+    Constraint(
+        "LI-05b",
+        "ios_app_store_identifier",
+        partial(_is_malformed, "ios_app_store_identifier", _IS_NUMBER),
+        "must be the numeric part",
+    ),
+    Constraint(
+        "LI-07",
+        "bid_amount_local_micro",
+        lambda u: u.after["bid_strategy"] != "AUTO" and not u.has("bid_amount_local_micro"),
+    ),
+    Constraint(
+        "LI-08",
+        "bid_strategy",
+        lambda u: u.after["bid_strategy"] == "MAX" and u.objective in ("REACH", "FOLLOWERS"),
+        "MAX is not for REACH and FOLLOWERS",
+    ),
+    Constraint(
+        "LI-09",
+        "bid_strategy",
+        lambda u: u.after["bid_strategy"] == "TARGET" and u.objective not in ("REACH", "WEBSITE_CLICKS"),
+        "TARGET is for REACH and WEBSITE_CLICKS only",
+    ),
+    # Unspecified: business categories are for PREROLL_VIEWS only, and PUBLISHER_NETWORK needs categories (CON-13).
+    Constraint("LI-11", "categories", lambda u: u.outside and not u.has("categories")),
+    Constraint(
+        "CAT-03",
+        "categories",
+        lambda u: u.has("categories") and u.objective != "PREROLL_VIEWS" and not u.outside,
+        "are for PREROLL_VIEWS only",
+    ),
+    Constraint(
+        "CAT-03b",
+        "categories",
+        lambda u: u.objective == "PREROLL_VIEWS" and not 1 <= u.category_count <= _CATEGORIES,
+        "must be one or two",
+    ),
+    Constraint("CAT-03c", "categories", _has_unknown_category, "must be iab_categories of the business categories"),
+    Constraint(
+        "LI-13",
+        "frequency_cap",
+        lambda u: u.has("frequency_cap") and u.objective not in _CAPPED,
+        f"is for {', '.join(_CAPPED)} only",
+    ),
+    Constraint("LI-15", "pay_by", _changes_pay_by, "can be changed for APP_INSTALLS only"),
+    Constraint(
+        "LI-15c",
+        "pay_by",
+        lambda u: u.after["pay_by"] == "IMPRESSION" and u.after["bid_strategy"] == "TARGET",
+        "IMPRESSION is not allowed with TARGET",
+    ),
+    Constraint("LI-16", "daily_budget_amount_local_micro", _exceeds_total, "is more than the total budget"),
+    Constraint(
+        "LI-16b",
+        "daily_budget_amount_local_micro",
+        _has_daily_budget,
+        "needs a campaign with budget_optimization LINE_ITEM",
+    ),
+)
