@@ -37,7 +37,7 @@ class RequestKind(Generic[W]):
 
 
 class BucketTable(Generic[W]):
-    """The buckets that are in use, one for every limit and whoever it counts for."""
+    """The buckets in use: one for each limit, and each app, user or account that it counts."""
 
     def __init__(
         self,

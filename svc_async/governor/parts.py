@@ -101,9 +101,9 @@ class SlidingLog:
 class Pace:
     """Even spacing of requests.
 
-    Why: without it, a large limit is used up in a burst at the start of each period, and whoever comes later waits
-    for the rest of it. The pace may run `ahead` by a part of the limit, so that timers which fire late cost no use.
-    Small limits have no pace: their requests are few and somebody waits for them, so a burst is welcome.
+    Why: without it, a large limit is used up in a burst at the start of each period, and later requests wait for the
+    rest of it. The pace may run `ahead` by a part of the limit, so that timers which fire late cost no use.
+    Small limits have no pace: their requests are few and somebody waits for each, so they may burst.
 
     Attributes:
         step: ticks from one request to the next; 0 without a pace.
@@ -181,7 +181,7 @@ class ServerCount:
 class Gate:
     """The closure after a 429.
 
-    Why: until the reset that a 429 names, every further request is refused, and refusals may be punished.
+    Why: until the reset that a 429 names, every further request is refused, and refusals may be penalised.
     A 429 that names no usable reset closes the gate for a second, and for twice as long with each further refusal:
     long enough to get through in the end, short enough not to waste a limit that opens soon.
 
@@ -207,8 +207,8 @@ class Gate:
 class RateCut:
     """The temporary reduction of the rate after a 429 that names no reset.
 
-    Why: such a refusal means that the limit is lower than assumed, or shared with others; to go on at the same rate
-    would earn the next one. A cut by three tenths, which then recovers evenly over one period, finds the rate that
+    Why: such a refusal means that the limit is lower than assumed, or shared with others; the same rate would be
+    refused again. A cut by three tenths, which then recovers evenly over one period, finds the rate that
     the service accepts and follows it when it rises again.
 
     Attributes:

@@ -98,7 +98,7 @@ class RequestScheduler:
             bucket.window.settle(1, now, parsed if bucket in described[:1] else None)
             if outcome.overload:
                 bucket.window.on_overload(slot.granted_at, now)
-            elif not outcome.throttled or outcome.repeat is Repeat.NEVER:  # 420: streams wait by themselves
+            elif not _closes_gate(outcome):
                 bucket.window.on_success(slot.granted_at)
             elif bucket in described:
                 bucket.window.on_rate_limited(parsed, slot.granted_at, now, self._rng.random())
@@ -240,6 +240,14 @@ def _flow_key(slot: Slot) -> tuple[Any, ...]:
 
 def _to_ticks(max_wait: float | None) -> int:
     return NEVER if max_wait is None else round(min(max_wait, _LONGEST_WAIT) * SECOND)
+
+
+def _closes_gate(outcome: Outcome) -> bool:
+    """Return whether an answer was refused for its rate.
+
+    Not after a 420, which no wait makes repeatable: only streams receive it, and they back off by themselves.
+    """
+    return outcome.throttled and outcome.repeat is not Repeat.NEVER
 
 
 def _find_described(buckets: tuple[Bucket[Slot], ...], headers: RateLimitHeaders) -> tuple[Bucket[Slot], ...]:

@@ -7,7 +7,8 @@ that shares its counts with other processes keeps three promises:
   in the background. `request_capacity` says how many requests wait; the store's `on_change` makes the scheduler look
   again, after a lease has arrived or the gate has closed elsewhere.
 - A grant is taken from a lease (`take`), returned if nothing was sent (`refund`), and reported once when it has been
-  answered (`settle`, then one of the `on_` methods). What a store does with grants that nobody takes is its own affair.
+  answered (`settle`, then one of the `on_` methods). Governors drop windows that are idle, so a store that knows its
+  windows refers to them weakly.
 - A window never fails a request because its store is out of reach: it goes on with this process's share of the limit,
   and says so in its state.
 """
@@ -128,15 +129,15 @@ class WindowStore(Protocol):
         """
 
     async def close(self) -> None:
-        """Give back what is leased and disconnect; a governor calls this when it is left."""
+        """Return what is leased and disconnect; a governor calls this when it is left."""
 
     def window(self, spec: WindowSpec, on_change: Callable[[], object]) -> CountingWindow:
         """Return the window of a bucket.
 
         Args:
             spec: what it counts.
-            on_change: to be called, on the governor's loop, when the window may admit more or less than before for
-                another reason than the passing of time and the governor's own calls.
+            on_change: to be called when something other than time and this governor has changed what the window
+                admits; on the governor's loop, and not from within a call of the governor.
         """
         ...
 
@@ -148,7 +149,7 @@ class LocalWindows:
         """Do nothing: there is nothing to connect to."""
 
     async def close(self) -> None:
-        """Do nothing: there is nothing to give back."""
+        """Do nothing: nothing is leased."""
 
     def window(self, spec: WindowSpec, on_change: Callable[[], object]) -> Window:
         """Return a new window; only time and its own governor ever change it."""

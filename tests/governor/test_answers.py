@@ -45,7 +45,7 @@ async def test_a_lost_answer_lowers_the_concurrency(clock: DrivenClock) -> None:
     assert find_bucket(governor, "ads.audience_users").concurrency == 4
 
 
-@pytest.mark.parametrize("status", [204, 301, 400, 404])
+@pytest.mark.parametrize("status", [204, 301, 400, 404, 420])
 async def test_other_statuses_open_after_the_probe(clock: DrivenClock, status: int) -> None:
     governor = make_governor(clock)
 

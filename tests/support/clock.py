@@ -28,7 +28,7 @@ class _CountedTimer:
 
 
 class DrivenClock(VirtualClock):
-    """A clock that stands at `EPOCH`, and moves only in `run` and `advance`."""
+    """A clock that starts at `EPOCH` and moves only in `run` and `advance`."""
 
     def __init__(self) -> None:
         super().__init__(EPOCH)

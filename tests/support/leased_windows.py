@@ -1,5 +1,6 @@
 """A store whose windows share one count by leases that arrive later, as a database for several processes would."""
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
@@ -50,7 +51,7 @@ class LeasedWindows:
 
     def notify(self, spec: WindowSpec) -> None:
         for window in self._windows[spec]:
-            window.on_change()
+            asyncio.get_running_loop().call_soon(window.on_change)
 
 
 @attrs.define(eq=False)
