@@ -20,7 +20,7 @@ from svc_async.ads.cards import (
 )
 from svc_async.ads.features import FeatureKey
 from svc_async.handles import AccountHandle, ProductCatalogHandle
-from tests.support.fake_http import connect, serve
+from tests.support.fake_http import answer_any_method, make_session
 
 HOUR = datetime(2026, 1, 2, 3, tzinfo=UTC)
 MOMENTS = {"created_at": "2026-01-02T03:04:05Z", "updated_at": "2026-01-02T03:04:05Z", "deleted": False}
@@ -40,8 +40,8 @@ def enveloped(value: object) -> dict[str, Any]:
 
 
 async def card(service: aioresponses, *components: object, keep_unknown: bool = False) -> Card:
-    serve(service, enveloped({**CARD, "components": components}))
-    async with connect(keep_unknown=keep_unknown) as session:
+    answer_any_method(service, enveloped({**CARD, "components": components}))
+    async with make_session(keep_unknown=keep_unknown) as session:
         return await session.account("a").cards.get("c")
 
 
@@ -80,7 +80,7 @@ async def test_a_component_that_is_none_is_unexpected(service: aioresponses, com
 @pytest.mark.rule("CARD-09")
 async def test_a_card_that_was_read_can_be_written(service: aioresponses, account: AccountHandle) -> None:
     found = await card(service, {"type": "MEDIA", "media_key": "13_1", "salt": 1}, DETAILS, TO_COME, keep_unknown=True)
-    serve(service, enveloped(CARD))
+    answer_any_method(service, enveloped(CARD))
     await account.cards.update(found.id, components=found.components)
     request = [*service.requests.values()][-1][-1]
     media = {"type": "MEDIA", "media_key": "13_1"}
@@ -97,7 +97,7 @@ async def test_the_deletion_of_a_poll_succeeds_whatever_it_answers(
 
 @pytest.mark.rule("POLL-01b", "POLL-06")
 async def test_a_deleted_poll_that_comes_back_is_read(service: aioresponses, account: AccountHandle) -> None:
-    serve(service, enveloped(POLL))
+    answer_any_method(service, enveloped(POLL))
     found = await account.poll_cards.delete("c")
     assert found is not None
     assert (found.deleted, found.duration_in_minutes) == (True, "5")
@@ -105,7 +105,7 @@ async def test_a_deleted_poll_that_comes_back_is_read(service: aioresponses, acc
 
 @pytest.mark.rule("FEAT-01", "FEAT-03", "FEAT-04")
 async def test_features_are_keys_known_or_not(service: aioresponses, account: AccountHandle) -> None:
-    serve(service, enveloped(["CITY_TARGETING", "TO_COME"]))
+    answer_any_method(service, enveloped(["CITY_TARGETING", "TO_COME"]))
     keys = [FeatureKey.CITY_TARGETING, FeatureKey("TO_COME")]
     assert await account.features.list().collect() == keys
     assert await account.features.add(keys) == keys
@@ -127,7 +127,7 @@ async def test_the_snapshot_of_a_campaign_is_typed(service: aioresponses, accoun
     campaign = {**HISTORY, "entity": "CAMPAIGN", "entity_data": data}
     line_item = {**HISTORY, "entity": "LINE_ITEM", "entity_data": data}
     wrong = {**campaign, "entity_data": {"deleted": 5}}
-    serve(service, enveloped([campaign, line_item, {**HISTORY, "entity": "CAMPAIGN"}, wrong]))
+    answer_any_method(service, enveloped([campaign, line_item, {**HISTORY, "entity": "CAMPAIGN"}, wrong]))
     entries = await account.history.list(
         entity_type=HistoryEntityType.CAMPAIGN,
         entity_id="e",
@@ -151,7 +151,7 @@ async def test_the_snapshot_of_a_campaign_is_typed(service: aioresponses, accoun
 async def test_an_estimate_is_read_where_it_has_the_known_form(
     service: aioresponses, account: AccountHandle, data: object, bounds: object
 ) -> None:
-    serve(service, enveloped(data))
+    answer_any_method(service, enveloped(data))
     size = (await account.audience_estimate(targeting_criteria=[{"targeting_type": "AGE"}])).audience_size
     assert (size and (size.min, size.max)) == bounds
 
@@ -162,7 +162,7 @@ async def test_each_product_has_its_result(service: aioresponses, catalog: Produ
         {"id": "1", "product_key": "k", "status": "CREATE_SUCCESS"},
         {"id": "2", "status": "ERROR", "errors": []},
     ]
-    serve(service, enveloped({"products_response": results}))
+    answer_any_method(service, enveloped({"products_response": results}))
     product = {"id": "1", "title": "t", "description": "d", "availability": "in stock", "condition": "new"}
     more = {"price": "1 EUR", "link": "https://x", "image_link": "https://x/y.png", "gtin": "1"}
     found = await catalog.products.send([{**product, **more}, {**product, **more, "id": "2"}])

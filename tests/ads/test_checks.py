@@ -23,7 +23,7 @@ from svc_async.ads.line_items import BidStrategy, PayBy
 from svc_async.ads.product_sets import ProductSetType
 from svc_async.ads.products import Product, ProductAvailability, ProductCondition
 from svc_async.engine.paging import Pager
-from tests.support.fake_http import connect, serve
+from tests.support.fake_http import answer_any_method, make_session
 
 Call = Callable[..., Any]
 
@@ -460,8 +460,8 @@ async def test_a_breach_is_refused_before_a_request_is_spent(
 async def test_without_validation_everything_passes_to_the_service(
     call: str, given: dict[str, Any], service: aioresponses
 ) -> None:
-    serve(service, status=400)
-    async with connect(validate=False) as session:
+    answer_any_method(service, status=400)
+    async with make_session(validate=False) as session:
         with pytest.raises(BadRequest):
             await made(CALLS[call](session)(**given))
 
@@ -513,7 +513,7 @@ KEPT = [
 async def test_what_keeps_the_rules_is_sent(
     call: str, given: dict[str, Any], service: aioresponses, session: Session
 ) -> None:
-    serve(service, status=400)
+    answer_any_method(service, status=400)
     with pytest.raises(BadRequest):
         await made(CALLS[call](session)(**given))
 

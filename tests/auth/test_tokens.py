@@ -23,7 +23,7 @@ from svc_async.auth.authorization import Authorization
 from svc_async.auth.credentials import Credentials
 from svc_async.auth.tokens import AppTokens, UserTokens
 from svc_async.sandbox import VirtualClock
-from tests.support.scripted_server import APP, USER, Answer, Seen, Service
+from tests.support.scripted_server import APP, USER, Answer, ReceivedRequest, ScriptedServer
 
 TOKEN = "/oauth2/token"
 GRANT = "/2/oauth2/token"
@@ -37,9 +37,9 @@ def token(value: str) -> Answer:
     return Answer({"token_type": "bearer", "access_token": value})
 
 
-def only(*good: str) -> Callable[[Seen], Answer]:
+def only(*good: str) -> Callable[[ReceivedRequest], Answer]:
     """Answer those who carry one of these tokens."""
-    return lambda seen: NOTHING if seen.authorization in {f"Bearer {value}" for value in good} else NO_GOOD
+    return lambda request: NOTHING if request.authorization in {f"Bearer {value}" for value in good} else NO_GOOD
 
 
 async def call(session: Session) -> None:
@@ -56,27 +56,27 @@ async def at_once(*calls: Awaitable[Any]) -> list[Any]:
 @pytest.mark.rule("AUTH-20", "AUTH-20b", "AUTH-20c", "AUTH-20d", "AUTH-25", "AUTH-25b")
 @pytest.mark.parametrize("credentials", [USER, AppCredentials(**APP)])
 async def test_a_session_with_an_app_gets_its_bearer_token_by_itself(
-    service: Service, credentials: Credentials
+    service: ScriptedServer, credentials: Credentials
 ) -> None:
     service.on("POST", TOKEN, token("one%2Ftwo%3D"))
     service.on("GET", CALL, only("one%2Ftwo%3D"))
     async with service.session(credentials) as session:
         await call(session)
-    asked, made = service.seen
+    asked, made = service.requests
     assert (asked.authorization, asked.body) == ("Basic a2V5Omh1c2gtMQ==", b"grant_type=client_credentials")
     assert asked.content_type == "application/x-www-form-urlencoded"
     assert made.authorization == "Bearer one%2Ftwo%3D"
 
 
-async def test_key_and_secret_are_percent_encoded_before_they_are_joined(service: Service) -> None:
+async def test_key_and_secret_are_percent_encoded_before_they_are_joined(service: ScriptedServer) -> None:
     service.on("POST", TOKEN, token("one"))
     async with service.session(AppCredentials(consumer_key="k:1", consumer_secret="s/ü")) as session:
         await session.oauth2.token()
-    assert service.seen[0].authorization == "Basic ayUzQTE6cyUyRiVDMyVCQw=="  # k%3A1:s%2F%C3%BC
+    assert service.requests[0].authorization == "Basic ayUzQTE6cyUyRiVDMyVCQw=="  # k%3A1:s%2F%C3%BC
 
 
 @pytest.mark.rule("AUTH-22b")
-async def test_the_token_is_asked_for_once_and_kept(service: Service) -> None:
+async def test_the_token_is_asked_for_once_and_kept(service: ScriptedServer) -> None:
     service.on("POST", TOKEN, token("one"))
     service.on("GET", CALL, only("one"))
     async with service.session() as session:
@@ -84,18 +84,18 @@ async def test_the_token_is_asked_for_once_and_kept(service: Service) -> None:
         await call(session)
         assert (await session.oauth2.token()).access_token == "one"
         await call(session.but(timeout=3))
-    assert len(service.asked(TOKEN)) == 1
+    assert len(service.requests_to(TOKEN)) == 1
 
 
 @pytest.mark.rule("AUTH-17", "ERR-01")
-async def test_of_several_calls_refused_with_one_token_one_renews_it(service: Service) -> None:
+async def test_of_several_calls_refused_with_one_token_one_renews_it(service: ScriptedServer) -> None:
     service.on("POST", TOKEN, token("old"), token("new"))
     service.on("GET", CALL, only("old"))
     async with service.session() as session:
         await call(session)
         service.on("GET", CALL, only("new"))
         assert await at_once(*(call(session) for _ in range(5))) == [None] * 5
-    assert len(service.asked(TOKEN)) == 2
+    assert len(service.requests_to(TOKEN)) == 2
 
 
 async def test_a_token_that_another_call_renewed_is_not_renewed_again(clock: VirtualClock) -> None:
@@ -110,17 +110,17 @@ async def test_a_token_that_another_call_renewed_is_not_renewed_again(clock: Vir
     assert await tokens.renew("old") == "new"
 
 
-async def test_a_second_refusal_is_final(service: Service) -> None:
+async def test_a_second_refusal_is_final(service: ScriptedServer) -> None:
     service.on("POST", TOKEN, token("old"), token("new"), token("newer"))
     service.on("GET", CALL, NO_GOOD)
     async with service.session() as session:
         with pytest.raises(Unauthorized, match="89"):
             await call(session)
-    assert (len(service.asked(TOKEN)), len(service.asked(CALL))) == (2, 2)
+    assert (len(service.requests_to(TOKEN)), len(service.requests_to(CALL))) == (2, 2)
 
 
 async def test_a_service_that_gives_the_refused_token_again_is_not_asked_again_for_a_while(
-    service: Service, clock: VirtualClock
+    service: ScriptedServer, clock: VirtualClock
 ) -> None:
     service.on("POST", TOKEN, token("same"))
     service.on("GET", CALL, NO_GOOD)
@@ -128,24 +128,26 @@ async def test_a_service_that_gives_the_refused_token_again_is_not_asked_again_f
         for _ in range(3):
             with pytest.raises(Unauthorized, match="89"):
                 await call(session)
-        assert (len(service.asked(TOKEN)), len(service.asked(CALL))) == (2, 1)
+        assert (len(service.requests_to(TOKEN)), len(service.requests_to(CALL))) == (2, 1)
         await clock.advance(seconds=900)
         service.on("GET", CALL, only("same"))
         await call(session)
 
 
 @pytest.mark.parametrize("status", [401, 403])
-async def test_only_code_89_renews(service: Service, status: int) -> None:
+async def test_only_code_89_renews(service: ScriptedServer, status: int) -> None:
     service.on("POST", TOKEN, token("one"))
     service.on("GET", CALL, Answer({"title": "Unauthorized", "detail": "no"}, status))
     async with service.session() as session:
         with pytest.raises((Unauthorized, Forbidden)):
             await call(session)
-    assert (len(service.asked(TOKEN)), len(service.asked(CALL))) == (1, 1)
+    assert (len(service.requests_to(TOKEN)), len(service.requests_to(CALL))) == (1, 1)
 
 
 @pytest.mark.rule("AUTH-22", "ERR-02")
-async def test_code_99_is_final_for_a_while_and_all_who_wait_share_it(service: Service, clock: VirtualClock) -> None:
+async def test_code_99_is_final_for_a_while_and_all_who_wait_share_it(
+    service: ScriptedServer, clock: VirtualClock
+) -> None:
     service.on("POST", TOKEN, TOO_OFTEN, token("one"))
     service.on("GET", CALL, only("one"))
     async with service.session() as session:
@@ -155,23 +157,23 @@ async def test_code_99_is_final_for_a_while_and_all_who_wait_share_it(service: S
         await clock.advance(seconds=899)
         with pytest.raises(Forbidden, match="99"):
             await call(session)
-        assert len(service.asked(TOKEN)) == 1
+        assert len(service.requests_to(TOKEN)) == 1
         await clock.advance(seconds=1)
         await call(session)
-    assert len(service.asked(TOKEN)) == 2
+    assert len(service.requests_to(TOKEN)) == 2
 
 
-async def test_a_passing_failure_is_shared_but_not_remembered(service: Service) -> None:
+async def test_a_passing_failure_is_shared_but_not_remembered(service: ScriptedServer) -> None:
     service.on("POST", TOKEN, Answer("", 502), token("one"))
     service.on("GET", CALL, only("one"))
     async with service.session() as session:
         failures = await at_once(call(session), call(session))
         assert [type(failure) for failure in failures] == [ServerError] * 2
         await call(session)
-    assert len(service.asked(TOKEN)) == 2
+    assert len(service.requests_to(TOKEN)) == 2
 
 
-async def test_who_leaves_while_the_token_is_on_its_way_does_not_stop_it_for_others(service: Service) -> None:
+async def test_who_leaves_while_the_token_is_on_its_way_does_not_stop_it_for_others(service: ScriptedServer) -> None:
     service.on("POST", TOKEN, token("one"))
     service.on("GET", CALL, only("one"))
     service.gate = asyncio.Event()
@@ -183,10 +185,10 @@ async def test_who_leaves_while_the_token_is_on_its_way_does_not_stop_it_for_oth
         service.gate.set()
         await second
     assert first.cancelled()
-    assert len(service.asked(TOKEN)) == 1
+    assert len(service.requests_to(TOKEN)) == 1
 
 
-async def test_a_flight_that_everybody_left_ends_with_its_session(service: Service, clock: VirtualClock) -> None:
+async def test_a_flight_that_everybody_left_ends_with_its_session(service: ScriptedServer, clock: VirtualClock) -> None:
     service.on("POST", TOKEN, token("one"))
     service.gate = asyncio.Event()
     session = await service.session().__aenter__()
@@ -201,7 +203,7 @@ async def test_a_flight_that_everybody_left_ends_with_its_session(service: Servi
     await closing
 
 
-async def test_a_given_bearer_token_is_carried_and_never_asked_for(service: Service) -> None:
+async def test_a_given_bearer_token_is_carried_and_never_asked_for(service: ScriptedServer) -> None:
     service.on("GET", CALL, only("mine"))
     async with service.session(BearerToken("mine")) as session:
         await call(session)
@@ -210,18 +212,18 @@ async def test_a_given_bearer_token_is_carried_and_never_asked_for(service: Serv
         service.on("GET", CALL, NO_GOOD)
         with pytest.raises(Unauthorized):
             await call(session)
-    assert service.asked(TOKEN) == []
+    assert service.requests_to(TOKEN) == []
 
 
-async def test_a_given_bearer_token_is_renewed_where_the_app_is_known(service: Service) -> None:
+async def test_a_given_bearer_token_is_renewed_where_the_app_is_known(service: ScriptedServer) -> None:
     service.on("POST", TOKEN, token("new"))
     service.on("GET", CALL, only("new"))
     async with service.session(BearerToken("old"), app=AppCredentials(**APP)) as session:
         await call(session)
-    assert [seen.authorization for seen in service.asked(CALL)] == ["Bearer old", "Bearer new"]
+    assert [request.authorization for request in service.requests_to(CALL)] == ["Bearer old", "Bearer new"]
 
 
-async def test_an_app_alone_makes_any_call_with_its_token(service: Service) -> None:
+async def test_an_app_alone_makes_any_call_with_its_token(service: ScriptedServer) -> None:
     service.on("POST", TOKEN, token("one"))
     service.on("GET", "/2/anything", only("one"))
     async with service.session(AppCredentials(**APP)) as session:
@@ -229,19 +231,19 @@ async def test_an_app_alone_makes_any_call_with_its_token(service: Service) -> N
 
 
 @pytest.mark.rule("AUTH-24", "AUTH-24b")
-async def test_an_invalidated_token_is_forgotten(service: Service) -> None:
+async def test_an_invalidated_token_is_forgotten(service: ScriptedServer) -> None:
     service.on("POST", TOKEN, token("old%3D"), token("new"))
     service.on("POST", "/oauth2/invalidate_token", Answer({"access_token": "old%3D"}))
     async with service.session() as session:
         await session.oauth2.token()
         assert (await session.oauth2.invalidate_token()).access_token == "old%3D"
         assert (await session.oauth2.token()).access_token == "new"
-    (invalidated,) = service.asked("/oauth2/invalidate_token")
+    (invalidated,) = service.requests_to("/oauth2/invalidate_token")
     assert invalidated.body == b"access_token=old%3D"  # percent-encoded as it came, never again
     assert invalidated.authorization.startswith("Basic ")
 
 
-async def test_a_token_that_was_invalidated_elsewhere_is_forgotten_as_well(service: Service) -> None:
+async def test_a_token_that_was_invalidated_elsewhere_is_forgotten_as_well(service: ScriptedServer) -> None:
     service.on("POST", TOKEN, token("old"), token("new"))
     service.on("POST", "/oauth2/invalidate_token", NO_GOOD)
     async with service.session() as session:
@@ -253,7 +255,7 @@ async def test_a_token_that_was_invalidated_elsewhere_is_forgotten_as_well(servi
 SCOPED = OAuth2UserCredentials(access_token="hush-a", refresh_token="hush-b", client_id="client")
 
 
-async def test_what_is_missing_for_a_bearer_token_is_named(service: Service) -> None:
+async def test_what_is_missing_for_a_bearer_token_is_named(service: ScriptedServer) -> None:
     async with service.session(SCOPED) as session:
         with pytest.raises(AccessDenied, match=r"pass AppCredentials or a BearerToken$"):
             _ = session.webhooks
@@ -266,7 +268,7 @@ async def test_what_is_missing_for_a_bearer_token_is_named(service: Service) -> 
             await session.oauth2.invalidate_token()
         with pytest.raises(AccessDenied, match="^only a session with OAuth2UserCredentials has a token to refresh$"):
             await session.oauth2.refresh()
-    assert service.seen == []
+    assert service.requests == []
 
 
 # --- with scopes
@@ -300,13 +302,13 @@ SUBSCRIPTIONS = "/2/activity/subscriptions"
 
 
 @pytest.mark.rule("AUTH-26")
-async def test_a_user_with_scopes_calls_by_them(service: Service, clock: VirtualClock) -> None:
+async def test_a_user_with_scopes_calls_by_them(service: ScriptedServer, clock: VirtualClock) -> None:
     service.on("GET", SUBSCRIPTIONS, only("access-0"))
     async with service.session(scoped(clock)) as session:
         await subscriptions(session)
 
 
-async def test_a_token_is_refreshed_before_it_ends(service: Service, clock: VirtualClock) -> None:
+async def test_a_token_is_refreshed_before_it_ends(service: ScriptedServer, clock: VirtualClock) -> None:
     told: list[OAuth2UserCredentials] = []
     service.on("POST", GRANT, grant(1))
     service.on("GET", SUBSCRIPTIONS, only("access-0"))
@@ -315,28 +317,28 @@ async def test_a_token_is_refreshed_before_it_ends(service: Service, clock: Virt
         await clock.advance(seconds=1)
         service.on("GET", SUBSCRIPTIONS, only("access-1"))
         await at_once(*(subscriptions(session) for _ in range(3)))
-    (asked,) = service.asked(GRANT)
+    (asked,) = service.requests_to(GRANT)
     assert asked.form == {"grant_type": ["refresh_token"], "refresh_token": ["refresh-0"], "client_id": ["client"]}
     assert "Authorization" not in asked.headers
-    assert len(service.asked(SUBSCRIPTIONS)) == 4  # none was refused
+    assert len(service.requests_to(SUBSCRIPTIONS)) == 4  # none was refused
     (new,) = told
     assert (new.access_token, new.refresh_token, new.client_id) == ("access-1", "refresh-1", "client")
     assert new.scopes == ("follow.read", "offline.access")
     assert new.expires_at == clock.now() + timedelta(seconds=7200)
 
 
-async def test_a_client_with_a_secret_proves_itself(service: Service, clock: VirtualClock) -> None:
+async def test_a_client_with_a_secret_proves_itself(service: ScriptedServer, clock: VirtualClock) -> None:
     service.on("POST", GRANT, grant(1))
     app = AppCredentials(**APP, client_id="client", client_secret="hush")
     async with service.session(scoped(clock), app=app) as session:
         await session.oauth2.refresh()
-    (asked,) = service.asked(GRANT)
+    (asked,) = service.requests_to(GRANT)
     assert asked.authorization == "Basic Y2xpZW50Omh1c2g="
     assert "client_id" not in asked.form
 
 
 async def test_a_refused_token_is_refreshed_once_for_all_and_each_refresh_token_is_used_once(
-    service: Service, clock: VirtualClock
+    service: ScriptedServer, clock: VirtualClock
 ) -> None:
     service.on("POST", GRANT, grant(1), grant(2))
     service.on("GET", SUBSCRIPTIONS, only("access-1"))
@@ -344,7 +346,7 @@ async def test_a_refused_token_is_refreshed_once_for_all_and_each_refresh_token_
         assert await at_once(*(subscriptions(session) for _ in range(4))) == [None] * 4
         service.on("GET", SUBSCRIPTIONS, only("access-2"))
         await subscriptions(session)
-    assert [seen.form["refresh_token"] for seen in service.asked(GRANT)] == [["refresh-0"], ["refresh-1"]]
+    assert [request.form["refresh_token"] for request in service.requests_to(GRANT)] == [["refresh-0"], ["refresh-1"]]
 
 
 async def test_a_refusal_of_a_token_that_was_refreshed_meanwhile_refreshes_nothing(clock: VirtualClock) -> None:
@@ -367,33 +369,35 @@ async def test_a_refusal_of_a_token_that_was_refreshed_meanwhile_refreshes_nothi
     assert refreshes == 1
 
 
-async def test_a_refresh_token_that_does_not_rotate_is_kept(service: Service, clock: VirtualClock) -> None:
+async def test_a_refresh_token_that_does_not_rotate_is_kept(service: ScriptedServer, clock: VirtualClock) -> None:
     service.on("POST", GRANT, grant(1, refresh_token=None, scope=None))
     async with service.session(scoped(clock)) as session:
         assert (await session.oauth2.refresh()).refresh_token == "refresh-0"
 
 
-async def test_a_refused_refresh_token_is_not_sent_again(service: Service, clock: VirtualClock) -> None:
+async def test_a_refused_refresh_token_is_not_sent_again(service: ScriptedServer, clock: VirtualClock) -> None:
     refusal = {"error": "invalid_grant", "error_description": "The refresh token was used."}
     service.on("POST", GRANT, Answer(refusal, 400))
     async with service.session(scoped(clock, 0)) as session:
         for _ in range(2):
             with pytest.raises(Exception, match="HTTP 400: invalid_grant The refresh token was used"):
                 await subscriptions(session)
-    assert len(service.asked(GRANT)) == 1
+    assert len(service.requests_to(GRANT)) == 1
 
 
-async def test_without_a_refresh_token_a_refusal_is_final(service: Service) -> None:
+async def test_without_a_refresh_token_a_refusal_is_final(service: ScriptedServer) -> None:
     service.on("GET", SUBSCRIPTIONS, NO_GOOD)
     async with service.session(OAuth2UserCredentials(access_token="mine")) as session:
         with pytest.raises(Unauthorized):
             await subscriptions(session)
         with pytest.raises(AccessDenied, match=r"offline\.access"):
             await session.oauth2.refresh()
-    assert service.asked(GRANT) == []
+    assert service.requests_to(GRANT) == []
 
 
-async def test_a_refresh_that_everybody_left_still_brings_its_token(service: Service, clock: VirtualClock) -> None:
+async def test_a_refresh_that_everybody_left_still_brings_its_token(
+    service: ScriptedServer, clock: VirtualClock
+) -> None:
     told: list[OAuth2UserCredentials] = []
     service.on("POST", GRANT, grant(1))
     service.gate = asyncio.Event()
@@ -421,7 +425,7 @@ async def test_a_refresh_that_everybody_left_still_brings_its_token(service: Ser
     ],
 )
 async def test_an_answer_without_a_bearer_token_is_not_one(
-    service: Service, clock: VirtualClock, answer: object
+    service: ScriptedServer, clock: VirtualClock, answer: object
 ) -> None:
     service.on("POST", GRANT, Answer(answer))
     async with service.session(scoped(clock)) as session:
@@ -431,7 +435,7 @@ async def test_an_answer_without_a_bearer_token_is_not_one(
 
 @pytest.mark.parametrize("seconds", [None, "7200", 1e300, -1e300])
 async def test_a_lifetime_that_makes_no_sense_makes_no_failure(
-    service: Service, clock: VirtualClock, seconds: object
+    service: ScriptedServer, clock: VirtualClock, seconds: object
 ) -> None:
     service.on("POST", GRANT, grant(1, expires_in=seconds))
     async with service.session(scoped(clock)) as session:
@@ -453,14 +457,14 @@ async def test_a_flight_that_asyncio_shows_shows_no_token(
     assert "hush" not in caplog.text
 
 
-async def test_a_new_token_is_stored_before_any_call_carries_it(service: Service, clock: VirtualClock) -> None:
+async def test_a_new_token_is_stored_before_any_call_carries_it(service: ScriptedServer, clock: VirtualClock) -> None:
     stored: list[str] = []
     asked, storing = asyncio.Event(), asyncio.Event()
 
     async def store(credentials: OAuth2UserCredentials) -> None:
         asked.set()
         await storing.wait()
-        assert all(seen.authorization == "Bearer access-0" for seen in service.asked(SUBSCRIPTIONS))
+        assert all(request.authorization == "Bearer access-0" for request in service.requests_to(SUBSCRIPTIONS))
         stored.append(credentials.access_token)
 
     service.on("POST", GRANT, grant(1))
@@ -474,7 +478,9 @@ async def test_a_new_token_is_stored_before_any_call_carries_it(service: Service
     assert stored == ["access-1"]
 
 
-async def test_a_token_that_could_not_be_stored_is_told_and_not_lost(service: Service, clock: VirtualClock) -> None:
+async def test_a_token_that_could_not_be_stored_is_told_and_not_lost(
+    service: ScriptedServer, clock: VirtualClock
+) -> None:
     def store(_: OAuth2UserCredentials) -> None:
         raise OSError("no space left")
 
@@ -484,4 +490,4 @@ async def test_a_token_that_could_not_be_stored_is_told_and_not_lost(service: Se
         with pytest.raises(OSError, match="no space left"):
             await subscriptions(session)
         await subscriptions(session)
-    assert len(service.asked(GRANT)) == 1
+    assert len(service.requests_to(GRANT)) == 1

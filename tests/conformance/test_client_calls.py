@@ -14,12 +14,12 @@ from svc_async import InvalidArgument, Session
 from svc_async.engine.paging import Pager
 from tests.conformance.calls import BOUND, CALLS, bound, signature
 from tests.support.contract import OPERATIONS, Row, answer, parameters, value_of, written
-from tests.support.fake_http import HOSTS, connect, serve
+from tests.support.fake_http import ENDPOINTS, answer_any_method, make_session
 
 EXCLUSIVE = {"cards.create": "slides", "cards.update": "slides"}
 """Parameters that cannot be given together with all others."""
 
-HOST = {"ads": HOSTS.ads_url, "ads_sandbox": HOSTS.ads_sandbox_url}
+HOST = {"ads": ENDPOINTS.ads_url, "ads_sandbox": ENDPOINTS.ads_sandbox_url}
 
 
 def samples(operation: str) -> dict[str, Any]:
@@ -63,7 +63,7 @@ async def test_every_parameter_is_sent_as_the_contract_says(
     operation: str, service: aioresponses, session: Session
 ) -> None:
     row = OPERATIONS[operation]
-    serve(service, answer(row)[0])
+    answer_any_method(service, answer(row)[0])
     values = samples(operation)
     await call(session, operation, values)
     method, url, body = sent(service)
@@ -80,7 +80,7 @@ async def test_every_parameter_is_sent_as_the_contract_says(
 @pytest.mark.parametrize("operation", CALLS)
 async def test_what_is_not_given_is_not_sent(operation: str, service: aioresponses, session: Session) -> None:
     row = OPERATIONS[operation]
-    serve(service, answer(row)[0])
+    answer_any_method(service, answer(row)[0])
     needed = {p["name"] for p in parameters(row) if p["required"]} | {"text", "title", "product_keys"}
     values = {name: value for name, value in samples(operation).items() if name in needed}
     await call(session, operation, values)
@@ -97,8 +97,8 @@ async def test_what_is_not_given_is_not_sent(operation: str, service: aiorespons
 @pytest.mark.parametrize("keep_unknown", [False, True])
 async def test_every_field_is_read(operation: str, service: aioresponses, *, keep_unknown: bool) -> None:
     payload, records = answer(OPERATIONS[operation])
-    serve(service, payload)
-    async with connect(keep_unknown=keep_unknown) as session:
+    answer_any_method(service, payload)
+    async with make_session(keep_unknown=keep_unknown) as session:
         found = await call(session, operation, samples(operation))
     if OPERATIONS[operation]["response"]["record"] != "unspecified":
         assert plain(found) == records, f"operations.toml {operation}"
@@ -110,7 +110,7 @@ async def test_a_record_in_an_array_of_one_is_the_record(
     operation: str, service: aioresponses, session: Session
 ) -> None:
     payload, records = answer(OPERATIONS[operation])
-    serve(service, {**payload, "data": records})
+    answer_any_method(service, {**payload, "data": records})
     assert plain(await call(session, operation, samples(operation))) == records
 
 
@@ -158,7 +158,7 @@ BOUNDS = [
 async def test_bounds_are_the_contract_s(
     operation: str, name: str, within: Any, beyond: Any, *, service: aioresponses, session: Session
 ) -> None:
-    serve(service, answer(OPERATIONS[operation])[0])
+    answer_any_method(service, answer(OPERATIONS[operation])[0])
     values = samples(operation)
     with pytest.raises(InvalidArgument) as caught:
         await call(session, operation, {**values, name: beyond})

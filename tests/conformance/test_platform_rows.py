@@ -14,7 +14,7 @@ from svc_async.open_enum import OpenEnum
 from svc_async.platform import activity, oauth1_flow, oauth2
 from svc_async.wire.route import Listing, Reply, Route, Surface
 from tests.support.contract import ENUMS, RECORDS, Row, table
-from tests.support.scripted_server import APP, USER, Answer, Seen, Service, clock, service
+from tests.support.scripted_server import APP, USER, Answer, ReceivedRequest, ScriptedServer, clock, service
 
 __all__ = ["clock", "service"]
 
@@ -126,7 +126,7 @@ async def made(session: Session, operation: str, now: datetime) -> None:
     await calls[operation]()
 
 
-def anything(seen: Seen) -> Answer:
+def anything(seen: ReceivedRequest) -> Answer:
     """Answer so that each operation of these tests can read it."""
     if seen.path.startswith("/oauth/"):
         fields = "oauth_token=a&oauth_token_secret=b&oauth_callback_confirmed=true&user_id=1&screen_name=c"
@@ -142,7 +142,7 @@ def anything(seen: Seen) -> Answer:
 @pytest.mark.rule("AUTH-01e", "AUTH-16", "AUTH-20", "AUTH-24", "AUTH-25", "AUTH-25b")
 @pytest.mark.filterwarnings("ignore:replay_account_activity")
 @pytest.mark.parametrize("operation", CALLED)
-async def test_each_call_is_proven_as_the_contract_says(operation: str, service: Service) -> None:
+async def test_each_call_is_proven_as_the_contract_says(operation: str, service: ScriptedServer) -> None:
     row = OPERATIONS[operation]
     path = row["path"].format(webhook_id="1")
     for each in {path, "/oauth2/token"}:
@@ -150,7 +150,7 @@ async def test_each_call_is_proven_as_the_contract_says(operation: str, service:
             service.on(method, each, anything)
     async with service.session(USER) as session:
         await made(session, operation, service.clock.now())
-    (seen,) = service.asked(path)
+    (seen,) = service.requests_to(path)
     assert seen.method == row["method"]
     assert seen.authorization.startswith(PROOFS[row["auth"]])
     assert ("oauth_token" in seen.authorization) == (row["auth"] in {"oauth1_user", "oauth1_request_token"})
@@ -159,8 +159,8 @@ async def test_each_call_is_proven_as_the_contract_says(operation: str, service:
 @pytest.mark.parametrize(
     "credentials", [AppCredentials(**APP), BearerToken("app"), OAuth2UserCredentials(access_token="b")]
 )
-async def test_no_call_is_made_by_looking_at_a_service(credentials: Any, service: Service) -> None:
+async def test_no_call_is_made_by_looking_at_a_service(credentials: Any, service: ScriptedServer) -> None:
     async with service.session(credentials, app=AppCredentials(**APP)) as session:
         looked_at = (session.webhooks, session.activity.subscriptions, session.filtered_stream.rules)
         assert len({type(each) for each in (*looked_at, session.oauth1, session.oauth2)}) == 5
-    assert service.seen == []
+    assert service.requests == []

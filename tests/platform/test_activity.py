@@ -7,7 +7,7 @@ import pytest
 from svc_async import BearerToken, InvalidArgument
 from svc_async.platform.activity import EventDirection, EventFilter, EventType, Subscription
 from svc_async.session import Session
-from tests.support.scripted_server import Answer, Service
+from tests.support.scripted_server import Answer, ScriptedServer
 
 ALL = "/2/activity/subscriptions"
 RECORD = {
@@ -21,7 +21,7 @@ RECORD = {
 }
 
 
-def session_of(service: Service, **settings: Any) -> Session:
+def session_of(service: ScriptedServer, **settings: Any) -> Session:
     return service.session(BearerToken("mine"), **settings)
 
 
@@ -39,18 +39,18 @@ def session_of(service: Service, **settings: Any) -> Session:
     ],
 )
 async def test_a_subscription_says_what_it_filters_by(
-    service: Service, given: dict[str, str], filtered: dict[str, str]
+    service: ScriptedServer, given: dict[str, str], filtered: dict[str, str]
 ) -> None:
     service.on("POST", ALL, Answer({"data": RECORD, "meta": {"total_subscriptions": 1}}))
     async with session_of(service) as session:
         await session.activity.subscriptions.create(**given, tag="mine", webhook_id="1")
-    (seen,) = service.seen
+    (seen,) = service.requests
     assert seen.json == {"event_type": given["event_type"], "filter": filtered, "tag": "mine", "webhook_id": "1"}
     assert seen.authorization == "Bearer mine"
 
 
 @pytest.mark.parametrize("data", [RECORD, [RECORD]])
-async def test_a_subscription_comes_alone_or_in_an_array(service: Service, data: object) -> None:
+async def test_a_subscription_comes_alone_or_in_an_array(service: ScriptedServer, data: object) -> None:
     service.on("POST", ALL, Answer({"data": data, "meta": {"total_subscriptions": 1}}))
     async with session_of(service) as session:
         found = await session.activity.subscriptions.create(event_type="dm.received", user_id="7")
@@ -71,17 +71,17 @@ async def test_a_subscription_comes_alone_or_in_an_array(service: Service, data:
     ],
 )
 @pytest.mark.rule("ACT-03", "EV-02")
-async def test_what_breaks_a_rule_is_not_sent(service: Service, given: dict[str, str], rule: str) -> None:
+async def test_what_breaks_a_rule_is_not_sent(service: ScriptedServer, given: dict[str, str], rule: str) -> None:
     async with session_of(service) as session:
         with pytest.raises(InvalidArgument, match=rule):
             await session.activity.subscriptions.create(**given)
-    assert service.seen == []
+    assert service.requests == []
     service.on("POST", ALL, Answer({"data": RECORD}))
     async with session_of(service, validate=False) as session:
         await session.activity.subscriptions.create(**given)
 
 
-async def test_subscriptions_are_listed_page_by_page_until_no_token_is_left(service: Service) -> None:
+async def test_subscriptions_are_listed_page_by_page_until_no_token_is_left(service: ScriptedServer) -> None:
     def answer(number: str, **meta: str) -> Answer:
         return Answer({"data": [{**RECORD, "subscription_id": number}], "meta": {"result_count": 1, **meta}})
 
@@ -89,24 +89,24 @@ async def test_subscriptions_are_listed_page_by_page_until_no_token_is_left(serv
     async with session_of(service) as session:
         found = await session.activity.subscriptions.list(max_results=1).collect()
         assert [each.subscription_id for each in found] == ["1", "2"]
-        assert [seen.query for seen in service.seen] == [
+        assert [seen.query for seen in service.requests] == [
             {"max_results": "1"},
             {"max_results": "1", "pagination_token": "b"},
             {"max_results": "1", "pagination_token": "c"},
         ]
         pages = session.activity.subscriptions.list().pages(cursor="c")
         assert [page.next_cursor async for page in pages] == [None]
-    assert service.seen[-1].query == {"pagination_token": "c"}
+    assert service.requests[-1].query == {"pagination_token": "c"}
 
 
 @pytest.mark.parametrize("max_results", [0, 1001])
-async def test_a_page_holds_1_to_1000(service: Service, max_results: int) -> None:
+async def test_a_page_holds_1_to_1000(service: ScriptedServer, max_results: int) -> None:
     async with session_of(service) as session:
         with pytest.raises(InvalidArgument, match="^max_results must be a whole number from 1 to 1000"):
             session.activity.subscriptions.list(max_results=max_results)
 
 
-async def test_a_subscription_is_changed_and_deleted(service: Service) -> None:
+async def test_a_subscription_is_changed_and_deleted(service: ScriptedServer) -> None:
     service.on("PUT", f"{ALL}/9", Answer({"data": RECORD}))
     service.on("DELETE", f"{ALL}/9", Answer({"data": {"deleted": True}}))
     async with session_of(service) as session:
@@ -114,12 +114,12 @@ async def test_a_subscription_is_changed_and_deleted(service: Service) -> None:
         assert (await session.activity.subscriptions.delete("9")).deleted
         with pytest.raises(InvalidArgument, match="^tag must be given where webhook_id is not"):
             await session.activity.subscriptions.update("9")
-    assert service.seen[0].json == {"tag": "mine"}
-    assert len(service.seen) == 2
+    assert service.requests[0].json == {"tag": "mine"}
+    assert len(service.requests) == 2
 
 
 @pytest.mark.rule("EV-03")
-async def test_a_type_that_is_not_listed_is_kept(service: Service) -> None:
+async def test_a_type_that_is_not_listed_is_kept(service: ScriptedServer) -> None:
     service.on("GET", ALL, Answer({"data": [{**RECORD, "event_type": "profile.update.banner"}], "meta": {}}))
     async with session_of(service) as session:
         found = await session.activity.subscriptions.list().first()

@@ -8,17 +8,17 @@ from svc_async import ApiError, BearerToken, Forbidden, RateLimited, Unauthorize
 from svc_async.engine.pipeline import CallEvent
 from svc_async.errors import ErrorDetail
 from svc_async.session import Session
-from tests.support.scripted_server import Answer, Service
+from tests.support.scripted_server import Answer, ScriptedServer
 
 ALL = "/2/webhooks"
 WEBHOOK = {"id": "1", "url": "https://a.example.test", "valid": True}
 
 
-def session_of(service: Service, **settings: Any) -> Session:
+def session_of(service: ScriptedServer, **settings: Any) -> Session:
     return service.session(BearerToken("mine"), **settings)
 
 
-async def refusal(service: Service, payload: object, status: int) -> ApiError:
+async def refusal(service: ScriptedServer, payload: object, status: int) -> ApiError:
     service.on("GET", ALL, Answer(payload, status))
     async with session_of(service) as session:
         with pytest.raises(ApiError) as caught:
@@ -37,7 +37,7 @@ async def refusal(service: Service, payload: object, status: int) -> ApiError:
         (429, 88, RateLimited),
     ],
 )
-async def test_numbers_are_codes(service: Service, status: int, code: int, kind: type[ApiError]) -> None:
+async def test_numbers_are_codes(service: ScriptedServer, status: int, code: int, kind: type[ApiError]) -> None:
     error = await refusal(service, {"errors": [{"code": code, "message": "words"}]}, status)
     assert type(error) is kind
     assert error.errors == (ErrorDetail(code=code, message="words"),)
@@ -52,12 +52,12 @@ async def test_numbers_are_codes(service: Service, status: int, code: int, kind:
         ({"title": "ConnectionException", "connection_issue": "TooManyConnections"}, "TooManyConnections"),
     ],
 )
-async def test_a_problem_is_named_by_its_failure(service: Service, problem: dict[str, str], code: str) -> None:
+async def test_a_problem_is_named_by_its_failure(service: ScriptedServer, problem: dict[str, str], code: str) -> None:
     error = await refusal(service, {"type": "about:blank", "status": 403, **problem}, 403)
     assert (error.status, error.errors[0].code) == (403, code)
 
 
-async def test_a_problem_names_its_parameters(service: Service) -> None:
+async def test_a_problem_names_its_parameters(service: ScriptedServer) -> None:
     complaint = {"parameters": {"max_results": ["0"]}, "message": "must be at least 1"}
     error = await refusal(service, {"title": "Invalid Request", "detail": "No.", "errors": [complaint]}, 400)
     assert error.errors == (
@@ -66,13 +66,13 @@ async def test_a_problem_names_its_parameters(service: Service) -> None:
     )
 
 
-async def test_a_success_with_reasons_and_without_data_is_a_refusal(service: Service) -> None:
+async def test_a_success_with_reasons_and_without_data_is_a_refusal(service: ScriptedServer) -> None:
     error = await refusal(service, {"errors": [{"title": "Not Found Error", "detail": "Gone."}]}, 200)
     assert (error.status, error.repeatable) == (200, False)
     assert error.has_code("Not Found Error")
 
 
-async def test_a_success_with_data_and_reasons_gives_the_data_and_tells_the_reasons(service: Service) -> None:
+async def test_a_success_with_data_and_reasons_gives_the_data_and_tells_the_reasons(service: ScriptedServer) -> None:
     told: list[CallEvent] = []
     body = {"data": [WEBHOOK], "errors": [{"title": "Not Found Error", "detail": "Could not find 2."}]}
     service.on("GET", ALL, Answer(body))
@@ -82,7 +82,7 @@ async def test_a_success_with_data_and_reasons_gives_the_data_and_tells_the_reas
     assert told[0].errors == (ErrorDetail(code="Not Found Error", message="Could not find 2."),)
 
 
-async def test_a_value_that_holds_the_word_errors_is_no_reason(service: Service) -> None:
+async def test_a_value_that_holds_the_word_errors_is_no_reason(service: ScriptedServer) -> None:
     service.on("GET", ALL, Answer({"data": [{**WEBHOOK, "errors": "x"}]}))
     async with session_of(service) as session:
         assert len(await session.webhooks.list().collect()) == 1

@@ -16,7 +16,7 @@ from svc_async import (
     UserCredentials,
 )
 from svc_async.platform.oauth1_flow import AccessToken, OAuthAccessType, RequestToken
-from tests.support.scripted_server import APP, USER, Answer, Seen, Service
+from tests.support.scripted_server import APP, USER, Answer, ReceivedRequest, ScriptedServer
 
 APP_ONLY = AppCredentials(**APP)
 ASKED = Answer("oauth_token=re%2Bquest&oauth_token_secret=hush-9&oauth_callback_confirmed=true")
@@ -25,16 +25,18 @@ TOKEN = RequestToken(oauth_token="re+quest", oauth_token_secret="hush-9", oauth_
 PIN_TOKEN = attrs.evolve(TOKEN, callback="oob")
 
 
-async def requested(service: Service, callback: str = "oob", **more: Any) -> tuple[RequestToken, Seen]:
+async def requested(
+    service: ScriptedServer, callback: str = "oob", **more: Any
+) -> tuple[RequestToken, ReceivedRequest]:
     service.on("POST", "/oauth/request_token", ASKED)
     async with service.session(APP_ONLY) as session:
         token = await session.oauth1.request_token(callback=callback, **more)
-    (seen,) = service.seen
+    (seen,) = service.requests
     return token, seen
 
 
 @pytest.mark.rule("AUTH-01", "AUTH-01b", "AUTH-01c", "AUTH-01d", "AUTH-01e", "AUTH-02", "AUTH-03", "AUTH-06", "AUTH-08")
-async def test_the_request_token_is_asked_for_by_the_app_alone(service: Service) -> None:
+async def test_the_request_token_is_asked_for_by_the_app_alone(service: ScriptedServer) -> None:
     token, seen = await requested(service)
     assert seen.oauth.keys() == {
         *("oauth_nonce", "oauth_callback", "oauth_signature_method", "oauth_timestamp", "oauth_consumer_key"),
@@ -53,37 +55,37 @@ async def test_the_request_token_is_asked_for_by_the_app_alone(service: Service)
     "callback",
     ["https://example.test/back?a=b", "my-app://done", "com.example.app:/done", "http://127.0.0.1:8766/done"],
 )
-async def test_a_callback_is_any_absolute_url(service: Service, callback: str) -> None:
+async def test_a_callback_is_any_absolute_url(service: ScriptedServer, callback: str) -> None:
     _, seen = await requested(service, callback)
     assert seen.oauth["oauth_callback"] == callback
 
 
 @pytest.mark.rule("AUTH-02")
 @pytest.mark.parametrize("callback", ["", "example.test", "/back", "https://", "https:///back", "a b:c", ":x", "x:", 5])
-async def test_what_is_no_callback_is_not_sent(service: Service, callback: str) -> None:
+async def test_what_is_no_callback_is_not_sent(service: ScriptedServer, callback: str) -> None:
     with pytest.raises(InvalidArgument, match="^callback must be an absolute URL or 'oob'"):
         await requested(service, callback)
-    assert service.seen == []
+    assert service.requests == []
 
 
 @pytest.mark.rule("AUTH-07")
 @pytest.mark.parametrize("access_type", ["read", OAuthAccessType.WRITE])
-async def test_the_access_type_travels_in_the_query(service: Service, access_type: str) -> None:
+async def test_the_access_type_travels_in_the_query(service: ScriptedServer, access_type: str) -> None:
     _, seen = await requested(service, access_type=access_type)
     assert seen.query == {"svc_auth_access_type": str(access_type)}
     with pytest.raises(InvalidArgument, match="^access_type must be read or write"):
         await requested(service, access_type="all")
 
 
-async def test_checks_can_be_left_to_the_service(service: Service) -> None:
+async def test_checks_can_be_left_to_the_service(service: ScriptedServer) -> None:
     service.on("POST", "/oauth/request_token", ASKED)
     async with service.session(APP_ONLY, validate=False) as session:
         await session.oauth1.request_token(callback="", access_type="all")
         assert session.oauth1.authenticate_url(PIN_TOKEN)
-    assert len(service.seen) == 1
+    assert len(service.requests) == 1
 
 
-async def test_a_callback_that_is_not_confirmed_is_no_success(service: Service) -> None:
+async def test_a_callback_that_is_not_confirmed_is_no_success(service: ScriptedServer) -> None:
     answer = Answer("oauth_token=a&oauth_token_secret=b&oauth_callback_confirmed=false")
     service.on("POST", "/oauth/request_token", answer)
     async with service.session(APP_ONLY) as session:
@@ -92,14 +94,14 @@ async def test_a_callback_that_is_not_confirmed_is_no_success(service: Service) 
 
 
 @pytest.mark.parametrize("payload", ["<html>", "", "oauth_token=a", "oauth_token", "ü=a"])
-async def test_an_answer_that_is_no_form_is_not_understood(service: Service, payload: str) -> None:
+async def test_an_answer_that_is_no_form_is_not_understood(service: ScriptedServer, payload: str) -> None:
     service.on("POST", "/oauth/request_token", Answer(payload))
     async with service.session(APP_ONLY) as session:
         with pytest.raises(UnexpectedAnswer):
             await session.oauth1.request_token(callback="oob")
 
 
-async def test_json_is_read_as_well_for_the_reference_lists_it(service: Service) -> None:
+async def test_json_is_read_as_well_for_the_reference_lists_it(service: ScriptedServer) -> None:
     fields = {"oauth_token": "a", "oauth_token_secret": "b", "oauth_callback_confirmed": "true"}
     service.on("POST", "/oauth/request_token", Answer(fields))
     async with service.session(APP_ONLY) as session:
@@ -107,18 +109,18 @@ async def test_json_is_read_as_well_for_the_reference_lists_it(service: Service)
 
 
 @pytest.mark.rule("AUTH-12", "AUTH-12b", "AUTH-12e", "AUTH-13e", "AUTH-13f")
-async def test_the_pages_carry_the_request_token_and_no_callback(service: Service) -> None:
+async def test_the_pages_carry_the_request_token_and_no_callback(service: ScriptedServer) -> None:
     async with service.session(APP_ONLY) as session:
         token = attrs.evolve(TOKEN, callback="https://example.test/back")
         authorize = session.oauth1.authorize_url(token, force_login=True, screen_name="a b")
         authenticate = session.oauth1.authenticate_url("re+quest")
     assert authorize == f"{service.base_url}/oauth/authorize?oauth_token=re%2Bquest&force_login=true&screen_name=a%20b"
     assert authenticate == f"{service.base_url}/oauth/authenticate?oauth_token=re%2Bquest"
-    assert service.seen == []
+    assert service.requests == []
 
 
 @pytest.mark.rule("AUTH-13c")
-async def test_the_pin_mode_goes_with_authorize(service: Service) -> None:
+async def test_the_pin_mode_goes_with_authorize(service: ScriptedServer) -> None:
     async with service.session(APP_ONLY) as session:
         with pytest.raises(InvalidArgument, match="authorize_url"):
             session.oauth1.authenticate_url(PIN_TOKEN)
@@ -127,11 +129,11 @@ async def test_the_pin_mode_goes_with_authorize(service: Service) -> None:
 
 
 @pytest.mark.rule("AUTH-14", "AUTH-14b", "AUTH-14d")
-async def test_the_exchange_is_signed_with_the_request_token(service: Service) -> None:
+async def test_the_exchange_is_signed_with_the_request_token(service: ScriptedServer) -> None:
     service.on("POST", "/oauth/access_token", GRANTED)
     async with service.session(APP_ONLY) as session:
         granted = await session.oauth1.access_token(TOKEN, verifier="1234567")
-    (seen,) = service.seen
+    (seen,) = service.requests
     assert (seen.oauth["oauth_token"], seen.oauth["oauth_verifier"]) == ("re+quest", "1234567")
     assert granted == AccessToken(oauth_token="7-abc", oauth_token_secret="hush-8", user_id="7", screen_name="ada")
     assert granted.credentials(APP_ONLY) == UserCredentials(**APP, token="7-abc", token_secret="hush-8")
@@ -140,15 +142,15 @@ async def test_the_exchange_is_signed_with_the_request_token(service: Service) -
 
 
 @pytest.mark.rule("AUTH-14b")
-async def test_an_exchange_without_a_verifier_is_not_sent(service: Service) -> None:
+async def test_an_exchange_without_a_verifier_is_not_sent(service: ScriptedServer) -> None:
     async with service.session(APP_ONLY) as session:
         with pytest.raises(InvalidArgument, match="^verifier must"):
             await session.oauth1.access_token(TOKEN, verifier="")
-    assert service.seen == []
+    assert service.requests == []
 
 
 @pytest.mark.rule("AUTH-14", "AUTH-14c")
-async def test_the_verifier_is_read_from_the_redirect_of_this_flow_only(service: Service) -> None:
+async def test_the_verifier_is_read_from_the_redirect_of_this_flow_only(service: ScriptedServer) -> None:
     async with service.session(APP_ONLY) as session:
         read = session.oauth1.verifier
         assert read(TOKEN, "https://example.test/back?oauth_token=re%2Bquest&oauth_verifier=v") == "v"
@@ -164,28 +166,28 @@ async def test_the_verifier_is_read_from_the_redirect_of_this_flow_only(service:
 
 
 @pytest.mark.rule("AUTH-16", "AUTH-16b", "VER-02")
-async def test_a_user_s_token_is_invalidated_by_itself(service: Service) -> None:
+async def test_a_user_s_token_is_invalidated_by_itself(service: ScriptedServer) -> None:
     service.on("POST", "/1.1/oauth/invalidate_token", Answer({"access_token": "hush-2"}))
     async with service.session(USER) as session:
         gone = await session.oauth1.invalidate_token()
-    (seen,) = service.seen
+    (seen,) = service.requests
     assert (seen.oauth["oauth_token"], seen.query, seen.body) == ("hush-2", {}, b"")
     assert gone.access_token == "hush-2"
     assert "hush" not in repr(gone)
 
 
 @pytest.mark.rule("AUTH-17", "ERR-01")
-async def test_a_token_that_was_invalidated_is_refused_with_its_code(service: Service) -> None:
+async def test_a_token_that_was_invalidated_is_refused_with_its_code(service: ScriptedServer) -> None:
     refusal = Answer({"errors": [{"code": 89, "message": "Invalid or expired token"}]}, 401)
     service.on("GET", "/ads/12/accounts", refusal)
     async with service.session(USER) as session:
         with pytest.raises(Unauthorized) as caught:
             await session.accounts.list().collect()
     assert caught.value.has_code(89)
-    assert len(service.seen) == 1  # it is the user's, and nobody can renew it
+    assert len(service.requests) == 1  # it is the user's, and nobody can renew it
 
 
-async def test_what_is_missing_is_named(service: Service) -> None:
+async def test_what_is_missing_is_named(service: ScriptedServer) -> None:
     async with service.session(BearerToken("mine")) as session:
         with pytest.raises(AccessDenied, match="^this call is signed with AppCredentials"):
             await session.oauth1.request_token(callback="oob")

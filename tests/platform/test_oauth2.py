@@ -9,7 +9,7 @@ import pytest
 
 from svc_async import AppCredentials, BadRequest, InvalidArgument, OAuth2UserCredentials
 from svc_async.platform.oauth2 import PendingAuthorization
-from tests.support.scripted_server import APP, USER, Answer, Service
+from tests.support.scripted_server import APP, USER, Answer, ScriptedServer
 
 PUBLIC = AppCredentials(**APP, client_id="client")
 CONFIDENTIAL = AppCredentials(**APP, client_id="client", client_secret="hush-4")
@@ -18,7 +18,7 @@ SCOPES = ["follow.read", "offline.access"]
 GRANTED = {"token_type": "bearer", "access_token": "hush-5", "expires_in": 7200, "scope": "follow.read"}
 
 
-async def pending(service: Service, app: AppCredentials = PUBLIC) -> PendingAuthorization:
+async def pending(service: ScriptedServer, app: AppCredentials = PUBLIC) -> PendingAuthorization:
     async with service.session(app) as session:
         return session.oauth2.authorization_url(scopes=SCOPES, redirect_uri=BACK)
 
@@ -28,7 +28,7 @@ def redirect(found: PendingAuthorization, **changes: str) -> str:
 
 
 @pytest.mark.rule("AUTH-26")
-async def test_the_page_is_told_the_scopes_and_a_challenge(service: Service) -> None:
+async def test_the_page_is_told_the_scopes_and_a_challenge(service: ScriptedServer) -> None:
     found = await pending(service)
     url = urlsplit(found.url)
     assert f"{url.scheme}://{url.netloc}{url.path}" == f"{service.base_url}/2/oauth2/authorize"
@@ -44,7 +44,7 @@ async def test_the_page_is_told_the_scopes_and_a_challenge(service: Service) -> 
     }
     assert 43 <= len(found.code_verifier) <= 128
     assert found.code_verifier not in found.url + repr(found)
-    assert service.seen == []
+    assert service.requests == []
 
 
 def challenge(verifier: str) -> str:
@@ -57,14 +57,14 @@ def test_the_challenge_is_that_of_the_published_vector() -> None:
     assert challenge(verifier) == "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 
 
-async def test_each_authorization_has_its_own_state_and_verifier(service: Service) -> None:
+async def test_each_authorization_has_its_own_state_and_verifier(service: ScriptedServer) -> None:
     one, other = await pending(service), await pending(service)
     assert one.state != other.state
     assert one.code_verifier != other.code_verifier
 
 
 @pytest.mark.parametrize("app", [PUBLIC, CONFIDENTIAL])
-async def test_a_code_is_exchanged_with_its_verifier(service: Service, app: AppCredentials) -> None:
+async def test_a_code_is_exchanged_with_its_verifier(service: ScriptedServer, app: AppCredentials) -> None:
     service.on("POST", "/2/oauth2/token", Answer({**GRANTED, "refresh_token": "hush-6"}))
     found = await pending(service)
     async with service.session(app) as session:
@@ -76,7 +76,7 @@ async def test_a_code_is_exchanged_with_its_verifier(service: Service, app: AppC
         expires_at=service.clock.now() + timedelta(seconds=7200),
         scopes=["follow.read"],
     )
-    (seen,) = service.seen
+    (seen,) = service.requests
     assert seen.content_type == "application/x-www-form-urlencoded"
     named = {"client_id": ["client"]} if app is PUBLIC else {}
     assert seen.form == {
@@ -98,16 +98,16 @@ async def test_a_code_is_exchanged_with_its_verifier(service: Service, app: AppC
     ],
 )
 async def test_a_redirect_of_another_authorization_or_without_a_code_is_refused(
-    service: Service, changes: dict[str, str], rule: str
+    service: ScriptedServer, changes: dict[str, str], rule: str
 ) -> None:
     found = await pending(service)
     async with service.session(PUBLIC) as session:
         with pytest.raises(InvalidArgument, match=rule):
             await session.oauth2.exchange(found, redirect=redirect(found, **changes))
-    assert service.seen == []
+    assert service.requests == []
 
 
-async def test_a_refused_grant_says_why(service: Service) -> None:
+async def test_a_refused_grant_says_why(service: ScriptedServer) -> None:
     service.on("POST", "/2/oauth2/token", Answer({"error": "invalid_grant", "error_description": "Too old."}, 400))
     found = await pending(service)
     async with service.session(PUBLIC) as session:
@@ -115,7 +115,7 @@ async def test_a_refused_grant_says_why(service: Service) -> None:
             await session.oauth2.exchange(found, redirect=redirect(found))
 
 
-async def test_a_token_without_an_end_has_none(service: Service) -> None:
+async def test_a_token_without_an_end_has_none(service: ScriptedServer) -> None:
     service.on("POST", "/2/oauth2/token", Answer({"token_type": "Bearer", "access_token": "hush-5"}))
     found = await pending(service)
     async with service.session(PUBLIC) as session:
@@ -123,7 +123,7 @@ async def test_a_token_without_an_end_has_none(service: Service) -> None:
     assert (granted.expires_at, granted.refresh_token, granted.scopes) == (None, None, ())
 
 
-async def test_the_client_may_be_named_in_the_call(service: Service) -> None:
+async def test_the_client_may_be_named_in_the_call(service: ScriptedServer) -> None:
     async with service.session(USER) as session:
         found = session.oauth2.authorization_url(scopes=SCOPES, redirect_uri=BACK, client_id="mine")
         assert "client_id=mine" in found.url
@@ -132,7 +132,7 @@ async def test_the_client_may_be_named_in_the_call(service: Service) -> None:
 
 
 @pytest.mark.parametrize("scopes", [[], "follow.read"])
-async def test_scopes_are_several(service: Service, scopes: list[str]) -> None:
+async def test_scopes_are_several(service: ScriptedServer, scopes: list[str]) -> None:
     async with service.session(PUBLIC) as session:
         with pytest.raises(InvalidArgument, match="^scopes must"):
             session.oauth2.authorization_url(scopes=scopes, redirect_uri=BACK)

@@ -1,17 +1,18 @@
-"""Fixtures of narrow client tests: a session on a service that answers as each test says, without a socket."""
+"""Sessions whose HTTP answers are faked, without a socket, and their fixtures."""
 
 import re
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import Unpack
 
 import pytest
 from aioresponses import aioresponses
 
 from svc_async import Endpoints, Retries, Session, UserCredentials
+from tests.support.session_options import SessionOptions
 
-__all__ = ["HOSTS", "METHODS", "connect", "serve", "service", "session"]
+__all__ = ["ENDPOINTS", "METHODS", "answer_any_method", "make_session", "service", "session"]
 
-HOSTS = Endpoints(
+ENDPOINTS = Endpoints(
     base_url="https://base.example.test",
     ads_url="https://ads.example.test",
     ads_sandbox_url="https://ads-sandbox.example.test",
@@ -20,14 +21,15 @@ HOSTS = Endpoints(
 METHODS = ("GET", "POST", "PUT", "DELETE")
 
 
-def connect(**settings: Any) -> Session:
-    """Make a session that repeats nothing."""
+def make_session(**options: Unpack[SessionOptions]) -> Session:
+    """Return a session that, by default, repeats no call."""
+    options.setdefault("retries", Retries.none())
     credentials = UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret="u")
-    return Session(credentials, endpoints=HOSTS, retries=Retries.none(), **settings)
+    return Session(credentials, endpoints=ENDPOINTS, **options)
 
 
-def serve(service: aioresponses, payload: dict[str, Any] | None = None, *, status: int = 200) -> None:
-    """Answer each method once, whatever the path."""
+def answer_any_method(service: aioresponses, payload: dict[str, object] | None = None, *, status: int = 200) -> None:
+    """Answer one request of each method, whatever its path."""
     for method in METHODS:
         service.add(re.compile(".*"), method, payload=payload, status=status)
 
@@ -40,5 +42,5 @@ def service() -> Iterator[aioresponses]:
 
 @pytest.fixture
 async def session() -> AsyncIterator[Session]:
-    async with connect() as session:
+    async with make_session() as session:
         yield session

@@ -1,10 +1,10 @@
-"""A service of a test's own, on a socket: it answers as the test says, and notes what it was asked."""
+"""A server on a socket that answers as a test scripts it, and records the requests it receives."""
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Unpack
 from urllib.parse import parse_qs, unquote
 
 import attrs
@@ -14,16 +14,17 @@ from aiohttp import web
 from svc_async import Endpoints, Retries, Session, UserCredentials
 from svc_async.auth.credentials import Credentials
 from svc_async.sandbox import VirtualClock
+from tests.support.session_options import SessionOptions
 
-__all__ = ["APP", "USER", "Answer", "Seen", "Service", "clock", "service", "unsigned"]
+__all__ = ["APP", "USER", "Answer", "ReceivedRequest", "ScriptedServer", "clock", "parse_oauth_header", "service"]
 
 APP = {"consumer_key": "key", "consumer_secret": "hush-1"}
 USER = UserCredentials(**APP, token="hush-2", token_secret="hush-3")
 
 
 @attrs.frozen(kw_only=True)
-class Seen:
-    """A request as it came."""
+class ReceivedRequest:
+    """One recorded request."""
 
     method: str
     path: str
@@ -49,11 +50,11 @@ class Seen:
 
     @property
     def oauth(self) -> dict[str, str]:
-        return unsigned(self.authorization)
+        return parse_oauth_header(self.authorization)
 
 
-def unsigned(header: str) -> dict[str, str]:
-    """Give the parameters of an `OAuth` header."""
+def parse_oauth_header(header: str) -> dict[str, str]:
+    """Return the parameters of an `OAuth` header."""
     scheme, _, rest = header.partition(" ")
     assert scheme == "OAuth"
     pairs = (pair.split("=", 1) for pair in rest.split(", "))
@@ -62,7 +63,7 @@ def unsigned(header: str) -> dict[str, str]:
 
 @attrs.frozen
 class Answer:
-    """What a request is answered with: JSON, or text as it is."""
+    """A scripted answer: a string is sent unchanged, anything else as JSON."""
 
     payload: Any = None
     status: int = 200
@@ -73,16 +74,16 @@ class Answer:
         return web.Response(status=self.status, text=text, headers=self.headers)
 
 
-Script = Answer | Callable[[Seen], Answer]
+Script = Answer | Callable[[ReceivedRequest], Answer]
 
 
 @attrs.define
-class Service:
-    """Answers by method and path; of several answers each is given once, the last one for ever."""
+class ScriptedServer:
+    """Answers by method and path; of several answers each is sent once, and the last one from then on."""
 
     clock: VirtualClock
     base_url: str = ""
-    seen: list[Seen] = attrs.field(factory=list)
+    requests: list[ReceivedRequest] = attrs.field(factory=list)
     arrived: asyncio.Event = attrs.field(factory=asyncio.Event)
     gate: asyncio.Event | None = None
     _scripts: dict[tuple[str, str], list[Script]] = attrs.field(factory=dict)
@@ -90,34 +91,34 @@ class Service:
     def on(self, method: str, path: str, *answers: Script) -> None:
         self._scripts[method, path] = [*answers]
 
-    def asked(self, path: str) -> list[Seen]:
-        return [seen for seen in self.seen if seen.path == path]
+    def requests_to(self, path: str) -> list[ReceivedRequest]:
+        return [request for request in self.requests if request.path == path]
 
-    def session(self, credentials: Credentials | None = USER, **settings: Any) -> Session:
-        settings.setdefault("retries", Retries.none())
-        hosts = Endpoints(base_url=self.base_url, ads_url=f"{self.base_url}/ads")
-        return Session(credentials, endpoints=hosts, clock=self.clock, **settings)
+    def session(self, credentials: Credentials | None = USER, **options: Unpack[SessionOptions]) -> Session:
+        """Return a session with this server that, by default, repeats no call."""
+        options.setdefault("retries", Retries.none())
+        endpoints = Endpoints(base_url=self.base_url, ads_url=f"{self.base_url}/ads")
+        return Session(credentials, endpoints=endpoints, clock=self.clock, **options)
 
     async def answer(self, request: web.Request) -> web.Response:
-        self.seen.append(
-            seen := Seen(
-                method=request.method,
-                path=request.path,
-                query=dict(request.query),
-                headers=request.headers.copy(),
-                body=await request.read(),
-            )
+        received = ReceivedRequest(
+            method=request.method,
+            path=request.path,
+            query=dict(request.query),
+            headers=request.headers.copy(),
+            body=await request.read(),
         )
+        self.requests.append(received)
         self.arrived.set()
         if self.gate is not None:
             await self.gate.wait()
         script = self._scripts.get((request.method, request.path), [Answer("unknown", 404)])
         chosen = script.pop(0) if len(script) > 1 else script[0]
-        return (chosen if isinstance(chosen, Answer) else chosen(seen)).response()
+        return (chosen if isinstance(chosen, Answer) else chosen(received)).response()
 
 
 @asynccontextmanager
-async def _serving(service: Service) -> AsyncIterator[None]:
+async def _run(service: ScriptedServer) -> AsyncIterator[None]:
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", service.answer)
     runner = web.AppRunner(app)
@@ -138,7 +139,7 @@ def clock() -> VirtualClock:
 
 
 @pytest.fixture
-async def service(clock: VirtualClock) -> AsyncIterator[Service]:
-    service = Service(clock)
-    async with _serving(service):
+async def service(clock: VirtualClock) -> AsyncIterator[ScriptedServer]:
+    service = ScriptedServer(clock)
+    async with _run(service):
         yield service

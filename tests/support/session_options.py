@@ -1,0 +1,23 @@
+"""The options that tests pass on to `Session`."""
+
+from collections.abc import Callable
+from typing import TypedDict
+
+from svc_async import AppCredentials, Governor, OAuth2UserCredentials, Retries, Timeouts
+from svc_async.engine.pipeline import CallEvent
+
+__all__ = ["SessionOptions"]
+
+
+class SessionOptions(TypedDict, total=False):
+    """Keyword arguments of `Session`."""
+
+    app: AppCredentials | None
+    validate: bool
+    keep_unknown: bool
+    governor: Governor | None
+    retries: Retries | None
+    timeouts: Timeouts | None
+    on_event: Callable[[CallEvent], object] | None
+    on_token: Callable[[OAuth2UserCredentials], object] | None
+    request_id_header: str | None
