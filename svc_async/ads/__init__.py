@@ -1,1 +1,1 @@
-"""The advertising API: one module a family, with its enums, records, rows and service."""
+"""The advertising API: one module per family, with its enums, records, routes and service class."""

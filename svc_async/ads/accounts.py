@@ -115,14 +115,14 @@ class Accounts:
     async def update(
         self, account_id: str, *, name: str | None = None, industry_type: IndustryType | None = None
     ) -> Account:
-        """Change the fields that are given.
+        """Update the given fields.
 
         Contract: `accounts.update`.
         """
         return await self._pipeline.send(_UPDATE(account_id=account_id, name=name, industry_type=industry_type))
 
     async def delete(self, account_id: str) -> Account:
-        """Delete an account, on the sandbox host only and return its record, with `deleted` true.
+        """Delete an account, on the sandbox host only, and return its record, with `deleted` true.
 
         Contract: ACC-05, `accounts.delete`.
         """

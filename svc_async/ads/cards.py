@@ -339,7 +339,7 @@ class Cards:
         components: Sequence[CardComponent] | None = None,
         slides: Sequence[Sequence[CardComponent]] | None = None,
     ) -> Card:
-        """Replace the fields that are given (contract CARD-09, `cards.update`)."""
+        """Replace the given fields (contract CARD-09, `cards.update`)."""
         return await self._pipeline.send(
             _UPDATE(account_id=self.account_id, card_id=card_id, name=name, components=components, slides=slides)
         )

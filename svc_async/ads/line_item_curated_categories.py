@@ -60,7 +60,7 @@ class LineItemCuratedCategories:
     async def get(
         self, line_item_curated_category_id: str, *, with_deleted: bool | None = None
     ) -> LineItemCuratedCategory:
-        """Return a record; a deleted one only with `with_deleted`.
+        """Return one of them; a deleted one only with `with_deleted`.
 
         Contract: `line_item_curated_categories.get`.
         """
@@ -88,7 +88,7 @@ class LineItemCuratedCategories:
         line_item_id: str | None = None,
         curated_category_id: str | None = None,
     ) -> LineItemCuratedCategory:
-        """Change the fields that are given.
+        """Update the given fields.
 
         Contract: `line_item_curated_categories.update`.
         """

@@ -198,7 +198,7 @@ class LineItems:
         total_budget_amount_local_micro: int | None = None,
         daily_budget_amount_local_micro: int | None = None,
     ) -> LineItem:
-        """Change the fields that are given; `svc_async.money` converts decimal numbers to amounts.
+        """Update the given fields; `svc_async.money` converts decimal numbers to amounts.
 
         Args:
             line_item_id: the line item.

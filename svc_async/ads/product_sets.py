@@ -162,7 +162,7 @@ class ProductSets:
         description: str | None = None,
         product_keys: Sequence[str] | None = None,
     ) -> ProductSet:
-        """Change the fields that are given of a `MANUAL` set; `FILTERED` ones cannot be changed (contract PSET-04).
+        """Update the given fields of a `MANUAL` set; `FILTERED` ones cannot be changed (contract PSET-04).
 
         Contract: PSET-04b, `product_sets.update`.
         """

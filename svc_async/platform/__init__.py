@@ -1,1 +1,1 @@
-"""The main API: authentication, webhooks, activity, the filtered stream. One module a family."""
+"""The main API: authentication, webhooks, activity and the filtered stream; one module per family."""

@@ -1,4 +1,4 @@
-"""Activity: what users do, told to webhooks and streams that subscribe to it."""
+"""Activity of users, delivered to webhooks and streams that subscribe to it."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -28,13 +28,13 @@ __all__ = [
 ]
 
 
-# Unspecified: the fields of a subscription, and where they stand (contract UNS-activity-bodies).
+# Unspecified: the fields of a subscription, and their places (contract UNS-activity-bodies).
 @attrs.frozen(kw_only=True)
 class Subscription(Record):
     """A subscription to events of one type.
 
     Attributes:
-        webhook_id: where its events are delivered; without one they reach open streams only.
+        webhook_id: the webhook its events are delivered to; without one they are sent to open streams only.
     """
 
     subscription_id: str
@@ -48,7 +48,7 @@ class Subscription(Record):
 
 @attrs.frozen(kw_only=True)
 class DeletedSubscription(Record):
-    """A subscription that is no more."""
+    """A subscription that was deleted."""
 
     deleted: bool = True
 
@@ -100,32 +100,32 @@ class Subscriptions:
         """Subscribe to events of a type.
 
         Args:
-            event_type: what happens.
-            user_id: whose events.
-            keyword: events that hold it.
-            direction: for direct-message and chat events; both if left out.
-            tag: a name of your own, 1 to 200 characters, that events come with.
-            webhook_id: where events are delivered; without one they reach open streams only.
+            event_type: the type of the events.
+            user_id: only events of this user.
+            keyword: only events that contain this word.
+            direction: for direct-message and chat events; both by default.
+            tag: a label of your own, 1 to 200 characters, that events carry.
+            webhook_id: the webhook that events are delivered to; without one they are sent to open streams only.
 
         Contract: ACT-01, ACT-02, ACT-03, `activity_subscriptions.create`.
         """
-        wanted = {"user_id": user_id, "keyword": keyword, "direction": direction}
-        request = _CREATE(event_type=event_type, filter=_given(wanted), tag=tag, webhook_id=webhook_id)
-        broken = first_problem(_CREATE_CHECKS, {"event_type": event_type, "tag": tag, **wanted})
-        return await self._pipeline.send(request.with_problem(broken))
+        conditions = {"user_id": user_id, "keyword": keyword, "direction": direction}
+        request = _CREATE(event_type=event_type, filter=_drop_none(conditions), tag=tag, webhook_id=webhook_id)
+        problem = first_problem(_CREATE_CHECKS, {"event_type": event_type, "tag": tag, **conditions})
+        return await self._pipeline.send(request.with_problem(problem))
 
     def list(self, *, max_results: int | None = None) -> Pager[Subscription]:
-        """List them.
+        """List the subscriptions.
 
         Args:
-            max_results: subscriptions a page, 1 to 1,000.
+            max_results: subscriptions per page, 1 to 1,000.
         """
         return Pager(self._pipeline, _LIST(max_results=max_results))
 
     async def update(
         self, subscription_id: str, *, tag: str | None = None, webhook_id: str | None = None
     ) -> Subscription:
-        """Change the tag or the webhook of a subscription; what it filters by stays.
+        """Change the tag or the webhook of a subscription; its filter cannot be changed.
 
         Args:
             subscription_id: the subscription.
@@ -135,7 +135,7 @@ class Subscriptions:
         return await self._pipeline.send(_UPDATE(subscription_id=subscription_id, tag=tag, webhook_id=webhook_id))
 
     async def delete(self, subscription_id: str) -> DeletedSubscription:
-        """Delete a subscription; its events are told no more."""
+        """Delete a subscription; its events are no longer delivered."""
         return await self._pipeline.send(_DELETE(subscription_id=subscription_id))
 
 
@@ -145,7 +145,7 @@ _MAX_CONNECTIONS = 2  # Unspecified: how many may be open at once (contract UNS-
 
 @attrs.frozen
 class Activity:
-    """What users do."""
+    """The activity of users."""
 
     _pipeline: Pipeline
 
@@ -169,27 +169,27 @@ class Activity:
         on_gap: Callable[[Gap], object] | None = None,
         on_malformed: Callable[[MalformedLine], object] | None = None,
     ) -> EventStream:
-        """Follow the events of the app's subscriptions as they happen, through drops, stalls and refusals.
+        """Stream the events of the app's subscriptions, across dropped, stalled and refused connections.
 
         Use it as an async context manager and iterate it inside; nothing is sent before it is entered.
 
         Args:
-            recover: `auto` asks the service for what was missed while no connection was open; a service that refuses
-                that is asked once, and `on_gap` is told.
-            since: where an earlier stream was left: its `checkpoint`.
-            dedupe: hide events that came before, as far as the last 100,000 events reach.
-            queue_size: events that may wait to be taken.
-            overflow: what becomes of an event that finds the queue full: `block` stops reading, `drop_oldest` lets
-                the oldest one go and counts it, `error` ends the stream.
-            stall_timeout: seconds of silence after which a connection counts as dead; heartbeats come every 20.
+            recover: `auto` requests the events that were missed while no connection was open; a service that refuses
+                this is asked only once, and `on_gap` is called.
+            since: the `checkpoint` of an earlier stream to resume from.
+            dedupe: suppress events that arrived before, among the last 100,000.
+            queue_size: the maximum number of events that wait to be taken.
+            overflow: what happens to an event that arrives while the queue is full: `block` stops reading,
+                `drop_oldest` discards the oldest event and counts it, `error` ends the stream.
+            stall_timeout: seconds without data after which a connection is considered dead; heartbeats come every 20.
             max_line_bytes: the longest line that is read; a longer one goes to `on_malformed`.
-            reconnects: how the stream comes back.
-            on_state: told of every step of the stream's life, and why.
-            on_gap: told of every time without a connection, and whether what was missed is made good.
-            on_malformed: given every line that is no event; without it, the log is told.
+            reconnects: when the stream reconnects.
+            on_state: called on every state change, with its reason.
+            on_gap: called for every period without a connection, with how the missed events were recovered.
+            on_malformed: called with every line that is not an event; by default such lines are logged.
 
         Raises:
-            InvalidArgument: a setting makes no sense.
+            InvalidArgument: a setting is invalid.
 
         Contract: STR-01, STR-02, `activity_stream.connect`.
         """
@@ -209,5 +209,5 @@ class Activity:
         return EventStream.from_route(self._pipeline, _STREAM, max_connections=_MAX_CONNECTIONS, settings=settings)
 
 
-def _given(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+def _drop_none(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}

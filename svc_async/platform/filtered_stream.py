@@ -34,11 +34,11 @@ __all__ = [
 
 @attrs.frozen
 class Rule:
-    """A rule to be added.
+    """A rule to add.
 
     Attributes:
-        value: what posts must match, at most 2,048 characters (contract FS-02).
-        tag: a name of your own that matching posts come with.
+        value: the condition for posts, at most 2,048 characters (contract FS-02).
+        tag: a label of your own that matching posts carry.
     """
 
     value: str
@@ -57,7 +57,7 @@ class StreamRule(Record):
 
 @attrs.frozen(kw_only=True)
 class RuleSummary(Record):
-    """How many rules became what."""
+    """How many rules have each result."""
 
     created: int = 0
     not_created: int = 0
@@ -72,9 +72,9 @@ class RefusedRule:
     """A rule that was not created, or not deleted.
 
     Attributes:
-        position: where it stood in the call, from 0.
-        code: the service's name for the reason, such as `DuplicateRule`; empty if it gave none.
-        message: the service's words.
+        position: its position in the call, from 0.
+        code: the service's code for the reason, such as `DuplicateRule`; empty if there is none.
+        message: the service's message.
     """
 
     position: int
@@ -84,11 +84,11 @@ class RefusedRule:
 
 @attrs.frozen(kw_only=True)
 class AddedRules:
-    """What became of rules that were to be added.
+    """The result of adding rules.
 
     Attributes:
-        created: those that are there now; with `dry_run`, those that would be.
-        not_created: the others.
+        created: the rules that were created; with `dry_run`, those that would be.
+        not_created: the other rules.
         sent: when the service answered.
     """
 
@@ -100,10 +100,10 @@ class AddedRules:
 
 @attrs.frozen(kw_only=True)
 class DeletedRules:
-    """What became of rules that were to be deleted.
+    """The result of deleting rules.
 
     Attributes:
-        not_deleted: those that the service names as still there or unknown.
+        not_deleted: the rules that the service reports as not deleted or unknown.
         sent: when the service answered.
     """
 
@@ -113,21 +113,21 @@ class DeletedRules:
 
 
 @attrs.frozen(kw_only=True)
-class _Meta:
+class _ChangeMeta:
     sent: Timestamp | None = None
     summary: RuleSummary = RuleSummary()
 
 
 @attrs.frozen(kw_only=True)
-class _Changed:
+class _RuleChanges:
     data: Sequence[StreamRule] = ()
-    meta: _Meta = _Meta()
+    meta: _ChangeMeta = _ChangeMeta()
     errors: Sequence[Mapping[str, Any]] = ()
 
 
 _ALL = "/2/tweets/search/stream/rules"
 
-_CHANGE = Route("POST", _ALL, _Changed, surface=Surface.BASE, json=True, reply=Reply.BODY)
+_CHANGE = Route("POST", _ALL, _RuleChanges, surface=Surface.BASE, json=True, reply=Reply.BODY)
 _ADD_CHECKS = (not_empty("rules"), each("rules", required("value"), length("value", 2_048, least=1)))
 _DELETE_CHECKS = (not_empty("ids"),)
 _LIST = Listing(_ALL, StreamRule, surface=Surface.BASE, reply=Reply.META_PAGE)
@@ -143,8 +143,8 @@ class Rules:
         """Add rules. Some may be refused while others are created: see `not_created`.
 
         Args:
-            rules: rules, or just their values.
-            dry_run: only tell what would become of them.
+            rules: rules, or only their values.
+            dry_run: only validate, without creating them.
 
         Raises:
             BadRequest: the service refused all of them at once.
@@ -153,18 +153,18 @@ class Rules:
         """
         if isinstance(rules, str):
             raise InvalidArgument("rules", "must be a sequence of rules")
-        wanted = [Rule(rule) if isinstance(rule, str) else rule for rule in rules]
-        request = _CHANGE(add=wanted).with_params(dry_run=dry_run)
-        changed = await self._pipeline.send(request.with_problem(first_problem(_ADD_CHECKS, {"rules": wanted})))
+        added = [Rule(rule) if isinstance(rule, str) else rule for rule in rules]
+        request = _CHANGE(add=added).with_params(dry_run=dry_run)
+        changed = await self._pipeline.send(request.with_problem(first_problem(_ADD_CHECKS, {"rules": added})))
         return AddedRules(
             created=changed.data,
-            not_created=_not_created([(fields_of(rule) or {}).get("value") for rule in wanted], changed),
+            not_created=_find_not_created([(fields_of(rule) or {}).get("value") for rule in added], changed),
             summary=changed.meta.summary,
             sent=changed.meta.sent,
         )
 
     def list(self) -> Pager[StreamRule]:
-        """List them.
+        """List the rules.
 
         Contract: FS-01.
         """
@@ -175,7 +175,7 @@ class Rules:
 
         Args:
             ids: the ids of the rules.
-            dry_run: only tell what would become of them.
+            dry_run: only validate, without deleting them.
 
         Contract: FS-01, `stream_rules.manage`.
         """
@@ -185,10 +185,10 @@ class Rules:
         changed = await self._pipeline.send(request.with_problem(first_problem(_DELETE_CHECKS, {"ids": [*ids]})))
         return DeletedRules(
             not_deleted=[
-                _refused(position, error)
-                for position, given in enumerate(ids)
+                _parse_refusal(position, error)
+                for position, rule_id in enumerate(ids)
                 for error in changed.errors
-                if given in _about(error)
+                if rule_id in _find_subjects(error)
             ],
             summary=changed.meta.summary,
             sent=changed.meta.sent,
@@ -225,29 +225,29 @@ class FilteredStream:
         on_gap: Callable[[Gap], object] | None = None,
         on_malformed: Callable[[MalformedLine], object] | None = None,
     ) -> EventStream:
-        """Follow the posts that match the rules as they are written, through drops, stalls and refusals.
+        """Stream the posts that match the rules, across dropped, stalled and refused connections.
 
-        Without a rule the service refuses: `Conflict`.
+        Without a rule the service refuses the connection with `Conflict`.
 
         Use it as an async context manager and iterate it inside; nothing is sent before it is entered.
 
         Args:
-            recover: `auto` asks the service for what was missed while no connection was open; a service that refuses
-                that is asked once, and `on_gap` is told.
-            since: where an earlier stream was left: its `checkpoint`.
-            dedupe: hide events that came before, as far as the last 100,000 events reach.
-            queue_size: events that may wait to be taken.
-            overflow: what becomes of an event that finds the queue full: `block` stops reading, `drop_oldest` lets
-                the oldest one go and counts it, `error` ends the stream.
-            stall_timeout: seconds of silence after which a connection counts as dead; heartbeats come every 20.
+            recover: `auto` requests the events that were missed while no connection was open; a service that refuses
+                this is asked only once, and `on_gap` is called.
+            since: the `checkpoint` of an earlier stream to resume from.
+            dedupe: suppress events that arrived before, among the last 100,000.
+            queue_size: the maximum number of events that wait to be taken.
+            overflow: what happens to an event that arrives while the queue is full: `block` stops reading,
+                `drop_oldest` discards the oldest event and counts it, `error` ends the stream.
+            stall_timeout: seconds without data after which a connection is considered dead; heartbeats come every 20.
             max_line_bytes: the longest line that is read; a longer one goes to `on_malformed`.
-            reconnects: how the stream comes back.
-            on_state: told of every step of the stream's life, and why.
-            on_gap: told of every time without a connection, and whether what was missed is made good.
-            on_malformed: given every line that is no event; without it, the log is told.
+            reconnects: when the stream reconnects.
+            on_state: called on every state change, with its reason.
+            on_gap: called for every period without a connection, with how the missed events were recovered.
+            on_malformed: called with every line that is not an event; by default such lines are logged.
 
         Raises:
-            InvalidArgument: a setting makes no sense.
+            InvalidArgument: a setting is invalid.
 
         Contract: STR-02.
         """
@@ -267,24 +267,25 @@ class FilteredStream:
         return EventStream.from_route(self._pipeline, _STREAM, max_connections=_MAX_CONNECTIONS, settings=settings)
 
 
-def _not_created(values: Sequence[Any], changed: _Changed) -> Sequence[RefusedRule]:
+def _find_not_created(values: Sequence[Any], changed: _RuleChanges) -> Sequence[RefusedRule]:
     created = Counter(rule.value for rule in changed.data)
     refused: list[RefusedRule] = []
     for position, value in enumerate(values):
         created[value] -= 1
         if created[value] < 0:
-            refused.append(_refused(position, next((e for e in changed.errors if value in _about(e)), {})))
+            error = next((error for error in changed.errors if value in _find_subjects(error)), {})
+            refused.append(_parse_refusal(position, error))
     return refused
 
 
-def _about(error: Mapping[str, Any]) -> Sequence[Any]:
-    """Give the values and ids that a complaint is about."""
+def _find_subjects(error: Mapping[str, Any]) -> Sequence[Any]:
+    """Return the values and ids that an error is about."""
     parameters = error.get("parameters")
-    named = parameters.values() if isinstance(parameters, Mapping) else ()
-    listed = [each for value in named for each in (value if isinstance(value, list) else [value])]
+    values = parameters.values() if isinstance(parameters, Mapping) else ()
+    listed = [each for value in values for each in (value if isinstance(value, list) else [value])]
     return [error.get("value"), error.get("id"), *listed]
 
 
-def _refused(position: int, error: Mapping[str, Any]) -> RefusedRule:
+def _parse_refusal(position: int, error: Mapping[str, Any]) -> RefusedRule:
     detail = parse_detail(error)
     return RefusedRule(position=position, code=str(detail.code), message=detail.message)

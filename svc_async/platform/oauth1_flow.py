@@ -1,4 +1,4 @@
-"""The three-legged flow of OAuth 1.0a: how an app becomes a user's.
+"""The three-legged flow of OAuth 1.0a, by which a user grants access to an app.
 
 request_token(callback=)  →  authorize_url(token), which the user opens  →  access_token(token, verifier=)
 """
@@ -25,7 +25,7 @@ OUT_OF_BAND = "oob"
 
 
 class OAuthAccessType(OpenEnum):
-    """How much access an app asks for."""
+    """The access that an app requests."""
 
     READ = "read"
     WRITE = "write"
@@ -33,13 +33,13 @@ class OAuthAccessType(OpenEnum):
 
 @attrs.frozen(kw_only=True)
 class RequestToken(Record):
-    """What a user is asked to approve (contract record `RequestToken`, AUTH-08).
+    """The token that a user is asked to approve (contract record `RequestToken`, AUTH-08).
 
     Attributes:
-        oauth_token: the token, which stands in the URLs.
-        oauth_token_secret: signs the exchange; keep it where the user cannot see it.
+        oauth_token: the token, which is part of the URLs.
+        oauth_token_secret: signs the exchange; store it where the user cannot see it.
         oauth_callback_confirmed: `true`.
-        callback: the callback that the token was asked for with; not a part of the answer.
+        callback: the callback with which the token was requested; not part of the answer.
     """
 
     oauth_token: str
@@ -50,7 +50,7 @@ class RequestToken(Record):
 
 @attrs.frozen(kw_only=True)
 class AccessToken(Record):
-    """What a user granted (contract record `AccessToken`, AUTH-14d)."""
+    """The token of a user who granted access (contract record `AccessToken`, AUTH-14d)."""
 
     oauth_token: str = attrs.field(repr=False)
     oauth_token_secret: str = attrs.field(repr=False)
@@ -58,10 +58,10 @@ class AccessToken(Record):
     screen_name: str
 
     def credentials(self, app: AppCredentials) -> UserCredentials:
-        """Give what a session of this user is made with.
+        """Return the credentials for a session of this user.
 
         Args:
-            app: the app that the user granted access.
+            app: the app to which the user granted access.
         """
         return UserCredentials(
             consumer_key=app.consumer_key,
@@ -73,7 +73,7 @@ class AccessToken(Record):
 
 @attrs.frozen(kw_only=True)
 class InvalidatedAccessToken(Record):
-    """A token that stopped working (contract record `InvalidatedAccessToken`, AUTH-16b)."""
+    """A token that was invalidated (contract record `InvalidatedAccessToken`, AUTH-16b)."""
 
     access_token: str = attrs.field(repr=False)
 
@@ -104,26 +104,26 @@ _ACCESS_CHECKS = (not_empty("verifier"),)
 _INVALIDATE = Route(
     "POST", "/1.1/oauth/invalidate_token", InvalidatedAccessToken, surface=Surface.BASE, reply=Reply.BODY
 )
-# Pages: a browser goes there, with nothing signed.
+# Pages that a browser opens, without a signature.
 _AUTHORIZE: Route[None] = Route("GET", "/oauth/authorize", None, surface=Surface.BASE)
 _AUTHENTICATE: Route[None] = Route("GET", "/oauth/authenticate", None, surface=Surface.BASE)
 
 
 @attrs.frozen
 class OAuth1Flow:
-    """The steps from an app to a user who granted access, and back."""
+    """The steps by which a user grants an app access, and the token's invalidation."""
 
     _pipeline: Pipeline
     _app: AppCredentials | None
     _credentials: Credentials
 
     async def request_token(self, *, callback: str, access_type: OAuthAccessType | str | None = None) -> RequestToken:
-        """Ask for a request token: step 1.
+        """Request a request token: step 1.
 
         Args:
-            callback: where the user returns to, configured in the app's settings; custom schemes are fine. `oob`
-                selects the PIN mode. It is sent on every call (contract AUTH-02).
-            access_type: `read` for less than the app may do.
+            callback: the URL to which the user returns, configured in the app's settings; custom schemes are accepted.
+                `oob` selects the PIN mode. It is sent with every call (contract AUTH-02).
+            access_type: `read` for less access than the app has.
 
         Raises:
             Unauthorized: the app is unknown or its secret is wrong.
@@ -132,8 +132,8 @@ class OAuth1Flow:
         Contract: AUTH-01, `oauth1.request_token`.
         """
         request = _REQUEST_TOKEN(oauth_callback=callback, svc_auth_access_type=access_type)
-        broken = first_problem(_REQUEST_CHECKS, {"callback": callback, "access_type": access_type})
-        token = await self._as(self._known_app).send(request.with_problem(broken))
+        problem = first_problem(_REQUEST_CHECKS, {"callback": callback, "access_type": access_type})
+        token = await self._authorize(self._require_app()).send(request.with_problem(problem))
         if token.oauth_callback_confirmed != "true":
             raise UnexpectedAnswer("the service did not confirm the callback (RFC 5849, 2.1)", status=200)
         return attrs.evolve(token, callback=callback)
@@ -141,47 +141,47 @@ class OAuth1Flow:
     def authorize_url(
         self, token: RequestToken | str, *, force_login: bool | None = None, screen_name: str | None = None
     ) -> str:
-        """Give the page where the user approves: step 2.
+        """Return the URL of the page on which the user approves: step 2.
 
         Args:
             token: the request token.
-            force_login: whether the user must log in, even who is logged in.
-            screen_name: fills in the user's name.
+            force_login: whether the user must log in, even if already logged in.
+            screen_name: the user name to fill in.
 
         Contract: AUTH-12, `oauth1.authorize`.
         """
-        return self._page(_AUTHORIZE, token, force_login=force_login, screen_name=screen_name)
+        return self._build_url(_AUTHORIZE, token, force_login=force_login, screen_name=screen_name)
 
     def authenticate_url(
         self, token: RequestToken | str, *, force_login: bool | None = None, screen_name: str | None = None
     ) -> str:
-        """Give the page that sends a user back at once who approved before: step 2 of "sign in with".
+        """Return the URL of the page that redirects users who approved before: step 2 of "sign in with".
 
-        It is for flows with a callback, and needs the sign-in setting of the app.
+        It is for flows with a callback, and requires the sign-in setting of the app.
 
         Args:
             token: the request token.
-            force_login: whether the user must log in, even who is logged in.
-            screen_name: fills in the user's name.
+            force_login: whether the user must log in, even if already logged in.
+            screen_name: the user name to fill in.
 
         Raises:
-            InvalidArgument: the token is for the PIN mode, in which desktop applications use `authorize_url`.
+            InvalidArgument: the token is for the PIN mode, which uses `authorize_url`.
 
         Contract: AUTH-13, AUTH-13c, `oauth1.authenticate`.
         """
         if self._pipeline.validate and isinstance(token, RequestToken) and token.callback == OUT_OF_BAND:
             raise InvalidArgument("token", "must have a callback; the PIN mode goes with authorize_url (AUTH-13c)")
-        return self._page(_AUTHENTICATE, token, force_login=force_login, screen_name=screen_name)
+        return self._build_url(_AUTHENTICATE, token, force_login=force_login, screen_name=screen_name)
 
     def verifier(self, request_token: RequestToken, redirect: str) -> str:
-        """Read the verifier from the URL that the user came back to.
+        """Return the verifier from the URL to which the user returned.
 
         Args:
             request_token: the token of this flow.
             redirect: the whole URL, or its query.
 
         Raises:
-            InvalidArgument: the URL is of another flow, the user denied, or it has no verifier.
+            InvalidArgument: the URL belongs to another flow, the user denied access, or it has no verifier.
 
         Contract: AUTH-14, AUTH-14c.
         """
@@ -206,7 +206,7 @@ class OAuth1Flow:
 
         Contract: AUTH-14, `oauth1.access_token`.
         """
-        app = self._known_app
+        app = self._require_app()
         granted = UserCredentials(
             consumer_key=app.consumer_key,
             consumer_secret=app.consumer_secret,
@@ -214,14 +214,16 @@ class OAuth1Flow:
             token_secret=request_token.oauth_token_secret,
         )
         request = _ACCESS_TOKEN(oauth_verifier=verifier)
-        return await self._as(granted).send(request.with_problem(first_problem(_ACCESS_CHECKS, {"verifier": verifier})))
+        return await self._authorize(granted).send(
+            request.with_problem(first_problem(_ACCESS_CHECKS, {"verifier": verifier}))
+        )
 
     async def invalidate_token(self) -> InvalidatedAccessToken:
-        """Make the access token of this session stop working, at once and for good.
+        """Invalidate the access token of this session, immediately and permanently.
 
         Raises:
             AccessDenied: the session's credentials are not `UserCredentials`.
-            Unauthorized: it had stopped working before (code 89).
+            Unauthorized: it was already invalid (code 89).
 
         Contract: AUTH-16, `oauth1.invalidate_token`.
         """
@@ -229,18 +231,17 @@ class OAuth1Flow:
             raise AccessDenied("only a session with UserCredentials has an access token to invalidate")
         return await self._pipeline.send(_INVALIDATE())
 
-    @property
-    def _known_app(self) -> AppCredentials:
+    def _require_app(self) -> AppCredentials:
         if self._app is None:
             raise AccessDenied("this call is signed with AppCredentials (contract AUTH-01e)")
         return self._app
 
-    def _as(self, credentials: AppCredentials | UserCredentials) -> Pipeline:
+    def _authorize(self, credentials: AppCredentials | UserCredentials) -> Pipeline:
         return self._pipeline.but(
             authorization=authorization(credentials, self._pipeline.clock), tokens=None, user=identity(credentials)
         )
 
-    def _page(
+    def _build_url(
         self,
         page: Route[None],
         token: RequestToken | str,
@@ -248,8 +249,8 @@ class OAuth1Flow:
         force_login: bool | None,
         screen_name: str | None,
     ) -> str:
-        given = token.oauth_token if isinstance(token, RequestToken) else token
-        if not given:
+        value = token.oauth_token if isinstance(token, RequestToken) else token
+        if not value:
             raise InvalidArgument("token", "must not be empty (contract AUTH-12, AUTH-13e)")
-        request = page(oauth_token=given, force_login=force_login, screen_name=screen_name)
+        request = page(oauth_token=value, force_login=force_login, screen_name=screen_name)
         return f"{self._pipeline.endpoints.base_url}{request.path}?{query_string(request.query)}"

@@ -29,7 +29,7 @@ __all__ = [
 
 
 class TokenType(OpenEnum):
-    """What kind of token it is."""
+    """The kind of a token."""
 
     BEARER = "bearer"
 
@@ -44,7 +44,7 @@ class AppToken(Record):
 
 @attrs.frozen(kw_only=True)
 class InvalidatedToken(Record):
-    """A bearer token that stopped working, as far as the service describes it (contract AUTH-24b)."""
+    """A bearer token that was invalidated, as far as the service describes it (contract AUTH-24b)."""
 
     access_token: str | None = attrs.field(default=None, repr=False)
 
@@ -70,18 +70,18 @@ _PAGE = "/2/oauth2/authorize"
 
 
 async def fetch_app_token(pipeline: Pipeline, app: AppCredentials) -> AppToken:
-    """Ask for the app-only bearer token (contract AUTH-20, `oauth2.token`)."""
-    proven = _as(pipeline, app, basic(app.consumer_key, app.consumer_secret))
-    return await proven.send(_TOKEN(grant_type="client_credentials"))
+    """Request the app-only bearer token (contract AUTH-20, `oauth2.token`)."""
+    authorized = _authorize(pipeline, app, basic(app.consumer_key, app.consumer_secret))
+    return await authorized.send(_TOKEN(grant_type="client_credentials"))
 
 
 async def refresh_user_token(
     pipeline: Pipeline, app: AppCredentials | None, credentials: OAuth2UserCredentials
 ) -> OAuth2UserCredentials:
-    """Buy the next token with the refresh token of the last one."""
-    client = _client(app, credentials.client_id)
-    body = grants.refresh_grant(credentials.refresh_token or "", client_id=_named(client))
-    return await _granted(pipeline, client, body, previous=credentials)
+    """Request the next token with the refresh token of the last one."""
+    client = _find_client(app, credentials.client_id)
+    body = grants.refresh_grant(credentials.refresh_token or "", client_id=_public_id(client))
+    return await _send_grant(pipeline, client, body, previous=credentials)
 
 
 @attrs.frozen
@@ -94,36 +94,36 @@ class OAuth2:
     _user_tokens: UserTokens | None
 
     async def token(self) -> AppToken:
-        """Give the app-only bearer token; calls that need it get it by themselves.
+        """Return the app-only bearer token; calls that need it request it by themselves.
 
-        It is asked for once and kept. Who asks the service too often is refused (403, code 99), and is then not
-        asked for a while.
+        It is requested once and cached. Too many token requests fail with 403, code 99; the session then backs off for
+        15 minutes.
 
         Raises:
             AccessDenied: the session has neither an app nor a bearer token.
-            Forbidden: the app's key or secret is wrong, or it was asked for too often.
+            Forbidden: the app's key or secret is wrong, or it was requested too often.
 
         Contract: AUTH-20, AUTH-22b, `oauth2.token`.
         """
-        return AppToken(token_type=TokenType.BEARER, access_token=await self._known_tokens.current())
+        return AppToken(token_type=TokenType.BEARER, access_token=await self._require_tokens().current())
 
     async def invalidate_token(self) -> InvalidatedToken:
-        """Make the app's bearer token stop working, in all processes that carry it. The next call gets another one.
+        """Invalidate the app's bearer token, in all processes that use it. The next call requests another one.
 
         Raises:
             AccessDenied: the session has no app, which revokes the token.
-            Unauthorized: the token had stopped working before (code 89).
+            Unauthorized: the token was already invalid (code 89).
 
         Contract: AUTH-24, `oauth2.invalidate_token`.
         """
-        tokens, app = self._known_tokens, self._known_app
+        tokens, app = self._require_tokens(), self._require_app()
         token = await tokens.current()
-        proven = _as(self._pipeline, app, basic(app.consumer_key, app.consumer_secret))
-        # The token is percent-encoded already, and stands in the form as it came.
+        authorized = _authorize(self._pipeline, app, basic(app.consumer_key, app.consumer_secret))
+        # The token is percent-encoded already, and is sent in the form as received.
         try:
-            answer = await proven.send(_INVALIDATE().with_body(f"access_token={token}".encode("ascii")))
+            answer = await authorized.send(_INVALIDATE().with_body(f"access_token={token}".encode("ascii")))
         except Unauthorized:
-            tokens.forget(token)  # it did not work any more
+            tokens.forget(token)  # it was already invalid
             raise
         tokens.forget(token)
         return answer
@@ -131,60 +131,58 @@ class OAuth2:
     def authorization_url(
         self, *, scopes: Sequence[str], redirect_uri: str, client_id: str | None = None
     ) -> PendingAuthorization:
-        """Begin an authorization with scopes: give the page that a user opens, and what to keep until then.
+        """Start an authorization with scopes; return the URL that the user opens, and what to store until then.
 
         Args:
-            scopes: what is asked for, such as `follow.read`; `offline.access` gives a refresh token as well.
-            redirect_uri: where the user comes back to, configured in the app's settings.
-            client_id: the OAuth 2.0 client, where the app does not name it.
+            scopes: the requested scopes, such as `follow.read`; `offline.access` adds a refresh token.
+            redirect_uri: the URL to which the user returns, configured in the app's settings.
+            client_id: the OAuth 2.0 client, if the app does not name it.
 
         Contract: AUTH-26.
         """
         if not scopes or isinstance(scopes, str):
-            raise InvalidArgument("scopes", "must name one scope at least, such as ['follow.read']")
+            raise InvalidArgument("scopes", "must name at least one scope, such as ['follow.read']")
         page = f"{self._pipeline.endpoints.base_url}{_PAGE}"
-        client = _client(self._app, client_id)
+        client = _find_client(self._app, client_id)
         return grants.begin_authorization(page, client_id=client.client_id, redirect_uri=redirect_uri, scopes=scopes)
 
     async def exchange(
         self, pending: PendingAuthorization, *, redirect: str, client_id: str | None = None
     ) -> OAuth2UserCredentials:
-        """Exchange what the user came back with for a token.
+        """Exchange the code from the redirect for a token.
 
         Args:
-            pending: what `authorization_url` gave.
-            redirect: the whole URL that the user came back to; its state is compared.
-            client_id: the OAuth 2.0 client, where the app does not name it.
+            pending: the result of `authorization_url`.
+            redirect: the whole URL to which the user returned; its state is compared.
+            client_id: the OAuth 2.0 client, if the app does not name it.
 
         Raises:
-            InvalidArgument: the user denied, or the URL is of another authorization.
-            BadRequest: the code is too old or was used (code `invalid_grant`).
+            InvalidArgument: the user denied access, or the URL belongs to another authorization.
+            BadRequest: the code has expired or was used (code `invalid_grant`).
         """
-        client = _client(self._app, client_id)
-        body = grants.code_grant(grants.parse_code(redirect, pending), pending, client_id=_named(client))
-        return await _granted(self._pipeline, client, body)
+        client = _find_client(self._app, client_id)
+        body = grants.code_grant(grants.parse_code(redirect, pending), pending, client_id=_public_id(client))
+        return await _send_grant(self._pipeline, client, body)
 
     async def refresh(self) -> OAuth2UserCredentials:
         """Refresh the token of this session's user now; calls do so by themselves.
 
-        The refresh token changes with it: store what `Session(on_token=)` is told.
+        The refresh token changes as well: store what `Session(on_token=)` receives.
 
         Raises:
             AccessDenied: the session's credentials are not `OAuth2UserCredentials` with a refresh token.
-            BadRequest: the refresh token was used or revoked (code `invalid_grant`): the user must approve anew.
+            BadRequest: the refresh token was used or revoked (code `invalid_grant`); the user must approve again.
         """
         if self._user_tokens is None:
             raise AccessDenied("only a session with OAuth2UserCredentials has a token to refresh")
         return await self._user_tokens.refresh()
 
-    @property
-    def _known_tokens(self) -> AppTokens:
+    def _require_tokens(self) -> AppTokens:
         if self._app_tokens is None:
             raise AccessDenied("the bearer token is requested with AppCredentials (contract AUTH-20)")
         return self._app_tokens
 
-    @property
-    def _known_app(self) -> AppCredentials:
+    def _require_app(self) -> AppCredentials:
         if self._app is None:
             raise AccessDenied("the bearer token is revoked with AppCredentials (contract AUTH-24)")
         return self._app
@@ -198,7 +196,7 @@ class _Client:
     secret: str | None = attrs.field(repr=False)
 
 
-def _client(app: AppCredentials | None, client_id: str | None) -> _Client:
+def _find_client(app: AppCredentials | None, client_id: str | None) -> _Client:
     known = app.client_id if app else None
     chosen = client_id or known
     if chosen is None:
@@ -206,12 +204,12 @@ def _client(app: AppCredentials | None, client_id: str | None) -> _Client:
     return _Client(chosen, app.client_secret if app and chosen == known else None)
 
 
-def _named(client: _Client) -> str | None:
-    """Give the name of a client that cannot prove it and so writes it into the form (RFC 6749, 3.2.1)."""
+def _public_id(client: _Client) -> str | None:
+    """Return the id of a client without a secret, which sends its id in the form (RFC 6749, 3.2.1)."""
     return None if client.secret else client.client_id
 
 
-async def _granted(
+async def _send_grant(
     pipeline: Pipeline, client: _Client, body: bytes, *, previous: OAuth2UserCredentials | None = None
 ) -> OAuth2UserCredentials:
     header = basic(client.client_id, client.secret) if client.secret else anonymous()
@@ -219,5 +217,5 @@ async def _granted(
     return grants.parse_token(answer, now=pipeline.clock.now(), client_id=client.client_id, previous=previous)
 
 
-def _as(pipeline: Pipeline, app: AppCredentials, header: Authorization) -> Pipeline:
+def _authorize(pipeline: Pipeline, app: AppCredentials, header: Authorization) -> Pipeline:
     return pipeline.but(authorization=header, tokens=None, user=identity(app))

@@ -1,4 +1,4 @@
-"""Webhooks: where the service delivers events to, and what it shall deliver again."""
+"""Webhooks: the URLs to which the service delivers events, and replays of past events."""
 
 import re
 import warnings
@@ -19,9 +19,9 @@ __all__ = ["DeletedWebhook", "ReplayJob", "ReplayTerms", "Webhook", "WebhookChec
 
 _MINUTE = timedelta(minutes=1)
 _POLL = 2.0
-"""Seconds between two looks at a webhook that is being checked."""
+"""Seconds between two reads of a webhook that is being checked."""
 _NEXT_JOB = 60.0
-"""Seconds until a replay is asked for again while another one runs."""
+"""Seconds until a replay is requested again while another one runs."""
 
 
 # Unspecified: the fields of these records (contract UNS-webhook-payloads).
@@ -30,7 +30,7 @@ class Webhook(Record):
     """A registered webhook.
 
     Attributes:
-        valid: whether it answered its last check as it must; an invalid one gets nothing.
+        valid: whether it passed its last check; nothing is delivered to an invalid one.
     """
 
     id: str
@@ -41,11 +41,11 @@ class Webhook(Record):
 
 @attrs.frozen(kw_only=True)
 class WebhookCheck(Record):
-    """What came of a check that was asked for.
+    """The result of a requested check.
 
     Attributes:
-        valid: whether the webhook answered as it must; it may mean only that the check was triggered.
-        attempted: whether the check was triggered, where the service says no more.
+        valid: whether the webhook passed; this may mean only that the check was triggered.
+        attempted: whether the check was triggered, if the service reports nothing else.
     """
 
     valid: bool | None = None
@@ -54,14 +54,14 @@ class WebhookCheck(Record):
 
 @attrs.frozen(kw_only=True)
 class DeletedWebhook(Record):
-    """A webhook that is no more."""
+    """A webhook that was deleted."""
 
     deleted: bool = True
 
 
 @attrs.frozen(kw_only=True)
 class ReplayJob(Record):
-    """A job that delivers past events again; its end is told by an event `replay_job_status`."""
+    """A job that delivers past events again; an event `replay_job_status` reports its end."""
 
     job_id: str
     created_at: Timestamp | None = None
@@ -69,12 +69,12 @@ class ReplayJob(Record):
 
 @attrs.frozen(kw_only=True)
 class ReplayTerms:
-    """What the service demands of a replay.
+    """The service's conditions for a replay.
 
     Attributes:
         reach: how far back it can go.
-        start_age: how old its first minute must be.
-        end_age: how old its last minute must be.
+        start_age: the minimum age of its first minute.
+        end_age: the minimum age of its last minute.
     """
 
     # Unspecified: all three (contract UNS-replay-job).
@@ -82,8 +82,8 @@ class ReplayTerms:
     start_age: timedelta = timedelta(minutes=31)
     end_age: timedelta = timedelta(minutes=10)
 
-    def opens(self, start: datetime, end: datetime) -> datetime:
-        """Give when this much can be replayed."""
+    def earliest(self, start: datetime, end: datetime) -> datetime:
+        """Return the time from which a window can be replayed."""
         return max(start + self.start_age, end + self.end_age)
 
 
@@ -92,7 +92,7 @@ _TERMS = ReplayTerms()
 
 def _is_plain_https(url: object) -> bool:
     parts = _split(url)
-    # An explicit :443 is a port, too.
+    # An explicit :443 is a port as well.
     return (
         parts is not None
         and parts.scheme == "https"
@@ -146,10 +146,10 @@ class Webhooks:
     _pipeline: Pipeline
 
     async def create(self, url: str) -> Webhook:
-        """Register a URL. The service checks it at once, so the receiver must be up.
+        """Register a URL. The service checks it immediately, so the receiver must be running.
 
         Args:
-            url: `https://`, without port, user and fragment, at most 200 characters.
+            url: `https://`, without port, user information and fragment, at most 200 characters.
 
         Raises:
             BadRequest: the URL was refused: code `CrcValidationFailed`, `UrlValidationFailed`, `DuplicateUrlFailed`
@@ -160,46 +160,46 @@ class Webhooks:
         return await self._pipeline.send(_CREATE(url=url))
 
     def list(self) -> Pager[Webhook]:
-        """List them, valid or not.
+        """List the webhooks, valid or not.
 
         Contract: WH-10, `webhooks.list`.
         """
         return Pager(self._pipeline, _LIST())
 
     async def delete(self, webhook_id: str) -> DeletedWebhook:
-        """Delete one; nothing is delivered to it any more.
+        """Delete a webhook; nothing more is delivered to it.
 
         Contract: WH-11, `webhooks.delete`.
         """
         return await self._pipeline.send(_DELETE(webhook_id=webhook_id))
 
     async def validate(self, webhook_id: str) -> WebhookCheck:
-        """Have one checked, which makes an invalid one valid again if it answers as it must.
+        """Request a check of a webhook, which makes an invalid one valid again if it passes.
 
         Contract: WH-12, `webhooks.validate`.
         """
         return await self._pipeline.send(_VALIDATE(webhook_id=webhook_id))
 
     async def ensure(self, url: str, *, within: float = 60.0) -> Webhook:
-        """See to it that a URL is registered and valid, whether or not it was before.
+        """Ensure that a URL is registered and valid.
 
         Args:
             url: as in `create`.
             within: seconds to wait until the webhook is valid.
 
         Raises:
-            WebhookInvalid: it was checked, and was not valid in time.
+            WebhookInvalid: it did not become valid in time.
             BadRequest: the URL was refused; see `create`.
         """
         deadline = self._pipeline.clock.monotonic() + within
-        known = await self._registered(url) or await self._created(url)
+        known = await self._find(url) or await self._create_or_find(url)
         if known.valid:
             return known
         await self.validate(known.id)
-        return await self._valid(known, deadline)
+        return await self._wait_until_valid(known, deadline)
 
     async def replay(self, webhook_id: str, *, from_date: datetime, to_date: datetime) -> ReplayJob:
-        """Have the events of a window delivered again, those that were delivered before among them.
+        """Replay the events of a window, including those that were delivered before.
 
         Args:
             webhook_id: the webhook.
@@ -207,7 +207,7 @@ class Webhooks:
             to_date: the last minute, after `from_date`.
 
         Raises:
-            Conflict: another job runs (code `ReplayConflictError`); there is one at a time.
+            Conflict: another job is running (code `ReplayConflictError`); there is one at a time.
             BadRequest: the window cannot be replayed.
 
         Contract: WH-50, `webhooks.replay`.
@@ -239,56 +239,56 @@ class Webhooks:
         within: float = 7200.0,
         terms: ReplayTerms = _TERMS,
     ) -> Sequence[ReplayJob]:
-        """Have delivered again what came since a moment until now, as far back as the service goes.
+        """Replay the events since a time until now, as far back as the service allows.
 
         A replay ends some minutes ago, and there is one at a time, so a gap that reaches until now takes two jobs
-        and a wait of about half an hour between them. Expect events twice, and tell them by their `event_uuid`.
+        and a wait of about half an hour between them. Expect duplicates, and recognise them by their `event_uuid`.
 
         Args:
-            since: the last moment until which everything arrived; what is older than 24 hours is out of reach.
-            webhook_id: the webhook, where the app has several.
+            since: the time up to which all events arrived; events older than 24 hours are out of reach.
+            webhook_id: the webhook, if the app has several.
             within: seconds until the last job must have been accepted.
-            terms: what the service demands of a replay.
+            terms: the service's conditions for a replay.
 
         Raises:
             InvalidArgument: the app has several webhooks or none, or `since` has no time zone.
-            Conflict: another job ran for too long.
-            WebhookInvalid: the webhook is invalid, so that nothing would be delivered; see `ensure`.
+            Conflict: another job was running for too long.
+            WebhookInvalid: the webhook is invalid, so nothing would be delivered; see `ensure`.
         """
         deadline = self._pipeline.clock.monotonic() + within
         now = self._pipeline.clock.now()
-        windows = _windows(_minute("since", since), now, terms)
-        webhook = await self._only(webhook_id)
-        return [await self._replayed(webhook, start, end, terms, deadline) for start, end in windows]
+        windows = _split_window(_floor_minute("since", since), now, terms)
+        webhook = await self._find_valid(webhook_id)
+        return [await self._replay_window(webhook, start, end, terms, deadline) for start, end in windows]
 
-    async def _registered(self, url: str) -> Webhook | None:
+    async def _find(self, url: str) -> Webhook | None:
         self._pipeline.check(_CREATE(url=url))
         async for webhook in self.list():
             if webhook.url == url:
                 return webhook
         return None
 
-    async def _created(self, url: str) -> Webhook:
+    async def _create_or_find(self, url: str) -> Webhook:
         try:
             return await self.create(url)
         except ApiError as refusal:
             if not refusal.has_code("DuplicateUrlFailed"):
                 raise
-            known = await self._registered(url)  # somebody else was faster
+            known = await self._find(url)  # another process was faster
             if known is None:
                 raise
             return known
 
-    async def _valid(self, webhook: Webhook, deadline: float) -> Webhook:
+    async def _wait_until_valid(self, webhook: Webhook, deadline: float) -> Webhook:
         while True:
-            found = await self._registered(webhook.url)
+            found = await self._find(webhook.url)
             if found is not None and found.valid:
                 return found
             if found is None or self._pipeline.clock.monotonic() + _POLL > deadline:
                 raise WebhookInvalid(webhook.id)
             await self._pipeline.clock.sleep(_POLL)
 
-    async def _only(self, webhook_id: str | None) -> Webhook:
+    async def _find_valid(self, webhook_id: str | None) -> Webhook:
         webhooks = [each for each in await self.list().collect() if webhook_id in {None, each.id}]
         if len(webhooks) != 1:
             raise InvalidArgument("webhook_id", "must name a webhook of the app; it can be left out if there is one")
@@ -296,15 +296,15 @@ class Webhooks:
             raise WebhookInvalid(webhooks[0].id)
         return webhooks[0]
 
-    async def _replayed(
+    async def _replay_window(
         self, webhook: Webhook, start: datetime, end: datetime, terms: ReplayTerms, deadline: float
     ) -> ReplayJob:
         clock = self._pipeline.clock
-        await clock.sleep(max(0.0, (terms.opens(start, end) - clock.now()).total_seconds()))
+        await clock.sleep(max(0.0, (terms.earliest(start, end) - clock.now()).total_seconds()))
         while True:
-            reachable = max(start, _reachable(clock.now(), terms))
+            first = max(start, _find_first_minute(clock.now(), terms))
             try:
-                return await self._replay(_REPLAY, webhook.id, reachable, end, terms)
+                return await self._replay(_REPLAY, webhook.id, first, end, terms)
             except ApiError as refusal:
                 is_late = clock.monotonic() + _NEXT_JOB > deadline
                 if is_late or not refusal.has_code("ReplayConflictError"):
@@ -312,7 +312,7 @@ class Webhooks:
             await clock.sleep(_NEXT_JOB)
 
     async def _replay(
-        self, row: Route[ReplayJob], webhook_id: str, from_date: datetime, to_date: datetime, terms: ReplayTerms
+        self, route: Route[ReplayJob], webhook_id: str, from_date: datetime, to_date: datetime, terms: ReplayTerms
     ) -> ReplayJob:
         oldest = self._pipeline.clock.now() - terms.reach
         hours = f"{terms.reach / timedelta(hours=1):g}"
@@ -320,32 +320,32 @@ class Webhooks:
             related(("to_date", "from_date"), lambda end, start: end > start, "must be after from_date"),
             satisfies("from_date", lambda start: start >= oldest, f"must be at most {hours} hours ago"),
         )
-        window = {"from_date": _written("from_date", from_date), "to_date": _written("to_date", to_date)}
-        request = row(webhook_id=webhook_id, **window)
-        broken = first_problem(checks, {"from_date": from_date, "to_date": to_date})
-        return await self._pipeline.send(request.with_problem(broken))
+        window = {"from_date": _format_minute("from_date", from_date), "to_date": _format_minute("to_date", to_date)}
+        request = route(webhook_id=webhook_id, **window)
+        problem = first_problem(checks, {"from_date": from_date, "to_date": to_date})
+        return await self._pipeline.send(request.with_problem(problem))
 
 
-def _windows(start: datetime, now: datetime, terms: ReplayTerms) -> Sequence[tuple[datetime, datetime]]:
-    """Cut the time from a minute until now: what can be replayed at once, and what must wait."""
-    end = _minute("now", now) + _MINUTE
-    start = max(start, _reachable(now, terms))
-    settled = _minute("now", now - terms.end_age)
-    if start >= settled or terms.opens(start, settled) > now:
+def _split_window(start: datetime, now: datetime, terms: ReplayTerms) -> Sequence[tuple[datetime, datetime]]:
+    """Split the time from a minute until now into what can be replayed immediately and what must wait."""
+    end = _floor_minute("now", now) + _MINUTE
+    start = max(start, _find_first_minute(now, terms))
+    boundary = _floor_minute("now", now - terms.end_age)
+    if start >= boundary or terms.earliest(start, boundary) > now:
         return [(start, end)]
-    return [(start, settled), (settled, end)]
+    return [(start, boundary), (boundary, end)]
 
 
-def _reachable(now: datetime, terms: ReplayTerms) -> datetime:
-    # The second minute within reach: the first one leaves it while the request is on its way.
-    return _minute("now", now - terms.reach) + 2 * _MINUTE
+def _find_first_minute(now: datetime, terms: ReplayTerms) -> datetime:
+    # The second minute within reach: the first one may leave it before the request arrives.
+    return _floor_minute("now", now - terms.reach) + 2 * _MINUTE
 
 
-def _minute(name: str, moment: datetime) -> datetime:
+def _floor_minute(name: str, moment: datetime) -> datetime:
     if moment.tzinfo is None:
         raise InvalidArgument(name, "must have a time zone")
     return moment.astimezone(UTC).replace(second=0, microsecond=0)
 
 
-def _written(name: str, moment: datetime) -> str:
-    return f"{_minute(name, moment):%Y%m%d%H%M}"
+def _format_minute(name: str, moment: datetime) -> str:
+    return f"{_floor_minute(name, moment):%Y%m%d%H%M}"
