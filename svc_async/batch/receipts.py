@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from svc_async.batch.report import Receipt, Report
+from svc_async.batch.source import RowSource
 from svc_async.batch.uploader import Job
 
 __all__ = ["Receipts"]
@@ -19,8 +20,9 @@ class Receipts(Generic[T]):
     Use it as a context manager, or iterate to the end: `aclose` ends the job, and what was under way is pending.
     """
 
-    def __init__(self, make: Callable[[Callable[[Receipt], None]], Job[T]]) -> None:
+    def __init__(self, source: RowSource, make: Callable[[Callable[[Receipt], None]], Job[T]]) -> None:
         self._receipts: asyncio.Queue[Receipt | None] = asyncio.Queue()
+        self._source = source
         self._job = make(self._receipts.put_nowait)
         self._task: asyncio.Task[Report] | None = None
 
@@ -52,9 +54,13 @@ class Receipts(Generic[T]):
 
     def _running(self) -> "asyncio.Task[Report]":
         if self._task is None:
-            self._task = asyncio.create_task(self._job.run())
+            self._task = asyncio.create_task(self._run())
             self._task.add_done_callback(lambda _: self._receipts.put_nowait(None))
         return self._task
+
+    async def _run(self) -> Report:
+        async with self._source.open():
+            return await self._job.run()
 
     async def aclose(self) -> None:
         """End the job, if it runs, and wait until it has let go of everything."""

@@ -5,7 +5,7 @@ import itertools
 import os
 from array import array
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -49,10 +49,12 @@ class RowSource:
     Attributes:
         read: reads them from the start.
         replayable: whether they can be read again; if not, a job with a journal spools them first.
+        open: keeps open what they are read from, as long as the job needs it.
     """
 
     read: Callable[[], AsyncGenerator[Slice, None]]
     replayable: bool
+    open: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
 
 
 def is_replayable(rows: object) -> bool:

@@ -359,7 +359,7 @@ async def test_a_stream_gives_receipts_as_they_come(products: Products) -> None:
     assert sum([receipt.accepted async for receipt in stream]) == stream.report.accepted == 100
 
 
-@pytest.mark.parametrize("source", ["sku", {"id": "sku"}, 5])
+@pytest.mark.parametrize("source", [b"sku", {"id": "sku"}, 5])
 @pytest.mark.parametrize("call", ["upsert", "delete"])
 async def test_a_source_is_an_iterable(products: Products, call: str, source: Any) -> None:
     with pytest.raises(InvalidArgument, match="must be an iterable"):

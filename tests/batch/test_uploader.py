@@ -515,7 +515,7 @@ async def test_a_bad_setting_is_named_before_anything_is_read(
     assert service.bodies == []
 
 
-@pytest.mark.parametrize("source", ["a@b.de", {"email": "a@b.de"}, 5])
+@pytest.mark.parametrize("source", [b"a@b.de", {"email": "a@b.de"}, 5])
 async def test_members_are_many(users: AudienceUsers, source: Any) -> None:
     with pytest.raises(InvalidArgument, match="members"):
         await users.upload(source)

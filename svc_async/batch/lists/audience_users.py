@@ -118,7 +118,7 @@ class AudienceUsers(UserList[BatchCounts]):
 
     async def sync(
         self,
-        members: Members | str | Path,
+        members: Members,
         *,
         state: str | Path,
         dry_run: bool = False,
@@ -171,7 +171,7 @@ class AudienceUsers(UserList[BatchCounts]):
             on_failure=on_failure,
             on_removal_failure=on_removal_failure,
         )
-        with open_members(members) as source:
+        async with open_members(members, self._rules.identifiers) as source:
             target = AudienceTarget(
                 users=self,
                 name=f"audience {self.account_id} {self.custom_audience_id}",

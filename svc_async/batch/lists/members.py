@@ -1,72 +1,96 @@
 """The members of a list as the source of a job: encoded a slice at a time."""
 
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import aclosing, closing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 from svc_async.ads.custom_audiences import AudienceUser
 from svc_async.ads.do_not_reach_lists import DoNotReachUser
+from svc_async.batch.files import open_file, read_file
 from svc_async.batch.lists.operations import Operations, UserOperation
 from svc_async.batch.packing.rows import EncodedRows
 from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice, is_replayable, slice_rows
 from svc_async.errors import InvalidArgument
+from svc_async.sources.columns import USERS
 from svc_async.sources.detect import open_source
+from svc_async.sources.source import UserSource
 from svc_async.users.encoding import EncodedUsers, MemberEncoder, Rows
 
-__all__ = ["Members", "open_members", "read_members", "read_operations"]
+__all__ = ["MemberReader", "Members", "open_members"]
 
 Member = Mapping[str, object] | AudienceUser | DoNotReachUser
-Members = Iterable[Member] | AsyncIterable[Member] | Rows
-"""Mappings with the service's keys, records, or the rows of a table."""
+IterableMembers = Iterable[Member] | AsyncIterable[Member] | Rows
+Members = IterableMembers | str | Path
+"""Mappings with the service's keys, records, the rows of a table, or a file."""
+ParseOperation = Callable[[object, str], tuple[UserOperation, Sequence[object]]]
+"""Returns what an operation shares with others, and its users."""
 
 
-@contextmanager
-def open_members(members: Members | str | Path) -> Generator[Members]:
-    """Open a file of members; members themselves are returned as they are.
+@asynccontextmanager
+async def open_members(members: Members, identifiers: Sequence[str]) -> AsyncGenerator[IterableMembers]:
+    """Open members given as a file, which may have columns of these identifiers; others are returned as they are.
 
     Raises:
-        InvalidArgument: the file cannot be read.
+        InvalidArgument: the file is not a local one.
+        UnusableFile: the file cannot be read.
     """
     if not isinstance(members, str | Path):
         yield members
         return
-    with closing(open_source(members)) as source:
+    async with open_file("members", members, _opener(identifiers)) as source:
         yield source.rows()
 
 
-def read_members(members: Members, operation: UserOperation, encoder: MemberEncoder, slice_size: int) -> RowSource:
-    """Return the source of a job that applies one operation to all members.
+@attrs.frozen
+class MemberReader:
+    """Reads the members of a list, encoded a slice at a time.
 
-    Raises:
-        InvalidArgument: the members cannot be iterated.
+    Attributes:
+        identifiers: the keys of a member.
+        slice_rows: rows in a slice.
     """
-    if isinstance(members, Rows):
-        rows, encode = members.rows, encoder.for_rows(members.columns).encode
-        return RowSource(lambda: _encode(rows, operation, encode, slice_size), is_replayable(rows))
-    _check_iterable("members", members)
-    return RowSource(lambda: _encode(members, operation, encoder.encode, slice_size), is_replayable(members))
 
+    _encoder: MemberEncoder
+    identifiers: Sequence[str]
+    slice_rows: int
 
-def read_operations(
-    operations: Operations,
-    parse: Callable[[object, str], tuple[UserOperation, Sequence[object]]],
-    encoder: MemberEncoder,
-    slice_size: int,
-) -> RowSource:
-    """Return the source of a job that applies operations to the users of each.
+    def read(self, members: Members, operation: UserOperation) -> RowSource:
+        """Return the source of a job that applies one operation to all members.
 
-    Raises:
-        InvalidArgument: the operations cannot be iterated.
-    """
-    _check_iterable("operations", operations)
-    return RowSource(lambda: _encode_operations(operations, parse, encoder, slice_size), is_replayable(operations))
+        Raises:
+            InvalidArgument: the members cannot be iterated, or are no local file.
+        """
+        if isinstance(members, str | Path):
+            open_ = _opener(self.identifiers)
+            return read_file("members", members, open_, lambda source: self.read(source.rows(), operation))
+        if isinstance(members, Rows):
+            rows, encode = members.rows, self._encoder.for_rows(members.columns).encode
+            return RowSource(lambda: _encode(rows, operation, encode, self.slice_rows), is_replayable(rows))
+        _check_iterable("members", members)
+        return RowSource(
+            lambda: _encode(members, operation, self._encoder.encode, self.slice_rows), is_replayable(members)
+        )
+
+    def read_operations(self, operations: Operations, parse: ParseOperation) -> RowSource:
+        """Return the source of a job that applies operations to the users of each.
+
+        Raises:
+            InvalidArgument: the operations cannot be iterated.
+        """
+        _check_iterable("operations", operations)
+        return RowSource(
+            lambda: _encode_operations(operations, parse, self._encoder, self.slice_rows), is_replayable(operations)
+        )
 
 
 async def _encode_operations(
     operations: Operations,
-    parse: Callable[[object, str], tuple[UserOperation, Sequence[object]]],
+    parse: ParseOperation,
     encoder: MemberEncoder,
     slice_size: int,
 ) -> AsyncGenerator[Slice, None]:
@@ -101,6 +125,10 @@ def _slice(encoded: EncodedUsers, operation: UserOperation, first: int, count: i
     failures = [Failure(first + index, rule, "INVALID_ROW") for index, rule in sorted(encoded.invalid.items())]
     rows = EncodedRows(operation, encoded.template, encoded.keys, encoded.users, positions)
     return Slice(count, rows, failures)
+
+
+def _opener(identifiers: Sequence[str]) -> Callable[[Path], UserSource]:
+    return partial(open_source, vocabulary=USERS.restrict_to(identifiers))
 
 
 def _check_iterable(name: str, value: object) -> None:

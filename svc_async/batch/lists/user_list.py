@@ -14,7 +14,7 @@ import attrs
 
 from svc_async.ads.vocabulary import BatchOperationType
 from svc_async.batch.lists.destination import Counted, ListDestination
-from svc_async.batch.lists.members import Members, read_members, read_operations
+from svc_async.batch.lists.members import MemberReader, Members
 from svc_async.batch.lists.operations import Operation, OperationParser, Operations, UserOperation
 from svc_async.batch.lists.rules import ListRules
 from svc_async.batch.packing.limits import Limits
@@ -87,10 +87,14 @@ class UserList(abc.ABC, Generic[T]):
         itself. Rows that share their first identifier, in the order partner_user_id, svc_id, email, phone_number,
         handle, device_id, are applied in input order; rows that share only a later one are not ordered.
 
+        A `str` or `Path` is the path or `file://` URL of a local file: CSV, TSV, JSON lines or Parquet, compressed or
+        not. The format is detected from the content. The file is checked before anything is sent. For mapped columns
+        or other encodings, pass the `rows()` of `svc_async.sources.detect.open_source`. No other URL is fetched.
+
         Settings: see `BatchSettings`. Observers: see `Observers`.
 
         Args:
-            members: mappings with the service's keys, each a string or several; or `Rows`, which is faster.
+            members: mappings with the service's keys, each a string or several; `Rows`, which is faster; or a file.
             expires_at: when they cease to be members; by default in 13 months.
             phone_region: the region of national phone numbers, such as `DE`; needs the extra `phone`.
             journal: path of the journal. Repeat the call after a crash to resume; a finished job returns its report
@@ -100,6 +104,7 @@ class UserList(abc.ABC, Generic[T]):
         Raises:
             InvalidArgument: invalid setting (nothing read), or the journal is locked or belongs to another job or
                 source (nothing sent).
+            UnusableFile: the file cannot be read (nothing sent).
             BatchError: the job could not be finished; `report` says what became of the rows that were read.
         """
         operation = self._build_operation(BatchOperationType.UPDATE, expires_at=expires_at)
@@ -177,7 +182,7 @@ class UserList(abc.ABC, Generic[T]):
             operations: as for `send`, as an iterable or async iterable.
         """
         return await self._run(
-            read_operations(operations, self._parse, self._encoder(phone_region), self.sizes.slice_rows),
+            self._reader(phone_region).read_operations(operations, self._parse),
             BatchSettings(
                 concurrency=concurrency,
                 users_per_operation=users_per_operation,
@@ -256,11 +261,12 @@ class UserList(abc.ABC, Generic[T]):
     def _build_operation(self, operation_type: str, **times: datetime | None) -> UserOperation:
         return OperationParser(self._rules).build(operation_type, times, self._sender.clock.now())
 
-    def _encoder(self, phone_region: str | None) -> MemberEncoder:
-        return MemberEncoder(phone_region=phone_region, names=self._rules.identifiers)
+    def _reader(self, phone_region: str | None) -> MemberReader:
+        encoder = MemberEncoder(phone_region=phone_region, names=self._rules.identifiers)
+        return MemberReader(encoder, self._rules.identifiers, self.sizes.slice_rows)
 
     def _read(self, members: Members, operation: UserOperation, phone_region: str | None) -> RowSource:
-        return read_members(members, operation, self._encoder(phone_region), self.sizes.slice_rows)
+        return self._reader(phone_region).read(members, operation)
 
     async def _run(
         self,
@@ -271,7 +277,8 @@ class UserList(abc.ABC, Generic[T]):
         *,
         purpose: str = BatchOperationType.UPDATE,
     ) -> Report:
-        return await self._job(source, settings, observers, journal, purpose).run()
+        async with source.open():
+            return await self._job(source, settings, observers, journal, purpose).run()
 
     def _stream(
         self,
@@ -283,9 +290,10 @@ class UserList(abc.ABC, Generic[T]):
         purpose: str,
     ) -> Receipts[T]:
         return Receipts(
+            source,
             lambda on_receipt: self._job(
                 source, settings, attrs.evolve(observers, on_receipt=on_receipt), journal, purpose
-            )
+            ),
         )
 
     def _job(

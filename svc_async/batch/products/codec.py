@@ -1,8 +1,8 @@
 """Products and product keys as the rows of a job."""
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import aclosing, closing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from svc_async.ads.products import PRODUCT_CHECKS, Product
+from svc_async.batch.files import open_file, read_file
 from svc_async.batch.packing.operations import OperationFrame
 from svc_async.batch.packing.rows import EncodedRows
 from svc_async.batch.report import Failure
@@ -30,11 +31,13 @@ __all__ = [
     "encode_key",
     "encode_unchecked",
     "open_products",
+    "read_products",
     "read_rows",
 ]
 
-ProductRows = Iterable[Product | Mapping[str, Any]] | AsyncIterable[Product | Mapping[str, Any]]
-"""Mappings with the attributes of a merchant's feed, or records."""
+IterableProducts = Iterable[Product | Mapping[str, Any]] | AsyncIterable[Product | Mapping[str, Any]]
+ProductRows = IterableProducts | str | Path
+"""Mappings with the attributes of a merchant's feed, records, or a file."""
 
 _ATTRIBUTES = frozenset(field.name for field in attrs.fields(Product) if field.init)
 _escape = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
@@ -68,18 +71,32 @@ class InvalidRow(Exception):
         self.attribute = attribute
 
 
-@contextmanager
-def open_products(products: ProductRows | str | Path) -> Generator[ProductRows]:
-    """Open a feed of products; products themselves are returned as they are.
+@asynccontextmanager
+async def open_products(products: ProductRows) -> AsyncGenerator[IterableProducts]:
+    """Open products given as a file; others are returned as they are.
 
     Raises:
-        InvalidArgument: the file cannot be read.
+        InvalidArgument: the file is not a local one.
+        UnusableFile: the file cannot be read.
     """
     if not isinstance(products, str | Path):
         yield products
         return
-    with closing(open_feed(products)) as feed:
+    async with open_file("products", products, open_feed) as feed:
         yield feed.products()
+
+
+def read_products(products: ProductRows, encode: Encode, slice_size: int) -> RowSource:
+    """Return the source of a job that sends these products.
+
+    Raises:
+        InvalidArgument: they cannot be iterated, or are no local file.
+    """
+    if not isinstance(products, str | Path):
+        return read_rows("products", products, encode, slice_size)
+    return read_file(
+        "products", products, open_feed, lambda feed: read_rows("products", feed.products(), encode, slice_size)
+    )
 
 
 def read_rows(name: str, rows: Any, encode: Encode, slice_size: int) -> RowSource:

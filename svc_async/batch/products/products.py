@@ -18,6 +18,7 @@ from svc_async.batch.products.codec import (
     encode_key,
     encode_unchecked,
     open_products,
+    read_products,
     read_rows,
 )
 from svc_async.batch.products.results import Deletions, Upserts
@@ -68,11 +69,15 @@ class Products(CatalogProducts):
         by itself, and the failure names the attribute and every rule that it breaks. Products of one id arrive in
         their order, each in a request of its own; of equal ones that would share a request the last is sent.
 
+        A `str` or `Path` is the path or `file://` URL of a local feed: CSV, TSV or XML, compressed or not. The format
+        is detected from the content. The file is checked before anything is sent. For mapped columns or other
+        encodings, pass the `products()` of `svc_async.sources.detect.open_feed`. No other URL is fetched.
+
         Settings: see `BatchSettings`. Observers: see `Observers`.
 
         Args:
-            products: mappings with the attributes of a merchant's feed, or `Product`. An empty text removes the value
-                of an optional attribute.
+            products: mappings with the attributes of a merchant's feed, or `Product`; or a file. An empty text removes
+                the value of an optional attribute.
             journal: path of the journal. Repeat the call after a crash to resume; a finished job returns its report
                 at once. The source must yield the same products; a one-shot iterator is first spooled next to the
                 journal.
@@ -81,6 +86,7 @@ class Products(CatalogProducts):
         Raises:
             InvalidArgument: invalid setting (nothing read), or the journal is locked or belongs to another job or
                 source (nothing sent).
+            UnusableFile: the file cannot be read (nothing sent).
             BatchError: the job could not be finished; `report` says what became of the products that were read.
 
         Contract: PROD-01 to PROD-09b, `products.upsert`.
@@ -90,7 +96,9 @@ class Products(CatalogProducts):
         )
         observers = Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure)
         destination = Upserts(self.product_catalog_id, on_result)
-        return await self._job(self._read(products), destination, settings, observers, journal).run()
+        source = self._read(products)
+        async with source.open():
+            return await self._job(source, destination, settings, observers, journal).run()
 
     async def delete(
         self,
@@ -124,7 +132,7 @@ class Products(CatalogProducts):
 
     async def sync(
         self,
-        products: ProductRows | str | Path,
+        products: ProductRows,
         *,
         state: str | Path,
         dry_run: bool = False,
@@ -167,7 +175,7 @@ class Products(CatalogProducts):
             on_failure=on_failure,
             on_removal_failure=on_removal_failure,
         )
-        with open_products(products) as source:
+        async with open_products(products) as source:
             target = CatalogTarget(
                 products=self, name=f"catalog {self.product_catalog_id}", source=source, settings=batch
             )
@@ -201,14 +209,15 @@ class Products(CatalogProducts):
         observers = Observers(progress=progress, on_failure=on_failure)
         source, destination = self._read(products), Upserts(self.product_catalog_id)
         return Receipts(
+            source,
             lambda on_receipt: self._job(
                 source, destination, settings, attrs.evolve(observers, on_receipt=on_receipt), journal
-            )
+            ),
         )
 
     def _read(self, products: ProductRows) -> RowSource:
         encode = encode_checked if self._pipeline.validate else encode_unchecked
-        return read_rows("products", products, encode, self.sizes.slice_rows)
+        return read_products(products, encode, self.sizes.slice_rows)
 
     def _job(
         self,

@@ -1,0 +1,99 @@
+"""Rows given as a file: opened off the event loop, checked before anything is sent, and closed afterwards."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Generic, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from svc_async.batch.source import RowSource, Slice
+from svc_async.errors import InvalidArgument
+from svc_async.sources.detect import STANDARD_INPUT
+from svc_async.sources.source import ReplayableSource
+
+__all__ = ["open_file", "read_file"]
+
+SourceT = TypeVar("SourceT", bound=ReplayableSource)
+
+_find_scheme = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://").match
+
+
+def read_file(
+    name: str, file: str | Path, open_: Callable[[Path], SourceT], read: Callable[[SourceT], RowSource]
+) -> RowSource:
+    """Return the rows of a file as the source of a job.
+
+    Args:
+        name: the argument that gives the file.
+        file: its path, or a `file://` URL.
+        open_: opens it; may block.
+        read: returns the source of its rows.
+
+    Raises:
+        InvalidArgument: the file is not a local one.
+    """
+    rows = _FileRows(_parse_path(name, file), open_, read)
+    return RowSource(rows.read, replayable=True, open=rows.open)
+
+
+@asynccontextmanager
+async def open_file(name: str, file: str | Path, open_: Callable[[Path], SourceT]) -> AsyncGenerator[SourceT]:
+    """Open a file, check it, and close it afterwards.
+
+    Args:
+        name: the argument that gives the file.
+        file: its path, or a `file://` URL.
+        open_: opens it; may block.
+
+    Raises:
+        InvalidArgument: the file is not a local one.
+        UnusableFile: the file cannot be read.
+    """
+    async with _open(_parse_path(name, file), open_) as source:
+        yield source
+
+
+@asynccontextmanager
+async def _open(path: Path, open_: Callable[[Path], SourceT]) -> AsyncGenerator[SourceT]:
+    with closing(await asyncio.to_thread(open_, path)) as source:
+        await source.check()
+        yield source
+
+
+class _FileRows(Generic[SourceT]):
+    """The rows of a file, while it is open."""
+
+    def __init__(self, path: Path, open_: Callable[[Path], SourceT], read: Callable[[SourceT], RowSource]) -> None:
+        self._path = path
+        self._open = open_
+        self._read = read
+        self._slices: RowSource | None = None
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[None]:
+        async with _open(self._path, self._open) as source:
+            self._slices = self._read(source)
+            yield
+
+    def read(self) -> AsyncGenerator[Slice, None]:
+        if self._slices is None:
+            raise RuntimeError("the file is not open")
+        return self._slices.read()
+
+
+def _parse_path(name: str, file: str | Path) -> Path:
+    if str(file) == STANDARD_INPUT:
+        raise InvalidArgument(name, "must be the path of a file; pass the rows of standard input as an iterable")
+    scheme = _find_scheme(file) if isinstance(file, str) else None
+    if scheme is None:
+        return Path(file)
+    url = urlsplit(str(file))
+    if url.scheme == "file" and url.netloc in {"", "localhost"}:
+        return Path(url2pathname(url.path))
+    raise InvalidArgument(
+        name,
+        f"must be a path, a file:// URL or an iterable; {url.scheme}:// is not fetched: download the file first",
+    )

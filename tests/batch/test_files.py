@@ -1,0 +1,195 @@
+"""Members and products given as the path of a file."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from svc_async.batch.lists.audience_users import AudienceUsers
+from svc_async.batch.lists.do_not_reach_users import DoNotReachUsers
+from svc_async.batch.packing.limits import Limits
+from svc_async.batch.settings import JobSizes
+from svc_async.errors import BatchError, InvalidArgument, UnusableFile
+from svc_async.sandbox import Sandbox
+from svc_async.session import Session
+from svc_async.wire.outcome import api_error
+from tests.batch.conftest import Service
+from tests.support.fake_catalog import FakeCatalog, product
+
+IDS = [str(number) for number in range(30)]
+Write = Callable[[Path], object]
+
+
+def write_csv(path: Path) -> None:
+    path.write_text("\n".join(["partner_user_id", *IDS]) + "\n", encoding="utf-8")
+
+
+def write_gzip(path: Path) -> None:
+    path.write_bytes(gzip.compress("\n".join(["partner_user_id", *IDS]).encode()))
+
+
+def write_json_lines(path: Path) -> None:
+    path.write_text("".join(json.dumps({"partner_user_id": each}) + "\n" for each in IDS), encoding="utf-8")
+
+
+def write_parquet(path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet").write_table(pyarrow.table({"partner_user_id": IDS}), path)
+
+
+def write_products(path: Path) -> None:
+    rows = [product(number) for number in range(30)]
+    path.write_text("\n".join("\t".join(row) for row in [[*rows[0]], *([*row.values()] for row in rows)]) + "\n")
+
+
+def sent_ids(service: Service) -> list[str]:
+    return [user["partner_user_id"][0] for user in service.users]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "customers"
+
+
+@pytest.mark.parametrize("write", [write_csv, write_gzip, write_json_lines, write_parquet])
+async def test_members_may_be_a_file_of_any_format(
+    users: AudienceUsers, service: Service, path: Path, write: Write
+) -> None:
+    write(path)
+
+    report = await users.upload(path)
+
+    assert (report.accepted, sorted(sent_ids(service))) == (30, sorted(IDS))
+
+
+async def test_a_file_may_be_given_as_text_or_as_a_url(users: AudienceUsers, service: Service, path: Path) -> None:
+    path = path.with_name("my customers")
+    write_csv(path)
+
+    assert (await users.upload(str(path))).accepted == 30
+    assert (await users.upload(path.as_uri())).accepted == 30
+    assert sent_ids(service) == 2 * sent_ids(service)[:30]
+
+
+async def test_members_of_a_file_can_be_removed_and_streamed(
+    users: AudienceUsers, service: Service, path: Path
+) -> None:
+    write_csv(path)
+
+    assert (await users.remove(path)).accepted == 30
+    assert {operation["operation_type"] for operation in service.operations} == {"Delete"}
+
+    stream = users.stream(path)
+    assert sum([receipt.accepted async for receipt in stream]) == stream.report.accepted == 30
+
+
+@pytest.mark.rule("DNR-03")
+async def test_a_file_for_a_do_not_reach_list_has_only_its_identifiers(service: Service, path: Path) -> None:
+    users = DoNotReachUsers(service, "a1", "l1")
+    path.write_text("email,handle\na@b.de,a\n", encoding="utf-8")
+
+    with pytest.raises(UnusableFile, match="unknown columns: 'handle'"):
+        await users.upload(path)
+
+
+async def test_the_last_row_may_be_invalid_and_is_counted_in_the_file(
+    users: AudienceUsers, service: Service, path: Path
+) -> None:
+    path.write_text("email\na@b.de\nnobody\n", encoding="utf-8")
+
+    report = await users.upload(path)
+
+    assert (report.accepted, [failure.position for failure in report.failures]) == (1, [1])
+    assert len(service.bodies) == 1
+
+
+@pytest.mark.parametrize("make", ["missing", "empty", "folder", "broken"])
+async def test_an_unusable_file_is_refused_before_anything_is_sent(
+    users: AudienceUsers, service: Service, path: Path, make: str
+) -> None:
+    if make == "empty":
+        path.touch()
+    elif make == "folder":
+        path.mkdir()
+    elif make == "broken":
+        path.write_bytes(b"email\n" + b"a@b.de\n" * 5_000 + b"\xff\n")
+
+    with pytest.raises(UnusableFile):
+        await users.upload(path)
+    with pytest.raises(UnusableFile):
+        await anext(users.stream(path))
+
+    assert service.bodies == []
+
+
+@pytest.mark.parametrize("scheme", ["https", "http", "s3", "ftp"])
+async def test_a_url_is_not_fetched(users: AudienceUsers, service: Service, scheme: str) -> None:
+    rule = f"members must be a path, a file:// URL or an iterable; {scheme}:// is not fetched: download the file first"
+    with pytest.raises(InvalidArgument) as caught:
+        await users.upload(f"{scheme}://host.example/customers.csv?token=secret")
+
+    assert str(caught.value) == rule
+    assert service.bodies == []
+
+
+async def test_standard_input_is_not_read_unasked(users: AudienceUsers) -> None:
+    with pytest.raises(InvalidArgument, match="members must be the path of a file; pass the rows of standard input"):
+        await users.upload("-")
+
+
+@pytest.mark.parametrize("members", [b"customers.csv", {"email": "a@b.de"}, 5])
+async def test_other_values_that_cannot_be_iterated_over_are_refused(users: AudienceUsers, members: Any) -> None:
+    with pytest.raises(InvalidArgument, match="members must be an iterable or async iterable of mappings or records"):
+        await users.upload(members)
+
+
+async def test_a_job_of_a_file_resumes_from_its_journal_without_a_spool(
+    service: Service, path: Path, tmp_path: Path
+) -> None:
+    write_csv(path)
+    journal = tmp_path / "job.journal"
+    users = AudienceUsers(service, "a1", "c1", limits=Limits(operations=2), sizes=JobSizes(slice_rows=4))
+    service.script[3] = api_error(status=403)
+    with pytest.raises(BatchError):
+        await users.upload(path, journal=journal, concurrency=1, users_per_operation=3)
+    assert not journal.with_name("job.journal.rows").exists()
+
+    report = await users.upload(path, journal=journal, users_per_operation=3)
+
+    assert (report.read, report.accepted, report.pending) == (30, 30, 0)
+    assert sorted(sent_ids(service)) == sorted(IDS)
+
+
+async def test_products_may_be_the_feed_of_a_merchant(path: Path) -> None:
+    shop = FakeCatalog()
+    write_products(path)
+
+    assert (await shop.products().upsert(path)).accepted == 30
+    stream = shop.products().stream(str(path))
+    assert sum([receipt.accepted async for receipt in stream]) == 30
+    assert len(shop.held) == 30
+
+
+async def test_a_missing_feed_is_refused(path: Path) -> None:
+    with pytest.raises(UnusableFile, match="does not exist"):
+        await FakeCatalog().products().upsert(path)
+
+
+async def test_a_path_is_no_list_of_product_keys(path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="product_keys must be an iterable or async iterable"):
+        await FakeCatalog().products().delete(str(path))
+
+
+async def test_the_sandbox_holds_what_the_file_lists(sandbox: Sandbox, path: Path) -> None:
+    path.write_text("".join(f'{{"email": "user{number}@example.org"}}\n' for number in range(40)), encoding="utf-8")
+
+    async with Session.sandbox(sandbox) as session:
+        audience = session.account(sandbox.account_id).custom_audience(sandbox.audience_id)
+        before = len(sandbox.audience(sandbox.audience_id).users)
+        report = await audience.users.upload(path)
+
+    assert report.accepted == 40
+    assert len(sandbox.audience(sandbox.audience_id).users) == before + 40
