@@ -14,7 +14,7 @@ import asyncio
 import queue
 import sqlite3
 import threading
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
@@ -88,6 +88,7 @@ def connect(
     private: bool = False,
     journal_mode: Literal["WAL", "DELETE"] = "WAL",
     synchronous: Literal["FULL", "NORMAL"] = "FULL",
+    factory: type[sqlite3.Connection] = sqlite3.Connection,
 ) -> sqlite3.Connection:
     """Open a database file, or create it in a folder that exists.
 
@@ -98,6 +99,7 @@ def connect(
         private: a file that is created can be read by this user only.
         journal_mode: DELETE for transactions that are too large for a write-ahead log.
         synchronous: FULL survives the loss of power, NORMAL the end of the process.
+        factory: the class of the connection.
 
     Raises:
         UnusableFile: the file is of another kind or version, is locked, or cannot be opened.
@@ -111,6 +113,7 @@ def connect(
             timeout=_WAIT_FOR_READERS if exclusive else _WAIT_FOR_WRITERS,
             isolation_level=None,
             check_same_thread=False,
+            factory=factory,
         )
         try:
             if exclusive:
@@ -176,14 +179,8 @@ class Writer:
             sqlite3.Error: it was not committed; or any exception that the work itself raised.
             WrongState: the writer is closed.
         """
-        loop = asyncio.get_running_loop()
-        future = loop.create_future()
-
-        def resolve(outcome: object) -> None:
-            with suppress(RuntimeError):  # the loop was closed, and nothing waits any more
-                loop.call_soon_threadsafe(_resolve, future, outcome)
-
-        self._put(_Entry(work, resolve))
+        future = asyncio.get_running_loop().create_future()
+        self._put(_Entry(work, future))
         return cast(T, await future)
 
     def submit(self, work: Work[object]) -> None:
@@ -205,9 +202,11 @@ class Writer:
     def _serve(self) -> None:
         while entries := self._take_queued():
             outcomes = self._transact([entry.work for entry in entries])
+            waiting = {}
             for entry, outcome in zip(entries, outcomes, strict=True):
-                if entry.resolve is not None:
-                    entry.resolve(outcome)
+                if entry.future is not None:
+                    waiting[entry.future] = outcome
+            _resolve_in_loop(waiting)
         self._connection.close()
 
     def _take_queued(self) -> "Sequence[_Entry]":
@@ -271,7 +270,7 @@ async def in_thread(work: Callable[[], T], *, undo: Callable[[T], Awaitable[obje
 @attrs.frozen
 class _Entry:
     work: Work[Any]
-    resolve: Callable[[object], None] | None = None
+    future: asyncio.Future[Any] | None = None
 
 
 @attrs.frozen
@@ -279,10 +278,19 @@ class _Failed:
     error: Exception
 
 
-def _resolve(future: asyncio.Future[Any], outcome: object) -> None:
-    if future.done():  # its caller was cancelled
-        return
-    if isinstance(outcome, _Failed):
-        future.set_exception(outcome.error)
-    else:
-        future.set_result(outcome)
+def _resolve_in_loop(outcomes: Mapping[asyncio.Future[Any], object]) -> None:
+    """Resolve futures from another thread; a loop is woken once."""
+    for loop in {future.get_loop() for future in outcomes}:
+        own = {future: outcome for future, outcome in outcomes.items() if future.get_loop() is loop}
+        with suppress(RuntimeError):  # the loop was closed, and nothing waits any more
+            loop.call_soon_threadsafe(_resolve, own)
+
+
+def _resolve(outcomes: Mapping[asyncio.Future[Any], object]) -> None:
+    for future, outcome in outcomes.items():
+        if future.done():  # its caller was cancelled
+            continue
+        if isinstance(outcome, _Failed):
+            future.set_exception(outcome.error)
+        else:
+            future.set_result(outcome)

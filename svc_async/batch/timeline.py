@@ -1,23 +1,33 @@
-"""How a job went on over time, in a fixed number of samples."""
+"""The course of a job, in a bounded number of samples.
+
+Time is divided into slots of equal width. Whenever a job outgrows the slots, their width doubles, and of two samples
+that then share a slot the later one is kept.
+"""
+
+from typing import TypeVar
 
 import attrs
 
 from svc_async.batch.report import Progress
 
-__all__ = ["Sample", "Timeline"]
+__all__ = ["SLOTS", "SLOT_WIDTH", "Sample", "Timeline", "widen_slots"]
 
-_MOST = 512
+T = TypeVar("T")
+
+SLOTS = 512
+SLOT_WIDTH = 0.0625
+"""Seconds that a slot covers at first."""
 
 
 @attrs.frozen
 class Sample:
-    """How far a job was at one moment.
+    """The progress of a job at one moment.
 
     Attributes:
-        seconds: since it began.
-        accepted: rows that the service had confirmed.
-        requests: how many times a request had been sent.
-        rate_limited: answers that had said 429.
+        seconds: since the job began.
+        accepted: rows that the service confirmed.
+        requests: how many requests were sent, repeats included.
+        rate_limited: how many of them were answered with 429.
     """
 
     seconds: float
@@ -26,17 +36,35 @@ class Sample:
     rate_limited: int
 
 
+def widen_slots(slots: dict[int, T], width: float, *, seconds: float) -> tuple[dict[int, T], float]:
+    """Return samples by slot, and the width of a slot, so that a moment falls into one of the slots.
+
+    Args:
+        slots: the samples by slot, in ascending order.
+        width: the seconds that a slot covers.
+        seconds: the moment.
+    """
+    while seconds >= SLOTS * width:
+        slots, width = {slot // 2: sample for slot, sample in slots.items()}, width * 2
+    return slots, width
+
+
 @attrs.define
 class Timeline:
-    """The samples of a job. When there are too many, every second one goes and the next ones are further apart."""
+    """Collects the samples of a job that may have several parts."""
 
-    samples: list[Sample] = attrs.field(factory=list[Sample], init=False)
-    _pause: float = attrs.field(default=0.05, init=False)
+    _slots: dict[int, Sample] = attrs.field(factory=dict[int, Sample], init=False)
+    _width: float = attrs.field(default=SLOT_WIDTH, init=False)
     _before: Sample = attrs.field(default=Sample(0.0, 0, 0, 0), init=False)
     _last: Sample = attrs.field(default=Sample(0.0, 0, 0, 0), init=False)
 
+    @property
+    def samples(self) -> list[Sample]:
+        """The samples, from the beginning to the last progress."""
+        return [Sample(0.0, 0, 0, 0), *self._slots.values()]
+
     def add(self, progress: Progress) -> None:
-        """Take note of a progress. Counts that begin anew are those of a further part of the job."""
+        """Add the progress of a part; counts that start again at 0 belong to the next part."""
         last, before = self._last, self._before
         if progress.seconds + before.seconds < last.seconds:
             self._before = before = last
@@ -46,15 +74,5 @@ class Timeline:
             before.requests + progress.requests,
             before.rate_limited + progress.rate_limited,
         )
-        if not self.samples or self._last.seconds >= self.samples[-1].seconds + self._pause:
-            self._keep(self._last)
-
-    def whole(self) -> list[Sample]:
-        """Give the samples, from the beginning to the last progress."""
-        return [Sample(0.0, 0, 0, 0), *self.samples, self._last]
-
-    def _keep(self, sample: Sample) -> None:
-        self.samples.append(sample)
-        if len(self.samples) >= _MOST:
-            self.samples = self.samples[::2]
-            self._pause = sample.seconds / len(self.samples)
+        self._slots, self._width = widen_slots(self._slots, self._width, seconds=self._last.seconds)
+        self._slots[int(self._last.seconds / self._width)] = self._last

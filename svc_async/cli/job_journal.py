@@ -10,7 +10,7 @@ import attrs
 from svc_async.batch.journal.journal import annotate
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.cli.options import JournalOptions
-from svc_async.errors import InvalidArgument
+from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.sources.detect import STANDARD_INPUT
 from svc_async.sources.source import ReplayableSource
 from svc_async.users.encoding import Rows
@@ -59,7 +59,7 @@ def recorded_command(path: Path) -> Sequence[str]:
     command = record.note.get("command")
     if not isinstance(command, list):
         raise InvalidArgument("journal", f"{path} was not begun by a command; make the same call again")
-    aside = ["--put-aside"] if record.put_aside else []
+    aside = ["--put-aside"] if record.spooled else []
     return [*map(str, command), f"--journal={os.path.abspath(path)}", *aside]  # noqa: PTH100
 
 
@@ -161,7 +161,7 @@ class Journaling:
 
     def _check(self) -> None:
         if self.record is not None and self.record.running:
-            raise InvalidArgument("journal", f"{self.path} is in use by another job, which must end first")
+            raise UnusableFile("journal", self.record.path, "is locked by another job")
         if self.begun is None:
             return
         if not self.begun.note:
@@ -169,7 +169,7 @@ class Journaling:
         for name in ("what", "ids"):
             if self.begun.note.get(name) != self.note[name]:
                 was = f"{self.begun.note.get('what')} {_named(self.begun.note.get('ids', {}))}"
-                raise InvalidArgument("journal", f"{self.path} is of another job: {was}")
+                raise UnusableFile("journal", self.begun.path, f"belongs to another job: {was}")
 
     async def begin(self, origin: ReplayableSource) -> None:
         """Make sure that the file is the one with which the job was begun, or write down what begins now.
@@ -199,7 +199,7 @@ class Journaling:
 
 
 def _put_aside(record: JournalRecord | None) -> PutAside | None:
-    return PutAside(str(record.note.get("fingerprint"))) if record is not None and record.put_aside else None
+    return PutAside(str(record.note.get("fingerprint"))) if record is not None and record.spooled else None
 
 
 def _named(ids: Mapping[str, str]) -> str:

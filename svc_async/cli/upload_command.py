@@ -229,7 +229,7 @@ class Job:
         if path is None:
             return
         if path.suffix == ".json":
-            samples = [attrs.asdict(sample) for sample in timeline.whole()]
+            samples = [attrs.asdict(sample) for sample in timeline.samples]
             reasons = dict(failures.reasons)
             told = {**self._as_dict(outcome, failures, more), "reasons": reasons, "timeline": samples}
             content = json.dumps({**told, "requests_per_minute_limit": self.limit}, indent=1)
@@ -245,7 +245,7 @@ class Job:
             title=f"{self.what}: {self.title}",
             report=outcome.report,
             seconds=outcome.seconds,
-            samples=timeline.whole(),
+            samples=timeline.samples,
             reasons=dict(failures.reasons.most_common()),
             requests_per_minute=self.limit,
             ended_early=explain(outcome.error) if outcome.error else early,

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -21,18 +21,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from svc_async.batch.journal.journal import Journal, JournalUnwritable
+from svc_async.batch.journal.schema import FORMAT
 from svc_async.batch.lists import operations as user_operations
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.report import Failure, Progress, Report
 from svc_async.batch.settings import JobSizes
-from svc_async.errors import BatchError, ErrorDetail, InvalidArgument
+from svc_async.errors import BatchError, ErrorDetail, InvalidArgument, UnusableFile
 from svc_async.handles import CustomAudienceHandle
 from svc_async.sandbox import Fault, Sandbox, VirtualClock
 from tests.batch.conftest import Outcome, Service, until
 from tests.batch.test_uploader import LOST, REFUSED, applied_then, balanced, counting, members, status
 from tests.support.fake_catalog import FakeCatalog, change_results, product
+from tests.support.journals import FULL_DISK, die_at, prepare_journals
 
 Row = dict[str, str]
 
@@ -44,40 +45,6 @@ def path(tmp_path: Path) -> Path:
 
 SMALL = JobSizes(slice_rows=3, partition_rows=7)
 """Lets a few rows be a long source of many requests, most of which are sent before it has ended."""
-
-
-class Killed:
-    """Lets a journal die at a commit, before or after it; nothing is written from then on."""
-
-    def __init__(self, at: int, *, after: bool) -> None:
-        self.at, self.after, self.commits = at, after, 0
-
-    @property
-    def dead(self) -> bool:
-        return self.commits >= self.at
-
-    def transact(self, write: Callable[..., None]) -> Callable[..., None]:
-        def killed(journal: Journal, entries: Sequence[Any]) -> None:
-            was_dead = self.dead
-            self.commits += 1
-            if not self.dead:
-                write(journal, entries)
-            elif self.after and not was_dead:
-                write(journal, [attrs.evolve(entry, tell=None) for entry in entries])
-            if self.dead:
-                for entry in entries:
-                    if entry.tell is not None:
-                        entry.tell(JournalUnwritable("killed"))
-
-        return killed
-
-
-@contextmanager
-def killed_at(commit: int, *, after: bool = False) -> Iterator[Killed]:
-    killed = Killed(commit, after=after)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Journal, "_transact", killed.transact(Journal._transact))
-        yield killed
 
 
 def users_of(service: Service, audience: str = "c1", *, operations: int = 4) -> AudienceUsers:
@@ -133,7 +100,7 @@ async def test_a_kill_at_any_commit_loses_nothing_and_repeats_only_what_was_in_d
         path = tmp_path / f"{commit}"
         service = Service()
         how: dict[str, Any] = {"concurrency": lanes, "users_per_operation": per_operation}
-        with killed_at(commit, after=after) as killed:
+        with die_at(commit, after=after) as death:
             try:
                 await run(service, rows, path, **how)
             except BatchError as error:
@@ -147,7 +114,7 @@ async def test_a_kill_at_any_commit_loses_nothing_and_repeats_only_what_was_in_d
         sent = Counter(itertools.chain.from_iterable(map(identities, dict.fromkeys(service.bodies))))
         assert sent <= Counter((row["partner_user_id"], hashed(row)) for row in rows)
         assert max(Counter(service.bodies).values()) <= 2
-        if not killed.dead:
+        if not death.happened:
             return
     pytest.fail("the job does not end")
 
@@ -178,9 +145,9 @@ async def test_rows_that_were_left_behind_and_are_not_read_again_yet_stay_left_b
     for commit in range(1, 40):
         path = tmp_path / f"{commit}"
         service = Service()
-        with killed_at(3), suppress(BatchError):
+        with die_at(3), suppress(BatchError):
             await run(service, rows, path, concurrency=1, users_per_operation=25)
-        with killed_at(commit), suppress(BatchError):
+        with die_at(commit), suppress(BatchError):
             await run(service, rows, path, users_per_operation=1)
         report = await run(service, rows, path, users_per_operation=1)
         assert (report.read, report.pending) == (90, 0)
@@ -193,7 +160,7 @@ async def test_rows_that_gave_way_in_a_request_that_was_halved_are_counted_once(
         path = tmp_path / f"{commit}"
         service = Service()
         service.script[1] = status(400)
-        with killed_at(commit, after=True), suppress(BatchError):
+        with die_at(commit, after=True), suppress(BatchError):
             await run(service, rows, path, concurrency=1)
         seen: list[Progress] = []
         report = await run(service, rows, path, progress=seen.append)
@@ -292,9 +259,9 @@ async def test_a_journal_of_another_job_is_refused(path: Path) -> None:
     service = Service()
     await run(service, members(3), path)
     other = users_of(service, "c2")
-    with pytest.raises(InvalidArgument, match="another job: destination is 'POST .*/c1/users' there"):
+    with pytest.raises(UnusableFile, match="another job: destination is 'POST .*/c1/users' there"):
         await other.upload(members(3), journal=path)
-    with pytest.raises(InvalidArgument, match="ordered"):
+    with pytest.raises(UnusableFile, match="ordered"):
         await run(service, members(3), path, ordering="none")
 
 
@@ -303,34 +270,35 @@ async def test_a_removal_is_not_taken_for_an_upload(path: Path) -> None:
     service.script[2] = status(403)
     with pytest.raises(BatchError):
         await run(service, members(60), path, concurrency=1, users_per_operation=1)
-    with pytest.raises(InvalidArgument, match="another job"):
+    with pytest.raises(UnusableFile, match="another job"):
         await users_of(service).remove(members(60), journal=path)
     await run(service, members(60), path)
-    with pytest.raises(InvalidArgument, match="another job"):
+    with pytest.raises(UnusableFile, match="another job"):
         await users_of(service).remove(members(60), journal=path)
 
 
-async def test_a_newer_journal_and_other_files_are_refused(tmp_path: Path) -> None:
+async def test_journals_of_other_versions_and_other_files_are_refused(tmp_path: Path) -> None:
     service = Service()
     path = tmp_path / "newer"
     await run(service, members(3), path)
-    database = sqlite3.connect(path)
-    database.execute("PRAGMA user_version=2")
-    database.close()
-    with pytest.raises(InvalidArgument, match="newer version"):
-        await run(service, members(3), path)
+    for version, which in ((FORMAT.version + 1, "a newer"), (FORMAT.version - 1, "an earlier")):
+        database = sqlite3.connect(path)
+        database.execute(f"PRAGMA user_version={version}")
+        database.close()
+        with pytest.raises(UnusableFile, match=f"was written by {which} version of this SDK"):
+            await run(service, members(3), path)
     other = tmp_path / "other"
     database = sqlite3.connect(other)
     database.execute("CREATE TABLE mine (x)")
     database.commit()
     database.close()
-    with pytest.raises(InvalidArgument, match="holds something else"):
+    with pytest.raises(UnusableFile, match="is not a journal"):
         await run(service, members(3), other)
     text = tmp_path / "text"
     text.write_text("a customer file, long enough to be no database" * 100)
-    with pytest.raises(InvalidArgument, match="not a database"):
+    with pytest.raises(UnusableFile, match="not a database"):
         await run(service, members(3), text)
-    with pytest.raises(InvalidArgument, match="unable to open"):
+    with pytest.raises(UnusableFile, match="unable to open"):
         await run(service, members(3), tmp_path / "no" / "folder")
 
 
@@ -355,7 +323,7 @@ async def test_a_journal_in_use_by_another_process_is_refused(path: Path) -> Non
     other = await asyncio.create_subprocess_exec(sys.executable, "-c", _OTHER, str(path), stdin=pipe, stdout=pipe)
     assert other.stdout is not None
     await other.stdout.readline()
-    with pytest.raises(InvalidArgument, match="in use by another job"):
+    with pytest.raises(UnusableFile, match="is locked by another job"):
         await run(service, members(3), path)
     await other.communicate(b"")
     assert (await run(service, members(3), path)).accepted == 3
@@ -366,7 +334,7 @@ async def test_two_jobs_of_one_process_do_not_share_a_journal(path: Path) -> Non
     service = Service(clock=clock, latency=5)
     task = asyncio.create_task(run(service, members(3), path))
     await until(lambda: service.in_flight == 1)
-    with pytest.raises(InvalidArgument, match="in use"):
+    with pytest.raises(UnusableFile, match="is locked by another job"):
         await run(Service(), members(3), path)
     await clock.advance(seconds=5)
     assert (await task).accepted == 3
@@ -375,17 +343,9 @@ async def test_two_jobs_of_one_process_do_not_share_a_journal(path: Path) -> Non
 async def test_a_full_disk_is_a_clear_stop_and_the_job_can_go_on(path: Path) -> None:
     service = Service()
     rows = rows_with_repeats(6000, keys=5000)
-    begin = Journal._begin
-
-    def small(journal: Journal, about: str, lanes: int) -> None:
-        begin(journal, about, lanes)
-        (pages,) = journal._database.execute("PRAGMA page_count").fetchone()
-        journal._database.execute(f"PRAGMA max_page_count={pages}")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Journal, "_begin", small)
-        with pytest.raises(BatchError, match=r"journal .* cannot be written: database or disk is full") as caught:
-            await run(service, rows, path, operations=2_500, concurrency=1)
+    full = pytest.raises(BatchError, match=r"journal .* cannot be written: database or disk is full")
+    with prepare_journals(FULL_DISK), full as caught:
+        await run(service, rows, path, operations=2_500, concurrency=1)
     assert balanced(caught.value.report)
     assert service.bodies == []
     report = await run(service, rows, path, operations=2_500)
@@ -484,7 +444,7 @@ async def test_operations_that_were_put_aside_keep_their_types_and_times(path: P
 
 async def test_times_stay_pinned_over_a_restart(path: Path) -> None:
     service = Service()
-    with killed_at(2), pytest.raises(BatchError):
+    with die_at(2), pytest.raises(BatchError):
         await run(service, members(3), path)
     await service.clock.sleep(10_000)
     await run(service, members(3), path)
@@ -494,7 +454,7 @@ async def test_times_stay_pinned_over_a_restart(path: Path) -> None:
 
 async def test_a_body_that_would_be_built_in_another_way_stops_the_job(path: Path) -> None:
     service = Service()
-    with killed_at(2), pytest.raises(BatchError):
+    with die_at(2), pytest.raises(BatchError):
         await run(service, members(3), path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(user_operations, "timestamp", lambda moment: moment.isoformat())
@@ -548,7 +508,7 @@ async def test_a_cancelled_job_can_be_taken_up(path: Path) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert not [thread for thread in threading.enumerate() if thread.name == "journal"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "svc-async sqlite"]
     report = await run(service, rows, path)
     assert report.pending == 0
     assert held(service) == expected(rows)
@@ -560,13 +520,13 @@ async def test_products_can_be_taken_up(path: Path) -> None:
     rows = [product(dice.randrange(60), title=f"t{number}") for number in range(300)]
     products = shop.products(SMALL)
     for commit in (2, 3, 5, 8):
-        with killed_at(commit, after=True), pytest.raises(BatchError):
+        with die_at(commit, after=True), pytest.raises(BatchError):
             await products.upsert(rows, journal=path, concurrency=4)
     report = await products.upsert(rows, journal=path)
     assert (report.read, report.pending, report.failed) == (300, 0, 0)
     assert {name: row["title"] for name, row in shop.held.items()} == {row["id"]: row["title"] for row in rows}
     again = shop.products(SMALL)
-    with pytest.raises(InvalidArgument, match="another job"):
+    with pytest.raises(UnusableFile, match="another job"):
         await again.delete(["k"], journal=path)
 
 
@@ -577,7 +537,7 @@ async def test_products_that_an_answer_leaves_out_stay_in_doubt_over_a_restart(p
     rows = [product(number) for number in range(10)]
     task = asyncio.create_task(products.upsert(rows, journal=path, concurrency=1, quarantine=10**6))
     await until(lambda: len(shop.requests) == 1)
-    with killed_at(1):
+    with die_at(1):
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -590,7 +550,7 @@ async def _killed_and_taken_up(audience: CustomAudienceHandle, path: Path, commi
         {"partner_user_id": f"p{n % 37}", "email": f"u{n}@b.de", "handle": f"h{n % 5}"} for n in range(150)
     ]
     users = attrs.evolve(audience.users, limits=Limits(operations=4), sizes=SMALL)
-    with killed_at(commit, after=after), suppress(BatchError):
+    with die_at(commit, after=after), suppress(BatchError):
         await users.upload(rows, journal=path, concurrency=3, users_per_operation=2)
     report = await users.upload(rows, journal=path, concurrency=3, users_per_operation=2)
     assert (report.read, report.pending, report.failed) == (150, 0, 0)
@@ -653,7 +613,7 @@ async def test_any_faults_and_any_kills_leave_the_last_of_each_key(  # noqa: PLR
     failed: set[str] = set()
     for commit, after in [*kills, *[(10**9, False)] * 8]:
         seen: list[Progress] = []
-        with killed_at(commit, after=after):
+        with die_at(commit, after=after):
             try:
                 report = await run(service, rows if replayable else iter(rows), path, progress=seen.append, **how)
             except BatchError as error:

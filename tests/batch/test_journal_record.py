@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 
-from svc_async.batch.journal.journal import Journal, annotate
+from svc_async.batch.journal.journal import annotate
 from svc_async.batch.journal.record import JournalRecord, Moment
+from svc_async.batch.journal.schema import FORMAT
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.report import Report
-from svc_async.errors import BatchError, InvalidArgument
+from svc_async.errors import BatchError, UnusableFile
 from svc_async.sandbox import VirtualClock
 from tests.batch.conftest import Service, until
 from tests.batch.test_uploader import LOST, balanced, members, status
+from tests.support.journals import FAST, prepare_journals
 
 
 @pytest.fixture
@@ -84,41 +86,28 @@ async def test_reading_does_not_release_the_lock_of_a_job_in_this_process(path: 
     await task
 
 
-async def test_what_is_read_while_the_journal_is_written_is_whole_and_never_goes_back(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_read_while_the_journal_is_written_is_whole_and_never_goes_back(path: Path) -> None:
     """The log is begun anew every few commits here, which is when a copy might be torn."""
-    _hurry(monkeypatch)
     service = Service()
-    task = asyncio.create_task(run(service, members(1_500), path))
-    await until(path.exists)
     seen: list[int] = []
-    while not task.done():
-        record = await asyncio.to_thread(_looked, path)
-        if record is not None:
-            assert balanced(record.report)
-            seen.append(record.report.accepted)
+    with prepare_journals(FAST):
+        task = asyncio.create_task(run(service, members(1_500), path))
+        await until(path.exists)
+        while not task.done():
+            record = await asyncio.to_thread(_try_to_read, path)
+            if record is not None:
+                assert balanced(record.report)
+                seen.append(record.report.accepted)
     assert (await task).accepted == 1_500
     assert seen == sorted(seen)
     assert len(set(seen)) > 3
 
 
-def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    begin = Journal._begin
-
-    def hurry(journal: Journal, about: str, lanes: int) -> None:
-        begin(journal, about, lanes)
-        journal._database.execute("PRAGMA wal_autocheckpoint=3")
-        journal._database.execute("PRAGMA synchronous=OFF")
-
-    monkeypatch.setattr(Journal, "_begin", hurry)
-
-
-def _looked(path: Path) -> JournalRecord | None:
+def _try_to_read(path: Path) -> JournalRecord | None:
     try:
         return JournalRecord.read(path)
-    except InvalidArgument as error:
-        if "locked" in error.rule:  # the tables are just being made, or the job has just ended
+    except UnusableFile as error:
+        if "locked" in error.problem:  # the tables are being created, or the job has just ended
             return None
         raise
 
@@ -133,18 +122,16 @@ async def test_a_note_is_kept_from_before_the_job_begins(path: Path) -> None:
     assert (record.note, record.finished) == ({"what": "second"}, True)
 
 
-async def test_the_timeline_has_a_bounded_number_of_samples_of_working_time(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _hurry(monkeypatch)
+async def test_the_timeline_has_a_bounded_number_of_samples_of_working_time(path: Path) -> None:
     clock = VirtualClock(mode="jump")
     service = Service(clock=clock, latency=7)
     service.script[300] = status(403)
     rows = members(3_000)
-    with pytest.raises(BatchError):
-        await run(service, rows, path)
-    await clock.sleep(86_400)  # nobody works
-    report = await run(service, rows, path)
+    with prepare_journals(FAST):
+        with pytest.raises(BatchError):
+            await run(service, rows, path)
+        await clock.sleep(86_400)  # no run
+        report = await run(service, rows, path)
     record = JournalRecord.read(path)
     moments = record.timeline
     assert report.accepted == moments[-1].accepted == 3_000
@@ -169,7 +156,7 @@ async def test_a_request_that_had_no_effect_is_not_in_doubt(path: Path) -> None:
 def test_what_is_no_journal_is_refused(tmp_path: Path) -> None:
     text, other, newer = tmp_path / "text", tmp_path / "other", tmp_path / "newer"
     text.write_text("a customer file, long enough to be no database" * 100)
-    for each, statement in ((other, "CREATE TABLE mine (x)"), (newer, "PRAGMA user_version=2")):
+    for each, statement in ((other, "CREATE TABLE mine (x)"), (newer, f"PRAGMA user_version={FORMAT.version + 1}")):
         with sqlite3.connect(each) as database:
             database.execute(statement)
         database.close()
@@ -177,8 +164,8 @@ def test_what_is_no_journal_is_refused(tmp_path: Path) -> None:
         (tmp_path / "none", "does not exist"),
         (tmp_path, "does not exist"),
         (text, "cannot be read: file is not a database"),
-        (other, "holds something else"),
+        (other, "is not a journal"),
         (newer, "written by a newer version"),
     ):
-        with pytest.raises(InvalidArgument, match=why):
+        with pytest.raises(UnusableFile, match=why):
             JournalRecord.read(each)

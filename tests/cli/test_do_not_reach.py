@@ -26,7 +26,9 @@ async def test_a_list_keeps_a_journal_of_its_own_work(command: Command, sandbox:
     job = ("people.csv", "--account", sandbox.account_id, "--list", "dnr7k1", "--journal", "job.journal")
     assert (await command("do-not-reach", "upload", *job)).code == 0
     assert "nothing was sent" in (await command("job", "resume", "job.journal")).err
-    assert "is of another job: Upload to a do-not-reach list" in (await command("do-not-reach", "remove", *job)).err
+    assert (
+        "belongs to another job: Upload to a do-not-reach list" in (await command("do-not-reach", "remove", *job)).err
+    )
     assert sandbox.requests.count(USERS) == 1
 
 

@@ -138,7 +138,7 @@ async def test_a_journal_of_another_job_is_refused(command: Command, sandbox: Sa
     _, _, *rest = upload(sandbox)
     ended = await command("audience", "remove", *rest)
     assert ended.code == 2
-    assert "is of another job: Upload to an audience account" in ended.err
+    assert "belongs to another job: Upload to an audience account" in ended.err
     assert members(sandbox) == 6_000
 
 
@@ -151,7 +151,7 @@ async def test_a_journal_in_use_is_refused_and_can_be_looked_at(
     await sandbox.requests.wait(count=2, route=USERS)
     ended = await command(*upload(sandbox))
     assert ended.code == 2
-    assert "is in use by another job, which must end first" in ended.err
+    assert "is locked by another job" in ended.err
     status = json.loads((await command("job", "status", "job.journal", "--json")).out)
     assert status["state"] == "running"
     assert (status["read"], status["accepted"], status["in_doubt"]) == (6_002, 2_500, 2_500)

@@ -5,8 +5,10 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,26 +79,30 @@ async def upload(order: Order) -> Mapping[str, Any]:
 def prepare(order: Order) -> None:
     """Arrange the death, and take protection away."""
     if order.die_at:
-        Journal._transact = _dying(Journal._transact, order)  # type: ignore[method-assign]
+        factory = _dying_connection(order.die_at, after=order.die_after)
+        Journal.open = partial(Journal.open, factory=factory)  # type: ignore[method-assign]  # the journal of this client
     if order.without == "counts":
         ListDestination.evaluate = lambda *_: Verdict()  # type: ignore[method-assign]
     if order.without == "wait":
         Job._doubt = _without_pause(Job._doubt)  # type: ignore[method-assign]
 
 
-def _dying(transact: Callable[..., None], order: Order) -> Callable[..., None]:
-    commits = 0
+def _dying_connection(commit: int, *, after: bool) -> type[sqlite3.Connection]:
+    class Connection(sqlite3.Connection):
+        commits = -2  # two commits open a journal
 
-    def dying(journal: Journal, entries: Sequence[Any]) -> None:
-        nonlocal commits
-        commits += 1
-        if commits == order.die_at and not order.die_after:
-            os.kill(os.getpid(), signal.SIGKILL)
-        transact(journal, entries)
-        if commits == order.die_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+        def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+            if sql != "COMMIT":
+                return super().execute(sql, parameters)
+            self.commits += 1
+            if self.commits == commit and not after:
+                os.kill(os.getpid(), signal.SIGKILL)
+            cursor = super().execute(sql)
+            if self.commits == commit:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return cursor
 
-    return dying
+    return Connection
 
 
 def _without_pause(doubt: Callable[..., Any]) -> Callable[..., Any]:
