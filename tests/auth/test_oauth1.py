@@ -19,7 +19,7 @@ USER = UserCredentials(
 )
 
 
-class StandingClock(SystemClock):
+class FixedClock(SystemClock):
     def __init__(self, timestamp: int) -> None:
         self._now = datetime.fromtimestamp(timestamp, UTC)
 
@@ -27,7 +27,7 @@ class StandingClock(SystemClock):
         return self._now
 
 
-def parameters_of(header: str) -> dict[str, str]:
+def parse_parameters(header: str) -> dict[str, str]:
     scheme, _, rest = header.partition(" ")
     assert scheme == "OAuth"
     pairs = (pair.split("=", 1) for pair in rest.split(", "))
@@ -35,11 +35,12 @@ def parameters_of(header: str) -> dict[str, str]:
 
 
 def test_the_published_vector_of_core_1_0_appendix_a() -> None:
-    signer = OAuth1Signer(USER, StandingClock(1191242096), lambda: "kllo9940pd9333jh")
+    signer = OAuth1Signer(USER, FixedClock(1191242096), lambda: "kllo9940pd9333jh")
     header = signer.header(
         "GET", "http://photos.example.net/photos", to_pairs({"file": "vacation.jpg", "size": "original"})
     )
-    assert parameters_of(header) == {
+
+    assert parse_parameters(header) == {
         "oauth_consumer_key": "dpf43f3p2l4k3l03",
         "oauth_token": "nnch734d00sl2jdk",
         "oauth_signature_method": "HMAC-SHA1",
@@ -118,39 +119,43 @@ def test_signatures_equal_those_of_authlib_for_any_parameters(
         return  # not printable: no credentials look so
     url = "https://ads.example.test/12/" + "/".join(quote(part) for part in path)
     pairs = to_pairs(params)
-    header = parameters_of(OAuth1Signer(user, StandingClock(1_800_000_000), lambda: "n0nce").header(method, url, pairs))
+    header = parse_parameters(OAuth1Signer(user, FixedClock(1_800_000_000), lambda: "n0nce").header(method, url, pairs))
 
     other = ClientAuth(user.consumer_key, user.consumer_secret, token=user.token, token_secret=user.token_secret)
     other_params = other.get_oauth_params("n0nce", "1800000000")
     whole = f"{url}?{query_string(pairs)}" if pairs else url
-    expected = other.get_oauth_signature(method, whole, {"Authorization": other_header(other_params)}, "")
+    expected = other.get_oauth_signature(method, whole, {"Authorization": sign_independently(other_params)}, "")
+
     assert header["oauth_signature"] == expected
 
 
-def other_header(params: list[tuple[str, str]]) -> str:
+def sign_independently(params: list[tuple[str, str]]) -> str:
     return "OAuth " + ", ".join(f'{quote(name)}="{quote(str(value))}"' for name, value in params)
 
 
 @pytest.mark.rule("AUTH-01e")
 def test_an_app_without_a_user_signs_without_a_token() -> None:
-    signer = OAuth1Signer(AppCredentials(consumer_key="k", consumer_secret="s"), StandingClock(1), lambda: "n")
-    header = parameters_of(signer.header("POST", "https://example.test/oauth/request_token"))
+    signer = OAuth1Signer(AppCredentials(consumer_key="k", consumer_secret="s"), FixedClock(1), lambda: "n")
+    header = parse_parameters(signer.header("POST", "https://example.test/oauth/request_token"))
+
     assert "oauth_token" not in header
 
 
 def test_further_protocol_parameters_are_signed_and_sent() -> None:
-    signer = OAuth1Signer(USER, StandingClock(1), lambda: "n")
-    plain = parameters_of(signer.header("POST", "https://example.test/oauth/request_token"))
-    more = parameters_of(
+    signer = OAuth1Signer(USER, FixedClock(1), lambda: "n")
+    plain = parse_parameters(signer.header("POST", "https://example.test/oauth/request_token"))
+    more = parse_parameters(
         signer.header("POST", "https://example.test/oauth/request_token", (), {"oauth_callback": "app://é"})
     )
+
     assert more["oauth_callback"] == "app://é"
     assert more["oauth_signature"] != plain["oauth_signature"]
 
 
 @pytest.mark.rule("AUTH-06")
 def test_every_call_has_its_own_ascii_nonce() -> None:
-    signer = OAuth1Signer(USER, StandingClock(1))
-    nonces = {parameters_of(signer.header("GET", "https://example.test/"))["oauth_nonce"] for _ in range(1000)}
+    signer = OAuth1Signer(USER, FixedClock(1))
+    nonces = {parse_parameters(signer.header("GET", "https://example.test/"))["oauth_nonce"] for _ in range(1000)}
+
     assert len(nonces) == 1000
     assert all(nonce.isascii() and nonce.isalnum() for nonce in nonces)

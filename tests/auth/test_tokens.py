@@ -63,6 +63,7 @@ async def test_a_session_with_an_app_gets_its_bearer_token_by_itself(
     async with service.session(credentials) as session:
         await call(session)
     asked, made = service.requests
+
     assert (asked.authorization, asked.body) == ("Basic a2V5Omh1c2gtMQ==", b"grant_type=client_credentials")
     assert asked.content_type == "application/x-www-form-urlencoded"
     assert made.authorization == "Bearer one%2Ftwo%3D"
@@ -72,6 +73,7 @@ async def test_key_and_secret_are_percent_encoded_before_they_are_joined(service
     service.on("POST", TOKEN, token("one"))
     async with service.session(AppCredentials(consumer_key="k:1", consumer_secret="s/ü")) as session:
         await session.oauth2.token()
+
     assert service.requests[0].authorization == "Basic ayUzQTE6cyUyRiVDMyVCQw=="  # k%3A1:s%2F%C3%BC
 
 
@@ -84,6 +86,7 @@ async def test_the_token_is_asked_for_once_and_kept(service: ScriptedServer) -> 
         await call(session)
         assert (await session.oauth2.token()).access_token == "one"
         await call(session.but(timeout=3))
+
     assert len(service.requests_to(TOKEN)) == 1
 
 
@@ -95,6 +98,7 @@ async def test_of_several_calls_refused_with_one_token_one_renews_it(service: Sc
         await call(session)
         service.on("GET", CALL, only("new"))
         assert await at_once(*(call(session) for _ in range(5))) == [None] * 5
+
     assert len(service.requests_to(TOKEN)) == 2
 
 
@@ -105,6 +109,7 @@ async def test_a_token_that_another_call_renewed_is_not_renewed_again(clock: Vir
         return next(fetched)
 
     tokens = AppTokens(fetch, clock)
+
     assert await tokens.current() == "old"
     assert await tokens.renew("old") == "new"
     assert await tokens.renew("old") == "new"
@@ -116,6 +121,7 @@ async def test_a_second_refusal_is_final(service: ScriptedServer) -> None:
     async with service.session() as session:
         with pytest.raises(Unauthorized, match="89"):
             await call(session)
+
     assert (len(service.requests_to(TOKEN)), len(service.requests_to(CALL))) == (2, 2)
 
 
@@ -141,6 +147,7 @@ async def test_only_code_89_renews(service: ScriptedServer, status: int) -> None
     async with service.session() as session:
         with pytest.raises((Unauthorized, Forbidden)):
             await call(session)
+
     assert (len(service.requests_to(TOKEN)), len(service.requests_to(CALL))) == (1, 1)
 
 
@@ -160,6 +167,7 @@ async def test_code_99_is_final_for_a_while_and_all_who_wait_share_it(
         assert len(service.requests_to(TOKEN)) == 1
         await clock.advance(seconds=1)
         await call(session)
+
     assert len(service.requests_to(TOKEN)) == 2
 
 
@@ -170,6 +178,7 @@ async def test_a_passing_failure_is_shared_but_not_remembered(service: ScriptedS
         failures = await at_once(call(session), call(session))
         assert [type(failure) for failure in failures] == [ServerError] * 2
         await call(session)
+
     assert len(service.requests_to(TOKEN)) == 2
 
 
@@ -184,6 +193,7 @@ async def test_who_leaves_while_the_token_is_on_its_way_does_not_stop_it_for_oth
         await asyncio.wait({first})
         service.gate.set()
         await second
+
     assert first.cancelled()
     assert len(service.requests_to(TOKEN)) == 1
 
@@ -198,6 +208,7 @@ async def test_a_flight_that_everybody_left_ends_with_its_session(service: Scrip
     await asyncio.wait({left})
     closing = asyncio.ensure_future(session.__aexit__(None, None, None))
     await asyncio.sleep(0)
+
     assert not closing.done()
     await clock.advance(seconds=5)
     await closing
@@ -212,6 +223,7 @@ async def test_a_given_bearer_token_is_carried_and_never_asked_for(service: Scri
         service.on("GET", CALL, NO_GOOD)
         with pytest.raises(Unauthorized):
             await call(session)
+
     assert service.requests_to(TOKEN) == []
 
 
@@ -220,6 +232,7 @@ async def test_a_given_bearer_token_is_renewed_where_the_app_is_known(service: S
     service.on("GET", CALL, only("new"))
     async with service.session(BearerToken("old"), app=AppCredentials(**APP)) as session:
         await call(session)
+
     assert [request.authorization for request in service.requests_to(CALL)] == ["Bearer old", "Bearer new"]
 
 
@@ -239,6 +252,7 @@ async def test_an_invalidated_token_is_forgotten(service: ScriptedServer) -> Non
         assert (await session.oauth2.invalidate_token()).access_token == "old%3D"
         assert (await session.oauth2.token()).access_token == "new"
     (invalidated,) = service.requests_to("/oauth2/invalidate_token")
+
     assert invalidated.body == b"access_token=old%3D"  # percent-encoded as it came, never again
     assert invalidated.authorization.startswith("Basic ")
 
@@ -268,6 +282,7 @@ async def test_what_is_missing_for_a_bearer_token_is_named(service: ScriptedServ
             await session.oauth2.invalidate_token()
         with pytest.raises(AccessDenied, match="^only a session with OAuth2UserCredentials has a token to refresh$"):
             await session.oauth2.refresh()
+
     assert service.requests == []
 
 
@@ -318,10 +333,12 @@ async def test_a_token_is_refreshed_before_it_ends(service: ScriptedServer, cloc
         service.on("GET", SUBSCRIPTIONS, only("access-1"))
         await at_once(*(subscriptions(session) for _ in range(3)))
     (asked,) = service.requests_to(GRANT)
+
     assert asked.form == {"grant_type": ["refresh_token"], "refresh_token": ["refresh-0"], "client_id": ["client"]}
     assert "Authorization" not in asked.headers
     assert len(service.requests_to(SUBSCRIPTIONS)) == 4  # none was refused
     (new,) = told
+
     assert (new.access_token, new.refresh_token, new.client_id) == ("access-1", "refresh-1", "client")
     assert new.scopes == ("follow.read", "offline.access")
     assert new.expires_at == clock.now() + timedelta(seconds=7200)
@@ -333,6 +350,7 @@ async def test_a_client_with_a_secret_proves_itself(service: ScriptedServer, clo
     async with service.session(scoped(clock), app=app) as session:
         await session.oauth2.refresh()
     (asked,) = service.requests_to(GRANT)
+
     assert asked.authorization == "Basic Y2xpZW50Omh1c2g="
     assert "client_id" not in asked.form
 
@@ -346,6 +364,7 @@ async def test_a_refused_token_is_refreshed_once_for_all_and_each_refresh_token_
         assert await at_once(*(subscriptions(session) for _ in range(4))) == [None] * 4
         service.on("GET", SUBSCRIPTIONS, only("access-2"))
         await subscriptions(session)
+
     assert [request.form["refresh_token"] for request in service.requests_to(GRANT)] == [["refresh-0"], ["refresh-1"]]
 
 
@@ -365,6 +384,7 @@ async def test_a_refusal_of_a_token_that_was_refreshed_meanwhile_refreshes_nothi
         return proof
 
     tokens = UserTokens(scoped(clock), refresh, clock)
+
     assert await tokens.call_with_token(call) == "Bearer access-1"
     assert refreshes == 1
 
@@ -382,6 +402,7 @@ async def test_a_refused_refresh_token_is_not_sent_again(service: ScriptedServer
         for _ in range(2):
             with pytest.raises(Exception, match="HTTP 400: invalid_grant The refresh token was used"):
                 await subscriptions(session)
+
     assert len(service.requests_to(GRANT)) == 1
 
 
@@ -392,6 +413,7 @@ async def test_without_a_refresh_token_a_refusal_is_final(service: ScriptedServe
             await subscriptions(session)
         with pytest.raises(AccessDenied, match=r"offline\.access"):
             await session.oauth2.refresh()
+
     assert service.requests_to(GRANT) == []
 
 
@@ -407,6 +429,7 @@ async def test_a_refresh_that_everybody_left_still_brings_its_token(
         left.cancel()
         await asyncio.wait({left})
         service.gate.set()
+
     assert [credentials.refresh_token for credentials in told] == ["refresh-1"]
 
 
@@ -451,8 +474,10 @@ async def test_a_flight_that_asyncio_shows_shows_no_token(
     loop = asyncio.get_running_loop()
     loop.set_debug(True)
     loop.slow_callback_duration = 0
+
     assert await AppTokens(fetch, clock).current() == "hush"
     loop.set_debug(False)
+
     assert "result=_FetchedToken()" in caplog.text
     assert "hush" not in caplog.text
 
@@ -475,6 +500,7 @@ async def test_a_new_token_is_stored_before_any_call_carries_it(service: Scripte
         calls.append(asyncio.create_task(subscriptions(session)))
         storing.set()
         await asyncio.gather(*calls)
+
     assert stored == ["access-1"]
 
 
@@ -490,4 +516,5 @@ async def test_a_token_that_could_not_be_stored_is_told_and_not_lost(
         with pytest.raises(OSError, match="no space left"):
             await subscriptions(session)
         await subscriptions(session)
+
     assert len(service.requests_to(GRANT)) == 1

@@ -8,6 +8,7 @@ HOUR = 3600.0
 
 async def test_the_machine_tells_the_time_in_utc() -> None:
     clock = SystemClock()
+
     assert clock.now().tzinfo is UTC
     assert clock.monotonic() <= clock.monotonic()
 
@@ -15,6 +16,7 @@ async def test_the_machine_tells_the_time_in_utc() -> None:
 async def test_a_sleep_lasts_until_it_is_over_or_cancelled() -> None:
     sleeper = asyncio.ensure_future(SystemClock().sleep(HOUR))
     await asyncio.wait([sleeper], timeout=0)
+
     assert not sleeper.done()
     sleeper.cancel()
 
@@ -29,6 +31,7 @@ async def test_a_callback_is_called_once_and_can_be_called_off() -> None:
     SystemClock().call_later(0, soon.set)
     await soon.wait()
     late.cancel()
+
     assert not called.is_set()
 
 

@@ -29,6 +29,7 @@ def test_an_api_error_says_status_codes_request_and_when_to_try_again() -> None:
         request_id="r-1",
         retry_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
     )
+
     assert str(error) == (
         "HTTP 429, request r-1: TOO_MANY_REQUESTS (account_id) Slow down.; try again at 2026-01-02T03:04:05Z"
     )
@@ -39,6 +40,7 @@ def test_an_api_error_says_status_codes_request_and_when_to_try_again() -> None:
 
 def test_numeric_codes_are_found_as_numbers_and_as_text() -> None:
     error = api_error(status=401, errors=[ErrorDetail(code=89)])
+
     assert error.has_code(89)
     assert error.has_code("89")
 
@@ -50,12 +52,14 @@ def test_an_error_without_reasons_says_so() -> None:
 def test_operation_errors_stand_in_the_message_without_words_that_may_repeat_a_row() -> None:
     reason = ErrorDetail(code="INVALID_PARAMETER", message="ada@example.org is no hash", parameter="email")
     error = api_error(status=400, operation_errors={2: (reason,)})
+
     assert str(error) == "HTTP 400: operation 2: INVALID_PARAMETER (email)"
     assert error.operation_errors[2][0].message == "ada@example.org is no hash"
 
 
 def test_invalid_argument_is_a_value_error_that_names_parameter_and_rule() -> None:
     error = InvalidArgument("count", "must be a whole number from 1 to 1000")
+
     assert isinstance(error, ValueError)
     assert (error.parameter, error.rule) == ("count", "must be a whole number from 1 to 1000")
     assert str(error) == "count must be a whole number from 1 to 1000"
@@ -95,6 +99,7 @@ def test_what_was_refused_before_sending_is_neither_sent_nor_repeatable(error: S
 )
 def test_every_error_survives_a_trip_between_processes(error: SvcError) -> None:
     copy = pickle.loads(pickle.dumps(error))
+
     assert type(copy) is type(error)
     assert str(copy) == str(error)
     assert copy.__dict__ == error.__dict__
@@ -110,6 +115,7 @@ def test_the_tree_in_the_module_names_every_class() -> None:
 
 def test_the_message_names_three_refused_operations_and_no_more() -> None:
     error = api_error(status=400, operation_errors={index: (ErrorDetail(code="BAD"),) for index in range(2_500)})
+
     assert str(error) == "HTTP 400: operation 0: BAD; operation 1: BAD; operation 2: BAD"
     assert len(error.operation_errors) == 2_500
 

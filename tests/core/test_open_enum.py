@@ -8,6 +8,7 @@ from svc_async.ads.accounts import ApprovalStatus
 
 def test_an_unknown_value_is_kept() -> None:
     value = ApprovalStatus("UNDER_REVIEW")
+
     assert str(value) == "UNDER_REVIEW"
     assert str(value.value) == "UNDER_REVIEW"
     assert not value.is_known
@@ -27,6 +28,7 @@ def test_unknown_values_leave_no_trace_in_the_enum() -> None:
 
 def test_unknown_values_can_be_copied_and_pickled() -> None:
     value = ApprovalStatus("UNDER_REVIEW")
+
     assert copy.deepcopy(value) == value
     assert pickle.loads(pickle.dumps(value)) == value
 

@@ -1,4 +1,4 @@
-"""Answers of every kind, as the caller of a typed method meets them."""
+"""Answers of every kind, as the caller of a typed method sees them."""
 
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -27,7 +27,7 @@ from svc_async import (
 from svc_async.errors import Sent
 
 CREDENTIALS = UserCredentials(consumer_key="k", consumer_secret="hush-1", token="hush-2", token_secret="hush-3")
-HOSTS = Endpoints(base_url="https://base.example.test", ads_url="https://ads.example.test")
+ENDPOINTS = Endpoints(base_url="https://base.example.test", ads_url="https://ads.example.test")
 URL = "https://ads.example.test/12/accounts/a"
 
 
@@ -40,11 +40,11 @@ def service() -> Iterator[aioresponses]:
 @pytest.fixture
 async def session() -> AsyncIterator[Session]:
     retries = Retries.none()
-    async with Session(CREDENTIALS, endpoints=HOSTS, retries=retries, request_id_header="X-Request-Id") as session:
+    async with Session(CREDENTIALS, endpoints=ENDPOINTS, retries=retries, request_id_header="X-Request-Id") as session:
         yield session
 
 
-async def failure(session: Session) -> SvcError:
+async def catch_error(session: Session) -> SvcError:
     with pytest.raises(SvcError) as caught:
         await session.accounts.get("a")
     assert "hush" not in f"{caught.value} {caught.value.__dict__}"
@@ -71,7 +71,8 @@ async def test_a_refusal_is_known_by_its_status_whatever_its_body(
     service: aioresponses, session: Session, status: int, kind: type[ApiError], body: str
 ) -> None:
     service.get(URL, status=status, body=body, headers={"x-request-id": "r-1"})
-    error = await failure(session)
+    error = await catch_error(session)
+
     assert isinstance(error, ApiError)
     assert type(error) is kind
     assert (error.status, error.request_id, error.sent) == (status, "r-1", Sent.YES)
@@ -81,7 +82,8 @@ async def test_a_refusal_is_known_by_its_status_whatever_its_body(
 @pytest.mark.rule("AUTH-17", "ERR-01")
 async def test_an_invalidated_token_is_unauthorized_with_code_89(service: aioresponses, session: Session) -> None:
     service.get(URL, status=401, payload={"errors": [{"code": 89, "message": "Invalid or expired token"}]})
-    error = await failure(session)
+    error = await catch_error(session)
+
     assert isinstance(error, Unauthorized)
     assert error.has_code(89)
     assert not error.repeatable
@@ -92,7 +94,8 @@ async def test_a_success_that_is_not_the_record_is_unexpected(
     service: aioresponses, session: Session, body: str
 ) -> None:
     service.get(URL, status=200, body=body, headers={"x-request-id": "r-2"})
-    error = await failure(session)
+    error = await catch_error(session)
+
     assert isinstance(error, UnexpectedAnswer)
     assert (error.status, error.request_id, error.sent) == (200, "r-2", Sent.YES)
 
@@ -110,7 +113,8 @@ async def test_what_the_http_library_raises_never_reaches_the_caller(
     service: aioresponses, session: Session, exception: Exception, message: str
 ) -> None:
     service.get(URL, exception=exception)
-    error = await failure(session)
+    error = await catch_error(session)
+
     assert isinstance(error, TransportError)
     assert message in str(error)
 
@@ -118,7 +122,8 @@ async def test_what_the_http_library_raises_never_reaches_the_caller(
 async def test_values_that_the_service_echoes_are_not_kept(service: aioresponses, session: Session) -> None:
     detail: dict[str, Any] = {"code": "INVALID_PARAMETER", "message": "m", "parameter": "q", "value": "ada@example.org"}
     service.get(URL, status=400, payload={"errors": [detail], "request": {"params": {"q": "ada@example.org"}}})
-    error = await failure(session)
+    error = await catch_error(session)
+
     assert "ada" not in f"{error} {error.__dict__}"
 
 
@@ -127,4 +132,5 @@ async def test_a_receipt_names_the_request_that_the_service_answered(service: ai
     service.post(url, payload={"data": {"success_count": 1, "total_count": 1}}, headers={"x-request-id": "r-3"})
     users = session.account("a").custom_audience("b").users
     receipts = [receipt async for receipt in users.stream([{"email": "ada@example.org"}])]
+
     assert [receipt.request_id for receipt in receipts] == ["r-3"]

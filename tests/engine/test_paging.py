@@ -48,6 +48,7 @@ async def test_a_pager_sends_nothing_until_it_is_walked(
 ) -> None:
     before = len(sandbox.requests)
     categories.list()
+
     assert len(sandbox.requests) == before
 
 
@@ -64,9 +65,11 @@ async def test_pages_can_be_left_and_taken_up_again(categories: LineItemCuratedC
         seen += [item.id for item in page.items]
         saved = page.next_cursor
         break
+
     assert saved is not None
     async for page in pager.pages(cursor=saved):
         seen += [item.id for item in page.items]
+
     assert seen == [item.id async for item in categories.list()]
 
 
@@ -82,6 +85,7 @@ async def test_an_empty_page_is_not_the_end(clock: VirtualClock) -> None:
 async def test_the_first_costs_one_request(categories: LineItemCuratedCategories, sandbox: Sandbox) -> None:
     before = len(sandbox.requests)
     first = await categories.list(count=2).first()
+
     assert first == (await categories.list().collect())[0]
     assert len(sandbox.requests) == before + 2
 
@@ -96,6 +100,7 @@ async def test_collect_asks_for_no_more_pages_than_its_limit_needs(
 ) -> None:
     before = len(sandbox.requests)
     found = await categories.list(count=2).collect(limit=limit)
+
     assert len(found) == min(HOW_MANY, HOW_MANY if limit is None else limit)
     assert len(sandbox.requests) - before == requests
 
@@ -109,6 +114,7 @@ async def test_a_negative_limit_is_refused(categories: LineItemCuratedCategories
 async def test_the_total_is_asked_for_without_a_cursor(categories: LineItemCuratedCategories, sandbox: Sandbox) -> None:
     assert await categories.list(count=2).total_count() == HOW_MANY
     query = sandbox.requests[-1].query
+
     assert "with_total_count=true" in query
     assert "cursor" not in query
 
@@ -120,6 +126,7 @@ async def test_the_next_page_is_stable_while_records_come_and_go(categories: Lin
         seen.append(item.id)
         if len(seen) == 2:
             await categories.delete(item.id)
+
     assert len(seen) == len(set(seen)) == HOW_MANY
 
 
@@ -134,6 +141,7 @@ async def test_leaving_early_cancels_the_page_that_was_asked_for_ahead(
     (fetching,) = [task for task in asyncio.all_tasks() if "Pipeline.send" in repr(task.get_coro())]
     await pages.aclose()  # type: ignore[attr-defined]  # it is a generator
     await asyncio.wait([fetching])
+
     assert fetching.cancelled()
 
 
@@ -154,6 +162,7 @@ async def test_two_hundred_and_one_ids_are_refused_before_a_request_is_spent(
 ) -> None:
     with pytest.raises(InvalidArgument, match="^account_ids must contain at most 200 ids"):
         session.accounts.list(account_ids=[str(number) for number in range(201)])
+
     assert len(sandbox.requests) == 0
     assert await session.accounts.list(account_ids=[str(number) for number in range(200)]).collect() == []
 
@@ -212,4 +221,5 @@ async def test_without_repeats_a_429_is_raised_with_its_reset(sandbox: Sandbox, 
     sandbox.faults.on("GET", "*/accounts").once().do(Fault.rate_limited(reset=40))
     with pytest.raises(RateLimited) as caught:
         await session.but(retries=Retries.none()).accounts.list().first()
+
     assert caught.value.retry_at is not None

@@ -1,7 +1,8 @@
-"""What a call tells the governor on its way, and in which order."""
+"""The steps of a call at the governor, in order, and the events that it reports."""
 
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Self, cast
 
 import pytest
 
@@ -21,59 +22,62 @@ from svc_async.governor.slot import Priority
 from svc_async.sandbox import Fault, Sandbox
 
 CREDENTIALS = UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret="u")
-NOBODY = "http://127.0.0.1:1"
+UNREACHABLE = "http://127.0.0.1:1"
 
 
-class Turns:
-    """A governor that lets everybody through and notes what it is told."""
+class RecordingGovernor:
+    """Grants every request at once, and records the calls of its slots."""
 
     max_wait = 7.0
 
     def __init__(self) -> None:
-        self.asked: list[dict[str, object]] = []
-        self.told: list[str] = []
+        self.requests: list[dict[str, object]] = []
+        self.steps: list[str] = []
 
-    def slot(self, _: object, **asked: object) -> Self:
-        self.asked.append(asked)
+    def slot(self, _: object, **request: object) -> Self:
+        self.requests.append(request)
         return self
 
     async def __aenter__(self) -> Self:
-        self.told.append("enter")
+        self.steps.append("enter")
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, _: object, __: TracebackType | None) -> None:
-        self.told.append("leave")
+        self.steps.append("leave")
 
     def mark_sent(self) -> None:
-        self.told.append("mark_sent")
+        self.steps.append("mark_sent")
 
-    def learn(self, status: int, headers: Any) -> None:
+    def learn(self, status: int, headers: Mapping[str, str]) -> None:
         assert "x-rate-limit-limit" in headers
-        self.told.append(f"learn {status}")
+        self.steps.append(f"learn {status}")
 
     def mark_lost(self) -> None:
-        self.told.append("mark_lost")
+        self.steps.append("mark_lost")
 
 
 @pytest.fixture
-def turns() -> Turns:
-    return Turns()
+def governor() -> RecordingGovernor:
+    return RecordingGovernor()
 
 
-def session_of(sandbox: Sandbox, turns: Turns) -> Session:
-    return Session.sandbox(sandbox, governor=cast(Governor, turns), retries=Retries.none())
+def make_session(sandbox: Sandbox, governor: RecordingGovernor) -> Session:
+    return Session.sandbox(sandbox, governor=cast(Governor, governor), retries=Retries.none())
 
 
-async def test_a_call_takes_its_turn_with_the_patience_of_the_governor(sandbox: Sandbox, turns: Turns) -> None:
-    async with session_of(sandbox, turns) as session:
+async def test_a_call_takes_its_turn_with_the_patience_of_the_governor(
+    sandbox: Sandbox, governor: RecordingGovernor
+) -> None:
+    async with make_session(sandbox, governor) as session:
         await session.accounts.get(sandbox.account_id)
-    assert turns.told == ["enter", "mark_sent", "learn 200", "leave"]
-    assert turns.asked[0]["priority"] is Priority.INTERACTIVE
-    assert turns.asked[0]["max_wait"] == 7.0
+
+    assert governor.steps == ["enter", "mark_sent", "learn 200", "leave"]
+    assert governor.requests[0]["priority"] is Priority.INTERACTIVE
+    assert governor.requests[0]["max_wait"] == 7.0
 
 
 @pytest.mark.parametrize(
-    ("fault", "error", "told"),
+    ("fault", "error", "step"),
     [
         (Fault.http(404), NotFound, "learn 404"),
         (Fault.truncate(10), UnexpectedAnswer, "learn 200"),
@@ -82,25 +86,29 @@ async def test_a_call_takes_its_turn_with_the_patience_of_the_governor(sandbox: 
     ],
 )
 async def test_the_governor_is_told_what_became_of_a_call(
-    sandbox: Sandbox, turns: Turns, fault: Fault, error: type[Exception], told: str
+    sandbox: Sandbox, governor: RecordingGovernor, fault: Fault, error: type[Exception], step: str
 ) -> None:
     sandbox.faults.on("*").do(fault, stage="after")
-    async with session_of(sandbox, turns) as session:
+    async with make_session(sandbox, governor) as session:
         with pytest.raises(error):
             await session.accounts.get(sandbox.account_id)
-    assert turns.told == ["enter", "mark_sent", told, "leave"]
+
+    assert governor.steps == ["enter", "mark_sent", step, "leave"]
 
 
-async def test_a_call_that_was_not_sent_gives_its_turn_back(turns: Turns) -> None:
-    hosts = Endpoints(base_url=NOBODY, ads_url=NOBODY)
-    async with Session(CREDENTIALS, endpoints=hosts, governor=cast(Governor, turns), retries=Retries.none()) as session:
+async def test_a_call_that_was_not_sent_gives_its_turn_back(governor: RecordingGovernor) -> None:
+    hosts = Endpoints(base_url=UNREACHABLE, ads_url=UNREACHABLE)
+    async with Session(
+        CREDENTIALS, endpoints=hosts, governor=cast(Governor, governor), retries=Retries.none()
+    ) as session:
         with pytest.raises(TransportError, match="connection refused"):
             await session.accounts.get("a")
-    assert turns.told == ["enter", "leave"]
+
+    assert governor.steps == ["enter", "leave"]
 
 
 async def test_a_given_proxy_stands_between_the_session_and_every_host() -> None:
-    hosts = Endpoints(base_url=NOBODY, ads_url=NOBODY, ads_sandbox_url=NOBODY)
+    hosts = Endpoints(base_url=UNREACHABLE, ads_url=UNREACHABLE, ads_sandbox_url=UNREACHABLE)
     proxy = "http://127.0.0.1:2"
     async with Session(CREDENTIALS, endpoints=hosts, proxy=proxy, retries=Retries.none()) as session:
         for call in (session.request("GET", "/2/x"), session.accounts.get("a"), session.accounts.delete("a")):
@@ -109,11 +117,12 @@ async def test_a_given_proxy_stands_between_the_session_and_every_host() -> None
 
 
 async def test_an_event_tells_how_long_the_attempt_took(sandbox: Sandbox) -> None:
-    told: list[CallEvent] = []
+    events: list[CallEvent] = []
     sandbox.faults.on("*").do(Fault.latency(3))
-    async with Session.sandbox(sandbox, on_event=told.append) as session:
+    async with Session.sandbox(sandbox, on_event=events.append) as session:
         await session.accounts.get(sandbox.account_id)
-    assert told[0].seconds >= 3
+
+    assert events[0].seconds >= 3
 
 
 async def test_what_an_on_event_raises_changes_no_outcome(sandbox: Sandbox, caplog: pytest.LogCaptureFixture) -> None:
@@ -125,4 +134,5 @@ async def test_what_an_on_event_raises_changes_no_outcome(sandbox: Sandbox, capl
         assert (await session.accounts.get(sandbox.account_id)).id == sandbox.account_id
         with pytest.raises(Forbidden):
             await session.accounts.get("nobody")
+
     assert caplog.messages == ["on_event failed: RuntimeError"] * 3

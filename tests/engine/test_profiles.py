@@ -29,7 +29,7 @@ ENVIRONMENT = {
 
 
 @pytest.fixture(autouse=True)
-def empty_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def clear_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in [*ENVIRONMENT, "SVC_BEARER_TOKEN", "SVC_ADS_SANDBOX_URL", "SVC_PROFILE"]:
         monkeypatch.delenv(name, raising=False)
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
@@ -62,6 +62,7 @@ ads_url = "https://ads.example.test"
 
 def test_a_user_is_read_from_the_environment() -> None:
     source = profiles.from_environment(ENVIRONMENT)
+
     assert source.credentials == UserCredentials(
         consumer_key="key", consumer_secret="hush-1", token="hush-2", token_secret="hush-3"
     )
@@ -78,9 +79,11 @@ def test_the_sandbox_host_is_optional() -> None:
 def test_a_bearer_token_is_read_with_or_without_its_app() -> None:
     hosts = {name: value for name, value in ENVIRONMENT.items() if name.endswith("URL")}
     alone = profiles.from_environment({**hosts, "SVC_BEARER_TOKEN": "hush-4"})
+
     assert (alone.credentials, alone.app) == (BearerToken("hush-4"), None)
     app = {"SVC_CONSUMER_KEY": "key", "SVC_CONSUMER_SECRET": "hush-1"}
     both = profiles.from_environment({**hosts, **app, "SVC_BEARER_TOKEN": "hush-4"})
+
     assert both.credentials == BearerToken("hush-4")
     assert both.app is not None
 
@@ -90,6 +93,7 @@ def test_what_is_missing_is_named(missing: str) -> None:
     rest = {name: value for name, value in ENVIRONMENT.items() if name != missing}
     with pytest.raises(InvalidArgument, match=rf"{missing} missing.*Session\.sandbox\(\)") as caught:
         profiles.from_environment(rest)
+
     assert "hush" not in str(caught.value)
 
 
@@ -105,6 +109,7 @@ def test_an_empty_environment_says_what_to_do() -> None:
 
 def test_profiles_are_read_by_name() -> None:
     write(PROFILE)
+
     assert isinstance(profiles.from_profile().credentials, UserCredentials)
     assert profiles.from_profile("app").credentials == BearerToken("hush-4")
 
@@ -124,6 +129,7 @@ def test_a_profile_that_cannot_be_used_says_why(text: str, kind: type[SvcError],
     write(text)
     with pytest.raises(kind, match=message) as caught:
         profiles.from_profile("other")
+
     assert "hush" not in str(caught.value)
     assert caught.value.__context__ is None or caught.value.__suppress_context__
 
@@ -162,12 +168,14 @@ def test_proxies_are_resolved_once_for_each_host(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("https_proxy", "http://proxy.example.test:3128")
     monkeypatch.setenv("no_proxy", "base.example.test")
     source = profiles.from_environment(ENVIRONMENT)
+
     assert profiles.find_proxies(source.endpoints) == {Surface.ADS: "http://proxy.example.test:3128"}
 
 
 def test_one_proxy_may_serve_all_kinds_of_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("all_proxy", "http://proxy.example.test:3128")
     endpoints = profiles.from_environment(ENVIRONMENT).endpoints
+
     assert set(profiles.find_proxies(endpoints)) == {Surface.BASE, Surface.ADS}
 
 
@@ -186,6 +194,7 @@ def test_a_proxy_without_a_scheme_is_taken_and_one_of_another_kind_is_refused(
 ) -> None:
     endpoints = profiles.from_environment(ENVIRONMENT).endpoints
     monkeypatch.setenv("https_proxy", "proxy.example.test:3128")
+
     assert set(profiles.find_proxies(endpoints).values()) == {"http://proxy.example.test:3128"}
     monkeypatch.setenv("https_proxy", "socks5://proxy.example.test")
     with pytest.raises(InvalidArgument, match="^proxy must"):
@@ -216,6 +225,7 @@ async def test_a_session_from_the_environment_works(sandbox: Sandbox, monkeypatc
 def test_an_app_alone_is_read() -> None:
     app = {name: value for name, value in ENVIRONMENT.items() if "TOKEN" not in name}
     source = profiles.from_environment(app)
+
     assert source.credentials == source.app == AppCredentials(consumer_key="key", consumer_secret="hush-1")
 
 
@@ -237,15 +247,17 @@ SETTINGS = {
 }
 
 
-def stored() -> str:
+def read_stored() -> str:
     return profiles.default_path().read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["default", "my profile", "a.b", 'quo"ted', "ü"])
 def test_a_new_profile_is_read_as_it_was_written(name: str) -> None:
     path = profiles.write(name, SETTINGS)
+
     assert path == profiles.default_path()
     source = profiles.from_profile(name)
+
     assert source.app == AppCredentials(consumer_key="key", consumer_secret='hu"sh\\1é')
     assert profiles.is_stored(name)
     assert not profiles.is_stored("another")
@@ -255,6 +267,7 @@ def test_only_the_user_can_read_the_file() -> None:
     write(PROFILE)
     profiles.default_path().chmod(0o644)
     profiles.write("mine", SETTINGS)
+
     assert profiles.default_path().stat().st_mode & 0o777 == 0o600
     assert [entry.name for entry in profiles.default_path().parent.iterdir()] == ["profiles.toml"]
 
@@ -276,14 +289,17 @@ bearer_token = "hush-4"
 def test_the_other_profiles_the_order_and_the_comments_stay() -> None:
     write(COMMENTED)
     profiles.write("default", {"consumer_key": "new", "access_token": "hush-2", "access_token_secret": "hush-3"})
-    assert stored() == COMMENTED.replace('"old"', '"new"').replace(
+
+    assert read_stored() == COMMENTED.replace('"old"', '"new"').replace(
         'ads_url = "https://a.test"\n',
         'ads_url = "https://a.test"\naccess_token = "hush-2"\naccess_token_secret = "hush-3"\n',
     )
     profiles.remove("default", ["access_token", "access_token_secret", "bearer_token"])
-    assert stored() == COMMENTED.replace('"old"', '"new"')
+
+    assert read_stored() == COMMENTED.replace('"old"', '"new"')
     profiles.write("third", {"bearer_token": "hush-5"})
-    assert stored() == COMMENTED.replace('"old"', '"new"') + '\n[third]\nbearer_token = "hush-5"\n'
+
+    assert read_stored() == COMMENTED.replace('"old"', '"new"') + '\n[third]\nbearer_token = "hush-5"\n'
 
 
 @pytest.mark.parametrize(
@@ -301,7 +317,8 @@ def test_a_file_that_cannot_be_changed_safely_is_left_as_it_was(text: str, kind:
     write(text)
     with pytest.raises(kind) as caught:
         profiles.write("default", SETTINGS)
-    assert stored() == text
+
+    assert read_stored() == text
     assert "hush" not in str(caught.value)
 
 
@@ -313,6 +330,7 @@ def test_secrets_do_not_go_through_a_link(tmp_path: Path) -> None:
     path.symlink_to(target)
     with pytest.raises(UnusableFile, match=r"profiles\.toml is a symbolic link"):
         profiles.write("default", SETTINGS)
+
     assert target.read_text(encoding="utf-8") == PROFILE
 
 
@@ -326,4 +344,5 @@ def test_a_profile_that_is_not_there_loses_nothing() -> None:
     write(PROFILE)
     with pytest.raises(InvalidArgument, match="'other' is not in"):
         profiles.remove("other", ["access_token"])
-    assert stored() == PROFILE
+
+    assert read_stored() == PROFILE

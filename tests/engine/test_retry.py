@@ -68,6 +68,7 @@ async def test_an_error_that_is_not_ours_is_raised_at_once(clock: VirtualClock) 
 
 def test_a_caller_without_patience_is_not_made_to_wait_by_repeats() -> None:
     error = WouldWaitTooLong(until=VirtualClock().now(), limit="writes", max_wait=1)
+
     assert error.repeatable
     assert not is_repeated(error, safe=True)
 
@@ -98,6 +99,7 @@ async def run(calls: Calls, retries: Retries, *, safe: bool = True, budget: Retr
 
 async def test_waits_double_up_to_the_longest(clock: VirtualClock) -> None:
     calls = Calls(clock, *[api_error(status=500)] * 5)
+
     assert await run(calls, Retries(attempts=6, first_wait=1, longest_wait=4, jitter=0)) == "done"
     assert calls.waits == [1, 2, 4, 4, 4]
 
@@ -105,6 +107,7 @@ async def test_waits_double_up_to_the_longest(clock: VirtualClock) -> None:
 async def test_jitter_only_shortens_waits(clock: VirtualClock) -> None:
     calls = Calls(clock, *[api_error(status=500)] * 4)
     await run(calls, Retries(first_wait=8, longest_wait=8, jitter=0.5))
+
     assert all(4 <= wait <= 8 for wait in calls.waits)
     assert len(set(calls.waits)) > 1
 
@@ -113,6 +116,7 @@ async def test_a_wait_never_ends_before_retry_after(clock: VirtualClock) -> None
     asked = api_error(status=503, retry_at=clock.now() + timedelta(seconds=90))
     calls = Calls(clock, asked)
     await run(calls, Retries(first_wait=1, jitter=0))
+
     assert calls.waits == [90]
 
 
@@ -121,6 +125,7 @@ async def test_a_call_is_made_as_often_as_allowed_and_the_last_error_is_raised(c
     calls = Calls(clock, *errors)
     with pytest.raises(ApiError) as caught:
         await run(calls, Retries(attempts=3))
+
     assert len(calls.times) == 3
     assert caught.value is errors[2]
 
@@ -130,6 +135,7 @@ async def test_no_attempt_starts_after_the_deadline(clock: VirtualClock) -> None
     calls = Calls(clock, *[api_error(status=500)] * 99)
     with pytest.raises(ApiError):
         await run(calls, Retries(attempts=99, first_wait=10, longest_wait=10, jitter=0, deadline=35))
+
     assert calls.waits == [10, 10, 10]
 
 
@@ -138,6 +144,7 @@ async def test_a_wait_that_would_pass_the_deadline_is_not_begun(clock: VirtualCl
     calls = Calls(clock, api_error(status=503, retry_at=clock.now() + timedelta(hours=2)))
     with pytest.raises(ApiError):
         await run(calls, Retries(deadline=300))
+
     assert clock.monotonic() == started
 
 
@@ -145,6 +152,7 @@ async def test_what_does_not_help_is_raised_at_once(clock: VirtualClock) -> None
     calls = Calls(clock, api_error(status=404))
     with pytest.raises(ApiError):
         await run(calls, Retries())
+
     assert len(calls.times) == 1
 
 
@@ -156,15 +164,18 @@ async def test_an_outage_is_not_answered_with_a_storm(clock: VirtualClock) -> No
         with pytest.raises(ApiError):
             await run(calls, Retries(attempts=5), budget=budget)
         sent += len(calls.times)
+
     assert sent == 100 + 10
 
 
 async def test_successes_earn_repeats_back(clock: VirtualClock) -> None:
     budget = RetryBudget(most=1, earned=0.5)
+
     assert await run(Calls(clock, api_error(status=500)), Retries(), budget=budget) == "done"
     with pytest.raises(ApiError):
         await run(Calls(clock, api_error(status=500)), Retries(), budget=budget)
     await run(Calls(clock), Retries(), budget=budget)
+
     assert await run(Calls(clock, api_error(status=500)), Retries(), budget=budget) == "done"
 
 
@@ -182,6 +193,7 @@ async def test_a_cancelled_wait_makes_no_further_call() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
     assert len(calls.times) == 1
 
 
@@ -196,6 +208,7 @@ def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float]) -> Non
 async def test_a_call_may_be_repeated_for_ever(clock: VirtualClock) -> None:
     calls = Calls(clock, *[api_error(status=500)] * 1_100)
     patient = Retries(attempts=10_000, deadline=float("inf"))
+
     assert await run(calls, patient, budget=RetryBudget(most=10_000)) == "done"
 
 
@@ -218,6 +231,7 @@ async def test_a_call_that_may_have_had_an_effect_is_never_said_to_be_unsent(
     last = TransportError("connection refused", sent=Sent.NO)
     with pytest.raises(TransportError, match=rf"refused \(sent: {sent}\)") as caught:
         await run(Calls(clock, first, NOT_SENT, last), Retries(attempts=3))
+
     assert caught.value.sent is sent
 
 
@@ -227,6 +241,7 @@ async def test_a_repeat_that_would_wait_too_long_tells_that_the_first_attempt_ma
     too_long = WouldWaitTooLong(until=clock.now(), limit="writes", max_wait=1)
     with pytest.raises(WouldWaitTooLong) as caught:
         await run(Calls(clock, TimedOut("request timed out", sent=Sent.MAYBE), too_long), Retries())
+
     assert caught.value.sent is Sent.MAYBE
 
 
@@ -234,6 +249,7 @@ async def test_a_429_waits_at_the_governor_and_not_here(clock: VirtualClock) -> 
     refused = api_error(status=429, retry_at=clock.now() + timedelta(seconds=90))
     calls = Calls(clock, refused, refused)
     await run(calls, Retries(first_wait=1, jitter=0))
+
     assert calls.waits == [0, 0]
 
 
@@ -241,5 +257,6 @@ async def test_successes_do_not_save_up_more_than_a_full_budget(clock: VirtualCl
     budget = RetryBudget(most=1, earned=1)
     for _ in range(5):
         await run(Calls(clock), Retries(), budget=budget)
+
     assert budget.spend()
     assert not budget.spend()

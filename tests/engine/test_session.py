@@ -80,6 +80,7 @@ async def test_what_is_given_by_hand_reaches_the_service(sandbox: Sandbox) -> No
 
 async def test_the_app_is_implied_or_given(sandbox_credentials: UserCredentials) -> None:
     app = AppCredentials(consumer_key="k", consumer_secret="s")
+
     assert Session(sandbox_credentials, endpoints=HOSTS).app == app
     assert Session(app=app, endpoints=HOSTS).app == app
     assert Session(BearerToken("t"), app=app, endpoints=HOSTS).app == app
@@ -104,11 +105,13 @@ async def test_a_session_uses_the_given_connector_and_leaves_it_open(sandbox: Sa
 
 async def test_a_view_shares_connections_and_governor_and_closes_nothing(session: Session) -> None:
     view = session.but(timeout=5)
+
     assert view.governor is session.governor
     assert (await view.accounts.list().first()) is not None
     with pytest.raises(WrongState, match="^the session is open already"):
         async with view:
             pass
+
     assert (await session.accounts.list().first()) is not None
 
 
@@ -135,6 +138,7 @@ async def test_a_sandbox_of_its_own_is_closed_when_the_session_cannot_open(monke
     with pytest.raises(RuntimeError, match="another loop"):
         async with Session.sandbox():
             pass
+
     assert len(closed) == 1
 
 
@@ -173,10 +177,12 @@ async def test_an_account_is_read_and_changed(session: Session, sandbox: Sandbox
     changed = await session.accounts.update(
         sandbox.account_id, name="Müller & Söhne: 100 % $'~", industry_type=IndustryType.TRAVEL
     )
+
     assert changed.name == "Müller & Söhne: 100 % $'~"
     assert await session.accounts.get(sandbox.account_id) == changed
     assert changed.industry_type is IndustryType.TRAVEL
     listed = await session.accounts.list(account_ids=[sandbox.account_id]).first()
+
     assert listed is not None
     assert listed.industry_type is None
 
@@ -184,10 +190,12 @@ async def test_an_account_is_read_and_changed(session: Session, sandbox: Sandbox
 @pytest.mark.rule("ACC-03", "ACC-05", "ACC-10", "GEN-14")
 async def test_accounts_are_made_and_deleted_on_the_sandbox_host(session: Session) -> None:
     made = await session.accounts.create()
+
     assert not made.deleted
     assert (await session.accounts.delete(made.id)).deleted
     with pytest.raises(NotFound):
         await session.accounts.get(made.id)
+
     assert (await session.accounts.get(made.id, with_deleted=True)).deleted
 
 
@@ -195,6 +203,7 @@ async def test_accounts_are_made_and_deleted_on_the_sandbox_host(session: Sessio
 async def test_names_are_found_by_their_beginning_in_any_case(session: Session, sandbox: Sandbox) -> None:
     account = await session.accounts.get(sandbox.account_id)
     found = await session.accounts.list(q=account.name[:4].upper()).collect()
+
     assert account.id in [each.id for each in found]
 
 
@@ -202,6 +211,7 @@ async def test_names_are_found_by_their_beginning_in_any_case(session: Session, 
 async def test_every_parameter_of_a_listing_reaches_the_service(session: Session, sandbox: Sandbox) -> None:
     common: dict[str, Any] = {"count": 5, "sort_by": "created_at-desc", "with_deleted": True}
     await session.accounts.list(account_ids=["a", "b"], q="Har", **common).first()
+
     assert parse_qs(sandbox.requests[-1].query) == {
         "account_ids": ["a,b"],
         "q": ["Har"],
@@ -210,6 +220,7 @@ async def test_every_parameter_of_a_listing_reaches_the_service(session: Session
         "with_deleted": ["true"],
     }
     await session.account(sandbox.account_id).line_item_curated_categories.list(**common).first()
+
     assert parse_qs(sandbox.requests[-1].query).keys() == common.keys()
 
 
@@ -218,16 +229,20 @@ async def test_a_line_item_curated_category_lives_from_create_to_delete(session:
     service = session.account(sandbox.account_id).line_item_curated_categories
     seeded = await service.list().collect()
     made = await service.create(line_item_id=seeded[0].line_item_id, curated_category_id=seeded[1].curated_category_id)
+
     assert await service.get(made.id) == made
     moved = await service.update(made.id, line_item_id=seeded[1].line_item_id)
+
     assert moved.line_item_id == seeded[1].line_item_id
     assert moved.curated_category_id == made.curated_category_id
     again = await service.update(made.id, curated_category_id=seeded[0].curated_category_id)
+
     assert again.line_item_id == moved.line_item_id
     assert again.curated_category_id == seeded[0].curated_category_id
     assert (await service.delete(made.id)).deleted
     with pytest.raises(NotFound):
         await service.get(made.id)
+
     assert (await service.get(made.id, with_deleted=True)).id == made.id
 
 
@@ -236,6 +251,7 @@ async def test_who_targets_an_audience(session: Session, sandbox: Sandbox) -> No
     audience = session.account(sandbox.account_id).custom_audience(sandbox.audience_id)
     active = await audience.targeted().collect()
     every = await audience.targeted(with_active=False).collect()
+
     assert all(item.servable for entry in active for item in entry.line_items)
     assert sum(len(entry.line_items) for entry in every) > sum(len(entry.line_items) for entry in active)
     assert every[0].campaign_id
@@ -245,6 +261,7 @@ async def test_who_targets_an_audience(session: Session, sandbox: Sandbox) -> No
 async def test_an_account_of_somebody_else_is_forbidden(session: Session) -> None:
     with pytest.raises(Forbidden) as caught:
         await session.accounts.get("nobodys")
+
     assert caught.value.has_code("ACCOUNT_NOT_FOUND")
     assert caught.value.sent is Sent.YES
     assert not caught.value.repeatable
@@ -265,14 +282,17 @@ async def test_wrong_secrets_are_unauthorized_and_do_not_show(sandbox: Sandbox) 
 
 async def test_any_call_goes_signed_and_comes_back_as_plain_values(session: Session, sandbox: Sandbox) -> None:
     body = await session.request("get", f"/12/accounts/{sandbox.account_id}", params={"with_deleted": True})
+
     assert body["data"]["id"] == sandbox.account_id
     assert body["request"]["params"]["with_deleted"] is True
 
 
 async def test_any_call_can_be_read_into_a_model(session: Session, sandbox: Sandbox) -> None:
     account = await session.request("GET", f"/12/accounts/{sandbox.account_id}", into=Account)
+
     assert account == await session.accounts.get(sandbox.account_id)
     made = await session.request("POST", "/12/accounts", surface="ads_sandbox", into=Account)
+
     assert made.id != account.id
 
 
@@ -280,6 +300,7 @@ async def test_any_listing_can_be_walked(session: Session, sandbox: Sandbox) -> 
     path = f"/12/accounts/{sandbox.account_id}/line_item_curated_categories"
     plain = await session.iterate(path, params={"count": 1}).collect()
     typed = await session.account(sandbox.account_id).line_item_curated_categories.list().collect()
+
     assert [each["id"] for each in plain] == [each.id for each in typed]
     assert (await session.iterate("/12/accounts", into=Account).first()) is not None
 
@@ -288,6 +309,7 @@ async def test_a_json_body_is_sent_as_json(session: Session, sandbox: Sandbox) -
     path = f"/12/accounts/{sandbox.account_id}/custom_audiences/{sandbox.audience_id}/users"
     operation = {"operation_type": "Update", "params": {"users": [{"email": ["a" * 64]}], "expires_at": None}}
     body = await session.request("POST", path, json=[operation])
+
     assert body["data"] == {"success_count": 1, "total_count": 1}
 
 
@@ -295,6 +317,7 @@ async def test_an_empty_json_body_is_a_body(session: Session, sandbox: Sandbox) 
     path = f"/12/accounts/{sandbox.account_id}/custom_audiences/{sandbox.audience_id}/users"
     with pytest.raises(BadRequest):
         await session.request("POST", path, json=[])
+
     assert sandbox.requests[-1].size == len("[]")
     assert sandbox.requests[-1].headers["content-type"] == "application/json"
 
@@ -305,6 +328,7 @@ async def test_any_call_counts_towards_the_limits_of_its_kind(session: Session, 
     before = {bucket.name: bucket.used for bucket in session.governor.snapshot()}
     await session.request("GET", f"/12/accounts/{sandbox.account_id}/line_item_curated_categories")
     after = {bucket.name: bucket.used for bucket in session.governor.snapshot()}
+
     assert after == {name: used + 1 for name, used in before.items()}
 
 
@@ -317,6 +341,7 @@ async def test_the_version_in_the_path_chooses_the_host(
 ) -> None:
     with pytest.raises(ApiError):
         await session.request("GET", path)
+
     assert sandbox.requests[-1].path == (f"/ads{path}" if host == "ads" else path)
 
 
@@ -397,6 +422,7 @@ async def test_every_fault_is_one_typed_error(
     sandbox.faults.on(*READ).once().do(fault)
     with pytest.raises(error):
         await session.but(retries=Retries.none()).accounts.get(sandbox.account_id)
+
     assert sandbox.requests.count("*/accounts/*") == 1
 
 
@@ -423,6 +449,7 @@ async def test_a_read_survives_every_passing_fault(
     sandbox: Sandbox, session: Session, fault: Fault, times: int
 ) -> None:
     sandbox.faults.on(*READ).times(times).do(fault)
+
     assert (await session.accounts.get(sandbox.account_id)).id == sandbox.account_id
     assert sandbox.requests.count("*/accounts/*") == times + 1
 
@@ -434,6 +461,7 @@ async def test_a_write_whose_answer_is_lost_is_not_sent_again(sandbox: Sandbox, 
     sandbox.faults.on("POST", "*").once().do(Fault.drop_connection(), stage=stage)
     with pytest.raises(TransportError) as caught:
         await service.create(line_item_id=seeded[0].line_item_id, curated_category_id=seeded[0].curated_category_id)
+
     assert caught.value.sent is Sent.MAYBE
     assert sandbox.requests.count(method="POST") == 1
     assert len(await service.list().collect()) == len(seeded) + (stage == "after")
@@ -445,12 +473,14 @@ async def test_a_delete_whose_answer_is_lost_is_not_sent_again(sandbox: Sandbox,
     sandbox.faults.on("DELETE", "*").once().do(Fault.drop_connection(), stage="after")
     with pytest.raises(TransportError):
         await service.delete(seeded[0].id)
+
     assert sandbox.requests.count(method="DELETE") == 1
 
 
 async def test_a_write_that_was_turned_away_is_sent_again(sandbox: Sandbox, session: Session) -> None:
     sandbox.faults.on("PUT", "*").once().do(Fault.http(503, retry_after=20), stage="before")
     before = sandbox.clock.now()
+
     assert (await session.accounts.update(sandbox.account_id, name="New")).name == "New"
     assert (sandbox.clock.now() - before).total_seconds() >= 20
 
@@ -459,6 +489,7 @@ async def test_a_write_that_sets_values_is_sent_again_after_any_passing_fault(
     sandbox: Sandbox, session: Session
 ) -> None:
     sandbox.faults.on("PUT", "*").once().do(Fault.drop_connection(), stage="after")
+
     assert (await session.accounts.update(sandbox.account_id, name="New")).name == "New"
     assert sandbox.requests.count(method="PUT") == 2
 
@@ -523,6 +554,7 @@ async def test_every_attempt_is_told(sandbox: Sandbox) -> None:
         sandbox.faults.on(*READ).once().do(Fault.http(500))
         await session.accounts.get(sandbox.account_id)
         await session.request("GET", f"/12/accounts/{sandbox.account_id}")
+
     assert [(event.method, event.path, event.status) for event in told] == [
         ("GET", "/12/accounts/{account_id}", 500),
         ("GET", "/12/accounts/{account_id}", 200),
@@ -536,6 +568,7 @@ async def test_an_answer_that_breaks_off_still_tells_the_limits(sandbox: Sandbox
     sandbox.faults.on(*READ).once().do(Fault.truncate(10), stage="after")
     with pytest.raises(UnexpectedAnswer, match="the answer was cut off"):
         await session.but(retries=Retries.none()).accounts.get(sandbox.account_id)
+
     assert any(bucket.remaining is not None for bucket in session.governor.snapshot())
 
 
@@ -546,6 +579,7 @@ async def test_cancelled_calls_leave_the_session_usable(sandbox: Sandbox, sessio
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
+
     assert (await session.accounts.get(sandbox.account_id)).id == sandbox.account_id
 
 

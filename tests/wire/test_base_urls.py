@@ -53,6 +53,7 @@ def test_what_is_no_base_url_is_refused(url: object) -> None:
 
 def test_a_call_to_the_sandbox_host_says_when_there_is_none() -> None:
     endpoints = Endpoints(base_url="https://a.example.test", ads_url="https://b.example.test")
+
     assert endpoints.of(Surface.ADS) == "https://b.example.test"
     with pytest.raises(InvalidArgument, match="^ads_sandbox_url must be given"):
         endpoints.of(Surface.ADS_SANDBOX)
@@ -74,4 +75,5 @@ def test_a_proxy_without_a_scheme_is_an_http_proxy(given: str, kept: str) -> Non
 def test_what_is_no_http_proxy_is_refused_and_not_shown(url: str) -> None:
     with pytest.raises(InvalidArgument, match="^proxy must be the URL of an HTTP proxy") as caught:
         proxy_url(url)
+
     assert "hush" not in str(caught.value)

@@ -92,6 +92,7 @@ def test_what_is_not_given_breaks_no_rule(check: Check, params: dict[str, Any]) 
 )
 def test_a_breach_names_parameter_and_rule(check: Check, params: dict[str, Any], message: str) -> None:
     problem = check(params)
+
     assert problem is not None
     assert str(problem).startswith(message)
 

@@ -9,7 +9,7 @@ from svc_async.wire.envelope import Answer, parse_refusal
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)
 
 
-def refused(status: int, body: object, headers: dict[str, str] | None = None) -> ApiError:
+def refuse(status: int, body: object, headers: dict[str, str] | None = None) -> ApiError:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     return parse_refusal(
         Answer(status=status, headers=headers or {}, body=raw), now=NOW, request_id_header="x-request-id"
@@ -18,7 +18,7 @@ def refused(status: int, body: object, headers: dict[str, str] | None = None) ->
 
 @pytest.mark.rule("ERR-04")
 def test_the_advertising_api_gives_its_reasons_in_errors() -> None:
-    error = refused(
+    error = refuse(
         400,
         {
             "errors": [
@@ -29,6 +29,7 @@ def test_the_advertising_api_gives_its_reasons_in_errors() -> None:
         },
         {"x-request-id": "r-7"},
     )
+
     assert error.errors == (
         ErrorDetail(code="INVALID_PARAMETER", message="Bad.", parameter="count"),
         ErrorDetail(code="MISSING_PARAMETER", message="Gone.", parameter="name"),
@@ -39,17 +40,17 @@ def test_the_advertising_api_gives_its_reasons_in_errors() -> None:
 
 @pytest.mark.rule("ERR-01")
 def test_the_main_api_gives_numbers() -> None:
-    assert refused(401, {"errors": [{"code": 89, "message": "Invalid or expired token"}]}).has_code(89)
+    assert refuse(401, {"errors": [{"code": 89, "message": "Invalid or expired token"}]}).has_code(89)
 
 
 @pytest.mark.parametrize("name", ["message", "detail", "title"])
 def test_the_words_of_a_reason_are_found_under_each_name(name: str) -> None:
-    assert refused(400, {"errors": [{name: "Bad."}]}).errors[0].message == "Bad."
+    assert refuse(400, {"errors": [{name: "Bad."}]}).errors[0].message == "Bad."
 
 
 def test_all_reasons_of_one_operation_are_kept() -> None:
     entries = [{"index": 7, "code": "A"}, {"index": 7, "code": "B"}]
-    assert refused(400, {"operation_errors": entries}).operation_errors == {
+    assert refuse(400, {"operation_errors": entries}).operation_errors == {
         7: (ErrorDetail(code="A"), ErrorDetail(code="B"))
     }
 
@@ -59,11 +60,11 @@ def test_a_body_does_not_show() -> None:
 
 
 def test_a_reason_without_code_and_words_is_an_empty_one() -> None:
-    assert refused(400, {"errors": [{"code": None, "message": None}]}).errors == (ErrorDetail(),)
+    assert refuse(400, {"errors": [{"code": None, "message": None}]}).errors == (ErrorDetail(),)
 
 
 def test_a_problem_document_is_a_reason() -> None:
-    error = refused(
+    error = refuse(
         429,
         {
             "type": "about:blank",
@@ -91,7 +92,8 @@ def test_a_problem_document_is_a_reason() -> None:
     ],
 )
 def test_the_status_decides_whatever_the_body_is(body: bytes) -> None:
-    error = refused(502, body)
+    error = refuse(502, body)
+
     assert error.status == 502
     assert error.errors == ()
 
@@ -105,7 +107,7 @@ def test_the_status_decides_whatever_the_body_is(body: bytes) -> None:
     ],
 )
 def test_operation_errors_are_read_in_both_shapes(entries: object) -> None:
-    error = refused(400, {"operation_errors": entries})
+    error = refuse(400, {"operation_errors": entries})
     assert error.operation_errors == {
         1: (ErrorDetail(code="INVALID_PARAMETER", message="m", parameter="params.users"),)
     }
@@ -113,7 +115,7 @@ def test_operation_errors_are_read_in_both_shapes(entries: object) -> None:
 
 @pytest.mark.parametrize("entries", [None, {}, "x", [None, 3, "x"], [[[]]], [[{"code": "A"}], "x"]])
 def test_operation_errors_of_any_other_shape_do_not_crash(entries: object) -> None:
-    assert set(refused(400, {"operation_errors": entries}).operation_errors) <= {0}
+    assert set(refuse(400, {"operation_errors": entries}).operation_errors) <= {0}
 
 
 @pytest.mark.parametrize(
@@ -139,5 +141,5 @@ def test_operation_errors_of_any_other_shape_do_not_crash(entries: object) -> No
 def test_retry_at_is_the_latest_moment_that_the_service_names(
     status: int, headers: dict[str, str], seconds: int | None
 ) -> None:
-    retry_at = refused(status, {}, headers).retry_at
+    retry_at = refuse(status, {}, headers).retry_at
     assert (retry_at and (retry_at - NOW).total_seconds()) == seconds

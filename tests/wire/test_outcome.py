@@ -74,24 +74,24 @@ TABLE: list[tuple[int, str | int, type[ApiError], Repeat]] = [
 ]
 
 
-def read(name: str) -> dict[str, list[dict[str, Any]]]:
+def load(name: str) -> dict[str, list[dict[str, Any]]]:
     return tomllib.loads((CONTRACT / name).read_text(encoding="utf-8"))
 
 
-def documented() -> Iterator[tuple[int, str | int]]:
-    for row in read("limits.toml")["limit"]:
+def read_documented() -> Iterator[tuple[int, str | int]]:
+    for row in load("limits.toml")["limit"]:
         if row["kind"] == "status" and row["value"] >= 400:
             yield row["value"], row.get("code", "")
-    for row in read("assumptions.toml")["assumption"]:
+    for row in load("assumptions.toml")["assumption"]:
         if row["about"] == "UNS-error-catalog":
             yield from ((status, code) for code, status in row["value"].items())
-    for row in read("enums.toml")["enum"]:
+    for row in load("enums.toml")["enum"]:
         if row["id"] == "StreamErrorName":
             yield from ((429, name) for name in row["values"])
 
 
 def test_the_table_has_every_documented_status_and_code() -> None:
-    assert {*documented()} <= {(status, code) for status, code, *_ in TABLE}
+    assert {*read_documented()} <= {(status, code) for status, code, *_ in TABLE}
 
 
 @pytest.mark.parametrize(("status", "code", "kind", "repeat"), TABLE)

@@ -37,7 +37,7 @@ def answer(body: object, status: int = 200) -> Answer:
     return Answer(status=status, headers={"content-type": "application/json"}, body=raw)
 
 
-def both(request: Request[Any], body: object) -> Any:
+def read_both_ways(request: Request[Any], body: object) -> Any:
     """Read in both ways; they must agree."""
     fast = Reader().read(request, answer(body))
     tolerant = Reader(keep_unknown=True).read(request, answer(body))
@@ -48,7 +48,7 @@ def both(request: Request[Any], body: object) -> Any:
 
 @pytest.mark.rule("GEN-03", "GEN-11", "GEN-12", "GEN-12b", "ACC-07", "ACC-09")
 def test_a_record_is_read_with_all_its_fields() -> None:
-    account = both(GET, {"request": {"params": {}}, "data": ACCOUNT})
+    account = read_both_ways(GET, {"request": {"params": {}}, "data": ACCOUNT})
     assert account == Account(
         id="18ce54d4x5t",
         name="Ärger & Co",
@@ -62,7 +62,7 @@ def test_a_record_is_read_with_all_its_fields() -> None:
 
 @pytest.mark.rule("ACC-03")
 def test_a_record_in_an_array_of_one_is_the_record() -> None:
-    assert both(GET, {"data": [ACCOUNT]}).id == "18ce54d4x5t"
+    assert read_both_ways(GET, {"data": [ACCOUNT]}).id == "18ce54d4x5t"
 
 
 @pytest.mark.parametrize("records", [[], [ACCOUNT, ACCOUNT]])
@@ -73,22 +73,24 @@ def test_an_array_of_none_or_several_is_not_a_record(records: object) -> None:
 
 @pytest.mark.rule("GEN-04", "GEN-04b", "GEN-07")
 def test_a_page_is_read_with_cursor_and_total() -> None:
-    page = both(LIST, {"request": {}, "next_cursor": "c", "total_count": 7, "data": [ACCOUNT]})
+    page = read_both_ways(LIST, {"request": {}, "next_cursor": "c", "total_count": 7, "data": [ACCOUNT]})
     assert (page.items[0].name, page.next_cursor, page.total_count) == ("Ärger & Co", "c", 7)
 
 
 def test_a_page_without_cursor_is_one_page() -> None:
-    assert both(LIST, {"data": []}) == Page(items=[], next_cursor=None, total_count=None)
+    assert read_both_ways(LIST, {"data": []}) == Page(items=[], next_cursor=None, total_count=None)
 
 
 def test_unknown_enum_values_are_always_kept() -> None:
-    account = both(GET, {"data": ACCOUNT | {"approval_status": "UNDER_REVIEW"}})
+    account = read_both_ways(GET, {"data": ACCOUNT | {"approval_status": "UNDER_REVIEW"}})
+
     assert account.approval_status == "UNDER_REVIEW"
     assert isinstance(account.approval_status, ApprovalStatus)
 
 
 def test_unknown_fields_are_dropped_or_kept_as_the_session_wishes() -> None:
     body = {"data": ACCOUNT | {"salt": 1, "extra": {"x": 2}}}
+
     assert Reader().read(GET, answer({"data": ACCOUNT | {"salt": 1}})).extra == {}
     assert Reader(keep_unknown=True).read(GET, answer(body)).extra == {"salt": 1, "extra": {"x": 2}}
 
@@ -97,6 +99,7 @@ def test_unknown_fields_of_nested_records_are_kept() -> None:
     listing = Listing("/x", TargetedAudienceEntry)()
     body = {"data": [{"campaign_id": "c", "campaign_name": "n", "line_items": [{"id": "l", "servable": True, "z": 3}]}]}
     page = Reader(keep_unknown=True).read(listing, answer(body))
+
     assert page.items[0].line_items[0].extra == {"z": 3}
 
 
@@ -104,8 +107,9 @@ def test_unknown_fields_of_nested_records_are_kept() -> None:
 def test_records_that_hold_records_are_equal_and_hashable() -> None:
     items = [{"id": "l", "name": "n", "servable": False}]
     body = {"data": [{"campaign_id": "c", "campaign_name": "n", "line_items": items}]}
-    page = both(Listing("/x", TargetedAudienceEntry)(), body)
+    page = read_both_ways(Listing("/x", TargetedAudienceEntry)(), body)
     item = TargetedAudienceLineItem(id="l", name="n", servable=False)
+
     assert set(page.items) == {TargetedAudienceEntry(campaign_id="c", campaign_name="n", line_items=(item,))}
 
 
@@ -121,13 +125,13 @@ def test_records_that_hold_records_are_equal_and_hashable() -> None:
 def test_answers_that_are_not_to_the_letter_are_read_all_the_same(
     change: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    straight = both(GET, {"data": ACCOUNT})
-    assert both(GET, {"data": ACCOUNT | change}) == attrs.evolve(straight, **expected)
+    straight = read_both_ways(GET, {"data": ACCOUNT})
+    assert read_both_ways(GET, {"data": ACCOUNT | change}) == attrs.evolve(straight, **expected)
 
 
 def test_numbers_that_come_as_strings_are_numbers() -> None:
     counts = Route("POST", "/x", BatchCounts)()
-    assert both(counts, {"data": {"success_count": "4", "total_count": 4}}) == BatchCounts(
+    assert read_both_ways(counts, {"data": {"success_count": "4", "total_count": 4}}) == BatchCounts(
         success_count=4, total_count=4
     )
 
@@ -147,6 +151,7 @@ def test_numbers_that_come_as_strings_are_numbers() -> None:
 def test_a_misfit_names_the_field_and_never_its_value(change: dict[str, Any], where: str) -> None:
     with pytest.raises(UnexpectedAnswer, match=where) as caught:
         Reader().read(GET, answer({"data": ACCOUNT | change}))
+
     assert "yesterday" not in str(caught.value)
     assert "Ärger" not in str(caught.value)
 
@@ -163,6 +168,7 @@ def test_a_missing_field_is_named() -> None:
 def test_what_is_not_json_is_unexpected(body: bytes) -> None:
     with pytest.raises(UnexpectedAnswer, match="the answer is not JSON") as caught:
         Reader().read(GET, answer(body))
+
     assert caught.value.repeatable
     assert caught.value.sent == "yes"
 
@@ -175,6 +181,7 @@ def test_json_without_data_is_unexpected(body: bytes) -> None:
 
 def test_a_call_without_a_model_gives_the_whole_body_as_plain_values() -> None:
     request: Request[Any] = Route("GET", "/x", None, reply=Reply.BODY)()
+
     assert Reader().read(request, answer({"data": [1], "x": None})) == {"data": [1], "x": None}
     assert Reader().read(request, answer(b"", status=204)) is None
     assert Reader().read(request, answer(b" \r\n", status=204)) is None
@@ -187,7 +194,7 @@ class Share(Record):
 
 @pytest.mark.parametrize(("ratio", "expected"), [(0.5, 0.5), (2, 2.0), ("0.25", 0.25)])
 def test_a_fraction_is_read_from_any_number(ratio: object, expected: float) -> None:
-    assert both(Route("GET", "/x", Share)(), {"data": {"ratio": ratio}}).ratio == expected
+    assert read_both_ways(Route("GET", "/x", Share)(), {"data": {"ratio": ratio}}).ratio == expected
 
 
 @pytest.mark.parametrize("ratio", [None, True, "half", []])
@@ -200,6 +207,7 @@ def test_a_message_names_three_misfits_and_no_more() -> None:
     wrong = dict.fromkeys(["id", "name", "timezone", "created_at", "deleted"])
     with pytest.raises(UnexpectedAnswer) as caught:
         Reader().read(GET, answer({"data": ACCOUNT | wrong}))
+
     assert str(caught.value).count("$.data") == 3
 
 
@@ -223,7 +231,7 @@ RECORDS = st.fixed_dictionaries(
 
 @given(st.lists(RECORDS, max_size=3), st.none() | TEXT)
 def test_both_readings_agree(records: list[dict[str, Any]], cursor: str | None) -> None:
-    assert len(both(LIST, {"data": records, "next_cursor": cursor}).items) == len(records)
+    assert len(read_both_ways(LIST, {"data": records, "next_cursor": cursor}).items) == len(records)
 
 
 @given(

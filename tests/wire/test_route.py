@@ -9,6 +9,7 @@ ROW = Route("POST", "/12/accounts/{account_id}/things", Account, json=True)
 
 def test_a_row_fills_its_path_and_keeps_the_template_and_the_ids() -> None:
     request = ROW(account_id="a b")
+
     assert (request.path, request.template) == ("/12/accounts/a%20b/things", ROW.path)
     assert request.scope == {"account_id": "a b"}
 
@@ -16,13 +17,16 @@ def test_a_row_fills_its_path_and_keeps_the_template_and_the_ids() -> None:
 @pytest.mark.rule("GEN-15", "GEN-16")
 def test_parameters_travel_in_the_query_or_in_the_body_as_the_row_says() -> None:
     in_body = ROW(account_id="a", name="n", count=None)
+
     assert (in_body.query, in_body.body) == ((), b'{"name":"n"}')
     in_query = Route("POST", ROW.path, Account)(account_id="a", name="n", count=None)
+
     assert (in_query.query, in_query.body) == ((("name", "n"),), None)
 
 
 def test_a_listing_is_a_get_of_pages_on_its_host() -> None:
     request = Listing("/12/things", Account, surface=Surface.ADS_SANDBOX, checks=(between("count", 1, 5),))(count=6)
+
     assert (request.method, request.surface, request.reply) == ("GET", Surface.ADS_SANDBOX, Reply.PAGE)
     assert request.problem is not None
 
