@@ -92,7 +92,7 @@ class _Exchange:
     async def __call__(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
-        if isinstance(request, _Request):
+        if isinstance(request, _ObservedRequest):
             request.exchange = self
         try:
             return await handler(request)
@@ -100,7 +100,7 @@ class _Exchange:
             raise _ConnectionBroken from error
 
 
-class _Request(aiohttp.ClientRequest):
+class _ObservedRequest(aiohttp.ClientRequest):
     """Notifies its exchange when it is sent; aiohttp's tracing would do so at ten times the cost."""
 
     exchange: _Exchange
@@ -121,7 +121,7 @@ class OpenStream:
     answer: Answer
     _content: aiohttp.StreamReader = attrs.field(repr=False)
 
-    async def chunk(self) -> bytes:
+    async def read_chunk(self) -> bytes:
         """Return all bytes received so far, waiting for the first; empty at the end.
 
         Raises:
@@ -156,7 +156,7 @@ class Transport:
             headers={"User-Agent": user_agent, "Accept": "application/json"},
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeouts.connect),
             read_bufsize=_READ_BUFFER,
-            request_class=_Request,
+            request_class=_ObservedRequest,
         )
         return cls(client, clock, timeouts)
 

@@ -25,7 +25,7 @@ _log = logging.getLogger("svc_async")
 class Connection(Protocol):
     """An open stream."""
 
-    async def chunk(self) -> bytes:
+    async def read_chunk(self) -> bytes:
         """Wait for bytes and return all that have arrived; an empty result is the end."""
         ...
 
@@ -96,7 +96,7 @@ class EventIngest:
     async def _read_chunk(self, connection: Connection) -> bytes:
         try:
             async with self.clock.timeout(self.stall_timeout):
-                return await connection.chunk()
+                return await connection.read_chunk()
         except TimeoutError:
             self.stats.stalls += 1
             raise StreamDropped(f"the stream stalled: nothing received for {self.stall_timeout:g} s") from None

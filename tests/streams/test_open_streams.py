@@ -42,7 +42,7 @@ async def test_bytes_are_returned_as_they_arrive_and_none_at_the_end(
     async with open_stream(transport, f"{server.url}/x?y=%20") as stream:
         assert (stream.answer.status, stream.answer.headers["content-type"]) == (200, "application/json")
         for expected in (b"a", b"bc", b"", b""):
-            assert await stream.chunk() == expected
+            assert await stream.read_chunk() == expected
             turn.set()
     assert server.connections[0].target == "/x?y=%20"
     assert server.connections[0].headers["x-a"] == "1"
@@ -51,7 +51,7 @@ async def test_bytes_are_returned_as_they_arrive_and_none_at_the_end(
 async def test_leaving_the_block_closes_the_connection(server: StreamServer, transport: Transport) -> None:
     server.scripts = [send_and_hold(b"a")]
     async with open_stream(transport, server.url) as stream:
-        await stream.chunk()
+        await stream.read_chunk()
         assert server.open_connections == 1
     await server.connections[0].closed.wait()
     left = weakref.ref(stream)
@@ -72,10 +72,10 @@ async def test_a_connection_is_never_reused(server: StreamServer, transport: Tra
     server.scripts = [end_and_stay, send_and_hold(b"b")]
     for expected in (b"a", b"b"):
         async with open_stream(transport, server.url) as stream:
-            assert await stream.chunk() == expected
+            assert await stream.read_chunk() == expected
             seen.set()
             if expected == b"a":
-                assert await stream.chunk() == b""
+                assert await stream.read_chunk() == b""
     assert len(server.connections) == 2
     await server.connections[0].closed.wait()
 
@@ -83,10 +83,10 @@ async def test_a_connection_is_never_reused(server: StreamServer, transport: Tra
 async def test_a_connection_that_is_lost_raises_stream_dropped(server: StreamServer, transport: Transport) -> None:
     server.scripts = [send_and_hold(b"a")]
     async with open_stream(transport, server.url) as stream:
-        await stream.chunk()
+        await stream.read_chunk()
         server.connections[0].abort()
         with pytest.raises(StreamDropped, match="^the stream was cut off$") as caught:
-            await stream.chunk()
+            await stream.read_chunk()
     assert caught.value.sent is Sent.YES
     assert caught.value.repeatable
 
@@ -157,7 +157,7 @@ async def test_nothing_limits_a_stream_that_has_begun(
 ) -> None:
     server.scripts = [hold]
     async with open_stream(transport, server.url) as stream:
-        reading = asyncio.ensure_future(stream.chunk())
+        reading = asyncio.ensure_future(stream.read_chunk())
         await clock.advance(hours=10)
         await server.connections[0].send(b"a")
         assert await reading == b"a"
@@ -165,7 +165,7 @@ async def test_nothing_limits_a_stream_that_has_begun(
 
 async def test_closing_the_transport_drops_its_streams(server: StreamServer, transport: Transport) -> None:
     async with open_stream(transport, server.url) as stream:
-        reading = asyncio.ensure_future(stream.chunk())
+        reading = asyncio.ensure_future(stream.read_chunk())
         await asyncio.sleep(0)
         await transport.close()
         with pytest.raises(StreamDropped):
