@@ -170,9 +170,9 @@ class RequestScheduler:
         self._drop_if_empty(flow, slot)
         return flow.buckets
 
-    def _reject_late(self, bucket: Bucket[Slot], now: int) -> "set[Bucket[Slot]]":
+    def _reject_late(self, bucket: Bucket[Slot], now: int) -> Iterable[Bucket[Slot]]:
         """Reject the requests that would wait too long; return the buckets that they leave."""
-        left: set[Bucket[Slot]] = set()
+        left: dict[Bucket[Slot], None] = {}  # a set's order would depend on addresses in memory
         if now < bucket.next_deadline and bucket.window.opens_at(1, now) <= bucket.next_deadline:
             return left
         bucket.next_deadline = NEVER
@@ -183,7 +183,7 @@ class RequestScheduler:
                     bucket.next_deadline = min(bucket.next_deadline, deadline)
                 else:
                     self._reject(slot, opens, now)
-                    left.update(flow.buckets)
+                    left.update(dict.fromkeys(flow.buckets))
         return left
 
     def _reject(self, slot: Slot, opens: int, now: int) -> None:
