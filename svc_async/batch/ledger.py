@@ -1,14 +1,43 @@
-"""What a job records of its requests and rows: intents, settlements and the state of its lanes; no I/O."""
+"""Records what a job does, and counts what became of its rows; no I/O.
+
+    read = accepted + coalesced + failed + pending
+
+A `Ledger` records each request before it is sent (`intend`) and after its answer (`settle`). One that outlives the
+process finds in `resume` what earlier runs left. Every method may wait for a commit. When one raises, the job ends and
+nothing more is sent: a ledger that another process has taken over raises in `intend`.
+
+Records do not grow with the rows. A lane sends its rows nearly in order, so a record states up to which position the
+rows of a lane are settled, and which rows up to there are not.
+"""
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 import attrs
 
-from svc_async.batch.report import KEPT_FAILURES, Failure, Progress, Report
+from svc_async.batch.lane import Lane
+from svc_async.batch.lane_events import Settle
+from svc_async.batch.packing.batch import Batch
+from svc_async.batch.report import KEPT_FAILURES, Failure, Progress, Receipt, Report
+from svc_async.batch.source import RowSource
+from svc_async.wire.route import Request
 
-__all__ = ["Intent", "JournalCheckpoint", "LaneState", "Settlement", "Tally", "Totals"]
+__all__ = [
+    "Accounting",
+    "Intent",
+    "JournalCheckpoint",
+    "LaneState",
+    "Ledger",
+    "MemoryLedger",
+    "Resumption",
+    "Settlement",
+    "Totals",
+    "Unsettled",
+    "describe_lanes",
+]
 
 
 @attrs.frozen(kw_only=True)
@@ -106,36 +135,40 @@ class Totals:
 
 
 @attrs.define
-class Tally:
+class Accounting:
     """The running totals of a job."""
 
-    on_failure: Callable[[Failure], object] | None = None
     read: int = 0
     accepted: int = 0
     coalesced: int = 0
     failed: int = 0
     requests: int = 0
     rate_limited: int = 0
-    _failures: list[Failure] = attrs.field(factory=list, init=False)
+    failures: list[Failure] = attrs.field(factory=list, init=False)
 
-    def take_up(self, totals: Totals) -> None:
-        """Begin with what earlier runs have settled; their failures are told again."""
-        self.read = totals.settled
+    def resume(self, totals: Totals) -> None:
+        """Begin with what earlier runs settled."""
+        self.read, self.failed = totals.settled, totals.failed
         self.accepted, self.coalesced, self.requests = totals.accepted, totals.coalesced, totals.requests
-        self.fail(totals.failures)
-        self.failed = totals.failed
+        self.failures = list(totals.failures)
+
+    def settle(self, receipt: Receipt) -> None:
+        """Count the rows of a request."""
+        self.accepted += receipt.accepted
+        self.fail(receipt.failures)
 
     def fail(self, failures: Sequence[Failure]) -> None:
-        """Count rows that failed, keep them for the report while there is room, and tell of each."""
+        """Count rows that failed, and keep them for the report while there is room."""
         self.failed += len(failures)
-        self._failures.extend(failures[: KEPT_FAILURES - len(self._failures)])
-        if self.on_failure is not None:
-            for failure in failures:
-                self.on_failure(failure)
+        self.failures.extend(failures[: KEPT_FAILURES - len(self.failures)])
 
     def progress(self, *, pending: int, in_flight: int, in_doubt: int, seconds: float) -> Progress:
-        """Say how far the job is; `pending` are the rows that it holds."""
-        self._balance(pending)
+        """Return how far the job is.
+
+        Raises:
+            RuntimeError: the rows do not add up.
+        """
+        self._check(pending)
         return Progress(
             read=self.read,
             accepted=self.accepted,
@@ -150,8 +183,12 @@ class Tally:
         )
 
     def report(self, *, pending: int, in_doubt: int) -> Report:
-        """Close the books; `pending` are the rows that the job still holds."""
-        self._balance(pending)
+        """Return what became of the rows.
+
+        Raises:
+            RuntimeError: they do not add up.
+        """
+        self._check(pending)
         return Report(
             read=self.read,
             accepted=self.accepted,
@@ -160,10 +197,156 @@ class Tally:
             pending=pending,
             in_doubt=in_doubt,
             requests=self.requests,
-            failures=tuple(sorted(self._failures, key=lambda failure: failure.position)),
+            failures=tuple(sorted(self.failures, key=lambda failure: failure.position)),
         )
 
-    def _balance(self, pending: int) -> None:
+    def _check(self, pending: int) -> None:
         settled = self.accepted + self.coalesced + self.failed
         if self.read != settled + pending:
-            raise RuntimeError(f"the books do not balance: {self.read} rows read, {settled} settled, {pending} pending")
+            raise RuntimeError(f"rows do not add up: {self.read} read, {settled} settled, {pending} pending")
+
+
+@attrs.frozen
+class Unsettled:
+    """A batch that an earlier run intended to send, and did not settle."""
+
+    intent: Intent
+    batch: Batch
+
+
+@attrs.frozen
+class Resumption:
+    """What is left to do.
+
+    Attributes:
+        source: the rows that are neither settled nor in an unsettled batch; to be read when these are settled.
+        unsettled: the batches that earlier runs left.
+    """
+
+    source: RowSource
+    unsettled: Sequence[Unsettled] = ()
+
+
+class Ledger(Protocol):
+    """Records what a job does; a context manager for the time of one run.
+
+    Every method may commit, and return when that is done. Failures end the job.
+    """
+
+    @property
+    def accounting(self) -> Accounting:
+        """The totals; entering begins them with those of earlier runs."""
+        ...
+
+    @property
+    def lanes(self) -> int:
+        """How many lanes the rows are distributed over; known once it is entered."""
+        ...
+
+    @property
+    def keyed(self) -> bool:
+        """Whether a row must always belong to the lane of its key, even if no order is kept."""
+        ...
+
+    @property
+    def finished(self) -> Report | None:
+        """The report, if nothing is left to do."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    async def resume(self, source: RowSource) -> Resumption:
+        """Find out what earlier runs left; nothing is sent before it returns.
+
+        Raises:
+            InvalidArgument: the source is not the one of the earlier runs.
+        """
+        ...
+
+    @property
+    def in_transit(self) -> bool:
+        """Whether rows that an earlier run left were read and are in no packer yet: nothing may be recorded then."""
+        ...
+
+    def arrive(self) -> None:
+        """Note that the packers hold all rows that were read."""
+        ...
+
+    async def intend(self, lane: Lane, request: Request[Any], packed: Iterable[Collection[int]], /) -> None:
+        """Record that the first batch of a lane is about to be sent.
+
+        Args:
+            lane: the lane.
+            request: what carries the batch.
+            packed: positions of rows that wait in the packers of the lane.
+        """
+        ...
+
+    async def release(self, lane: Lane, /) -> None:
+        """Record that the request certainly had no effect, so that nobody needs to wait for it."""
+        ...
+
+    async def settle(self, lane: Lane, settle: Settle, packed: Iterable[Collection[int]], /) -> None:
+        """Record the result of rows; `packed` as for `intend`."""
+        ...
+
+    async def finish(self, report: Report, /) -> None:
+        """Record that nothing is left to do."""
+        ...
+
+
+@attrs.frozen
+class MemoryLedger:
+    """A ledger that keeps nothing beyond the run."""
+
+    lanes: int
+    accounting: Accounting = attrs.field(factory=Accounting, init=False)
+    keyed: bool = attrs.field(default=False, init=False)
+    finished: Report | None = attrs.field(default=None, init=False)
+    in_transit: bool = attrs.field(default=False, init=False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Keep nothing."""
+
+    async def resume(self, source: RowSource) -> Resumption:
+        """Return the whole source."""
+        return Resumption(source)
+
+    def arrive(self) -> None:
+        """Do nothing: all rows are new."""
+
+    async def intend(self, *_: object) -> None:
+        """Do nothing: intents matter to later runs."""
+
+    async def release(self, *_: object) -> None:
+        """Do nothing: intents matter to later runs."""
+
+    async def settle(self, *_: object) -> None:
+        """Do nothing: the accounting has the totals."""
+
+    async def finish(self, *_: object) -> None:
+        """Do nothing: the job keeps the report."""
+
+
+def describe_lanes(lanes: Sequence[int], settled_up_to: int, waiting: Iterable[Collection[int]]) -> LaneState:
+    """Return which rows of some lanes are settled.
+
+    Args:
+        lanes: the lanes.
+        settled_up_to: the highest position among the rows that were sent.
+        waiting: positions of all their rows that were read and are not settled.
+    """
+    unsettled = array("q")
+    for positions in waiting:
+        if positions and min(positions) <= settled_up_to:
+            unsettled.extend(position for position in positions if position <= settled_up_to)
+    return LaneState(lanes=lanes, settled_up_to=settled_up_to, unsettled=unsettled)

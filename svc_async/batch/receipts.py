@@ -6,8 +6,7 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from svc_async.batch.report import Receipt, Report
-from svc_async.batch.source import RowSource
-from svc_async.batch.uploader import Job
+from svc_async.batch.uploader import Uploader
 
 __all__ = ["Receipts"]
 
@@ -15,32 +14,36 @@ T = TypeVar("T")
 
 
 class Receipts(Generic[T]):
-    """The receipts of a job as they come, and its `report`.
+    """The receipts of a job in the order of their answers, and its `report`.
 
-    Use it as a context manager, or iterate to the end: `aclose` ends the job, and what was under way is pending.
+    Use it as a context manager, or iterate to the end. `aclose` ends the job; what was in flight is pending then.
     """
 
-    def __init__(self, source: RowSource, make: Callable[[Callable[[Receipt], None]], Job[T]]) -> None:
+    def __init__(self, create_uploader: Callable[[Callable[[Receipt], None]], Uploader[T]]) -> None:
+        """Prepare a job.
+
+        Args:
+            create_uploader: returns the uploader that calls a function with each receipt.
+        """
         self._receipts: asyncio.Queue[Receipt | None] = asyncio.Queue()
-        self._source = source
-        self._job = make(self._receipts.put_nowait)
+        self._uploader = create_uploader(self._receipts.put_nowait)
         self._task: asyncio.Task[Report] | None = None
 
     @property
     def report(self) -> Report:
         """What has become of the rows so far."""
-        return self._job.report
+        return self._uploader.report
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Receipt:
-        """Give the next receipt.
+        """Return the next receipt.
 
         Raises:
-            BatchError: the job could not be finished; all receipts were given before.
+            BatchError: the job could not be finished; all its receipts were returned before.
         """
-        task = self._running()
+        task = self._start()
         try:
             receipt = await self._receipts.get()
         except asyncio.CancelledError:
@@ -48,22 +51,18 @@ class Receipts(Generic[T]):
             raise
         if receipt is not None:
             return receipt
-        self._receipts.put_nowait(None)  # for whoever asks again
+        self._receipts.put_nowait(None)  # for the next call
         task.result()
         raise StopAsyncIteration
 
-    def _running(self) -> "asyncio.Task[Report]":
+    def _start(self) -> "asyncio.Task[Report]":
         if self._task is None:
-            self._task = asyncio.create_task(self._run())
+            self._task = asyncio.create_task(self._uploader.run())
             self._task.add_done_callback(lambda _: self._receipts.put_nowait(None))
         return self._task
 
-    async def _run(self) -> Report:
-        async with self._source.open():
-            return await self._job.run()
-
     async def aclose(self) -> None:
-        """End the job, if it runs, and wait until it has let go of everything."""
+        """End the job, if it runs, and wait until it has released everything."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

@@ -1,107 +1,163 @@
-"""What helps after a request failed, and what its failure says of the rows; the uploader's docstring has the table."""
+"""Decides what to do after a failed request, and what its failure means for the rows; no I/O."""
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import attrs
 
 from svc_async.batch.packing.batch import Batch
-from svc_async.errors import ApiError, ErrorDetail, RateLimited, Sent, SvcError, UnexpectedAnswer
+from svc_async.batch.packing.limits import Limits
+from svc_async.errors import (
+    ApiError,
+    ErrorDetail,
+    Forbidden,
+    NotFound,
+    Sent,
+    SvcError,
+    Unauthorized,
+    UnexpectedAnswer,
+)
+from svc_async.wire.outcome import Effect, Repeat, outcome_of
 
 __all__ = [
-    "CountsDiffer",
-    "LeftOut",
-    "Remedy",
-    "after_doubt",
-    "coded",
-    "first_reason",
-    "named_operations",
-    "remedy_of",
+    "Budget",
+    "CountMismatch",
+    "Recovery",
+    "RecoveryPolicy",
+    "Unacknowledged",
+    "add_missing_fields",
+    "find_refused_operations",
+    "mark_as_repeat",
+    "may_have_worked",
+    "recovery_for",
     "request_id_of",
-    "summary",
+    "summarize",
 ]
 
 
-class Remedy(enum.Enum):
-    """What helps after a request failed; the module's docstring has the table."""
+class Recovery(enum.Enum):
+    """What to do after a failed request; `batch/lane.py` does it."""
 
     REPEAT = enum.auto()
+    """Send the same bytes again, after a delay."""
     WAIT = enum.auto()
+    """Send the same bytes again once the rate limit opens; no delay is used up."""
     QUARANTINE = enum.auto()
-    TAKE_OUT = enum.auto()
+    """Hold the lane before the same bytes are sent again: the request may still be applied."""
+    ISOLATE = enum.auto()
+    """Send the other operations again, and the named ones with one user each."""
     HALVE = enum.auto()
+    """Send each half by itself."""
     STOP = enum.auto()
+    """Send nothing more."""
 
 
-_FINAL = frozenset({401, 403, 404})
-
-
-class CountsDiffer(SvcError):
-    """The service counted other rows than were sent: not accepted (contract ERR-09, CAU-12)."""
+class CountMismatch(SvcError):
+    """The service counted other rows than were sent, so none is accepted (contract ERR-09, CAU-12)."""
 
     sent = Sent.YES
     repeatable = True
 
 
-class LeftOut(SvcError):
-    """The service says nothing of some rows; the others of their batch are settled."""
+class Unacknowledged(SvcError):
+    """The answer does not mention some rows; the others of their batch are settled."""
 
     sent = Sent.MAYBE
     repeatable = True
 
 
-def remedy_of(error: SvcError) -> Remedy:
-    """Choose what helps."""
-    if isinstance(error, ApiError):
-        return _for_refusal(error)
-    if isinstance(error, UnexpectedAnswer) or error.sent is Sent.MAYBE:
-        return Remedy.QUARANTINE
-    return Remedy.REPEAT if error.repeatable else Remedy.STOP
+class Budget(Protocol):
+    """Repeats that all lanes of a job share, so that an outage does not become a storm."""
+
+    def spend(self) -> bool:
+        """Take one repeat, if there is one left."""
+        ...
+
+    def earn(self) -> None:
+        """Give something back, since a request was accepted."""
+        ...
 
 
-def _for_refusal(error: ApiError) -> Remedy:
-    if error.status in _FINAL:
-        return Remedy.STOP
-    if isinstance(error, RateLimited):
-        return Remedy.WAIT
-    if error.repeatable:
-        return Remedy.REPEAT
+@attrs.frozen(kw_only=True)
+class RecoveryPolicy:
+    """How the lanes of a job recover.
+
+    Attributes:
+        limits: what one request may hold.
+        retry_delays: seconds before each repeat of a batch; when they are used up, it is given up.
+        quarantine: seconds for which a lane waits after an unknown outcome.
+        redact: removes from the service's message what it repeats of a row, given in JSON.
+        budget: the repeats that are left.
+    """
+
+    limits: Limits
+    retry_delays: Sequence[float]
+    quarantine: float
+    redact: Callable[[ErrorDetail, str], ErrorDetail]
+    budget: Budget
+
+
+_STOPS_THE_JOB = (Unauthorized, Forbidden, NotFound)
+"""Refusals that every other request would meet as well."""
+
+
+def recovery_for(error: SvcError) -> Recovery:
+    """Return what to do after a request failed."""
+    outcome = outcome_of(error)
+    if isinstance(error, _STOPS_THE_JOB):
+        return Recovery.STOP
+    if outcome.effect is Effect.MAYBE:
+        return Recovery.QUARANTINE
+    if outcome.repeat is not Repeat.NEVER:
+        return Recovery.WAIT if outcome.throttled else Recovery.REPEAT
+    if not isinstance(error, ApiError):
+        return Recovery.STOP
     # Unspecified: which refusals name a size or a complexity, and which concern a row that is not named. Halves find
     # the one as well as the other; the budget ends it where every half is refused.
-    return Remedy.TAKE_OUT if error.operation_errors else Remedy.HALVE
+    return Recovery.ISOLATE if error.operation_errors else Recovery.HALVE
 
 
-def named_operations(error: SvcError, batch: Batch) -> Mapping[int, ErrorDetail]:
-    """Give the operations of a batch that a refusal names, each with its first reason (contract ERR-05)."""
-    if not isinstance(error, ApiError):
-        return {}
+def may_have_worked(error: SvcError) -> bool:
+    """Return whether the service may have applied a request that failed."""
+    return outcome_of(error).effect is not Effect.NONE
+
+
+def find_refused_operations(error: SvcError, batch: Batch) -> Mapping[int, ErrorDetail]:
+    """Return the operations of a batch that a refusal names, each with its first reason (contract ERR-05).
+
+    A batch of a single row need not be named.
+    """
+    operation_errors = error.operation_errors if isinstance(error, ApiError) else {}
     within = range(batch.operations)
-    return {index: reasons[0] for index, reasons in error.operation_errors.items() if index in within and reasons}
+    named = {index: reasons[0] for index, reasons in operation_errors.items() if index in within and reasons}
+    return named or ({0: _first_reason(error)} if batch.rows == 1 else {})
 
 
-def first_reason(error: SvcError) -> ErrorDetail:
-    """Give the service's first reason, or one that stands for it."""
+def _first_reason(error: SvcError) -> ErrorDetail:
     reasons = error.errors if isinstance(error, ApiError) else ()
-    return reasons[0] if reasons else ErrorDetail(code="REFUSED", message=summary(error))
+    return reasons[0] if reasons else ErrorDetail(code="REFUSED", message=summarize(error))
 
 
 def request_id_of(error: SvcError) -> str | None:
-    """Give the service's name for the request, if it gave one."""
+    """Return the id that the service gave to a failed request, if any."""
     return error.request_id if isinstance(error, ApiError | UnexpectedAnswer) else None
 
 
-def coded(reason: ErrorDetail) -> ErrorDetail:
-    """Fill in what a reason leaves out."""
+def add_missing_fields(reason: ErrorDetail) -> ErrorDetail:
+    """Return a reason that has a code and a message."""
     return attrs.evolve(reason, code=reason.code or "REFUSED", message=reason.message or "refused without a reason")
 
 
-def after_doubt(reason: ErrorDetail) -> ErrorDetail:
-    """Say that a refusal is of a repeat: what was deleted, for example, cannot be deleted again."""
-    return attrs.evolve(reason, message=f"{reason.message}; an attempt before had no clear answer and may have worked")
+def mark_as_repeat(reason: ErrorDetail) -> ErrorDetail:
+    """Return a reason that mentions the attempt before: what it deleted, for example, cannot be deleted again."""
+    return attrs.evolve(
+        reason, message=f"{reason.message}; an earlier attempt had no conclusive answer and may have worked"
+    )
 
 
-def summary(error: Exception) -> str:
-    """Name an error without anything that might repeat a row."""
+def summarize(error: Exception) -> str:
+    """Describe an error without anything that might repeat a row."""
     if isinstance(error, ApiError):
         return " ".join(["HTTP", str(error.status), *(str(reason.code) for reason in error.errors)])
     return str(error) if isinstance(error, SvcError) else type(error).__name__

@@ -2,7 +2,7 @@
 
     read = accepted + coalesced + failed + pending
 
-A position counts the rows of the input from 0. Nothing here holds a value of a row.
+A position counts the rows of the input from 0. Nothing here contains a value of a row.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,11 +20,11 @@ KEPT_FAILURES = 10_000
 
 @attrs.frozen
 class Failure:
-    """A row that was not accepted and never will be.
+    """A row that was not accepted and will not be.
 
     Attributes:
         position: the row, counted from 0.
-        reason: the rule that it breaks, or the service's words.
+        reason: the rule that it breaks, or the service's message.
         code: `INVALID_ROW` and `TOO_LARGE` (not sent), `GAVE_UP` (sent too often), else the service's code.
         attribute: the field that the reason is about, where it is about one.
     """
@@ -33,6 +33,11 @@ class Failure:
     reason: str
     code: str
     attribute: str | None = None
+
+    @classmethod
+    def too_large(cls, position: int) -> "Failure":
+        """Return the failure of a row that no request can hold."""
+        return cls(position, "must fit into one request", "TOO_LARGE")
 
 
 @attrs.frozen(kw_only=True)
@@ -45,9 +50,9 @@ class Receipt:
         rows: how many rows it settled.
         accepted: how many of them were accepted.
         failures: the others.
-        request_id: the service's name for the request, if it gave one.
+        request_id: the server-assigned request id, if any.
         attempts: how many times the request was sent.
-        positions: of the rows that were accepted.
+        positions: the positions of the accepted rows.
     """
 
     first: int
@@ -65,15 +70,15 @@ class Progress:
     """How far a job is.
 
     Attributes:
-        read: rows taken from the source.
+        read: rows read from the source.
         accepted: rows that the service confirmed.
-        coalesced: rows left out because an equal one travels in the same request.
+        coalesced: rows left out because an equal one is in the same request.
         failed: rows that will not be accepted.
-        pending: rows that are read and still on their way.
+        pending: rows that were read and are not settled.
         requests: how many times a request was sent.
-        in_flight: requests that are sent or wait for the rate limit.
-        in_doubt: pending rows that were sent without a clear answer.
-        rate_limited: answers that said 429.
+        in_flight: requests that are being sent or wait for the rate limit.
+        in_doubt: pending rows that were sent without a conclusive answer.
+        rate_limited: how many answers were 429.
         seconds: since the job began.
     """
 
@@ -90,7 +95,7 @@ class Progress:
 
     @property
     def rows_per_second(self) -> float:
-        """Settled rows a second since the job began."""
+        """Settled rows per second since the job began."""
         return (self.accepted + self.coalesced + self.failed) / self.seconds if self.seconds else 0.0
 
     def __add__(self, other: "Progress") -> "Progress":
@@ -111,16 +116,16 @@ class Progress:
 
 @attrs.frozen(kw_only=True)
 class Report:
-    """What became of a whole job.
+    """What became of the rows of a job.
 
-    A coalesced row shares the fate of the equal row that was sent in its place.
+    The result of a coalesced row is that of the equal row that was sent in its place.
 
     Attributes:
-        read: rows taken from the source; the sum of the next four.
+        read: rows read from the source; the sum of the next four.
         accepted: rows that the service confirmed.
-        coalesced: rows left out because an equal one travelled in the same request.
+        coalesced: rows left out because an equal one was in the same request.
         failed: rows that will not be accepted.
-        pending: rows without an outcome, because the job ended early.
+        pending: rows without a result, because the job ended early.
         in_doubt: pending rows that were sent and may have been applied.
         requests: how many times a request was sent.
         failures: the first 10,000 failures, by position.
@@ -164,11 +169,11 @@ class Report:
 
     @property
     def complete(self) -> bool:
-        """Whether every row that was read is in."""
+        """Whether every row that was read is accepted or coalesced."""
         return not self.failed and not self.pending
 
     def raise_for_failures(self) -> None:
-        """Make sure that every row that was read is in.
+        """Verify that every row that was read is accepted or coalesced.
 
         Raises:
             BatchError: rows failed or are pending; it carries this report.
@@ -177,7 +182,7 @@ class Report:
             raise BatchError(f"of {self.read} rows {self.failed} failed and {self.pending} are pending", report=self)
 
     def as_dict(self) -> Mapping[str, Any]:
-        """Give plain values, ready for JSON."""
+        """Return plain values, ready for JSON."""
         return attrs.asdict(self)
 
 

@@ -458,7 +458,7 @@ async def test_a_body_that_would_be_built_in_another_way_stops_the_job(path: Pat
         await run(service, members(3), path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(user_operations, "timestamp", lambda moment: moment.isoformat())
-        with pytest.raises(InvalidArgument, match="builds in another way"):
+        with pytest.raises(InvalidArgument, match="a version that encodes requests differently"):
             await run(service, members(3), path)
     assert len(service.bodies) == 1
 

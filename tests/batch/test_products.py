@@ -305,7 +305,9 @@ async def test_a_failure_after_an_unclear_answer_says_so(products: Products, sho
     shop.script[2] = delete_and_lose
     report = await products.delete(["k-sku-1"], quarantine=3)
     ((failure,),) = [report.failures]
-    assert failure.reason == ("there is no such product; an attempt before had no clear answer and may have worked")
+    assert failure.reason == (
+        "there is no such product; an earlier attempt had no conclusive answer and may have worked"
+    )
 
 
 @pytest.mark.parametrize("code", [400, 413, 422])

@@ -7,7 +7,7 @@ import random
 import signal
 import sqlite3
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,19 @@ from typing import Any
 import attrs
 
 from svc_async import Endpoints, Governor, Retries, Session, Timeouts, UserCredentials
+from svc_async.batch.destination import Verdict
 from svc_async.batch.journal.journal import Journal
+from svc_async.batch.lane import Lane
+from svc_async.batch.lane_events import Command, Event, Resumed
 from svc_async.batch.lists.destination import ListDestination
 from svc_async.batch.packing.limits import Limits
-from svc_async.batch.uploader import Job, Verdict
 from svc_async.governor.limits import LIMITS, change_limit
 
 __all__ = ["Order", "rows_of"]
 
 _CREDENTIALS = UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret="ts")
+
+_HANDLE = Lane.handle
 
 
 @attrs.frozen(kw_only=True)
@@ -82,9 +86,9 @@ def prepare(order: Order) -> None:
         factory = _dying_connection(order.die_at, after=order.die_after)
         Journal.open = partial(Journal.open, factory=factory)  # type: ignore[method-assign]  # the journal of this client
     if order.without == "counts":
-        ListDestination.evaluate = lambda *_: Verdict()  # type: ignore[method-assign]
+        ListDestination.evaluate = lambda *_: Verdict()  # type: ignore[method-assign]  # a control takes protection away
     if order.without == "wait":
-        Job._doubt = _without_pause(Job._doubt)  # type: ignore[method-assign]
+        Lane.handle = _handle_at_once  # type: ignore[method-assign,assignment]  # a control takes protection away
 
 
 def _dying_connection(commit: int, *, after: bool) -> type[sqlite3.Connection]:
@@ -105,13 +109,8 @@ def _dying_connection(commit: int, *, after: bool) -> type[sqlite3.Connection]:
     return Connection
 
 
-def _without_pause(doubt: Callable[..., Any]) -> Callable[..., Any]:
-    def changed_doubt(*given: Any) -> Any:
-        lane = doubt(*given)
-        lane.pause = 0.0
-        return lane
-
-    return changed_doubt
+def _handle_at_once(lane: Lane, event: Event) -> Command | None:
+    return _HANDLE(lane, attrs.evolve(event, pause=0.0) if isinstance(event, Resumed) else event)
 
 
 if __name__ == "__main__":

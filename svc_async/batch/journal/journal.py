@@ -83,9 +83,8 @@ class Journal:
         (accepted, coalesced, failed, requests, rows, digest, ended, spooled, report) = select(
             "SELECT accepted, coalesced, failed, requests, rows_read, digest, source_ended, spooled, report FROM job"
         ).fetchone()
-        (self.lanes, self._worked_before, self._slot_width) = select(
-            "SELECT lanes, worked, slot_width FROM job"
-        ).fetchone()
+        (lanes, self._worked_before, self._slot_width) = select("SELECT lanes, worked, slot_width FROM job").fetchone()
+        self.lanes: int = lanes
         failures = [Failure(*row) for row in select("SELECT * FROM failures ORDER BY position")]
         self.totals = Totals(
             accepted=accepted, coalesced=coalesced, failed=failed, requests=requests, failures=failures

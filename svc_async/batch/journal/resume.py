@@ -1,11 +1,10 @@
-"""What a job that is taken up again must know: what earlier runs have settled, and what they left in doubt."""
+"""What a resumed job must know: what earlier runs settled, and what they left in doubt."""
 
 import asyncio
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from hashlib import sha256
-from typing import Any
 
 import attrs
 
@@ -16,38 +15,41 @@ from svc_async.batch.packing.limits import Limits
 from svc_async.batch.packing.operations import OperationGroup
 from svc_async.batch.packing.rows import EncodedRows
 from svc_async.batch.report import Failure
-from svc_async.batch.source import RowSource
+from svc_async.batch.source import RowSource, Slice
 from svc_async.errors import InvalidArgument
-from svc_async.wire.route import Blocks, Request
 
-__all__ = ["SettledRows", "SourceDigest", "SourceReplay", "digest_of"]
+__all__ = ["RemainingRows", "SettledRows", "SourceDigest", "SourceReplay"]
 
 
 @attrs.define
 class SettledRows:
-    """What earlier runs have settled: rows up to a position of their lane, except those left behind."""
+    """Which rows earlier runs settled: those up to a position of their lane, except the unsettled ones."""
 
     settled_up_to: Mapping[int, int] = attrs.field(factory=dict)
     unsettled: dict[int, set[int]] = attrs.field(factory=dict)
-    lane_of: Mapping[int, int] = attrs.field(factory=dict)
     _highest: int = -1
     _taken: list[tuple[int, int]] = attrs.field(factory=list)
 
-    async def load(self, journal: Journal) -> None:
-        """Take over what the journal holds, when nothing is in doubt any more."""
-        self.settled_up_to, behind = await journal.unsettled()
-        for position in behind:
-            self.unsettled.setdefault(self.lane_of[position], set()).add(position)
+    async def load(self, journal: Journal, lane_of: Mapping[int, int]) -> None:
+        """Read what the journal holds, when nothing is in doubt any more.
+
+        Args:
+            journal: the journal.
+            lane_of: the lane of each unsettled position.
+        """
+        self.settled_up_to, unsettled = await journal.unsettled()
+        for position in unsettled:
+            self.unsettled.setdefault(lane_of[position], set()).add(position)
         self._highest = max(self.settled_up_to.values(), default=-1)
         await journal.regroup(self.unsettled)
 
-    def open_places(self, rows: EncodedRows, lanes: int) -> Sequence[int] | None:
-        """Give the places of rows that are not settled; None if that is all of them."""
+    def find_open(self, rows: EncodedRows, lanes: int) -> Sequence[int] | None:
+        """Return the indexes of rows that are not settled; None if that is all of them."""
         if not rows.positions or rows.positions[0] > self._highest:
             return None
         return [
-            place
-            for place, (key, position) in enumerate(zip(rows.keys, rows.positions, strict=True))
+            index
+            for index, (key, position) in enumerate(zip(rows.keys, rows.positions, strict=True))
             if self._is_open(key % lanes, position)
         ]
 
@@ -60,22 +62,22 @@ class SettledRows:
         return True
 
     @property
-    def in_hand(self) -> bool:
-        """Whether rows that were left behind are on their way to the packers: nothing may be written down then."""
+    def in_transit(self) -> bool:
+        """Whether rows that were left unsettled have been read, and may not be in a packer yet."""
         return bool(self._taken)
 
-    def forget(self) -> None:
-        """Leave the rows that were taken to the packers, which hold them now."""
+    def arrive(self) -> None:
+        """Leave the rows that were read to the packers, which hold them now."""
         for lane, position in self._taken:
             self.unsettled[lane].remove(position)
         self._taken.clear()
 
 
 class SourceDigest:
-    """Follows the reading of a source, so that it can be compared with another.
+    """A running digest of a source, by which it is recognised when it is read again.
 
     Attributes:
-        rows: how many were read.
+        rows: how many rows were read.
         ended: whether there are no more.
         invalid_rows: how many of them break a rule.
     """
@@ -86,21 +88,26 @@ class SourceDigest:
         self.ended = False
         self.invalid_rows = 0
 
-    def follow(self, count: int, rows: EncodedRows, failures: Sequence[Failure]) -> None:
-        """Take note of some rows."""
-        self.rows += count
+    def update(self, part: Slice) -> None:
+        """Add some rows."""
+        rows, failures = part.rows, part.failures
+        self.rows += part.count
         frame = f"{rows.group!r}\t{rows.template.before}\t{[failure.position for failure in failures] or ''}\n"
         self._hash.update(frame.encode())
         self._hash.update("\n".join(rows.users).encode())
 
     @property
     def checkpoint(self) -> JournalCheckpoint:
-        """Where it is."""
+        """How far the source was read."""
         return JournalCheckpoint(self.rows, self._hash.copy().hexdigest(), self.ended, self.invalid_rows)
 
 
 class SourceReplay:
-    """Reads a source as far as an earlier run had come, and gathers what that run left in doubt."""
+    """Reads a source again as far as an earlier run did, and collects what that run left in doubt.
+
+    Attributes:
+        lane_of: the lane of each unsettled position.
+    """
 
     def __init__(self, journal: Journal, limits: Limits) -> None:
         self._journal = journal
@@ -113,44 +120,83 @@ class SourceReplay:
         """Read it.
 
         Raises:
-            InvalidArgument: it is not the same.
+            InvalidArgument: it is not the same source.
         """
         checkpoint = self._journal.checkpoint
-        _, behind = await self._journal.unsettled()
-        left = {*behind, *itertools.chain.from_iterable(intent.after.unsettled for intent in self._journal.intents)}
-        reading = SourceDigest()
+        _, unsettled = await self._journal.unsettled()
+        left = {*unsettled, *itertools.chain.from_iterable(intent.after.unsettled for intent in self._journal.intents)}
+        digest = SourceDigest()
         async with aclosing(source.read()) as slices:
             async for part in slices:
-                reading.follow(part.count, part.rows, part.failures)
-                self._gather(part.rows, left)
+                digest.update(part)
+                self._collect(part.rows, left)
                 await asyncio.sleep(0)
-                if reading.rows >= checkpoint.rows and not checkpoint.ended:
+                if digest.rows >= checkpoint.rows and not checkpoint.ended:
                     break
             else:
-                reading.ended = True
-        if reading.checkpoint != checkpoint:
+                digest.ended = True
+        if digest.checkpoint != checkpoint:
             raise InvalidArgument(
                 "journal", "is of a job whose source was another one, or has changed since; a new job needs a new file"
             )
 
-    def _gather(self, rows: EncodedRows, left: Collection[int]) -> None:
-        for place, position in enumerate(rows.positions):
+    def _collect(self, rows: EncodedRows, left: Collection[int]) -> None:
+        for index, position in enumerate(rows.positions):
             if position in self._wanted:
-                user = f"{rows.template.before}{rows.users[place]}{rows.template.after}"
+                user = f"{rows.template.before}{rows.users[index]}{rows.template.after}"
                 self._rows[position] = rows.group, user
             if position in left:
-                self.lane_of[position] = rows.keys[place] % self._journal.lanes
+                self.lane_of[position] = rows.keys[index] % self._journal.lanes
 
-    def batch(self, intent: Intent) -> Batch:
-        """Build again what was in doubt."""
+    def rebuild(self, intent: Intent) -> Batch:
+        """Build the batch of an intent again."""
         rows = [(position, *self._rows[position]) for position in intent.positions]
         return rebuild(intent.layout, rows, wrapper=self._limits.wrapper, built=intent.pinned)
 
 
-def digest_of(request: Request[Any]) -> str:
-    """Give the SHA-256 of the body, in hexadecimal digits."""
-    body = request.body
-    whole = sha256()
-    for block in body.blocks if isinstance(body, Blocks) else [body or b""]:
-        whole.update(block)
-    return whole.hexdigest()
+class RemainingRows:
+    """Reads what is left of a source, and follows how far it was read.
+
+    Attributes:
+        settled: which rows earlier runs settled.
+    """
+
+    def __init__(self, limits: Limits, lanes: int) -> None:
+        self._limits = limits
+        self._lanes = lanes
+        self._digest = SourceDigest()
+        self.settled = SettledRows()
+
+    @property
+    def checkpoint(self) -> JournalCheckpoint:
+        """How far the source was read."""
+        return self._digest.checkpoint
+
+    async def read(self, source: RowSource) -> AsyncGenerator[Slice, None]:
+        """Yield the slices of a source without the rows that are settled."""
+        async with aclosing(source.read()) as slices:
+            async for part in slices:
+                yield self._select(part)
+        self._digest.ended = True
+
+    def _select(self, part: Slice) -> Slice:
+        self._digest.update(part)
+        rows, too_large_rows = self._fit(part.rows)
+        failures = [*part.failures, *too_large_rows]
+        self._digest.invalid_rows += len(failures)
+        indexes = self.settled.find_open(rows, self._lanes)
+        if indexes is None:
+            return Slice(part.count, rows, failures)
+        return Slice(part.count - len(rows.keys) + len(indexes), rows.select(indexes), failures)
+
+    def _fit(self, rows: EncodedRows) -> tuple[EncodedRows, Iterable[Failure]]:
+        """Return the rows that fit into a request, and failures for the others.
+
+        A row of a lane counts as settled when the lane has passed it, so packers would find these rows in one run only.
+        """
+        allow_row = self._limits.allow_row
+        if allow_row(rows.group, rows.template, max(rows.users, key=len, default="")):
+            return rows, ()
+        fits = [allow_row(rows.group, rows.template, user) for user in rows.users]
+        failures = [Failure.too_large(rows.positions[index]) for index, fitting in enumerate(fits) if not fitting]
+        return rows.select([index for index, fitting in enumerate(fits) if fitting]), failures

@@ -7,11 +7,11 @@ import attrs
 import msgspec
 
 from svc_async.ads.vocabulary import BatchOperationType
+from svc_async.batch.destination import Verdict
 from svc_async.batch.lists.operations import UserOperation
 from svc_async.batch.lists.rules import ListRules
 from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.limits import Limits
-from svc_async.batch.uploader import Verdict
 from svc_async.errors import ErrorDetail
 from svc_async.wire.route import Request
 

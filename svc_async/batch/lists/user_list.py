@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 import attrs
 
 from svc_async.ads.vocabulary import BatchOperationType
+from svc_async.batch.journal.ledger import create_ledger
 from svc_async.batch.lists.destination import Counted, ListDestination
 from svc_async.batch.lists.members import MemberReader, Members
 from svc_async.batch.lists.operations import Operation, OperationParser, Operations, UserOperation
@@ -23,7 +24,7 @@ from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.batch.sender import BatchSender, for_jobs
 from svc_async.batch.settings import DEFAULTS, BatchSettings, JobSizes, Observers, Ordering
 from svc_async.batch.source import RowSource
-from svc_async.batch.uploader import Job
+from svc_async.batch.uploader import Uploader
 from svc_async.errors import UnexpectedAnswer
 from svc_async.users.encoding import MemberEncoder
 from svc_async.wire.route import Request
@@ -277,8 +278,7 @@ class UserList(abc.ABC, Generic[T]):
         *,
         purpose: str = BatchOperationType.UPDATE,
     ) -> Report:
-        async with source.open():
-            return await self._job(source, settings, observers, journal, purpose).run()
+        return await self._job(source, settings, observers, journal, purpose).run()
 
     def _stream(
         self,
@@ -290,7 +290,6 @@ class UserList(abc.ABC, Generic[T]):
         purpose: str,
     ) -> Receipts[T]:
         return Receipts(
-            source,
             lambda on_receipt: self._job(
                 source, settings, attrs.evolve(observers, on_receipt=on_receipt), journal, purpose
             ),
@@ -303,7 +302,7 @@ class UserList(abc.ABC, Generic[T]):
         observers: Observers,
         journal: str | Path | None,
         purpose: str,
-    ) -> Job[T]:
+    ) -> Uploader[T]:
         destination = ListDestination(
             empty=self._request(),
             confirms=self._confirms,
@@ -312,12 +311,12 @@ class UserList(abc.ABC, Generic[T]):
             limits=attrs.evolve(self.limits, per_operation=settings.users_per_operation),
             purpose=purpose,
         )
-        return Job(
+        return Uploader(
             source,
             sender=for_jobs(self._sender),
             destination=destination,
             settings=settings,
             observers=observers,
-            journal=journal,
+            ledger=create_ledger(journal, destination=destination, settings=settings, clock=self._sender.clock),
             sizes=self.sizes,
         )

@@ -12,6 +12,8 @@ from typing import TypeVar
 import attrs
 
 from svc_async.ads.products import CatalogProducts, ProductUpsertResult, ProductUpsertResults
+from svc_async.batch.destination import Destination
+from svc_async.batch.journal.ledger import create_ledger
 from svc_async.batch.products.codec import (
     ProductRows,
     encode_checked,
@@ -30,7 +32,7 @@ from svc_async.batch.source import RowSource
 from svc_async.batch.sync.catalog import CatalogTarget
 from svc_async.batch.sync.state import Plan
 from svc_async.batch.sync.sync import Sync, SyncObservers, SyncReport, SyncSettings
-from svc_async.batch.uploader import Destination, Job
+from svc_async.batch.uploader import Uploader
 
 __all__ = ["Products"]
 
@@ -97,8 +99,7 @@ class Products(CatalogProducts):
         observers = Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure)
         destination = Upserts(self.product_catalog_id, on_result)
         source = self._read(products)
-        async with source.open():
-            return await self._job(source, destination, settings, observers, journal).run()
+        return await self._job(source, destination, settings, observers, journal).run()
 
     async def delete(
         self,
@@ -209,7 +210,6 @@ class Products(CatalogProducts):
         observers = Observers(progress=progress, on_failure=on_failure)
         source, destination = self._read(products), Upserts(self.product_catalog_id)
         return Receipts(
-            source,
             lambda on_receipt: self._job(
                 source, destination, settings, attrs.evolve(observers, on_receipt=on_receipt), journal
             ),
@@ -226,13 +226,13 @@ class Products(CatalogProducts):
         settings: BatchSettings,
         observers: Observers,
         journal: str | Path | None,
-    ) -> Job[T]:
-        return Job(
+    ) -> Uploader[T]:
+        return Uploader(
             source,
             sender=for_jobs(self._pipeline),
             destination=destination,
             settings=settings,
             observers=observers,
-            journal=journal,
+            ledger=create_ledger(journal, destination=destination, settings=settings, clock=self._pipeline.clock),
             sizes=self.sizes,
         )

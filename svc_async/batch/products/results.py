@@ -16,11 +16,11 @@ from svc_async.ads.products import (
     ProductUpsertResults,
     ProductUpsertStatus,
 )
+from svc_async.batch.destination import Verdict
 from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.packing.operations import OperationFrame
 from svc_async.batch.products.codec import PRODUCT_GROUP, ProductGroup
-from svc_async.batch.uploader import Verdict
 from svc_async.errors import ErrorDetail
 from svc_async.wire.route import Request
 

@@ -1,0 +1,59 @@
+"""Where batches are sent, and what the answers mean for their rows; no I/O."""
+
+from collections.abc import Collection, Mapping
+from typing import Any, Protocol, TypeVar
+
+import attrs
+
+from svc_async.batch.packing.batch import Batch
+from svc_async.batch.packing.limits import Limits
+from svc_async.batch.packing.operations import OperationGroup
+from svc_async.errors import ErrorDetail
+from svc_async.wire.route import Request
+
+__all__ = ["Destination", "Verdict"]
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Verdict:
+    """What an answer means for the rows of a batch, by their index in it; rows in neither field are accepted.
+
+    Attributes:
+        refused: the rows that were refused.
+        unknown: the rows that the answer does not mention; their operations hold one row each.
+    """
+
+    refused: Mapping[int, ErrorDetail] = attrs.field(factory=dict)
+    unknown: Collection[int] = ()
+
+
+class Destination(Protocol[T]):
+    """Where batches are sent, and what the answers mean."""
+
+    @property
+    def name(self) -> str:
+        """Its name in journals, different from that of every other destination."""
+        ...
+
+    @property
+    def limits(self) -> Limits:
+        """What one request may hold."""
+        ...
+
+    def parse_group(self, plain: Any) -> OperationGroup:
+        """Parse a group from its plain values."""
+        ...
+
+    def build_request(self, batch: Batch) -> Request[T]:
+        """Return the request that carries a batch."""
+        ...
+
+    def evaluate(self, answer: T, batch: Batch) -> Verdict | None:
+        """Return what the answer means for the rows; None if it counts other rows than were sent."""
+        ...
+
+    def redact(self, reason: ErrorDetail, row: str) -> ErrorDetail:
+        """Remove from the service's message what it repeats of a row, given in JSON."""
+        ...

@@ -1,0 +1,240 @@
+"""Reads a source and keeps the lanes supplied with batches, within the memory of the job.
+
+    source → Slice → Partitioner → Packer of a lane → Batch → queue of the lane
+
+Rows that were read wait in open batches and in sealed ones; either may take up half of the memory. Beyond that,
+the fullest open batch is sealed early, and reading pauses until requests are answered. When the source has ended, the
+open batches of several lanes share requests.
+"""
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import aclosing
+
+from svc_async.batch.lane import Lane, Phase, count_pending
+from svc_async.batch.lane_events import Command, Resumed, Sealed
+from svc_async.batch.ledger import Ledger, Unsettled
+from svc_async.batch.packing.batch import Batch
+from svc_async.batch.packing.packer import Packer
+from svc_async.batch.packing.partitioner import Partitioner
+from svc_async.batch.recovery import RecoveryPolicy
+from svc_async.batch.report import Failure
+from svc_async.batch.settings import BatchSettings, JobSizes
+from svc_async.batch.source import RowSource, Slice
+from svc_async.clock import Clock
+
+__all__ = ["Feeder"]
+
+_SLICES_PER_PROGRESS = 16
+
+
+class Feeder:
+    """The lanes of a job, and what supplies them.
+
+    Attributes:
+        lanes: the lanes; those that send tails come last.
+    """
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        settings: BatchSettings,
+        sizes: JobSizes,
+        policy: RecoveryPolicy,
+        clock: Clock,
+        execute: Callable[[Lane, Command], None],
+        on_failures: Callable[[Sequence[Failure]], None],
+        on_progress: Callable[[], None],
+    ) -> None:
+        """Prepare for one run.
+
+        Args:
+            ledger: counts the rows.
+            settings: how the job sends.
+            sizes: the amounts in which it works.
+            policy: how its lanes recover.
+            clock: the time.
+            execute: starts to execute the commands of a lane that was idle.
+            on_failures: called with rows that cannot be sent.
+            on_progress: called now and then.
+        """
+        self._ledger = ledger
+        self._settings = settings
+        self._sizes = sizes
+        self._policy = policy
+        self._clock = clock
+        self._execute = execute
+        self._on_failures = on_failures
+        self._on_progress = on_progress
+        self._keyed = settings.ordered or ledger.keyed
+        self.lanes: list[Lane] = []
+        self._packers: Sequence[Packer] = ()
+        self._partitioner = Partitioner(())
+        self._changed = asyncio.Event()
+        self._stopped = False
+
+    def create_lanes(self) -> None:
+        """Create as many lanes as the ledger says."""
+        count, limits = self._ledger.lanes, self._policy.limits
+        self.lanes = [Lane(number, (number,), self._policy) for number in range(count)]
+        repeats = self._settings.ordered or limits.distinct
+        self._packers = [Packer(limits, repeats=repeats) for _ in range(count if self._keyed else 1)]
+        self._partitioner = Partitioner(self._packers, flush_at=self._sizes.partition_rows)
+
+    @property
+    def pending(self) -> int:
+        """How many rows were read and are not settled."""
+        unsealed = self._partitioner.rows + sum(packer.rows for packer in self._packers)
+        return unsealed + count_pending(self.lanes)
+
+    def packed(self, lane: Lane) -> Iterator[Collection[int]]:
+        """Yield the positions of the rows of a lane that are in open batches, and of those that they superseded."""
+        for member in lane.members:
+            yield from self._packers[member].outstanding
+
+    def wake(self) -> None:
+        """Note that a lane has changed."""
+        self._changed.set()
+
+    def stop(self) -> None:
+        """Read nothing more."""
+        self._stopped = True
+        self.wake()
+
+    async def resend(self, unsettled: Sequence[Unsettled]) -> None:
+        """Send what earlier runs left unsettled, and return when it is settled."""
+        lanes = [self._resume(each) for each in unsettled]
+        while any(lane.phase.is_busy for lane in lanes):
+            await self._wait_for_change()
+
+    def _resume(self, unsettled: Unsettled) -> Lane:
+        intent, batch = unsettled.intent, unsettled.batch
+        pause = 0.0
+        if intent.sent_at is not None:
+            pause = self._policy.quarantine - max(0.0, self._clock.now().timestamp() - intent.sent_at)
+        lane = self._add_lane(intent.sender, intent.after.lanes)
+        self._ledger.accounting.coalesced += len(intent.superseded)
+        self._ledger.accounting.read += len(intent.superseded) + batch.rows
+        command = lane.handle(
+            Resumed(batch=batch, superseded=intent.superseded, in_doubt=intent.sent_at is not None, pause=pause)
+        )
+        if command is not None:
+            self._execute(lane, command)
+        return lane
+
+    def _add_lane(self, number: int, members: Sequence[int]) -> Lane:
+        self.lanes.append(Lane(number, members, self._policy))
+        return self.lanes[-1]
+
+    async def feed(self, source: RowSource) -> Exception | None:
+        """Read a source to its end and give its rows to the lanes; return the exception that ended it early."""
+        async with aclosing(source.read()) as slices:
+            failure = await self._read(slices)
+        if not self._stopped:
+            await self._flush()
+            await self._send_tails()
+        return failure
+
+    async def _read(self, slices: AsyncGenerator[Slice, None]) -> Exception | None:
+        for number in itertools.count(1):
+            if self._stopped:
+                break
+            try:
+                part = await anext(slices)
+            except StopAsyncIteration:
+                break
+            except Exception as error:  # noqa: BLE001 - whatever a source may raise; what came before it is finished
+                return error
+            is_time_to_flush = self._take(part)
+            if number % _SLICES_PER_PROGRESS == 0:
+                self._on_progress()
+            await asyncio.sleep(0)
+            if is_time_to_flush:
+                await self._flush()
+                await self._make_room()
+        return None
+
+    def _take(self, part: Slice) -> bool:
+        """Collect rows; return whether it is time to flush."""
+        self._ledger.accounting.read += part.count
+        is_time_to_flush = self._partitioner.add(part.rows)
+        self._on_failures(part.failures)
+        return is_time_to_flush
+
+    async def _flush(self) -> None:
+        for index, batches in self._partitioner.flush(self._clock.now()):
+            self._enqueue(self._lane_of(index), batches)
+            self._count(self._packers[index])
+            if batches and not self._ledger.in_transit:
+                await asyncio.sleep(0)  # it is sent before the next is built: fewer bodies are in memory
+        self._ledger.arrive()
+
+    def _lane_of(self, packer: int) -> Lane:
+        """Return the lane of a packer; without keys there is one packer, and any lane may send its batches."""
+        if self._keyed:
+            return self.lanes[packer]
+        return min(self.lanes, key=lambda lane: len(lane.queue))
+
+    def _count(self, packer: Packer) -> None:
+        """Count the rows that a packer has left out."""
+        self._ledger.accounting.coalesced += packer.coalesced
+        too_large, packer.coalesced, packer.too_large = packer.too_large, 0, []
+        self._on_failures([Failure.too_large(position) for position in too_large])
+
+    def _enqueue(self, lane: Lane, batches: Sequence[Batch]) -> None:
+        command = lane.handle(Sealed(batches)) if batches else None
+        if command is not None:
+            self._execute(lane, command)
+
+    async def _make_room(self) -> None:
+        """Wait until more may be read."""
+        while not self._stopped:
+            while sum(packer.payload_size for packer in self._packers) > self._sizes.memory / 2:
+                self._seal_fullest()
+            sealed = sum(batch.size for lane in self.lanes for batch in lane.queue)
+            queued = sum(len(lane.queue) for lane in self.lanes if lane.phase is not Phase.WAITING)
+            if sealed <= self._sizes.memory / 2 and queued <= 2 * self._settings.concurrency:
+                return
+            await self._wait_for_change()
+
+    def _seal_fullest(self) -> None:
+        index, packer = max(enumerate(self._packers), key=lambda each: each[1].payload_size)
+        self._enqueue(self._lane_of(index), packer.flush(self._clock.now()))
+        self._count(packer)
+
+    async def _send_tails(self) -> None:
+        """Send what is left in the open batches; lanes whose requests were answered share requests.
+
+        A lane that waits keeps its tail back, since older rows of the same keys are still to be sent.
+        """
+        numbers = itertools.count(self._ledger.lanes)
+        tails = [index for index, packer in enumerate(self._packers) if packer.rows]
+        while tails and not self._stopped:
+            lanes = {index: self._lane_of(index) for index in tails}
+            ready = {index: self._packers[index] for index in tails if not lanes[index].phase.is_busy}
+            if not ready or any(lane.phase.is_busy and lane.phase is not Phase.WAITING for lane in lanes.values()):
+                await self._wait_for_change()
+                continue
+            tails = [index for index in tails if index not in ready]
+            for members in _merge_tails(ready):
+                packer = ready[members[0]]
+                self._enqueue(self._add_lane(next(numbers), members), packer.flush(self._clock.now()))
+                self._count(packer)
+
+    async def _wait_for_change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+
+def _merge_tails(packers: Mapping[int, Packer]) -> list[list[int]]:
+    """Merge open batches into as few requests as the largest-first rule finds; the first of each holds the rows."""
+    merged: list[list[int]] = []
+    for index in sorted(packers, key=lambda index: packers[index].payload_size, reverse=True):
+        found = next((indexes for indexes in merged if packers[indexes[0]].absorb(packers[index])), None)
+        if found is None:
+            merged.append([index])
+        else:
+            found.append(index)
+    return merged

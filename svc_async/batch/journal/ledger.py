@@ -1,0 +1,253 @@
+"""The ledger that is kept in a journal, so that a job can be resumed after any end."""
+
+import asyncio
+import itertools
+from array import array
+from collections.abc import AsyncGenerator, Collection, Iterable
+from contextlib import aclosing
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import attrs
+
+from svc_async.batch.destination import Destination
+from svc_async.batch.journal.journal import Journal
+from svc_async.batch.journal.resume import RemainingRows, SourceReplay
+from svc_async.batch.journal.spool import read_spool, spool
+from svc_async.batch.lane import Lane
+from svc_async.batch.lane_events import Settle
+from svc_async.batch.ledger import (
+    Accounting,
+    Intent,
+    LaneState,
+    Ledger,
+    MemoryLedger,
+    Resumption,
+    Settlement,
+    Unsettled,
+    describe_lanes,
+)
+from svc_async.batch.packing.batch import Batch
+from svc_async.batch.report import Report
+from svc_async.batch.settings import BatchSettings
+from svc_async.batch.source import RowSource, Slice
+from svc_async.clock import Clock
+from svc_async.errors import InvalidArgument
+from svc_async.wire.route import Blocks, Request
+
+__all__ = ["JournalLedger", "create_ledger"]
+
+
+def create_ledger(
+    journal: str | Path | None, *, destination: Destination[Any], settings: BatchSettings, clock: Clock
+) -> Ledger:
+    """Return a ledger in a journal, or in memory if there is none.
+
+    Args:
+        journal: the path of the journal.
+        destination: where the job sends its rows.
+        settings: how it sends them.
+        clock: the time.
+    """
+    if journal is None:
+        return MemoryLedger(settings.concurrency)
+    return JournalLedger(Path(journal), destination=destination, settings=settings, clock=clock)
+
+
+@attrs.define
+class _Entry:
+    """What the journal knows of the lanes that one lane sends for."""
+
+    settled_up_to: int = -1
+    unsettled: "array[int]" = attrs.field(factory=lambda: array("q"))
+    intent: Intent | None = None
+
+
+class JournalLedger:
+    """A ledger in a journal.
+
+    Attributes:
+        accounting: the totals.
+        keyed: rows belong to the lane of their key, so that later runs find them there.
+    """
+
+    keyed = True
+
+    def __init__(self, path: Path, *, destination: Destination[Any], settings: BatchSettings, clock: Clock) -> None:
+        self.accounting = Accounting()
+        self._path = path
+        self._destination = destination
+        self._settings = settings
+        self._clock = clock
+        self._entries: dict[int, _Entry] = {}
+
+    async def __aenter__(self) -> Self:
+        about = {"destination": self._destination.name, "ordered": self._settings.ordered}
+        lanes = self._settings.concurrency
+        self._journal = await Journal.open(self._path, about=about, lanes=lanes, now=self._clock.now)
+        self._rows = RemainingRows(self._destination.limits, self._journal.lanes)
+        self.accounting.resume(self._journal.totals)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._journal.__aexit__(kind, error, trace)
+
+    @property
+    def lanes(self) -> int:
+        """How many lanes the rows are distributed over: as many as in the first run."""
+        return self._journal.lanes
+
+    @property
+    def finished(self) -> Report | None:
+        """The report, if an earlier run finished the job."""
+        return self._journal.finished
+
+    async def resume(self, source: RowSource) -> Resumption:
+        """Find out what earlier runs left, and verify that the source is the same."""
+        journal = self._journal
+        source = await self._ensure_replayable(source)
+        replay = SourceReplay(journal, self._destination.limits)
+        if journal.checkpoint.rows:
+            await replay.read(source)
+        unsettled = [Unsettled(intent, replay.rebuild(intent)) for intent in journal.intents]
+        for each in unsettled:
+            self._check_digest(each)
+            after = each.intent.after
+            self._entries[each.intent.sender] = _Entry(after.settled_up_to, after.unsettled, each.intent)
+        return Resumption(RowSource(lambda: self._read_rest(source, replay), replayable=False), unsettled)
+
+    async def _ensure_replayable(self, source: RowSource) -> RowSource:
+        if source.replayable:
+            return source
+        if not self._journal.aside:
+            await spool(source, self._spool)
+            await self._journal.put_aside()
+        return read_spool(self._spool, self._destination.parse_group)
+
+    @property
+    def _spool(self) -> Path:
+        return Path(f"{self._path}.rows")
+
+    def _check_digest(self, unsettled: Unsettled) -> None:
+        request = self._destination.build_request(unsettled.batch)
+        if _digest_body(request) != unsettled.intent.digest:
+            raise InvalidArgument(
+                "journal",
+                f"{self._path} was written by a version that encodes requests differently; finish it with that version",
+            )
+
+    async def _read_rest(self, source: RowSource, replay: SourceReplay) -> AsyncGenerator[Slice, None]:
+        settled = self._rows.settled
+        if self._journal.checkpoint.rows:
+            await settled.load(self._journal, replay.lane_of)
+            self._entries = {lane: _Entry(settled.settled_up_to.get(lane, -1)) for lane in range(self.lanes)}
+        async with aclosing(self._rows.read(source)) as slices:
+            async for part in slices:
+                yield part
+
+    @property
+    def in_transit(self) -> bool:
+        """Whether rows that an earlier run left were read and are in no packer yet."""
+        return self._rows.settled.in_transit
+
+    def arrive(self) -> None:
+        """Note that the packers hold all rows that were read."""
+        self._rows.settled.arrive()
+
+    async def intend(self, lane: Lane, request: Request[Any], packed: Iterable[Collection[int]], /) -> None:
+        """Commit that the first batch of a lane is about to be sent."""
+        entry, batch = self._entry_of(lane), lane.queue[0]
+        positions = batch.positions
+        highest = max(positions)
+        entry.settled_up_to = max(entry.settled_up_to, highest)
+        entry.intent = Intent(
+            sender=lane.number,
+            after=self._describe_after_first(lane, packed),
+            layout=_layout_of(batch),
+            positions=positions,
+            superseded=lane.superseded_unsettled + batch.superseded,
+            pinned=batch.built,
+            sent_at=self._clock.now().timestamp(),
+            digest=_digest_body(request),
+        )
+        await self._journal.intend(entry.intent, self._rows.checkpoint)
+
+    async def release(self, lane: Lane, /) -> None:
+        """Note that the request certainly had no effect; the next commit includes it."""
+        intent = self._entry_of(lane).intent
+        if intent is not None:
+            self._journal.refused(intent)
+
+    async def settle(self, lane: Lane, settle: Settle, packed: Iterable[Collection[int]], /) -> None:
+        """Note the result of rows; the next commit includes it."""
+        entry, receipt, packed = self._entry_of(lane), settle.receipt, list(packed)
+        entry.intent = self._intend_rest(lane, entry.intent, settle.in_doubt, packed)
+        self._journal.settle(
+            Settlement(
+                sender=lane.number,
+                after=self._describe(lane, lane.queue, packed),
+                accepted=receipt.accepted,
+                coalesced=len(settle.superseded),
+                failures=receipt.failures,
+                in_doubt=entry.intent,
+            )
+        )
+
+    def _intend_rest(
+        self, lane: Lane, intent: Intent | None, rest: Batch | None, packed: Iterable[Collection[int]]
+    ) -> Intent | None:
+        """Return the intent of the part of a batch that its answer does not mention."""
+        if intent is None or rest is None:
+            return None
+        return attrs.evolve(
+            intent,
+            after=self._describe_after_first(lane, packed),
+            layout=_layout_of(rest),
+            positions=rest.positions,
+            superseded=lane.superseded_unsettled + rest.superseded,
+            digest=_digest_body(self._destination.build_request(rest)),
+        )
+
+    async def finish(self, report: Report, /) -> None:
+        """Commit that nothing is left to do, and delete the spool."""
+        await self._journal.finish(report)
+        await asyncio.to_thread(self._spool.unlink, missing_ok=True)
+
+    def _entry_of(self, lane: Lane) -> _Entry:
+        """Return the entry of a lane; one that sends for several begins with what is known of them."""
+        entry = self._entries.get(lane.number)
+        if entry is None:
+            known = [self._entries[member].settled_up_to for member in lane.members if member in self._entries]
+            entry = self._entries[lane.number] = _Entry(max(known, default=-1))
+        return entry
+
+    def _describe_after_first(self, lane: Lane, packed: Iterable[Collection[int]]) -> LaneState:
+        """Return what is settled once the first batch is."""
+        return self._describe(lane, itertools.islice(lane.queue, 1, None), packed)
+
+    def _describe(self, lane: Lane, queue: Iterable[Batch], packed: Iterable[Collection[int]]) -> LaneState:
+        entry, left = self._entry_of(lane), self._rows.settled.unsettled
+        waiting = itertools.chain(
+            [entry.unsettled],
+            itertools.chain.from_iterable((batch.positions, batch.superseded) for batch in queue),
+            packed,
+            (left.get(member, ()) for member in lane.members),
+        )
+        return describe_lanes(lane.members, entry.settled_up_to, waiting)
+
+
+def _layout_of(batch: Batch) -> list[tuple[int, int]]:
+    return [(block.per_operation, len(block.positions)) for block in batch.operation_blocks]
+
+
+def _digest_body(request: Request[Any]) -> str:
+    """Return the SHA-256 of the body, in hexadecimal digits."""
+    body = request.body
+    digest = sha256()
+    for block in body.blocks if isinstance(body, Blocks) else [body or b""]:
+        digest.update(block)
+    return digest.hexdigest()

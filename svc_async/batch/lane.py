@@ -1,0 +1,374 @@
+"""Decides what one lane does next: a state machine without I/O.
+
+A lane is a queue of batches with at most one request in flight, so that rows with one key are applied in input order.
+What happens is passed to `handle` as an event. It returns the one command to execute next, or None; the next event is
+the result of that command. Time passes between a command and its event, so the machine needs no clock.
+
+    phase        event        next
+    IDLE         Sealed       Intend
+                 Resumed      Wait for the rest of the quarantine of an earlier run
+    RECORDING    Recorded     Send, after Intend; the next batch, after Settle
+    SENDING      Answered     Settle the rows that the answer mentions
+                 Failed       by the table below
+    WAITING      Elapsed      Intend; or Settle, if the batch is given up
+    any          Sealed       the batches are queued
+                 Stopped      nothing more is intended; a request in flight is still answered
+                 Abandoned    nobody executes the last command, so its event never comes
+
+What follows a failure:
+
+    REPEAT       turned away, connection refused, wrong counts     the same bytes again, after a delay
+    WAIT         429                                               the same bytes again, as often as it takes
+    QUARANTINE   no answer, an unreadable one, rows not mentioned  the same bytes again, after a delay and a quarantine:
+                                                                   the request may be applied late, and must not undo
+                                                                   newer rows
+    ISOLATE      some operations are named                         the others again, the named ones with one user each
+    HALVE        refused as a whole                                each half by itself, down to the row
+    STOP         401, 403, 404                                     nothing more; the rows are pending
+
+A batch is *in doubt* when an attempt to send it had no conclusive answer. Its bytes stay the same until it is settled,
+given up, or refused when the quarantine is over.
+"""
+
+import enum
+from array import array
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import attrs
+
+from svc_async.batch.lane_events import (
+    Abandoned,
+    Answered,
+    Command,
+    Elapsed,
+    Event,
+    Failed,
+    Intend,
+    Recorded,
+    Release,
+    Resumed,
+    Sealed,
+    Send,
+    Settle,
+    Stop,
+    Stopped,
+    Wait,
+)
+from svc_async.batch.packing.batch import Batch
+from svc_async.batch.recovery import (
+    CountMismatch,
+    Recovery,
+    RecoveryPolicy,
+    Unacknowledged,
+    add_missing_fields,
+    find_refused_operations,
+    mark_as_repeat,
+    may_have_worked,
+    recovery_for,
+    request_id_of,
+    summarize,
+)
+from svc_async.batch.report import Failure, Receipt
+from svc_async.errors import ErrorDetail
+
+__all__ = ["Lane", "Phase", "count_in_doubt", "count_pending"]
+
+# Unspecified: how long a 429 without a reset lasts; the limit is counted by the minute (contract CAU-03).
+_RATE_LIMIT_WINDOW = 60.0
+
+_INTEND = Intend()
+_SEND = Send()
+_RELEASE = Release()
+
+_Step = Callable[[], Command | None]
+
+
+class Phase(enum.Enum):
+    """What a lane is doing."""
+
+    IDLE = enum.auto()
+    """Nothing: its queue is empty."""
+    RECORDING = enum.auto()
+    """The ledger records an intent, its release or a settlement."""
+    SENDING = enum.auto()
+    """A request is in flight."""
+    WAITING = enum.auto()
+    """A delay or a quarantine passes."""
+    STOPPED = enum.auto()
+    """Nothing: the job ends, and what is in its queue stays pending."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an event is due."""
+        return self not in {Phase.IDLE, Phase.STOPPED}
+
+
+@attrs.define(eq=False)
+class Lane:
+    """A queue of batches with at most one request in flight.
+
+    Attributes:
+        number: identifies it.
+        members: the lanes whose rows it sends: itself, or those that share its requests at the end of the source.
+        policy: the rules.
+        phase: what it is doing.
+        queue: its batches; the first is being worked on.
+        in_doubt: whether the first batch was sent without a conclusive answer.
+        attempts: how often sending the first batch was intended.
+        superseded_unsettled: positions of superseded rows that are settled with the next answer.
+    """
+
+    number: int
+    members: Sequence[int]
+    policy: RecoveryPolicy
+    phase: Phase = Phase.IDLE
+    queue: deque[Batch] = attrs.field(factory=deque[Batch])
+    in_doubt: bool = False
+    attempts: int = 0
+    superseded_unsettled: "array[int]" = attrs.field(factory=lambda: array("q"))
+    _stopping: bool = attrs.field(init=False, default=False)
+    _delays: Iterator[float] = attrs.field(init=False, repr=False)
+    _failure: Failed = attrs.field(init=False, repr=False)
+    _next_step: _Step = attrs.field(init=False, repr=False)
+
+    def handle(self, event: Event) -> Command | None:
+        """Return the command that follows an event, if any.
+
+        Raises:
+            RuntimeError: the event cannot happen in this phase.
+        """
+        transition = self._TRANSITIONS.get((self.phase, type(event)))
+        if transition is None:
+            raise RuntimeError(f"{type(event).__name__} cannot happen to a lane that is {self.phase.name}")
+        return transition(self, event)
+
+    def _enqueue(self, event: Sealed) -> Command | None:
+        self.queue.extend(event.batches)
+        return self._send_first() if self.phase is Phase.IDLE else None
+
+    def _resume(self, event: Resumed) -> Command | None:
+        self.queue.append(event.batch)
+        self.in_doubt, self.superseded_unsettled = event.in_doubt, event.superseded
+        return self._wait(event.pause, self._send_first)
+
+    def _continue(self, _: Recorded | Elapsed) -> Command | None:
+        return self._next_step()
+
+    def _stop(self, _: Stopped) -> None:
+        if self.phase in {Phase.RECORDING, Phase.SENDING}:
+            self._stopping = True
+        else:
+            self.phase = Phase.STOPPED
+
+    def _abandon(self, _: Abandoned) -> None:
+        self.in_doubt = self.in_doubt or self.phase is Phase.SENDING
+        self.phase = Phase.STOPPED
+
+    def _send_first(self) -> Command | None:
+        """Begin with the first batch of the queue, or with nothing if there is none."""
+        self.attempts, self._delays = 0, iter(self.policy.retry_delays)
+        if self.queue:
+            return self._intend()
+        self.phase = Phase.STOPPED if self._stopping else Phase.IDLE
+        return None
+
+    def _intend(self) -> Command | None:
+        if self._stopping:
+            self.phase = Phase.STOPPED
+            return None
+        self.attempts += 1
+        return self._record(_INTEND, self._send)
+
+    def _send(self) -> Command:
+        self.phase = Phase.SENDING
+        return _SEND
+
+    def _record(self, command: Command, then: _Step) -> Command:
+        self.phase, self._next_step = Phase.RECORDING, then
+        return command
+
+    def _wait(self, seconds: float, then: _Step) -> Command | None:
+        if seconds <= 0 or self._stopping:
+            return then()
+        self.phase, self._next_step = Phase.WAITING, then
+        return Wait(seconds)
+
+    def _evaluate(self, event: Answered) -> Command | None:
+        """Settle what the answer mentions, if it counts what was sent."""
+        verdict, batch = event.verdict, self.queue[0]
+        if verdict is None:
+            self.in_doubt = True
+            self._failure = Failed(CountMismatch("the service counted other rows than were sent"))
+            return self._recover()
+        refused = verdict.refused
+        if self.in_doubt:
+            refused = {row: mark_as_repeat(reason) for row, reason in refused.items()}
+        if verdict.unknown:
+            return self._settle_mentioned(verdict.unknown, refused, event.request_id)
+        self._replace_first([])
+        return self._settle(batch, refused, event.request_id, self._send_first)
+
+    def _settle_mentioned(
+        self, unknown: Collection[int], refused: Mapping[int, ErrorDetail], request_id: str | None
+    ) -> Command | None:
+        """Settle a part of the first batch; the outcome of the rest is unknown."""
+        batch = self.queue[0]
+        rest, mentioned = batch.split(unknown)
+        self._replace_first([rest])
+        self.in_doubt = True
+        self._failure = Failed(Unacknowledged(f"the answer does not mention {rest.rows} rows"))
+        if not mentioned.rows:
+            return self._recover()
+        indexes = [index for index in range(batch.rows) if index not in frozenset(unknown)]
+        refused = {place: refused[index] for place, index in enumerate(indexes) if index in refused}
+        return self._settle(mentioned, refused, request_id, self._recover, in_doubt=rest)
+
+    def _settle(
+        self,
+        batch: Batch,
+        refused: Mapping[int, ErrorDetail],
+        request_id: str | None,
+        then: _Step,
+        *,
+        in_doubt: Batch | None = None,
+    ) -> Command:
+        receipt = _write_receipt(batch, refused, request_id, self.attempts)
+        if receipt.accepted:
+            self.policy.budget.earn()
+        superseded, self.superseded_unsettled = self.superseded_unsettled, array("q")
+        return self._record(Settle(receipt=receipt, superseded=superseded, in_doubt=in_doubt), then)
+
+    def _fail(self, event: Failed) -> Command | None:
+        self._failure = event
+        # The refusal of a repeat says nothing about the attempt before it.
+        self.in_doubt = self.in_doubt or may_have_worked(event.error)
+        return self._recover() if self.in_doubt else self._record(_RELEASE, self._recover)
+
+    def _recover(self) -> Command | None:
+        return self._RECOVERY[recovery_for(self._failure.error)](self)
+
+    def _repeat(self) -> Command | None:
+        delay = next(self._delays, None)
+        if delay is None:
+            return self._give_up()
+        return self._wait(max(delay, self._failure.pause or 0.0), self._intend_again)
+
+    def _wait_for_limit(self) -> Command | None:
+        pause = self._failure.pause
+        return self._wait(_RATE_LIMIT_WINDOW if pause is None else pause, self._intend_again)
+
+    def _quarantine(self) -> Command | None:
+        delay = next(self._delays, None)
+        if delay is None:  # newer rows must still not be undone
+            return self._wait(self.policy.quarantine, self._give_up)
+        return self._wait(max(delay, self.policy.quarantine), self._intend_again)
+
+    def _intend_again(self) -> Command | None:
+        return self._intend() if self.policy.budget.spend() else self._stop_job()
+
+    def _give_up(self) -> Command:
+        batch, error = self.queue[0], self._failure.error
+        reason = ErrorDetail(code="GAVE_UP", message=f"gave up after {self.attempts} attempts: {summarize(error)}")
+        self._replace_first([])
+        return self._settle(batch, dict.fromkeys(range(batch.rows), reason), request_id_of(error), self._send_first)
+
+    def _isolate(self) -> Command | None:
+        """Send the other operations again, and the refused ones with one user each; a single refused row has failed."""
+        batch, policy = self.queue[0], self.policy
+        reasons = find_refused_operations(self._failure.error, batch)
+        if not reasons:
+            return self._halve()
+        named = sorted(reasons)
+        refused, others = batch.split(named)
+        single = [index for index, operation in enumerate(named) if len(batch.positions_of(operation)) == 1]
+        failed, suspects = refused.split(single)
+        redacted = [policy.redact(reasons[named[index]], batch.users_of(named[index])) for index in single]
+        self._replace_first([others, *suspects.one_user_each(policy.limits)])
+        if not single:
+            return self._send_first()
+        final = dict(enumerate(map(add_missing_fields, redacted)))
+        return self._settle(failed, final, request_id_of(self._failure.error), self._send_first)
+
+    def _halve(self) -> Command | None:
+        batch = self.queue[0]
+        if batch.rows == 1:
+            return self._isolate()
+        if not self.policy.budget.spend():
+            return self._stop_job()
+        self._replace_first(batch.split_in_half())
+        return self._send_first()
+
+    def _replace_first(self, batches: Sequence[Batch]) -> None:
+        self.superseded_unsettled.extend(self.queue.popleft().superseded)
+        self.in_doubt = False
+        self.queue.extendleft(batch for batch in reversed(batches) if batch.rows)
+
+    def _stop_job(self) -> Command:
+        self.phase = Phase.STOPPED
+        return Stop(self._failure.error)
+
+    # fmt: off
+    _RECOVERY: ClassVar[Mapping[Recovery, Callable[["Lane"], Command | None]]] = {
+        Recovery.REPEAT:     _repeat,
+        Recovery.WAIT:       _wait_for_limit,
+        Recovery.QUARANTINE: _quarantine,
+        Recovery.ISOLATE:    _isolate,
+        Recovery.HALVE:      _halve,
+        Recovery.STOP:       _stop_job,
+    }
+
+    # Each transition takes the event of its row.
+    _TRANSITIONS: ClassVar[Mapping[tuple[Phase, type[Event]], Callable[["Lane", Any], Command | None]]] = {
+        (Phase.IDLE,      Sealed):    _enqueue,
+        (Phase.IDLE,      Resumed):   _resume,
+        (Phase.IDLE,      Stopped):   _stop,
+        (Phase.RECORDING, Recorded):  _continue,
+        (Phase.RECORDING, Sealed):    _enqueue,
+        (Phase.RECORDING, Stopped):   _stop,
+        (Phase.RECORDING, Abandoned): _abandon,
+        (Phase.SENDING,   Answered):  _evaluate,
+        (Phase.SENDING,   Failed):    _fail,
+        (Phase.SENDING,   Sealed):    _enqueue,
+        (Phase.SENDING,   Stopped):   _stop,
+        (Phase.SENDING,   Abandoned): _abandon,
+        (Phase.WAITING,   Elapsed):   _continue,
+        (Phase.WAITING,   Sealed):    _enqueue,
+        (Phase.WAITING,   Stopped):   _stop,
+        (Phase.WAITING,   Abandoned): _abandon,
+        (Phase.STOPPED,   Sealed):    _enqueue,
+        (Phase.STOPPED,   Stopped):   _stop,
+        (Phase.STOPPED,   Abandoned): _abandon,
+    }
+    # fmt: on
+
+
+def count_pending(lanes: Iterable[Lane]) -> int:
+    """Return how many rows of the lanes are not settled."""
+    return sum(batch.rows for lane in lanes for batch in lane.queue)
+
+
+def count_in_doubt(lanes: Iterable[Lane]) -> int:
+    """Return how many of these rows were sent without a conclusive answer, apart from requests in flight."""
+    return sum(lane.queue[0].rows for lane in lanes if lane.in_doubt and lane.phase is not Phase.SENDING)
+
+
+def _write_receipt(batch: Batch, refused: Mapping[int, ErrorDetail], request_id: str | None, attempts: int) -> Receipt:
+    positions = batch.positions.tolist()
+    failures = [
+        Failure(positions[index], reason.message, str(reason.code), reason.parameter)
+        for index, reason in sorted(refused.items())
+    ]
+    return Receipt(
+        first=min(positions),
+        last=max(positions),
+        rows=batch.rows,
+        accepted=batch.rows - len(failures),
+        failures=failures,
+        request_id=request_id,
+        attempts=attempts,
+        positions=[position for index, position in enumerate(positions) if index not in refused]
+        if refused
+        else positions,
+    )
