@@ -35,12 +35,12 @@ CARD: dict[str, Any] = {"id": "c", "name": "n", "card_uri": "card://c", "card_ty
 POLL = {"id": "c", "card_type": "TEXT_POLLS", "duration_in_minutes": "5", **MOMENTS, "deleted": True}
 
 
-def enveloped(value: object) -> dict[str, Any]:
+def wrap_in_envelope(value: object) -> dict[str, Any]:
     return {"request": {"params": {}}, "data": value}
 
 
-async def card(service: aioresponses, *components: object, keep_unknown: bool = False) -> Card:
-    answer_any_method(service, enveloped({**CARD, "components": components}))
+async def read_card(service: aioresponses, *components: object, keep_unknown: bool = False) -> Card:
+    answer_any_method(service, wrap_in_envelope({**CARD, "components": components}))
     async with make_session(keep_unknown=keep_unknown) as session:
         return await session.account("a").cards.get("c")
 
@@ -52,7 +52,7 @@ async def test_components_are_told_apart_by_their_type_and_keep_their_order(
 ) -> None:
     swipes = {"type": "SWIPEABLE_MEDIA", "media_keys": ["13_1", "3_2"]}
     media = {"type": "MEDIA", "media_key": "13_1"}
-    found = await card(service, swipes, BUTTON, media, DETAILS, keep_unknown=keep_unknown)
+    found = await read_card(service, swipes, BUTTON, media, DETAILS, keep_unknown=keep_unknown)
     kinds = [CardComponentSwipeableMedia, CardComponentButton, CardComponentMedia, CardComponentDetails]
     assert [type(component) for component in found.components] == kinds
     button = found.components[1]
@@ -61,11 +61,11 @@ async def test_components_are_told_apart_by_their_type_and_keep_their_order(
 
 
 async def test_a_component_of_a_type_to_come_stays_as_it_is(service: aioresponses) -> None:
-    assert (await card(service, DETAILS, TO_COME)).components[1] == TO_COME
+    assert (await read_card(service, DETAILS, TO_COME)).components[1] == TO_COME
 
 
 async def test_unknown_fields_inside_components_are_kept(service: aioresponses) -> None:
-    found = await card(service, {**DETAILS, "salt": 1}, keep_unknown=True)
+    found = await read_card(service, {**DETAILS, "salt": 1}, keep_unknown=True)
     details = found.components[0]
     assert isinstance(details, CardComponentDetails)
     assert (details.extra, found.extra) == ({"salt": 1}, {})
@@ -74,13 +74,15 @@ async def test_unknown_fields_inside_components_are_kept(service: aioresponses) 
 @pytest.mark.parametrize("component", ["DETAILS", None, [], {"type": "DETAILS"}, {**DETAILS, "destination": None}])
 async def test_a_component_that_is_none_is_unexpected(service: aioresponses, component: object) -> None:
     with pytest.raises(UnexpectedAnswer, match="components"):
-        await card(service, component)
+        await read_card(service, component)
 
 
 @pytest.mark.rule("CARD-09")
 async def test_a_card_that_was_read_can_be_written(service: aioresponses, account: AccountHandle) -> None:
-    found = await card(service, {"type": "MEDIA", "media_key": "13_1", "salt": 1}, DETAILS, TO_COME, keep_unknown=True)
-    answer_any_method(service, enveloped(CARD))
+    found = await read_card(
+        service, {"type": "MEDIA", "media_key": "13_1", "salt": 1}, DETAILS, TO_COME, keep_unknown=True
+    )
+    answer_any_method(service, wrap_in_envelope(CARD))
     await account.cards.update(found.id, components=found.components)
     request = [*service.requests.values()][-1][-1]
     media = {"type": "MEDIA", "media_key": "13_1"}
@@ -97,7 +99,7 @@ async def test_the_deletion_of_a_poll_succeeds_whatever_it_answers(
 
 @pytest.mark.rule("POLL-01b", "POLL-06")
 async def test_a_deleted_poll_that_comes_back_is_read(service: aioresponses, account: AccountHandle) -> None:
-    answer_any_method(service, enveloped(POLL))
+    answer_any_method(service, wrap_in_envelope(POLL))
     found = await account.poll_cards.delete("c")
     assert found is not None
     assert (found.deleted, found.duration_in_minutes) == (True, "5")
@@ -105,7 +107,7 @@ async def test_a_deleted_poll_that_comes_back_is_read(service: aioresponses, acc
 
 @pytest.mark.rule("FEAT-01", "FEAT-03", "FEAT-04")
 async def test_features_are_keys_known_or_not(service: aioresponses, account: AccountHandle) -> None:
-    answer_any_method(service, enveloped(["CITY_TARGETING", "TO_COME"]))
+    answer_any_method(service, wrap_in_envelope(["CITY_TARGETING", "TO_COME"]))
     keys = [FeatureKey.CITY_TARGETING, FeatureKey("TO_COME")]
     assert await account.features.list().collect() == keys
     assert await account.features.add(keys) == keys
@@ -127,7 +129,7 @@ async def test_the_snapshot_of_a_campaign_is_typed(service: aioresponses, accoun
     campaign = {**HISTORY, "entity": "CAMPAIGN", "entity_data": data}
     line_item = {**HISTORY, "entity": "LINE_ITEM", "entity_data": data}
     wrong = {**campaign, "entity_data": {"deleted": 5}}
-    answer_any_method(service, enveloped([campaign, line_item, {**HISTORY, "entity": "CAMPAIGN"}, wrong]))
+    answer_any_method(service, wrap_in_envelope([campaign, line_item, {**HISTORY, "entity": "CAMPAIGN"}, wrong]))
     entries = await account.history.list(
         entity_type=HistoryEntityType.CAMPAIGN,
         entity_id="e",
@@ -151,7 +153,7 @@ async def test_the_snapshot_of_a_campaign_is_typed(service: aioresponses, accoun
 async def test_an_estimate_is_read_where_it_has_the_known_form(
     service: aioresponses, account: AccountHandle, data: object, bounds: object
 ) -> None:
-    answer_any_method(service, enveloped(data))
+    answer_any_method(service, wrap_in_envelope(data))
     size = (await account.audience_estimate(targeting_criteria=[{"targeting_type": "AGE"}])).audience_size
     assert (size and (size.min, size.max)) == bounds
 
@@ -162,7 +164,7 @@ async def test_each_product_has_its_result(service: aioresponses, catalog: Produ
         {"id": "1", "product_key": "k", "status": "CREATE_SUCCESS"},
         {"id": "2", "status": "ERROR", "errors": []},
     ]
-    answer_any_method(service, enveloped({"products_response": results}))
+    answer_any_method(service, wrap_in_envelope({"products_response": results}))
     product = {"id": "1", "title": "t", "description": "d", "availability": "in stock", "condition": "new"}
     more = {"price": "1 EUR", "link": "https://x", "image_link": "https://x/y.png", "gtin": "1"}
     found = await catalog.products.send([{**product, **more}, {**product, **more, "id": "2"}])

@@ -54,11 +54,11 @@ APP = AppDestination(country_code="AT", googleplay_app_id="com.example", ios_app
 BUTTON = CardComponentButton(label=CardButtonLabel(value=CardLabelValue.OPEN), destination=APP)
 
 
-def button(**changes: Any) -> list[Any]:
+def build_button(**changes: Any) -> list[Any]:
     return [MEDIA, attrs.evolve(BUTTON, destination=attrs.evolve(APP, **changes))]
 
 
-def swipes(size: int) -> CardComponentSwipeableMedia:
+def build_swipeable(size: int) -> CardComponentSwipeableMedia:
     return CardComponentSwipeableMedia(media_keys=[f"13_{number}" for number in range(size)])
 
 
@@ -76,7 +76,7 @@ PRODUCT = Product(
 )
 
 
-def product(**changes: Any) -> dict[str, Any]:
+def build_product(**changes: Any) -> dict[str, Any]:
     return {"products": [attrs.evolve(PRODUCT, **changes)]}
 
 
@@ -93,38 +93,44 @@ FILTER: dict[str, Any] = {"attribute": "price", "operator": "LESS_THAN", "value"
 COMPONENTS = "must contain one media component and a DETAILS or BUTTON component"
 
 
-def rule(*ids: str) -> Any:
+def mark_rules(*ids: str) -> Any:
     return pytest.mark.rule(*ids)
 
 
-def case(call: str, parameter: str, broken: str, given: dict[str, Any], *ids: str) -> Any:
-    return pytest.param(call, given, parameter, broken, marks=rule(*ids), id=f"{call} {parameter} {broken}")
+def build_case(call: str, parameter: str, broken: str, given: dict[str, Any], *ids: str) -> Any:
+    return pytest.param(call, given, parameter, broken, marks=mark_rules(*ids), id=f"{call} {parameter} {broken}")
 
 
 BREACHES = [
     # cards
-    case(
+    build_case(
         "cards.create",
         "slides",
         "must not be given together with components",
         {**CARD, "components": [MEDIA, DETAILS], "slides": [[MEDIA, DETAILS]]},
         "CARD-03",
     ),
-    case(
+    build_case(
         "cards.update",
         "slides",
         "must not be given together with components",
         {"card_id": "c", "components": [MEDIA, DETAILS], "slides": [[MEDIA, DETAILS]]},
         "CARD-03",
     ),
-    case("cards.create", "components", COMPONENTS, {**CARD, "components": [DETAILS]}, "CARD-04"),
-    case("cards.create", "components", COMPONENTS, {**CARD, "components": [MEDIA]}, "CARD-04"),
-    case("cards.create", "components", COMPONENTS, {**CARD, "components": [MEDIA, swipes(2), DETAILS]}, "CARD-04"),
-    case("cards.update", "components", COMPONENTS, {"card_id": "c", "components": []}, "CARD-04"),
-    case("cards.create", "components", "must be a sequence of objects", {**CARD, "components": MEDIA}, "CARD-03"),
-    case("cards.create", "components[0]", "must be an object", {**CARD, "components": ["MEDIA"]}, "CARD-05"),
-    case("cards.create", "components[0].type", "must be given", {**CARD, "components": [{}]}, "CARD-05"),
-    case(
+    build_case("cards.create", "components", COMPONENTS, {**CARD, "components": [DETAILS]}, "CARD-04"),
+    build_case("cards.create", "components", COMPONENTS, {**CARD, "components": [MEDIA]}, "CARD-04"),
+    build_case(
+        "cards.create",
+        "components",
+        COMPONENTS,
+        {**CARD, "components": [MEDIA, build_swipeable(2), DETAILS]},
+        "CARD-04",
+    ),
+    build_case("cards.update", "components", COMPONENTS, {"card_id": "c", "components": []}, "CARD-04"),
+    build_case("cards.create", "components", "must be a sequence of objects", {**CARD, "components": MEDIA}, "CARD-03"),
+    build_case("cards.create", "components[0]", "must be an object", {**CARD, "components": ["MEDIA"]}, "CARD-05"),
+    build_case("cards.create", "components[0].type", "must be given", {**CARD, "components": [{}]}, "CARD-05"),
+    build_case(
         "cards.create",
         "components[0].media_key",
         "must be given",
@@ -132,93 +138,93 @@ BREACHES = [
         "CARD-05",
     ),
     *(
-        case(
+        build_case(
             "cards.create",
             "components[0].media_keys",
             "must contain from 2 to 6 media keys",
-            {**CARD, "components": [swipes(size), DETAILS]},
+            {**CARD, "components": [build_swipeable(size), DETAILS]},
             "CARD-05b",
         )
         for size in (1, 7)
     ),
-    case(
+    build_case(
         "cards.create",
         "components[1].title",
         "must be given",
         {**CARD, "components": [MEDIA, {"type": "DETAILS", "destination": {"type": "WEBSITE", "url": "u"}}]},
         "CARD-05c",
     ),
-    case(
+    build_case(
         "cards.create",
         "components[1].destination.url",
         "must be given",
         {**CARD, "components": [MEDIA, {"type": "DETAILS", "title": "t", "destination": {"type": "WEBSITE"}}]},
         "CARD-07",
     ),
-    case(
+    build_case(
         "cards.create",
         "components[1].destination.url",
         "must be given",
         {**CARD, "components": [MEDIA, {"type": "DETAILS", "title": "t", "destination": APP}]},
         "CARD-05c",
     ),
-    case(
+    build_case(
         "cards.create",
         "components[1].destination.type",
         "must be WEBSITE",
         {**CARD, "components": [MEDIA, {"type": "DETAILS", "title": "t", "destination": {"type": "APP", "url": "u"}}]},
         "CARD-05c",
     ),
-    case(
+    build_case(
         "cards.create",
         "components[1].label",
         "must be given",
         {**CARD, "components": [MEDIA, {"type": "BUTTON", "destination": APP}]},
         "CARD-05d",
     ),
-    case(
+    build_case(
         "cards.create",
         "components[1].label.type",
         "must be ENUM",
         {**CARD, "components": [MEDIA, {"type": "BUTTON", "label": {"type": "T", "value": "v"}, "destination": APP}]},
         "CARD-06",
     ),
-    case(
+    build_case(
         "cards.create",
         "components[1].destination.country_code",
         "must be an ISO 3166-1 alpha-2 code",
-        {**CARD, "components": button(country_code="AUT")},
+        {**CARD, "components": build_button(country_code="AUT")},
         "CARD-07b",
     ),
-    case(
+    build_case(
         "cards.create",
         "components[1].destination.googleplay_app_id",
         "must be given where ios_app_store_identifier is not",
-        {**CARD, "components": button(googleplay_app_id=None, ios_app_store_identifier=None)},
+        {**CARD, "components": build_button(googleplay_app_id=None, ios_app_store_identifier=None)},
         "CARD-07c",
     ),
-    case(
+    build_case(
         "cards.create",
         "components[1].destination.googleplay_app_id",
         "must be given with googleplay_deep_link",
-        {**CARD, "components": button(googleplay_app_id=None, googleplay_deep_link="d")},
+        {**CARD, "components": build_button(googleplay_app_id=None, googleplay_deep_link="d")},
         "CARD-07d",
     ),
-    case(
+    build_case(
         "cards.create",
         "components[1].destination.ios_app_store_identifier",
         "must be given with ios_deep_link",
-        {**CARD, "components": button(ios_app_store_identifier=None, ios_deep_link="d")},
+        {**CARD, "components": build_button(ios_app_store_identifier=None, ios_deep_link="d")},
         "CARD-07e",
     ),
-    case(
+    build_case(
         "cards.create",
         "components[0].media_keys",
         "must be given",
         {**CARD, "components": [{"type": "SWIPEABLE_MEDIA"}, DETAILS]},
         "CARD-05b",
     ),
-    case(
+    build_case(
         "cards.create",
         "components[1].label.value",
         "must be given",
@@ -226,7 +232,7 @@ BREACHES = [
         "CARD-06",
     ),
     *(
-        case(
+        build_case(
             "cards.create",
             f"components[1].destination.{name}",
             broken,
@@ -239,36 +245,39 @@ BREACHES = [
             ("type", "must be APP", {"type": "WEBSITE", "country_code": "AT", "googleplay_app_id": "com.example"}),
         )
     ),
-    case(
+    build_case(
         "cards.create",
         "slides[1][0].media_keys",
         "must contain from 2 to 6 media keys",
-        {**CARD, "slides": [[MEDIA, DETAILS], [swipes(1), DETAILS]]},
+        {**CARD, "slides": [[MEDIA, DETAILS], [build_swipeable(1), DETAILS]]},
         "CARD-05b",
     ),
-    case("cards.create", "slides", "must be a sequence of sequences", {**CARD, "slides": 1}, "CARD-03"),
-    case("cards.create", "slides[0]", "must be a sequence of objects", {**CARD, "slides": [MEDIA]}, "CARD-03"),
+    build_case("cards.create", "slides", "must be a sequence of sequences", {**CARD, "slides": 1}, "CARD-03"),
+    build_case("cards.create", "slides[0]", "must be a sequence of objects", {**CARD, "slides": [MEDIA]}, "CARD-03"),
     *(
-        case(
+        build_case(
             "cards.update",
             f"{name}[0].media_keys",
             "must contain from 2 to 6 media keys",
             {"card_id": "c", name.split("[", maxsplit=1)[0]: content},
             "CARD-05b",
         )
-        for name, content in (("components", [swipes(1), DETAILS]), ("slides[0]", [[swipes(1), DETAILS]]))
+        for name, content in (
+            ("components", [build_swipeable(1), DETAILS]),
+            ("slides[0]", [[build_swipeable(1), DETAILS]]),
+        )
     ),
     # audience estimate, features
-    case("estimate", "targeting_criteria", "must not be empty", {"targeting_criteria": []}, "EST-01c"),
-    case("features.add", "feature_keys", "must not be empty", {"feature_keys": []}, "FEAT-02"),
-    case("features.remove", "feature_keys", "must not be empty", {"feature_keys": []}, "FEAT-02"),
+    build_case("estimate", "targeting_criteria", "must not be empty", {"targeting_criteria": []}, "EST-01c"),
+    build_case("features.add", "feature_keys", "must not be empty", {"feature_keys": []}, "FEAT-02"),
+    build_case("features.remove", "feature_keys", "must not be empty", {"feature_keys": []}, "FEAT-02"),
     # account history
     *(
-        case("history", name, "must be a whole hour in UTC", {**HISTORY, name: HOUR + part}, "HIST-03")
+        build_case("history", name, "must be a whole hour in UTC", {**HISTORY, name: HOUR + part}, "HIST-03")
         for name in ("start_time", "end_time")
         for part in (timedelta(minutes=1), SECOND, timedelta(microseconds=1))
     ),
-    case(
+    build_case(
         "history",
         "start_time",
         "must be a whole hour in UTC",
@@ -276,8 +285,8 @@ BREACHES = [
         "HIST-03",
     ),
     # keyword insights
-    case("keywords", "keywords", "must not be empty", {**KEYWORDS, "keywords": []}, "KW-02"),
-    case(
+    build_case("keywords", "keywords", "must not be empty", {**KEYWORDS, "keywords": []}, "KW-02"),
+    build_case(
         "keywords",
         "keywords",
         "must contain at most 10 keywords, negative_keywords counted as well",
@@ -285,8 +294,8 @@ BREACHES = [
         "KW-03",
         "LIM-08",
     ),
-    case("keywords", "keywords", "must be a sequence of keywords", {**KEYWORDS, "keywords": "coffee"}, "KW-02"),
-    case(
+    build_case("keywords", "keywords", "must be a sequence of keywords", {**KEYWORDS, "keywords": "coffee"}, "KW-02"),
+    build_case(
         "keywords",
         "end_time",
         "must be at most 7 days after start_time",
@@ -294,14 +303,14 @@ BREACHES = [
         "KW-04",
     ),
     # line items
-    case(
+    build_case(
         "line_items.update",
         "advertiser_domain",
         "must be a domain without protocol",
         {**LINE_ITEM, "advertiser_domain": "https://example.test"},
         "LI-03",
     ),
-    case(
+    build_case(
         "line_items.update",
         "ios_app_store_identifier",
         "must be the numeric part only",
@@ -309,7 +318,7 @@ BREACHES = [
         "LI-05b",
     ),
     *(
-        case(
+        build_case(
             "line_items.update",
             "bid_amount_local_micro",
             "must be given when bid_strategy is MAX or TARGET",
@@ -319,7 +328,7 @@ BREACHES = [
         for strategy in ("MAX", BidStrategy.TARGET)
     ),
     *(
-        case(
+        build_case(
             "line_items.update",
             "bid_amount_local_micro",
             "must be a whole number greater than 0",
@@ -329,17 +338,19 @@ BREACHES = [
         for amount in (-1, True, "1")
     ),
     *(
-        case("line_items.update", "duration_in_days", "must be 1 or 7 or 30", {**LINE_ITEM, "duration_in_days": days})
+        build_case(
+            "line_items.update", "duration_in_days", "must be 1 or 7 or 30", {**LINE_ITEM, "duration_in_days": days}
+        )
         for days in (0, 2, True)
     ),
-    case(
+    build_case(
         "line_items.update",
         "pay_by",
         "must not be IMPRESSION when bid_strategy is TARGET",
         {**LINE_ITEM, "pay_by": PayBy.IMPRESSION, "bid_strategy": "TARGET", "bid_amount_local_micro": 1},
         "LI-15c",
     ),
-    case(
+    build_case(
         "line_items.update",
         "daily_budget_amount_local_micro",
         "must be at most total_budget_amount_local_micro",
@@ -347,15 +358,15 @@ BREACHES = [
         "LI-16",
     ),
     # poll cards
-    case("poll_cards.create", "duration_in_minutes", "from 5 to 10080", {**POLL, "duration_in_minutes": True}),
-    case(
+    build_case("poll_cards.create", "duration_in_minutes", "from 5 to 10080", {**POLL, "duration_in_minutes": True}),
+    build_case(
         "poll_cards.create", "second_choice", "must be given with", {**POLL, "second_choice": "", "third_choice": "3"}
     ),
-    case("poll_cards.create", "third_choice", "must be given with fourth_choice", {**POLL, "fourth_choice": "4"}),
+    build_case("poll_cards.create", "third_choice", "must be given with fourth_choice", {**POLL, "fourth_choice": "4"}),
     # posts
-    case("posts.create", "text", "must be given where media_keys is not", POST, "POST-02"),
-    case("posts.create", "text", "must be given where media_keys is not", {**POST, "text": "", "media_keys": []}),
-    case(
+    build_case("posts.create", "text", "must be given where media_keys is not", POST, "POST-02"),
+    build_case("posts.create", "text", "must be given where media_keys is not", {**POST, "text": "", "media_keys": []}),
+    build_case(
         "posts.create",
         "media_keys",
         "must contain at most 4 images, or one GIF, or one video",
@@ -363,8 +374,8 @@ BREACHES = [
         "POST-03",
     ),
     # product sets
-    case("product_sets.create", "product_keys", "must be given when type is MANUAL", {**SET, "type": "MANUAL"}),
-    case(
+    build_case("product_sets.create", "product_keys", "must be given when type is MANUAL", {**SET, "type": "MANUAL"}),
+    build_case(
         "product_sets.create",
         "filters",
         "must be given when type is FILTERED",
@@ -372,7 +383,7 @@ BREACHES = [
         "PSET-01b",
     ),
     *(
-        case(
+        build_case(
             "product_sets.create",
             f"filters[1].{name}",
             "must be given",
@@ -383,7 +394,7 @@ BREACHES = [
     ),
     # products
     *(
-        case(
+        build_case(
             "products.send",
             f"products[0].{name}",
             "must be given",
@@ -391,46 +402,60 @@ BREACHES = [
         )
         for name in ("id", "title", "description", "availability", "condition", "price", "link", "image_link")
     ),
-    case("products.send", "products", "must be a sequence of products", {"products": PRODUCT}, "PROD-01"),
-    case("products.send", "products[0].title", "at most 150", product(title="x" * 151), "PROD-02b"),
-    case("products.send", "products[0].description", "at most 5000", product(description="x" * 5001), "PROD-02b"),
+    build_case("products.send", "products", "must be a sequence of products", {"products": PRODUCT}, "PROD-01"),
+    build_case("products.send", "products[0].title", "at most 150", build_product(title="x" * 151), "PROD-02b"),
+    build_case(
+        "products.send", "products[0].description", "at most 5000", build_product(description="x" * 5001), "PROD-02b"
+    ),
     *(
-        case("products.send", "products[0].price", "such as 9.90 EUR", product(price=price), "PROD-02c")
+        build_case("products.send", "products[0].price", "such as 9.90 EUR", build_product(price=price), "PROD-02c")
         for price in ("9.90", "9,90 EUR", "EUR 9.90", "9.90EUR", "9.90 euro", "9. EUR", "\u0669 EUR")
     ),
-    case("products.send", "products[0].link", "must be an https URL", product(link="http://x"), "PROD-02d"),
-    case("products.send", "products[0].mobile_link", "must be an https URL", product(mobile_link="x"), "PROD-02d"),
-    case(
-        "products.send", "products[0].brand", "must be given where gtin and mpn are not", product(brand=None), "PROD-03"
+    build_case("products.send", "products[0].link", "must be an https URL", build_product(link="http://x"), "PROD-02d"),
+    build_case(
+        "products.send", "products[0].mobile_link", "must be an https URL", build_product(mobile_link="x"), "PROD-02d"
     ),
-    case(
+    build_case(
+        "products.send",
+        "products[0].brand",
+        "must be given where gtin and mpn are not",
+        build_product(brand=None),
+        "PROD-03",
+    ),
+    build_case(
         "products.send",
         "products[0].additional_image_link",
         "must contain at most 10 URLs",
-        product(additional_image_link=",".join("https://x" for _ in range(11))),
+        build_product(additional_image_link=",".join("https://x" for _ in range(11))),
         "PROD-04",
     ),
-    case("products.send", "products[0].inventory", "must be at least 1", product(inventory=0), "PROD-05"),
-    case("products.send", "products[0].sale_price", "such as 9.90 EUR", product(sale_price="8"), "PROD-06b"),
-    case(
-        "products.send", "products[0].sale_price", "must be lower than price", product(sale_price="9.90 EUR"), "PROD-06"
+    build_case("products.send", "products[0].inventory", "must be at least 1", build_product(inventory=0), "PROD-05"),
+    build_case(
+        "products.send", "products[0].sale_price", "such as 9.90 EUR", build_product(sale_price="8"), "PROD-06b"
+    ),
+    build_case(
+        "products.send",
+        "products[0].sale_price",
+        "must be lower than price",
+        build_product(sale_price="9.90 EUR"),
+        "PROD-06",
     ),
     *(
-        case(
+        build_case(
             "products.send",
             "products[0].sale_price_effective_date",
             "must be two ISO 8601 timestamps",
-            product(sale_price_effective_date=moments),
+            build_product(sale_price_effective_date=moments),
             "PROD-06c",
         )
         for moments in ("2026-01-01T00:00Z", "2026-01-01/", "soon/later", "2026-01-01/2026-01-02/2026-01-03")
     ),
-    case("products.send", "products[0].color", "must be a word", product(color="#ff0000"), "PROD-12"),
-    case("products.send", "products[1].id", "must not occur twice", {"products": [PRODUCT, PRODUCT]}, "PROD-07"),
+    build_case("products.send", "products[0].color", "must be a word", build_product(color="#ff0000"), "PROD-12"),
+    build_case("products.send", "products[1].id", "must not occur twice", {"products": [PRODUCT, PRODUCT]}, "PROD-07"),
     # video conversation cards
-    case("vcc.create", "title", "must be given where second_cta is not", VCC, "VCC-01c", "VCC-01d"),
+    build_case("vcc.create", "title", "must be given where second_cta is not", VCC, "VCC-01c", "VCC-01d"),
     *(
-        case(
+        build_case(
             "vcc.create",
             f"{cta}_post",
             f"must be given with {cta}",
@@ -441,7 +466,7 @@ BREACHES = [
         )
         for cta in ("first_cta", "second_cta", "third_cta", "fourth_cta")
     ),
-    case("vcc.update", "first_cta", "# not counted", {"card_id": "c", "first_cta": "#" + "x" * 21}, "VCC-01"),
+    build_case("vcc.update", "first_cta", "# not counted", {"card_id": "c", "first_cta": "#" + "x" * 21}, "VCC-01"),
 ]
 
 
@@ -450,7 +475,7 @@ async def test_a_breach_is_refused_before_a_request_is_spent(
     call: str, given: dict[str, Any], parameter: str, broken: str, *, service: aioresponses, session: Session
 ) -> None:
     with pytest.raises(InvalidArgument) as caught:
-        await made(CALLS[call](session)(**given))
+        await await_call(CALLS[call](session)(**given))
     assert caught.value.parameter == parameter
     assert broken in caught.value.rule
     assert not service.requests
@@ -463,14 +488,14 @@ async def test_without_validation_everything_passes_to_the_service(
     answer_any_method(service, status=400)
     async with make_session(validate=False) as session:
         with pytest.raises(BadRequest):
-            await made(CALLS[call](session)(**given))
+            await await_call(CALLS[call](session)(**given))
 
 
 KEPT = [
     ("cards.create", {**CARD, "components": [MEDIA, DETAILS]}),
-    ("cards.create", {**CARD, "components": [swipes(2), BUTTON]}),
-    ("cards.create", {**CARD, "components": [swipes(6), DETAILS, BUTTON]}),
-    ("cards.create", {**CARD, "components": button(ios_app_store_identifier=None, googleplay_deep_link="d")}),
+    ("cards.create", {**CARD, "components": [build_swipeable(2), BUTTON]}),
+    ("cards.create", {**CARD, "components": [build_swipeable(6), DETAILS, BUTTON]}),
+    ("cards.create", {**CARD, "components": build_button(ios_app_store_identifier=None, googleplay_deep_link="d")}),
     ("cards.create", {**CARD, "components": [MEDIA, DETAILS, {"type": "TO_COME"}]}),
     ("cards.create", {**CARD, "slides": [[MEDIA, DETAILS], [MEDIA, DETAILS]]}),
     ("cards.update", {"card_id": "c", "name": "x" * 81}),
@@ -489,15 +514,15 @@ KEPT = [
     ("product_sets.create", {**SET, "type": "FILTERED", "filters": [FILTER]}),
     (
         "products.send",
-        product(
+        build_product(
             sale_price="9.89 EUR", color="fade", additional_image_link=",".join(f"https://x/{n}" for n in range(10))
         ),
     ),
     (
         "products.send",
-        product(sale_price="99 USD", sale_price_effective_date="2026-01-01T00:00Z/2026-01-02T00:00+01:00"),
+        build_product(sale_price="99 USD", sale_price_effective_date="2026-01-01T00:00Z/2026-01-02T00:00+01:00"),
     ),
-    ("products.send", product(availability=ProductAvailability.OUT_OF_STOCK, inventory=0)),
+    ("products.send", build_product(availability=ProductAvailability.OUT_OF_STOCK, inventory=0)),
     ("products.send", {"products": [PRODUCT, attrs.evolve(PRODUCT, id="other", brand=None, mpn="m")]}),
     ("vcc.create", {**VCC, "title": "t", "first_cta": "#" + "x" * 20}),
     ("vcc.create", {**VCC, "second_cta": "#b", "second_cta_post": "p"}),
@@ -515,8 +540,8 @@ async def test_what_keeps_the_rules_is_sent(
 ) -> None:
     answer_any_method(service, status=400)
     with pytest.raises(BadRequest):
-        await made(CALLS[call](session)(**given))
+        await await_call(CALLS[call](session)(**given))
 
 
-async def made(call: Any) -> Any:
+async def await_call(call: Any) -> Any:
     return await call.first() if isinstance(call, Pager) else await call

@@ -1,6 +1,6 @@
-"""Client and sandbox, written apart, meet on a socket: every operation of the advertising API is called and answered.
+"""Client and sandbox, written independently, meet on a socket: every operation of the advertising API is called.
 
-A walk is one family's life on the seed world. Behind it the sandbox must have answered each of the family's operations.
+A walk uses one family on the seed; afterwards the sandbox must have answered each operation of the family.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -34,6 +34,18 @@ COMPONENTS: Sequence[Mapping[str, Any]] = [
 PEOPLE = [{"email": "ada@example.org"}, {"phone_number": "+351912345678"}]
 Params = Mapping[str, int | str | bool]
 Walk = Callable[[Session, AccountHandle], Awaitable[object]]
+WALKS: dict[str, Walk] = {}
+"""A walk for each family of operations."""
+
+
+def covers(family: str) -> Callable[[Walk], Walk]:
+    """Register the walk of a family."""
+
+    def register(walk: Walk) -> Walk:
+        WALKS[family] = walk
+        return walk
+
+    return register
 
 
 @pytest.fixture
@@ -42,7 +54,8 @@ async def sandbox() -> AsyncIterator[Sandbox]:
         yield sandbox
 
 
-async def account_apps(_: Session, account: AccountHandle) -> None:
+@covers("account_apps")
+async def use_account_apps(_: Session, account: AccountHandle) -> None:
     assert [app.id async for app in account.apps.list(sort_by="id-asc", with_deleted=True)] == [
         "sg7q1",
         "sg7q2",
@@ -51,7 +64,8 @@ async def account_apps(_: Session, account: AccountHandle) -> None:
     assert await account.apps.list().total_count() == 2
 
 
-async def account_history(_: Session, account: AccountHandle) -> None:
+@covers("account_history")
+async def use_account_history(_: Session, account: AccountHandle) -> None:
     await account.line_items.update("9cqi0", name="Renamed")
     entries = account.history.list(
         entity_type=HistoryEntityType.LINE_ITEM,
@@ -62,14 +76,16 @@ async def account_history(_: Session, account: AccountHandle) -> None:
     assert [entry.change_type for entry in await entries.collect()] == ["CREATE", "UPDATE"]
 
 
-async def account_media(_: Session, account: AccountHandle) -> None:
+@covers("account_media")
+async def use_account_media(_: Session, account: AccountHandle) -> None:
     listed = await account.account_media.list(account_media_ids=["2wrdq", "2wrer"]).collect()
     assert await account.account_media.get(listed[0].id) == listed[0]
     assert (await account.account_media.delete(listed[0].id)).deleted
     assert [left.id for left in await account.account_media.list().collect()] == [listed[1].id]
 
 
-async def accounts(session: Session, _: AccountHandle) -> None:
+@covers("accounts")
+async def use_accounts(session: Session, _: AccountHandle) -> None:
     created = await session.accounts.create()
     renamed = await session.accounts.update(created.id, name="Second shop", industry_type=IndustryType("RETAIL"))
     assert [each.id async for each in session.accounts.list(q="second")] == [renamed.id]
@@ -77,19 +93,22 @@ async def accounts(session: Session, _: AccountHandle) -> None:
     assert (await session.accounts.get(created.id, with_deleted=True)).name == "Second shop"
 
 
-async def business_categories(session: Session, _: AccountHandle) -> None:
+@covers("advertiser_business_categories")
+async def use_business_categories(session: Session, _: AccountHandle) -> None:
     named = {str(each.name): each async for each in session.advertiser_business_categories.list()}
     assert [*(named["Retail"].iab_categories or ())] == ["IAB22"]
 
 
-async def audience_estimate(_: Session, account: AccountHandle) -> None:
+@covers("audience_estimate")
+async def use_audience_estimate(_: Session, account: AccountHandle) -> None:
     criteria = [{"targeting_type": "BROAD_KEYWORD", "targeting_value": "novels"}]
     size = (await account.audience_estimate(targeting_criteria=criteria)).audience_size
     assert size is not None
     assert 0 <= (size.min or 0) <= (size.max or 0)
 
 
-async def cards(_: Session, account: AccountHandle) -> None:
+@covers("cards")
+async def use_cards(_: Session, account: AccountHandle) -> None:
     created = await account.cards.create(name="Autumn list", components=COMPONENTS)
     changed = await account.cards.update(created.id, name="Autumn list 2")
     assert await account.cards.get(created.id) == changed
@@ -97,35 +116,42 @@ async def cards(_: Session, account: AccountHandle) -> None:
     assert [card.name for card in found] == ["Autumn list 2"]
 
 
-async def image_conversation_cards(_: Session, account: AccountHandle) -> None:
+@covers("image_conversation_cards")
+async def use_image_conversation_cards(_: Session, account: AccountHandle) -> None:
     assert (await account.cards.delete_image_conversation("5rkc2")).deleted
 
 
-async def curated_categories(_: Session, account: AccountHandle) -> None:
+@covers("curated_categories")
+async def use_curated_categories(_: Session, account: AccountHandle) -> None:
     assert (await account.curated_categories.get("9ddrgesiap6o")).country_codes[0] == "PT"
 
 
-async def targeted_audiences(_: Session, account: AccountHandle) -> None:
+@covers("targeted_audiences")
+async def use_targeted_audiences(_: Session, account: AccountHandle) -> None:
     entries = await account.custom_audience("1nmth").targeted(with_active=False).collect()
     assert {entry.campaign_id for entry in entries} == {"8wku2"}
 
 
-async def custom_audience_users(_: Session, account: AccountHandle) -> None:
+@covers("custom_audience_users")
+async def use_custom_audience_users(_: Session, account: AccountHandle) -> None:
     report = await account.custom_audience("1nmth").users.upload(PEOPLE)
     assert (report.accepted, report.complete) == (2, True)
 
 
-async def do_not_reach_users(_: Session, account: AccountHandle) -> None:
+@covers("do_not_reach_users")
+async def use_do_not_reach_users(_: Session, account: AccountHandle) -> None:
     users = account.do_not_reach_list("dnr7k1").users
     assert (await users.upload(PEOPLE)).accepted == 2
     assert (await users.remove(PEOPLE)).accepted == 2
 
 
-async def do_not_reach_lists(_: Session, account: AccountHandle) -> None:
+@covers("do_not_reach_lists")
+async def use_do_not_reach_lists(_: Session, account: AccountHandle) -> None:
     assert (await account.do_not_reach_list("dnr7k1").delete()).deleted
 
 
-async def features(_: Session, account: AccountHandle) -> None:
+@covers("features")
+async def use_features(_: Session, account: AccountHandle) -> None:
     key = FeatureKey("REACH_FREQUENCY_CAP")
     await account.features.add([key])
     assert await account.features.list(feature_keys=[key]).collect() == [key]
@@ -133,14 +159,16 @@ async def features(_: Session, account: AccountHandle) -> None:
     assert await account.features.list(feature_keys=[key]).collect() == []
 
 
-async def keyword_insights(session: Session, _: AccountHandle) -> None:
+@covers("keyword_insights")
+async def use_keyword_insights(session: Session, _: AccountHandle) -> None:
     insights = await session.keyword_insights.search(
         granularity=KeywordGranularity.HOUR, keywords=["novel"], start_time=NOW - timedelta(hours=6), end_time=NOW
     )
     assert len(insights.tweet_volume or ()) == 6
 
 
-async def line_item_curated_categories(_: Session, account: AccountHandle) -> None:
+@covers("line_item_curated_categories")
+async def use_line_item_curated_categories(_: Session, account: AccountHandle) -> None:
     service = account.line_item_curated_categories
     created = await service.create(line_item_id="9cqi2", curated_category_id="9ddrgesiap6o")
     changed = await service.update(created.id, curated_category_id="9ddrgesiap7p")
@@ -149,7 +177,8 @@ async def line_item_curated_categories(_: Session, account: AccountHandle) -> No
     assert [each.id async for each in service.list()] == ["43853bhii885", "43853bhii886"]
 
 
-async def line_items(_: Session, account: AccountHandle) -> None:
+@covers("line_items")
+async def use_line_items(_: Session, account: AccountHandle) -> None:
     changed = await account.line_items.update(
         "9cqi4", bid_amount_local_micro=500_000, entity_status=EntityStatus.PAUSED
     )
@@ -157,7 +186,8 @@ async def line_items(_: Session, account: AccountHandle) -> None:
     assert (await account.line_items.delete("9cqi4")).deleted
 
 
-async def media_library(_: Session, account: AccountHandle) -> None:
+@covers("media_library")
+async def use_media_library(_: Session, account: AccountHandle) -> None:
     library = account.media_library
     created = await library.create(media_key="3_880104", name="Counter")
     changed = await library.update(created.media_key, name="The counter")
@@ -167,12 +197,14 @@ async def media_library(_: Session, account: AccountHandle) -> None:
     assert await library.list(q="counter").collect() == []
 
 
-async def placements(session: Session, _: AccountHandle) -> None:
+@covers("placements")
+async def use_placements(session: Session, _: AccountHandle) -> None:
     (group,) = await session.placements.list(product_type=AdProductType.MEDIA).collect()
     assert group.product_type == "MEDIA"
 
 
-async def poll_cards(_: Session, account: AccountHandle) -> None:
+@covers("poll_cards")
+async def use_poll_cards(_: Session, account: AccountHandle) -> None:
     service = account.poll_cards
     created = await service.create(duration_in_minutes=60, first_choice="Tea", second_choice="Coffee", name="Drinks")
     assert await service.get(created.id) == created
@@ -181,12 +213,14 @@ async def poll_cards(_: Session, account: AccountHandle) -> None:
     assert await service.list().collect() == []
 
 
-async def posts(_: Session, account: AccountHandle) -> None:
+@covers("posts")
+async def use_posts(_: Session, account: AccountHandle) -> None:
     post = await account.posts.create(as_user_id=756201191646691328, text="Read more", nullcast=True)
     assert (await account.posts.rename(str(post.id), name="Spring")).id == post.id
 
 
-async def product_catalogs(session: Session, _: AccountHandle) -> None:
+@covers("product_catalogs")
+async def use_product_catalogs(session: Session, _: AccountHandle) -> None:
     service = session.product_catalogs
     created = await service.create(name="Harbour Books")
     assert (await service.update(created.id, name="Books")).name == "Books"
@@ -194,7 +228,8 @@ async def product_catalogs(session: Session, _: AccountHandle) -> None:
     assert (await service.delete(created.id)).id == created.id
 
 
-async def products(session: Session, _: AccountHandle) -> None:
+@covers("products")
+async def use_products(session: Session, _: AccountHandle) -> None:
     catalog = session.product_catalog((await session.product_catalogs.create(name="Harbour Books")).id)
     (result,) = await catalog.products.send([PRODUCT])
     (product,) = await catalog.products.list().collect()
@@ -203,7 +238,8 @@ async def products(session: Session, _: AccountHandle) -> None:
     assert await catalog.products.list().collect() == []
 
 
-async def product_sets(session: Session, _: AccountHandle) -> None:
+@covers("product_sets")
+async def use_product_sets(session: Session, _: AccountHandle) -> None:
     catalog = session.product_catalog((await session.product_catalogs.create(name="Harbour Books")).id)
     await catalog.products.send([PRODUCT])
     key = (await catalog.products.list().collect())[0].product_key
@@ -212,7 +248,8 @@ async def product_sets(session: Session, _: AccountHandle) -> None:
     assert await catalog.product_sets.get(created.id) == changed
 
 
-async def tailored_audience_permissions(_: Session, account: AccountHandle) -> None:
+@covers("tailored_audience_permissions")
+async def use_tailored_audience_permissions(_: Session, account: AccountHandle) -> None:
     permissions = account.tailored_audience("tq4k1").permissions
     level = PermissionLevel.READ_ONLY
     created = await permissions.create(granted_account_id="18ce55hq7w1", permission_level=level)
@@ -220,7 +257,8 @@ async def tailored_audience_permissions(_: Session, account: AccountHandle) -> N
     assert (await permissions.delete(created.id)).deleted
 
 
-async def video_conversation_cards(_: Session, account: AccountHandle) -> None:
+@covers("video_conversation_cards")
+async def use_video_conversation_cards(_: Session, account: AccountHandle) -> None:
     service = account.video_conversation_cards
     created = await service.create(
         first_cta="#Read",
@@ -235,39 +273,9 @@ async def video_conversation_cards(_: Session, account: AccountHandle) -> None:
     assert [card.id async for card in service.list()] == [created.id]
 
 
-WALKS: Mapping[str, Walk] = {
-    "account_apps": account_apps,
-    "account_history": account_history,
-    "account_media": account_media,
-    "accounts": accounts,
-    "advertiser_business_categories": business_categories,
-    "audience_estimate": audience_estimate,
-    "cards": cards,
-    "curated_categories": curated_categories,
-    "custom_audience_users": custom_audience_users,
-    "do_not_reach_lists": do_not_reach_lists,
-    "do_not_reach_users": do_not_reach_users,
-    "features": features,
-    "image_conversation_cards": image_conversation_cards,
-    "keyword_insights": keyword_insights,
-    "line_item_curated_categories": line_item_curated_categories,
-    "line_items": line_items,
-    "media_library": media_library,
-    "placements": placements,
-    "poll_cards": poll_cards,
-    "posts": posts,
-    "product_catalogs": product_catalogs,
-    "product_sets": product_sets,
-    "products": products,
-    "tailored_audience_permissions": tailored_audience_permissions,
-    "targeted_audiences": targeted_audiences,
-    "video_conversation_cards": video_conversation_cards,
-}
-
-
 @pytest.mark.rule("GEN-01", "GEN-03", "GEN-04", "GEN-12", "GEN-14")
 @pytest.mark.parametrize("family", WALKS)
-async def test_a_family_lives_its_life(family: str, sandbox: Sandbox) -> None:
+async def test_every_operation_of_a_family_is_answered(family: str, sandbox: Sandbox) -> None:
     async with Session.sandbox(sandbox) as session:
         await WALKS[family](session, session.account(sandbox.account_id))
     answered = {entry.operation for entry in sandbox.requests if entry.status == OK}
@@ -280,7 +288,7 @@ def test_no_operation_is_left_out() -> None:
 
 
 @pytest.mark.rule("VER-05")
-async def test_what_no_table_lists_goes_through_a_plain_request(sandbox: Sandbox) -> None:
+async def test_an_unlisted_parameter_is_sent_by_a_plain_request(sandbox: Sandbox) -> None:
     path = f"/12/accounts/{sandbox.account_id}/post"
     params: Params = {"as_user_id": 756201191646691328, "text": "With a partner", "paid_partnership": True}
     async with Session.sandbox(sandbox) as session:

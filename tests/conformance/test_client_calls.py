@@ -1,4 +1,4 @@
-"""What each call sends, what it makes of the answer, and the bounds that it keeps: all from the contract."""
+"""What each call sends, how it reads the answer, and the bounds that it checks: all from the contract."""
 
 import json
 import re
@@ -12,8 +12,8 @@ from yarl import URL
 
 from svc_async import InvalidArgument, Session
 from svc_async.engine.paging import Pager
-from tests.conformance.calls import BOUND, CALLS, bound, signature
-from tests.support.contract import OPERATIONS, Row, answer, parameters, value_of, written
+from tests.support.client_calls import BOUND_IDS, CALLS, bind, read_parameters
+from tests.support.contract import OPERATIONS, Row, build_answer, find_value, format_query_value, list_parameters
 from tests.support.fake_http import ENDPOINTS, answer_any_method, make_session
 
 EXCLUSIVE = {"cards.create": "slides", "cards.update": "slides"}
@@ -22,39 +22,39 @@ EXCLUSIVE = {"cards.create": "slides", "cards.update": "slides"}
 HOST = {"ads": ENDPOINTS.ads_url, "ads_sandbox": ENDPOINTS.ads_sandbox_url}
 
 
-def samples(operation: str) -> dict[str, Any]:
-    """Give a value for every parameter."""
+def build_arguments(operation: str) -> dict[str, Any]:
+    """Return a value for every parameter."""
     without = EXCLUSIVE.get(operation)
-    rows = parameters(OPERATIONS[operation])
-    return {row["name"]: BOUND.get(row["name"], value_of(row)) for row in rows if row["name"] != without}
+    rows = list_parameters(OPERATIONS[operation])
+    return {row["name"]: BOUND_IDS.get(row["name"], find_value(row)) for row in rows if row["name"] != without}
 
 
-async def call(session: Session, operation: str, values: Mapping[str, Any]) -> list[Any]:
-    """Make a call, and give the records that it answers with."""
-    takes = signature(operation, session)
-    made = bound(operation, session)(**{name: value for name, value in values.items() if name in takes})
-    if isinstance(made, Pager):
-        return await made.collect()
-    result = await made
+async def make_call(session: Session, operation: str, values: Mapping[str, Any]) -> list[Any]:
+    """Make a call and return the records of its answer."""
+    accepted = read_parameters(operation, session)
+    call = bind(operation, session)(**{name: value for name, value in values.items() if name in accepted})
+    if isinstance(call, Pager):
+        return await call.collect()
+    result = await call
     return [*result] if isinstance(result, list | tuple) else [result]
 
 
-def sent(service: aioresponses) -> tuple[str, URL, Any]:
-    """Give the one request that was sent: method, URL, body."""
+def find_request(service: aioresponses) -> tuple[str, URL, Any]:
+    """Return the one request that was sent: method, URL, body."""
     (((method, url), (request,)),) = service.requests.items()
     body = request.kwargs.get("data")
     return method, url, body if body is None else json.loads(body)
 
 
-def plain(value: Any) -> Any:
-    """Give a record as it would be written, with all its fields."""
-    return json.loads(json.dumps(_fields(value), default=written))
+def to_plain(value: Any) -> Any:
+    """Return a record in the form of JSON, with all its fields."""
+    return json.loads(json.dumps(_list_fields(value), default=format_query_value))
 
 
-def _fields(value: Any) -> Any:
+def _list_fields(value: Any) -> Any:
     if attrs.has(type(value)):
-        return {field.name: _fields(getattr(value, field.name)) for field in attrs.fields(type(value))}
-    return [_fields(element) for element in value] if isinstance(value, list | tuple) else value
+        return {field.name: _list_fields(getattr(value, field.name)) for field in attrs.fields(type(value))}
+    return [_list_fields(element) for element in value] if isinstance(value, list | tuple) else value
 
 
 @pytest.mark.rule("GEN-01", "GEN-11", "GEN-12", "GEN-13", "GEN-15", "GEN-16", "GEN-17", "FEAT-02", "ACC-03", "ACC-05")
@@ -63,28 +63,30 @@ async def test_every_parameter_is_sent_as_the_contract_says(
     operation: str, service: aioresponses, session: Session
 ) -> None:
     row = OPERATIONS[operation]
-    answer_any_method(service, answer(row)[0])
-    values = samples(operation)
-    await call(session, operation, values)
-    method, url, body = sent(service)
-    placed = {place: {p["name"] for p in parameters(row) if p["in"] == place} for place in ("path", "query", "json")}
+    answer_any_method(service, build_answer(row)[0])
+    values = build_arguments(operation)
+    await make_call(session, operation, values)
+    method, url, body = find_request(service)
+    placed = {
+        place: {p["name"] for p in list_parameters(row) if p["in"] == place} for place in ("path", "query", "json")
+    }
     assert (method, f"{url.origin()}{url.path}") == (
         row["method"],
         HOST[row["surface"]] + row["path"].format_map(values),
     ), f"operations.toml {operation}"
-    assert dict(url.query) == {name: written(values[name]) for name in placed["query"]}
+    assert dict(url.query) == {name: format_query_value(values[name]) for name in placed["query"]}
     assert body == ({name: values[name] for name in placed["json"] & values.keys()} if row["body"] == "json" else None)
 
 
 @pytest.mark.rule("GEN-15", "LI-01", "LICC-04", "ML-03", "POST-11", "PSET-04b", "VCC-05")
 @pytest.mark.parametrize("operation", CALLS)
-async def test_what_is_not_given_is_not_sent(operation: str, service: aioresponses, session: Session) -> None:
+async def test_omitted_parameters_are_not_sent(operation: str, service: aioresponses, session: Session) -> None:
     row = OPERATIONS[operation]
-    answer_any_method(service, answer(row)[0])
-    needed = {p["name"] for p in parameters(row) if p["required"]} | {"text", "title", "product_keys"}
-    values = {name: value for name, value in samples(operation).items() if name in needed}
-    await call(session, operation, values)
-    _, url, body = sent(service)
+    answer_any_method(service, build_answer(row)[0])
+    needed = {p["name"] for p in list_parameters(row) if p["required"]} | {"text", "title", "product_keys"}
+    values = {name: value for name, value in build_arguments(operation).items() if name in needed}
+    await make_call(session, operation, values)
+    _, url, body = find_request(service)
     assert {*url.query, *(body or {})} <= needed
 
 
@@ -96,12 +98,12 @@ async def test_what_is_not_given_is_not_sent(operation: str, service: aiorespons
 @pytest.mark.parametrize("operation", CALLS)
 @pytest.mark.parametrize("keep_unknown", [False, True])
 async def test_every_field_is_read(operation: str, service: aioresponses, *, keep_unknown: bool) -> None:
-    payload, records = answer(OPERATIONS[operation])
+    payload, records = build_answer(OPERATIONS[operation])
     answer_any_method(service, payload)
     async with make_session(keep_unknown=keep_unknown) as session:
-        found = await call(session, operation, samples(operation))
+        found = await make_call(session, operation, build_arguments(operation))
     if OPERATIONS[operation]["response"]["record"] != "unspecified":
-        assert plain(found) == records, f"operations.toml {operation}"
+        assert to_plain(found) == records, f"operations.toml {operation}"
 
 
 @pytest.mark.rule("CARD-11", "ACC-03")
@@ -109,22 +111,22 @@ async def test_every_field_is_read(operation: str, service: aioresponses, *, kee
 async def test_a_record_in_an_array_of_one_is_the_record(
     operation: str, service: aioresponses, session: Session
 ) -> None:
-    payload, records = answer(OPERATIONS[operation])
+    payload, records = build_answer(OPERATIONS[operation])
     answer_any_method(service, {**payload, "data": records})
-    assert plain(await call(session, operation, samples(operation))) == records
+    assert to_plain(await make_call(session, operation, build_arguments(operation))) == records
 
 
-def text(size: int) -> str:
+def build_text(size: int) -> str:
     return "x" * size
 
 
-def many(parameter: Row, size: int) -> list[Any]:
-    kept = value_of(parameter)[0]
-    return [{**kept, "id": str(number)} if isinstance(kept, dict) else str(number) for number in range(size)]
+def build_list(parameter: Row, size: int) -> list[Any]:
+    element = find_value(parameter)[0]
+    return [{**element, "id": str(number)} if isinstance(element, dict) else str(number) for number in range(size)]
 
 
-def edges(row: Row) -> dict[str, tuple[Any, Any]]:
-    """Give for each bound of a parameter a value within it, and the next one, which is not."""
+def list_bounds(row: Row) -> dict[str, tuple[Any, Any]]:
+    """Return for each bound of a parameter a value within it, and the next one, which is not."""
     pairs: dict[str, tuple[Any, Any]] = {}
     if "min" in row:
         pairs["min"] = row["min"], row["min"] - 1
@@ -133,19 +135,19 @@ def edges(row: Row) -> dict[str, tuple[Any, Any]]:
     if "exclusive_min" in row:
         pairs["exclusive_min"] = row["exclusive_min"] + 1, row["exclusive_min"]
     if "min_length" in row:
-        pairs["min_length"] = text(row["min_length"]), text(row["min_length"] - 1)
+        pairs["min_length"] = build_text(row["min_length"]), build_text(row["min_length"] - 1)
     if "max_length" in row:
-        pairs["max_length"] = text(row["max_length"]), text(row["max_length"] + 1)
+        pairs["max_length"] = build_text(row["max_length"]), build_text(row["max_length"] + 1)
     if "max_items" in row:
-        pairs["max_items"] = many(row, row["max_items"]), many(row, row["max_items"] + 1)
+        pairs["max_items"] = build_list(row, row["max_items"]), build_list(row, row["max_items"] + 1)
     return pairs
 
 
 BOUNDS = [
     pytest.param(operation, row["name"], *values, id=f"{operation} {row['name']} {kind}")
     for operation in CALLS
-    for row in parameters(OPERATIONS[operation])
-    for kind, values in edges(row).items()
+    for row in list_parameters(OPERATIONS[operation])
+    for kind, values in list_bounds(row).items()
 ]
 
 
@@ -158,11 +160,11 @@ BOUNDS = [
 async def test_bounds_are_the_contract_s(
     operation: str, name: str, within: Any, beyond: Any, *, service: aioresponses, session: Session
 ) -> None:
-    answer_any_method(service, answer(OPERATIONS[operation])[0])
-    values = samples(operation)
+    answer_any_method(service, build_answer(OPERATIONS[operation])[0])
+    values = build_arguments(operation)
     with pytest.raises(InvalidArgument) as caught:
-        await call(session, operation, {**values, name: beyond})
+        await make_call(session, operation, {**values, name: beyond})
     assert caught.value.parameter == name, f"operations.toml {operation}, {name}"
     assert re.search(r"\d", caught.value.rule), "the rule names its bound"
     assert not service.requests
-    await call(session, operation, {**values, name: within})
+    await make_call(session, operation, {**values, name: within})

@@ -1,4 +1,4 @@
-"""The client's rows, signatures, records and enums against the contract."""
+"""The client's routes, signatures, records and enums against the contract."""
 
 import importlib
 import inspect
@@ -13,13 +13,13 @@ from svc_async import Session, ads
 from svc_async.engine.paging import CountedPager, Pager
 from svc_async.open_enum import OpenEnum
 from svc_async.wire.route import Listing, Route
-from tests.conformance.calls import BOUND, CALLS, WITHOUT_CALL, bound, has_default, signature
-from tests.support.contract import ENUMS, OPERATIONS, RECORDS, Row, parameters, records_of
+from tests.support.client_calls import BOUND_IDS, CALLS, WITHOUT_CALL, bind, has_default, read_parameters
+from tests.support.contract import ENUMS, OPERATIONS, RECORDS, Row, find_records, list_parameters
 
 MODULES = [importlib.import_module(f"{ads.__name__}.{module.name}") for module in pkgutil.iter_modules(ads.__path__)]
 NAMES: Mapping[str, Any] = {name: value for module in MODULES for name, value in vars(module).items()}
 
-CLIENT_ROWS = [
+ROUTES = [
     (f"{module.__name__}.{name}", row)
     for module in MODULES
     for name, row in vars(module).items()
@@ -35,70 +35,70 @@ ONE = pytest.mark.parametrize("operation", OPERATIONS)
 CALLED = pytest.mark.parametrize("operation", CALLS)
 
 
-def client_row(operation: str) -> tuple[str, Any]:
-    """Give the one row of the client that is an operation of the contract."""
+def find_route(operation: str) -> tuple[str, Any]:
+    """Return the one route of the client for an operation of the contract."""
     row = OPERATIONS[operation]
     wanted = row["method"], row["surface"], row["path"]
-    found = [(name, mine) for name, mine in CLIENT_ROWS if (mine.method, mine.surface.value, mine.path) == wanted]
+    found = [(name, route) for name, route in ROUTES if (route.method, route.surface.value, route.path) == wanted]
     assert len(found) == 1, f"operations.toml {operation} ({wanted}) is {[name for name, _ in found]} in the client"
     return found[0]
 
 
 @pytest.mark.rule("GEN-01", "GEN-02", "TAP-01")
 @ONE
-def test_each_operation_is_one_row(operation: str) -> None:
-    client_row(operation)
+def test_each_operation_is_one_route(operation: str) -> None:
+    find_route(operation)
 
 
-def test_each_row_is_an_operation() -> None:
+def test_each_route_is_an_operation() -> None:
     known = {(row["method"], row["surface"], row["path"]) for row in OPERATIONS.values()}
-    assert [name for name, row in CLIENT_ROWS if (row.method, row.surface.value, row.path) not in known] == []
+    assert [name for name, row in ROUTES if (row.method, row.surface.value, row.path) not in known] == []
 
 
 @pytest.mark.rule("GEN-15", "EST-01")
 @ONE
-def test_parameters_travel_where_the_contract_says(operation: str) -> None:
-    name, row = client_row(operation)
+def test_parameters_are_sent_where_the_contract_says(operation: str) -> None:
+    name, row = find_route(operation)
     is_object = OPERATIONS[operation].get("body_shape") == "object"
     assert getattr(row, "json", False) == is_object, f"operations.toml {operation}, {name}"
 
 
 @pytest.mark.rule("GEN-03", "GEN-04")
 @ONE
-def test_a_row_is_answered_with_the_record_of_the_contract(operation: str) -> None:
+def test_a_route_returns_the_record_of_the_contract(operation: str) -> None:
     response = OPERATIONS[operation]["response"]
-    name, row = client_row(operation)
+    name, row = find_route(operation)
     if response["record"] in RECORDS and response["shape"] != "named_array":
         assert row.into.__name__ == response["record"], f"operations.toml {operation}, {name}"
         assert isinstance(row, Listing) == (response["shape"] in {"list", "array"}), f"operations.toml {operation}"
 
 
 @CALLED
-def test_a_call_takes_what_the_contract_lists_and_nothing_else(operation: str, session: Session) -> None:
-    given = signature(operation, session)
-    listed = {row["name"] for row in parameters(OPERATIONS[operation])}
-    assert listed - given.keys() <= BOUND.keys(), f"operations.toml {operation}: a parameter is missing"
-    assert given.keys() <= listed, f"operations.toml {operation}: a parameter is not in the contract"
+def test_a_call_has_the_parameters_of_the_contract_and_no_others(operation: str, session: Session) -> None:
+    taken = read_parameters(operation, session)
+    listed = {row["name"] for row in list_parameters(OPERATIONS[operation])}
+    assert listed - taken.keys() <= BOUND_IDS.keys(), f"operations.toml {operation}: a parameter is missing"
+    assert taken.keys() <= listed, f"operations.toml {operation}: a parameter is not in the contract"
 
 
 @pytest.mark.rule("HIST-02", "LI-01", "LICC-03", "LICC-04", "KW-02", "TAP-02", "VCC-01f", "VCC-05", "POLL-03", "PC-01")
 @CALLED
-def test_what_is_required_has_no_default(operation: str, session: Session) -> None:
-    given = signature(operation, session)
-    for row in parameters(OPERATIONS[operation]):
-        if row["name"] in given and row.get("required_stated", True):
-            parameter = given[row["name"]]
+def test_a_required_parameter_has_no_default(operation: str, session: Session) -> None:
+    taken = read_parameters(operation, session)
+    for row in list_parameters(OPERATIONS[operation]):
+        if row["name"] in taken and row.get("required_stated", True):
+            parameter = taken[row["name"]]
             assert has_default(parameter) != row["required"], f"operations.toml {operation}, {row['name']}"
             assert parameter.default in {None, inspect.Parameter.empty}, f"{operation}, {row['name']}"
 
 
 @CALLED
-def test_ids_are_positional_and_all_else_is_named(operation: str, session: Session) -> None:
+def test_ids_are_positional_and_all_others_are_keyword_only(operation: str, session: Session) -> None:
     subjects = {"feature_keys", "products"} if OPERATIONS[operation]["method"] != "GET" else set()
-    given = signature(operation, session)
-    for row in parameters(OPERATIONS[operation]):
-        if row["name"] in given:
-            is_named = given[row["name"]].kind is inspect.Parameter.KEYWORD_ONLY
+    taken = read_parameters(operation, session)
+    for row in list_parameters(OPERATIONS[operation]):
+        if row["name"] in taken:
+            is_named = taken[row["name"]].kind is inspect.Parameter.KEYWORD_ONLY
             assert is_named == (row["in"] != "path" and row["name"] not in subjects), f"{operation}, {row['name']}"
 
 
@@ -107,24 +107,24 @@ def test_ids_are_positional_and_all_else_is_named(operation: str, session: Sessi
 )
 @CALLED
 def test_enums_of_parameters_are_the_contract_s(operation: str, session: Session) -> None:
-    given = signature(operation, session)
-    for row in parameters(OPERATIONS[operation]):
+    taken = read_parameters(operation, session)
+    for row in list_parameters(OPERATIONS[operation]):
         if "enum" in row and ENUMS[row["enum"]].get("value_type") != "int":
-            assert_enum(row["enum"], given[row["name"]].annotation, f"operations.toml {operation}, {row['name']}")
+            assert_enum(row["enum"], taken[row["name"]].annotation, f"operations.toml {operation}, {row['name']}")
 
 
 @pytest.mark.rule("GEN-08b", "GEN-09", "LIM-05")
 @CALLED
 def test_only_what_the_service_counts_has_a_total(operation: str, session: Session) -> None:
-    answer = inspect.signature(bound(operation, session)).return_annotation
+    answer = inspect.signature(bind(operation, session)).return_annotation
     counted = any(row["name"] == "with_total_count" for row in OPERATIONS[operation].get("parameter", []))
-    assert (CountedPager in origins(answer)) == counted, f"operations.toml {operation}"
+    assert (CountedPager in iter_types(answer)) == counted, f"operations.toml {operation}"
     if OPERATIONS[operation]["response"]["shape"] == "list":
-        assert {Pager, CountedPager} & {*origins(answer)}, f"operations.toml {operation}"
+        assert {Pager, CountedPager} & {*iter_types(answer)}, f"operations.toml {operation}"
 
 
 @pytest.mark.rule("ACC-09", "AM-03", "CAU-05", "DNR-03", "DNR-07", "HIST-05", "PC-03", "POLL-08", "PSET-06", "TGT-02")
-@pytest.mark.parametrize("record", sorted(records_of(OPERATIONS)))
+@pytest.mark.parametrize("record", sorted(find_records(OPERATIONS)))
 def test_a_record_has_the_fields_of_the_contract(record: str) -> None:
     model = NAMES.get(record)
     assert model is not None, f"records.toml {record} has no model"
@@ -136,7 +136,7 @@ def test_a_record_has_the_fields_of_the_contract(record: str) -> None:
         if enum and ENUMS[enum].get("value_type") != "int":
             assert_enum(enum, fields[name].type, f"records.toml {record}, {name}")
         if name.endswith("_local_micro"):
-            assert int in origins(fields[name].type), f"records.toml {record}, {name}"
+            assert int in iter_types(fields[name].type), f"records.toml {record}, {name}"
 
 
 def test_calls_that_are_left_out_exist_in_the_contract() -> None:
@@ -144,8 +144,8 @@ def test_calls_that_are_left_out_exist_in_the_contract() -> None:
 
 
 def assert_enum(enum: str, annotation: Any, where: str) -> None:
-    """Demand that an annotation holds the enum of the contract, with its values."""
-    found = [kind for kind in origins(annotation) if isinstance(kind, type) and issubclass(kind, OpenEnum)]
+    """Check that an annotation contains the enum of the contract, with its values."""
+    found = [kind for kind in iter_types(annotation) if isinstance(kind, type) and issubclass(kind, OpenEnum)]
     assert len(found) == 1, f"{where}: {annotation} holds no enum {enum}"
     stated = SEVERAL_ENUMS.get(found[0].__name__, (found[0].__name__,))
     assert enum in stated, f"{where}: {found[0].__name__} is not {enum}"
@@ -153,8 +153,8 @@ def assert_enum(enum: str, annotation: Any, where: str) -> None:
     assert {member.value for member in found[0]} == values, f"enums.toml {enum}"
 
 
-def origins(annotation: Any) -> Iterator[Any]:
-    """Give a type, and those inside it."""
+def iter_types(annotation: Any) -> Iterator[Any]:
+    """Yield a type and those inside it."""
     yield getattr(annotation, "__origin__", annotation)
     for inner in get_args(annotation):
-        yield from origins(inner)
+        yield from iter_types(inner)

@@ -1,4 +1,4 @@
-"""The rows of the main API against the contract: methods, paths, where parameters travel, records, enums, proof."""
+"""The routes of the main API against the contract: methods, paths, parameters, records, enums, authorization."""
 
 import importlib
 import pkgutil
@@ -13,17 +13,17 @@ from svc_async import AppCredentials, BearerToken, OAuth2UserCredentials, Sessio
 from svc_async.open_enum import OpenEnum
 from svc_async.platform import activity, oauth1_flow, oauth2
 from svc_async.wire.route import Listing, Reply, Route, Surface
-from tests.support.contract import ENUMS, RECORDS, Row, table
+from tests.support.contract import ENUMS, RECORDS, Row, load_table
 from tests.support.scripted_server import APP, USER, Answer, ReceivedRequest, ScriptedServer, clock, service
 
 __all__ = ["clock", "service"]
 
 OPERATIONS: Mapping[str, Row] = {
-    name: row for name, row in table("operations", "operation").items() if row["surface"] == "base"
+    name: row for name, row in load_table("operations", "operation").items() if row["surface"] == "base"
 }
 PAGES = {"oauth1.authorize", "oauth1.authenticate"}
-"""Browsers go there."""
-BESIDE = {
+"""Operations that are pages for a browser."""
+UNLISTED = {
     ("POST", "/2/oauth2/token"),
     ("GET", "/2/activity/subscriptions"),
     ("PUT", "/2/activity/subscriptions/{subscription_id}"),
@@ -31,9 +31,9 @@ BESIDE = {
     ("GET", "/2/tweets/search/stream/rules"),
     ("GET", "/2/tweets/search/stream"),
 }
-"""Calls that the contract names without a row: see its `unspecified.toml`."""
+"""Calls that the contract names without an operation: see its `unspecified.toml`."""
 RENAMED = {"BearerToken": "AppToken"}
-"""Credentials have that name."""
+"""Records whose name the credentials have."""
 
 MODULES = [
     importlib.import_module(f"{platform.__name__}.{module.name}") for module in pkgutil.iter_modules(platform.__path__)
@@ -41,7 +41,7 @@ MODULES = [
 ROWS: list[Any] = [row for module in MODULES for row in vars(module).values() if isinstance(row, Route | Listing)]
 
 
-def row_of(operation: str) -> Any:
+def find_route(operation: str) -> Any:
     wanted = OPERATIONS[operation]["method"], OPERATIONS[operation]["path"]
     (found,) = [row for row in ROWS if (row.method, row.path) == wanted]
     return found
@@ -52,12 +52,12 @@ CALLED = [name for name in OPERATIONS if name not in PAGES and OPERATIONS[name][
 
 @pytest.mark.rule("VER-01", "VER-02", "WH-09", "WH-10", "WH-11", "WH-50", "WH-51", "FS-01")
 @pytest.mark.parametrize("operation", [*CALLED, *sorted(PAGES)])
-def test_each_operation_is_one_row_on_the_base_host(operation: str) -> None:
-    assert row_of(operation).surface is Surface.BASE
+def test_each_operation_is_one_route_on_the_base_host(operation: str) -> None:
+    assert find_route(operation).surface is Surface.BASE
 
 
-def test_each_row_is_an_operation_or_known_to_be_none() -> None:
-    known = {(row["method"], row["path"]) for row in OPERATIONS.values()} | BESIDE
+def test_each_route_is_an_operation_or_listed_as_none() -> None:
+    known = {(row["method"], row["path"]) for row in OPERATIONS.values()} | UNLISTED
     assert {(row.method, row.path) for row in ROWS} <= known
 
 
@@ -69,14 +69,14 @@ def test_nothing_but_the_invalidation_is_called_under_1_1() -> None:
 @pytest.mark.rule("AUTH-01b", "AUTH-01d", "AUTH-20b", "AUTH-20c")
 @pytest.mark.parametrize("operation", [name for name in CALLED if OPERATIONS[name]["body"] in {"none", "form"}])
 def test_bodies_are_the_contract_s(operation: str) -> None:
-    row = row_of(operation)
+    row = find_route(operation)
     assert (row.form, row.json) == (OPERATIONS[operation]["body"] == "form", False)
 
 
 @pytest.mark.rule("AUTH-08", "AUTH-14d", "AUTH-16b", "AUTH-20d")
 @pytest.mark.parametrize("operation", [name for name in CALLED if OPERATIONS[name]["response"]["record"] in RECORDS])
 def test_answers_are_the_contract_s_records(operation: str) -> None:
-    response, row = OPERATIONS[operation]["response"], row_of(operation)
+    response, row = OPERATIONS[operation]["response"], find_route(operation)
     record = response["record"]
     assert row.into.__name__ == RENAMED.get(record, record)
     assert row.reply is {"form": Reply.FORM, "object": Reply.BODY}[response["shape"]]
@@ -103,7 +103,7 @@ PROOFS = {
 }
 
 
-async def made(session: Session, operation: str, now: datetime) -> None:
+async def make_call(session: Session, operation: str, now: datetime) -> None:
     """Make the call of an operation."""
     webhooks, subscriptions = session.webhooks, session.activity.subscriptions
     token = oauth1_flow.RequestToken(oauth_token="a", oauth_token_secret="b", oauth_callback_confirmed="true")
@@ -149,7 +149,7 @@ async def test_each_call_is_proven_as_the_contract_says(operation: str, service:
         for method in ("GET", "POST", "PUT", "DELETE"):
             service.on(method, each, anything)
     async with service.session(USER) as session:
-        await made(session, operation, service.clock.now())
+        await make_call(session, operation, service.clock.now())
     (seen,) = service.requests_to(path)
     assert seen.method == row["method"]
     assert seen.authorization.startswith(PROOFS[row["auth"]])

@@ -1,4 +1,4 @@
-"""Whatever is given: a typed answer or a typed error, and the sandbox never breaks."""
+"""Any arguments: a typed answer or a typed error, and the sandbox never fails."""
 
 from collections.abc import Mapping
 from datetime import UTC, timedelta, timezone
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from svc_async import Session, SvcError
 from svc_async.engine.paging import Pager
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
-from tests.conformance.calls import CALLS, bound, signature
-from tests.support.contract import OPERATIONS, parameters, value_of
+from tests.support.client_calls import CALLS, bind, read_parameters
+from tests.support.contract import OPERATIONS, find_value, list_parameters
 
 SEEDED = {
     "account_id": "18ce54d4x5t",
@@ -26,7 +26,7 @@ SEEDED = {
     "media_key": "3_880101",
     "tailored_audience_id": "tq4k1",
 }
-"""Ids that the seed world has, so that calls reach what lies behind the ids."""
+"""Ids of the seed, so that calls reach existing records."""
 
 TEXTS = st.text(max_size=40) | st.sampled_from(
     ["", " ", "\x00", "a,b", "%2F", "../..", "'; --", "é", "\U0001f600", "\ud800"]
@@ -41,10 +41,10 @@ ANYTHING = st.recursive(
 )
 
 
-def parameters_of(operation: str) -> st.SearchStrategy[dict[str, Any]]:
-    """Give what is right, with some of it replaced by anything."""
-    rows = parameters(OPERATIONS[operation])
-    right = {row["name"]: SEEDED.get(row["name"], value_of(row)) for row in rows}
+def generate_arguments(operation: str) -> st.SearchStrategy[dict[str, Any]]:
+    """Return valid arguments, some of them replaced by anything."""
+    rows = list_parameters(OPERATIONS[operation])
+    right = {row["name"]: SEEDED.get(row["name"], find_value(row)) for row in rows}
     wrong = st.dictionaries(st.sampled_from(sorted(right)), ANYTHING, max_size=3) if right else st.just({})
     required = {row["name"] for row in rows if row["required"]}
     given_names = st.sets(st.sampled_from(sorted(right))) if right else st.just(set[str]())
@@ -56,19 +56,19 @@ def parameters_of(operation: str) -> st.SearchStrategy[dict[str, Any]]:
 @given(data=st.data())
 @settings(max_examples=15)
 async def test_any_parameters_give_a_typed_answer_or_a_typed_error(operation: str, data: st.DataObject) -> None:
-    values = data.draw(parameters_of(operation))
+    values = data.draw(generate_arguments(operation))
     validate = data.draw(st.booleans())
     async with Sandbox(clock=VirtualClock(mode="jump"), config=SandboxConfig(rate_limits=False)) as sandbox:
         async with Session.sandbox(sandbox, validate=validate) as session:
             catalog = await session.product_catalogs.create(name="Books")
-            await _call(session, operation, values, SEEDED | {"product_catalog_id": catalog.id})
+            await make_call(session, operation, values, SEEDED | {"product_catalog_id": catalog.id})
         assert all(entry.status is not None and entry.status < 500 for entry in sandbox.requests)
 
 
-async def _call(session: Session, operation: str, values: Mapping[str, Any], ids: Mapping[str, Any]) -> None:
-    takes = signature(operation, session)
+async def make_call(session: Session, operation: str, values: Mapping[str, Any], ids: Mapping[str, Any]) -> None:
+    accepted = read_parameters(operation, session)
     try:
-        made = bound(operation, session, ids)(**{name: value for name, value in values.items() if name in takes})
-        await (made.first() if isinstance(made, Pager) else made)
+        call = bind(operation, session, ids)(**{name: value for name, value in values.items() if name in accepted})
+        await (call.first() if isinstance(call, Pager) else call)
     except SvcError as error:
         assert str(error)

@@ -14,13 +14,13 @@ ALL = "/2/webhooks"
 WEBHOOK = {"id": "1", "url": "https://a.example.test", "valid": True}
 
 
-def session_of(service: ScriptedServer, **settings: Any) -> Session:
+def make_session(service: ScriptedServer, **settings: Any) -> Session:
     return service.session(BearerToken("mine"), **settings)
 
 
-async def refusal(service: ScriptedServer, payload: object, status: int) -> ApiError:
+async def get_refused(service: ScriptedServer, payload: object, status: int) -> ApiError:
     service.on("GET", ALL, Answer(payload, status))
-    async with session_of(service) as session:
+    async with make_session(service) as session:
         with pytest.raises(ApiError) as caught:
             await session.webhooks.list().collect()
     return caught.value
@@ -38,7 +38,7 @@ async def refusal(service: ScriptedServer, payload: object, status: int) -> ApiE
     ],
 )
 async def test_numbers_are_codes(service: ScriptedServer, status: int, code: int, kind: type[ApiError]) -> None:
-    error = await refusal(service, {"errors": [{"code": code, "message": "words"}]}, status)
+    error = await get_refused(service, {"errors": [{"code": code, "message": "words"}]}, status)
     assert type(error) is kind
     assert error.errors == (ErrorDetail(code=code, message="words"),)
 
@@ -53,13 +53,13 @@ async def test_numbers_are_codes(service: ScriptedServer, status: int, code: int
     ],
 )
 async def test_a_problem_is_named_by_its_failure(service: ScriptedServer, problem: dict[str, str], code: str) -> None:
-    error = await refusal(service, {"type": "about:blank", "status": 403, **problem}, 403)
+    error = await get_refused(service, {"type": "about:blank", "status": 403, **problem}, 403)
     assert (error.status, error.errors[0].code) == (403, code)
 
 
 async def test_a_problem_names_its_parameters(service: ScriptedServer) -> None:
     complaint = {"parameters": {"max_results": ["0"]}, "message": "must be at least 1"}
-    error = await refusal(service, {"title": "Invalid Request", "detail": "No.", "errors": [complaint]}, 400)
+    error = await get_refused(service, {"title": "Invalid Request", "detail": "No.", "errors": [complaint]}, 400)
     assert error.errors == (
         ErrorDetail(code="Invalid Request", message="No."),
         ErrorDetail(message="must be at least 1", parameter="max_results"),
@@ -67,7 +67,7 @@ async def test_a_problem_names_its_parameters(service: ScriptedServer) -> None:
 
 
 async def test_a_success_with_reasons_and_without_data_is_a_refusal(service: ScriptedServer) -> None:
-    error = await refusal(service, {"errors": [{"title": "Not Found Error", "detail": "Gone."}]}, 200)
+    error = await get_refused(service, {"errors": [{"title": "Not Found Error", "detail": "Gone."}]}, 200)
     assert (error.status, error.repeatable) == (200, False)
     assert error.has_code("Not Found Error")
 
@@ -76,7 +76,7 @@ async def test_a_success_with_data_and_reasons_gives_the_data_and_tells_the_reas
     told: list[CallEvent] = []
     body = {"data": [WEBHOOK], "errors": [{"title": "Not Found Error", "detail": "Could not find 2."}]}
     service.on("GET", ALL, Answer(body))
-    async with session_of(service, on_event=told.append) as session:
+    async with make_session(service, on_event=told.append) as session:
         assert [webhook.id for webhook in await session.webhooks.list().collect()] == ["1"]
     assert told[0].error is None
     assert told[0].errors == (ErrorDetail(code="Not Found Error", message="Could not find 2."),)
@@ -84,5 +84,5 @@ async def test_a_success_with_data_and_reasons_gives_the_data_and_tells_the_reas
 
 async def test_a_value_that_holds_the_word_errors_is_no_reason(service: ScriptedServer) -> None:
     service.on("GET", ALL, Answer({"data": [{**WEBHOOK, "errors": "x"}]}))
-    async with session_of(service) as session:
+    async with make_session(service) as session:
         assert len(await session.webhooks.list().collect()) == 1

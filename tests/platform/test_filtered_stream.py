@@ -13,19 +13,21 @@ ALL = "/2/tweets/search/stream/rules"
 SENT = "2026-06-10T12:00:00.000Z"
 
 
-def session_of(service: ScriptedServer, **settings: Any) -> Session:
+def make_session(service: ScriptedServer, **settings: Any) -> Session:
     return service.session(BearerToken("mine"), **settings)
 
 
-def changed(*data: dict[str, str], errors: list[dict[str, Any]] | None = None, **summary: int) -> Answer:
+def build_changes(*data: dict[str, str], errors: list[dict[str, Any]] | None = None, **summary: int) -> Answer:
     body: dict[str, Any] = {"meta": {"sent": SENT, "summary": summary}}
     return Answer({**body, **({"data": data} if data else {}), **({"errors": errors} if errors else {})})
 
 
 @pytest.mark.rule("FS-01", "VER-01")
 async def test_rules_are_added(service: ScriptedServer) -> None:
-    service.on("POST", ALL, changed({"id": "1", "value": "cat", "tag": "pets"}, {"id": "2", "value": "dog"}, created=2))
-    async with session_of(service) as session:
+    service.on(
+        "POST", ALL, build_changes({"id": "1", "value": "cat", "tag": "pets"}, {"id": "2", "value": "dog"}, created=2)
+    )
+    async with make_session(service) as session:
         added = await session.filtered_stream.rules.add([Rule("cat", tag="pets"), "dog"])
     (seen,) = service.requests
     assert (seen.json, seen.query) == ({"add": [{"value": "cat", "tag": "pets"}, {"value": "dog"}]}, {})
@@ -37,8 +39,8 @@ async def test_rules_are_added(service: ScriptedServer) -> None:
 
 @pytest.mark.parametrize(("dry_run", "query"), [(True, {"dry_run": "true"}), (False, {"dry_run": "false"})])
 async def test_rules_are_tried(service: ScriptedServer, *, dry_run: bool, query: dict[str, str]) -> None:
-    service.on("POST", ALL, changed(valid=1))
-    async with session_of(service) as session:
+    service.on("POST", ALL, build_changes(valid=1))
+    async with make_session(service) as session:
         await session.filtered_stream.rules.add([{"value": "cat"}], dry_run=dry_run)
         await session.filtered_stream.rules.delete(["1"], dry_run=dry_run)
     assert [seen.query for seen in service.requests] == [query, query]
@@ -49,8 +51,8 @@ async def test_rules_that_were_not_created_are_named_by_position_and_reason(serv
         {"value": "dog", "id": "5", "title": "DuplicateRule", "type": "about:blank"},
         {"value": "(", "title": "InvalidRule", "detail": "unbalanced"},
     ]
-    service.on("POST", ALL, changed({"id": "1", "value": "cat"}, errors=errors, created=1, not_created=3))
-    async with session_of(service) as session:
+    service.on("POST", ALL, build_changes({"id": "1", "value": "cat"}, errors=errors, created=1, not_created=3))
+    async with make_session(service) as session:
         added = await session.filtered_stream.rules.add(["dog", "cat", "cat", "("])
     assert added.not_created == [
         RefusedRule(position=0, code="DuplicateRule", message="DuplicateRule"),
@@ -60,8 +62,8 @@ async def test_rules_that_were_not_created_are_named_by_position_and_reason(serv
 
 
 async def test_no_rule_created_is_an_answer_not_an_error(service: ScriptedServer) -> None:
-    service.on("POST", ALL, changed(errors=[{"value": "dog", "title": "DuplicateRule"}], not_created=1))
-    async with session_of(service) as session:
+    service.on("POST", ALL, build_changes(errors=[{"value": "dog", "title": "DuplicateRule"}], not_created=1))
+    async with make_session(service) as session:
         added = await session.filtered_stream.rules.add(["dog"])
     assert [refused.code for refused in added.not_created] == ["DuplicateRule"]
 
@@ -69,7 +71,7 @@ async def test_no_rule_created_is_an_answer_not_an_error(service: ScriptedServer
 async def test_a_call_that_is_refused_as_a_whole_is_an_error(service: ScriptedServer) -> None:
     body = {"title": "Invalid Request", "detail": "One or more rules are invalid.", "type": "about:blank"}
     service.on("POST", ALL, Answer({**body, "errors": [{"value": "(", "title": "InvalidRule"}]}, 400))
-    async with session_of(service) as session:
+    async with make_session(service) as session:
         with pytest.raises(BadRequest) as caught:
             await session.filtered_stream.rules.add(["("])
     assert caught.value.has_code("InvalidRule")
@@ -78,8 +80,8 @@ async def test_a_call_that_is_refused_as_a_whole_is_an_error(service: ScriptedSe
 
 @pytest.mark.rule("FS-02")
 async def test_a_rule_has_up_to_2048_characters(service: ScriptedServer) -> None:
-    service.on("POST", ALL, changed({"id": "1", "value": "x" * 2048}))
-    async with session_of(service) as session:
+    service.on("POST", ALL, build_changes({"id": "1", "value": "x" * 2048}))
+    async with make_session(service) as session:
         await session.filtered_stream.rules.add(["x" * 2048])
         with pytest.raises(InvalidArgument, match=r"^rules\[1\]\.value must have from 1 to 2048 characters") as caught:
             await session.filtered_stream.rules.add(["a", Rule("x" * 2049)])
@@ -91,15 +93,15 @@ async def test_a_rule_has_up_to_2048_characters(service: ScriptedServer) -> None
         with pytest.raises(InvalidArgument, match="^rules must be a sequence"):
             await session.filtered_stream.rules.add("cat")
     assert len(service.requests) == 1
-    async with session_of(service, validate=False) as session:
+    async with make_session(service, validate=False) as session:
         await session.filtered_stream.rules.add(["x" * 2049])
 
 
 @pytest.mark.rule("FS-05")
 @pytest.mark.parametrize("operator", ["min-likes", "min-replies", "min-reposts"])
 async def test_operators_that_returned_are_sent(service: ScriptedServer, operator: str) -> None:
-    service.on("POST", ALL, changed({"id": "1", "value": f"cat {operator}:5"}))
-    async with session_of(service) as session:
+    service.on("POST", ALL, build_changes({"id": "1", "value": f"cat {operator}:5"}))
+    async with make_session(service) as session:
         await session.filtered_stream.rules.add([f"cat {operator}:5"])
     assert service.requests[0].json["add"][0]["value"] == f"cat {operator}:5"
 
@@ -108,7 +110,7 @@ async def test_operators_that_returned_are_sent(service: ScriptedServer, operato
 async def test_rules_are_listed(service: ScriptedServer) -> None:
     page = {"data": [{"id": "1", "value": "cat", "tag": "pets"}], "meta": {"sent": SENT, "next_token": "b"}}
     service.on("GET", ALL, Answer(page), Answer({"meta": {"sent": SENT}}))
-    async with session_of(service) as session:
+    async with make_session(service) as session:
         assert await session.filtered_stream.rules.list().collect() == [StreamRule(id="1", value="cat", tag="pets")]
 
 
@@ -118,8 +120,8 @@ async def test_rules_are_deleted_and_those_that_were_not_are_named(service: Scri
         {"parameters": {"ids": ["2"]}, "message": "Rule does not exist"},
         {"value": "3", "title": "NotFound"},
     ]
-    service.on("POST", ALL, changed(errors=errors, deleted=1, not_deleted=2))
-    async with session_of(service) as session:
+    service.on("POST", ALL, build_changes(errors=errors, deleted=1, not_deleted=2))
+    async with make_session(service) as session:
         deleted = await session.filtered_stream.rules.delete(["1", "2", "3"])
         with pytest.raises(InvalidArgument, match="^ids must not be empty"):
             await session.filtered_stream.rules.delete([])

@@ -33,7 +33,7 @@ async def sandbox() -> AsyncIterator[Sandbox]:
         yield sandbox
 
 
-def session_of(sandbox: Sandbox, credentials: Credentials | None = None, **settings: object) -> Session:
+def make_session(sandbox: Sandbox, credentials: Credentials | None = None, **settings: object) -> Session:
     return Session(
         credentials or AppCredentials(**sandbox.app),
         app=AppCredentials(**sandbox.app),
@@ -46,13 +46,13 @@ def session_of(sandbox: Sandbox, credentials: Credentials | None = None, **setti
 
 @pytest.mark.rule("AUTH-01", "AUTH-03", "AUTH-08", "AUTH-14", "AUTH-14c", "AUTH-14d", "AUTH-16", "AUTH-17", "ERR-01")
 async def test_an_app_becomes_a_user_s_by_pin_and_stops_being_it(sandbox: Sandbox) -> None:
-    async with session_of(sandbox) as session:
+    async with make_session(sandbox) as session:
         token = await session.oauth1.request_token(callback="oob")
         granted = await session.oauth1.access_token(token, verifier=sandbox.approve(token.oauth_token))
         assert granted.user_id == sandbox.user_id
         with pytest.raises(Unauthorized):
             await session.oauth1.access_token(token, verifier="0000000")
-    async with session_of(sandbox, granted.credentials(AppCredentials(**sandbox.app))) as session:
+    async with make_session(sandbox, granted.credentials(AppCredentials(**sandbox.app))) as session:
         assert [account.id async for account in session.accounts.list()] == [sandbox.account_id]
         gone = await session.oauth1.invalidate_token()
         assert gone.access_token == granted.oauth_token
@@ -63,7 +63,7 @@ async def test_an_app_becomes_a_user_s_by_pin_and_stops_being_it(sandbox: Sandbo
 
 @pytest.mark.rule("AUTH-12e", "AUTH-14c")
 async def test_an_app_becomes_a_user_s_by_callback(sandbox: Sandbox) -> None:
-    async with session_of(sandbox) as session:
+    async with make_session(sandbox) as session:
         token = await session.oauth1.request_token(callback=sandbox.callback_url)
         verifier = sandbox.approve(token.oauth_token)
         redirect = f"{sandbox.callback_url}?oauth_token={token.oauth_token}&oauth_verifier={verifier}"
@@ -72,14 +72,14 @@ async def test_an_app_becomes_a_user_s_by_callback(sandbox: Sandbox) -> None:
 
 
 async def test_a_callback_that_is_not_configured_is_refused(sandbox: Sandbox) -> None:
-    async with session_of(sandbox) as session:
+    async with make_session(sandbox) as session:
         with pytest.raises(Forbidden):
             await session.oauth1.request_token(callback="https://elsewhere.example.test/back")
 
 
 @pytest.mark.rule("AUTH-20", "AUTH-20d", "AUTH-22b")
 async def test_the_bearer_token_of_the_app_is_one_and_the_same(sandbox: Sandbox) -> None:
-    async with session_of(sandbox) as session, session_of(sandbox) as another:
+    async with make_session(sandbox) as session, make_session(sandbox) as another:
         assert await session.oauth2.token() == await another.oauth2.token()
 
 
@@ -94,7 +94,7 @@ async def test_an_app_with_a_wrong_secret_is_refused_with_code_99(sandbox: Sandb
     assert len([request for request in sandbox.requests if request.path == "/oauth2/token"]) == 1
 
 
-async def granted(sandbox: Sandbox, session: Session) -> OAuth2UserCredentials:
+async def grant_token(sandbox: Sandbox, session: Session) -> OAuth2UserCredentials:
     pending = session.oauth2.authorization_url(
         scopes=["follow.read", "offline.access"], redirect_uri=sandbox.callback_url
     )
@@ -106,10 +106,10 @@ async def granted(sandbox: Sandbox, session: Session) -> OAuth2UserCredentials:
 @pytest.mark.rule("AUTH-26")
 async def test_a_user_grants_scopes_and_the_token_rotates(sandbox: Sandbox) -> None:
     told: list[OAuth2UserCredentials] = []
-    async with session_of(sandbox) as session:
-        first = await granted(sandbox, session)
+    async with make_session(sandbox) as session:
+        first = await grant_token(sandbox, session)
     assert set(first.scopes) == {"follow.read", "offline.access"}
-    async with session_of(sandbox, first, on_token=told.append) as session:
+    async with make_session(sandbox, first, on_token=told.append) as session:
         second = await session.oauth2.refresh()
         third = await session.oauth2.refresh()
     assert told == [second, third]
@@ -117,11 +117,11 @@ async def test_a_user_grants_scopes_and_the_token_rotates(sandbox: Sandbox) -> N
 
 
 async def test_a_refresh_token_works_once(sandbox: Sandbox) -> None:
-    async with session_of(sandbox) as session:
-        first = await granted(sandbox, session)
-    async with session_of(sandbox, first) as session:
+    async with make_session(sandbox) as session:
+        first = await grant_token(sandbox, session)
+    async with make_session(sandbox, first) as session:
         await session.oauth2.refresh()
-    async with session_of(sandbox, first) as session:
+    async with make_session(sandbox, first) as session:
         with pytest.raises(BadRequest) as caught:
             await session.oauth2.refresh()
     assert caught.value.has_code("invalid_grant")
@@ -160,13 +160,13 @@ async def timed() -> AsyncIterator[Sandbox]:
         yield sandbox
 
 
-def receiver_of(sandbox: Sandbox) -> Receiver:
+def make_receiver(sandbox: Sandbox) -> Receiver:
     return Receiver(sandbox.app["consumer_secret"])
 
 
 @pytest.mark.rule("WH-09", "WH-10", "WH-11", "ERR-10")
 async def test_a_webhook_is_ensured_loses_its_validity_and_gets_it_back(timed: Sandbox) -> None:
-    wrong, right = Receiver("wrong"), receiver_of(timed)
+    wrong, right = Receiver("wrong"), make_receiver(timed)
     async with Session.sandbox(timed) as session:
         timed.deliver_to(URL, wrong)
         with pytest.raises(BadRequest) as caught:
@@ -195,7 +195,7 @@ async def test_a_webhook_is_ensured_loses_its_validity_and_gets_it_back(timed: S
 
 @pytest.mark.rule("ACT-01", "WH-60", "EV-04")
 async def test_what_was_delivered_is_delivered_again_for_a_gap(timed: Sandbox) -> None:
-    receiver = receiver_of(timed)
+    receiver = make_receiver(timed)
     timed.deliver_to(URL, receiver)
     async with Session.sandbox(timed) as session:
         webhook = await session.webhooks.ensure(URL)
@@ -248,7 +248,7 @@ async def test_rules_are_added_listed_and_deleted(sandbox: Sandbox) -> None:
 
 @pytest.mark.rule("AUTH-17", "ERR-01", "AUTH-25")
 async def test_a_bearer_token_that_does_not_work_any_more_is_renewed(sandbox: Sandbox) -> None:
-    async with session_of(sandbox, BearerToken("of-yesterday")) as session:
+    async with make_session(sandbox, BearerToken("of-yesterday")) as session:
         assert await session.webhooks.list().collect() == []
     asked = [(request.path, request.status) for request in sandbox.requests]
     assert asked == [("/2/webhooks", 401), ("/oauth2/token", 200), ("/2/webhooks", 200)]
@@ -257,7 +257,7 @@ async def test_a_bearer_token_that_does_not_work_any_more_is_renewed(sandbox: Sa
 @pytest.mark.rule("AUTH-24", "AUTH-24b", "AUTH-24d")
 async def test_the_bearer_token_is_invalidated_as_it_came(sandbox: Sandbox) -> None:
     endpoints = Endpoints(base_url=sandbox.base_url, ads_url=sandbox.ads_url)
-    async with session_of(sandbox) as session:
+    async with make_session(sandbox) as session:
         token = (await session.oauth2.token()).access_token
         async with Session(BearerToken(token), endpoints=endpoints, retries=Retries.none()) as other:
             assert await other.webhooks.list().collect() == []

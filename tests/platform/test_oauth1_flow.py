@@ -25,7 +25,7 @@ TOKEN = RequestToken(oauth_token="re+quest", oauth_token_secret="hush-9", oauth_
 PIN_TOKEN = attrs.evolve(TOKEN, callback="oob")
 
 
-async def requested(
+async def request_token(
     service: ScriptedServer, callback: str = "oob", **more: Any
 ) -> tuple[RequestToken, ReceivedRequest]:
     service.on("POST", "/oauth/request_token", ASKED)
@@ -37,7 +37,7 @@ async def requested(
 
 @pytest.mark.rule("AUTH-01", "AUTH-01b", "AUTH-01c", "AUTH-01d", "AUTH-01e", "AUTH-02", "AUTH-03", "AUTH-06", "AUTH-08")
 async def test_the_request_token_is_asked_for_by_the_app_alone(service: ScriptedServer) -> None:
-    token, seen = await requested(service)
+    token, seen = await request_token(service)
     assert seen.oauth.keys() == {
         *("oauth_nonce", "oauth_callback", "oauth_signature_method", "oauth_timestamp", "oauth_consumer_key"),
         *("oauth_signature", "oauth_version"),
@@ -56,7 +56,7 @@ async def test_the_request_token_is_asked_for_by_the_app_alone(service: Scripted
     ["https://example.test/back?a=b", "my-app://done", "com.example.app:/done", "http://127.0.0.1:8766/done"],
 )
 async def test_a_callback_is_any_absolute_url(service: ScriptedServer, callback: str) -> None:
-    _, seen = await requested(service, callback)
+    _, seen = await request_token(service, callback)
     assert seen.oauth["oauth_callback"] == callback
 
 
@@ -64,17 +64,17 @@ async def test_a_callback_is_any_absolute_url(service: ScriptedServer, callback:
 @pytest.mark.parametrize("callback", ["", "example.test", "/back", "https://", "https:///back", "a b:c", ":x", "x:", 5])
 async def test_what_is_no_callback_is_not_sent(service: ScriptedServer, callback: str) -> None:
     with pytest.raises(InvalidArgument, match="^callback must be an absolute URL or 'oob'"):
-        await requested(service, callback)
+        await request_token(service, callback)
     assert service.requests == []
 
 
 @pytest.mark.rule("AUTH-07")
 @pytest.mark.parametrize("access_type", ["read", OAuthAccessType.WRITE])
 async def test_the_access_type_travels_in_the_query(service: ScriptedServer, access_type: str) -> None:
-    _, seen = await requested(service, access_type=access_type)
+    _, seen = await request_token(service, access_type=access_type)
     assert seen.query == {"svc_auth_access_type": str(access_type)}
     with pytest.raises(InvalidArgument, match="^access_type must be read or write"):
-        await requested(service, access_type="all")
+        await request_token(service, access_type="all")
 
 
 async def test_checks_can_be_left_to_the_service(service: ScriptedServer) -> None:

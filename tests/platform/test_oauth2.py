@@ -18,18 +18,18 @@ SCOPES = ["follow.read", "offline.access"]
 GRANTED = {"token_type": "bearer", "access_token": "hush-5", "expires_in": 7200, "scope": "follow.read"}
 
 
-async def pending(service: ScriptedServer, app: AppCredentials = PUBLIC) -> PendingAuthorization:
+async def begin_authorization(service: ScriptedServer, app: AppCredentials = PUBLIC) -> PendingAuthorization:
     async with service.session(app) as session:
         return session.oauth2.authorization_url(scopes=SCOPES, redirect_uri=BACK)
 
 
-def redirect(found: PendingAuthorization, **changes: str) -> str:
+def build_redirect(found: PendingAuthorization, **changes: str) -> str:
     return f"{BACK}?{urlencode({'state': found.state, 'code': 'c/1', **changes})}"
 
 
 @pytest.mark.rule("AUTH-26")
 async def test_the_page_is_told_the_scopes_and_a_challenge(service: ScriptedServer) -> None:
-    found = await pending(service)
+    found = await begin_authorization(service)
     url = urlsplit(found.url)
     assert f"{url.scheme}://{url.netloc}{url.path}" == f"{service.base_url}/2/oauth2/authorize"
     query = {name: values[0] for name, values in parse_qs(url.query).items()}
@@ -39,7 +39,7 @@ async def test_the_page_is_told_the_scopes_and_a_challenge(service: ScriptedServ
         "redirect_uri": BACK,
         "scope": "follow.read offline.access",
         "state": found.state,
-        "code_challenge": challenge(found.code_verifier),
+        "code_challenge": compute_challenge(found.code_verifier),
         "code_challenge_method": "S256",
     }
     assert 43 <= len(found.code_verifier) <= 128
@@ -47,18 +47,18 @@ async def test_the_page_is_told_the_scopes_and_a_challenge(service: ScriptedServ
     assert service.requests == []
 
 
-def challenge(verifier: str) -> str:
+def compute_challenge(verifier: str) -> str:
     """RFC 7636, 4.2."""
     return urlsafe_b64encode(sha256(verifier.encode()).digest()).decode().rstrip("=")
 
 
 def test_the_challenge_is_that_of_the_published_vector() -> None:
     verifier = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"  # RFC 7636, appendix B
-    assert challenge(verifier) == "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
+    assert compute_challenge(verifier) == "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 
 
 async def test_each_authorization_has_its_own_state_and_verifier(service: ScriptedServer) -> None:
-    one, other = await pending(service), await pending(service)
+    one, other = await begin_authorization(service), await begin_authorization(service)
     assert one.state != other.state
     assert one.code_verifier != other.code_verifier
 
@@ -66,9 +66,9 @@ async def test_each_authorization_has_its_own_state_and_verifier(service: Script
 @pytest.mark.parametrize("app", [PUBLIC, CONFIDENTIAL])
 async def test_a_code_is_exchanged_with_its_verifier(service: ScriptedServer, app: AppCredentials) -> None:
     service.on("POST", "/2/oauth2/token", Answer({**GRANTED, "refresh_token": "hush-6"}))
-    found = await pending(service)
+    found = await begin_authorization(service)
     async with service.session(app) as session:
-        granted = await session.oauth2.exchange(found, redirect=redirect(found))
+        granted = await session.oauth2.exchange(found, redirect=build_redirect(found))
     assert granted == OAuth2UserCredentials(
         access_token="hush-5",
         refresh_token="hush-6",
@@ -100,26 +100,26 @@ async def test_a_code_is_exchanged_with_its_verifier(service: ScriptedServer, ap
 async def test_a_redirect_of_another_authorization_or_without_a_code_is_refused(
     service: ScriptedServer, changes: dict[str, str], rule: str
 ) -> None:
-    found = await pending(service)
+    found = await begin_authorization(service)
     async with service.session(PUBLIC) as session:
         with pytest.raises(InvalidArgument, match=rule):
-            await session.oauth2.exchange(found, redirect=redirect(found, **changes))
+            await session.oauth2.exchange(found, redirect=build_redirect(found, **changes))
     assert service.requests == []
 
 
 async def test_a_refused_grant_says_why(service: ScriptedServer) -> None:
     service.on("POST", "/2/oauth2/token", Answer({"error": "invalid_grant", "error_description": "Too old."}, 400))
-    found = await pending(service)
+    found = await begin_authorization(service)
     async with service.session(PUBLIC) as session:
         with pytest.raises(BadRequest, match=r"invalid_grant Too old\."):
-            await session.oauth2.exchange(found, redirect=redirect(found))
+            await session.oauth2.exchange(found, redirect=build_redirect(found))
 
 
 async def test_a_token_without_an_end_has_none(service: ScriptedServer) -> None:
     service.on("POST", "/2/oauth2/token", Answer({"token_type": "Bearer", "access_token": "hush-5"}))
-    found = await pending(service)
+    found = await begin_authorization(service)
     async with service.session(PUBLIC) as session:
-        granted = await session.oauth2.exchange(found, redirect=redirect(found))
+        granted = await session.oauth2.exchange(found, redirect=build_redirect(found))
     assert (granted.expires_at, granted.refresh_token, granted.scopes) == (None, None, ())
 
 

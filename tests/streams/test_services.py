@@ -40,7 +40,7 @@ APP = AppCredentials(consumer_key="k", consumer_secret="s")
 MATCH = b'{"data":{"id":"1","text":"t"},"matching_rules":[{"id":"2","tag":"x"}]}\r\n'
 
 
-def token(value: str) -> Script:
+def answer_token(value: str) -> Script:
     """The service gives a bearer token."""
     return refuse_with(200, {"token_type": "bearer", "access_token": value})
 
@@ -77,7 +77,7 @@ async def test_a_filtered_stream_without_rules_is_a_conflict(server: StreamServe
 async def test_a_token_that_is_refused_is_renewed_once(
     server: StreamServer, endpoints: Endpoints, clock: VirtualClock, body: dict[str, Any]
 ) -> None:
-    server.scripts = [token("old"), refuse_with(401, body), token("new"), send_and_hold(event_line(1))]
+    server.scripts = [answer_token("old"), refuse_with(401, body), answer_token("new"), send_and_hold(event_line(1))]
     async with Session(APP, endpoints=endpoints, clock=clock) as session, session.activity.stream() as stream:
         await anext(stream)
     streams = [connection for connection in server.connections if connection.path == "/2/activity/stream"]
@@ -88,7 +88,7 @@ async def test_a_token_that_is_refused_is_renewed_once(
 async def test_a_renewed_token_that_is_refused_ends_the_stream(
     server: StreamServer, endpoints: Endpoints, clock: VirtualClock, again: str
 ) -> None:
-    server.scripts = [token("old"), refuse_with(401), token(again), refuse_with(401)]
+    server.scripts = [answer_token("old"), refuse_with(401), answer_token(again), refuse_with(401)]
     async with Session(APP, endpoints=endpoints, clock=clock) as session:
         with pytest.raises(Unauthorized):
             await session.activity.stream().__aenter__()
@@ -105,7 +105,7 @@ async def test_a_given_token_that_is_refused_cannot_be_renewed(server: StreamSer
 async def test_a_token_that_expires_while_the_stream_is_open_is_renewed(
     server: StreamServer, endpoints: Endpoints, clock: VirtualClock, states: StateLog
 ) -> None:
-    server.scripts = [token("old"), hold, refuse_with(401), token("new"), send_and_hold(event_line(2))]
+    server.scripts = [answer_token("old"), hold, refuse_with(401), answer_token("new"), send_and_hold(event_line(2))]
     async with (
         Session(APP, endpoints=endpoints, clock=clock) as session,
         session.activity.stream(on_state=states, recover="off") as stream,
@@ -195,7 +195,7 @@ async def test_the_app_of_a_user_requests_the_token_and_other_calls_stay_signed(
     server: StreamServer, endpoints: Endpoints, clock: VirtualClock
 ) -> None:
     user = UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret="u")
-    server.scripts = [token("bear"), hold]
+    server.scripts = [answer_token("bear"), hold]
     async with Session(user, endpoints=endpoints, clock=clock) as session, session.activity.stream():
         pass
     assert server.connections[1].headers["authorization"] == "Bearer bear"

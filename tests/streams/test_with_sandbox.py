@@ -49,12 +49,12 @@ async def post(sandbox: Sandbox, session: Session) -> Post:
     return post
 
 
-async def texts(stream: EventStream, number: int) -> list[str | None]:
+async def take_texts(stream: EventStream, number: int) -> list[str | None]:
     events = [await anext(stream) for _ in range(number)]
     return [event.post.text for event in events if isinstance(event, PostCreated | MatchedPost)]
 
 
-async def reopened(states: StateLog, clock: VirtualClock) -> StateChange:
+async def wait_for_reopen(states: StateLog, clock: VirtualClock) -> StateChange:
     """Let the next back-off pass and wait until the stream is open again."""
     change = await states.wait_for(StreamState.BACKOFF)
     await clock.advance(seconds=(change.wait or 0) + ROUNDING)
@@ -62,7 +62,7 @@ async def reopened(states: StateLog, clock: VirtualClock) -> StateChange:
     return change
 
 
-async def invalidate(sandbox: Sandbox, token: str) -> None:
+async def invalidate_token(sandbox: Sandbox, token: str) -> None:
     """End the app's bearer token, as another process of the app may do."""
     proof = b64encode(f"{sandbox.app['consumer_key']}:{sandbox.app['consumer_secret']}".encode()).decode()
     url, headers = f"{sandbox.base_url}/oauth2/invalidate_token", {"Authorization": f"Basic {proof}"}
@@ -89,7 +89,7 @@ async def test_only_the_user_that_was_subscribed_to_is_told_of(sandbox: Sandbox,
     async with session.activity.stream() as stream:
         await sandbox.trigger("post.create", user_id="999", payload={"text": "of somebody else"})
         await post(1)
-        assert await texts(stream, 1) == ["number 1"]
+        assert await take_texts(stream, 1) == ["number 1"]
 
 
 @pytest.mark.rule("ACT-02")
@@ -98,7 +98,7 @@ async def test_only_what_holds_the_keyword_is_told(sandbox: Sandbox, session: Se
     async with session.activity.stream() as stream:
         await sandbox.trigger("post.create", payload={"text": "of dogs"}, keyword="dogs")
         await sandbox.trigger("post.create", payload={"text": "of cats"}, keyword="cats")
-        assert await texts(stream, 1) == ["of cats"]
+        assert await take_texts(stream, 1) == ["of cats"]
 
 
 @pytest.mark.rule("ACT-03")
@@ -145,8 +145,8 @@ async def test_a_stalled_connection_is_closed_and_its_events_are_backfilled(
         sandbox.streams["activity"].stall()
         await post(1)
         await clock.advance(seconds=25)
-        await reopened(states, clock)
-        assert await texts(stream, 1) == ["number 1"]
+        await wait_for_reopen(states, clock)
+        assert await take_texts(stream, 1) == ["number 1"]
         await sandbox.streams["activity"].wait(1)
         assert stream.stats.stalls == 1
 
@@ -157,15 +157,15 @@ async def test_events_missed_without_a_connection_are_backfilled_once(
     gaps: list[Gap] = []
     async with session.activity.stream(on_state=states, on_gap=gaps.append) as stream:
         await post(1)
-        assert await texts(stream, 1) == ["number 1"]
+        assert await take_texts(stream, 1) == ["number 1"]
         sandbox.streams["activity"].refuse(503)
         sandbox.streams["activity"].drop()
         await states.wait_for(StreamState.BACKOFF)
         await post(2)
         await clock.advance(seconds=1)
-        await reopened(states, clock)
+        await wait_for_reopen(states, clock)
         await post(3)
-        assert await texts(stream, 2) == ["number 2", "number 3"]
+        assert await take_texts(stream, 2) == ["number 2", "number 3"]
         assert stream.stats.duplicates == 1
     assert [gap.recovery for gap in gaps] == [GapRecovery.BACKFILL]
 
@@ -178,14 +178,14 @@ async def test_events_missed_between_two_streams_are_replayed(
     gaps: list[Gap] = []
     async with service.stream() as stream:
         await post(1)
-        await texts(stream, 1)
+        await take_texts(stream, 1)
     await clock.advance(hours=1)
     await post(2)
     await clock.advance(hours=1)
     async with service.stream(since=stream.checkpoint, on_gap=gaps.append) as stream:
-        assert await texts(stream, 1) == ["number 2"]
+        assert await take_texts(stream, 1) == ["number 2"]
         await post(3)
-        assert await texts(stream, 1) == ["number 3"]
+        assert await take_texts(stream, 1) == ["number 3"]
         await sandbox.streams[product].wait(1)
     assert GapRecovery.REPLAY in [gap.recovery for gap in gaps]
     assert GapRecovery.NONE not in [gap.recovery for gap in gaps]
@@ -203,9 +203,9 @@ class TestWithoutRecovery:
         async with session.activity.stream(on_state=states, on_gap=gaps.append) as stream:
             for _ in range(2):
                 sandbox.streams["activity"].drop()
-                await reopened(states, clock)
+                await wait_for_reopen(states, clock)
             await post(1)
-            assert await texts(stream, 1) == ["number 1"]
+            assert await take_texts(stream, 1) == ["number 1"]
             assert (stream.stats.refusals, stream.stats.lost) == (1, 2)
         assert all(gap.recovery is GapRecovery.NONE and gap.error is not None for gap in gaps)
 
@@ -215,10 +215,10 @@ async def test_a_disconnect_of_the_sandbox_causes_a_backoff(
 ) -> None:
     async with session.activity.stream(on_state=states) as stream:
         sandbox.streams["activity"].disconnect()
-        change = await reopened(states, clock)
+        change = await wait_for_reopen(states, clock)
         assert change.wait == pytest.approx(5, rel=0.1)
         await post(1)
-        assert await texts(stream, 1) == ["number 1"]
+        assert await take_texts(stream, 1) == ["number 1"]
 
 
 @pytest.mark.rule("STR-02", "ERR-07")
@@ -257,7 +257,7 @@ async def test_garbage_duplicates_and_single_bytes_change_nothing(
         hub.repeat_last()
         hub.garbage()
         await post(2)
-        assert await texts(stream, 2) == ["number 1", "number 2"]
+        assert await take_texts(stream, 2) == ["number 1", "number 2"]
         assert (stream.stats.duplicates, stream.stats.malformed) == (1, 1)
 
 
@@ -266,11 +266,11 @@ async def test_an_invalidated_token_is_renewed_when_the_stream_reconnects(
     sandbox: Sandbox, session: Session, post: Post, clock: VirtualClock, states: StateLog
 ) -> None:
     async with session.activity.stream(on_state=states) as stream:
-        await invalidate(sandbox, (await session.oauth2.token()).access_token)
+        await invalidate_token(sandbox, (await session.oauth2.token()).access_token)
         sandbox.streams["activity"].drop()
-        await reopened(states, clock)
+        await wait_for_reopen(states, clock)
         await post(1)
-        assert await texts(stream, 1) == ["number 1"]
+        assert await take_texts(stream, 1) == ["number 1"]
 
 
 async def test_leaving_frees_the_connection_immediately(sandbox: Sandbox, session: Session, post: Post) -> None:

@@ -1,4 +1,4 @@
-"""The contract's tables, and samples of what they describe: parameters as they are given, records as they are sent."""
+"""The tables of the contract, and samples of what they describe: arguments of calls and records of answers."""
 
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -11,17 +11,19 @@ FOLDER = Path(__file__).parents[1] / "contract"
 Row = dict[str, Any]
 
 
-def table(file: str, name: str, key: str = "id") -> dict[str, Row]:
+def load_table(file: str, name: str, key: str = "id") -> dict[str, Row]:
     rows = tomllib.loads((FOLDER / f"{file}.toml").read_text(encoding="utf-8"))[name]
     return {row[key]: row for row in rows}
 
 
-ENUMS = table("enums", "enum")
-RECORDS = table("records", "record", "name")
-OPERATIONS = {name: row for name, row in table("operations", "operation").items() if row["surface"].startswith("ads")}
+ENUMS = load_table("enums", "enum")
+RECORDS = load_table("records", "record", "name")
+OPERATIONS = {
+    name: row for name, row in load_table("operations", "operation").items() if row["surface"].startswith("ads")
+}
 
 MOMENT = datetime(2026, 1, 2, 3, tzinfo=UTC)
-WRITTEN_MOMENT = "2026-01-02T03:00:00Z"
+FORMATTED_MOMENT = "2026-01-02T03:00:00Z"
 
 COMPONENTS = [
     {"type": "MEDIA", "media_key": "13_1"},
@@ -53,13 +55,13 @@ _VALUES: Mapping[str, Any] = {
 """Parameters whose value must be more than one of the type."""
 
 
-def parameters(operation: Row) -> list[Row]:
-    """Give what a caller can give: not the two that belong to pagers."""
+def list_parameters(operation: Row) -> list[Row]:
+    """Return the parameters that a method has: all but the two that belong to pagers."""
     return [row for row in operation.get("parameter", []) if row["name"] not in {"cursor", "with_total_count"}]
 
 
-def value_of(parameter: Row) -> Any:
-    """Give a value that no rule forbids."""
+def find_value(parameter: Row) -> Any:
+    """Return a value that no rule forbids."""
     name, kind = parameter["name"], parameter["type"]
     if name in _VALUES:
         return _VALUES[name]
@@ -76,8 +78,8 @@ def value_of(parameter: Row) -> Any:
     return values.get(kind, known[0])
 
 
-def written(value: Any) -> str:
-    """Write a value as a query carries it."""
+def format_query_value(value: Any) -> str:
+    """Return a value in the form of a query."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, datetime):
@@ -85,15 +87,15 @@ def written(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def sample(record: str) -> Row:
-    """Give a record with every field that the contract shows."""
-    return {field["name"]: _field(field) for field in RECORDS[record]["field"]}
+def build_record(record: str) -> Row:
+    """Return a record with every field of the contract."""
+    return {field["name"]: _build_field(field) for field in RECORDS[record]["field"]}
 
 
-def answer(operation: Row) -> Any:
-    """Give an answer of the shape that the contract states, and the records in it."""
+def build_answer(operation: Row) -> Any:
+    """Return an answer in the shape of the contract, and the records in it."""
     record, shape = operation["response"]["record"], operation["response"]["shape"]
-    value = sample(record) if record in RECORDS else {"string": "AGE_TARGETING", "unspecified": {}}[record]
+    value = build_record(record) if record in RECORDS else {"string": "AGE_TARGETING", "unspecified": {}}[record]
     if shape in {"list", "array", "array_of_one"}:
         return {"request": {"params": {}}, "data": [value], "next_cursor": None}, [value]
     if shape == "named_array":
@@ -101,19 +103,21 @@ def answer(operation: Row) -> Any:
     return {"request": {"params": {}}, "data": value}, [value]
 
 
-def records_of(operations: Mapping[str, Row]) -> set[str]:
-    """Name the records that operations take and give, with those inside them."""
+def find_records(operations: Mapping[str, Row]) -> set[str]:
+    """Return the names of the records that operations accept and return, with those inside them."""
     found: set[str] = set()
-    waiting = [name for row in operations.values() for name in _named(row["response"], *parameters(row))]
+    waiting = [
+        name for row in operations.values() for name in _find_record_names(row["response"], *list_parameters(row))
+    ]
     while waiting:
         name = waiting.pop()
         if name not in found:
             found.add(name)
-            waiting += _named(*RECORDS[name]["field"])
+            waiting += _find_record_names(*RECORDS[name]["field"])
     return found
 
 
-def _named(*rows: Row) -> Iterator[str]:
+def _find_record_names(*rows: Row) -> Iterator[str]:
     for row in rows:
         names = [row.get("record"), row.get("items"), *row.get("records", [])]
         yield from (name for name in names if name in RECORDS)
@@ -122,30 +126,30 @@ def _named(*rows: Row) -> Iterator[str]:
 _NUMBERS = ("_height", "_width", "_seconds", "_days", "_cap", "duration")
 
 
-def _field(field: Row) -> Any:
+def _build_field(field: Row) -> Any:
     name, kind = field["name"], field["type"]
     if kind == "array":
-        return _elements(field)
+        return _build_elements(field)
     if kind == "object":
-        inner = [*_named(field)]
-        return sample(inner[0]) if inner else {"key": 1}
-    return field.get("const") or _scalar(name, kind, field.get("enum"))
+        inner = [*_find_record_names(field)]
+        return build_record(inner[0]) if inner else {"key": 1}
+    return field.get("const") or _build_scalar(name, kind, field.get("enum"))
 
 
-def _scalar(name: str, kind: str, enum: str | None) -> Any:
+def _build_scalar(name: str, kind: str, enum: str | None) -> Any:
     if enum:
         return ENUMS[enum]["values"][0]
     if kind == "timestamp" or name.endswith("_at"):
-        return WRITTEN_MOMENT
+        return FORMATTED_MOMENT
     if kind in {"int", "long"} or (kind == "unspecified" and name.endswith(_NUMBERS)):
         return 7
     return True if kind == "boolean" else f"{name}-value"
 
 
-def _elements(field: Row) -> list[Any]:
-    inner = [*_named(field)]
+def _build_elements(field: Row) -> list[Any]:
+    inner = [*_find_record_names(field)]
     if inner:
-        return [sample(name) for name in inner]
+        return [build_record(name) for name in inner]
     if "items_enum" in field:
         values = ENUMS[field["items_enum"]]["values"]
         return [values] if field.get("items") == "array" else values

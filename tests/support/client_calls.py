@@ -1,0 +1,96 @@
+"""The methods of a session that make the operations of the contract."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from svc_async import Session
+from svc_async.handles import AccountHandle, ProductCatalogHandle
+from tests.support.contract import OPERATIONS, Row
+
+__all__ = ["BOUND_IDS", "CALLS", "WITHOUT_CALL", "bind", "has_default", "read_parameters"]
+
+BOUND_IDS: Mapping[str, str] = {
+    name: f"{name}-0"
+    for name in (
+        "account_id",
+        "custom_audience_id",
+        "do_not_reach_list_id",
+        "product_catalog_id",
+        "tailored_audience_id",
+    )
+}
+"""The ids that handles are bound to."""
+
+
+@attrs.frozen
+class _Handles:
+    """A session, and handles bound to the given ids."""
+
+    session: Session
+    ids: Mapping[str, str]
+
+    @property
+    def account(self) -> AccountHandle:
+        return self.session.account(self.ids["account_id"])
+
+    @property
+    def catalog(self) -> ProductCatalogHandle:
+        return self.session.product_catalog(self.ids["product_catalog_id"])
+
+    def find_service(self, family: str) -> Any:
+        """Return the property of the account or the session with the name of the family."""
+        return getattr(self.account if hasattr(AccountHandle, family) else self.session, family)
+
+
+_OTHER_PLACES: Mapping[str, Callable[[_Handles], Any]] = {
+    "account_apps": lambda handles: handles.account.apps,
+    "account_history": lambda handles: handles.account.history,
+    "audience_estimate": lambda handles: handles.account,
+    "do_not_reach_lists": lambda handles: handles.account.do_not_reach_list(handles.ids["do_not_reach_list_id"]),
+    "image_conversation_cards": lambda handles: handles.account.cards,
+    "product_sets": lambda handles: handles.catalog.product_sets,
+    "products": lambda handles: handles.catalog.products,
+    "tailored_audience_permissions": lambda handles: (
+        handles.account.tailored_audience(handles.ids["tailored_audience_id"]).permissions
+    ),
+    "targeted_audiences": lambda handles: handles.account.custom_audience(handles.ids["custom_audience_id"]),
+}
+"""Families that are not a property of the session or the account with their name."""
+
+_RENAMED: Mapping[str, str] = {
+    "audience_estimate.create": "audience_estimate",
+    "image_conversation_cards.delete": "delete_image_conversation",
+    "posts.update_name": "rename",
+    "products.upsert": "send",
+    "targeted_audiences.list": "targeted",
+}
+
+WITHOUT_CALL: Mapping[str, str] = {
+    "custom_audience_users.batch": "its body is a list of operations: see tests/batch",
+    "do_not_reach_users.batch": "its body is a list of operations: see tests/batch",
+    "products.delete": "it takes any number of keys, and settings of an uploader: see tests/batch",
+}
+
+
+def bind(operation: str, session: Session, ids: Mapping[str, str] = BOUND_IDS) -> Callable[..., Any]:
+    """Return the method that makes a call."""
+    family, verb = operation.split(".")
+    handles = _Handles(session, ids)
+    service = _OTHER_PLACES[family](handles) if family in _OTHER_PLACES else handles.find_service(family)
+    method: Callable[..., Any] = getattr(service, _RENAMED.get(operation, verb))
+    return method
+
+
+CALLS: Mapping[str, Row] = {name: row for name, row in OPERATIONS.items() if name not in WITHOUT_CALL}
+
+
+def read_parameters(operation: str, session: Session) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of the method that makes a call."""
+    return inspect.signature(bind(operation, session)).parameters
+
+
+def has_default(parameter: inspect.Parameter) -> bool:
+    return parameter.default is not inspect.Parameter.empty
