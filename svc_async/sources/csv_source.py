@@ -5,12 +5,12 @@ from itertools import chain
 from pathlib import Path
 
 from svc_async.sources.columns import IGNORED, USERS, ColumnMatcher, Vocabulary
-from svc_async.sources.csv_table import SLICE_SIZE, CsvTable
+from svc_async.sources.csv_table import CsvTable
 from svc_async.sources.decoding import BLOCK_SIZE, TextReader
 from svc_async.sources.files import Input, compute_digest, open_input
 from svc_async.sources.line_index import LineIndex
 from svc_async.sources.source import ReplayableRows
-from svc_async.users.encoding import Rows
+from svc_async.users.encoding import SLICE_ROWS, Rows
 
 __all__ = ["CsvSource"]
 
@@ -54,7 +54,7 @@ class CsvSource:
         delimiter: str | None = None,
         vocabulary: Vocabulary = USERS,
         block_size: int = BLOCK_SIZE,
-        slice_size: int = SLICE_SIZE,
+        slice_size: int = SLICE_ROWS,
     ) -> None:
         self._input = open_input(file)
         self.name = self._input.name

@@ -16,12 +16,11 @@ from svc_async.errors import UnusableFile
 from svc_async.sources.columns import looks_like_data
 from svc_async.sources.decoding import TextReader, split_lines
 from svc_async.sources.line_index import LineIndex
+from svc_async.users.encoding import SLICE_ROWS
 
-__all__ = ["DELIMITERS", "SLICE_SIZE", "CsvTable"]
+__all__ = ["DELIMITERS", "CsvTable"]
 
 DELIMITERS = ",;\t|"
-SLICE_SIZE = 512
-"""Rows that are parsed at a time."""
 
 
 class CsvTable:
@@ -40,7 +39,7 @@ class CsvTable:
         UnusableFile: there is no header.
     """
 
-    def __init__(self, text: TextReader, *, delimiter: str | None = None, slice_size: int = SLICE_SIZE) -> None:
+    def __init__(self, text: TextReader, *, delimiter: str | None = None, slice_size: int = SLICE_ROWS) -> None:
         self._text = text
         self._slice_size = slice_size
         self.header, self.delimiter = self._read_header(delimiter)

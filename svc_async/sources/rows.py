@@ -13,11 +13,10 @@ import msgspec
 from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.sources.columns import IGNORED, USERS, ColumnMatcher, Vocabulary
 from svc_async.sources.source import ReplayableRows
-from svc_async.users.encoding import Rows
+from svc_async.users.encoding import SLICE_ROWS, Rows
 
 __all__ = ["SpooledRows", "from_cursor", "from_rows"]
 
-_SLICE = 512
 _UNWRITABLE: Mapping[str, str] = {}
 """Replaces a value that cannot be written: it is not an identifier either, so its row fails as well."""
 
@@ -93,7 +92,7 @@ class _CursorRows:
                 yield row
 
     async def _fetch(self) -> Sequence[Sequence[Any]]:
-        result = self._cursor.fetchmany(_SLICE)
+        result = self._cursor.fetchmany(SLICE_ROWS)
         rows: Sequence[Sequence[Any]] = await result if isawaitable(result) else result
         return rows
 
@@ -205,13 +204,13 @@ class SpooledRows:
 async def _slice_rows(rows: AnyRows) -> AsyncIterator[Sequence[Any]]:
     if not isinstance(rows, AsyncIterable):
         walk: Iterator[Any] = iter(rows)
-        while part := list(islice(walk, _SLICE)):
+        while part := list(islice(walk, SLICE_ROWS)):
             yield part
         return
     part = []
     async for row in rows:
         part.append(row)
-        if len(part) == _SLICE:
+        if len(part) == SLICE_ROWS:
             yield part
             part = []
     if part:

@@ -1,10 +1,10 @@
 """Rows as users in JSON, encoded once, a slice at a time.
 
-An `Encoder` is compiled for a set of columns. It takes a slice of rows column by column: a column of values becomes a
-column of tokens (hashes, already in the form in which they stand between quotes), the columns of tokens become
-users and their keys. All of it is ASCII, so the length of a string is its number of bytes.
+A `RowEncoder` is compiled for a set of columns. It processes a slice of rows column by column: a column of values
+becomes a column of tokens (hashes, written as between the quotes of JSON), and the columns of tokens become users and
+their keys. All of it is ASCII, so the length of a string is its number of bytes.
 
-A row that cannot be sent does not hold up the others: it is returned as invalid, by its index in the slice.
+A row that cannot be sent does not delay the others: it is returned as invalid, by its index in the slice.
 """
 
 from collections.abc import AsyncIterable, Collection, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ from svc_async.users.identifiers import (
     HashedIdentifier,
     Identifier,
     InvalidIdentifier,
-    with_region,
+    select_identifiers,
 )
 from svc_async.users.template import RowTemplate
 from svc_async.wire.writing import to_plain
@@ -30,16 +30,16 @@ __all__ = ["SLICE_ROWS", "EncodedUsers", "MemberEncoder", "RowEncoder", "Rows"]
 SLICE_ROWS = 512
 """Rows that are read and encoded between two turns of the event loop."""
 
-_SEVERAL = '","'
-"""What stands between two tokens of one identifier; no token can hold it, since quotes inside are escaped."""
-_CLOSER_LOOK = 8
-"""Values that are looked at one by one when one of them is not plain."""
-_FIELDS = RowTemplate("{", "},{", "}")
+_SEPARATOR = '","'
+"""Between two tokens of one identifier; no token contains it, since quotes inside are escaped."""
+_RETRY_ROWS = 8
+"""Rows that are encoded one by one when a value among them is not plain."""
+_FIELDS_TEMPLATE = RowTemplate("{", "},{", "}")
 
 
 @attrs.frozen
 class Rows:
-    """Rows of a table: the names of the columns once, then one tuple for each row; the fast way in.
+    """Rows of a table: the names of the columns once, then one tuple for each row; the fastest input.
 
     Attributes:
         columns: identifiers, such as `("email", "phone_number")`.
@@ -55,12 +55,12 @@ class EncodedUsers:
     """A slice of rows that can be sent, and those that cannot.
 
     Attributes:
-        template: what the users have in common.
-        keys: what tells rows apart: 64 bits of the hash of the first identifier of each row. Rows of different
-            persons with one key (there are none to be expected) would only be kept in order as well.
-        users: the users in JSON, without what their template has in common.
+        template: the JSON that the users have in common.
+        keys: 64 bits of the hash of the first identifier of each row. If different persons had the same key, which is
+            not to be expected, their rows would only keep their order as well.
+        users: the users in JSON, without what their template has.
         indexes: the index of each in the slice.
-        invalid: for each row that cannot be sent, by its place in the slice, the rule that it breaks.
+        invalid: the rule that a row breaks which cannot be sent, by its index in the slice.
     """
 
     template: RowTemplate
@@ -74,7 +74,7 @@ class RowEncoder:
     """Encodes rows of one set of columns.
 
     Raises:
-        InvalidArgument: a column is not an identifier or stands twice, or there is none.
+        InvalidArgument: a column is not an identifier or is repeated, or there is none.
     """
 
     def __init__(self, columns: Sequence[str], *, identifiers: Mapping[str, Identifier] = IDENTIFIERS) -> None:
@@ -83,25 +83,30 @@ class RowEncoder:
         self._identifiers = [identifier for name, identifier in identifiers.items() if name in columns]
         self._columns = [columns.index(identifier.name) for identifier in self._identifiers]
         self._openings = [f'{"," if index else ""}"{each.name}":["' for index, each in enumerate(self._identifiers)]
-        self._template = _FIELDS if len(columns) > 1 else _template_of_one(columns[0])
+        self._template = _FIELDS_TEMPLATE if len(columns) > 1 else _build_template(columns[0])
 
     def encode(self, rows: Sequence[Sequence[object]], invalid: dict[int, str] | None = None) -> EncodedUsers:
-        """Encode a slice of rows; `invalid` are rows of it that are refused already."""
+        """Encode a slice of rows.
+
+        Args:
+            rows: values for each column.
+            invalid: rows that are known to be invalid, by their index; the others that are found are added to it.
+        """
         invalid = {} if invalid is None else invalid
-        by_column = self._transposed(rows, invalid)
+        by_column = self._transpose(rows, invalid)
         tokens = [
-            _tokens(identifier, by_column[index], invalid)
+            _tokenize(identifier, by_column[index], invalid)
             for identifier, index in zip(self._identifiers, self._columns, strict=True)
         ]
-        keys = _keys(self._identifiers, tokens)
-        users = tokens[0] if len(tokens) == 1 else self._written_out(tokens)
+        keys = _find_keys(self._identifiers, tokens)
+        users = tokens[0] if len(tokens) == 1 else self._join_fields(tokens)
         if "" in keys:
-            for place, key in enumerate(keys):
+            for index, key in enumerate(keys):
                 if not key:
-                    invalid.setdefault(place, "must have at least one identifier")
+                    invalid.setdefault(index, "must have at least one identifier")
         return _leave_out(invalid, self._template, keys, users)
 
-    def _written_out(self, columns: Sequence[Sequence[str]]) -> list[str]:
+    def _join_fields(self, columns: Sequence[Sequence[str]]) -> list[str]:
         """Write the fields of each user, with a comma before all but the first column."""
         fields = [
             [f'{opening}{token}"]' if token else "" for token in tokens]
@@ -110,21 +115,21 @@ class RowEncoder:
         users = list(map("".join, zip(*fields, strict=True)))
         return [user.lstrip(",") for user in users] if "" in columns[0] else users
 
-    def _transposed(self, rows: Sequence[Sequence[object]], invalid: dict[int, str]) -> Sequence[Sequence[object]]:
+    def _transpose(self, rows: Sequence[Sequence[object]], invalid: dict[int, str]) -> Sequence[Sequence[object]]:
         try:
             columns = list(zip(*rows, strict=True))
         except (TypeError, ValueError):
             columns = []
         if len(columns) == self._width:
             return columns
-        return list(zip(*self._made_even(rows, invalid), strict=True))
+        return list(zip(*self._fill_invalid(rows, invalid), strict=True))
 
-    def _made_even(self, rows: Sequence[object], invalid: dict[int, str]) -> Iterable[Sequence[object]]:
-        for place, row in enumerate(rows):
+    def _fill_invalid(self, rows: Sequence[object], invalid: dict[int, str]) -> Iterable[Sequence[object]]:
+        for index, row in enumerate(rows):
             if isinstance(row, Sequence) and not isinstance(row, str) and len(row) == self._width:
                 yield row
             else:
-                invalid[place] = f"must have {self._width} values, one for each column"
+                invalid[index] = f"must have {self._width} values, one for each column"
                 yield (None,) * self._width
 
 
@@ -133,11 +138,11 @@ class MemberEncoder:
 
     Args:
         phone_region: the region of national phone numbers.
-        names: the keys that the service takes.
+        names: the keys that the service accepts.
     """
 
     def __init__(self, *, phone_region: str | None = None, names: Collection[str] = tuple(IDENTIFIERS)) -> None:
-        known = with_region(phone_region)
+        known = select_identifiers(phone_region)
         self._identifiers = {name: known[name] for name in names}
         self._encoders: dict[frozenset[str], tuple[list[str], RowEncoder]] = {}
 
@@ -148,15 +153,15 @@ class MemberEncoder:
     def encode(self, members: Sequence[object]) -> EncodedUsers:
         """Encode a slice of members."""
         invalid: dict[int, str] = {}
-        mappings = _mappings(members, invalid)
+        mappings = _parse_members(members, invalid)
         names = frozenset[Any]().union(*mappings)
         if not names <= self._identifiers.keys():
             _refuse_unknown_keys(mappings, self._identifiers, invalid)
             names &= frozenset(self._identifiers)
-        columns, encoder = self._compiled(names or frozenset({"email"}))
+        columns, encoder = self._compile(names or frozenset({"email"}))
         return encoder.encode([[member.get(name) for name in columns] for member in mappings], invalid)
 
-    def _compiled(self, names: frozenset[str]) -> tuple[list[str], RowEncoder]:
+    def _compile(self, names: frozenset[str]) -> tuple[list[str], RowEncoder]:
         if names not in self._encoders:
             columns = sorted(names)
             self._encoders[names] = columns, self.for_rows(columns)
@@ -170,43 +175,45 @@ def _check_columns(columns: Sequence[str], known: Collection[str]) -> None:
         raise InvalidArgument("columns", "must not repeat; several values of one kind are a list in one column")
 
 
-def _tokens(identifier: Identifier, values: Sequence[object], invalid: dict[int, str]) -> list[str]:
-    """Turn a column of values into tokens: empty for none, several joined by what stands between them."""
+def _tokenize(identifier: Identifier, values: Sequence[object], invalid: dict[int, str]) -> list[str]:
+    """Turn a column of values into tokens: empty for none, several joined by the separator."""
     texts = list(filter(None, values))
-    tokens = _plain(identifier, texts) if texts else []
+    tokens = _tokenize_plain(identifier, texts) if texts else []
     if tokens is None:
-        return _one_by_one(identifier, values, invalid)
+        return _tokenize_each(identifier, values, invalid)
     if len(tokens) == len(values):
         return tokens
-    following = iter(tokens)
-    return [next(following) if value else "" for value in values]
+    remaining = iter(tokens)
+    return [next(remaining) if value else "" for value in values]
 
 
-def _plain(identifier: Identifier, texts: Sequence[Any]) -> list[str] | None:
+def _tokenize_plain(identifier: Identifier, texts: Sequence[Any]) -> list[str] | None:
     try:
-        return identifier.tokens(texts)
+        return identifier.tokenize_all(texts)
     except (TypeError, UnicodeEncodeError):  # not text, or not valid Unicode
         return None
 
 
-def _one_by_one(identifier: Identifier, values: Sequence[object], invalid: dict[int, str]) -> list[str]:
+def _tokenize_each(identifier: Identifier, values: Sequence[object], invalid: dict[int, str]) -> list[str]:
     tokens: list[str] = []
-    for start in range(0, len(values), _CLOSER_LOOK):
-        few = values[start : start + _CLOSER_LOOK]
-        plain = _plain(identifier, few) if all(few) else None
-        tokens += plain or [_token(identifier, value, place, invalid) for place, value in enumerate(few, start)]
+    for start in range(0, len(values), _RETRY_ROWS):
+        part = values[start : start + _RETRY_ROWS]
+        plain = _tokenize_plain(identifier, part) if all(part) else None
+        tokens += plain or [
+            _tokenize_value(identifier, value, index, invalid) for index, value in enumerate(part, start)
+        ]
     return tokens
 
 
-def _token(identifier: Identifier, value: object, place: int, invalid: dict[int, str]) -> str:
+def _tokenize_value(identifier: Identifier, value: object, index: int, invalid: dict[int, str]) -> str:
     try:
-        return _SEVERAL.join(dict.fromkeys(filter(None, map(identifier.token, _texts(value)))))
+        return _SEPARATOR.join(dict.fromkeys(filter(None, map(identifier.tokenize, _list_texts(value)))))
     except InvalidIdentifier as error:
-        invalid.setdefault(place, f"{identifier.name} {error}")
+        invalid.setdefault(index, f"{identifier.name} {error}")
         return ""
 
 
-def _texts(value: object) -> Iterable[str]:
+def _list_texts(value: object) -> Iterable[str]:
     if value is None:
         return ()
     if isinstance(value, str):
@@ -214,36 +221,36 @@ def _texts(value: object) -> Iterable[str]:
     if isinstance(value, int) and not isinstance(value, bool):
         return (str(value),)
     if isinstance(value, Collection) and not isinstance(value, bytes | Mapping):
-        return [text for element in value for text in _texts(element)]
+        return [text for element in value for text in _list_texts(element)]
     raise InvalidIdentifier("must be text, or several texts")
 
 
-def _keys(identifiers: Sequence[Identifier], columns: Sequence[Sequence[str]]) -> Sequence[str]:
-    """Give each row the hash of the first identifier that it has."""
-    keys = _first_hashes(identifiers[0], columns[0])
+def _find_keys(identifiers: Sequence[Identifier], columns: Sequence[Sequence[str]]) -> Sequence[str]:
+    """Return the hash of the first identifier that each row has."""
+    keys = _hash_first(identifiers[0], columns[0])
     for identifier, tokens in zip(identifiers[1:], columns[1:], strict=True):
         if "" not in keys:
             break
-        keys = [key or later for key, later in zip(keys, _first_hashes(identifier, tokens), strict=True)]
+        keys = [key or later for key, later in zip(keys, _hash_first(identifier, tokens), strict=True)]
     return keys
 
 
-def _first_hashes(identifier: Identifier, tokens: Sequence[str]) -> Sequence[str]:
+def _hash_first(identifier: Identifier, tokens: Sequence[str]) -> Sequence[str]:
     if not isinstance(identifier, HashedIdentifier):
-        return [token and sha256(token.split(_SEVERAL, 1)[0].encode()).hexdigest() for token in tokens]
+        return [token and sha256(token.split(_SEPARATOR, 1)[0].encode()).hexdigest() for token in tokens]
     return tokens
 
 
-def _numbers(hashes: Sequence[str]) -> Sequence[int]:
-    """Read 64 bits of each hash, or of the first where there are several."""
+def _parse_keys(hashes: Sequence[str]) -> Sequence[int]:
+    """Parse 64 bits of each hash, or of the first where there are several."""
     joined = "".join(hashes)
     if len(joined) != HASH_LENGTH * len(hashes):
         joined = "".join([token[:HASH_LENGTH] for token in hashes])
     return memoryview(bytes.fromhex(joined)).cast("Q")[:: HASH_LENGTH // 16].tolist()
 
 
-def _template_of_one(name: str) -> RowTemplate:
-    """With a single identifier the token is all that tells users apart."""
+def _build_template(name: str) -> RowTemplate:
+    """Return the template of users with a single identifier, who differ in the token only."""
     return RowTemplate(f'{{"{name}":["', f'"]}},{{"{name}":["', '"]}')
 
 
@@ -255,20 +262,20 @@ def _leave_out(
         indexes = [index for index in indexes if index not in invalid]
         keys = [keys[index] for index in indexes]
         users = [users[index] for index in indexes]
-    return EncodedUsers(template, _numbers(keys), users, indexes, invalid)
+    return EncodedUsers(template, _parse_keys(keys), users, indexes, invalid)
 
 
-def _mappings(members: Sequence[object], invalid: dict[int, str]) -> Sequence[Mapping[str, object]]:
+def _parse_members(members: Sequence[object], invalid: dict[int, str]) -> Sequence[Mapping[str, object]]:
     if set(map(type, members)) == {dict}:
         return members  # type: ignore[return-value]  # all of them are dicts
-    return [_mapping(member, place, invalid) for place, member in enumerate(members)]
+    return [_parse_member(member, index, invalid) for index, member in enumerate(members)]
 
 
-def _mapping(member: object, place: int, invalid: dict[int, str]) -> Mapping[str, object]:
+def _parse_member(member: object, index: int, invalid: dict[int, str]) -> Mapping[str, object]:
     plain = to_plain(member) if attrs.has(type(member)) else member
     if isinstance(plain, Mapping):
         return plain
-    invalid[place] = "must be a mapping of identifiers"
+    invalid[index] = "must be a mapping of identifiers"
     return {}
 
 
@@ -276,6 +283,6 @@ def _refuse_unknown_keys(
     members: Sequence[Mapping[str, object]], known: Collection[str], invalid: dict[int, str]
 ) -> None:
     rule = f"must have no key but {', '.join(known)} (contract CAU-07, DNR-03)"
-    for place, member in enumerate(members):
+    for index, member in enumerate(members):
         if not member.keys() <= set(known):
-            invalid[place] = rule
+            invalid[index] = rule

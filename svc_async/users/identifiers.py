@@ -1,7 +1,7 @@
-"""What identifies a person: each kind is brought into its normal form and hashed (contract CAU-07, CAU-08).
+"""The identifiers of persons: each kind is normalised and hashed (contract CAU-07, CAU-08).
 
 A kind is a few lines in one table: how a value is cleaned, the pattern that it must match then, and that rule in
-words. Cleaning and pattern work on lines of text, so that one value and a whole column go the same way: a column is
+words. Cleaning and pattern work on lines of text, so that one value and a whole column are processed alike: a column is
 joined, cleaned, checked and split again with a handful of calls instead of several for each value.
 """
 
@@ -24,25 +24,25 @@ __all__ = [
     "InvalidIdentifier",
     "PartnerId",
     "is_hash",
-    "with_region",
+    "select_identifiers",
 ]
 
 HASH_LENGTH = 64
-_all_hashes = re.compile(r"(?:[0-9a-fA-F]{64}\n)*+").fullmatch
-_is_hash = re.compile(r"[0-9a-fA-F]{64}").fullmatch
-_escaped = JSONEncoder(ensure_ascii=True).encode
+_match_hashes = re.compile(r"(?:[0-9a-fA-F]{64}\n)*+").fullmatch
+_match_hash = re.compile(r"[0-9a-fA-F]{64}").fullmatch
+_escape = JSONEncoder(ensure_ascii=True).encode
 
 
 class InvalidIdentifier(ValueError):
-    """A value breaks the rule of its kind; the message is the rule and never the value."""
+    """A value breaks the rule of its kind; the message is the rule, never the value."""
 
 
 def is_hash(value: object) -> bool:
-    """Whether a value is a SHA-256 in hexadecimal digits."""
-    return isinstance(value, str) and _is_hash(value) is not None
+    """Return whether a value is a SHA-256 in hexadecimal digits."""
+    return isinstance(value, str) and _match_hash(value) is not None
 
 
-def _as_it_is(text: str) -> str:
+def _keep(text: str) -> str:
     return text
 
 
@@ -54,18 +54,18 @@ class HashedIdentifier:
         name: the service's key.
         pattern: what a cleaned line matches.
         rule: the same in words.
-        clean: brings lines, whose ends are trimmed, into the normal form.
-        otherwise: gives a value that does not match another chance; answers with a normal form or None.
+        clean: normalises lines whose ends are trimmed.
+        parse_other: normalises a value that does not match, or returns None.
     """
 
     name: str
     pattern: str
     rule: str
-    clean: Callable[[str], str] = _as_it_is
-    otherwise: Callable[[str], str | None] | None = None
+    clean: Callable[[str], str] = _keep
+    parse_other: Callable[[str], str | None] | None = None
 
-    def token(self, text: str) -> str:
-        """Hash one value; a hash is taken as it is, and blank text gives an empty token.
+    def tokenize(self, text: str) -> str:
+        """Hash one value; a hash stays as it is, and blank text becomes an empty token.
 
         Raises:
             InvalidIdentifier: the value breaks the rule of this kind.
@@ -73,75 +73,75 @@ class HashedIdentifier:
         text = text.strip()
         if not text:
             return ""
-        if _is_hash(text):
+        if _match_hash(text):
             return text.lower()
-        return _digest(self._normal(text))
+        return _hash(self._normalise(text))
 
-    def tokens(self, texts: Sequence[str]) -> list[str] | None:
-        """Hash values that are all plain, or all hashes already; None if any of them needs a closer look."""
+    def tokenize_all(self, texts: Sequence[str]) -> list[str] | None:
+        """Hash values that are all plain, or all hashes already; return None if any has to be tokenized by itself."""
         trimmed = "\n".join(map(str.strip, texts))
         lines = self.clean(trimmed)
         if lines.count("\n") != len(texts) - 1:  # a value of several lines must not pass as several values
             return None
-        if self._all_fit(lines + "\n"):
+        if self._match_all(lines + "\n"):
             return [sha256(line).hexdigest() for line in lines.encode().split(b"\n")]
-        if _all_hashes(trimmed + "\n"):
+        if _match_hashes(trimmed + "\n"):
             return trimmed.lower().split("\n")
         return None
 
-    def _normal(self, text: str) -> str:
+    def _normalise(self, text: str) -> str:
         line = self.clean(text)
-        if self._fits(line):
+        if self._match(line):
             return line
-        normal = self.otherwise(text) if self.otherwise else None
+        normal = self.parse_other(text) if self.parse_other else None
         if normal is None:
             raise InvalidIdentifier(self.rule)
         return normal
 
     @cached_property
-    def _fits(self) -> Callable[[str], object]:
+    def _match(self) -> Callable[[str], object]:
         return re.compile(self.pattern).fullmatch
 
     @cached_property
-    def _all_fit(self) -> Callable[[str], object]:
+    def _match_all(self) -> Callable[[str], object]:
         return re.compile(rf"(?:{self.pattern}\n)*+").fullmatch
 
 
 @attrs.frozen(kw_only=True)
 class PartnerId:
-    """The partner's own name for a person: sent as it is, never hashed (contract CAU-08)."""
+    """The partner's own id of a person: sent unhashed (contract CAU-08)."""
 
     name: str = "partner_user_id"
     rule: str = "must be text in valid Unicode"
 
-    def token(self, text: str) -> str:
-        """Write one value as it stands between quotes in ASCII JSON; blank text gives an empty token.
+    def tokenize(self, text: str) -> str:
+        """Escape one value as between the quotes of ASCII JSON; blank text becomes an empty token.
 
         Raises:
-            InvalidIdentifier: the text has no form in UTF-8.
+            InvalidIdentifier: the text is not valid Unicode.
         """
         if not text.strip():
             return ""
-        tokens = self.tokens([text])
+        tokens = self.tokenize_all([text])
         if tokens is None:
             raise InvalidIdentifier(self.rule)
         return tokens[0]
 
-    def tokens(self, texts: Sequence[str]) -> list[str] | None:
-        """Write values that are all plain; None if any of them needs a closer look."""
+    def tokenize_all(self, texts: Sequence[str]) -> list[str] | None:
+        """Escape values that are all plain; return None if any has to be tokenized by itself."""
         try:
             "".join(texts).encode()
         except UnicodeEncodeError:
             return None
         if not all(map(str.strip, texts)):
             return None
-        return [_escaped(text)[1:-1] for text in texts]
+        return [_escape(text)[1:-1] for text in texts]
 
 
 Identifier = HashedIdentifier | PartnerId
 
 
-def _digest(normal: str) -> str:
+def _hash(normal: str) -> str:
     # The patterns leave only lone surrogates without a form in UTF-8.
     try:
         return sha256(normal.encode()).hexdigest()
@@ -149,19 +149,19 @@ def _digest(normal: str) -> str:
         raise InvalidIdentifier("must be text in valid Unicode") from None
 
 
-_advertising_ids = re.compile("^.*-.*$", re.MULTILINE).sub
+_replace_dashed = re.compile("^.*-.*$", re.MULTILINE).sub
 _punctuation = str.maketrans(dict.fromkeys(" -.()\u00a0"))
 
 
-def _without_at(lines: str) -> str:
+def _strip_at(lines: str) -> str:
     return f"\n{lines.lower()}".replace("\n@", "\n")[1:]
 
 
-def _lower_with_dashes(lines: str) -> str:
-    return _advertising_ids(lambda line: line[0].lower(), lines)
+def _lower_advertising_ids(lines: str) -> str:
+    return _replace_dashed(lambda line: line[0].lower(), lines)
 
 
-def _without_punctuation(lines: str) -> str:
+def _strip_punctuation(lines: str) -> str:
     # A zero in parentheses is dialled within the country only, in most countries: dropping or keeping it is a guess.
     return lines.replace("(0)", "?").translate(_punctuation)
 
@@ -170,7 +170,7 @@ _PHONE_NUMBER = HashedIdentifier(
     name="phone_number",
     pattern=r"\+[1-9][0-9]{6,14}+",
     rule="must be a phone number in E.164 with a leading +; national numbers need phone_region",
-    clean=_without_punctuation,
+    clean=_strip_punctuation,
 )
 # The order decides a row's key: the first identifier that the row has.
 # Unspecified: how raw values are normalised (contract UNS-hash-normalization), except that partner ids are not hashed.
@@ -199,21 +199,21 @@ IDENTIFIERS: Mapping[str, Identifier] = MappingProxyType(
                 name="handle",
                 pattern=r"[a-z0-9_]{1,50}+",
                 rule="must be a handle: letters, digits and underscores, with or without a leading @",
-                clean=_without_at,
+                clean=_strip_at,
             ),
             HashedIdentifier(
                 name="device_id",
                 pattern=r"(?:[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-fA-F]{16})",
                 rule="must be an advertising id with dashes, or an Android id of 16 hexadecimal digits",
-                clean=_lower_with_dashes,
+                clean=_lower_advertising_ids,
             ),
         )
     }
 )
 
 
-def with_region(phone_region: str | None) -> Mapping[str, Identifier]:
-    """Give the identifiers; with a region (such as `DE`) national phone numbers of it are understood as well.
+def select_identifiers(phone_region: str | None) -> Mapping[str, Identifier]:
+    """Return the identifiers; with a region (such as `DE`), its national phone numbers are accepted as well.
 
     Raises:
         InvalidArgument: the region is unknown, or the extra `phone` is not installed.
@@ -223,7 +223,7 @@ def with_region(phone_region: str | None) -> Mapping[str, Identifier]:
     _require_region(phone_region)
     phone = attrs.evolve(
         _PHONE_NUMBER,
-        otherwise=partial(_to_e164, region=phone_region),
+        parse_other=partial(_format_e164, region=phone_region),
         rule=f"must be a phone number in E.164 or a valid number of the region {phone_region}",
     )
     return MappingProxyType({**IDENTIFIERS, phone.name: phone})
@@ -239,7 +239,7 @@ def _require_region(region: str) -> None:
 
 
 @lru_cache(maxsize=4096)
-def _to_e164(text: str, *, region: str) -> str | None:
+def _format_e164(text: str, *, region: str) -> str | None:
     import phonenumbers  # noqa: PLC0415 - see above
 
     try:

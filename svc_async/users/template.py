@@ -1,4 +1,4 @@
-"""The JSON that encoded rows share, kept once beside them."""
+"""The JSON that the encoded rows of a slice have in common, stored once."""
 
 import attrs
 
@@ -7,7 +7,7 @@ __all__ = ["PLAIN", "RowTemplate"]
 
 @attrs.frozen(eq=False)
 class RowTemplate:
-    """What users have in common in their JSON, so that it need not be written for each of them; ASCII."""
+    """The JSON before, between and after users, which need not be stored for each of them; ASCII."""
 
     before: str
     between: str
@@ -15,4 +15,4 @@ class RowTemplate:
 
 
 PLAIN = RowTemplate("", ",", "")
-"""Users that are written out."""
+"""The template of users that are written out."""

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svc_async.errors import InvalidArgument
-from svc_async.users.identifiers import IDENTIFIERS, HashedIdentifier, InvalidIdentifier, is_hash, with_region
+from svc_async.users.identifiers import IDENTIFIERS, HashedIdentifier, InvalidIdentifier, is_hash, select_identifiers
 
 
 def hashed(text: str) -> str:
@@ -14,7 +14,7 @@ def hashed(text: str) -> str:
 
 @pytest.mark.rule("CAU-08")
 def test_published_phone_vector() -> None:
-    token = IDENTIFIERS["phone_number"].token("+11234567890")
+    token = IDENTIFIERS["phone_number"].tokenize("+11234567890")
     assert token.startswith("1fa6b8d9")
     assert token.endswith("4231")
 
@@ -35,16 +35,16 @@ def test_published_phone_vector() -> None:
 )
 def test_raw_values_are_normalised_and_hashed(kind: str, raw: str, normal: str) -> None:
     identifier = IDENTIFIERS[kind]
-    assert identifier.token(raw) == hashed(normal)
-    assert identifier.tokens([raw, raw]) == [hashed(normal)] * 2
+    assert identifier.tokenize(raw) == hashed(normal)
+    assert identifier.tokenize_all([raw, raw]) == [hashed(normal)] * 2
 
 
 @pytest.mark.parametrize("kind", ["email", "handle", "svc_id", "phone_number", "device_id"])
 def test_a_hash_is_not_hashed_again(kind: str) -> None:
     digest = hashed("x")
     identifier = IDENTIFIERS[kind]
-    assert identifier.token(f" {digest.upper()} ") == digest
-    assert identifier.tokens([digest.upper(), digest]) == [digest, digest]
+    assert identifier.tokenize(f" {digest.upper()} ") == digest
+    assert identifier.tokenize_all([digest.upper(), digest]) == [digest, digest]
 
 
 BAD = {
@@ -80,41 +80,41 @@ BAD = {
 @pytest.mark.parametrize(("kind", "value"), [(kind, value) for kind, values in BAD.items() for value in values])
 def test_a_bad_value_is_refused_without_being_repeated(kind: str, value: str) -> None:
     identifier = IDENTIFIERS[kind]
-    assert identifier.tokens([value]) is None
+    assert identifier.tokenize_all([value]) is None
     with pytest.raises(InvalidIdentifier) as caught:
-        identifier.token(value)
+        identifier.tokenize(value)
     assert len(value) == 1 or value not in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", IDENTIFIERS)
 def test_blank_text_is_no_identifier(kind: str) -> None:
-    assert IDENTIFIERS[kind].token(" \t") == ""
-    assert IDENTIFIERS[kind].tokens(["x@example.org", " "]) is None
+    assert IDENTIFIERS[kind].tokenize(" \t") == ""
+    assert IDENTIFIERS[kind].tokenize_all(["x@example.org", " "]) is None
 
 
 @pytest.mark.rule("CAU-08")
 def test_partner_ids_are_escaped_and_never_hashed() -> None:
     partner = IDENTIFIERS["partner_user_id"]
-    assert partner.token('a"b\\c\nü😀') == 'a\\"b\\\\c\\n\\u00fc\\ud83d\\ude00'
+    assert partner.tokenize('a"b\\c\nü😀') == 'a\\"b\\\\c\\n\\u00fc\\ud83d\\ude00'
     digest = hashed("x").upper()
-    assert partner.token(digest) == digest
+    assert partner.tokenize(digest) == digest
 
 
 @pytest.mark.parametrize("kind", ["email", "partner_user_id"])
 def test_text_without_a_form_in_unicode_is_refused(kind: str) -> None:
     with pytest.raises(InvalidIdentifier):
-        IDENTIFIERS[kind].token("a\ud800@example.org")
+        IDENTIFIERS[kind].tokenize("a\ud800@example.org")
 
 
 @given(st.lists(st.text(max_size=8) | st.sampled_from(["a@b.cd", "A@B.CD ", "+11234567890", "abc", "7"]), min_size=1))
 def test_a_column_gives_what_its_values_give(values: list[str]) -> None:
     for identifier in IDENTIFIERS.values():
         try:
-            tokens = identifier.tokens(values)
+            tokens = identifier.tokenize_all(values)
         except UnicodeEncodeError:
             tokens = None
         if tokens is not None:
-            assert tokens == [identifier.token(value) for value in values]
+            assert tokens == [identifier.tokenize(value) for value in values]
 
 
 def test_a_hash_is_told_from_other_text() -> None:
@@ -126,29 +126,29 @@ def test_a_hash_is_told_from_other_text() -> None:
 
 def test_national_numbers_need_a_region() -> None:
     with pytest.raises(InvalidIdentifier, match="phone_region"):
-        IDENTIFIERS["phone_number"].token("030 901820")
-    german = with_region("DE")["phone_number"]
-    assert german.token("030 901820") == hashed("+4930901820")
-    assert german.token("+49 (0)30 901820") == hashed("+4930901820")
-    assert german.token("+11234567890") == IDENTIFIERS["phone_number"].token("+11234567890")
+        IDENTIFIERS["phone_number"].tokenize("030 901820")
+    german = select_identifiers("DE")["phone_number"]
+    assert german.tokenize("030 901820") == hashed("+4930901820")
+    assert german.tokenize("+49 (0)30 901820") == hashed("+4930901820")
+    assert german.tokenize("+11234567890") == IDENTIFIERS["phone_number"].tokenize("+11234567890")
     for impossible in ("12", "nonsense"):
         with pytest.raises(InvalidIdentifier, match="region DE"):
-            german.token(impossible)
+            german.tokenize(impossible)
 
 
 def test_an_unknown_region_is_refused_at_once() -> None:
     with pytest.raises(InvalidArgument, match="phone_region"):
-        with_region("XX")
+        select_identifiers("XX")
 
 
 def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "phonenumbers", None)
     with pytest.raises(InvalidArgument, match=r"svc-async\[phone\]"):
-        with_region("DE")
+        select_identifiers("DE")
 
 
 def test_patterns_never_match_a_hash() -> None:
     # A hash that looked like a plain value would be hashed twice.
     for identifier in IDENTIFIERS.values():
         if isinstance(identifier, HashedIdentifier):
-            assert identifier.token("1" * 64) == "1" * 64
+            assert identifier.tokenize("1" * 64) == "1" * 64

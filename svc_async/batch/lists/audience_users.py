@@ -24,9 +24,6 @@ from svc_async.wire.route import Request
 
 __all__ = ["AudienceUsers"]
 
-# Unspecified: how long the service keeps a member at most; its default is 13 months (contract CAU-06c), 395 days.
-_LIFETIME = timedelta(days=395)
-
 _RULES = ListRules(
     identifiers=tuple(IDENTIFIERS),
     times=("effective_at", "expires_at"),
@@ -124,7 +121,7 @@ class AudienceUsers(UserList[BatchCounts]):
         dry_run: bool = False,
         max_removal_share: float = 0.2,
         refresh_within: timedelta = timedelta(days=30),
-        lifetime: timedelta = _LIFETIME,
+        lifetime: timedelta | None = None,
         phone_region: str | None = None,
         concurrency: int = DEFAULTS.concurrency,
         users_per_operation: int = DEFAULTS.users_per_operation,
@@ -146,7 +143,7 @@ class AudienceUsers(UserList[BatchCounts]):
             members: the path of a file, or members as in `upload` that can be iterated again: all who are to belong to
                 the audience.
             state: path of the file that keeps what was accepted, one for each audience.
-            lifetime: how long members stay that are sent.
+            lifetime: how long members stay that are sent; by default 13 months.
             phone_region: the region of national phone numbers, such as `DE`; needs the extra `phone`.
 
         Raises:

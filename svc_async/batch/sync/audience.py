@@ -12,16 +12,17 @@ from typing import Any, Protocol
 import attrs
 import msgspec
 
+from svc_async.ads.vocabulary import MEMBERSHIP_MONTHS
 from svc_async.batch.report import Report
 from svc_async.batch.settings import BatchSettings, Observers
 from svc_async.batch.sync.state import Entries, Snapshots
+from svc_async.clock import months_after
 from svc_async.errors import InvalidArgument
-from svc_async.users.encoding import EncodedUsers, MemberEncoder, Rows
+from svc_async.users.encoding import SLICE_ROWS, EncodedUsers, MemberEncoder, Rows
 from svc_async.users.identifiers import IDENTIFIERS, PartnerId
 
 __all__ = ["AudienceCalls", "AudienceTarget"]
 
-_SLICE = 512
 _PREFIXES: Mapping[str, bytes] = MappingProxyType(
     {
         "partner_user_id": b"P",
@@ -63,7 +64,7 @@ class AudienceTarget:
         name: what identifies the audience.
         members: all who are to belong to it; they can be iterated again.
         phone_region: the region of national phone numbers.
-        lifetime: how long members stay that are sent.
+        lifetime: how long members stay that are sent; by default 13 months, as the service has it.
         settings: how rows are sent.
     """
 
@@ -71,7 +72,7 @@ class AudienceTarget:
     name: str
     members: Rows | Iterable[Any] | AsyncIterable[Any]
     phone_region: str | None = None
-    lifetime: timedelta
+    lifetime: timedelta | None = None
     settings: BatchSettings = attrs.field(factory=BatchSettings)
 
     @property
@@ -83,11 +84,16 @@ class AudienceTarget:
         # Unspecified: what an Update does with identifiers that it does not name; a removal before it leaves no doubt.
         return True
 
+    def find_expiry(self, now: datetime) -> datetime:
+        """Return when members that are sent now cease to be."""
+        # Unspecified: how long the service keeps a member at most; this is its default (contract CAU-06c).
+        return months_after(now, MEMBERSHIP_MONTHS) if self.lifetime is None else now + self.lifetime
+
     async def entries(self) -> AsyncIterator[Entries]:
         """Read the members from the start."""
         encode = self._encoder()
         rows, first = iter(self.rows()), 0
-        while part := list(islice(rows, _SLICE)):
+        while part := list(islice(rows, SLICE_ROWS)):
             yield _entries(encode(part), first)
             first += len(part)
             await asyncio.sleep(0)

@@ -26,11 +26,10 @@ from svc_async.batch.report import Failure, Receipt, Report
 from svc_async.batch.settings import BatchSettings, Observers
 from svc_async.batch.sync.state import Entries, Snapshots
 from svc_async.errors import InvalidArgument
+from svc_async.users.encoding import SLICE_ROWS
 from svc_async.wire.writing import to_plain
 
 __all__ = ["CatalogCalls", "CatalogTarget"]
-
-_SLICE = 512
 
 
 class CatalogCalls(Protocol):
@@ -71,9 +70,8 @@ class CatalogTarget:
     source: Iterable[Product | Mapping[str, Any]] | AsyncIterable[Product | Mapping[str, Any]]
     settings: BatchSettings = attrs.field(factory=BatchSettings)
 
-    @property
-    def lifetime(self) -> None:
-        """How long products stay: for ever."""
+    def find_expiry(self, now: datetime) -> None:
+        """Return None: products stay until they are deleted."""
 
     @property
     def replaces(self) -> bool:
@@ -83,7 +81,7 @@ class CatalogTarget:
     async def entries(self) -> AsyncIterator[Entries]:
         """Read the products from the start."""
         rows, first = iter(self.rows()), 0
-        while part := list(islice(rows, _SLICE)):
+        while part := list(islice(rows, SLICE_ROWS)):
             yield _entries(part, first)
             first += len(part)
             await asyncio.sleep(0)

@@ -112,9 +112,8 @@ class SyncTarget(Protocol):
         """What identifies the list; the state of another list is refused."""
         ...
 
-    @property
-    def lifetime(self) -> timedelta | None:
-        """How long rows that are sent stay on the list; None for ever."""
+    def find_expiry(self, now: datetime) -> datetime | None:
+        """Return when rows that are sent now leave the list; None for never."""
         ...
 
     @property
@@ -186,7 +185,7 @@ class Sync:
         )
 
     async def _apply(self, plan: Plan, state: Snapshots) -> SyncReport:
-        expires_at = None if self.target.lifetime is None else self.clock.now() + self.target.lifetime
+        expires_at = self.target.find_expiry(self.clock.now())
         state.begin(expires=expires_at)
         observers = self.observers
         removal = _Part(state, "leaving", attrs.evolve(observers, on_failure=observers.on_removal_failure))
