@@ -1,11 +1,14 @@
 """The activity product: subscriptions, what they let through, and the shape of every event."""
 
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
+from tests.support.raw_client import open_raw_client
+from tests.support.v2_client import RecordingReceiver, V2Client
 
 SUBSCRIPTIONS = "/2/activity/subscriptions"
 DOCUMENTED = [
@@ -26,9 +29,11 @@ OLDER = ["profile.update.picture", "profile.update.banner", "profile.update.geo"
 ANNA = "756201191646691328"
 BRUNO = "913311844217532416"
 
+Subscribe = Callable[..., Awaitable[str]]
+
 
 @pytest.fixture
-async def told(v2: Any, hook: Any) -> Any:
+async def subscribe_hook(v2: V2Client, hook: RecordingReceiver) -> Subscribe:
     """A function that subscribes, with a webhook behind it."""
     webhook_id = await v2.register(hook)
 
@@ -39,7 +44,7 @@ async def told(v2: Any, hook: Any) -> Any:
 
 
 @pytest.mark.rule("ACT-01", "EV-01")
-async def test_a_subscription_is_created_listed_changed_and_deleted(v2: Any, hook: Any) -> None:
+async def test_a_subscription_is_created_listed_changed_and_deleted(v2: V2Client, hook: RecordingReceiver) -> None:
     webhook_id = await v2.register(hook)
     body = {"event_type": "post.create", "filter": {"user_id": ANNA}, "tag": "mine"}
     got = await v2("POST", SUBSCRIPTIONS, json=body)
@@ -50,7 +55,7 @@ async def test_a_subscription_is_created_listed_changed_and_deleted(v2: Any, hoo
         "meta": {"total_subscriptions": 1},
     }
     assert (got.status, got.rule, got.headers["x-rate-limit-limit"]) == (200, "ACT-01", "500")
-    await v2.sandbox.clock.advance(seconds=5)
+    await v2.clock.advance(seconds=5)
     one = f"{SUBSCRIPTIONS}/{subscription_id}"
     changed = await v2("PUT", one, json={"tag": "ours", "webhook_id": webhook_id})
     assert (changed.data["tag"], changed.data["webhook_id"]) == ("ours", webhook_id)
@@ -88,21 +93,21 @@ async def test_a_subscription_is_created_listed_changed_and_deleted(v2: Any, hoo
     ],
 )
 @pytest.mark.rule("ACT-01", "ACT-03", "EV-01", "EV-02")
-async def test_what_no_subscription_can_be_is_refused(v2: Any, body: Any, named: str) -> None:
+async def test_what_no_subscription_can_be_is_refused(v2: V2Client, body: Any, named: str) -> None:
     got = await v2("POST", SUBSCRIPTIONS, json=body)
     assert (got.status, got.headers["Content-Type"]) == (400, "application/problem+json")
     assert named in json.dumps(got.json)
     assert (await v2("GET", SUBSCRIPTIONS)).data == []
 
 
-async def test_a_change_needs_something_to_change(v2: Any) -> None:
+async def test_a_change_needs_something_to_change(v2: V2Client) -> None:
     one = f"{SUBSCRIPTIONS}/{await v2.subscribe('post.create')}"
     for body in ({}, {"event_type": "post.delete"}, {"tag": ""}, {"webhook_id": "1"}):
         assert (await v2("PUT", one, json=body)).status == 400
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(subscriptions_per_app=2)])
-async def test_one_that_is_there_already_or_one_too_many_is_refused(v2: Any) -> None:
+async def test_one_that_is_there_already_or_one_too_many_is_refused(v2: V2Client) -> None:
     await v2.subscribe("dm.read", user_id=ANNA)
     body = {"event_type": "dm.read", "filter": {"user_id": ANNA}, "tag": "again"}
     got = await v2("POST", SUBSCRIPTIONS, json=body)
@@ -114,20 +119,20 @@ async def test_one_that_is_there_already_or_one_too_many_is_refused(v2: Any) -> 
 
 @pytest.mark.parametrize("config", [SandboxConfig(duplicate_subscriptions=True, direction_aliases=True)])
 @pytest.mark.rule("ACT-03")
-async def test_unless_the_settings_take_them_and_other_words(v2: Any) -> None:
+async def test_unless_the_settings_take_them_and_other_words(v2: V2Client) -> None:
     for _ in range(2):
         await v2.subscribe("dm.read", user_id=ANNA, direction="inbound")
     assert [found["filter"]["direction"] for found in (await v2("GET", SUBSCRIPTIONS)).data] == ["received"] * 2
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(subscriptions_page=2)])
-async def test_how_long_a_page_is_where_nobody_says_is_a_setting(v2: Any) -> None:
+async def test_how_long_a_page_is_where_nobody_says_is_a_setting(v2: V2Client) -> None:
     for number in range(3):
         await v2.subscribe("post.create", user_id=str(number))
     assert len((await v2("GET", SUBSCRIPTIONS)).data) == 2
 
 
-async def test_lists_are_cut_into_pages(v2: Any) -> None:
+async def test_lists_are_cut_into_pages(v2: V2Client) -> None:
     made = [await v2.subscribe("post.create", user_id=str(number)) for number in range(105)]
     first = await v2("GET", SUBSCRIPTIONS)
     assert len(first.data) == 100
@@ -156,8 +161,10 @@ SHAPES: dict[str, Any] = {
 
 @pytest.mark.parametrize("event_type", [*DOCUMENTED, *OLDER])
 @pytest.mark.rule("EV-01", "EV-03", "WH-40", "WH-60")
-async def test_every_type_of_event_has_its_payload(v2: Any, hook: Any, told: Any, event_type: str) -> None:
-    await told(event_type, user_id=BRUNO, tag="b")
+async def test_every_type_of_event_has_its_payload(
+    v2: V2Client, hook: RecordingReceiver, subscribe_hook: Subscribe, event_type: str
+) -> None:
+    await subscribe_hook(event_type, user_id=BRUNO, tag="b")
     await v2.sandbox.trigger(event_type, user_id=BRUNO)
     await v2.sandbox.trigger(event_type, user_id=ANNA)
     (event,) = hook.events
@@ -177,9 +184,11 @@ async def test_every_type_of_event_has_its_payload(v2: Any, hook: Any, told: Any
 
 
 @pytest.mark.rule("EV-04")
-async def test_posts_are_subscribed_to_by_user(v2: Any, hook: Any, told: Any) -> None:
-    await told("post.create", user_id=ANNA)
-    await told("post.delete", user_id=BRUNO)
+async def test_posts_are_subscribed_to_by_user(
+    v2: V2Client, hook: RecordingReceiver, subscribe_hook: Subscribe
+) -> None:
+    await subscribe_hook("post.create", user_id=ANNA)
+    await subscribe_hook("post.delete", user_id=BRUNO)
     for event_type in ("post.create", "post.delete"):
         for user_id in (ANNA, BRUNO):
             await v2.sandbox.trigger(event_type, user_id=user_id)
@@ -188,8 +197,10 @@ async def test_posts_are_subscribed_to_by_user(v2: Any, hook: Any, told: Any) ->
 
 
 @pytest.mark.rule("ACT-02")
-async def test_a_keyword_is_a_word_of_the_text_in_any_case(v2: Any, hook: Any, told: Any) -> None:
-    await told("post.create", user_id=ANNA, keyword="Tide tables")
+async def test_a_keyword_is_a_word_of_the_text_in_any_case(
+    v2: V2Client, hook: RecordingReceiver, subscribe_hook: Subscribe
+) -> None:
+    await subscribe_hook("post.create", user_id=ANNA, keyword="Tide tables")
     for text in ("New TIDE tables are in", "tables of the tide", "tide tablesets", "the tide, tables!"):
         await v2.sandbox.trigger("post.create", payload={"text": text})
     await v2.sandbox.trigger("post.create", keyword="tide tables")
@@ -200,8 +211,8 @@ async def test_a_keyword_is_a_word_of_the_text_in_any_case(v2: Any, hook: Any, t
     assert len(texts) == 3
 
 
-async def test_a_keyword_needs_no_user(v2: Any, hook: Any, told: Any) -> None:
-    await told("post.create", keyword="books")
+async def test_a_keyword_needs_no_user(v2: V2Client, hook: RecordingReceiver, subscribe_hook: Subscribe) -> None:
+    await subscribe_hook("post.create", keyword="books")
     await v2.sandbox.trigger("post.create", user_id=BRUNO, payload={"text": "Old books"})
     assert hook.events[0]["data"]["filter"] == {"keyword": "books"}
 
@@ -211,23 +222,27 @@ async def test_a_keyword_needs_no_user(v2: Any, hook: Any, told: Any) -> None:
 )
 @pytest.mark.rule("ACT-03")
 async def test_a_direction_is_one_side_of_a_message_and_none_is_both(
-    v2: Any, hook: Any, told: Any, direction: str | None, seen: list[str]
+    v2: V2Client, hook: RecordingReceiver, subscribe_hook: Subscribe, direction: str | None, seen: list[str]
 ) -> None:
-    await told("dm.read", user_id=ANNA, **({"direction": direction} if direction else {}))
+    await subscribe_hook("dm.read", user_id=ANNA, **({"direction": direction} if direction else {}))
     for way in ("sent", "received"):
         await v2.sandbox.trigger("dm.read", direction=way)
     messages = [event["data"]["payload"]["direct_message_events"][0] for event in hook.events]
     assert ["sent" if message["sender_id"] == ANNA else "received" for message in messages] == seen
 
 
-async def test_what_reaches_two_subscriptions_is_two_events(v2: Any, hook: Any, told: Any) -> None:
-    await told("post.create", user_id=ANNA)
-    await told("post.create", user_id=ANNA, keyword="books")
+async def test_what_reaches_two_subscriptions_is_two_events(
+    v2: V2Client, hook: RecordingReceiver, subscribe_hook: Subscribe
+) -> None:
+    await subscribe_hook("post.create", user_id=ANNA)
+    await subscribe_hook("post.create", user_id=ANNA, keyword="books")
     await v2.sandbox.trigger("post.create")
     assert len({event["data"]["event_uuid"] for event in hook.events}) == 2
 
 
-async def test_a_subscription_without_a_webhook_or_with_a_deleted_one_delivers_nothing(v2: Any, hook: Any) -> None:
+async def test_a_subscription_without_a_webhook_or_with_a_deleted_one_delivers_nothing(
+    v2: V2Client, hook: RecordingReceiver
+) -> None:
     webhook_id = await v2.register(hook)
     await v2.subscribe("post.create")
     await v2.subscribe("post.delete", webhook_id=webhook_id)
@@ -239,18 +254,20 @@ async def test_a_subscription_without_a_webhook_or_with_a_deleted_one_delivers_n
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(event_data_in_array=True, extra_event_types=frozenset({"news.new"}))])
-async def test_events_may_come_in_arrays_and_of_types_that_nobody_knows(v2: Any, hook: Any, told: Any) -> None:
-    await told("news.new", keyword="harbour")
+async def test_events_may_come_in_arrays_and_of_types_that_nobody_knows(
+    v2: V2Client, hook: RecordingReceiver, subscribe_hook: Subscribe
+) -> None:
+    await subscribe_hook("news.new", keyword="harbour")
     await v2.sandbox.trigger("news.new", payload={"headline": {"text": "Harbour opens"}})
     (data,) = hook.events[0]["data"]
     assert (data["event_type"], data["payload"]) == ("news.new", {"headline": {"text": "Harbour opens"}})
 
 
 @pytest.mark.rule("EV-02")
-async def test_older_names_are_good_until_the_day_they_changed(v2_with: Any, raw_with: Any, hook: Any) -> None:
+async def test_older_names_are_good_until_the_day_they_changed(hook: RecordingReceiver) -> None:
     clock = VirtualClock("2026-03-17T23:00:00Z")
-    async with Sandbox(clock=clock) as sandbox, raw_with(sandbox) as raw:
-        v2 = v2_with(raw)
+    async with Sandbox(clock=clock) as sandbox, open_raw_client(sandbox) as raw:
+        v2 = V2Client(raw)
         webhook_id = await v2.register(hook)
         await v2.subscribe("ProfileBioUpdate", webhook_id=webhook_id)
         await v2.subscribe("post.create", webhook_id=webhook_id)
@@ -267,20 +284,22 @@ async def test_older_names_are_good_until_the_day_they_changed(v2_with: Any, raw
 
 @pytest.mark.parametrize("config", [SandboxConfig(older_names_after_change=True)])
 @pytest.mark.rule("EV-02")
-async def test_unless_the_setting_takes_them_for_longer(v2: Any, hook: Any, told: Any) -> None:
-    await told("ProfileBioUpdate")
+async def test_unless_the_setting_takes_them_for_longer(
+    v2: V2Client, hook: RecordingReceiver, subscribe_hook: Subscribe
+) -> None:
+    await subscribe_hook("ProfileBioUpdate")
     await v2.sandbox.trigger("profile.update.bio")
     assert hook.events[0]["data"]["event_type"] == "profile.update.bio"
 
 
 @pytest.mark.parametrize(("nullcast", "events"), [("false", 1), ("true", 0)])
 async def test_a_post_of_the_advertising_api_is_an_event_unless_it_is_a_nullcast(
-    v2: Any, hook: Any, told: Any, nullcast: str, events: int
+    v2: V2Client, hook: RecordingReceiver, subscribe_hook: Subscribe, nullcast: str, events: int
 ) -> None:
-    await told("post.create", user_id=ANNA)
+    await subscribe_hook("post.create", user_id=ANNA)
     query = {"as_user_id": ANNA, "text": "Hello harbour", "nullcast": nullcast}
     got = await v2.raw("POST", f"{v2.raw.account}/post", query)
-    await v2.sandbox.clock.settle()
+    await v2.clock.settle()
     assert len(hook.events) == events
     for event in hook.events:
         payload = event["data"]["payload"]
@@ -288,15 +307,19 @@ async def test_a_post_of_the_advertising_api_is_an_event_unless_it_is_a_nullcast
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(posts_fire_events=False)])
-async def test_unless_the_setting_keeps_them_quiet(v2: Any, hook: Any, told: Any) -> None:
-    await told("post.create", user_id=ANNA)
+async def test_unless_the_setting_keeps_them_quiet(
+    v2: V2Client, hook: RecordingReceiver, subscribe_hook: Subscribe
+) -> None:
+    await subscribe_hook("post.create", user_id=ANNA)
     await v2.raw("POST", f"{v2.raw.account}/post", {"as_user_id": ANNA, "text": "Hello", "nullcast": "false"})
-    await v2.sandbox.clock.settle()
+    await v2.clock.settle()
     assert hook.events == []
 
 
-async def test_events_are_triggered_over_http_too(v2: Any, hook: Any, told: Any) -> None:
-    await told("post.create", user_id=BRUNO)
+async def test_events_are_triggered_over_http_too(
+    v2: V2Client, hook: RecordingReceiver, subscribe_hook: Subscribe
+) -> None:
+    await subscribe_hook("post.create", user_id=BRUNO)
     body = {"event_type": "post.create", "user_id": BRUNO, "set": {"text": "Set", "public_metrics.like_count": 7}}
     got = await v2("POST", "/_sandbox/events", json=body)
     assert got.status == 200
@@ -323,7 +346,7 @@ async def test_events_are_triggered_over_http_too(v2: Any, hook: Any, told: Any)
         {"event_type": "post.create", "set": {"": "x"}},
     ],
 )
-async def test_a_trigger_that_says_nothing_sensible_is_refused(v2: Any, body: Any) -> None:
+async def test_a_trigger_that_says_nothing_sensible_is_refused(v2: V2Client, body: Any) -> None:
     assert (await v2("POST", "/_sandbox/events", json=body)).status == 400
 
 

@@ -3,19 +3,20 @@ from typing import Any
 
 import pytest
 
-from svc_async.sandbox import SandboxConfig
+from svc_async.sandbox import Sandbox, SandboxConfig
+from tests.support.raw_client import RawClient, open_raw_client
 
 KEYWORD = {"targeting_type": "BROAD_KEYWORD", "targeting_value": "books"}
 COUNTRY = {"targeting_type": "LOCATION", "targeting_value": "8d3c8ff8a0dc4be5"}
 
 
-async def estimate(raw: Any, body: Any, **headers: str) -> Any:
+async def estimate(raw: RawClient, body: Any, **headers: str) -> Any:
     sent = {"Content-Type": "application/json", **headers}
     return await raw("POST", f"{raw.account}/audience_estimate", data=json.dumps(body).encode(), headers=sent)
 
 
 @pytest.mark.rule("EST-01", "EST-01b")
-async def test_criteria_give_a_size(raw: Any) -> None:
+async def test_criteria_give_a_size(raw: RawClient) -> None:
     got = await estimate(raw, {"targeting_criteria": [KEYWORD, COUNTRY]})
     assert got.json.keys() == {"request", "data"}
     size = got.data["audience_size"]
@@ -29,14 +30,14 @@ async def test_criteria_give_a_size(raw: Any) -> None:
 
 @pytest.mark.rule("EST-01")
 @pytest.mark.parametrize("criteria", [{}, "BROAD_KEYWORD", None, 7, ["BROAD_KEYWORD"], [{}], [{"targeting_type": 7}]])
-async def test_criteria_are_an_array_of_objects(raw: Any, criteria: Any) -> None:
+async def test_criteria_are_an_array_of_objects(raw: RawClient, criteria: Any) -> None:
     got = await estimate(raw, {"targeting_criteria": criteria})
     assert (got.status, got.rule) == (400, "EST-01")
     assert got.codes[0][1].startswith("targeting_criteria")
 
 
 @pytest.mark.rule("EST-01")
-async def test_criteria_are_required(raw: Any) -> None:
+async def test_criteria_are_required(raw: RawClient) -> None:
     assert (await estimate(raw, {})).codes == [("MISSING_PARAMETER", "targeting_criteria")]
     assert (await estimate(raw, [KEYWORD])).status == 400
     assert (await estimate(raw, {"targeting_criteria": [KEYWORD], "name": "x"})).codes == [
@@ -46,22 +47,22 @@ async def test_criteria_are_required(raw: Any) -> None:
 
 @pytest.mark.rule("EST-01b")
 @pytest.mark.parametrize("value", ["eq", "LT", "", 1, None])
-async def test_the_operator_is_one_of_two(raw: Any, value: Any) -> None:
+async def test_the_operator_is_one_of_two(raw: RawClient, value: Any) -> None:
     got = await estimate(raw, {"targeting_criteria": [KEYWORD], "operator_type": value})
     assert (got.status, got.codes, got.rule) == (400, [("INVALID_PARAMETER", "operator_type")], "EST-01b")
 
 
 @pytest.mark.rule("EST-01c")
-async def test_one_criterion_must_be_primary(raw: Any, raw_with: Any) -> None:
+async def test_one_criterion_must_be_primary(raw: RawClient) -> None:
     for criteria in ([], [COUNTRY]):
         got = await estimate(raw, {"targeting_criteria": criteria})
         assert (got.status, got.codes, got.rule) == (400, [("MISSING_PARAMETER", "targeting_criteria")], "EST-01c")
     config = SandboxConfig(primary_targeting_types=frozenset({"LOCATION"}))
-    async with type(raw.sandbox)(config=config) as sandbox, raw_with(sandbox) as other:
+    async with Sandbox(config=config) as sandbox, open_raw_client(sandbox) as other:
         assert (await estimate(other, {"targeting_criteria": [COUNTRY]})).status == 200
 
 
 @pytest.mark.rule("EST-01", "GEN-16")
-async def test_the_body_is_json_and_says_so(raw: Any) -> None:
+async def test_the_body_is_json_and_says_so(raw: RawClient) -> None:
     got = await estimate(raw, {"targeting_criteria": [KEYWORD]}, **{"Content-Type": "text/plain"})
     assert (got.status, got.rule) == (400, "GEN-16")

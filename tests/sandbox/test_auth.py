@@ -1,5 +1,4 @@
 from datetime import UTC, datetime
-from typing import Any
 
 import attrs
 import pytest
@@ -13,6 +12,7 @@ from svc_async.sandbox.server.auth import AuthRequest, Verifier, escape, parse_h
 from svc_async.sandbox.server.reading import parse_form
 from svc_async.sandbox.state.grants import App, Grants, Token
 from svc_async.sandbox.state.store import Ids
+from tests.support.raw_client import RawClient
 
 PHOTOS = {"oauth_consumer_key": "dpf43f3p2l4k3l03", "oauth_signature_method": "HMAC-SHA1"}
 PATH = "/12/accounts/18ce54d4x5t/line_item_curated_categories"
@@ -101,7 +101,7 @@ def test_what_another_implementation_signs_is_accepted(pairs: list[tuple[str, st
 
 
 @pytest.mark.rule("AUTH-01f")
-async def test_a_signed_call_is_answered(raw: Any) -> None:
+async def test_a_signed_call_is_answered(raw: RawClient) -> None:
     assert (await raw("GET", PATH)).status == 200
 
 
@@ -117,8 +117,8 @@ async def test_a_signed_call_is_answered(raw: Any) -> None:
         "oauth_version",
     ],
 )
-async def test_each_header_parameter_is_required(raw: Any, name: str) -> None:
-    header = raw.header("GET", f"{raw.sandbox.ads_url}{PATH}", **{name: None})
+async def test_each_header_parameter_is_required(raw: RawClient, name: str) -> None:
+    header = raw.sign("GET", f"{raw.sandbox.ads_url}{PATH}", **{name: None})
     got = await raw("GET", PATH, authorization=header)
     assert (got.status, got.codes) == (401, [("UNAUTHORIZED_ACCESS", None)])
     assert name in got.json["errors"][0]["message"]
@@ -135,63 +135,63 @@ async def test_each_header_parameter_is_required(raw: Any, name: str) -> None:
         {"oauth_consumer_key": "nobody"},
     ],
 )
-async def test_wrong_header_parameters_are_refused(raw: Any, changes: dict[str, str]) -> None:
-    header = raw.header("GET", f"{raw.sandbox.ads_url}{PATH}", **changes)
+async def test_wrong_header_parameters_are_refused(raw: RawClient, changes: dict[str, str]) -> None:
+    header = raw.sign("GET", f"{raw.sandbox.ads_url}{PATH}", **changes)
     got = await raw("GET", PATH, authorization=header)
     assert (got.status, got.codes) == (401, [("UNAUTHORIZED_ACCESS", None)])
 
 
-async def test_a_header_that_is_none_is_refused(raw: Any) -> None:
+async def test_a_header_that_is_none_is_refused(raw: RawClient) -> None:
     for header in ("Basic abc", "OAuth", 'OAuth a="1", a="2"', "OAuth oauth_nonce=bare"):
         assert (await raw("GET", PATH, authorization=header)).status == 401
 
 
-async def test_a_host_that_is_none_does_not_verify(raw: Any) -> None:
-    header = raw.header("GET", f"{raw.sandbox.ads_url}{PATH}")
+async def test_a_host_that_is_none_does_not_verify(raw: RawClient) -> None:
+    header = raw.sign("GET", f"{raw.sandbox.ads_url}{PATH}")
     got = await raw("GET", PATH, authorization=header, headers={"Host": "["})
     assert (got.status, got.codes) == (401, [("UNAUTHORIZED_ACCESS", None)])
 
 
-async def test_a_bearer_token_is_no_user(raw: Any) -> None:
+async def test_a_bearer_token_is_no_user(raw: RawClient) -> None:
     got = await raw("GET", PATH, authorization="Bearer AAAA")
     assert (got.status, got.codes) == (403, [(220, None)])
 
 
-async def test_a_signature_for_another_request_is_refused(raw: Any) -> None:
+async def test_a_signature_for_another_request_is_refused(raw: RawClient) -> None:
     url = f"{raw.sandbox.ads_url}{PATH}"
-    for header in (raw.header("POST", url), raw.header("GET", f"{url}?count=1"), raw.header("GET", url + "x")):
+    for header in (raw.sign("POST", url), raw.sign("GET", f"{url}?count=1"), raw.sign("GET", url + "x")):
         assert (await raw("GET", PATH, authorization=header)).status == 401
-    wrong = raw.header("GET", url).replace('oauth_signature="', 'oauth_signature="A')
+    wrong = raw.sign("GET", url).replace('oauth_signature="', 'oauth_signature="A')
     assert (await raw("GET", PATH, authorization=wrong)).status == 401
 
 
-async def test_a_nonce_is_good_once(raw: Any) -> None:
+async def test_a_nonce_is_good_once(raw: RawClient) -> None:
     url = f"{raw.sandbox.ads_url}{PATH}"
-    first = await raw("GET", PATH, authorization=raw.header("GET", url, oauth_nonce="again"))
+    first = await raw("GET", PATH, authorization=raw.sign("GET", url, oauth_nonce="again"))
     assert first.status == 200
-    assert (await raw("GET", PATH, authorization=raw.header("GET", url, oauth_nonce="again"))).status == 401
-    await raw.sandbox.clock.advance(seconds=601)
-    assert (await raw("GET", PATH, authorization=raw.header("GET", url, oauth_nonce="again"))).status == 200
+    assert (await raw("GET", PATH, authorization=raw.sign("GET", url, oauth_nonce="again"))).status == 401
+    await raw.clock.advance(seconds=601)
+    assert (await raw("GET", PATH, authorization=raw.sign("GET", url, oauth_nonce="again"))).status == 200
 
 
 @pytest.mark.parametrize(("seconds", "status"), [(-300, 200), (300, 200), (-301, 401), (301, 401)])
-async def test_a_timestamp_may_be_five_minutes_off(raw: Any, seconds: int, status: int) -> None:
+async def test_a_timestamp_may_be_five_minutes_off(raw: RawClient, seconds: int, status: int) -> None:
     moment = str(int(raw.sandbox.clock.now().timestamp()) + seconds)
-    header = raw.header("GET", f"{raw.sandbox.ads_url}{PATH}", oauth_timestamp=moment)
+    header = raw.sign("GET", f"{raw.sandbox.ads_url}{PATH}", oauth_timestamp=moment)
     assert (await raw("GET", PATH, authorization=header)).status == status
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(timestamp_skew=10)])
-async def test_how_far_off_is_a_setting(raw: Any, config: SandboxConfig) -> None:
+async def test_how_far_off_is_a_setting(raw: RawClient, config: SandboxConfig) -> None:
     moment = str(int(raw.sandbox.clock.now().timestamp()) - 11)
-    header = raw.header("GET", f"{raw.sandbox.ads_url}{PATH}", oauth_timestamp=moment)
+    header = raw.sign("GET", f"{raw.sandbox.ads_url}{PATH}", oauth_timestamp=moment)
     assert config.timestamp_skew == 10
     assert (await raw("GET", PATH, authorization=header)).status == 401
 
 
 @pytest.mark.rule("ERR-01", "AUTH-17")
-async def test_an_invalidated_or_unknown_token_is_401_with_code_89(raw: Any) -> None:
-    header = raw.header("GET", f"{raw.sandbox.ads_url}{PATH}", oauth_token="unknown")
+async def test_an_invalidated_or_unknown_token_is_401_with_code_89(raw: RawClient) -> None:
+    header = raw.sign("GET", f"{raw.sandbox.ads_url}{PATH}", oauth_token="unknown")
     unknown = await raw("GET", PATH, authorization=header)
     raw.sandbox.invalidate(raw.credentials["token"])
     for got in (unknown, await raw("GET", PATH)):
@@ -199,13 +199,13 @@ async def test_an_invalidated_or_unknown_token_is_401_with_code_89(raw: Any) -> 
         assert got.json == {"errors": [{"code": 89, "message": "Invalid or expired token"}]}
 
 
-async def test_a_form_body_is_part_of_the_signature(raw: Any) -> None:
+async def test_a_form_body_is_part_of_the_signature(raw: RawClient) -> None:
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     assert (await raw("POST", PATH, data=b"line_item_id=9cqi0", headers=form)).status == 401
 
 
 @pytest.mark.rule("GEN-02b", "AUTH-27")
-async def test_only_the_user_s_own_accounts_are_there(raw: Any) -> None:
+async def test_only_the_user_s_own_accounts_are_there(raw: RawClient) -> None:
     got = await raw("GET", "/12/accounts/18ce55gze09")
     assert (got.status, got.codes, got.rule) == (403, [("ACCOUNT_NOT_FOUND", "account_id")], "GEN-02b")
     raw.credentials = raw.sandbox.other_credentials

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from svc_async.sandbox import SandboxConfig
+from tests.support.raw_client import RawClient
 
 FIELDS = {"id", "name", "card_uri", "card_type", "components", "created_at", "updated_at", "deleted"}
 SEEDED, LEGACY = "5rkb1", "5rkc2"
@@ -25,36 +26,36 @@ def swipeable(*keys: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def path(raw: Any) -> str:
+def path(raw: RawClient) -> str:
     return f"{raw.account}/cards"
 
 
-async def send(raw: Any, method: str, path: str, **body: Any) -> Any:
+async def send(raw: RawClient, method: str, path: str, **body: Any) -> Any:
     headers = {"Content-Type": "application/json"}
     return await raw(method, path, data=json.dumps(body).encode(), headers=headers)
 
 
-async def ids(raw: Any, path: str, **query: str) -> list[str]:
+async def list_ids(raw: RawClient, path: str, **query: str) -> list[str]:
     return [record["id"] for record in (await raw("GET", path, query)).data]
 
 
 @pytest.mark.rule("CARD-10", "CARD-10c", "CARD-13", "GEN-12b")
-async def test_the_list_gives_cards_of_components(raw: Any, path: str) -> None:
+async def test_the_list_gives_cards_of_components(raw: RawClient, path: str) -> None:
     got = await raw("GET", path)
     assert [record["id"] for record in got.data] == [SEEDED]
     assert got.data[0].keys() == FIELDS
     assert got.data[0]["card_uri"] == f"card://{SEEDED}"
-    assert await ids(raw, path, include_legacy_cards="true") == [SEEDED, LEGACY]
+    assert await list_ids(raw, path, include_legacy_cards="true") == [SEEDED, LEGACY]
 
 
 @pytest.mark.rule("CARD-10", "GEN-17", "LIM-07")
-async def test_types_ids_and_uris_choose(raw: Any, path: str) -> None:
+async def test_types_ids_and_uris_choose(raw: RawClient, path: str) -> None:
     made = (await send(raw, "POST", path, name="Video", components=[media(VIDEO), DETAILS])).data["id"]
-    assert await ids(raw, path, card_types="VIDEO_WEBSITE,VIDEO_APP") == [made]
-    assert await ids(raw, path, card_id=f"{SEEDED},nothing") == [SEEDED]
-    assert await ids(raw, path, card_uris=f"card://{made}") == [made]
-    assert await ids(raw, path, sort_by="name-desc") == [made, SEEDED]
-    assert await ids(raw, path, card_id=",".join(["a"] * 200)) == []
+    assert await list_ids(raw, path, card_types="VIDEO_WEBSITE,VIDEO_APP") == [made]
+    assert await list_ids(raw, path, card_id=f"{SEEDED},nothing") == [SEEDED]
+    assert await list_ids(raw, path, card_uris=f"card://{made}") == [made]
+    assert await list_ids(raw, path, sort_by="name-desc") == [made, SEEDED]
+    assert await list_ids(raw, path, card_id=",".join(["a"] * 200)) == []
     many = ",".join(["a"] * 201)
     for wrong in ({"card_types": "POLL"}, {"card_id": many}, {"card_uris": many}, {"count": "201"}, {"count": "0"}):
         got = await raw("GET", path, wrong)
@@ -63,14 +64,14 @@ async def test_types_ids_and_uris_choose(raw: Any, path: str) -> None:
 
 
 @pytest.mark.rule("CARD-10b")
-async def test_q_is_a_prefix_of_the_name_in_any_case(raw: Any, path: str) -> None:
+async def test_q_is_a_prefix_of_the_name_in_any_case(raw: RawClient, path: str) -> None:
     for q, found in (("SPRING", [SEEDED]), ("list", []), ("x" * 80, [])):
-        assert await ids(raw, path, q=q) == found
+        assert await list_ids(raw, path, q=q) == found
     assert (await raw("GET", path, {"q": "x" * 81})).rule == "CARD-10b"
 
 
 @pytest.mark.rule("CARD-11")
-async def test_one_is_read_as_an_array_of_one(raw: Any, path: str) -> None:
+async def test_one_is_read_as_an_array_of_one(raw: RawClient, path: str) -> None:
     assert [card["id"] for card in (await raw("GET", f"{path}/{SEEDED}")).data] == [SEEDED]
     got = await raw("GET", f"{path}/nothing")
     assert (got.status, got.codes) == (404, [("CARD_NOT_FOUND", "card_id")])
@@ -93,7 +94,7 @@ async def test_one_is_read_as_an_array_of_one(raw: Any, path: str) -> None:
     ],
 )
 async def test_the_type_follows_from_the_components(
-    raw: Any, path: str, components: list[dict[str, Any]], card_type: str
+    raw: RawClient, path: str, components: list[dict[str, Any]], card_type: str
 ) -> None:
     got = await send(raw, "POST", path, name="Card", components=components)
     assert (got.data["card_type"], got.data["components"]) == (card_type, components)
@@ -111,7 +112,7 @@ async def test_the_type_follows_from_the_components(
     ],
 )
 async def test_slides_make_carousels_of_several_destinations(
-    raw: Any, path: str, keys: tuple[str, ...], card_type: str
+    raw: RawClient, path: str, keys: tuple[str, ...], card_type: str
 ) -> None:
     slides = [[media(key), DETAILS] for key in keys]
     got = await send(raw, "POST", path, name="Slides", slides=slides)
@@ -120,7 +121,7 @@ async def test_slides_make_carousels_of_several_destinations(
 
 
 @pytest.mark.rule("CARD-03")
-async def test_components_and_slides_exclude_each_other(raw: Any, path: str) -> None:
+async def test_components_and_slides_exclude_each_other(raw: RawClient, path: str) -> None:
     for method, where in (("POST", path), ("PUT", f"{path}/{SEEDED}")):
         got = await send(raw, method, where, name="n", components=[media(), DETAILS], slides=[[media(), DETAILS]])
         assert (got.status, got.codes, got.rule) == (400, [("EXCLUSIVE_PARAMETERS", "slides")], "CARD-03")
@@ -131,7 +132,7 @@ async def test_components_and_slides_exclude_each_other(raw: Any, path: str) -> 
 
 
 @pytest.mark.rule("CARD-02", "GEN-16")
-async def test_the_name_is_required_and_bounded(raw: Any, path: str) -> None:
+async def test_the_name_is_required_and_bounded(raw: RawClient, path: str) -> None:
     good = {"components": [media(), DETAILS]}
     assert (await send(raw, "POST", path, **good)).codes == [("MISSING_PARAMETER", "name")]
     for name in ("", "x" * 81, 7, None):
@@ -160,13 +161,13 @@ async def test_the_name_is_required_and_bounded(raw: Any, path: str) -> None:
         [media(), "DETAILS"],
     ],
 )
-async def test_a_card_needs_one_medium_and_somewhere_to_go(raw: Any, path: str, components: list[Any]) -> None:
+async def test_a_card_needs_one_medium_and_somewhere_to_go(raw: RawClient, path: str, components: list[Any]) -> None:
     got = await send(raw, "POST", path, name="n", components=components)
     assert (got.status, got.rule) == (400, "CARD-04")
 
 
 @pytest.mark.rule("CARD-04")
-async def test_a_card_needs_components_or_slides(raw: Any, path: str) -> None:
+async def test_a_card_needs_components_or_slides(raw: RawClient, path: str) -> None:
     got = await send(raw, "POST", path, name="n")
     assert (got.status, got.codes) == (400, [("MISSING_PARAMETER", "components")])
 
@@ -233,7 +234,7 @@ WRONG = [
 )
 @pytest.mark.parametrize(("rule", "field", "components"), WRONG)
 async def test_each_part_of_a_component_is_checked(
-    raw: Any, path: str, rule: str, field: str, components: list[Any]
+    raw: RawClient, path: str, rule: str, field: str, components: list[Any]
 ) -> None:
     for method, where in (("POST", path), ("PUT", f"{path}/{SEEDED}")):
         got = await send(raw, method, where, name="n", components=components)
@@ -242,7 +243,7 @@ async def test_each_part_of_a_component_is_checked(
 
 
 @pytest.mark.rule("CARD-06", "CARD-07c", "CARD-07d", "CARD-07e")
-async def test_what_an_app_button_may_hold(raw: Any, path: str) -> None:
+async def test_what_an_app_button_may_hold(raw: RawClient, path: str) -> None:
     both = {
         **APP,
         "ios_app_store_identifier": "333",
@@ -258,15 +259,15 @@ async def test_what_an_app_button_may_hold(raw: Any, path: str) -> None:
 
 
 @pytest.mark.rule("CARD-05")
-async def test_media_are_images_and_videos_of_the_account(raw: Any, path: str) -> None:
+async def test_media_are_images_and_videos_of_the_account(raw: RawClient, path: str) -> None:
     assert (await send(raw, "POST", path, name="n", components=[media(GIF), DETAILS])).rule == "CARD-05"
     for unknown in ("3_1", "3_880501"):
         assert (await send(raw, "POST", path, name="n", components=[media(unknown), DETAILS])).status == 404
 
 
 @pytest.mark.rule("CARD-09", "CARD-08")
-async def test_each_given_field_replaces_the_old_value(raw: Any, path: str) -> None:
-    await raw.sandbox.clock.advance(hours=1)
+async def test_each_given_field_replaces_the_old_value(raw: RawClient, path: str) -> None:
+    await raw.clock.advance(hours=1)
     ((before),) = (await raw("GET", f"{path}/{SEEDED}")).data
     renamed = (await send(raw, "PUT", f"{path}/{SEEDED}", name="Autumn list")).data
     assert renamed == {**before, "name": "Autumn list", "updated_at": "2026-06-10T13:00:00Z"}
@@ -282,19 +283,19 @@ async def test_each_given_field_replaces_the_old_value(raw: Any, path: str) -> N
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(card_writes_in_array=True)])
-async def test_writes_may_answer_an_array_of_one(raw: Any, path: str) -> None:
+async def test_writes_may_answer_an_array_of_one(raw: RawClient, path: str) -> None:
     ((made),) = (await send(raw, "POST", path, name="n", components=[media(), DETAILS])).data
     ((changed),) = (await send(raw, "PUT", f"{path}/{made['id']}", name="m")).data
     assert changed["name"] == "m"
 
 
 @pytest.mark.rule("CARD-12", "CARD-15", "GEN-14", "GEN-14b")
-async def test_only_a_legacy_card_can_be_deleted(raw: Any, path: str) -> None:
+async def test_only_a_legacy_card_can_be_deleted(raw: RawClient, path: str) -> None:
     assert (await raw("DELETE", f"{path}/{SEEDED}")).status == 404
     assert (await raw("DELETE", f"{path}/image_conversation/{SEEDED}")).status == 404
     got = await raw("DELETE", f"{path}/image_conversation/{LEGACY}")
     assert (got.data["id"], got.data["deleted"]) == (LEGACY, True)
-    assert await ids(raw, path, include_legacy_cards="true") == [SEEDED]
-    assert await ids(raw, path, include_legacy_cards="true", with_deleted="true") == [SEEDED, LEGACY]
+    assert await list_ids(raw, path, include_legacy_cards="true") == [SEEDED]
+    assert await list_ids(raw, path, include_legacy_cards="true", with_deleted="true") == [SEEDED, LEGACY]
     assert (await raw("GET", f"{path}/{LEGACY}")).status == 404
     assert (await raw("DELETE", f"{path}/image_conversation/{LEGACY}")).status == 404

@@ -1,11 +1,11 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
 
 import pytest
 
 from svc_async.sandbox import Fault, Sandbox, SystemClock, VirtualClock
+from tests.support.raw_client import open_raw_client
 
 START = datetime(2026, 6, 10, 12, tzinfo=UTC)
 
@@ -46,13 +46,13 @@ async def test_what_a_timer_starts_is_in_line_before_the_next_one() -> None:
     clock = VirtualClock()
     ran: list[tuple[str, float]] = []
 
-    async def twice() -> None:
+    async def sleep_twice() -> None:
         for _ in range(2):
             await clock.sleep(1)
             ran.append(("sleeper", clock.monotonic()))
 
     clock.call_later(3, lambda: ran.append(("late", clock.monotonic())))
-    task = asyncio.create_task(twice())
+    task = asyncio.create_task(sleep_twice())
     await clock.advance(seconds=10)
     assert ran == [("sleeper", 1.0), ("sleeper", 2.0), ("late", 3.0)]
     await task
@@ -159,20 +159,20 @@ async def test_a_jump_past_a_timeout_fires_it_at_its_own_time() -> None:
     clock = VirtualClock(mode="jump")
     failed_at: list[float] = []
 
-    async def patient() -> None:
+    async def wait_for_timeout() -> None:
         try:
             async with clock.timeout(30):
                 await asyncio.get_running_loop().create_future()
         except TimeoutError:
             failed_at.append(clock.monotonic())
 
-    await asyncio.gather(patient(), clock.sleep(60))
+    await asyncio.gather(wait_for_timeout(), clock.sleep(60))
     assert failed_at == [30.0]
 
 
-async def test_time_is_held_while_an_exchange_is_under_way(raw_with: Any) -> None:
+async def test_time_is_held_while_an_exchange_is_under_way() -> None:
     clock = VirtualClock(mode="jump")
-    async with Sandbox(clock=clock) as sandbox, raw_with(sandbox) as raw:
+    async with Sandbox(clock=clock) as sandbox, open_raw_client(sandbox) as raw:
         with clock.hold():  # what the server does from the first byte of a request to the last of the answer
             sleeper = asyncio.create_task(clock.sleep(60))
             for _ in range(300):
@@ -180,14 +180,14 @@ async def test_time_is_held_while_an_exchange_is_under_way(raw_with: Any) -> Non
             assert clock.monotonic() == 0.0
         body = b'[{"operation_type":"Update","params":{"users":[' + b'{"partner_user_id":["x"]},' * 150_000
         async with clock.timeout(1):
-            got, _ = await asyncio.gather(raw.users(body + b'{"email":[1]}]}}]'), asyncio.sleep(0))
+            got, _ = await asyncio.gather(raw.send_users(body + b'{"email":[1]}]}}]'), asyncio.sleep(0))
         assert got.status == 400
         await sleeper
 
 
-async def test_a_latency_passes_by_itself_and_in_line_with_other_sleepers(raw_with: Any) -> None:
+async def test_a_latency_passes_by_itself_and_in_line_with_other_sleepers() -> None:
     clock = VirtualClock(mode="jump")
-    async with Sandbox(clock=clock) as sandbox, raw_with(sandbox) as raw:
+    async with Sandbox(clock=clock) as sandbox, open_raw_client(sandbox) as raw:
         sandbox.faults.on("GET").once().do(Fault.latency(40))
         path = f"{raw.account}/line_item_curated_categories"
 

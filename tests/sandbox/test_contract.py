@@ -41,16 +41,16 @@ BEYOND = {"posts.create": {"paid_partnership"}}
 CONTRACT = Path(__file__).parents[1] / "contract"
 
 
-def rows(name: str, table: str) -> dict[str, dict[str, Any]]:
+def read_rows(name: str, table: str) -> dict[str, dict[str, Any]]:
     return {row["id"]: row for row in tomllib.loads((CONTRACT / f"{name}.toml").read_text())[table]}
 
 
-CONTRACT_OPERATIONS = rows("operations", "operation")
-ENUMS = rows("enums", "enum")
-LIMITS = rows("limits", "limit")
+CONTRACT_OPERATIONS = read_rows("operations", "operation")
+ENUMS = read_rows("enums", "enum")
+LIMITS = read_rows("limits", "limit")
 
 
-def declared(param: Param) -> dict[str, Any]:
+def describe_declared(param: Param) -> dict[str, Any]:
     return {
         "in": param.place,
         "type": param.type,
@@ -66,7 +66,7 @@ def declared(param: Param) -> dict[str, Any]:
     }
 
 
-def written(row: dict[str, Any]) -> dict[str, Any]:
+def describe_stated(row: dict[str, Any]) -> dict[str, Any]:
     return {
         "in": row["in"],
         "type": "string" if row["type"] == "unspecified" else row["type"],
@@ -90,9 +90,9 @@ def test_each_call_is_declared_as_the_contract_has_it(operation: Operation) -> N
     assert operation.body == row.get("body_shape", row["body"])
     flags = [flag for flag in GATES if row.get(flag)]
     assert operation.gate in flags if flags else operation.gate is None
-    expected = {param["name"]: written(param) for param in row.get("parameter", [])}
+    expected = {param["name"]: describe_stated(param) for param in row.get("parameter", [])}
     listed = [param for param in operation.params if param.name not in BEYOND.get(operation.id, ())]
-    assert {param.name: declared(param) for param in listed} == expected
+    assert {param.name: describe_declared(param) for param in listed} == expected
 
 
 @pytest.mark.rule("VER-02")
@@ -111,7 +111,7 @@ def test_each_call_of_the_main_api_is_declared_as_far_as_the_contract_has_it(ope
     stated = {param["name"]: param for param in row.get("parameter", [])}
     for param in operation.params:
         if param.name in stated:
-            assert _as_far_as_stated(declared(param), stated[param.name])
+            assert _agrees_where_stated(describe_declared(param), stated[param.name])
     assert stated.keys() <= {param.name for param in operation.params} | INSIDE.get(operation.id, set())
 
 
@@ -121,9 +121,9 @@ def test_the_five_webhook_calls_take_the_bearer_token_and_nothing_else() -> None
     assert [(operation.schemes, operation.path[:3]) for operation in calls] == [(("bearer_app",), "/2/")] * 5
 
 
-def _as_far_as_stated(ours: dict[str, Any], row: dict[str, Any]) -> bool:
+def _agrees_where_stated(ours: dict[str, Any], row: dict[str, Any]) -> bool:
     """Compare what is stated; a parameter that may stand in several places is required in none of them."""
-    theirs = written(row)
+    theirs = describe_stated(row)
     if row["in"] == "unspecified":
         ours, theirs = ours | {"in": "", "required": False}, theirs | {"in": "", "required": False}
     if row["type"] == "unspecified":
@@ -132,7 +132,7 @@ def _as_far_as_stated(ours: dict[str, Any], row: dict[str, Any]) -> bool:
 
 
 def test_every_rule_that_is_named_is_in_the_contract() -> None:
-    known = rows("rules", "rule").keys() | rows("assumptions", "assumption").keys()
+    known = read_rows("rules", "rule").keys() | read_rows("assumptions", "assumption").keys()
     named = {operation.rule for operation in EVERY} | {p.rule for o in EVERY for p in o.params}
     assert named <= known
 

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from svc_async.sandbox import Fault, Sandbox, SystemClock
+from tests.support.raw_client import RawClient, open_raw_client
 
 Ask = Callable[..., Awaitable[Any]]
 
 
 @pytest.fixture
-def ask(raw: Any) -> Ask:
+def ask(raw: RawClient) -> Ask:
     async def call(method: str, path: str, body: Any = None, **headers: str) -> Any:
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         sent = {"Content-Type": "application/json", **headers}
@@ -23,7 +24,7 @@ def ask(raw: Any) -> Ask:
     return call
 
 
-async def test_health_tells_that_it_serves(raw: Any, ask: Ask) -> None:
+async def test_health_tells_that_it_serves(raw: RawClient, ask: Ask) -> None:
     await raw("GET", raw.account)
     got = await ask("GET", "health")
     assert (got.status, got.json) == (200, {"status": "ok", "time": "2026-06-10T12:00:00Z", "requests": 1})
@@ -48,22 +49,24 @@ async def test_the_clock_takes_a_number_of_seconds(ask: Ask, body: Any) -> None:
     assert "seconds" in got.json["detail"]
 
 
-async def test_the_time_of_the_machine_is_not_advanced(raw_with: Any) -> None:
-    async with Sandbox(clock=SystemClock()) as sandbox, raw_with(sandbox) as raw:
+async def test_the_time_of_the_machine_is_not_advanced() -> None:
+    async with Sandbox(clock=SystemClock()) as sandbox, open_raw_client(sandbox) as raw:
         headers = {"Content-Type": "application/json"}
         path = "/_sandbox/clock/advance"
         got = await raw("POST", path, base=sandbox.base_url, data=b'{"seconds":1}', headers=headers)
         assert got.status == 409
 
 
-async def test_a_request_token_is_approved(raw: Any, ask: Ask, sandbox: Sandbox) -> None:
+async def test_a_request_token_is_approved(raw: RawClient, ask: Ask, sandbox: Sandbox) -> None:
     app = {name: sandbox.app[name] for name in ("consumer_key", "consumer_secret")}
     for user, name in ((None, "anna"), ("1401775033290919936", "dario")):
-        asked = await raw.oauth("POST", "/oauth/request_token", credentials=app, oauth_callback=sandbox.callback_url)
+        asked = await raw.call_signed(
+            "POST", "/oauth/request_token", credentials=app, oauth_callback=sandbox.callback_url
+        )
         token = {**app, "token": asked.form["oauth_token"], "token_secret": asked.form["oauth_token_secret"]}
         body = {"oauth_token": token["token"]} | ({} if user is None else {"user_id": user})
         verifier = (await ask("POST", "oauth/approve", body)).json["oauth_verifier"]
-        got = await raw.oauth("POST", "/oauth/access_token", credentials=token, oauth_verifier=verifier)
+        got = await raw.call_signed("POST", "/oauth/access_token", credentials=token, oauth_verifier=verifier)
         assert got.form["screen_name"] == name
 
 
@@ -110,8 +113,8 @@ async def test_they_are_for_this_machine_only(ask: Ask, sandbox: Sandbox) -> Non
         assert (got.status, got.json["title"]) == (403, "Forbidden")
 
 
-async def test_who_comes_from_another_machine_is_refused(raw_with: Any) -> None:
-    async with Sandbox(host="0.0.0.0") as sandbox, raw_with(sandbox) as raw:  # noqa: S104 it is refused there
+async def test_who_comes_from_another_machine_is_refused() -> None:
+    async with Sandbox(host="0.0.0.0") as sandbox, open_raw_client(sandbox) as raw:  # noqa: S104 it is refused there
         port = sandbox.base_url.rpartition(":")[2]
         here = {"Host": f"127.0.0.1:{port}"}
         for address, status in (("127.0.0.1", 200), (_address(), 403)):
@@ -140,7 +143,7 @@ async def test_a_body_has_an_end(ask: Ask) -> None:
     assert (got.status, got.json["status"]) == (413, 413)
 
 
-async def test_they_are_no_part_of_the_service(raw: Any, ask: Ask) -> None:
+async def test_they_are_no_part_of_the_service(raw: RawClient, ask: Ask) -> None:
     raw.sandbox.faults.on().do(Fault.http(503))
     assert (await ask("GET", "health")).status == 200
     assert len(raw.sandbox.requests) == 0

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -6,33 +5,33 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from svc_async.sandbox import SandboxConfig
+from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
 from svc_async.sandbox.api.ads.custom_audiences import HASHED
 from svc_async.sandbox.api.ads.user_batches import are_lowercase_hashes
+from tests.support.raw_client import RawClient, hash_sha256, open_raw_client
 
-Hash = Callable[[str], str]
 H = "0123456789abcdef" * 4
 
 
-def update(*users: Any, **params: Any) -> dict[str, Any]:
+def make_update(*users: Any, **params: Any) -> dict[str, Any]:
     return {"operation_type": "Update", "params": {"users": list(users), **params}}
 
 
-def delete(*users: Any) -> dict[str, Any]:
+def make_delete(*users: Any) -> dict[str, Any]:
     return {"operation_type": "Delete", "params": {"users": list(users)}}
 
 
-def held(raw: Any) -> list[dict[str, list[str]]]:
+def list_held(raw: RawClient) -> list[dict[str, list[str]]]:
     users: list[dict[str, list[str]]] = raw.sandbox.audience(raw.sandbox.audience_id).users
     return users
 
 
-def at(raw: Any, index: int = 0) -> Any:
+def find_member(raw: RawClient, index: int = 0) -> Any:
     return raw.sandbox.audience(raw.sandbox.audience_id).members[index]
 
 
 @pytest.mark.rule("TGT-01", "TGT-02")
-async def test_targeted_shows_servable_line_items_unless_told_otherwise(raw: Any) -> None:
+async def test_targeted_shows_servable_line_items_unless_told_otherwise(raw: RawClient) -> None:
     path = f"{raw.account}/custom_audiences/1nmth/targeted"
     got = await raw("GET", path)
     assert got.json.keys() == {"request", "next_cursor", "data"}
@@ -51,7 +50,7 @@ async def test_targeted_shows_servable_line_items_unless_told_otherwise(raw: Any
     assert (await raw("GET", path, {"count": "5"})).status == 400
 
 
-async def test_an_audience_that_nothing_targets_has_an_empty_list(raw: Any) -> None:
+async def test_an_audience_that_nothing_targets_has_an_empty_list(raw: RawClient) -> None:
     fresh = raw.sandbox.add_audience()
     assert (await raw("GET", f"{raw.account}/custom_audiences/{fresh}/targeted")).data == []
     for unknown in ("nothing", "1nmti"):
@@ -60,40 +59,40 @@ async def test_an_audience_that_nothing_targets_has_an_empty_list(raw: Any) -> N
 
 
 @pytest.mark.rule("CAU-01", "CAU-07b", "CAU-10", "GEN-03")
-async def test_users_are_added_with_all_their_identifiers(raw: Any, sha256: Hash) -> None:
-    anna = {"email": [sha256("anna@example.test"), sha256("a@example.test")], "partner_user_id": ["p 1"]}
-    ben = {"phone_number": [sha256("+11234567890")]}
-    got = await raw.users([update(anna), update(ben)])
+async def test_users_are_added_with_all_their_identifiers(raw: RawClient) -> None:
+    anna = {"email": [hash_sha256("anna@example.test"), hash_sha256("a@example.test")], "partner_user_id": ["p 1"]}
+    ben = {"phone_number": [hash_sha256("+11234567890")]}
+    got = await raw.send_users([make_update(anna), make_update(ben)])
     assert (got.status, got.data) == (200, {"success_count": 2, "total_count": 2})
     ids = {"account_id": raw.sandbox.account_id, "custom_audience_id": raw.sandbox.audience_id}
     assert got.json["request"] == {"params": ids}
-    assert held(raw) == [anna, ben]
+    assert list_held(raw) == [anna, ben]
 
 
-async def test_counts_are_users_or_operations_as_set(raw: Any, raw_with: Any) -> None:
-    group = [update({"email": [H]}, {"handle": [H]}), delete({"svc_id": [H]}, {"device_id": [H]})]
-    assert (await raw.users(group)).data == {"success_count": 4, "total_count": 4}
+async def test_counts_are_users_or_operations_as_set(raw: RawClient) -> None:
+    group = [make_update({"email": [H]}, {"handle": [H]}), make_delete({"svc_id": [H]}, {"device_id": [H]})]
+    assert (await raw.send_users(group)).data == {"success_count": 4, "total_count": 4}
     config = SandboxConfig(batch_counts="operations")
-    async with type(raw.sandbox)(config=config) as sandbox, raw_with(sandbox) as other:
-        assert (await other.users(group)).data == {"success_count": 2, "total_count": 2}
+    async with Sandbox(config=config) as sandbox, open_raw_client(sandbox) as other:
+        assert (await other.send_users(group)).data == {"success_count": 2, "total_count": 2}
 
 
 @pytest.mark.rule("CAU-08")
-async def test_hashes_come_in_either_case_and_are_kept_in_lower_case(raw: Any) -> None:
-    await raw.users([update({"email": [H.upper()], "partner_user_id": ["Plain Text"]})])
-    assert held(raw) == [{"email": [H], "partner_user_id": ["Plain Text"]}]
+async def test_hashes_come_in_either_case_and_are_kept_in_lower_case(raw: RawClient) -> None:
+    await raw.send_users([make_update({"email": [H.upper()], "partner_user_id": ["Plain Text"]})])
+    assert list_held(raw) == [{"email": [H], "partner_user_id": ["Plain Text"]}]
 
 
 @pytest.mark.rule("CAU-08", "CAU-11", "ERR-05")
 @pytest.mark.parametrize("value", ["anna@example.test", H[:-1], f"{H}0", f"{H[:-1]}g", f" {H}", "", 7, None, [H]])
 @pytest.mark.parametrize("kind", ["email", "device_id", "handle", "svc_id", "phone_number"])
-async def test_what_is_no_hash_is_refused_by_operation(raw: Any, kind: str, value: Any) -> None:
-    got = await raw.users([update({"email": [H]}), update({kind: [H, value]})])
+async def test_what_is_no_hash_is_refused_by_operation(raw: RawClient, kind: str, value: Any) -> None:
+    got = await raw.send_users([make_update({"email": [H]}), make_update({kind: [H, value]})])
     assert got.status == 400
     errors = got.json["operation_errors"]
     assert [len(found) for found in errors] == [0, 1]
     assert (errors[1][0]["code"], errors[1][0]["parameter"]) == ("INVALID_PARAMETER", kind)
-    assert held(raw) == []
+    assert list_held(raw) == []
     if isinstance(value, str) and value:
         assert value.encode() not in got.body
 
@@ -126,26 +125,29 @@ def test_the_quick_look_accepts_only_lists_of_lower_case_hashes(users: list[Any]
 
 
 @pytest.mark.rule("CAU-09", "ERR-06", "CAU-04")
-async def test_one_bad_operation_refuses_the_whole_group(raw: Any) -> None:
-    good = [update({"handle": [f"{n:064x}"]}) for n in range(10)]
+async def test_one_bad_operation_refuses_the_whole_group(raw: RawClient) -> None:
+    good = [make_update({"handle": [f"{n:064x}"]}) for n in range(10)]
     bad = {"operation_type": "Insert", "params": {"users": [{"email": [H]}]}}
-    got = await raw.users([*good[:5], bad, *good[5:]])
-    assert (got.status, held(raw)) == (400, [])
+    got = await raw.send_users([*good[:5], bad, *good[5:]])
+    assert (got.status, list_held(raw)) == (400, [])
     assert got.json["errors"] == []
     assert isinstance(got.json["request"], list)
-    assert (await raw.users(good)).data["success_count"] == 10
+    assert (await raw.send_users(good)).data["success_count"] == 10
 
 
 @pytest.mark.rule("ERR-05", "ERR-06b", "CAU-11")
-async def test_errors_stand_at_the_index_of_their_operation(raw: Any, raw_with: Any) -> None:
-    group = [{}, update({"email": [H]}), 5, update({"email": [H]}), update({"email": H})]
-    got = await raw.users(group)
+async def test_errors_stand_at_the_index_of_their_operation(raw: RawClient) -> None:
+    group = [{}, make_update({"email": [H]}), 5, make_update({"email": [H]}), make_update({"email": H})]
+    got = await raw.send_users(group)
     errors = got.json["operation_errors"]
     by_operation = [[error.get("parameter") for error in found] for found in errors]
     assert by_operation == [["operation_type", "params"], [], [None], [], ["email"]]
     assert got.json["operation_errors"][0][0]["code"] == "MISSING_PARAMETER"
-    async with type(raw.sandbox)(config=SandboxConfig(batch_errors="objects")) as sandbox, raw_with(sandbox) as other:
-        entries = (await other.users(group)).json["operation_errors"]
+    async with (
+        Sandbox(config=SandboxConfig(batch_errors="objects")) as sandbox,
+        open_raw_client(sandbox) as other,
+    ):
+        entries = (await other.send_users(group)).json["operation_errors"]
         assert [entry["index"] for entry in entries] == [0, 0, 2, 4]
 
 
@@ -161,52 +163,55 @@ async def test_errors_stand_at_the_index_of_their_operation(raw: Any, raw_with: 
         ({"operation_type": "Update", "params": {}}, "users", "CAU-05"),
         ({"operation_type": "Update", "params": {"users": {"email": [H]}}}, "users", "CAU-05"),
         ({"operation_type": "Update", "params": {"users": None}}, "users", "CAU-05"),
-        ({**update({"email": [H]}), "extra": 1}, "extra", "CAU-05"),
-        (update({"email": [H]}, expires="2027-01-01T00:00:00Z"), "expires", "CAU-05"),
-        (update({"email": [H]}, effective_at="tomorrow"), "effective_at", "CAU-06"),
-        (update({"email": [H]}, effective_at="2026-06-10"), "effective_at", "CAU-06"),
-        (update({"email": [H]}, effective_at=1781092800), "effective_at", "CAU-06"),
-        (update({"email": [H]}, effective_at=None), "effective_at", "CAU-06"),
-        (update({"email": [H]}, effective_at="2026-06-10T12:00:00"), "effective_at", "CAU-06"),
-        (update({"email": [H]}, effective_at="2026-06-10T12:00:00+02:00"), "effective_at", "CAU-06"),
-        (update({"email": [H]}, effective_at="2026-13-40T12:00:00Z"), "effective_at", "CAU-06"),
-        (update({"email": [H]}, expires_at="2026-06-10T12:00:00Z"), "expires_at", "CAU-06b"),
+        ({**make_update({"email": [H]}), "extra": 1}, "extra", "CAU-05"),
+        (make_update({"email": [H]}, expires="2027-01-01T00:00:00Z"), "expires", "CAU-05"),
+        (make_update({"email": [H]}, effective_at="tomorrow"), "effective_at", "CAU-06"),
+        (make_update({"email": [H]}, effective_at="2026-06-10"), "effective_at", "CAU-06"),
+        (make_update({"email": [H]}, effective_at=1781092800), "effective_at", "CAU-06"),
+        (make_update({"email": [H]}, effective_at=None), "effective_at", "CAU-06"),
+        (make_update({"email": [H]}, effective_at="2026-06-10T12:00:00"), "effective_at", "CAU-06"),
+        (make_update({"email": [H]}, effective_at="2026-06-10T12:00:00+02:00"), "effective_at", "CAU-06"),
+        (make_update({"email": [H]}, effective_at="2026-13-40T12:00:00Z"), "effective_at", "CAU-06"),
+        (make_update({"email": [H]}, expires_at="2026-06-10T12:00:00Z"), "expires_at", "CAU-06b"),
         (
-            update({"email": [H]}, effective_at="2026-07-01T00:00:00Z", expires_at="2026-07-01T00:00:00Z"),
+            make_update({"email": [H]}, effective_at="2026-07-01T00:00:00Z", expires_at="2026-07-01T00:00:00Z"),
             "expires_at",
             "CAU-06b",
         ),
-        (update({"email": [H]}, effective_at="2028-01-01T00:00:00Z"), "expires_at", "CAU-06b"),
-        (update({"e-mail": [H]}), "e-mail", "CAU-07"),
-        (update({"email": H}), "email", "CAU-07"),
-        (update({"partner_user_id": [5]}), "partner_user_id", "CAU-07"),
-        (update("anna"), "users", "CAU-07"),
+        (make_update({"email": [H]}, effective_at="2028-01-01T00:00:00Z"), "expires_at", "CAU-06b"),
+        (make_update({"e-mail": [H]}), "e-mail", "CAU-07"),
+        (make_update({"email": H}), "email", "CAU-07"),
+        (make_update({"partner_user_id": [5]}), "partner_user_id", "CAU-07"),
+        (make_update("anna"), "users", "CAU-07"),
     ],
 )
 async def test_a_wrong_operation_is_refused_and_its_field_named(
-    raw: Any, operation: Any, parameter: str, rule: str
+    raw: RawClient, operation: Any, parameter: str, rule: str
 ) -> None:
-    got = await raw.users([operation])
+    got = await raw.send_users([operation])
     assert got.status == 400
     assert [error["parameter"] for error in got.json["operation_errors"][0]] == [parameter]
     assert (got.rule, got.basis) == (rule, "spec")
-    assert held(raw) == []
+    assert list_held(raw) == []
 
 
-async def test_empty_things_are_refused_unless_set_otherwise(raw: Any, raw_with: Any) -> None:
-    for group in ([], [update()], [update({})], [update({"email": []})]):
-        assert (await raw.users(group)).status == 400
-    async with type(raw.sandbox)(config=SandboxConfig(refuse_empty=False)) as sandbox, raw_with(sandbox) as other:
-        for group in ([], [update()], [update({"email": []})]):
+async def test_empty_things_are_refused_unless_set_otherwise(raw: RawClient) -> None:
+    for group in ([], [make_update()], [make_update({})], [make_update({"email": []})]):
+        assert (await raw.send_users(group)).status == 400
+    async with (
+        Sandbox(config=SandboxConfig(refuse_empty=False)) as sandbox,
+        open_raw_client(sandbox) as other,
+    ):
+        for group in ([], [make_update()], [make_update({"email": []})]):
             users = sum(len(operation["params"]["users"]) for operation in group)
-            assert (await other.users(group)).data == {"success_count": users, "total_count": users}
-    assert (await raw.users([update({"email": [H], "handle": []})])).status == 200
+            assert (await other.send_users(group)).data == {"success_count": users, "total_count": users}
+    assert (await raw.send_users([make_update({"email": [H], "handle": []})])).status == 200
 
 
 @pytest.mark.rule("CAU-01", "ERR-04")
 @pytest.mark.parametrize("body", [b"", b"{}", b"[", b'"x"', b"null", b"[{]}", b"\xff", b"[1] [2]"])
-async def test_a_body_that_is_no_array_is_refused_as_a_whole(raw: Any, body: bytes) -> None:
-    got = await raw.users(body)
+async def test_a_body_that_is_no_array_is_refused_as_a_whole(raw: RawClient, body: bytes) -> None:
+    got = await raw.send_users(body)
     assert got.status == 400
     assert len(got.json["errors"]) == 1
     assert "operation_errors" not in got.json
@@ -214,92 +219,97 @@ async def test_a_body_that_is_no_array_is_refused_as_a_whole(raw: Any, body: byt
 
 
 @pytest.mark.rule("CAU-01b", "LIM-06", "ERR-04")
-async def test_2500_operations_pass_and_2501_do_not(raw: Any) -> None:
-    group = [update({"svc_id": [f"{n:064x}"]}) for n in range(2501)]
-    got = await raw.users(group)
+async def test_2500_operations_pass_and_2501_do_not(raw: RawClient) -> None:
+    group = [make_update({"svc_id": [f"{n:064x}"]}) for n in range(2501)]
+    got = await raw.send_users(group)
     assert (got.status, got.codes, got.rule) == (400, [("BATCH_SIZE_EXCEEDED", None)], "CAU-01b")
-    assert held(raw) == []
-    assert (await raw.users(group[:2500])).data["success_count"] == 2500
+    assert list_held(raw) == []
+    assert (await raw.send_users(group[:2500])).data["success_count"] == 2500
 
 
 @pytest.mark.rule("CAU-02", "LIM-06", "ERR-04")
-async def test_5000000_bytes_pass_and_one_more_does_not(raw: Any) -> None:
+async def test_5000000_bytes_pass_and_one_more_does_not(raw: RawClient) -> None:
     group = b'[{"operation_type":"Update","params":{"users":[{"partner_user_id":["%b"]}]}}]'
     room = 5_000_000 - len(group) + len(b"%b")
-    got = await raw.users(group % (b"x" * (room + 1)))
+    got = await raw.send_users(group % (b"x" * (room + 1)))
     assert (got.status, got.codes, got.rule) == (400, [("BATCH_SIZE_EXCEEDED", None)], "CAU-02")
-    assert (await raw.users(group % (b"x" * room))).status == 200
+    assert (await raw.send_users(group % (b"x" * room))).status == 200
 
 
 @pytest.mark.rule("GEN-16")
 @pytest.mark.parametrize("content_type", [None, "text/plain", "application/x-json", "application/jsonl"])
-async def test_the_body_needs_its_content_type(raw: Any, content_type: str | None) -> None:
+async def test_the_body_needs_its_content_type(raw: RawClient, content_type: str | None) -> None:
     headers = {} if content_type is None else {"Content-Type": content_type}
-    got = await raw.users([update({"email": [H]})], headers=headers)
+    got = await raw.send_users([make_update({"email": [H]})], headers=headers)
     assert (got.status, got.codes, got.rule) == (400, [("INVALID_PARAMETER", "Content-Type")], "GEN-16")
 
 
 @pytest.mark.rule("GEN-16")
-async def test_a_content_type_may_have_parameters(raw: Any) -> None:
+async def test_a_content_type_may_have_parameters(raw: RawClient) -> None:
     headers = {"Content-Type": "Application/JSON; charset=utf-8"}
-    assert (await raw.users([update({"email": [H]})], headers=headers)).status == 200
+    assert (await raw.send_users([make_update({"email": [H]})], headers=headers)).status == 200
 
 
-async def test_the_group_takes_no_query(raw: Any) -> None:
-    got = await raw.users([update({"email": [H]})], query={"count": 1})
+async def test_the_group_takes_no_query(raw: RawClient) -> None:
+    got = await raw.send_users([make_update({"email": [H]})], query={"count": 1})
     assert (got.status, got.codes) == (400, [("INVALID_PARAMETER", "count")])
-    assert held(raw) == []
+    assert list_held(raw) == []
 
 
-async def test_another_s_audience_is_not_there(raw: Any) -> None:
+async def test_another_s_audience_is_not_there(raw: RawClient) -> None:
     for unknown in ("1nmti", "nothing"):
-        assert (await raw.users([update({"email": [H]})], audience=unknown)).status == 404
+        assert (await raw.send_users([make_update({"email": [H]})], audience=unknown)).status == 404
 
 
 @pytest.mark.rule("CAU-06", "CAU-06c")
-async def test_dates_default_to_now_and_13_months_later(raw: Any) -> None:
-    await raw.users([update({"email": [H]})])
-    assert at(raw).effective_at == datetime(2026, 6, 10, 12, tzinfo=UTC)
-    assert at(raw).expires_at == datetime(2027, 7, 10, 12, tzinfo=UTC)
+async def test_dates_default_to_now_and_13_months_later(raw: RawClient) -> None:
+    await raw.send_users([make_update({"email": [H]})])
+    assert find_member(raw).effective_at == datetime(2026, 6, 10, 12, tzinfo=UTC)
+    assert find_member(raw).expires_at == datetime(2027, 7, 10, 12, tzinfo=UTC)
 
 
 @pytest.mark.rule("CAU-06c")
-async def test_a_month_without_that_day_ends_earlier(raw: Any, raw_with: Any, clock: Any) -> None:
-    async with type(raw.sandbox)(clock=type(clock)("2026-01-31T08:00:00Z")) as sandbox, raw_with(sandbox) as other:
-        await other.users([update({"email": [H]})])
-        assert at(other).expires_at == datetime(2027, 2, 28, 8, tzinfo=UTC)
+async def test_a_month_without_that_day_ends_earlier() -> None:
+    async with (
+        Sandbox(clock=VirtualClock("2026-01-31T08:00:00Z")) as sandbox,
+        open_raw_client(sandbox) as other,
+    ):
+        await other.send_users([make_update({"email": [H]})])
+        assert find_member(other).expires_at == datetime(2027, 2, 28, 8, tzinfo=UTC)
 
 
 @pytest.mark.rule("CAU-06", "CAU-06b")
-async def test_given_dates_are_kept_and_users_expire(raw: Any) -> None:
+async def test_given_dates_are_kept_and_users_expire(raw: RawClient) -> None:
     dates = {"effective_at": "2026-06-10T11:00:00.5Z", "expires_at": "2026-06-10T12:30:00+00:00"}
-    assert (await raw.users([update({"email": [H]}, **dates)])).status == 200
-    assert at(raw).effective_at == datetime(2026, 6, 10, 11, 0, 0, 500_000, tzinfo=UTC)
-    assert len(held(raw)) == 1
-    await raw.sandbox.clock.advance(minutes=30)
-    assert held(raw) == []
+    assert (await raw.send_users([make_update({"email": [H]}, **dates)])).status == 200
+    assert find_member(raw).effective_at == datetime(2026, 6, 10, 11, 0, 0, 500_000, tzinfo=UTC)
+    assert len(list_held(raw)) == 1
+    await raw.clock.advance(minutes=30)
+    assert list_held(raw) == []
 
 
-async def test_an_update_of_a_user_who_is_there_merges_and_renews(raw: Any, sha256: Hash) -> None:
-    a, b = sha256("a"), sha256("b")
-    await raw.users([update({"email": [a]}, expires_at="2026-06-11T00:00:00Z")])
-    await raw.users([update({"handle": [b], "email": [a, b]}, expires_at="2026-06-12T00:00:00Z")])
-    assert held(raw) == [{"email": [a, b], "handle": [b]}]
-    assert at(raw).expires_at == datetime(2026, 6, 12, tzinfo=UTC)
+async def test_an_update_of_a_user_who_is_there_merges_and_renews(raw: RawClient) -> None:
+    a, b = hash_sha256("a"), hash_sha256("b")
+    await raw.send_users([make_update({"email": [a]}, expires_at="2026-06-11T00:00:00Z")])
+    await raw.send_users([make_update({"handle": [b], "email": [a, b]}, expires_at="2026-06-12T00:00:00Z")])
+    assert list_held(raw) == [{"email": [a, b], "handle": [b]}]
+    assert find_member(raw).expires_at == datetime(2026, 6, 12, tzinfo=UTC)
 
 
-async def test_a_delete_matches_any_identifier_used_to_add(raw: Any, sha256: Hash) -> None:
-    a, b, c = sha256("a"), sha256("b"), sha256("c")
-    await raw.users([update({"email": [a], "phone_number": [b]}, {"email": [c]}, {"handle": [b]})])
-    await raw.users([delete({"phone_number": [b]})])
-    assert held(raw) == [{"email": [c]}, {"handle": [b]}]
-    await raw.users([update({"email": [c], "handle": [a]}), delete({"handle": [a]}), update({"svc_id": [a]})])
-    assert held(raw) == [{"handle": [b]}, {"svc_id": [a]}]
-    assert (await raw.users([delete({"email": [a]}, {"email": [c]})])).data["success_count"] == 2
+async def test_a_delete_matches_any_identifier_used_to_add(raw: RawClient) -> None:
+    a, b, c = hash_sha256("a"), hash_sha256("b"), hash_sha256("c")
+    await raw.send_users([make_update({"email": [a], "phone_number": [b]}, {"email": [c]}, {"handle": [b]})])
+    await raw.send_users([make_delete({"phone_number": [b]})])
+    assert list_held(raw) == [{"email": [c]}, {"handle": [b]}]
+    await raw.send_users(
+        [make_update({"email": [c], "handle": [a]}), make_delete({"handle": [a]}), make_update({"svc_id": [a]})]
+    )
+    assert list_held(raw) == [{"handle": [b]}, {"svc_id": [a]}]
+    assert (await raw.send_users([make_delete({"email": [a]}, {"email": [c]})])).data["success_count"] == 2
 
 
-async def test_operations_apply_in_their_order(raw: Any) -> None:
-    await raw.users([update({"email": [H]}), delete({"email": [H]})])
-    assert held(raw) == []
-    await raw.users([delete({"email": [H]}), update({"email": [H]})])
-    assert held(raw) == [{"email": [H]}]
+async def test_operations_apply_in_their_order(raw: RawClient) -> None:
+    await raw.send_users([make_update({"email": [H]}), make_delete({"email": [H]})])
+    assert list_held(raw) == []
+    await raw.send_users([make_delete({"email": [H]}), make_update({"email": [H]})])
+    assert list_held(raw) == [{"email": [H]}]

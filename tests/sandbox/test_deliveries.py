@@ -6,18 +6,21 @@ import hashlib
 import hmac
 import json
 import ssl
+from functools import partial
 from typing import Any
 
 import pytest
 
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
+from tests.support.raw_client import open_raw_client
+from tests.support.v2_client import RecordingReceiver, V2Client
 
 REPLAY = "/2/webhooks/replay"
 OLD_REPLAY = "/2/account_activity/replay/webhooks/{}/subscriptions/all"
 
 
 @pytest.mark.rule("WH-40", "WH-40b", "WH-40c", "WH-41", "WH-60")
-async def test_an_event_arrives_as_a_signed_post_with_json(v2: Any, hook: Any) -> None:
+async def test_an_event_arrives_as_a_signed_post_with_json(v2: V2Client, hook: RecordingReceiver) -> None:
     webhook_id = await v2.register(hook)
     await v2.subscribe("post.create", webhook_id=webhook_id)
     await v2.sandbox.trigger("post.create")
@@ -32,12 +35,12 @@ async def test_an_event_arrives_as_a_signed_post_with_json(v2: Any, hook: Any) -
     assert v2.sandbox.deliveries[-1:] == [delivery]
 
 
-async def slow(sandbox: Sandbox, seconds: float) -> Any:
+async def acknowledge_slowly(sandbox: Sandbox, seconds: float) -> Any:
     await sandbox.clock.sleep(seconds)
     return 200, {}, b""
 
 
-def breaks(error: Exception) -> Any:
+def break_with(error: Exception) -> Any:
     def ack() -> Any:
         raise error
 
@@ -45,7 +48,9 @@ def breaks(error: Exception) -> Any:
 
 
 @pytest.mark.rule("WH-60")
-async def test_any_json_may_be_pushed_such_as_that_of_the_account_activity_product(v2: Any, hook: Any) -> None:
+async def test_any_json_may_be_pushed_such_as_that_of_the_account_activity_product(
+    v2: V2Client, hook: RecordingReceiver
+) -> None:
     await v2.register(hook)
     event = {"for_user_id": v2.sandbox.user_id, "follow_events": [{"type": "follow", "source": {"id": "42"}}]}
     (delivery,) = await v2.sandbox.deliver(event)
@@ -58,44 +63,46 @@ REFUSALS = [
     ((302, {"Location": "https://elsewhere.example/"}, b""), "3XX", "WH-41"),
     ((401, {}, b""), "4XX", "WH-41"),
     ((503, {}, b""), "5XX", "WH-41"),
-    (breaks(ConnectionResetError("closed")), "closed", "WH-41"),
-    (breaks(ssl.SSLError("expired")), "TLS error", "WH-41"),
-    (breaks(KeyError("bug")), "5XX", "WH-41"),
+    (break_with(ConnectionResetError("closed")), "closed", "WH-41"),
+    (break_with(ssl.SSLError("expired")), "TLS error", "WH-41"),
+    (break_with(KeyError("bug")), "5XX", "WH-41"),
 ]
 
 
 @pytest.mark.parametrize(("ack", "verdict", "rule"), REFUSALS)
 @pytest.mark.rule("WH-41")
 async def test_only_200_acknowledges_and_the_rest_is_sent_again(
-    v2: Any, hook: Any, ack: Any, verdict: str, rule: str
+    v2: V2Client, hook: RecordingReceiver, ack: Any, verdict: str, rule: str
 ) -> None:
     await v2.register(hook)
     hook.ack = ack if callable(ack) else lambda: ack
     (delivery,) = await v2.sandbox.deliver({"hello": "there"})
     assert (delivery.state, delivery.attempts[0].verdict, delivery.attempts[0].rule) == ("retrying", verdict, rule)
-    await v2.sandbox.clock.advance(seconds=59)
+    await v2.clock.advance(seconds=59)
     assert len(delivery.attempts) == 1
-    await v2.sandbox.clock.advance(seconds=1)
+    await v2.clock.advance(seconds=1)
     assert len(delivery.attempts) == 2
-    await v2.sandbox.clock.advance(seconds=300)
+    await v2.clock.advance(seconds=300)
     assert (delivery.state, len(hook.bodies), len(set(hook.bodies))) == ("exhausted", 3, 1)
-    await v2.sandbox.clock.advance(hours=1)
+    await v2.clock.advance(hours=1)
     assert len(hook.bodies) == 3
     assert hook.verified == [True] * 3
 
 
-def as_hex(secret: str, body: bytes) -> str:
+def sign_hex(secret: str, body: bytes) -> str:
     return "sha256=" + hmac.digest(secret.encode(), body, hashlib.sha256).hex()
 
 
-def of_json_written_again(secret: str, body: bytes) -> str:
+def sign_reencoded(secret: str, body: bytes) -> str:
     again = json.dumps(json.loads(body)).encode()
     return "sha256=" + base64.b64encode(hmac.digest(secret.encode(), again, hashlib.sha256)).decode()
 
 
-@pytest.mark.parametrize("expected", [as_hex, of_json_written_again])
+@pytest.mark.parametrize("expected", [sign_hex, sign_reencoded])
 @pytest.mark.rule("WH-40b", "WH-41")
-async def test_a_receiver_that_verifies_wrongly_refuses_what_is_signed_well(v2: Any, hook: Any, expected: Any) -> None:
+async def test_a_receiver_that_verifies_wrongly_refuses_what_is_signed_well(
+    v2: V2Client, hook: RecordingReceiver, expected: Any
+) -> None:
     def ack() -> Any:
         signed = hook.headers[-1]["x-svc-webhooks-signature"]
         return (200 if signed == expected(hook.secret, hook.bodies[-1]) else 401), {}, b""
@@ -107,63 +114,63 @@ async def test_a_receiver_that_verifies_wrongly_refuses_what_is_signed_well(v2: 
 
 
 @pytest.mark.rule("WH-42", "LIM-01")
-async def test_ten_seconds_are_what_a_receiver_has(v2: Any, hook: Any) -> None:
+async def test_ten_seconds_are_what_a_receiver_has(v2: V2Client, hook: RecordingReceiver) -> None:
     await v2.register(hook)
     for seconds, state, verdict, latency in ((9.9, "delivered", "ok", 9.9), (10.1, "retrying", "timeout", 10)):
-        hook.ack = lambda seconds=seconds: slow(v2.sandbox, seconds)
+        hook.ack = partial(acknowledge_slowly, v2.sandbox, seconds)
         (delivery,) = await v2.sandbox.deliver({"hello": "there"})
         assert delivery.attempts == []
-        await v2.sandbox.clock.advance(seconds=11)
+        await v2.clock.advance(seconds=11)
         assert (delivery.state, delivery.attempts[0].verdict) == (state, verdict)
         assert delivery.attempts[0].latency == pytest.approx(latency)
     assert delivery.attempts[0].rule == "WH-42"
 
 
 @pytest.mark.rule("WH-42")
-async def test_one_that_never_answers_has_timed_out_after_ten_seconds(v2: Any, hook: Any) -> None:
+async def test_one_that_never_answers_has_timed_out_after_ten_seconds(v2: V2Client, hook: RecordingReceiver) -> None:
     await v2.register(hook)
     hook.ack = asyncio.Event().wait
     (delivery,) = await v2.sandbox.deliver({"hello": "there"})
-    await v2.sandbox.clock.advance(seconds=10)
+    await v2.clock.advance(seconds=10)
     assert [attempt.verdict for attempt in delivery.attempts] == ["timeout"]
 
 
-async def test_advance_waits_for_a_receiver_that_works_in_a_thread(v2: Any, hook: Any) -> None:
-    def stored() -> tuple[int, dict[str, str], bytes]:
+async def test_advance_waits_for_a_receiver_that_works_in_a_thread(v2: V2Client, hook: RecordingReceiver) -> None:
+    def store() -> tuple[int, dict[str, str], bytes]:
         return 200, {}, json.dumps(list(range(50_000))).encode()[:1]
 
     await v2.register(hook)
-    hook.ack = lambda: asyncio.to_thread(stored)
+    hook.ack = lambda: asyncio.to_thread(store)
     await v2.sandbox.deliver({"hello": "there"})
-    await v2.sandbox.clock.advance(minutes=1)
+    await v2.clock.advance(minutes=1)
     assert v2.sandbox.deliveries[0].attempts[0].verdict == "ok"
     assert v2.sandbox.deliveries[0].attempts[0].latency == 0.0
 
 
-async def test_deliveries_do_not_wait_for_one_another(v2: Any, hook: Any) -> None:
+async def test_deliveries_do_not_wait_for_one_another(v2: V2Client, hook: RecordingReceiver) -> None:
     await v2.register(hook)
-    hook.ack = lambda: slow(v2.sandbox, 5)
+    hook.ack = partial(acknowledge_slowly, v2.sandbox, 5)
     for number in range(3):
         await v2.sandbox.deliver({"number": number})
-    await v2.sandbox.clock.advance(seconds=5)
+    await v2.clock.advance(seconds=5)
     assert [delivery.state for delivery in v2.sandbox.deliveries] == ["delivered"] * 3
 
 
-async def test_an_invalid_or_deleted_webhook_gets_nothing_more(v2: Any, hook: Any) -> None:
+async def test_an_invalid_or_deleted_webhook_gets_nothing_more(v2: V2Client, hook: RecordingReceiver) -> None:
     webhook_id = await v2.register(hook)
     hook.ack = lambda: (500, {}, b"")
     (retrying,) = await v2.sandbox.deliver({"number": 1})
     hook.crc = lambda _: (302, {}, b"")
     await v2("PUT", f"/2/webhooks/{webhook_id}")
     (dropped,) = await v2.sandbox.deliver({"number": 2})
-    await v2.sandbox.clock.advance(hours=1)
+    await v2.clock.advance(hours=1)
     assert (retrying.state, len(retrying.attempts)) == ("dropped", 1)
     assert (dropped.state, dropped.attempted) == ("dropped", False)
     await v2("DELETE", f"/2/webhooks/{webhook_id}")
     assert await v2.sandbox.deliver({"number": 3}) == []
 
 
-async def test_faults_of_one_delivery_are_of_no_other(v2: Any, hook: Any) -> None:
+async def test_faults_of_one_delivery_are_of_no_other(v2: V2Client, hook: RecordingReceiver) -> None:
     await v2.register(hook)
     faults = v2.sandbox.deliveries.faults
     faults.next(duplicate=2)
@@ -180,7 +187,7 @@ async def test_faults_of_one_delivery_are_of_no_other(v2: Any, hook: Any) -> Non
     assert len(hook.bodies) == 7
 
 
-async def test_a_delivery_may_come_late_or_after_the_next(v2: Any, hook: Any) -> None:
+async def test_a_delivery_may_come_late_or_after_the_next(v2: V2Client, hook: RecordingReceiver) -> None:
     await v2.register(hook)
     faults = v2.sandbox.deliveries.faults
     faults.next(delay=30)
@@ -188,11 +195,11 @@ async def test_a_delivery_may_come_late_or_after_the_next(v2: Any, hook: Any) ->
     for number in range(4):
         await v2.sandbox.deliver({"number": number})
     assert [event["number"] for event in hook.events] == [2, 1, 3]
-    await v2.sandbox.clock.advance(seconds=30)
+    await v2.clock.advance(seconds=30)
     assert [event["number"] for event in hook.events] == [2, 1, 3, 0]
 
 
-async def test_a_delivery_is_overtaken_by_the_next_to_the_same_webhook(v2: Any, hook: Any) -> None:
+async def test_a_delivery_is_overtaken_by_the_next_to_the_same_webhook(v2: V2Client, hook: RecordingReceiver) -> None:
     for name in ("a", "b"):
         await v2.register(hook, f"https://{name}.example.test/")
     v2.sandbox.deliveries.faults.next(reorder=True)  # of two that go out together, the first
@@ -201,14 +208,14 @@ async def test_a_delivery_is_overtaken_by_the_next_to_the_same_webhook(v2: Any, 
     assert [event["number"] for event in hook.events] == [0, 1, 1, 0]
 
 
-async def test_what_was_overtaken_waits_for_the_answer_to_the_next(v2: Any, hook: Any) -> None:
+async def test_what_was_overtaken_waits_for_the_answer_to_the_next(v2: V2Client, hook: RecordingReceiver) -> None:
     await v2.register(hook)
     v2.sandbox.deliveries.faults.next(reorder=True, duplicate=1)
     await v2.sandbox.deliver({"number": 0})
-    hook.ack = lambda: slow(v2.sandbox, 5)
+    hook.ack = partial(acknowledge_slowly, v2.sandbox, 5)
     await v2.sandbox.deliver({"number": 1})
     assert [event["number"] for event in hook.events] == [1]
-    await v2.sandbox.clock.advance(seconds=5)
+    await v2.clock.advance(seconds=5)
     assert [event["number"] for event in hook.events] == [1, 0, 0]
 
 
@@ -220,7 +227,7 @@ async def test_what_was_overtaken_waits_for_the_answer_to_the_next(v2: Any, hook
         (SandboxConfig(signature_header="x-mine"), {"x-mine"}),
     ],
 )
-async def test_the_signature_in_its_other_forms(v2: Any, hook: Any, names: set[str]) -> None:
+async def test_the_signature_in_its_other_forms(v2: V2Client, hook: RecordingReceiver, names: set[str]) -> None:
     await v2.register(hook)
     await v2.sandbox.deliver({"hello": "there"})
     sent = hook.headers[0]
@@ -231,34 +238,36 @@ async def test_the_signature_in_its_other_forms(v2: Any, hook: Any, names: set[s
         assert by_client.verified == hook.verified == [True]
 
 
-async def with_history(v2: Any, hook: Any) -> str:
+async def make_history(v2: V2Client, hook: RecordingReceiver) -> str:
     """Deliver an event at 12:00, at 12:30, at 13:00 and at 13:30, the second of them in vain; then it is 14:00."""
     webhook_id = str(await v2.register(hook))
     await v2.subscribe("post.create", webhook_id=webhook_id)
     for number in range(4):
         hook.ack = (lambda: (503, {}, b"")) if number == 1 else (lambda: (200, {}, b""))
         await v2.sandbox.trigger("post.create", payload={"text": f"number {number}"})
-        await v2.sandbox.clock.advance(minutes=30)
+        await v2.clock.advance(minutes=30)
     hook.bodies.clear()
     hook.headers.clear()
     return webhook_id
 
 
-def texts(hook: Any) -> list[str]:
+def list_texts(hook: RecordingReceiver) -> list[str]:
     return [event["data"]["payload"]["text"] for event in hook.events if "data" in event]
 
 
 @pytest.mark.rule("WH-50")
-async def test_a_replay_sends_what_was_attempted_in_its_window_and_then_says_so(v2: Any, hook: Any) -> None:
-    webhook_id = await with_history(v2, hook)
+async def test_a_replay_sends_what_was_attempted_in_its_window_and_then_says_so(
+    v2: V2Client, hook: RecordingReceiver
+) -> None:
+    webhook_id = await make_history(v2, hook)
     original = {delivery.event_uuid for delivery in v2.sandbox.deliveries}
     body = {"webhook_id": webhook_id, "from_date": "202606101210", "to_date": "202606101300"}
     got = await v2("POST", REPLAY, json=body)
     assert (got.status, got.rule) == (200, "WH-50")
     assert got.data == {"job_id": got.data["job_id"], "created_at": "2026-06-10T14:00:00Z"}
     assert got.headers["x-rate-limit-limit"] == "100"
-    await v2.sandbox.clock.settle()
-    assert texts(hook) == ["number 1", "number 2"]
+    await v2.clock.settle()
+    assert list_texts(hook) == ["number 1", "number 2"]
     assert all(event["meta"] == {"replay": True} for event in hook.events[:2])
     assert {event["data"]["event_uuid"] for event in hook.events[:2]} <= original
     assert hook.events[2] == {
@@ -271,20 +280,20 @@ async def test_a_replay_sends_what_was_attempted_in_its_window_and_then_says_so(
     }
     assert hook.verified == [True] * 3
     # What was replayed is not replayed again, nor is it live.
-    await v2.sandbox.clock.advance(minutes=31)
+    await v2.clock.advance(minutes=31)
     hook.bodies.clear()
     await v2("POST", REPLAY, json={**body, "to_date": "202606101415"})
-    await v2.sandbox.clock.settle()
-    assert texts(hook) == ["number 1", "number 2", "number 3"]
+    await v2.clock.settle()
+    assert list_texts(hook) == ["number 1", "number 2", "number 3"]
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(replay_to_date_inclusive=False)])
-async def test_the_minute_of_to_date_may_be_left_out(v2: Any, hook: Any) -> None:
-    webhook_id = await with_history(v2, hook)
+async def test_the_minute_of_to_date_may_be_left_out(v2: V2Client, hook: RecordingReceiver) -> None:
+    webhook_id = await make_history(v2, hook)
     body = {"webhook_id": webhook_id, "from_date": "202606101200", "to_date": "202606101300"}
     await v2("POST", REPLAY, json=body)
-    await v2.sandbox.clock.settle()
-    assert texts(hook) == ["number 0", "number 1"]
+    await v2.clock.settle()
+    assert list_texts(hook) == ["number 0", "number 1"]
 
 
 @pytest.mark.parametrize(
@@ -303,17 +312,17 @@ async def test_the_minute_of_to_date_may_be_left_out(v2: Any, hook: Any) -> None
     ],
 )
 async def test_a_window_that_cannot_be_replayed_is_refused(
-    v2: Any, hook: Any, from_date: str, to_date: str, reason: str
+    v2: V2Client, hook: RecordingReceiver, from_date: str, to_date: str, reason: str
 ) -> None:
-    webhook_id = await with_history(v2, hook)
+    webhook_id = await make_history(v2, hook)
     got = await v2("POST", REPLAY, json={"webhook_id": webhook_id, "from_date": from_date, "to_date": to_date})
     assert (got.status, got.rule) == (400, "ASM-45")
     assert got.json["detail"].startswith("QueryParamInvalid: ")
     assert reason in got.json["detail"]
 
 
-async def test_a_replay_needs_a_webhook_that_is_there_and_valid(v2: Any, hook: Any) -> None:
-    webhook_id = await with_history(v2, hook)
+async def test_a_replay_needs_a_webhook_that_is_there_and_valid(v2: V2Client, hook: RecordingReceiver) -> None:
+    webhook_id = await make_history(v2, hook)
     body = {"webhook_id": "1", "from_date": "202606101200", "to_date": "202606101300"}
     got = await v2("POST", REPLAY, json=body)
     assert (got.status, got.json["detail"].split(":")[0]) == (404, "WebhookIdInvalid")
@@ -323,24 +332,24 @@ async def test_a_replay_needs_a_webhook_that_is_there_and_valid(v2: Any, hook: A
     assert (got.status, got.json["detail"].split(":")[0]) == (400, "CrcValidationFailed")
 
 
-async def test_what_was_never_attempted_is_not_replayed(v2: Any, hook: Any) -> None:
+async def test_what_was_never_attempted_is_not_replayed(v2: V2Client, hook: RecordingReceiver) -> None:
     webhook_id = await v2.register(hook)
     hook.crc = lambda _: (302, {}, b"")
     await v2("PUT", f"/2/webhooks/{webhook_id}")
     await v2.sandbox.deliver({"number": 1})
-    hook.crc = hook.right
+    hook.crc = hook.answer_check
     await v2("PUT", f"/2/webhooks/{webhook_id}")
     await v2.sandbox.deliver({"number": 2})
-    await v2.sandbox.clock.advance(hours=1)
+    await v2.clock.advance(hours=1)
     dates = {"from_date": "202606101200", "to_date": "202606101230"}
     await v2("POST", REPLAY, json={"webhook_id": webhook_id, **dates})
-    await v2.sandbox.clock.settle()
+    await v2.clock.settle()
     assert [event.get("number") for event in hook.events] == [2, 2, None]
 
 
 @pytest.mark.rule("WH-37")
-async def test_one_job_at_a_time_and_none_of_them_sends_a_check(v2: Any, hook: Any) -> None:
-    webhook_id = await with_history(v2, hook)
+async def test_one_job_at_a_time_and_none_of_them_sends_a_check(v2: V2Client, hook: RecordingReceiver) -> None:
+    webhook_id = await make_history(v2, hook)
     checks = len(hook.queries)
     hook.ack = lambda: (503, {}, b"")
     body = {"webhook_id": webhook_id, "from_date": "202606101200", "to_date": "202606101300"}
@@ -348,19 +357,21 @@ async def test_one_job_at_a_time_and_none_of_them_sends_a_check(v2: Any, hook: A
     got = await v2("POST", REPLAY, json=body)
     assert (got.status, got.json["detail"].split(":")[0]) == (409, "ReplayConflictError")
     hook.ack = lambda: (200, {}, b"")
-    await v2.sandbox.clock.advance(minutes=1)
+    await v2.clock.advance(minutes=1)
     assert (await v2("POST", REPLAY, json=body)).status == 200
     assert len(hook.queries) == checks
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(replay_delay=60)])
-async def test_a_job_whose_webhook_becomes_invalid_is_recorded_as_dropped(v2: Any, hook: Any) -> None:
-    webhook_id = await with_history(v2, hook)
+async def test_a_job_whose_webhook_becomes_invalid_is_recorded_as_dropped(
+    v2: V2Client, hook: RecordingReceiver
+) -> None:
+    webhook_id = await make_history(v2, hook)
     body = {"webhook_id": webhook_id, "from_date": "202606101200", "to_date": "202606101300"}
     await v2("POST", REPLAY, json=body)
     hook.crc = lambda _: (302, {}, b"")
     await v2("PUT", f"/2/webhooks/{webhook_id}")
-    await v2.sandbox.clock.advance(minutes=1)
+    await v2.clock.advance(minutes=1)
     replayed = v2.sandbox.deliveries[-4:]
     assert [delivery.state for delivery in replayed] == ["dropped"] * 4
     assert replayed[-1].event["replay_job_status"]["job_state"] == "Incomplete"
@@ -368,13 +379,11 @@ async def test_a_job_whose_webhook_becomes_invalid_is_recorded_as_dropped(v2: An
 
 @pytest.mark.rule("WH-51")
 @pytest.mark.parametrize(("start", "status"), [("13:59", 200), ("14:00", 410)])
-async def test_the_old_replay_call_works_until_its_date(
-    v2_with: Any, raw_with: Any, hook: Any, start: str, status: int
-) -> None:
+async def test_the_old_replay_call_works_until_its_date(hook: RecordingReceiver, start: str, status: int) -> None:
     """The date is 2026-03-25 12:00 in New York, which is 16:00 in UTC: two hours after the start."""
     clock = VirtualClock(f"2026-03-25T{start}:00Z")
-    async with Sandbox(clock=clock) as sandbox, raw_with(sandbox) as raw:
-        v2 = v2_with(raw)
+    async with Sandbox(clock=clock) as sandbox, open_raw_client(sandbox) as raw:
+        v2 = V2Client(raw)
         webhook_id = await v2.register(hook)
         await sandbox.deliver({"hello": "there"})
         await clock.advance(hours=2)
@@ -390,13 +399,13 @@ async def test_the_old_replay_call_works_until_its_date(
 
 @pytest.mark.parametrize("config", [SandboxConfig(old_replay="works")])
 @pytest.mark.rule("WH-51")
-async def test_the_old_replay_call_may_go_on_to_work(v2: Any, hook: Any) -> None:
-    webhook_id = await with_history(v2, hook)
+async def test_the_old_replay_call_may_go_on_to_work(v2: V2Client, hook: RecordingReceiver) -> None:
+    webhook_id = await make_history(v2, hook)
     dates = {"from_date": "202606101200", "to_date": "202606101300"}
     assert (await v2("POST", OLD_REPLAY.format(webhook_id), dates)).status == 200
 
 
-async def test_the_log_is_there_over_http_too(v2: Any, hook: Any) -> None:
+async def test_the_log_is_there_over_http_too(v2: V2Client, hook: RecordingReceiver) -> None:
     webhook_id = await v2.register(hook)
     await v2.sandbox.deliver({"hello": "there"})
     got = await v2("GET", "/_sandbox/deliveries")

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from svc_async.sandbox import SandboxConfig
+from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
+from tests.support.raw_client import RawClient, open_raw_client
 
 LIST = "dnr7k1"
 FIELDS = {
@@ -22,44 +23,47 @@ H = "0123456789abcdef" * 4
 JSON = {"Content-Type": "application/json"}
 
 
-def update(*users: Any, **params: Any) -> dict[str, Any]:
+def make_update(*users: Any, **params: Any) -> dict[str, Any]:
     return {"operation_type": "Update", "params": {"users": list(users), **params}}
 
 
-def delete(*users: Any) -> dict[str, Any]:
+def make_delete(*users: Any) -> dict[str, Any]:
     return {"operation_type": "Delete", "params": {"users": list(users)}}
 
 
-async def send(raw: Any, operations: Any, *, to: str = LIST, headers: Any = JSON) -> Any:
+async def send(raw: RawClient, operations: Any, *, to: str = LIST, headers: Any = JSON) -> Any:
     body = operations if isinstance(operations, bytes) else json.dumps(operations).encode()
     path = f"/12/batch/accounts/{raw.sandbox.account_id}/do_not_reach_lists/{to}/users"
     return await raw("POST", path, data=body, headers=headers)
 
 
-def held(raw: Any) -> Any:
+def list_held(raw: RawClient) -> Any:
     return raw.sandbox.audience(LIST).users
 
 
-def phones(count: int) -> list[dict[str, list[str]]]:
+def make_phones(count: int) -> list[dict[str, list[str]]]:
     return [{"phone_number": [f"{number:064x}"]} for number in range(count)]
 
 
 @pytest.mark.rule("DNR-01", "DNR-02", "DNR-02b", "DNR-03", "ERR-06b")
-async def test_each_operation_has_its_counts_and_the_request_echoes_all(raw: Any) -> None:
-    group = [update({"email": [H], "phone_number": ["a" * 64]}, {"email": ["b" * 64]}), delete({"email": [H]})]
+async def test_each_operation_has_its_counts_and_the_request_echoes_all(raw: RawClient) -> None:
+    group = [
+        make_update({"email": [H], "phone_number": ["a" * 64]}, {"email": ["b" * 64]}),
+        make_delete({"email": [H]}),
+    ]
     got = await send(raw, group)
     assert got.json.keys() == {"request", "data"}
     assert got.data == [{"success_count": 2, "total_count": 2}, {"success_count": 1, "total_count": 1}]
     assert got.json["request"] == group
-    assert held(raw) == [{"email": ["b" * 64]}]
+    assert list_held(raw) == [{"email": ["b" * 64]}]
 
 
-async def test_counts_are_users_or_operations_as_set(raw: Any, raw_with: Any) -> None:
+async def test_counts_are_users_or_operations_as_set() -> None:
     async with (
-        type(raw.sandbox)(config=SandboxConfig(batch_counts="operations")) as sandbox,
-        raw_with(sandbox) as other,
+        Sandbox(config=SandboxConfig(batch_counts="operations")) as sandbox,
+        open_raw_client(sandbox) as other,
     ):
-        got = await send(other, [update({"email": [H]}, {"phone_number": [H]})])
+        got = await send(other, [make_update({"email": [H]}, {"phone_number": [H]})])
         assert got.data == [{"success_count": 1, "total_count": 1}]
 
 
@@ -69,12 +73,12 @@ async def test_counts_are_users_or_operations_as_set(raw: Any, raw_with: Any) ->
     [{kind: [H]} for kind in ("handle", "device_id", "svc_id", "partner_user_id")]
     + [{"email": ["anna@example.test"]}, {"phone_number": ["+11234567890"]}, {"email": H}, H, {}],
 )
-async def test_users_are_hashed_emails_and_phone_numbers(raw: Any, user: Any) -> None:
-    got = await send(raw, [update({"email": [H]}), update(user)])
+async def test_users_are_hashed_emails_and_phone_numbers(raw: RawClient, user: Any) -> None:
+    got = await send(raw, [make_update({"email": [H]}), make_update(user)])
     assert (got.status, got.rule, got.basis) == (400, "DNR-03", "spec")
     assert [len(found) for found in got.json["operation_errors"]] == [0, 1]
     assert isinstance(got.json["request"], list)
-    assert held(raw) == []
+    assert list_held(raw) == []
 
 
 @pytest.mark.rule("DNR-01", "DNR-01b", "ERR-05")
@@ -85,11 +89,13 @@ async def test_users_are_hashed_emails_and_phone_numbers(raw: Any, user: Any) ->
         ({"operation_type": "Update"}, "MISSING_PARAMETER", "params"),
         ({"operation_type": "Update", "params": {}}, "MISSING_PARAMETER", "users"),
         ({"operation_type": "Insert", "params": {"users": [{"email": [H]}]}}, "INVALID_PARAMETER", "operation_type"),
-        (update({"email": [H]}, effective_at="2026-06-10T12:00:00Z"), "INVALID_PARAMETER", "effective_at"),
+        (make_update({"email": [H]}, effective_at="2026-06-10T12:00:00Z"), "INVALID_PARAMETER", "effective_at"),
         ("Update", "INVALID_PARAMETER", None),
     ],
 )
-async def test_an_operation_has_a_type_and_params(raw: Any, operation: Any, code: str, parameter: str | None) -> None:
+async def test_an_operation_has_a_type_and_params(
+    raw: RawClient, operation: Any, code: str, parameter: str | None
+) -> None:
     got = await send(raw, [operation])
     assert (got.status, got.rule) == (400, "DNR-01")
     (found,) = got.json["operation_errors"][0]
@@ -98,20 +104,20 @@ async def test_an_operation_has_a_type_and_params(raw: Any, operation: Any, code
 
 @pytest.mark.rule("DNR-01", "DNR-01b", "ERR-04")
 @pytest.mark.parametrize("body", [b"{}", b"", b"[", b"7", b"[]"])
-async def test_the_body_is_an_array_of_operations(raw: Any, body: bytes) -> None:
+async def test_the_body_is_an_array_of_operations(raw: RawClient, body: bytes) -> None:
     got = await send(raw, body)
     assert (got.status, len(got.json["errors"])) == (400, 1)
     assert "operation_errors" not in got.json
 
 
 @pytest.mark.rule("GEN-16")
-async def test_the_body_needs_its_content_type(raw: Any) -> None:
-    assert (await send(raw, [update({"email": [H]})], headers={})).rule == "GEN-16"
+async def test_the_body_needs_its_content_type(raw: RawClient) -> None:
+    assert (await send(raw, [make_update({"email": [H]})], headers={})).rule == "GEN-16"
 
 
 @pytest.mark.rule("DNR-01b", "ERR-04")
-async def test_a_group_has_up_to_2500_operations_and_5000000_bytes(raw: Any) -> None:
-    group = [update({"email": [H]})] * 2501
+async def test_a_group_has_up_to_2500_operations_and_5000000_bytes(raw: RawClient) -> None:
+    group = [make_update({"email": [H]})] * 2501
     got = await send(raw, group)
     assert (got.status, got.codes, got.rule, got.basis) == (400, [("BATCH_SIZE_EXCEEDED", None)], "ASM-114", "public")
     assert (await send(raw, group[:2500])).status == 200
@@ -122,36 +128,36 @@ async def test_a_group_has_up_to_2500_operations_and_5000000_bytes(raw: Any) -> 
 
 @pytest.mark.rule("DNR-04")
 @pytest.mark.parametrize("value", ["2026-06-10T12:00:00Z", "2026-06-10T11:59:59Z", "2026-07-01", "soon", 7, None])
-async def test_an_expiry_is_later_than_now(raw: Any, value: Any) -> None:
-    got = await send(raw, [update({"email": [H]}, expires_at=value)])
+async def test_an_expiry_is_later_than_now(raw: RawClient, value: Any) -> None:
+    got = await send(raw, [make_update({"email": [H]}, expires_at=value)])
     assert (got.status, got.rule) == (400, "DNR-04")
     assert got.json["operation_errors"][0][0]["parameter"] == "expires_at"
-    assert (await send(raw, [update({"email": [H]}, expires_at="2026-06-10T12:00:01Z")])).status == 200
+    assert (await send(raw, [make_update({"email": [H]}, expires_at="2026-06-10T12:00:01Z")])).status == 200
 
 
 @pytest.mark.rule("DNR-04b")
-async def test_the_expiry_defaults_to_13_months(raw: Any) -> None:
-    await send(raw, [update({"email": [H]})])
+async def test_the_expiry_defaults_to_13_months(raw: RawClient) -> None:
+    await send(raw, [make_update({"email": [H]})])
     assert raw.sandbox.audience(LIST).members[0].expires_at == datetime(2027, 7, 10, 12, tzinfo=UTC)
 
 
-async def test_the_expiry_is_within_13_months_unless_set_otherwise(raw: Any, raw_with: Any, clock: Any) -> None:
-    late = [update({"email": [H]}, expires_at="2027-07-10T12:00:01Z")]
+async def test_the_expiry_is_within_13_months_unless_set_otherwise(raw: RawClient) -> None:
+    late = [make_update({"email": [H]}, expires_at="2027-07-10T12:00:01Z")]
     assert (await send(raw, late)).rule == "ASM-114"
     config = SandboxConfig(dnr_expiry_bounded=False)
-    async with type(raw.sandbox)(config=config, clock=type(clock)()) as sandbox, raw_with(sandbox) as other:
+    async with Sandbox(config=config, clock=VirtualClock()) as sandbox, open_raw_client(sandbox) as other:
         assert (await send(other, late)).status == 200
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(dnr_expires_at_required=True)])
-async def test_the_expiry_may_be_required(raw: Any) -> None:
-    got = await send(raw, [update({"email": [H]})])
+async def test_the_expiry_may_be_required(raw: RawClient) -> None:
+    got = await send(raw, [make_update({"email": [H]})])
     assert got.json["operation_errors"][0][0]["code"] == "MISSING_PARAMETER"
-    assert (await send(raw, [update({"email": [H]}, expires_at="2026-07-01T00:00:00Z")])).status == 200
+    assert (await send(raw, [make_update({"email": [H]}, expires_at="2026-07-01T00:00:00Z")])).status == 200
 
 
 @pytest.mark.rule("DNR-06", "GEN-14")
-async def test_a_list_is_deleted_once_and_softly(raw: Any) -> None:
+async def test_a_list_is_deleted_once_and_softly(raw: RawClient) -> None:
     path = f"{raw.account}/do_not_reach_lists/{LIST}"
     assert (await raw("DELETE", path, {"with_deleted": "true"})).status == 400
     got = await raw("DELETE", path)
@@ -160,13 +166,13 @@ async def test_a_list_is_deleted_once_and_softly(raw: Any) -> None:
     assert (got.data["id"], got.data["name"], got.data["deleted"]) == (LIST, "Asked to be left alone", True)
     missing = [("DO_NOT_REACH_LIST_NOT_FOUND", "do_not_reach_list_id")]
     assert (await raw("DELETE", path)).codes == missing
-    assert (await send(raw, [update({"email": [H]})])).codes == missing
+    assert (await send(raw, [make_update({"email": [H]})])).codes == missing
 
 
-async def test_another_s_list_is_not_there(raw: Any) -> None:
+async def test_another_s_list_is_not_there(raw: RawClient) -> None:
     for unknown in ("dnr7k9", "nothing"):
         assert (await raw("DELETE", f"{raw.account}/do_not_reach_lists/{unknown}")).status == 404
-        assert (await send(raw, [update({"email": [H]})], to=unknown)).status == 404
+        assert (await send(raw, [make_update({"email": [H]})], to=unknown)).status == 404
 
 
 @pytest.mark.rule("DNR-07")
@@ -174,10 +180,12 @@ async def test_another_s_list_is_not_there(raw: Any) -> None:
     ("users", "hours", "reasons"),
     [(99, 7, ["TOO_SMALL"]), (100, 5, ["PROCESSING"]), (100, 6, []), (0, 0, ["TOO_SMALL"])],
 )
-async def test_a_list_is_targetable_when_processed_and_large(raw: Any, users: int, hours: int, reasons: Any) -> None:
+async def test_a_list_is_targetable_when_processed_and_large(
+    raw: RawClient, users: int, hours: int, reasons: Any
+) -> None:
     if users:
-        await send(raw, [update(*phones(users))])
-    await raw.sandbox.clock.advance(hours=hours)
+        await send(raw, [make_update(*make_phones(users))])
+    await raw.clock.advance(hours=hours)
     got = await raw("DELETE", f"{raw.account}/do_not_reach_lists/{LIST}")
     assert (got.data["targetable"], got.data["reasons_not_targetable"]) == (not reasons, reasons)
     assert got.data["list_size"] == users

@@ -5,59 +5,62 @@ import aiohttp
 import pytest
 
 from svc_async.sandbox import Fault, SandboxConfig
+from tests.support.browser import Browser
+from tests.support.raw_client import RawClient
+from tests.support.v2_client import RecordingReceiver, V2Client
 
 USER = [{"operation_type": "Update", "params": {"users": [{"partner_user_id": ["1"]}]}}]
 USERS = "*/custom_audiences/*/users"
 
 
-def held(raw: Any) -> int:
+def count_users(raw: RawClient) -> int:
     return len(raw.sandbox.audience(raw.sandbox.audience_id).users)
 
 
 @pytest.fixture
-def path(raw: Any) -> str:
+def path(raw: RawClient) -> str:
     return f"{raw.account}/line_item_curated_categories"
 
 
-async def statuses(raw: Any, path: str, times: int) -> list[int]:
+async def get_statuses(raw: RawClient, path: str, times: int) -> list[int]:
     return [(await raw("GET", path)).status for _ in range(times)]
 
 
-async def test_the_nth_match_is_struck_and_no_other(raw: Any, path: str) -> None:
+async def test_the_nth_match_is_struck_and_no_other(raw: RawClient, path: str) -> None:
     raw.sandbox.faults.on("GET", "*/line_item_curated_categories").nth(2).do(Fault.http(503))
     assert (await raw("GET", raw.account)).status == 200
-    assert await statuses(raw, path, 3) == [200, 503, 200]
+    assert await get_statuses(raw, path, 3) == [200, 503, 200]
 
 
-async def test_a_plan_strikes_once_or_so_many_times_or_always(raw: Any, path: str) -> None:
+async def test_a_plan_strikes_once_or_so_many_times_or_always(raw: RawClient, path: str) -> None:
     faults = raw.sandbox.faults
     faults.on("GET").once().do(Fault.http(500))
-    assert await statuses(raw, path, 2) == [500, 200]
+    assert await get_statuses(raw, path, 2) == [500, 200]
     faults.clear()
     faults.on("get").times(2).do(Fault.http(500))
-    assert await statuses(raw, path, 3) == [500, 500, 200]
+    assert await get_statuses(raw, path, 3) == [500, 500, 200]
     faults.clear()
     faults.on().do(Fault.http(500))
-    assert await statuses(raw, path, 3) == [500, 500, 500]
+    assert await get_statuses(raw, path, 3) == [500, 500, 500]
 
 
-async def test_chance_comes_from_a_seed(raw: Any, path: str) -> None:
+async def test_chance_comes_from_a_seed(raw: RawClient, path: str) -> None:
     runs = []
     for seed in (1, 1, 2):
         raw.sandbox.faults.clear()
         raw.sandbox.faults.on("*").probability(0.5, seed=seed).do(Fault.http(500))
-        runs.append(await statuses(raw, path, 12))
+        runs.append(await get_statuses(raw, path, 12))
     assert runs[0] == runs[1] != runs[2]
     assert set(runs[0]) == {200, 500}
 
 
-async def test_unused_faults_are_known(raw: Any, path: str) -> None:
+async def test_unused_faults_are_known(raw: RawClient, path: str) -> None:
     faults = raw.sandbox.faults
     faults.on("GET").once().do(Fault.http(503))
     faults.on("PUT").once().do(Fault.drop_connection(), stage="after")
     twice = faults.on("GET").times(3).do(Fault.latency(0))
     faults.on("*").probability(0.0, seed=1).do(Fault.hang())
-    await statuses(raw, path, 2)
+    await get_statuses(raw, path, 2)
     assert [str(injection) for injection in faults.unused()] == [
         "drop_connection on PUT *, after: struck 0 times",
         "latency(0) on GET *, before: struck 1 times",
@@ -65,7 +68,7 @@ async def test_unused_faults_are_known(raw: Any, path: str) -> None:
     assert (twice.seen, twice.struck) == (1, 1)
 
 
-async def test_an_error_carries_what_it_is_told_to(raw: Any, path: str) -> None:
+async def test_an_error_carries_what_it_is_told_to(raw: RawClient, path: str) -> None:
     raw.sandbox.faults.on().once().do(Fault.http(503, retry_after=7, headers={"x-mine": "1"}))
     got = await raw("GET", path)
     assert (got.status, got.codes) == (503, [("OVER_CAPACITY", None)])
@@ -76,27 +79,27 @@ async def test_an_error_carries_what_it_is_told_to(raw: Any, path: str) -> None:
     assert (await raw("GET", path)).body == b"?"
 
 
-async def test_an_error_before_spares_the_effect_and_one_after_does_not(raw: Any) -> None:
+async def test_an_error_before_spares_the_effect_and_one_after_does_not(raw: RawClient) -> None:
     raw.sandbox.faults.on("POST", USERS).once().do(Fault.http(503))
-    assert ((await raw.users(USER)).status, held(raw)) == (503, 0)
+    assert ((await raw.send_users(USER)).status, count_users(raw)) == (503, 0)
     raw.sandbox.faults.on("POST", USERS).once().do(Fault.http(503), stage="after")
-    assert ((await raw.users(USER)).status, held(raw)) == (503, 1)
+    assert ((await raw.send_users(USER)).status, count_users(raw)) == (503, 1)
 
 
 @pytest.mark.parametrize("reset", [False, True])
 @pytest.mark.parametrize(("stage", "users"), [("before", 0), ("after", 1)])
 async def test_a_connection_is_dropped_before_or_after_the_effect(
-    raw: Any, stage: Any, users: int, *, reset: bool
+    raw: RawClient, stage: Any, users: int, *, reset: bool
 ) -> None:
     raw.sandbox.faults.on("POST", USERS).once().do(Fault.drop_connection(reset=reset), stage=stage)
     with pytest.raises((aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)):
-        await raw.users(USER)
-    assert held(raw) == users
+        await raw.send_users(USER)
+    assert count_users(raw) == users
     assert raw.sandbox.requests[0].status is None
-    assert (await raw.users(USER)).status == 200
+    assert (await raw.send_users(USER)).status == 200
 
 
-async def test_a_429_says_when_or_keeps_silent(raw: Any, path: str) -> None:
+async def test_a_429_says_when_or_keeps_silent(raw: RawClient, path: str) -> None:
     now = int(raw.sandbox.clock.now().timestamp())
     for seconds, reset in ((40, str(now + 40)), (-40, str(now - 40)), (None, None)):
         raw.sandbox.faults.on().once().do(Fault.rate_limited(seconds))
@@ -108,46 +111,46 @@ async def test_a_429_says_when_or_keeps_silent(raw: Any, path: str) -> None:
     assert not any(name.startswith("x-rate") for name in (await raw("GET", path)).headers)
 
 
-async def test_latency_passes_on_the_sandbox_s_clock(raw: Any, path: str) -> None:
+async def test_latency_passes_on_the_sandbox_s_clock(raw: RawClient, path: str) -> None:
     raw.sandbox.faults.on("GET").once().do(Fault.latency(30))
     task = asyncio.create_task(raw("GET", path))
     await raw.sandbox.requests.wait()
-    await raw.sandbox.clock.advance(seconds=29)
+    await raw.clock.advance(seconds=29)
     assert raw.sandbox.requests[0].status is None
-    await raw.sandbox.clock.advance(seconds=1)
+    await raw.clock.advance(seconds=1)
     assert (await task).status == 200
 
 
-async def test_hanging_lasts_until_the_sandbox_closes(raw: Any, path: str) -> None:
+async def test_hanging_lasts_until_the_sandbox_closes(raw: RawClient, path: str) -> None:
     raw.sandbox.faults.on("GET").once().do(Fault.hang())
     task = asyncio.create_task(raw("GET", path))
     await raw.sandbox.requests.wait()
-    await raw.sandbox.clock.advance(hours=24)
+    await raw.clock.advance(hours=24)
     assert not task.done()
     await raw.sandbox.aclose()
     with pytest.raises(aiohttp.ClientError):
         await task
 
 
-async def test_a_body_is_cut_short(raw: Any, path: str) -> None:
+async def test_a_body_is_cut_short(raw: RawClient, path: str) -> None:
     raw.sandbox.faults.on("GET").once().do(Fault.truncate(20))
     with pytest.raises(aiohttp.ClientPayloadError):
         await raw("GET", path)
     assert (await raw("GET", path)).status == 200
 
 
-async def test_a_body_may_come_slowly(raw: Any, path: str) -> None:
+async def test_a_body_may_come_slowly(raw: RawClient, path: str) -> None:
     whole = await raw("GET", path)
     raw.sandbox.faults.on("GET").once().do(Fault.slow_body(5))
     task = asyncio.create_task(raw("GET", path))
     await raw.sandbox.requests.wait(count=2, answered=True)
-    await raw.sandbox.clock.advance(seconds=14)
+    await raw.clock.advance(seconds=14)
     assert not task.done()
-    await raw.sandbox.clock.advance(seconds=60)
+    await raw.clock.advance(seconds=60)
     assert (await task).body == whole.body
 
 
-async def test_unreadable_answers(raw: Any, path: str) -> None:
+async def test_unreadable_answers(raw: RawClient, path: str) -> None:
     for fault, status in ((Fault.malformed_json(), 200), (Fault.empty(), 200), (Fault.html(502), 502)):
         raw.sandbox.faults.on("GET").once().do(fault)
         got = await raw("GET", path)
@@ -159,74 +162,74 @@ async def test_unreadable_answers(raw: Any, path: str) -> None:
     assert b"502 Bad Gateway" in got.body
 
 
-async def test_counts_may_be_wrong_while_all_took_effect(raw: Any) -> None:
+async def test_counts_may_be_wrong_while_all_took_effect(raw: RawClient) -> None:
     raw.sandbox.faults.on("POST", USERS).once().do(Fault.partial_counts(success=0))
-    assert (await raw.users(USER)).data == {"success_count": 0, "total_count": 1}
-    assert held(raw) == 1
+    assert (await raw.send_users(USER)).data == {"success_count": 0, "total_count": 1}
+    assert count_users(raw) == 1
     raw.sandbox.faults.on("POST", USERS).do(Fault.partial_counts(success=3, total=3))
-    assert (await raw.users(USER)).data == {"success_count": 3, "total_count": 3}
-    assert (await raw.users(b"{}")).status == 400
+    assert (await raw.send_users(USER)).data == {"success_count": 3, "total_count": 3}
+    assert (await raw.send_users(b"{}")).status == 400
 
 
-async def test_operations_are_refused_by_index(raw: Any) -> None:
+async def test_operations_are_refused_by_index(raw: RawClient) -> None:
     raw.sandbox.faults.on("POST", USERS).once().do(Fault.operation_errors({1: "no"}))
-    got = await raw.users(USER * 3)
+    got = await raw.send_users(USER * 3)
     assert got.status == 400
     assert [[error["message"] for error in found] for found in got.json["operation_errors"]] == [[], ["no"], []]
-    assert held(raw) == 0
+    assert count_users(raw) == 0
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(batch_errors="objects")])
-async def test_refused_operations_may_be_objects(raw: Any) -> None:
+async def test_refused_operations_may_be_objects(raw: RawClient) -> None:
     raw.sandbox.faults.on("POST", USERS).once().do(Fault.operation_errors({1: "no"}, code="ODD"))
-    got = await raw.users(USER * 3)
+    got = await raw.send_users(USER * 3)
     assert got.json["operation_errors"] == [{"index": 1, "code": "ODD", "message": "no"}]
 
 
-async def test_an_effect_may_come_late(raw: Any) -> None:
+async def test_an_effect_may_come_late(raw: RawClient) -> None:
     raw.sandbox.faults.on("POST", USERS).once().do(Fault.late(90))
     with pytest.raises(aiohttp.ServerDisconnectedError):
-        await raw.users(USER)
-    assert held(raw) == 0
-    await raw.sandbox.clock.advance(seconds=89)
-    assert held(raw) == 0
-    await raw.sandbox.clock.advance(seconds=1)
-    assert held(raw) == 1
+        await raw.send_users(USER)
+    assert count_users(raw) == 0
+    await raw.clock.advance(seconds=89)
+    assert count_users(raw) == 0
+    await raw.clock.advance(seconds=1)
+    assert count_users(raw) == 1
 
 
-async def test_a_late_effect_may_be_answered_with_an_error_and_a_wrong_request_has_none(raw: Any) -> None:
+async def test_a_late_effect_may_be_answered_with_an_error_and_a_wrong_request_has_none(raw: RawClient) -> None:
     raw.sandbox.faults.on("POST", USERS).times(2).do(Fault.late(5, Fault.http(504)))
-    assert (await raw.users(USER)).status == 504
-    assert (await raw.users(b"[]")).status == 504
-    await raw.sandbox.clock.advance(seconds=5)
-    assert held(raw) == 1
+    assert (await raw.send_users(USER)).status == 504
+    assert (await raw.send_users(b"[]")).status == 504
+    await raw.clock.advance(seconds=5)
+    assert count_users(raw) == 1
 
 
-async def test_a_call_that_answers_in_its_own_time_may_take_effect_late(v2: Any, hook: Any) -> None:
+async def test_a_call_that_answers_in_its_own_time_may_take_effect_late(v2: V2Client, hook: RecordingReceiver) -> None:
     url = "https://hooks.example.test/svc"
     v2.sandbox.deliver_to(url, hook)
     v2.sandbox.faults.on("POST", "/2/webhooks").times(2).do(Fault.late(5, Fault.http(504)))
     assert [(await v2("POST", "/2/webhooks", json={"url": url})).status for _ in range(2)] == [504, 504]
     assert len(v2.sandbox.webhooks) == 0
-    await v2.sandbox.clock.advance(seconds=5)
+    await v2.clock.advance(seconds=5)
     assert [webhook.url for webhook in v2.sandbox.webhooks.values()] == [url]
 
 
-async def test_a_stream_is_not_opened_late(v2: Any) -> None:
+async def test_a_stream_is_not_opened_late(v2: V2Client) -> None:
     v2.sandbox.faults.on("GET", "/2/activity/stream").once().do(Fault.late(5, Fault.http(504)))
     assert (await v2("GET", "/2/activity/stream")).status == 504
-    await v2.sandbox.clock.advance(seconds=5)
+    await v2.clock.advance(seconds=5)
     assert len(v2.sandbox.streams["activity"]) == 0
     assert (await v2("GET", "/2/webhooks")).status == 200  # on the same connection
 
 
-async def test_two_stages_strike_one_request(raw: Any) -> None:
+async def test_two_stages_strike_one_request(raw: RawClient) -> None:
     raw.sandbox.faults.on("POST", USERS).once().do(Fault.latency(3))
     raw.sandbox.faults.on("POST", USERS).once().do(Fault.http(500), stage="after")
-    task = asyncio.create_task(raw.users(USER))
+    task = asyncio.create_task(raw.send_users(USER))
     await raw.sandbox.requests.wait()
-    await raw.sandbox.clock.advance(seconds=3)
-    assert ((await task).status, held(raw)) == (500, 1)
+    await raw.clock.advance(seconds=3)
+    assert ((await task).status, count_users(raw)) == (500, 1)
     assert raw.sandbox.requests[0].fault
 
 
@@ -248,7 +251,7 @@ async def test_two_stages_strike_one_request(raw: Any) -> None:
     ],
 )
 async def test_an_injected_error_looks_as_that_part_of_the_service_has_it(
-    raw: Any, path: str, expected: dict[str, Any]
+    raw: RawClient, path: str, expected: dict[str, Any]
 ) -> None:
     raw.sandbox.faults.on("POST", path).once().do(Fault.http(503, retry_after=5))
     got = await raw("POST", path, base=raw.sandbox.base_url)
@@ -256,13 +259,13 @@ async def test_an_injected_error_looks_as_that_part_of_the_service_has_it(
 
 
 @pytest.mark.parametrize("path", ["/oauth/authorize", "/2/oauth2/authorize"])
-async def test_an_injected_error_on_a_page_is_a_page(browser: Any, path: str) -> None:
+async def test_an_injected_error_on_a_page_is_a_page(browser: Browser, path: str) -> None:
     browser.sandbox.faults.on("GET", path).once().do(Fault.http(500))
     got = await browser.open(path)
     assert (got.status, got.headers["Content-Type"]) == (500, "text/html;charset=utf-8")
 
 
 @pytest.mark.parametrize(("status", "error"), [(500, "server_error"), (429, "temporarily_unavailable")])
-async def test_an_error_of_a_grant_has_a_word_of_rfc_6749(raw: Any, status: int, error: str) -> None:
+async def test_an_error_of_a_grant_has_a_word_of_rfc_6749(raw: RawClient, status: int, error: str) -> None:
     raw.sandbox.faults.on("POST", "/2/oauth2/token").once().do(Fault.http(status))
-    assert (await raw.post("/2/oauth2/token", {})).json["error"] == error
+    assert (await raw.post_form("/2/oauth2/token", {})).json["error"] == error

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
 from svc_async.sandbox.push.rule_language import MalformedRule, Post, parse_rule
+from tests.support.raw_client import open_raw_client
+from tests.support.v2_client import RecordingReceiver, V2Client
 
 RULES = "/2/tweets/search/stream/rules"
 NOW = datetime(2026, 6, 10, tzinfo=UTC)
@@ -21,12 +23,12 @@ POST = {
 }
 
 
-async def add(v2: Any, *values: str, query: Any = ()) -> Any:
+async def add_rules(v2: V2Client, *values: str, query: Any = ()) -> Any:
     return await v2("POST", RULES, query, json={"add": [{"value": value} for value in values]})
 
 
 @pytest.mark.rule("FS-01")
-async def test_rules_are_added_listed_and_deleted(v2: Any) -> None:
+async def test_rules_are_added_listed_and_deleted(v2: V2Client) -> None:
     body = {"add": [{"value": "harbour", "tag": "h"}, {"value": "from:anna -maps"}]}
     got = await v2("POST", RULES, json=body)
     assert (got.status, got.rule) == (200, "FS-01")
@@ -47,18 +49,18 @@ async def test_rules_are_added_listed_and_deleted(v2: Any) -> None:
 
 
 @pytest.mark.rule("FS-01")
-async def test_a_dry_run_changes_nothing(v2: Any) -> None:
-    got = await add(v2, "harbour", query={"dry_run": "true"})
+async def test_a_dry_run_changes_nothing(v2: V2Client) -> None:
+    got = await add_rules(v2, "harbour", query={"dry_run": "true"})
     assert got.json["meta"]["summary"]["created"] == 1
     assert (await v2("GET", RULES)).data == []
-    kept = await add(v2, "harbour")
+    kept = await add_rules(v2, "harbour")
     await v2("POST", RULES, {"dry_run": "true"}, json={"delete": {"ids": [kept.data[0]["id"]]}})
     assert (await v2("GET", RULES)).data == kept.data
 
 
-async def test_what_cannot_be_added_is_named_beside_what_can(v2: Any) -> None:
-    await add(v2, "harbour")
-    got = await add(v2, "harbour", "dawn", "dawn", "(dawn")
+async def test_what_cannot_be_added_is_named_beside_what_can(v2: V2Client) -> None:
+    await add_rules(v2, "harbour")
+    got = await add_rules(v2, "harbour", "dawn", "dawn", "(dawn")
     assert [rule["value"] for rule in got.data] == ["dawn"]
     assert [(error["title"], error["detail"].split(":")[0]) for error in got.json["errors"]] == [
         ("DuplicateRule", "add[0]"),
@@ -69,20 +71,20 @@ async def test_what_cannot_be_added_is_named_beside_what_can(v2: Any) -> None:
 
 
 @pytest.mark.rule("FS-02", "LIM-10")
-async def test_a_rule_has_up_to_2048_characters(v2: Any) -> None:
+async def test_a_rule_has_up_to_2048_characters(v2: V2Client) -> None:
     longest = "ü" * 2048
-    assert (await add(v2, longest)).status == 200
-    got = await add(v2, f"{longest}x")
+    assert (await add_rules(v2, longest)).status == 200
+    got = await add_rules(v2, f"{longest}x")
     assert (got.status, got.json["errors"][0]["detail"]) == (400, "add[0]: a rule takes up to 2048 characters")
 
 
 @pytest.mark.rule("FS-03", "LIM-10")
-async def test_there_is_room_for_25000_rules(v2: Any) -> None:
+async def test_there_is_room_for_25000_rules(v2: V2Client) -> None:
     for start in range(0, 25_000, 5_000):
-        got = await add(v2, *(f"word{number}" for number in range(start, start + 5_000)))
+        got = await add_rules(v2, *(f"word{number}" for number in range(start, start + 5_000)))
         assert got.json["meta"]["summary"]["created"] == 5_000
     assert len((await v2("GET", RULES)).data) == 25_000
-    more = await add(v2, "one more")
+    more = await add_rules(v2, "one more")
     assert more.json["errors"][0]["title"] == "RulesCapExceeded"
     assert more.json["meta"]["summary"] == {"created": 0, "not_created": 1, "valid": 1, "invalid": 0}
     began = time.perf_counter()
@@ -111,7 +113,7 @@ async def test_there_is_room_for_25000_rules(v2: Any) -> None:
         {"change": []},
     ],
 )
-async def test_a_body_that_is_none_of_the_call_is_refused(v2: Any, body: Any) -> None:
+async def test_a_body_that_is_none_of_the_call_is_refused(v2: V2Client, body: Any) -> None:
     got = await v2("POST", RULES, json=body)
     assert (got.status, got.headers["Content-Type"]) == (400, "application/problem+json")
 
@@ -202,29 +204,29 @@ _RULES = st.recursive(
 )
 
 
-def spelled(rule: Any) -> str:
+def spell(rule: Any) -> str:
     """Write a rule with every parenthesis that it may have."""
     if isinstance(rule, str):
         return rule
     sign, inner = rule
-    return f"-({spelled(inner)})" if sign == "-" else f"({sign.join(map(spelled, inner))})"
+    return f"-({spell(inner)})" if sign == "-" else f"({sign.join(map(spell, inner))})"
 
 
-def meant(rule: Any, true: frozenset[str]) -> bool:
+def decide(rule: Any, true: frozenset[str]) -> bool:
     """Decide a rule by the book."""
     if isinstance(rule, str):
         return rule in true
     sign, inner = rule
     if sign == "-":
-        return not meant(inner, true)
-    return (all if sign == " " else any)([meant(part, true) for part in inner])
+        return not decide(inner, true)
+    return (all if sign == " " else any)([decide(part, true) for part in inner])
 
 
 @given(_RULES)
 def test_a_rule_is_decided_by_the_book(rule: Any) -> None:
     true = frozenset({"harbour", "dawn", '"at dawn"', "from:anna", "min_likes:3"})
-    text = f"(harbour OR -harbour) {spelled(rule)}"
-    assert parse_rule(text, NOW).matches(Post(POST, "anna", NOW)) is meant(rule, true)
+    text = f"(harbour OR -harbour) {spell(rule)}"
+    assert parse_rule(text, NOW).matches(Post(POST, "anna", NOW)) is decide(rule, true)
 
 
 @given(st.text(alphabet='ab:()"- OR', max_size=30))
@@ -256,14 +258,14 @@ def test_what_a_post_has_not_is_not_found() -> None:
     ],
 )
 @pytest.mark.rule("FS-05")
-async def test_three_operators_were_gone_for_a_while(v2_with: Any, raw_with: Any, start: str, status: int) -> None:
-    async with Sandbox(clock=VirtualClock(start)) as sandbox, raw_with(sandbox) as raw:
+async def test_three_operators_were_gone_for_a_while(start: str, status: int) -> None:
+    async with Sandbox(clock=VirtualClock(start)) as sandbox, open_raw_client(sandbox) as raw:
         for operator in ("min_likes", "min_replies", "min_reposts", "min-likes"):
-            got = await add(v2_with(raw), f"{operator}:{status}")
+            got = await add_rules(V2Client(raw), f"{operator}:{status}")
             assert got.status == status
             if status == 400:
                 assert "not available at present" in got.json["errors"][0]["detail"]
-        assert (await add(v2_with(raw), "harbour")).status == 200
+        assert (await add_rules(V2Client(raw), "harbour")).status == 200
 
 
 @pytest.mark.rule("FS-07")
@@ -278,7 +280,9 @@ def test_keywords_find_no_reposts_with_the_new_index() -> None:
 
 
 @pytest.mark.rule("FS-01", "FS-04", "WH-60")
-async def test_matching_posts_are_delivered_to_the_webhook_with_their_edit_history(v2: Any, hook: Any) -> None:
+async def test_matching_posts_are_delivered_to_the_webhook_with_their_edit_history(
+    v2: V2Client, hook: RecordingReceiver
+) -> None:
     await v2.register(hook)
     body = {"add": [{"value": "harbour", "tag": "h"}, {"value": "dawn"}, {"value": "dusk"}]}
     rules = (await v2("POST", RULES, json=body)).data
@@ -294,15 +298,15 @@ async def test_matching_posts_are_delivered_to_the_webhook_with_their_edit_histo
 
 @pytest.mark.parametrize("config", [SandboxConfig(enterprise=False), SandboxConfig(filtered_webhooks=False)])
 @pytest.mark.rule("FS-06")
-async def test_filtered_stream_webhooks_are_for_enterprises(v2: Any, hook: Any) -> None:
+async def test_filtered_stream_webhooks_are_for_enterprises(v2: V2Client, hook: RecordingReceiver) -> None:
     await v2.register(hook)
-    await add(v2, "harbour")
+    await add_rules(v2, "harbour")
     await v2.sandbox.trigger("post.create", payload={"text": "harbour"})
     assert hook.events == []
     assert len(v2.sandbox.streams["filtered"].list_recorded(NOW, datetime(2027, 1, 1, tzinfo=UTC))) == 1
 
 
-async def test_the_rules_of_an_app_are_its_own(v2: Any) -> None:
-    await add(v2, "harbour")
+async def test_the_rules_of_an_app_are_its_own(v2: V2Client) -> None:
+    await add_rules(v2, "harbour")
     other = f"Bearer {v2.sandbox.bearer_token(v2.sandbox.public_app['consumer_key'])}"
     assert (await v2("GET", RULES, authorization=other)).data == []

@@ -10,7 +10,7 @@ PACKAGE = Path(svc_async.sandbox.__file__).parents[1]
 STARTERS = ("session.py", "pytest_plugin.py", "cli")
 
 
-def imported(source: Path) -> Iterator[str]:
+def list_imports(source: Path) -> Iterator[str]:
     package = ".".join(("svc_async", *source.relative_to(PACKAGE).parent.parts))
     for node in ast.walk(ast.parse(source.read_text("utf-8"))):
         if isinstance(node, ast.Import):
@@ -21,7 +21,7 @@ def imported(source: Path) -> Iterator[str]:
             yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
-def sources() -> Iterator[tuple[str, Path]]:
+def list_sources() -> Iterator[tuple[str, Path]]:
     for path in sorted(PACKAGE.rglob("*.py")):
         yield path.relative_to(PACKAGE).parts[0], path
 
@@ -29,9 +29,9 @@ def sources() -> Iterator[tuple[str, Path]]:
 def test_the_sandbox_imports_nothing_else_of_ours() -> None:
     wrong = {
         (path.name, name)
-        for first, path in sources()
+        for first, path in list_sources()
         if first == "sandbox"
-        for name in imported(path)
+        for name in list_imports(path)
         if name.split(".")[0] == "svc_async" and not f"{name}.".startswith("svc_async.sandbox.")
     }
     assert not wrong
@@ -40,9 +40,9 @@ def test_the_sandbox_imports_nothing_else_of_ours() -> None:
 def test_only_the_front_door_the_command_and_the_plugin_import_the_sandbox() -> None:
     wrong = {
         (path.name, name)
-        for first, path in sources()
+        for first, path in list_sources()
         if first not in ("sandbox", *STARTERS)
-        for name in imported(path)
+        for name in list_imports(path)
         if f"{name}.".startswith("svc_async.sandbox.")
     }
     assert not wrong

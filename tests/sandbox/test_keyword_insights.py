@@ -2,17 +2,19 @@ from typing import Any
 
 import pytest
 
+from tests.support.raw_client import RawClient
+
 PATH = "/12/insights/keywords/search"
 DAYS = {"granularity": "DAY", "keywords": "books", "start_time": "2026-06-01T00:00:00Z"}
 WEEK = {**DAYS, "end_time": "2026-06-08T00:00:00Z"}
 
 
-async def search(raw: Any, **query: str) -> Any:
+async def search(raw: RawClient, **query: str) -> Any:
     return await raw("GET", PATH, {**WEEK, **query})
 
 
 @pytest.mark.rule("KW-05", "KW-06", "GEN-03")
-async def test_the_answer_has_thirty_keywords_and_a_volume_for_each_period(raw: Any) -> None:
+async def test_the_answer_has_thirty_keywords_and_a_volume_for_each_period(raw: RawClient) -> None:
     got = await search(raw)
     assert got.json.keys() == {"request", "data"}
     assert got.data.keys() == {"related_keywords", "tweet_volume"}
@@ -23,7 +25,7 @@ async def test_the_answer_has_thirty_keywords_and_a_volume_for_each_period(raw: 
 
 
 @pytest.mark.rule("KW-02", "KW-02b", "KW-06")
-async def test_the_volume_is_of_the_keywords_only(raw: Any) -> None:
+async def test_the_volume_is_of_the_keywords_only(raw: RawClient) -> None:
     books, ships = [(await search(raw, keywords=word)).data["tweet_volume"] for word in ("books", "ships")]
     both = (await search(raw, keywords="books,ships")).data["tweet_volume"]
     assert both == [one + other for one, other in zip(books, ships, strict=True)]
@@ -32,7 +34,7 @@ async def test_the_volume_is_of_the_keywords_only(raw: Any) -> None:
 
 
 @pytest.mark.rule("KW-01", "KW-02")
-async def test_three_parameters_are_required(raw: Any) -> None:
+async def test_three_parameters_are_required(raw: RawClient) -> None:
     got = await raw("GET", PATH)
     assert got.codes == [("MISSING_PARAMETER", name) for name in ("granularity", "keywords", "start_time")]
     refused = await search(raw, granularity="WEEK")
@@ -42,7 +44,7 @@ async def test_three_parameters_are_required(raw: Any) -> None:
 
 
 @pytest.mark.rule("KW-03", "LIM-08")
-async def test_ten_keywords_of_both_kinds_are_the_most(raw: Any) -> None:
+async def test_ten_keywords_of_both_kinds_are_the_most(raw: RawClient) -> None:
     six, five, four = (",".join(f"k{number}" for number in range(count)) for count in (6, 5, 4))
     assert (await search(raw, keywords=six, negative_keywords=four)).status == 200
     got = await search(raw, keywords=six, negative_keywords=five)
@@ -51,14 +53,14 @@ async def test_ten_keywords_of_both_kinds_are_the_most(raw: Any) -> None:
 
 
 @pytest.mark.rule("KW-04")
-async def test_seven_days_are_the_longest(raw: Any) -> None:
+async def test_seven_days_are_the_longest(raw: RawClient) -> None:
     got = await search(raw, end_time="2026-06-08T00:00:01Z")
     assert (got.status, got.codes, got.rule) == (400, [("INVALID_PARAMETER", "end_time")], "KW-04")
     assert (await search(raw, end_time="2026-06-01T00:00:00Z")).status == 400
 
 
 @pytest.mark.rule("KW-04", "KW-04b")
-async def test_the_end_is_now_unless_given(raw: Any) -> None:
+async def test_the_end_is_now_unless_given(raw: RawClient) -> None:
     early = await raw("GET", PATH, DAYS)
     assert (early.status, early.rule) == (400, "KW-04")
     got = await raw("GET", PATH, {**DAYS, "granularity": "HOUR", "start_time": "2026-06-10T02:00:00Z"})
@@ -66,7 +68,7 @@ async def test_the_end_is_now_unless_given(raw: Any) -> None:
 
 
 @pytest.mark.rule("KW-07", "KW-07b")
-async def test_results_are_of_one_country(raw: Any) -> None:
+async def test_results_are_of_one_country(raw: RawClient) -> None:
     usual, portugal = await search(raw), await search(raw, location="8d3c8ff8a0dc4be5")
     assert usual.data["tweet_volume"] != portugal.data["tweet_volume"]
     assert (await search(raw, location="96683cc9126741d1")).data == usual.data
@@ -75,5 +77,5 @@ async def test_results_are_of_one_country(raw: Any) -> None:
         assert (refused.status, refused.codes, refused.rule) == (400, [("INVALID_PARAMETER", "location")], "KW-07")
 
 
-async def test_it_has_a_limit_of_its_own(raw: Any) -> None:
+async def test_it_has_a_limit_of_its_own(raw: RawClient) -> None:
     assert (await search(raw)).headers["x-rate-limit-limit"] == "500"

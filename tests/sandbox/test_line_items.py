@@ -2,8 +2,9 @@ from typing import Any
 
 import pytest
 
-from svc_async.sandbox import SandboxConfig
+from svc_async.sandbox import Sandbox, SandboxConfig
 from svc_async.sandbox.config import LINE_ITEM_DEFAULTS
+from tests.support.raw_client import RawClient, open_raw_client
 
 FIELDS = {
     "id",
@@ -41,27 +42,27 @@ FIELDS = {
 READERS, INSTALLS, VISITS, FILM = "9cqi0", "9cqi3", "9cqi4", "9cqi5"
 
 
-async def put(raw: Any, line_item: str, **given: Any) -> Any:
+async def send_update(raw: RawClient, line_item: str, **given: Any) -> Any:
     return await raw("PUT", f"{raw.account}/line_items/{line_item}", given)
 
 
-def made(raw: Any, **fields: Any) -> str:
+def add_line_item(raw: RawClient, **fields: Any) -> str:
     return str(raw.sandbox.add_line_item(**fields))
 
 
-async def refused(raw: Any, line_item: str, rule: str, parameter: str, **given: Any) -> None:
-    got = await put(raw, line_item, **given)
+async def expect_refusal(raw: RawClient, line_item: str, rule: str, parameter: str, **given: Any) -> None:
+    got = await send_update(raw, line_item, **given)
     assert (got.status, got.rule, got.basis) == (400, rule, "spec")
     assert got.codes[0][1] == parameter
 
 
 @pytest.mark.rule("LI-01", "LI-19", "GEN-03", "GEN-13")
-async def test_an_update_without_parameters_gives_the_line_item(raw: Any) -> None:
-    got = await put(raw, READERS)
+async def test_an_update_without_parameters_gives_the_line_item(raw: RawClient) -> None:
+    got = await send_update(raw, READERS)
     assert got.json.keys() == {"request", "data"}
     assert got.data.keys() == FIELDS
     assert got.data["campaign_id"] == "8wku2"
-    assert (await put(raw, INSTALLS)).data["daily_budget_amount_local_micro"] == 30_000_000
+    assert (await send_update(raw, INSTALLS)).data["daily_budget_amount_local_micro"] == 30_000_000
 
 
 @pytest.mark.rule("LI-01", "LI-06", "LI-12", "LI-14", "LI-17")
@@ -79,23 +80,23 @@ async def test_an_update_without_parameters_gives_the_line_item(raw: Any) -> Non
         ("ios_app_store_identifier", "1044820712", "1044820712"),
     ],
 )
-async def test_each_given_parameter_changes_its_field_alone(raw: Any, name: str, value: str, kept: Any) -> None:
-    before = (await put(raw, READERS)).data
-    got = await put(raw, READERS, **{name: value})
+async def test_each_given_parameter_changes_its_field_alone(raw: RawClient, name: str, value: str, kept: Any) -> None:
+    before = (await send_update(raw, READERS)).data
+    got = await send_update(raw, READERS, **{name: value})
     assert got.data == before | {name: kept}
     assert got.json["request"]["params"][name] == kept
 
 
 @pytest.mark.rule("LI-06")
-async def test_an_expansion_is_taken(raw: Any) -> None:
+async def test_an_expansion_is_taken(raw: RawClient) -> None:
     for value in ("BROAD", "DEFINED", "EXPANDED"):
-        assert (await put(raw, READERS, audience_expansion=value)).status == 200
+        assert (await send_update(raw, READERS, audience_expansion=value)).status == 200
 
 
 @pytest.mark.rule("LI-02")
-async def test_the_status_becomes_what_is_given(raw: Any) -> None:
+async def test_the_status_becomes_what_is_given(raw: RawClient) -> None:
     for status in ("PAUSED", "PAUSED", "ACTIVE"):
-        assert (await put(raw, READERS, entity_status=status)).data["entity_status"] == status
+        assert (await send_update(raw, READERS, entity_status=status)).data["entity_status"] == status
 
 
 @pytest.mark.rule("LI-02", "LI-06", "LI-07b", "LI-12", "LI-14", "LI-15", "LI-17", "LI-03", "LI-05b")
@@ -115,14 +116,16 @@ async def test_the_status_becomes_what_is_given(raw: Any) -> None:
         ("LI-17", "end_time", ("1782864000", "2026-07-01T00:00:00+02:00")),
     ],
 )
-async def test_a_value_of_another_kind_is_refused(raw: Any, rule: str, name: str, values: tuple[str, ...]) -> None:
+async def test_a_value_of_another_kind_is_refused(
+    raw: RawClient, rule: str, name: str, values: tuple[str, ...]
+) -> None:
     for value in values:
-        got = await put(raw, READERS, **{name: value})
+        got = await send_update(raw, READERS, **{name: value})
         assert (got.status, got.codes, got.rule) == (400, [("INVALID_PARAMETER", name)], rule)
 
 
 @pytest.mark.rule("LI-14")
-async def test_all_fifteen_goals_are_taken(raw: Any) -> None:
+async def test_all_fifteen_goals_are_taken(raw: RawClient) -> None:
     goals = [
         "APP_CLICKS",
         "APP_INSTALLS",
@@ -142,76 +145,76 @@ async def test_all_fifteen_goals_are_taken(raw: Any) -> None:
     ]
     assert len(goals) == 15
     for goal in goals:
-        assert (await put(raw, READERS, goal=goal)).data["goal"] == goal
+        assert (await send_update(raw, READERS, goal=goal)).data["goal"] == goal
 
 
 @pytest.mark.rule("LI-03b", "LI-11")
-async def test_the_publisher_network_needs_a_domain_and_categories(raw: Any) -> None:
-    outside = made(raw, placements=["ALL_ON_SVC", "PUBLISHER_NETWORK"])
-    got = await put(raw, outside, name="Elsewhere")
+async def test_the_publisher_network_needs_a_domain_and_categories(raw: RawClient) -> None:
+    outside = add_line_item(raw, placements=["ALL_ON_SVC", "PUBLISHER_NETWORK"])
+    got = await send_update(raw, outside, name="Elsewhere")
     assert got.codes == [("MISSING_PARAMETER", "advertiser_domain"), ("MISSING_PARAMETER", "categories")]
-    got = await put(raw, outside, advertiser_domain="shop.example", categories="IAB22,IAB1-2")
+    got = await send_update(raw, outside, advertiser_domain="shop.example", categories="IAB22,IAB1-2")
     assert (got.status, got.data["categories"]) == (200, ["IAB22", "IAB1-2"])
-    await refused(raw, outside, "LI-03b", "advertiser_domain", advertiser_domain="")
-    await refused(raw, outside, "LI-11", "categories", categories="")
+    await expect_refusal(raw, outside, "LI-03b", "advertiser_domain", advertiser_domain="")
+    await expect_refusal(raw, outside, "LI-11", "categories", categories="")
 
 
 @pytest.mark.rule("LI-04")
-async def test_the_advertiser_s_user_is_for_preroll(raw: Any) -> None:
-    assert (await put(raw, FILM, advertiser_user_id="756201191646691328")).data["advertiser_user_id"]
-    await refused(raw, READERS, "LI-04", "advertiser_user_id", advertiser_user_id="756201191646691328")
+async def test_the_advertiser_s_user_is_for_preroll(raw: RawClient) -> None:
+    assert (await send_update(raw, FILM, advertiser_user_id="756201191646691328")).data["advertiser_user_id"]
+    await expect_refusal(raw, READERS, "LI-04", "advertiser_user_id", advertiser_user_id="756201191646691328")
 
 
 @pytest.mark.rule("LI-04")
 @pytest.mark.parametrize("config", [SandboxConfig(may_set_advertiser_user=False)])
-async def test_some_apps_may_not_set_the_advertiser_s_user(raw: Any) -> None:
-    got = await put(raw, FILM, advertiser_user_id="756201191646691328")
+async def test_some_apps_may_not_set_the_advertiser_s_user(raw: RawClient) -> None:
+    got = await send_update(raw, FILM, advertiser_user_id="756201191646691328")
     assert (got.status, got.codes) == (403, [("UNAUTHORIZED_CLIENT_APPLICATION", None)])
-    assert (await put(raw, FILM, name="Film")).status == 200
+    assert (await send_update(raw, FILM, name="Film")).status == 200
 
 
 @pytest.mark.rule("LI-05")
 @pytest.mark.parametrize("objective", ["APP_INSTALLS", "APP_ENGAGEMENTS"])
-async def test_apps_need_one_of_two_store_identifiers(raw: Any, objective: str) -> None:
-    app = made(raw, objective=objective, android_app_store_identifier="com.example.app")
-    await refused(raw, app, "LI-05", "android_app_store_identifier", android_app_store_identifier="")
-    both = await put(raw, app, android_app_store_identifier="", ios_app_store_identifier="1044820712")
+async def test_apps_need_one_of_two_store_identifiers(raw: RawClient, objective: str) -> None:
+    app = add_line_item(raw, objective=objective, android_app_store_identifier="com.example.app")
+    await expect_refusal(raw, app, "LI-05", "android_app_store_identifier", android_app_store_identifier="")
+    both = await send_update(raw, app, android_app_store_identifier="", ios_app_store_identifier="1044820712")
     assert both.data["android_app_store_identifier"] is None
-    await refused(raw, app, "LI-05", "android_app_store_identifier", ios_app_store_identifier="")
+    await expect_refusal(raw, app, "LI-05", "android_app_store_identifier", ios_app_store_identifier="")
 
 
 @pytest.mark.rule("LI-07", "LI-07b")
-async def test_max_and_target_need_a_bid(raw: Any) -> None:
-    await refused(raw, READERS, "LI-07", "bid_amount_local_micro", bid_strategy="MAX")
-    got = await put(raw, READERS, bid_strategy="MAX", bid_amount_local_micro=1)
+async def test_max_and_target_need_a_bid(raw: RawClient) -> None:
+    await expect_refusal(raw, READERS, "LI-07", "bid_amount_local_micro", bid_strategy="MAX")
+    got = await send_update(raw, READERS, bid_strategy="MAX", bid_amount_local_micro=1)
     assert (got.data["bid_strategy"], got.data["bid_amount_local_micro"]) == ("MAX", 1)
-    reach = made(raw, objective="REACH")
-    await refused(raw, reach, "LI-07", "bid_amount_local_micro", bid_strategy="TARGET")
-    assert (await put(raw, reach, bid_strategy="TARGET", bid_amount_local_micro=5)).status == 200
-    await refused(raw, reach, "LI-07", "bid_amount_local_micro", bid_amount_local_micro="")
+    reach = add_line_item(raw, objective="REACH")
+    await expect_refusal(raw, reach, "LI-07", "bid_amount_local_micro", bid_strategy="TARGET")
+    assert (await send_update(raw, reach, bid_strategy="TARGET", bid_amount_local_micro=5)).status == 200
+    await expect_refusal(raw, reach, "LI-07", "bid_amount_local_micro", bid_amount_local_micro="")
 
 
 @pytest.mark.rule("LI-07c")
-async def test_a_bid_is_ignored_with_auto(raw: Any) -> None:
-    got = await put(raw, VISITS, bid_strategy="AUTO", bid_amount_local_micro=700_000)
+async def test_a_bid_is_ignored_with_auto(raw: RawClient) -> None:
+    got = await send_update(raw, VISITS, bid_strategy="AUTO", bid_amount_local_micro=700_000)
     assert (got.data["bid_strategy"], got.data["bid_amount_local_micro"]) == ("AUTO", None)
-    assert (await put(raw, READERS, bid_amount_local_micro=700_000)).data["bid_amount_local_micro"] is None
+    assert (await send_update(raw, READERS, bid_amount_local_micro=700_000)).data["bid_amount_local_micro"] is None
 
 
 @pytest.mark.rule("LI-08", "LI-09")
 @pytest.mark.parametrize("objective", sorted(LINE_ITEM_DEFAULTS))
-async def test_a_strategy_is_for_some_objectives(raw: Any, objective: str) -> None:
+async def test_a_strategy_is_for_some_objectives(raw: RawClient, objective: str) -> None:
     fields = {"android_app_store_identifier": "com.example.app"}
     categories = ["IAB22"] if objective == "PREROLL_VIEWS" else []
-    line_item = made(raw, objective=objective, pay_by="LINK_CLICK", categories=categories, **fields)
+    line_item = add_line_item(raw, objective=objective, pay_by="LINK_CLICK", categories=categories, **fields)
     for strategy, rule, good in (
         ("MAX", "LI-08", objective not in ("REACH", "FOLLOWERS")),
         ("TARGET", "LI-09", objective in ("REACH", "WEBSITE_CLICKS")),
     ):
         if good:
-            assert (await put(raw, line_item, bid_strategy=strategy, bid_amount_local_micro=9)).status == 200
+            assert (await send_update(raw, line_item, bid_strategy=strategy, bid_amount_local_micro=9)).status == 200
         else:
-            await refused(raw, line_item, rule, "bid_strategy", bid_strategy=strategy, bid_amount_local_micro=9)
+            await expect_refusal(raw, line_item, rule, "bid_strategy", bid_strategy=strategy, bid_amount_local_micro=9)
 
 
 OTHER_DEFAULTS = {"REACH": {"bid_strategy": "TARGET", "goal": "REACH_WITH_ENGAGEMENT"}}
@@ -219,102 +222,102 @@ OTHER_DEFAULTS = {"REACH": {"bid_strategy": "TARGET", "goal": "REACH_WITH_ENGAGE
 
 @pytest.mark.rule("LI-10", "LI-10b")
 @pytest.mark.parametrize("config", [SandboxConfig(line_item_defaults={**LINE_ITEM_DEFAULTS, **OTHER_DEFAULTS})])
-async def test_strategy_and_goal_default_by_objective(raw: Any) -> None:
+async def test_strategy_and_goal_default_by_objective(raw: RawClient) -> None:
     for objective, strategy, goal in (
         ("VIDEO_VIEWS", "AUTO", "VIDEO_VIEW"),
         ("REACH", "TARGET", "REACH_WITH_ENGAGEMENT"),
     ):
-        line_item = made(raw, objective=objective, bid_amount_local_micro=5)
-        assert (await put(raw, line_item)).data.items() >= {"bid_strategy": strategy, "goal": goal}.items()
-        await put(raw, line_item, goal="VIEW_6S", bid_strategy="AUTO")
-        got = await put(raw, line_item, goal="", bid_strategy="", bid_amount_local_micro=5)
+        line_item = add_line_item(raw, objective=objective, bid_amount_local_micro=5)
+        assert (await send_update(raw, line_item)).data.items() >= {"bid_strategy": strategy, "goal": goal}.items()
+        await send_update(raw, line_item, goal="VIEW_6S", bid_strategy="AUTO")
+        got = await send_update(raw, line_item, goal="", bid_strategy="", bid_amount_local_micro=5)
         assert (got.data["bid_strategy"], got.data["goal"]) == (strategy, goal)
 
 
 @pytest.mark.rule("CAT-03", "CAT-03b", "CAT-03c", "LI-11")
-async def test_preroll_has_one_or_two_business_categories(raw: Any) -> None:
-    categories = {category["name"]: category["iab_categories"] for category in await listed(raw)}
+async def test_preroll_has_one_or_two_business_categories(raw: RawClient) -> None:
+    categories = {category["name"]: category["iab_categories"] for category in await list_categories(raw)}
     two = [*categories["Retail"], *categories["Media & Entertainment"]]
-    got = await put(raw, FILM, categories=",".join(two))
+    got = await send_update(raw, FILM, categories=",".join(two))
     assert (got.status, got.data["categories"]) == (200, two)
-    await refused(raw, FILM, "CAT-03b", "categories", categories=",".join([*two, *categories["Travel"]]))
-    await refused(raw, FILM, "CAT-03c", "categories", categories="IAB99")
-    inside = made(raw, objective="PREROLL_VIEWS", placements=["ALL_ON_SVC"])
-    await refused(raw, inside, "CAT-03b", "categories", name="none at all")
-    await refused(raw, READERS, "CAT-03", "categories", categories="IAB22")
+    await expect_refusal(raw, FILM, "CAT-03b", "categories", categories=",".join([*two, *categories["Travel"]]))
+    await expect_refusal(raw, FILM, "CAT-03c", "categories", categories="IAB99")
+    inside = add_line_item(raw, objective="PREROLL_VIEWS", placements=["ALL_ON_SVC"])
+    await expect_refusal(raw, inside, "CAT-03b", "categories", name="none at all")
+    await expect_refusal(raw, READERS, "CAT-03", "categories", categories="IAB22")
 
 
-async def listed(raw: Any) -> Any:
+async def list_categories(raw: RawClient) -> Any:
     return (await raw("GET", "/12/advertiser_business_categories")).data
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(categories_counted="values")])
-async def test_one_or_two_may_count_values(raw: Any) -> None:
-    await refused(raw, FILM, "CAT-03b", "categories", categories="IAB1,IAB3,IAB22")
-    assert (await put(raw, FILM, categories="IAB1,IAB3")).status == 200
+async def test_one_or_two_may_count_values(raw: RawClient) -> None:
+    await expect_refusal(raw, FILM, "CAT-03b", "categories", categories="IAB1,IAB3,IAB22")
+    assert (await send_update(raw, FILM, categories="IAB1,IAB3")).status == 200
 
 
 @pytest.mark.rule("LI-13")
 @pytest.mark.parametrize("objective", sorted(LINE_ITEM_DEFAULTS))
-async def test_a_frequency_cap_is_for_four_objectives(raw: Any, objective: str) -> None:
+async def test_a_frequency_cap_is_for_four_objectives(raw: RawClient, objective: str) -> None:
     categories = ["IAB22"] if objective == "PREROLL_VIEWS" else []
     app = "com.example.app"
-    line_item = made(raw, objective=objective, categories=categories, android_app_store_identifier=app)
+    line_item = add_line_item(raw, objective=objective, categories=categories, android_app_store_identifier=app)
     if objective in ("REACH", "ENGAGEMENTS", "VIDEO_VIEWS", "PREROLL_VIEWS"):
-        got = await put(raw, line_item, frequency_cap=3, duration_in_days=7)
+        got = await send_update(raw, line_item, frequency_cap=3, duration_in_days=7)
         assert (got.data["frequency_cap"], got.data["duration_in_days"]) == (3, 7)
     else:
-        await refused(raw, line_item, "LI-13", "frequency_cap", frequency_cap=3)
+        await expect_refusal(raw, line_item, "LI-13", "frequency_cap", frequency_cap=3)
 
 
 @pytest.mark.rule("LI-15", "LI-15b")
-async def test_the_charging_unit_changes_for_installs_only(raw: Any) -> None:
-    assert (await put(raw, INSTALLS)).data["pay_by"] == "IMPRESSION"
-    assert (await put(raw, INSTALLS, pay_by="APP_CLICK")).data["pay_by"] == "APP_CLICK"
-    assert (await put(raw, INSTALLS, pay_by="")).data["pay_by"] == "IMPRESSION"
-    await refused(raw, VISITS, "LI-15", "pay_by", pay_by="APP_CLICK")
-    await refused(raw, READERS, "LI-15", "pay_by", pay_by="IMPRESSION")
-    assert (await put(raw, VISITS, pay_by="LINK_CLICK")).status == 200
+async def test_the_charging_unit_changes_for_installs_only(raw: RawClient) -> None:
+    assert (await send_update(raw, INSTALLS)).data["pay_by"] == "IMPRESSION"
+    assert (await send_update(raw, INSTALLS, pay_by="APP_CLICK")).data["pay_by"] == "APP_CLICK"
+    assert (await send_update(raw, INSTALLS, pay_by="")).data["pay_by"] == "IMPRESSION"
+    await expect_refusal(raw, VISITS, "LI-15", "pay_by", pay_by="APP_CLICK")
+    await expect_refusal(raw, READERS, "LI-15", "pay_by", pay_by="IMPRESSION")
+    assert (await send_update(raw, VISITS, pay_by="LINK_CLICK")).status == 200
 
 
 @pytest.mark.rule("LI-15b")
-async def test_impression_is_the_default_of_two_goals(raw: Any) -> None:
-    assert (await put(raw, READERS)).data["pay_by"] is None
+async def test_impression_is_the_default_of_two_goals(raw: RawClient) -> None:
+    assert (await send_update(raw, READERS)).data["pay_by"] is None
     for goal in ("APP_INSTALLS", "LINK_CLICKS"):
-        line_item = made(raw)
-        assert (await put(raw, line_item, goal=goal)).data["pay_by"] == "IMPRESSION"
+        line_item = add_line_item(raw)
+        assert (await send_update(raw, line_item, goal=goal)).data["pay_by"] == "IMPRESSION"
 
 
 @pytest.mark.rule("LI-15c")
-async def test_impression_does_not_go_with_target(raw: Any) -> None:
-    clicks = made(raw, objective="WEBSITE_CLICKS")
-    assert (await put(raw, clicks)).data["pay_by"] == "IMPRESSION"
-    await refused(raw, clicks, "LI-15c", "pay_by", bid_strategy="TARGET", bid_amount_local_micro=5)
-    assert (await put(raw, VISITS, goal="LINK_CLICKS")).data["pay_by"] == "LINK_CLICK"
+async def test_impression_does_not_go_with_target(raw: RawClient) -> None:
+    clicks = add_line_item(raw, objective="WEBSITE_CLICKS")
+    assert (await send_update(raw, clicks)).data["pay_by"] == "IMPRESSION"
+    await expect_refusal(raw, clicks, "LI-15c", "pay_by", bid_strategy="TARGET", bid_amount_local_micro=5)
+    assert (await send_update(raw, VISITS, goal="LINK_CLICKS")).data["pay_by"] == "LINK_CLICK"
 
 
 @pytest.mark.rule("LI-16", "LI-16b")
-async def test_a_daily_budget_is_within_the_total_and_needs_its_campaign(raw: Any) -> None:
-    got = await put(raw, INSTALLS, daily_budget_amount_local_micro=900_000_000)
+async def test_a_daily_budget_is_within_the_total_and_needs_its_campaign(raw: RawClient) -> None:
+    got = await send_update(raw, INSTALLS, daily_budget_amount_local_micro=900_000_000)
     assert got.data["daily_budget_amount_local_micro"] == 900_000_000
     name = "daily_budget_amount_local_micro"
-    await refused(raw, INSTALLS, "LI-16", name, daily_budget_amount_local_micro=900_000_001)
-    await refused(raw, INSTALLS, "LI-16", name, total_budget_amount_local_micro=899_999_999)
-    await refused(raw, READERS, "LI-16b", name, daily_budget_amount_local_micro=1)
-    assert (await put(raw, INSTALLS, daily_budget_amount_local_micro="")).data[name] is None
+    await expect_refusal(raw, INSTALLS, "LI-16", name, daily_budget_amount_local_micro=900_000_001)
+    await expect_refusal(raw, INSTALLS, "LI-16", name, total_budget_amount_local_micro=899_999_999)
+    await expect_refusal(raw, READERS, "LI-16b", name, daily_budget_amount_local_micro=1)
+    assert (await send_update(raw, INSTALLS, daily_budget_amount_local_micro="")).data[name] is None
 
 
-async def test_the_end_is_after_the_start_unless_set_otherwise(raw: Any, raw_with: Any) -> None:
+async def test_the_end_is_after_the_start_unless_set_otherwise(raw: RawClient) -> None:
     dates = {"start_time": "2026-07-01T00:00:00Z", "end_time": "2026-07-01T00:00:00Z"}
-    got = await put(raw, READERS, **dates)
+    got = await send_update(raw, READERS, **dates)
     assert (got.status, got.codes, got.rule) == (400, [("INVALID_PARAMETER", "end_time")], "ASM-121")
     config = SandboxConfig(line_item_dates_ordered=False)
-    async with type(raw.sandbox)(config=config) as sandbox, raw_with(sandbox) as other:
-        assert (await put(other, READERS, **dates)).status == 200
+    async with Sandbox(config=config) as sandbox, open_raw_client(sandbox) as other:
+        assert (await send_update(other, READERS, **dates)).status == 200
 
 
-async def test_every_broken_rule_is_named_at_once(raw: Any) -> None:
-    got = await put(raw, READERS, bid_strategy="TARGET", categories="IAB22", daily_budget_amount_local_micro=5)
+async def test_every_broken_rule_is_named_at_once(raw: RawClient) -> None:
+    got = await send_update(raw, READERS, bid_strategy="TARGET", categories="IAB22", daily_budget_amount_local_micro=5)
     assert [name for _, name in got.codes] == [
         "bid_amount_local_micro",
         "bid_strategy",
@@ -324,18 +327,18 @@ async def test_every_broken_rule_is_named_at_once(raw: Any) -> None:
 
 
 @pytest.mark.rule("LI-20", "LI-20b", "LI-20c", "ERR-03", "GEN-14")
-async def test_deletion_is_soft_irreversible_and_not_repeated(raw: Any) -> None:
+async def test_deletion_is_soft_irreversible_and_not_repeated(raw: RawClient) -> None:
     path = f"{raw.account}/line_items/{READERS}"
     got = await raw("DELETE", path)
     assert (got.status, got.data["id"], got.data["deleted"], got.data.keys()) == (200, READERS, True, FIELDS)
     again = await raw("DELETE", path)
     assert (again.status, again.codes) == (404, [("LINE_ITEM_NOT_FOUND", "line_item_id")])
     assert (again.rule, again.basis) == ("LI-20c", "spec")
-    assert (await put(raw, READERS, name="back")).status == 404
-    assert (await put(raw, VISITS, deleted="false")).codes == [("INVALID_PARAMETER", "deleted")]
+    assert (await send_update(raw, READERS, name="back")).status == 404
+    assert (await send_update(raw, VISITS, deleted="false")).codes == [("INVALID_PARAMETER", "deleted")]
 
 
-async def test_another_s_line_item_is_not_there(raw: Any) -> None:
+async def test_another_s_line_item_is_not_there(raw: RawClient) -> None:
     for line_item in ("9cqk1", "nothing"):
-        assert (await put(raw, line_item)).codes == [("LINE_ITEM_NOT_FOUND", "line_item_id")]
+        assert (await send_update(raw, line_item)).codes == [("LINE_ITEM_NOT_FOUND", "line_item_id")]
         assert (await raw("DELETE", f"{raw.account}/line_items/{line_item}")).status == 404

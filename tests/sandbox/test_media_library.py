@@ -1,8 +1,7 @@
-from typing import Any
-
 import pytest
 
-from svc_async.sandbox import SandboxConfig
+from svc_async.sandbox import Sandbox, SandboxConfig
+from tests.support.raw_client import RawClient, open_raw_client
 
 FIELDS = {
     "media_key",
@@ -28,16 +27,16 @@ NEW_IMAGE, NEW_VIDEO, UNCATEGORISED, ANOTHERS = "3_880104", "13_880401", "3_8801
 
 
 @pytest.fixture
-def path(raw: Any) -> str:
+def path(raw: RawClient) -> str:
     return f"{raw.account}/media_library"
 
 
-async def keys(raw: Any, path: str, **query: str) -> list[str]:
+async def list_keys(raw: RawClient, path: str, **query: str) -> list[str]:
     return [record["media_key"] for record in (await raw("GET", path, query)).data]
 
 
 @pytest.mark.rule("ML-01", "ML-05", "GEN-12b")
-async def test_the_list_gives_what_the_account_keeps(raw: Any, path: str) -> None:
+async def test_the_list_gives_what_the_account_keeps(raw: RawClient, path: str) -> None:
     got = await raw("GET", path)
     assert [record["media_key"] for record in got.data] == [IMAGE, "3_880102", "3_880103", GIF, VIDEO, "7_880302"]
     assert all(record.keys() == FIELDS for record in got.data)
@@ -46,17 +45,17 @@ async def test_the_list_gives_what_the_account_keeps(raw: Any, path: str) -> Non
 
 
 @pytest.mark.rule("ML-01")
-async def test_the_list_takes_a_type_a_count_and_a_cursor(raw: Any, path: str) -> None:
-    assert await keys(raw, path, media_type="GIF") == [GIF]
+async def test_the_list_takes_a_type_a_count_and_a_cursor(raw: RawClient, path: str) -> None:
+    assert await list_keys(raw, path, media_type="GIF") == [GIF]
     first = await raw("GET", path, {"count": 4})
-    assert await keys(raw, path, cursor=first.json["next_cursor"]) == [VIDEO, "7_880302"]
+    assert await list_keys(raw, path, cursor=first.json["next_cursor"]) == [VIDEO, "7_880302"]
     for wrong in ({"media_type": "SOUND"}, {"count": "51"}, {"count": "0"}, {"sort_by": "name-asc"}):
         got = await raw("GET", path, wrong)
         assert (got.status, got.codes) == (400, [("INVALID_PARAMETER", next(iter(wrong)))])
 
 
 @pytest.mark.rule("ML-01b")
-async def test_q_matches_terms_of_four_fields(raw: Any, path: str) -> None:
+async def test_q_matches_terms_of_four_fields(raw: RawClient, path: str) -> None:
     for q, found in (
         ("SPRING", [IMAGE]),
         ("window spring", [IMAGE]),
@@ -67,14 +66,14 @@ async def test_q_matches_terms_of_four_fields(raw: Any, path: str) -> None:
         ("spri", []),
         ("spring evening", []),
     ):
-        assert await keys(raw, path, q=q) == found
+        assert await list_keys(raw, path, q=q) == found
     assert (await raw("GET", path, {"q": "x" * 255})).data == []
     for wrong in ("", "x" * 256):
         got = await raw("GET", path, {"q": wrong})
         assert (got.status, got.codes, got.rule) == (400, [("INVALID_PARAMETER", "q")], "ML-01b")
 
 
-async def test_one_is_read_but_not_another_s(raw: Any, path: str) -> None:
+async def test_one_is_read_but_not_another_s(raw: RawClient, path: str) -> None:
     assert (await raw("GET", f"{path}/{IMAGE}")).data["name"] == "Spring window"
     for unknown in (NEW_IMAGE, ANOTHERS):
         got = await raw("GET", f"{path}/{unknown}")
@@ -82,7 +81,7 @@ async def test_one_is_read_but_not_another_s(raw: Any, path: str) -> None:
 
 
 @pytest.mark.rule("ML-02", "ML-02b")
-async def test_an_upload_is_put_into_the_library(raw: Any, path: str) -> None:
+async def test_an_upload_is_put_into_the_library(raw: RawClient, path: str) -> None:
     given = {"media_key": NEW_IMAGE, "name": "n" * 100, "file_name": "f" * 255}
     got = await raw("POST", path, given)
     assert got.data.items() >= given.items()
@@ -91,7 +90,7 @@ async def test_an_upload_is_put_into_the_library(raw: Any, path: str) -> None:
 
 
 @pytest.mark.rule("ML-02")
-async def test_only_the_account_s_categorised_uploads_are_taken(raw: Any, path: str) -> None:
+async def test_only_the_account_s_categorised_uploads_are_taken(raw: RawClient, path: str) -> None:
     got = await raw("POST", path)
     assert (got.status, got.codes) == (400, [("MISSING_PARAMETER", "media_key")])
     got = await raw("POST", path, {"media_key": UNCATEGORISED})
@@ -103,7 +102,7 @@ async def test_only_the_account_s_categorised_uploads_are_taken(raw: Any, path: 
 
 @pytest.mark.rule("ML-02b")
 @pytest.mark.parametrize(("name", "most"), [("description", 200), ("file_name", 255), ("name", 100), ("title", 70)])
-async def test_texts_have_their_lengths(raw: Any, path: str, name: str, most: int) -> None:
+async def test_texts_have_their_lengths(raw: RawClient, path: str, name: str, most: int) -> None:
     for method, where, given in (
         ("POST", path, {"media_key": NEW_VIDEO}),
         ("PUT", f"{path}/{VIDEO}", {}),
@@ -114,7 +113,7 @@ async def test_texts_have_their_lengths(raw: Any, path: str, name: str, most: in
 
 
 @pytest.mark.rule("ML-02d")
-async def test_some_fields_are_for_videos_only(raw: Any, path: str) -> None:
+async def test_some_fields_are_for_videos_only(raw: RawClient, path: str) -> None:
     given = {"description": "d", "poster_media_key": IMAGE, "title": "t"}
     for method, where, more in (("POST", path, {"media_key": NEW_IMAGE}), ("PUT", f"{path}/{GIF}", {})):
         got = await raw(method, where, {**more, **given})
@@ -124,7 +123,7 @@ async def test_some_fields_are_for_videos_only(raw: Any, path: str) -> None:
 
 
 @pytest.mark.rule("ML-02c")
-async def test_the_poster_is_the_first_frame_unless_it_is_named(raw: Any, path: str) -> None:
+async def test_the_poster_is_the_first_frame_unless_it_is_named(raw: RawClient, path: str) -> None:
     first = (await raw("POST", path, {"media_key": NEW_VIDEO})).data
     assert first["poster_media_key"] in first["poster_media_url"]
     named = (await raw("PUT", f"{path}/{NEW_VIDEO}", {"poster_media_key": IMAGE})).data
@@ -137,17 +136,20 @@ async def test_the_poster_is_the_first_frame_unless_it_is_named(raw: Any, path: 
 
 
 @pytest.mark.rule("ML-06")
-async def test_an_unset_name_shows_as_a_label(raw: Any, path: str, raw_with: Any) -> None:
+async def test_an_unset_name_shows_as_a_label(raw: RawClient, path: str) -> None:
     assert (await raw("POST", path, {"media_key": NEW_IMAGE})).data["name"] == "Untitled media"
     assert (await raw("PUT", f"{path}/{IMAGE}", {"name": ""})).data["name"] == "Untitled media"
-    assert NEW_IMAGE not in await keys(raw, path, q="untitled")
-    async with type(raw.sandbox)(config=SandboxConfig(default_media_name="?")) as sandbox, raw_with(sandbox) as other:
+    assert NEW_IMAGE not in await list_keys(raw, path, q="untitled")
+    async with (
+        Sandbox(config=SandboxConfig(default_media_name="?")) as sandbox,
+        open_raw_client(sandbox) as other,
+    ):
         assert (await other("POST", path, {"media_key": NEW_IMAGE})).data["name"] == "?"
 
 
 @pytest.mark.rule("ML-03")
-async def test_an_update_changes_what_is_given(raw: Any, path: str) -> None:
-    await raw.sandbox.clock.advance(hours=1)
+async def test_an_update_changes_what_is_given(raw: RawClient, path: str) -> None:
+    await raw.clock.advance(hours=1)
     before = (await raw("GET", f"{path}/{VIDEO}")).data
     got = await raw("PUT", f"{path}/{VIDEO}", {"title": "Come in", "description": ""})
     changes = {"title": "Come in", "description": None, "updated_at": "2026-06-10T13:00:00Z"}
@@ -157,10 +159,10 @@ async def test_an_update_changes_what_is_given(raw: Any, path: str) -> None:
 
 
 @pytest.mark.rule("ML-04", "CARD-15", "GEN-14", "GEN-14b")
-async def test_deletion_takes_it_off_the_list(raw: Any, path: str) -> None:
+async def test_deletion_takes_it_off_the_list(raw: RawClient, path: str) -> None:
     assert (await raw("DELETE", f"{path}/{IMAGE}", {"with_deleted": "true"})).status == 400
     assert (await raw("DELETE", f"{path}/{IMAGE}")).data["deleted"] is True
-    assert IMAGE not in await keys(raw, path)
+    assert IMAGE not in await list_keys(raw, path)
     assert (await raw("GET", f"{path}/{IMAGE}")).status == 404
     assert (await raw("PUT", f"{path}/{IMAGE}", {"name": "n"})).status == 404
     assert (await raw("DELETE", f"{path}/{IMAGE}")).status == 404
@@ -168,7 +170,7 @@ async def test_deletion_takes_it_off_the_list(raw: Any, path: str) -> None:
 
 
 @pytest.mark.rule("AM-02")
-async def test_a_promoted_video_becomes_preroll_account_media(raw: Any, path: str) -> None:
+async def test_a_promoted_video_becomes_preroll_account_media(raw: RawClient, path: str) -> None:
     await raw("POST", path, {"media_key": NEW_IMAGE})
     added = (await raw("POST", path, {"media_key": NEW_VIDEO})).data
     (preroll,) = (await raw("GET", f"{raw.account}/account_media", {"creative_types": "PREROLL"})).data
@@ -178,10 +180,10 @@ async def test_a_promoted_video_becomes_preroll_account_media(raw: Any, path: st
 
 @pytest.mark.rule("ML-05", "AM-02")
 @pytest.mark.parametrize("config", [SandboxConfig(media_processing=90)])
-async def test_the_service_may_need_time_for_a_medium(raw: Any, path: str) -> None:
+async def test_the_service_may_need_time_for_a_medium(raw: RawClient, path: str) -> None:
     media = f"{raw.account}/account_media"
     assert (await raw("POST", path, {"media_key": NEW_VIDEO})).data["media_status"] == "TRANSCODE_IN_PROGRESS"
     assert len((await raw("GET", media)).data) == 2
-    await raw.sandbox.clock.advance(seconds=90)
+    await raw.clock.advance(seconds=90)
     assert (await raw("GET", f"{path}/{NEW_VIDEO}")).data["media_status"] == "TRANSCODE_COMPLETED"
     assert len((await raw("GET", media)).data) == 3

@@ -10,6 +10,7 @@ from svc_async.sandbox.refusal import Problem, Refusal
 from svc_async.sandbox.server.open_response import OpenResponse
 from svc_async.sandbox.server.operations import Answer, Call, Operation, Serve
 from svc_async.sandbox.server.rendering import Format
+from tests.support.raw_client import RawClient
 
 PIECE = {"Content-Type": "application/json"}
 
@@ -70,17 +71,17 @@ def clock() -> VirtualClock:
 
 
 @pytest.fixture
-async def sandbox(clock: VirtualClock, config: SandboxConfig) -> AsyncIterator[Sandbox]:
+async def sandbox(clock: VirtualClock, config: SandboxConfig) -> AsyncIterator[Probed]:
     async with Probed(clock=clock, config=config) as running:
         yield running
 
 
-def signed(raw: Any, path: str) -> tuple[str, dict[str, str]]:
+def signed(raw: RawClient, path: str) -> tuple[str, dict[str, str]]:
     url = f"{raw.sandbox.base_url}{path}"
-    return url, {"Authorization": raw.header("GET", url)}
+    return url, {"Authorization": raw.sign("GET", url)}
 
 
-async def test_a_line_stays_open_until_the_caller_hangs_up(raw: Any) -> None:
+async def test_a_line_stays_open_until_the_caller_hangs_up(raw: RawClient, sandbox: Probed) -> None:
     url, headers = signed(raw, "/2/beat")
     answer = await raw.http.get(url, headers=headers)
     assert await answer.content.readline() == b"\r\n"
@@ -88,45 +89,45 @@ async def test_a_line_stays_open_until_the_caller_hangs_up(raw: Any) -> None:
     assert answer.headers["x-rate-limit-remaining"] == "49"
     assert answer.headers["x-transaction-id"] == f"{0:016x}"
     assert raw.sandbox.requests[0].status == 200
-    assert raw.sandbox.seen == []
+    assert sandbox.seen == []
     answer.close()
     await raw.sandbox.clock.sleep(1)
-    assert raw.sandbox.seen == ["over"]
+    assert sandbox.seen == ["over"]
 
 
-async def test_a_line_is_over_when_the_sandbox_closes(raw: Any) -> None:
+async def test_a_line_is_over_when_the_sandbox_closes(raw: RawClient, sandbox: Probed) -> None:
     url, headers = signed(raw, "/2/beat")
     answer = await raw.http.get(url, headers=headers)
     await answer.content.readline()
     await raw.sandbox.aclose()
-    assert raw.sandbox.seen == ["over"]
+    assert sandbox.seen == ["over"]
 
 
-async def test_an_answer_may_take_its_time(raw: Any) -> None:
+async def test_an_answer_may_take_its_time(raw: RawClient, sandbox: Probed) -> None:
     before = raw.sandbox.clock.now()
     got = await raw("GET", "/2/late", base=raw.sandbox.base_url)
-    assert (got.status, got.json, raw.sandbox.seen) == (200, {"late": True}, ["late"])
+    assert (got.status, got.json, sandbox.seen) == (200, {"late": True}, ["late"])
     assert (raw.sandbox.clock.now() - before).total_seconds() == 60
 
 
-async def test_a_line_may_be_refused(raw: Any) -> None:
+async def test_a_line_may_be_refused(raw: RawClient) -> None:
     got = await raw("GET", "/2/refuse", base=raw.sandbox.base_url)
     assert (got.status, got.headers["Content-Type"]) == (429, "application/problem+json")
     assert got.json["connection_issue"] == "TooManyConnections"
     assert got.json["detail"] == "TooManyConnections: one is open"
 
 
-async def test_faults_strike_before_a_line_opens(raw: Any) -> None:
+async def test_faults_strike_before_a_line_opens(raw: RawClient, sandbox: Probed) -> None:
     raw.sandbox.faults.on("GET", "/2/beat").once().do(Fault.http(503))
     assert (await raw("GET", "/2/beat", base=raw.sandbox.base_url)).status == 503
-    assert raw.sandbox.seen == []
+    assert sandbox.seen == []
 
 
-async def test_no_fault_strikes_after_a_line_that_answered_itself(raw: Any) -> None:
+async def test_no_fault_strikes_after_a_line_that_answered_itself(raw: RawClient, sandbox: Probed) -> None:
     url, headers = signed(raw, "/2/beat")
     raw.sandbox.faults.on("GET", "/2/beat").once().do(Fault.http(503), stage="after")
     answer = await raw.http.get(url, headers=headers)
     answer.close()
     await raw.sandbox.clock.sleep(1)
-    assert raw.sandbox.seen == ["over"]
+    assert sandbox.seen == ["over"]
     assert raw.sandbox.requests[0].status == 200

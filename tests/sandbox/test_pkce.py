@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import hashlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -13,6 +13,8 @@ from requests_oauthlib import OAuth2Session
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
 from svc_async.sandbox.server.operations import Answer, Call, Operation
 from svc_async.sandbox.server.rendering import Format
+from tests.support.browser import Browser
+from tests.support.raw_client import RawAnswer, RawClient, encode_basic
 
 AUTHORIZE = "/2/oauth2/authorize"
 TOKEN = "/2/oauth2/token"
@@ -21,6 +23,10 @@ VERIFIER = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"  # RFC 7636, appendix B
 CHALLENGE = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 DARIO = "1401775033290919936"
 SCOPES = "follow.read offline.access"
+
+ObtainCode = Callable[..., str]
+ObtainTokens = Callable[..., Awaitable[dict[str, Any]]]
+SendForm = Callable[..., Awaitable[RawAnswer]]
 
 
 def _follows(method: Any, *, scopes: tuple[str, ...]) -> Operation:
@@ -71,12 +77,12 @@ def question(sandbox: Sandbox) -> dict[str, str]:
 
 
 @pytest.fixture
-def client(sandbox: Sandbox, basic: Callable[[str, str], str]) -> str:
-    return basic(sandbox.app["client_id"], sandbox.app["client_secret"])
+def client(sandbox: Sandbox) -> str:
+    return encode_basic(sandbox.app["client_id"], sandbox.app["client_secret"])
 
 
 @pytest.fixture
-def code_for(sandbox: Sandbox, question: dict[str, str]) -> Callable[..., str]:
+def obtain_code(sandbox: Sandbox, question: dict[str, str]) -> ObtainCode:
     """Let dario, who granted the app nothing with OAuth 1.0a, say yes."""
 
     def say_yes(user_id: str = DARIO, **changes: str) -> str:
@@ -87,7 +93,7 @@ def code_for(sandbox: Sandbox, question: dict[str, str]) -> Callable[..., str]:
 
 
 @pytest.fixture
-def exchange(raw: Any, client: str, sandbox: Sandbox) -> Callable[..., Any]:
+def exchange_code(raw: RawClient, client: str, sandbox: Sandbox) -> SendForm:
     """Exchange a code for tokens; None leaves a field out."""
 
     async def ask(code: str, *, authorization: str = client, **changes: str | None) -> Any:
@@ -98,38 +104,38 @@ def exchange(raw: Any, client: str, sandbox: Sandbox) -> Callable[..., Any]:
             "code_verifier": VERIFIER,
         }
         fields = {name: value for name, value in (usual | changes).items() if value is not None}
-        return await raw.post(TOKEN, fields, authorization=authorization)
+        return await raw.post_form(TOKEN, fields, authorization=authorization)
 
     return ask
 
 
 @pytest.fixture
-def granted(exchange: Any, code_for: Any) -> Callable[..., Any]:
+def obtain_tokens(exchange_code: SendForm, obtain_code: ObtainCode) -> ObtainTokens:
     """Go the whole way and give the answer."""
 
     async def grant(user_id: str = DARIO, **changes: str) -> dict[str, Any]:
-        got: dict[str, Any] = (await exchange(code_for(user_id, **changes))).json
+        got: dict[str, Any] = (await exchange_code(obtain_code(user_id, **changes))).json
         return got
 
     return grant
 
 
 @pytest.fixture
-def refresh(raw: Any, client: str) -> Callable[..., Any]:
+def refresh(raw: RawClient, client: str) -> SendForm:
     async def ask(token: str, *, authorization: str = client, **more: str) -> Any:
         fields = {"grant_type": "refresh_token", "refresh_token": token, **more}
-        return await raw.post(TOKEN, fields, authorization=authorization)
+        return await raw.post_form(TOKEN, fields, authorization=authorization)
 
     return ask
 
 
-def error(got: Any) -> tuple[int, str]:
+def parse_error(got: RawAnswer) -> tuple[int, str]:
     return got.status, got.json["error"]
 
 
 @pytest.mark.rule("AUTH-26")
 async def test_the_whole_flow_in_a_browser(
-    browser: Any, bearing: Any, exchange: Any, question: Mapping[str, str], sandbox: Sandbox
+    browser: Browser, raw: RawClient, exchange_code: SendForm, question: Mapping[str, str], sandbox: Sandbox
 ) -> None:
     shown = await browser.open(AUTHORIZE, question)
     assert shown.status == 200
@@ -138,7 +144,7 @@ async def test_the_whole_flow_in_a_browser(
     back = await browser.click("approve", screen_name="dario")
     assert (back.status, back.location) == (303, sandbox.callback_url)
     assert back.added == {"state": "st&te", "code": back.added["code"]}
-    got = await exchange(back.added["code"])
+    got = await exchange_code(back.added["code"])
     assert (got.status, got.headers["Cache-Control"]) == (200, "no-store")
     assert got.json == {
         "token_type": "bearer",
@@ -147,17 +153,17 @@ async def test_the_whole_flow_in_a_browser(
         "scope": SCOPES,
         "refresh_token": got.json["refresh_token"],
     }
-    follows = await bearing("GET", "/2/follows", got.json["access_token"])
+    follows = await raw.call_with_token("GET", "/2/follows", got.json["access_token"])
     assert follows.json == {"user": DARIO, "scheme": "oauth2_user"}
 
 
-async def test_who_denies_is_sent_back_with_an_error(browser: Any, question: Mapping[str, str]) -> None:
+async def test_who_denies_is_sent_back_with_an_error(browser: Browser, question: Mapping[str, str]) -> None:
     await browser.open(AUTHORIZE, question)
     back = await browser.click("deny", screen_name="")
     assert (back.status, back.added) == (303, {"error": "access_denied", "state": "st&te"})
 
 
-async def test_a_form_that_was_tampered_with_is_refused(browser: Any, question: Mapping[str, str]) -> None:
+async def test_a_form_that_was_tampered_with_is_refused(browser: Browser, question: Mapping[str, str]) -> None:
     await browser.open(AUTHORIZE, question)
     assert (await browser.click("approve", screen_name="dario", scope="dm.write")).status == 403
     assert (await browser.click("approve", screen_name="dario", scope="unknown")).added["error"] == "invalid_scope"
@@ -176,7 +182,7 @@ async def test_a_form_that_was_tampered_with_is_refused(browser: Any, question: 
     ],
 )
 async def test_nobody_is_sent_to_an_address_that_is_not_the_app_s(
-    browser: Any, question: dict[str, str], changes: dict[str, str], sandbox: Sandbox
+    browser: Browser, question: dict[str, str], changes: dict[str, str], sandbox: Sandbox
 ) -> None:
     got = await browser.open(AUTHORIZE, question | changes)
     assert (got.status, "Location" in got.headers) == (400, False)
@@ -199,7 +205,7 @@ async def test_nobody_is_sent_to_an_address_that_is_not_the_app_s(
     ],
 )
 async def test_a_question_that_is_wrong_is_told_to_the_app(
-    browser: Any, question: dict[str, str], changes: dict[str, str | None], expected: str, sandbox: Sandbox
+    browser: Browser, question: dict[str, str], changes: dict[str, str | None], expected: str, sandbox: Sandbox
 ) -> None:
     asked = {name: value for name, value in (question | changes).items() if value is not None}
     got = await browser.open(AUTHORIZE, asked)
@@ -228,171 +234,181 @@ async def test_a_question_that_is_wrong_is_told_to_the_app(
     ],
 )
 async def test_an_exchange_that_is_wrong_is_refused(
-    exchange: Any, code_for: Any, changes: dict[str, str | None], expected: str
+    exchange_code: SendForm, obtain_code: ObtainCode, changes: dict[str, str | None], expected: str
 ) -> None:
-    got = await exchange(**{"code": code_for(), **changes})
-    assert error(got) == (400, expected)
+    got = await exchange_code(**{"code": obtain_code(), **changes})
+    assert parse_error(got) == (400, expected)
     assert got.json.keys() == {"error", "error_description"}
 
 
 @pytest.mark.parametrize("path", [TOKEN, REVOKE])
-async def test_a_client_says_who_it_is(raw: Any, sandbox: Sandbox, basic: Any, path: str) -> None:
+async def test_a_client_says_who_it_is(raw: RawClient, sandbox: Sandbox, path: str) -> None:
     client_id, secret = sandbox.app["client_id"], sandbox.app["client_secret"]
     fields = {"grant_type": "refresh_token", "refresh_token": "x"} if path == TOKEN else {"token": "x"}
     tries = [
-        (basic(client_id, "wrong"), {}),
-        (basic("nobody", secret), {}),
-        (basic(sandbox.app["consumer_key"], sandbox.app["consumer_secret"]), {}),
-        (basic(client_id, secret), {"client_id": "another"}),
+        (encode_basic(client_id, "wrong"), {}),
+        (encode_basic("nobody", secret), {}),
+        (encode_basic(sandbox.app["consumer_key"], sandbox.app["consumer_secret"]), {}),
+        (encode_basic(client_id, secret), {"client_id": "another"}),
         ("", {"client_id": client_id}),  # it has a secret and must show it
         ("", {}),
-        (basic(sandbox.public_app["client_id"], ""), {}),  # it has none and must not
+        (encode_basic(sandbox.public_app["client_id"], ""), {}),  # it has none and must not
     ]
     for authorization, more in tries:
-        got = await raw.post(path, fields | more, authorization=authorization)
-        assert error(got) == (401, "invalid_client")
+        got = await raw.post_form(path, fields | more, authorization=authorization)
+        assert parse_error(got) == (401, "invalid_client")
         assert got.headers["WWW-Authenticate"] == "Basic"
-    in_form = await raw.post(path, fields | {"client_id": client_id, "client_secret": secret}, authorization="")
-    assert error(in_form) == (401, "invalid_client")
+    in_form = await raw.post_form(path, fields | {"client_id": client_id, "client_secret": secret}, authorization="")
+    assert parse_error(in_form) == (401, "invalid_client")
 
 
-async def test_the_calls_of_a_client_take_forms_only(raw: Any, client: str) -> None:
-    got = await raw.post(TOKEN, {}, authorization=client, **{"Content-Type": "application/json"})
-    assert error(got) == (400, "invalid_request")
-    got = await raw.post(TOKEN, {"grant_type": "x"}, authorization=client, **{"Content-Type": "application/json"})
-    assert error(got) == (400, "invalid_request")
+async def test_the_calls_of_a_client_take_forms_only(raw: RawClient, client: str) -> None:
+    got = await raw.post_form(TOKEN, {}, authorization=client, **{"Content-Type": "application/json"})
+    assert parse_error(got) == (400, "invalid_request")
+    got = await raw.post_form(TOKEN, {"grant_type": "x"}, authorization=client, **{"Content-Type": "application/json"})
+    assert parse_error(got) == (400, "invalid_request")
 
 
-async def test_a_public_client_has_no_secret(raw: Any, sandbox: Sandbox, code_for: Any, exchange: Any) -> None:
+async def test_a_public_client_has_no_secret(
+    raw: RawClient, sandbox: Sandbox, obtain_code: ObtainCode, exchange_code: SendForm
+) -> None:
     assert sandbox.public_app.keys() == {"consumer_key", "consumer_secret", "client_id"}
     client_id, uri = sandbox.public_app["client_id"], "harbourpocket://signed-in"
-    code = code_for(client_id=client_id, redirect_uri=uri)
-    assert error(await exchange(code, redirect_uri=uri)) == (400, "invalid_grant")  # another client's
-    got = await exchange(code, authorization="", redirect_uri=uri, client_id=client_id)
+    code = obtain_code(client_id=client_id, redirect_uri=uri)
+    assert parse_error(await exchange_code(code, redirect_uri=uri)) == (400, "invalid_grant")  # another client's
+    got = await exchange_code(code, authorization="", redirect_uri=uri, client_id=client_id)
     assert got.status == 200
     fields = {"grant_type": "refresh_token", "refresh_token": got.json["refresh_token"], "client_id": client_id}
-    assert (await raw.post(TOKEN, fields, authorization="")).status == 200
+    assert (await raw.post_form(TOKEN, fields, authorization="")).status == 200
 
 
 async def test_a_code_is_good_once_and_its_second_use_revokes_what_came_of_it(
-    bearing: Any, exchange: Any, refresh: Any, code_for: Any
+    raw: RawClient, exchange_code: SendForm, refresh: SendForm, obtain_code: ObtainCode
 ) -> None:
-    code = code_for()
-    first = (await exchange(code)).json
-    assert error(await exchange(code)) == (400, "invalid_grant")
-    assert (await bearing("GET", "/2/follows", first["access_token"])).status == 401
-    assert error(await refresh(first["refresh_token"])) == (400, "invalid_grant")
+    code = obtain_code()
+    first = (await exchange_code(code)).json
+    assert parse_error(await exchange_code(code)) == (400, "invalid_grant")
+    assert (await raw.call_with_token("GET", "/2/follows", first["access_token"])).status == 401
+    assert parse_error(await refresh(first["refresh_token"])) == (400, "invalid_grant")
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(oauth2_reuse_revokes=False)])
 async def test_a_second_use_may_be_refused_and_no_more(
-    bearing: Any, exchange: Any, refresh: Any, code_for: Any
+    raw: RawClient, exchange_code: SendForm, refresh: SendForm, obtain_code: ObtainCode
 ) -> None:
-    code = code_for()
-    first = (await exchange(code)).json
-    assert error(await exchange(code)) == (400, "invalid_grant")
+    code = obtain_code()
+    first = (await exchange_code(code)).json
+    assert parse_error(await exchange_code(code)) == (400, "invalid_grant")
     second = (await refresh(first["refresh_token"])).json
-    assert error(await refresh(first["refresh_token"])) == (400, "invalid_grant")
-    assert (await bearing("GET", "/2/follows", second["access_token"])).status == 200
+    assert parse_error(await refresh(first["refresh_token"])) == (400, "invalid_grant")
+    assert (await raw.call_with_token("GET", "/2/follows", second["access_token"])).status == 200
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(oauth2_state_required=False)])
-async def test_state_may_be_left_out(browser: Any, question: dict[str, str]) -> None:
+async def test_state_may_be_left_out(browser: Browser, question: dict[str, str]) -> None:
     del question["state"]
     for decision, added in (("approve", {"code"}), ("deny", {"error"})):
         await browser.open(AUTHORIZE, question)
         assert (await browser.click(decision, screen_name="dario")).added.keys() == added
 
 
-async def test_a_code_and_a_token_expire(sandbox: Any, bearing: Any, exchange: Any, code_for: Any) -> None:
-    code, late = code_for(), code_for()
+async def test_a_code_and_a_token_expire(
+    sandbox: Any, raw: RawClient, exchange_code: SendForm, obtain_code: ObtainCode
+) -> None:
+    code, late = obtain_code(), obtain_code()
     await sandbox.clock.advance(seconds=29)
-    token = (await exchange(code)).json["access_token"]
+    token = (await exchange_code(code)).json["access_token"]
     await sandbox.clock.advance(seconds=1)
-    assert error(await exchange(late)) == (400, "invalid_grant")
+    assert parse_error(await exchange_code(late)) == (400, "invalid_grant")
     await sandbox.clock.advance(seconds=7198)
-    assert (await bearing("GET", "/2/follows", token)).status == 200
+    assert (await raw.call_with_token("GET", "/2/follows", token)).status == 200
     await sandbox.clock.advance(seconds=1)
-    got = await bearing("GET", "/2/follows", token)
+    got = await raw.call_with_token("GET", "/2/follows", token)
     assert (got.status, got.json["errors"][0]["code"], got.rule) == (401, 89, "ERR-01")
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(scoped_token_seconds=60, authorization_code_seconds=5)])
-async def test_both_lives_are_settings(sandbox: Any, bearing: Any, exchange: Any, code_for: Any) -> None:
-    got, late = await exchange(code_for()), code_for()
+async def test_both_lives_are_settings(
+    sandbox: Any, raw: RawClient, exchange_code: SendForm, obtain_code: ObtainCode
+) -> None:
+    got, late = await exchange_code(obtain_code()), obtain_code()
     assert got.json["expires_in"] == 60
     await sandbox.clock.advance(seconds=5)
-    assert error(await exchange(late)) == (400, "invalid_grant")
+    assert parse_error(await exchange_code(late)) == (400, "invalid_grant")
     await sandbox.clock.advance(seconds=55)
-    assert (await bearing("GET", "/2/follows", got.json["access_token"])).status == 401
+    assert (await raw.call_with_token("GET", "/2/follows", got.json["access_token"])).status == 401
 
 
-async def test_refreshing_rotates(bearing: Any, refresh: Any, granted: Any) -> None:
-    first = await granted()
+async def test_refreshing_rotates(raw: RawClient, refresh: SendForm, obtain_tokens: ObtainTokens) -> None:
+    first = await obtain_tokens()
     second = (await refresh(first["refresh_token"])).json
     assert second.keys() == first.keys()
     assert second["scope"] == SCOPES
     assert second["access_token"] != first["access_token"]
     assert second["refresh_token"] != first["refresh_token"]
-    assert (await bearing("GET", "/2/follows", second["access_token"])).status == 200
+    assert (await raw.call_with_token("GET", "/2/follows", second["access_token"])).status == 200
 
 
-async def test_an_old_refresh_token_revokes_the_family(bearing: Any, refresh: Any, granted: Any) -> None:
-    first, untouched = await granted(), await granted()
+async def test_an_old_refresh_token_revokes_the_family(
+    raw: RawClient, refresh: SendForm, obtain_tokens: ObtainTokens
+) -> None:
+    first, untouched = await obtain_tokens(), await obtain_tokens()
     second = (await refresh(first["refresh_token"])).json
-    assert error(await refresh(first["refresh_token"])) == (400, "invalid_grant")
-    assert error(await refresh(second["refresh_token"])) == (400, "invalid_grant")
+    assert parse_error(await refresh(first["refresh_token"])) == (400, "invalid_grant")
+    assert parse_error(await refresh(second["refresh_token"])) == (400, "invalid_grant")
     for token in (first["access_token"], second["access_token"]):
-        assert (await bearing("GET", "/2/follows", token)).status == 401
-    assert (await bearing("GET", "/2/follows", untouched["access_token"])).status == 200
+        assert (await raw.call_with_token("GET", "/2/follows", token)).status == 401
+    assert (await raw.call_with_token("GET", "/2/follows", untouched["access_token"])).status == 200
 
 
-async def test_a_refresh_may_ask_for_less_and_not_for_more(bearing: Any, refresh: Any, granted: Any) -> None:
-    got = await granted(scope=f"{SCOPES} follow.write")
+async def test_a_refresh_may_ask_for_less_and_not_for_more(
+    raw: RawClient, refresh: SendForm, obtain_tokens: ObtainTokens
+) -> None:
+    got = await obtain_tokens(scope=f"{SCOPES} follow.write")
     less = (await refresh(got["refresh_token"], scope="follow.write")).json
     assert less["scope"] == "follow.write"
-    assert (await bearing("GET", "/2/follows", less["access_token"])).status == 403
+    assert (await raw.call_with_token("GET", "/2/follows", less["access_token"])).status == 403
     more = await refresh(less["refresh_token"], scope="follow.read dm.read")
-    assert error(more) == (400, "invalid_scope")
+    assert parse_error(more) == (400, "invalid_scope")
     assert (await refresh(less["refresh_token"])).json["scope"] == f"{SCOPES} follow.write"
 
 
-async def test_without_offline_access_there_is_nothing_to_refresh(granted: Any) -> None:
-    assert "refresh_token" not in await granted(scope="follow.read")
+async def test_without_offline_access_there_is_nothing_to_refresh(obtain_tokens: ObtainTokens) -> None:
+    assert "refresh_token" not in await obtain_tokens(scope="follow.read")
 
 
-async def test_revoking(raw: Any, bearing: Any, refresh: Any, granted: Any, client: str) -> None:
-    first, second = await granted(), await granted()
-    got = await raw.post(REVOKE, {"token": first["access_token"]}, authorization=client)
+async def test_revoking(raw: RawClient, refresh: SendForm, obtain_tokens: ObtainTokens, client: str) -> None:
+    first, second = await obtain_tokens(), await obtain_tokens()
+    got = await raw.post_form(REVOKE, {"token": first["access_token"]}, authorization=client)
     assert (got.status, got.json) == (200, {"revoked": True})
-    assert (await bearing("GET", "/2/follows", first["access_token"])).status == 401
+    assert (await raw.call_with_token("GET", "/2/follows", first["access_token"])).status == 401
     assert (await refresh(first["refresh_token"])).status == 200
     fields = {"token": second["refresh_token"], "token_type_hint": "refresh_token"}
-    assert (await raw.post(REVOKE, fields, authorization=client)).status == 200
-    assert (await bearing("GET", "/2/follows", second["access_token"])).status == 401
-    assert error(await refresh(second["refresh_token"])) == (400, "invalid_grant")
-    assert (await raw.post(REVOKE, {"token": "unknown"}, authorization=client)).status == 200
-    assert error(await raw.post(REVOKE, {}, authorization=client)) == (400, "invalid_request")
+    assert (await raw.post_form(REVOKE, fields, authorization=client)).status == 200
+    assert (await raw.call_with_token("GET", "/2/follows", second["access_token"])).status == 401
+    assert parse_error(await refresh(second["refresh_token"])) == (400, "invalid_grant")
+    assert (await raw.post_form(REVOKE, {"token": "unknown"}, authorization=client)).status == 200
+    assert parse_error(await raw.post_form(REVOKE, {}, authorization=client)) == (400, "invalid_request")
 
 
 async def test_another_client_revokes_and_refreshes_nothing(
-    raw: Any, bearing: Any, sandbox: Sandbox, granted: Any
+    raw: RawClient, sandbox: Sandbox, obtain_tokens: ObtainTokens
 ) -> None:
-    token = await granted()
+    token = await obtain_tokens()
     public = {"client_id": sandbox.public_app["client_id"]}
     for name in ("access_token", "refresh_token"):
-        got = await raw.post(REVOKE, {"token": token[name], **public}, authorization="")
+        got = await raw.post_form(REVOKE, {"token": token[name], **public}, authorization="")
         assert got.status == 200
     stolen = {"grant_type": "refresh_token", "refresh_token": token["refresh_token"], **public}
-    assert error(await raw.post(TOKEN, stolen, authorization="")) == (400, "invalid_grant")
-    assert (await bearing("GET", "/2/follows", token["access_token"])).status == 200
+    assert parse_error(await raw.post_form(TOKEN, stolen, authorization="")) == (400, "invalid_grant")
+    assert (await raw.call_with_token("GET", "/2/follows", token["access_token"])).status == 200
 
 
 @pytest.mark.rule("AUTH-26")
-async def test_a_scope_allows_what_it_names_and_no_more(bearing: Any, granted: Any) -> None:
-    token = (await granted())["access_token"]
-    assert (await bearing("GET", "/2/follows", token)).status == 200
-    got = await bearing("POST", "/2/follows", token)
+async def test_a_scope_allows_what_it_names_and_no_more(raw: RawClient, obtain_tokens: ObtainTokens) -> None:
+    token = (await obtain_tokens())["access_token"]
+    assert (await raw.call_with_token("GET", "/2/follows", token)).status == 200
+    got = await raw.call_with_token("POST", "/2/follows", token)
     assert (got.status, got.rule) == (403, "AUTH-26")
     assert got.json["detail"] == "INSUFFICIENT_SCOPE: this call needs follow.write"
 
@@ -403,30 +419,32 @@ async def test_a_scope_allows_what_it_names_and_no_more(bearing: Any, granted: A
     ids=["default", "scoped"],
 )
 async def test_whether_the_activity_calls_take_scoped_tokens_is_a_setting(
-    bearing: Any, granted: Any, status: int
+    raw: RawClient, obtain_tokens: ObtainTokens, status: int
 ) -> None:
-    token = (await granted())["access_token"]
-    assert (await bearing("GET", "/2/activity/subscriptions", token)).status == status
-    assert (await bearing("GET", "/2/webhooks", token)).status == 403  # AUTH-25
+    token = (await obtain_tokens())["access_token"]
+    assert (await raw.call_with_token("GET", "/2/activity/subscriptions", token)).status == status
+    assert (await raw.call_with_token("GET", "/2/webhooks", token)).status == 403  # AUTH-25
 
 
 @pytest.mark.rule("AUTH-26b")
-async def test_permissions_of_oauth_1_override_scopes(raw: Any, bearing: Any, sandbox: Sandbox, granted: Any) -> None:
-    write = (await granted(sandbox.user_id, scope="users.read"))["access_token"]
-    assert (await bearing("POST", "/2/follows", write)).status == 200  # anna granted all with OAuth 1.0a
+async def test_permissions_of_oauth_1_override_scopes(
+    raw: RawClient, sandbox: Sandbox, obtain_tokens: ObtainTokens
+) -> None:
+    write = (await obtain_tokens(sandbox.user_id, scope="users.read"))["access_token"]
+    assert (await raw.call_with_token("POST", "/2/follows", write)).status == 200  # anna granted all with OAuth 1.0a
     sandbox.invalidate(sandbox.credentials["token"])
-    assert (await bearing("POST", "/2/follows", write)).status == 403
-    assert (await bearing("GET", "/2/follows", write)).status == 403
+    assert (await raw.call_with_token("POST", "/2/follows", write)).status == 403
+    assert (await raw.call_with_token("GET", "/2/follows", write)).status == 403
     query = {"svc_auth_access_type": "read"}
     app = {name: sandbox.app[name] for name in ("consumer_key", "consumer_secret")}
-    asked = await raw.oauth("POST", "/oauth/request_token", query, credentials=app, oauth_callback="oob")
+    asked = await raw.call_signed("POST", "/oauth/request_token", query, credentials=app, oauth_callback="oob")
     token = {**app, "token": asked.form["oauth_token"], "token_secret": asked.form["oauth_token_secret"]}
     pin = sandbox.approve(token["token"])
-    await raw.oauth("POST", "/oauth/access_token", credentials=token, oauth_verifier=pin)
+    await raw.call_signed("POST", "/oauth/access_token", credentials=token, oauth_verifier=pin)
     scopes = "follow.read follow.write"
-    read = (await granted(sandbox.user_id, scope=scopes))["access_token"]
-    assert (await bearing("GET", "/2/follows", read)).status == 200
-    refused = await bearing("POST", "/2/follows", read)
+    read = (await obtain_tokens(sandbox.user_id, scope=scopes))["access_token"]
+    assert (await raw.call_with_token("GET", "/2/follows", read)).status == 200
+    refused = await raw.call_with_token("POST", "/2/follows", read)
     assert (refused.status, refused.json["errors"][0]["code"]) == (403, 220)
 
 

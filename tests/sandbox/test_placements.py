@@ -1,12 +1,12 @@
-from typing import Any
-
 import pytest
+
+from tests.support.raw_client import RawClient
 
 PATH = "/12/line_items/placements"
 
 
 @pytest.mark.rule("PLC-01")
-async def test_all_product_types_are_told_with_their_placements(raw: Any) -> None:
+async def test_all_product_types_are_told_with_their_placements(raw: RawClient) -> None:
     got = await raw("GET", PATH)
     assert got.json.keys() == {"request", "data"}
     assert [entry["product_type"] for entry in got.data] == ["MEDIA", "PROMOTED_ACCOUNT", "PROMOTED_POSTS"]
@@ -16,7 +16,7 @@ async def test_all_product_types_are_told_with_their_placements(raw: Any) -> Non
 
 
 @pytest.mark.rule("PLC-01")
-async def test_one_product_type_may_be_asked_for(raw: Any) -> None:
+async def test_one_product_type_may_be_asked_for(raw: RawClient) -> None:
     got = await raw("GET", PATH, {"product_type": "MEDIA"})
     assert got.data == [{"product_type": "MEDIA", "placements": [["PUBLISHER_NETWORK"]]}]
     refused = await raw("GET", PATH, {"product_type": "MEDIA,PROMOTED_POSTS"})

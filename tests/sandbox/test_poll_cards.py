@@ -1,8 +1,7 @@
-from typing import Any
-
 import pytest
 
-from svc_async.sandbox import SandboxConfig
+from svc_async.sandbox import Sandbox, SandboxConfig
+from tests.support.raw_client import RawClient, open_raw_client
 
 TEXT_FIELDS = {
     "id",
@@ -35,16 +34,16 @@ IMAGE, SQUARE, NARROW, GIF, VIDEO = "3_880101", "3_880102", "3_880103", "16_8802
 
 
 @pytest.fixture
-def path(raw: Any) -> str:
+def path(raw: RawClient) -> str:
     return f"{raw.account}/cards/poll"
 
 
-async def ids(raw: Any, path: str, **query: str) -> list[str]:
+async def list_ids(raw: RawClient, path: str, **query: str) -> list[str]:
     return [record["id"] for record in (await raw("GET", path, query)).data]
 
 
 @pytest.mark.rule("POLL-01", "POLL-01b", "POLL-03", "POLL-07", "CARD-13", "GEN-12b")
-async def test_a_poll_runs_from_its_creation_on(raw: Any, path: str) -> None:
+async def test_a_poll_runs_from_its_creation_on(raw: RawClient, path: str) -> None:
     got = (await raw("POST", path, GOOD)).data
     assert got.keys() == TEXT_FIELDS
     assert got.items() >= GOOD.items()
@@ -56,13 +55,13 @@ async def test_a_poll_runs_from_its_creation_on(raw: Any, path: str) -> None:
 
 
 @pytest.mark.rule("POLL-01", "POLL-02", "POLL-03")
-async def test_what_is_missing_is_named(raw: Any, path: str) -> None:
+async def test_what_is_missing_is_named(raw: RawClient, path: str) -> None:
     got = await raw("POST", path)
     assert (got.status, got.codes) == (400, [("MISSING_PARAMETER", name) for name in GOOD])
 
 
 @pytest.mark.rule("POLL-01")
-async def test_the_duration_has_bounds(raw: Any, path: str) -> None:
+async def test_the_duration_has_bounds(raw: RawClient, path: str) -> None:
     for minutes in ("4", "10081", "5.5", "-5"):
         got = await raw("POST", path, GOOD | {"duration_in_minutes": minutes})
         assert (got.status, got.codes, got.rule) == (400, [("INVALID_PARAMETER", "duration_in_minutes")], "POLL-01")
@@ -72,23 +71,23 @@ async def test_the_duration_has_bounds(raw: Any, path: str) -> None:
 
 @pytest.mark.rule("POLL-02")
 @pytest.mark.parametrize("choice", ["first_choice", "second_choice"])
-async def test_choices_have_25_characters(raw: Any, path: str, choice: str) -> None:
+async def test_choices_have_25_characters(raw: RawClient, path: str, choice: str) -> None:
     got = await raw("POST", path, GOOD | {choice: "x" * 26})
     assert (got.status, got.codes, got.rule) == (400, [("INVALID_PARAMETER", choice)], "POLL-02")
     assert (await raw("POST", path, GOOD | {choice: "é" * 25})).data[choice] == "é" * 25
 
 
-async def test_the_later_choices_are_bounded_by_a_setting(raw: Any, path: str, raw_with: Any) -> None:
+async def test_the_later_choices_are_bounded_by_a_setting(raw: RawClient, path: str) -> None:
     for choices in ({"third_choice": "x" * 26}, {"third_choice": "x", "fourth_choice": "x" * 26}):
         got = await raw("POST", path, GOOD | choices)
         assert (got.status, got.rule, got.basis) == (400, "ASM-133", "assumed")
         config = SandboxConfig(later_choice_length=None)
-        async with type(raw.sandbox)(config=config) as sandbox, raw_with(sandbox) as other:
+        async with Sandbox(config=config) as sandbox, open_raw_client(sandbox) as other:
             assert (await other("POST", path, GOOD | choices)).status == 200
 
 
 @pytest.mark.rule("POLL-02b", "POLL-02c")
-async def test_a_choice_needs_those_before_it(raw: Any, path: str) -> None:
+async def test_a_choice_needs_those_before_it(raw: RawClient, path: str) -> None:
     got = await raw("POST", path, GOOD | {"fourth_choice": "Maps"})
     assert (got.status, got.codes, got.rule) == (400, [("MISSING_PARAMETER", "third_choice")], "POLL-02c")
     without = {name: value for name, value in GOOD.items() if name != "second_choice"}
@@ -99,7 +98,7 @@ async def test_a_choice_needs_those_before_it(raw: Any, path: str) -> None:
 
 
 @pytest.mark.rule("POLL-04", "POLL-04b", "POLL-07", "POLL-08")
-async def test_a_poll_with_a_video_shows_the_video_and_not_its_key(raw: Any, path: str) -> None:
+async def test_a_poll_with_a_video_shows_the_video_and_not_its_key(raw: RawClient, path: str) -> None:
     got = (await raw("POST", path, GOOD | {"media_key": VIDEO})).data
     assert got.keys() == TEXT_FIELDS | MEDIA_FIELDS
     assert (got["card_type"], got["content_duration_seconds"]) == ("VIDEO_POLLS", "15")
@@ -109,7 +108,7 @@ async def test_a_poll_with_a_video_shows_the_video_and_not_its_key(raw: Any, pat
 
 
 @pytest.mark.rule("POLL-04", "POLL-04b")
-async def test_an_image_needs_its_width_and_its_ratio(raw: Any, path: str, raw_with: Any) -> None:
+async def test_an_image_needs_its_width_and_its_ratio(raw: RawClient, path: str) -> None:
     got = (await raw("POST", path, GOOD | {"media_key": IMAGE})).data
     assert got.keys() == TEXT_FIELDS | MEDIA_FIELDS
     assert (got["card_type"], got["video_url"], got["video_poster_width"]) == ("TEXT_POLLS", None, "1200")
@@ -117,19 +116,19 @@ async def test_an_image_needs_its_width_and_its_ratio(raw: Any, path: str, raw_w
         refused = await raw("POST", path, GOOD | {"media_key": wrong})
         assert (refused.status, refused.codes, refused.rule) == (400, [("INVALID_PARAMETER", "media_key")], "POLL-04")
     config = SandboxConfig(image_poll_type="IMAGE_POLLS", ratio_tolerance=1.0)
-    async with type(raw.sandbox)(config=config) as sandbox, raw_with(sandbox) as other:
+    async with Sandbox(config=config) as sandbox, open_raw_client(sandbox) as other:
         assert (await other("POST", path, GOOD | {"media_key": SQUARE})).data["card_type"] == "IMAGE_POLLS"
 
 
 @pytest.mark.rule("POLL-04")
-async def test_the_medium_is_one_of_the_media_library(raw: Any, path: str) -> None:
+async def test_the_medium_is_one_of_the_media_library(raw: RawClient, path: str) -> None:
     for unknown in ("3_1", "3_880104", "3_880501"):
         got = await raw("POST", path, GOOD | {"media_key": unknown})
         assert (got.status, got.codes) == (404, [("MEDIA_NOT_FOUND", "media_key")])
 
 
 @pytest.mark.rule("POLL-04c")
-async def test_media_need_the_account_s_feature(raw: Any, path: str) -> None:
+async def test_media_need_the_account_s_feature(raw: RawClient, path: str) -> None:
     assert (await raw("POST", path, GOOD | {"media_key": VIDEO})).status == 200
     keys = {"feature_keys": "PROMOTED_MEDIA_POLLS"}
     await raw("DELETE", f"{raw.account}/features", keys, base=raw.sandbox.ads_sandbox_url)
@@ -139,29 +138,29 @@ async def test_media_need_the_account_s_feature(raw: Any, path: str) -> None:
 
 
 @pytest.mark.rule("POLL-05")
-async def test_a_poll_cannot_be_changed(raw: Any, path: str) -> None:
+async def test_a_poll_cannot_be_changed(raw: RawClient, path: str) -> None:
     made = (await raw("POST", path, GOOD)).data
     assert (await raw("PUT", f"{path}/{made['id']}", {"name": "n"})).codes == [("ROUTE_NOT_FOUND", None)]
     assert (await raw("GET", f"{path}/{made['id']}")).data == made
 
 
 @pytest.mark.rule("POLL-06", "POLL-09")
-async def test_a_deleted_poll_is_gone_for_good(raw: Any, path: str) -> None:
+async def test_a_deleted_poll_is_gone_for_good(raw: RawClient, path: str) -> None:
     kept, gone = [(await raw("POST", path, GOOD)).data["id"] for _ in range(2)]
     assert (await raw("DELETE", f"{path}/{gone}")).data["deleted"] is True
     for query in ({}, {"with_deleted": "true"}):
         assert (await raw("GET", f"{path}/{gone}", query)).status == 404
-        assert await ids(raw, path, **query) == [kept]
+        assert await list_ids(raw, path, **query) == [kept]
     assert (await raw("DELETE", f"{path}/{gone}")).status == 404
 
 
 @pytest.mark.rule("POLL-09", "GEN-17", "LIM-07")
-async def test_the_list_is_chosen_sorted_and_counted(raw: Any, path: str) -> None:
+async def test_the_list_is_chosen_sorted_and_counted(raw: RawClient, path: str) -> None:
     first = (await raw("POST", path, GOOD)).data["id"]
     second = (await raw("POST", path, GOOD | {"name": "Another"})).data["id"]
-    assert await ids(raw, path, card_ids=f"{second},nothing") == [second]
-    assert await ids(raw, path, q="WHAT") == [first]
-    assert await ids(raw, path, sort_by="name-asc") == [second, first]
+    assert await list_ids(raw, path, card_ids=f"{second},nothing") == [second]
+    assert await list_ids(raw, path, q="WHAT") == [first]
+    assert await list_ids(raw, path, sort_by="name-asc") == [second, first]
     got = await raw("GET", path, {"with_total_count": "true", "count": 1})
     assert (got.json["total_count"], len(got.data)) == (2, 1)
     for wrong in ({"card_ids": ",".join(["a"] * 201)}, {"count": "1001"}, {"count": "0"}, {"card_id": "a"}):

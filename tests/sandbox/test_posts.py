@@ -1,8 +1,7 @@
-from typing import Any
-
 import pytest
 
-from svc_async.sandbox import SandboxConfig, VirtualClock
+from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
+from tests.support.raw_client import RawClient, open_raw_client
 
 ME, OTHER = "756201191646691328", "913311844217532416"
 GOOD = {"as_user_id": ME, "text": "New this spring"}
@@ -11,12 +10,12 @@ GIF, VIDEO, VIDEO_2 = "16_880201", "7_880301", "7_880302"
 
 
 @pytest.fixture
-def path(raw: Any) -> str:
+def path(raw: RawClient) -> str:
     return f"{raw.account}/post"
 
 
 @pytest.mark.rule("POST-01", "POST-14", "POST-06", "POST-07", "GEN-11")
-async def test_a_post_is_made(raw: Any, path: str) -> None:
+async def test_a_post_is_made(raw: RawClient, path: str) -> None:
     got = (await raw("POST", path, GOOD)).data
     assert isinstance(got["id"], int)
     assert (got["id_str"], got["text"]) == (str(got["id"]), GOOD["text"])
@@ -28,7 +27,7 @@ async def test_a_post_is_made(raw: Any, path: str) -> None:
 
 
 @pytest.mark.rule("POST-01")
-async def test_the_advertiser_is_a_required_long(raw: Any, path: str) -> None:
+async def test_the_advertiser_is_a_required_long(raw: RawClient, path: str) -> None:
     assert (await raw("POST", path, {"text": "t"})).codes == [("MISSING_PARAMETER", "as_user_id")]
     for wrong in ("anna", "1.5", "", str(2**63)):
         got = await raw("POST", path, GOOD | {"as_user_id": wrong})
@@ -36,7 +35,7 @@ async def test_the_advertiser_is_a_required_long(raw: Any, path: str) -> None:
 
 
 @pytest.mark.rule("POST-02")
-async def test_a_post_needs_a_text_or_media(raw: Any, path: str) -> None:
+async def test_a_post_needs_a_text_or_media(raw: RawClient, path: str) -> None:
     got = await raw("POST", path, {"as_user_id": ME})
     assert (got.status, got.codes, got.rule) == (400, [("MISSING_PARAMETER", "text")], "POST-02")
     assert (await raw("POST", path, {"as_user_id": ME, "media_keys": IMAGES[0]})).status == 200
@@ -57,7 +56,9 @@ async def test_a_post_needs_a_text_or_media(raw: Any, path: str) -> None:
         ((GIF, IMAGES[0]), 400),
     ],
 )
-async def test_media_are_4_images_or_1_gif_or_1_video(raw: Any, path: str, keys: tuple[str, ...], status: int) -> None:
+async def test_media_are_4_images_or_1_gif_or_1_video(
+    raw: RawClient, path: str, keys: tuple[str, ...], status: int
+) -> None:
     got = await raw("POST", path, GOOD | {"media_keys": ",".join(keys)})
     assert got.status == status
     if status == 400:
@@ -66,7 +67,7 @@ async def test_media_are_4_images_or_1_gif_or_1_video(raw: Any, path: str, keys:
         assert [medium["media_key"] for medium in got.data["entities"]["media"]] == list(keys)
 
 
-async def test_posting_marks_a_medium_as_posted(raw: Any, path: str) -> None:
+async def test_posting_marks_a_medium_as_posted(raw: RawClient, path: str) -> None:
     await raw("POST", path, GOOD | {"media_keys": GIF})
     library = {
         medium["media_key"]: medium["posted"] for medium in (await raw("GET", f"{raw.account}/media_library")).data
@@ -76,7 +77,7 @@ async def test_posting_marks_a_medium_as_posted(raw: Any, path: str) -> None:
 
 
 @pytest.mark.rule("POST-04", "POST-04b")
-async def test_conversation_settings_are_taken_and_not_returned(raw: Any, path: str) -> None:
+async def test_conversation_settings_are_taken_and_not_returned(raw: RawClient, path: str) -> None:
     for value in ("EVERYONE", "FOLLOWING", "MENTIONED_USERS"):
         got = await raw("POST", path, GOOD | {"conversation_settings": value})
         assert got.status == 200
@@ -86,7 +87,7 @@ async def test_conversation_settings_are_taken_and_not_returned(raw: Any, path: 
 
 
 @pytest.mark.rule("POST-06", "POST-06b")
-async def test_only_the_authenticated_user_posts_for_everybody(raw: Any, path: str) -> None:
+async def test_only_the_authenticated_user_posts_for_everybody(raw: RawClient, path: str) -> None:
     assert (await raw("POST", path, GOOD | {"nullcast": "false"})).data["nullcast"] is False
     got = await raw("POST", path, GOOD | {"nullcast": "false", "as_user_id": OTHER})
     assert (got.status, got.codes, got.rule) == (400, [("INVALID_PARAMETER", "nullcast")], "POST-06b")
@@ -94,23 +95,26 @@ async def test_only_the_authenticated_user_posts_for_everybody(raw: Any, path: s
 
 
 @pytest.mark.rule("POST-07")
-async def test_a_trimmed_user_is_only_its_id(raw: Any, path: str) -> None:
+async def test_a_trimmed_user_is_only_its_id(raw: RawClient, path: str) -> None:
     got = await raw("POST", path, GOOD | {"trim_user": "true"})
     assert got.data["user"] == {"id": int(ME), "id_str": ME}
 
 
 @pytest.mark.rule("POST-08", "POST-14")
-async def test_the_mode_decides_where_the_text_is(raw: Any, path: str, raw_with: Any) -> None:
+async def test_the_mode_decides_where_the_text_is(raw: RawClient, path: str) -> None:
     assert (await raw("POST", path, GOOD | {"post_mode": "compat"})).data["text"] == GOOD["text"]
     extended = (await raw("POST", path, GOOD | {"post_mode": "extended"})).data
     assert (extended["full_text"], "text" in extended) == (GOOD["text"], False)
     assert (await raw("POST", path, GOOD | {"post_mode": "short"})).rule == "POST-08"
-    async with type(raw.sandbox)(config=SandboxConfig(post_mode="extended")) as sandbox, raw_with(sandbox) as other:
+    async with (
+        Sandbox(config=SandboxConfig(post_mode="extended")) as sandbox,
+        open_raw_client(sandbox) as other,
+    ):
         assert "full_text" in (await other("POST", path, GOOD)).data
 
 
 @pytest.mark.rule("ML-07", "POST-09", "POST-10")
-async def test_a_video_s_title_is_shown_only_if_the_post_gives_it(raw: Any, path: str) -> None:
+async def test_a_video_s_title_is_shown_only_if_the_post_gives_it(raw: RawClient, path: str) -> None:
     video = GOOD | {"media_keys": VIDEO}
     assert (await raw("POST", path, video)).data["entities"]["media"] == [{"media_key": VIDEO, "type": "VIDEO"}]
     words = {"video_title": "T" * 70, "video_description": "D" * 200}
@@ -127,7 +131,7 @@ async def test_a_video_s_title_is_shown_only_if_the_post_gives_it(raw: Any, path
 
 
 @pytest.mark.rule("POST-12", "CARD-14")
-async def test_a_card_of_any_kind_is_attached(raw: Any, path: str) -> None:
+async def test_a_card_of_any_kind_is_attached(raw: RawClient, path: str) -> None:
     poll = {"duration_in_minutes": 60, "first_choice": "a", "second_choice": "b", "name": "n"}
     uri = (await raw("POST", f"{raw.account}/cards/poll", poll)).data["card_uri"]
     for card_uri in (uri, "card://5rkb1"):
@@ -135,15 +139,18 @@ async def test_a_card_of_any_kind_is_attached(raw: Any, path: str) -> None:
 
 
 @pytest.mark.rule("POST-12")
-async def test_whether_the_card_must_exist_is_a_setting(raw: Any, path: str, raw_with: Any) -> None:
+async def test_whether_the_card_must_exist_is_a_setting(raw: RawClient, path: str) -> None:
     got = await raw("POST", path, GOOD | {"card_uri": "card://1"})
     assert (got.status, got.codes) == (404, [("CARD_NOT_FOUND", "card_uri")])
-    async with type(raw.sandbox)(config=SandboxConfig(card_must_exist=False)) as sandbox, raw_with(sandbox) as other:
+    async with (
+        Sandbox(config=SandboxConfig(card_must_exist=False)) as sandbox,
+        open_raw_client(sandbox) as other,
+    ):
         assert (await other("POST", path, GOOD | {"card_uri": "card://1"})).status == 200
 
 
 @pytest.mark.rule("POST-05", "POST-11")
-async def test_a_post_is_renamed(raw: Any, path: str) -> None:
+async def test_a_post_is_renamed(raw: RawClient, path: str) -> None:
     post = (await raw("POST", path, GOOD | {"name": "n" * 80})).data
     assert post["name"] == "n" * 80
     where = f"{raw.account}/posts/{post['id_str']}/name"
@@ -157,7 +164,7 @@ async def test_a_post_is_renamed(raw: Any, path: str) -> None:
 
 
 @pytest.mark.rule("POST-04")
-async def test_older_versions_are_not_there(raw: Any) -> None:
+async def test_older_versions_are_not_there(raw: RawClient) -> None:
     got = await raw("POST", f"/7/accounts/{raw.sandbox.account_id}/post", GOOD | {"conversation_settings": "EVERYONE"})
     assert got.codes == [("ROUTE_NOT_FOUND", None)]
 
@@ -168,18 +175,18 @@ async def test_older_versions_are_not_there(raw: Any) -> None:
     [(VirtualClock("2026-06-02T23:59:59Z"), 400), (VirtualClock("2026-06-03T00:00:00Z"), 200)],
     ids=["before", "after"],
 )
-async def test_a_paid_partnership_is_told_since_its_release(raw: Any, path: str, status: int) -> None:
+async def test_a_paid_partnership_is_told_since_its_release(raw: RawClient, path: str, status: int) -> None:
     got = await raw("POST", path, GOOD | {"paid_partnership": "true"})
     assert got.status == status
     assert status == 200 or (got.codes, got.rule) == ([("INVALID_PARAMETER", "paid_partnership")], "VER-05")
 
 
 @pytest.mark.rule("VER-05")
-async def test_a_paid_partnership_is_a_boolean(raw: Any, path: str) -> None:
+async def test_a_paid_partnership_is_a_boolean(raw: RawClient, path: str) -> None:
     got = await raw("POST", path, GOOD | {"paid_partnership": "maybe"})
     assert (got.status, got.codes) == (400, [("INVALID_PARAMETER", "paid_partnership")])
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(paid_partnership_since=None)])
-async def test_a_service_without_paid_partnerships(raw: Any, path: str) -> None:
+async def test_a_service_without_paid_partnerships(raw: RawClient, path: str) -> None:
     assert (await raw("POST", path, GOOD | {"paid_partnership": "true"})).status == 400

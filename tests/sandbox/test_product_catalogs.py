@@ -1,15 +1,14 @@
-from typing import Any
-
 import pytest
 
-from svc_async.sandbox import SandboxConfig
+from svc_async.sandbox import Sandbox, SandboxConfig
+from tests.support.raw_client import RawClient, open_raw_client
 
 PATH = "/12/product_catalogs"
 ME, OTHER, ANOTHERS = "756201191646691328", "913311844217532416", "2mb9xk41"
 
 
 @pytest.mark.rule("PC-01", "PC-03", "GEN-03", "GEN-04")
-async def test_a_catalog_is_made_and_listed(raw: Any) -> None:
+async def test_a_catalog_is_made_and_listed(raw: RawClient) -> None:
     made = (await raw("POST", PATH, {"name": "Shop", "user_id": ME})).data
     assert (made.keys(), made["name"]) == ({"id", "name"}, "Shop")
     got = await raw("GET", PATH)
@@ -19,7 +18,7 @@ async def test_a_catalog_is_made_and_listed(raw: Any) -> None:
 
 
 @pytest.mark.rule("PC-01", "GEN-11")
-async def test_the_parameters_are_checked(raw: Any) -> None:
+async def test_the_parameters_are_checked(raw: RawClient) -> None:
     assert (await raw("POST", PATH)).codes == [("MISSING_PARAMETER", "name")]
     assert (await raw("POST", PATH, {"name": "n", "user_id": OTHER})).codes == [("INVALID_PARAMETER", "user_id")]
     for method in ("GET", "POST"):
@@ -28,18 +27,21 @@ async def test_the_parameters_are_checked(raw: Any) -> None:
 
 
 @pytest.mark.rule("PC-01b")
-async def test_a_user_has_one_catalog(raw: Any, raw_with: Any) -> None:
+async def test_a_user_has_one_catalog(raw: RawClient) -> None:
     await raw("POST", PATH, {"name": "Shop"})
     got = await raw("POST", PATH, {"name": "Second"})
     assert (got.status, got.rule) == (400, "PC-01b")
-    async with type(raw.sandbox)(config=SandboxConfig(catalogs_per_user=None)) as sandbox, raw_with(sandbox) as other:
+    async with (
+        Sandbox(config=SandboxConfig(catalogs_per_user=None)) as sandbox,
+        open_raw_client(sandbox) as other,
+    ):
         for name in ("Shop", "Second"):
             assert (await other("POST", PATH, {"name": name})).status == 200
         assert len((await other("GET", PATH)).data) == 2
 
 
 @pytest.mark.rule("PC-01")
-async def test_a_catalog_is_renamed_by_its_user_only(raw: Any) -> None:
+async def test_a_catalog_is_renamed_by_its_user_only(raw: RawClient) -> None:
     made = (await raw("POST", PATH, {"name": "Shop"})).data
     assert (await raw("PUT", f"{PATH}/{made['id']}", {"name": "Books"})).data == made | {"name": "Books"}
     assert (await raw("PUT", f"{PATH}/{made['id']}")).codes == [("MISSING_PARAMETER", "name")]
@@ -48,7 +50,7 @@ async def test_a_catalog_is_renamed_by_its_user_only(raw: Any) -> None:
 
 
 @pytest.mark.rule("PC-04")
-async def test_deletion_is_permanent_and_answers_the_catalog(raw: Any) -> None:
+async def test_deletion_is_permanent_and_answers_the_catalog(raw: RawClient) -> None:
     made = (await raw("POST", PATH, {"name": "Shop"})).data
     assert (await raw("DELETE", f"{PATH}/{made['id']}")).data == made
     assert (await raw("GET", PATH)).data == []
@@ -59,7 +61,7 @@ async def test_deletion_is_permanent_and_answers_the_catalog(raw: Any) -> None:
 
 @pytest.mark.rule("PC-02")
 @pytest.mark.parametrize("config", [SandboxConfig(closed_gates=frozenset({"early_access"}))])
-async def test_all_of_it_is_in_early_access(raw: Any) -> None:
+async def test_all_of_it_is_in_early_access(raw: RawClient) -> None:
     gated = [operation for operation in raw.sandbox.operations if operation.path.startswith(PATH)]
     assert len(gated) == 10
     for operation in gated:

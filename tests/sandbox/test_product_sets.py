@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from svc_async.sandbox import SandboxConfig
+from tests.support.raw_client import RawClient
 
 FIELDS = {"id", "name", "description", "type", "product_ids", "filters", "processing_status"}
 PRODUCT: dict[str, Any] = {
@@ -22,12 +23,12 @@ PRODUCTS: list[dict[str, Any]] = [
 ]
 
 
-async def send(raw: Any, method: str, path: str, **body: Any) -> Any:
+async def send(raw: RawClient, method: str, path: str, **body: Any) -> Any:
     return await raw(method, path, data=json.dumps(body).encode(), headers={"Content-Type": "application/json"})
 
 
 @pytest.fixture
-async def catalog(raw: Any) -> str:
+async def catalog(raw: RawClient) -> str:
     made = (await raw("POST", "/12/product_catalogs", {"name": "Shop"})).data["id"]
     return f"/12/product_catalogs/{made}"
 
@@ -38,7 +39,7 @@ def path(catalog: str) -> str:
 
 
 @pytest.fixture
-async def keys(raw: Any, catalog: str) -> dict[str, str]:
+async def keys(raw: RawClient, catalog: str) -> dict[str, str]:
     """The generated keys by the merchant's ids."""
     got = await send(raw, "PUT", f"{catalog}/products", products=[PRODUCT | product for product in PRODUCTS])
     return {result["id"]: result["product_key"] for result in got.data["products_response"]}
@@ -49,7 +50,7 @@ def condition(attribute: str, operator: str, value: str) -> dict[str, str]:
 
 
 @pytest.mark.rule("PSET-01", "PSET-01c", "PSET-03", "PSET-06")
-async def test_a_manual_set_holds_what_was_chosen(raw: Any, path: str, keys: dict[str, str]) -> None:
+async def test_a_manual_set_holds_what_was_chosen(raw: RawClient, path: str, keys: dict[str, str]) -> None:
     chosen = [keys["c"], keys["a"]]
     got = (await send(raw, "POST", path, name="Set", description="Some", type="MANUAL", product_keys=chosen)).data
     assert got.keys() == FIELDS
@@ -61,7 +62,7 @@ async def test_a_manual_set_holds_what_was_chosen(raw: Any, path: str, keys: dic
 
 
 @pytest.mark.rule("PSET-01", "PSET-01b", "PSET-01c", "GEN-16")
-async def test_what_is_missing_is_named(raw: Any, path: str, keys: dict[str, str]) -> None:
+async def test_what_is_missing_is_named(raw: RawClient, path: str, keys: dict[str, str]) -> None:
     assert (await send(raw, "POST", path)).codes == [("MISSING_PARAMETER", "name"), ("MISSING_PARAMETER", "type")]
     for kind, needed, rule in (("MANUAL", "product_keys", "PSET-01"), ("FILTERED", "filters", "PSET-01b")):
         given: dict[str, Any]
@@ -76,7 +77,7 @@ async def test_what_is_missing_is_named(raw: Any, path: str, keys: dict[str, str
     assert (await raw("POST", path, data=body)).codes == [("INVALID_PARAMETER", "Content-Type")]
 
 
-async def test_keys_must_name_products_of_the_catalog(raw: Any, path: str, keys: dict[str, str]) -> None:
+async def test_keys_must_name_products_of_the_catalog(raw: RawClient, path: str, keys: dict[str, str]) -> None:
     got = await send(raw, "POST", path, name="n", type="MANUAL", product_keys=[keys["a"], "nothing"])
     assert (got.status, got.codes) == (404, [("PRODUCT_NOT_FOUND", "product_keys")])
     assert (await send(raw, "POST", path, name="n", type="MANUAL", product_keys=[7])).status == 400
@@ -106,7 +107,7 @@ async def test_keys_must_name_products_of_the_catalog(raw: Any, path: str, keys:
     ],
 )
 async def test_filters_choose(
-    raw: Any, path: str, keys: dict[str, str], conditions: list[dict[str, str]], expected: list[str]
+    raw: RawClient, path: str, keys: dict[str, str], conditions: list[dict[str, str]], expected: list[str]
 ) -> None:
     assert keys
     got = (await send(raw, "POST", path, name="n", type="FILTERED", filters=conditions)).data
@@ -114,7 +115,7 @@ async def test_filters_choose(
 
 
 @pytest.mark.rule("PSET-02")
-async def test_each_filter_is_checked(raw: Any, path: str) -> None:
+async def test_each_filter_is_checked(raw: RawClient, path: str) -> None:
     good = condition("price", "LESS_THAN", "9")
     for wrong, field in (
         (good | {"attribute": "color"}, ".attribute"),
@@ -128,7 +129,9 @@ async def test_each_filter_is_checked(raw: Any, path: str) -> None:
         assert (got.status, [parameter for _, parameter in got.codes]) == (400, [f"filters[1]{field}"])
 
 
-async def test_a_filtered_set_follows_its_catalog(raw: Any, catalog: str, path: str, keys: dict[str, str]) -> None:
+async def test_a_filtered_set_follows_its_catalog(
+    raw: RawClient, catalog: str, path: str, keys: dict[str, str]
+) -> None:
     conditions = [condition("price", "LESS_THAN", "50")]
     made = (await send(raw, "POST", path, name="n", type="FILTERED", filters=conditions)).data
     assert made["product_ids"] == ["a", "b"]
@@ -139,7 +142,7 @@ async def test_a_filtered_set_follows_its_catalog(raw: Any, catalog: str, path: 
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(catalogs_per_user=None)])
-async def test_a_filtered_set_has_products_of_its_catalog_only(raw: Any, path: str, keys: dict[str, str]) -> None:
+async def test_a_filtered_set_has_products_of_its_catalog_only(raw: RawClient, path: str, keys: dict[str, str]) -> None:
     other = (await raw("POST", "/12/product_catalogs", {"name": "Other"})).data["id"]
     filters = [condition("price", "GREATER_THAN", "0")]
     for where, expected in ((path, list(keys)), (f"/12/product_catalogs/{other}/product_sets", [])):
@@ -147,14 +150,16 @@ async def test_a_filtered_set_has_products_of_its_catalog_only(raw: Any, path: s
         assert got.data["product_ids"] == expected
 
 
-async def test_a_manual_set_loses_what_is_deleted(raw: Any, catalog: str, path: str, keys: dict[str, str]) -> None:
+async def test_a_manual_set_loses_what_is_deleted(
+    raw: RawClient, catalog: str, path: str, keys: dict[str, str]
+) -> None:
     made = (await send(raw, "POST", path, name="n", type="MANUAL", product_keys=list(keys.values()))).data
     await send(raw, "DELETE", f"{catalog}/products", product_keys=[keys["b"]])
     assert (await raw("GET", f"{path}/{made['id']}")).data["product_ids"] == ["a", "c"]
 
 
 @pytest.mark.rule("PSET-04b")
-async def test_a_manual_set_is_updated(raw: Any, path: str, keys: dict[str, str]) -> None:
+async def test_a_manual_set_is_updated(raw: RawClient, path: str, keys: dict[str, str]) -> None:
     made = (await send(raw, "POST", path, name="n", description="d", type="MANUAL", product_keys=[keys["a"]])).data
     where = f"{path}/{made['id']}"
     assert (await send(raw, "PUT", where, name="m")).data == made | {"name": "m"}
@@ -168,7 +173,7 @@ async def test_a_manual_set_is_updated(raw: Any, path: str, keys: dict[str, str]
 
 
 @pytest.mark.rule("PSET-04")
-async def test_a_filtered_set_cannot_be_updated(raw: Any, path: str) -> None:
+async def test_a_filtered_set_cannot_be_updated(raw: RawClient, path: str) -> None:
     conditions = [condition("price", "LESS_THAN", "50")]
     made = (await send(raw, "POST", path, name="n", type="FILTERED", filters=conditions)).data
     for change in ({"name": "m"}, {"description": "d"}, {}):
@@ -177,7 +182,7 @@ async def test_a_filtered_set_cannot_be_updated(raw: Any, path: str) -> None:
     assert (await raw("GET", f"{path}/{made['id']}")).data == made
 
 
-async def test_only_one_s_own_sets_are_there(raw: Any, path: str) -> None:
+async def test_only_one_s_own_sets_are_there(raw: RawClient, path: str) -> None:
     got = await raw("GET", f"{path}/nothing")
     assert (got.status, got.codes) == (404, [("PRODUCT_SET_NOT_FOUND", "product_set_id")])
     assert (await raw("GET", "/12/product_catalogs/2mb9xk41/product_sets/a")).codes[0][1] == "product_catalog_id"
@@ -185,12 +190,12 @@ async def test_only_one_s_own_sets_are_there(raw: Any, path: str) -> None:
 
 @pytest.mark.rule("PSET-03", "PSET-03b")
 @pytest.mark.parametrize("config", [SandboxConfig(product_set_processing=30)])
-async def test_the_service_may_need_time_for_a_set(raw: Any, path: str, keys: dict[str, str]) -> None:
+async def test_the_service_may_need_time_for_a_set(raw: RawClient, path: str, keys: dict[str, str]) -> None:
     made = (await send(raw, "POST", path, name="n", type="MANUAL", product_keys=[keys["a"]])).data
     assert (made["processing_status"], made["product_ids"]) == ("PROCESSING", [])
-    await raw.sandbox.clock.advance(seconds=29)
+    await raw.clock.advance(seconds=29)
     assert (await raw("GET", f"{path}/{made['id']}")).data["processing_status"] == "PROCESSING"
-    await raw.sandbox.clock.advance(seconds=1)
+    await raw.clock.advance(seconds=1)
     got = (await raw("GET", f"{path}/{made['id']}")).data
     assert (got["processing_status"], got["product_ids"]) == ("DONE", ["a"])
     assert (await send(raw, "PUT", f"{path}/{made['id']}", name="m")).data["processing_status"] == "DONE"
@@ -200,13 +205,13 @@ async def test_the_service_may_need_time_for_a_set(raw: Any, path: str, keys: di
 
 @pytest.mark.rule("PSET-03b")
 @pytest.mark.parametrize("config", [SandboxConfig(product_set_outcome="FAILED")])
-async def test_the_service_may_fail_with_a_set(raw: Any, path: str, keys: dict[str, str]) -> None:
+async def test_the_service_may_fail_with_a_set(raw: RawClient, path: str, keys: dict[str, str]) -> None:
     made = (await send(raw, "POST", path, name="n", type="MANUAL", product_keys=[keys["a"]])).data
     assert (made["processing_status"], made["product_ids"]) == ("FAILED", [])
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(manual_products_max=2, filters_max=1)])
-async def test_sets_are_bounded_by_settings(raw: Any, path: str, keys: dict[str, str]) -> None:
+async def test_sets_are_bounded_by_settings(raw: RawClient, path: str, keys: dict[str, str]) -> None:
     got = await send(raw, "POST", path, name="n", type="MANUAL", product_keys=list(keys.values()))
     assert (got.status, got.codes, got.rule) == (400, [("INVALID_PARAMETER", "product_keys")], "ASM-139")
     conditions = [condition("price", "LESS_THAN", "50")]

@@ -3,7 +3,8 @@ from typing import Any
 
 import pytest
 
-from svc_async.sandbox import SandboxConfig
+from svc_async.sandbox import Sandbox, SandboxConfig
+from tests.support.raw_client import RawClient, open_raw_client
 
 GOOD: dict[str, Any] = {
     "id": "sku-1",
@@ -19,31 +20,31 @@ GOOD: dict[str, Any] = {
 
 
 @pytest.fixture
-async def path(raw: Any) -> str:
+async def path(raw: RawClient) -> str:
     catalog = (await raw("POST", "/12/product_catalogs", {"name": "Shop"})).data["id"]
     return f"/12/product_catalogs/{catalog}/products"
 
 
-async def send(raw: Any, method: str, path: str, body: Any) -> Any:
+async def send(raw: RawClient, method: str, path: str, body: Any) -> Any:
     return await raw(method, path, data=json.dumps(body).encode(), headers={"Content-Type": "application/json"})
 
 
-async def upsert(raw: Any, path: str, *products: Any) -> list[dict[str, Any]]:
+async def upsert(raw: RawClient, path: str, *products: Any) -> list[dict[str, Any]]:
     got = await send(raw, "PUT", path, {"products": products})
     results: list[dict[str, Any]] = got.data["products_response"]
     return results
 
 
-async def ids(raw: Any, path: str, **query: str) -> list[str]:
+async def list_ids(raw: RawClient, path: str, **query: str) -> list[str]:
     return [product["id"] for product in (await raw("GET", path, query)).data]
 
 
-def named(merchant_id: str, **fields: Any) -> dict[str, Any]:
+def make_product(merchant_id: str, **fields: Any) -> dict[str, Any]:
     return {**GOOD, "id": merchant_id, **fields}
 
 
 @pytest.mark.rule("PROD-08", "PROD-08b", "PROD-08c", "PROD-09", "PROD-14")
-async def test_an_upsert_creates_updates_or_leaves(raw: Any, path: str) -> None:
+async def test_an_upsert_creates_updates_or_leaves(raw: RawClient, path: str) -> None:
     (created,) = await upsert(raw, path, GOOD)
     assert created.keys() == {"warnings", "errors", "product_key", "id", "status"}
     assert (created["id"], created["status"], created["errors"]) == ("sku-1", "CREATE_SUCCESS", [])
@@ -57,9 +58,9 @@ async def test_an_upsert_creates_updates_or_leaves(raw: Any, path: str) -> None:
 
 
 @pytest.mark.rule("PROD-08", "PROD-08b", "PROD-08c", "ERR-06b")
-async def test_each_item_has_its_own_result_in_its_place(raw: Any, path: str) -> None:
-    await upsert(raw, path, named("a"), named("b"))
-    results = await upsert(raw, path, named("b", size="L"), {"id": "c"}, named("a"), named("d"), 7)
+async def test_each_item_has_its_own_result_in_its_place(raw: RawClient, path: str) -> None:
+    await upsert(raw, path, make_product("a"), make_product("b"))
+    results = await upsert(raw, path, make_product("b", size="L"), {"id": "c"}, make_product("a"), make_product("d"), 7)
     assert [(result["id"], result["status"]) for result in results] == [
         ("b", "UPDATE_SUCCESS"),
         ("c", "ERROR"),
@@ -67,12 +68,12 @@ async def test_each_item_has_its_own_result_in_its_place(raw: Any, path: str) ->
         ("d", "CREATE_SUCCESS"),
         (None, "ERROR"),
     ]
-    assert await ids(raw, path) == ["a", "b", "d"]
+    assert await list_ids(raw, path) == ["a", "b", "d"]
 
 
 @pytest.mark.rule("PROD-01", "LIM-09", "GEN-16", "ERR-04")
-async def test_a_batch_has_up_to_25_products(raw: Any, path: str) -> None:
-    products = [named(f"sku-{number}") for number in range(26)]
+async def test_a_batch_has_up_to_25_products(raw: RawClient, path: str) -> None:
+    products = [make_product(f"sku-{number}") for number in range(26)]
     got = await send(raw, "PUT", path, {"products": products})
     assert (got.status, got.codes, got.rule) == (400, [("INVALID_PARAMETER", "products")], "PROD-01")
     assert len(await upsert(raw, path, *products[:25])) == 25
@@ -82,18 +83,18 @@ async def test_a_batch_has_up_to_25_products(raw: Any, path: str) -> None:
         assert (await send(raw, "PUT", path, wrong)).status == 400
     body = json.dumps({"products": [GOOD]}).encode()
     assert (await raw("PUT", path, data=body)).codes == [("INVALID_PARAMETER", "Content-Type")]
-    assert len(await ids(raw, path)) == 25
+    assert len(await list_ids(raw, path)) == 25
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(refuse_empty=False)])
-async def test_whether_an_empty_batch_is_refused_is_a_setting(raw: Any, path: str) -> None:
+async def test_whether_an_empty_batch_is_refused_is_a_setting(raw: RawClient, path: str) -> None:
     assert await upsert(raw, path) == []
     assert (await send(raw, "DELETE", path, {"product_keys": []})).data == {"delete_products": []}
 
 
 @pytest.mark.rule("PROD-02", "PROD-03")
 @pytest.mark.parametrize("name", list(GOOD))
-async def test_what_is_missing_is_named(raw: Any, path: str, name: str) -> None:
+async def test_what_is_missing_is_named(raw: RawClient, path: str, name: str) -> None:
     (result,) = await upsert(raw, path, {key: value for key, value in GOOD.items() if key != name})
     assert result["status"] == "ERROR"
     assert [(error["code"], error["parameter"]) for error in result["errors"]] == [("MISSING_PARAMETER", name)]
@@ -162,7 +163,7 @@ WRONG: list[tuple[str, Any]] = [
     "PROD-13",
 )
 @pytest.mark.parametrize(("name", "value"), WRONG)
-async def test_a_wrong_value_is_named_and_changes_nothing(raw: Any, path: str, name: str, value: Any) -> None:
+async def test_a_wrong_value_is_named_and_changes_nothing(raw: RawClient, path: str, name: str, value: Any) -> None:
     for held in ([], [GOOD | {"gtin": "1"}]):
         await upsert(raw, path, *held) if held else None
         (result,) = await upsert(raw, path, GOOD | {"gtin": "1", name: value})
@@ -211,14 +212,14 @@ RIGHT: list[tuple[str, Any]] = [
     "PROD-13",
 )
 @pytest.mark.parametrize(("name", "value"), RIGHT)
-async def test_a_right_value_is_kept(raw: Any, path: str, name: str, value: Any) -> None:
+async def test_a_right_value_is_kept(raw: RawClient, path: str, name: str, value: Any) -> None:
     (result,) = await upsert(raw, path, GOOD | {name: value})
     assert (result["status"], result["errors"]) == ("CREATE_SUCCESS", [])
     assert (await raw("GET", path)).data[0][name] == value
 
 
 @pytest.mark.rule("PROD-05")
-async def test_stock_counts_only_while_it_is_in_stock(raw: Any, path: str) -> None:
+async def test_stock_counts_only_while_it_is_in_stock(raw: RawClient, path: str) -> None:
     sold = GOOD | {"availability": "out of stock", "inventory": 0}
     assert (await upsert(raw, path, sold))[0]["status"] == "CREATE_SUCCESS"
     (result,) = await upsert(raw, path, GOOD)
@@ -226,52 +227,60 @@ async def test_stock_counts_only_while_it_is_in_stock(raw: Any, path: str) -> No
 
 
 @pytest.mark.rule("PROD-03")
-async def test_any_of_three_identifiers_will_do_and_an_empty_one_is_unset(raw: Any, path: str) -> None:
+async def test_any_of_three_identifiers_will_do_and_an_empty_one_is_unset(raw: RawClient, path: str) -> None:
     bare = {name: value for name, value in GOOD.items() if name != "brand"}
     for number, name in enumerate(("brand", "gtin", "mpn")):
         product = bare | {"id": f"sku-{number}", name: "x"}
         assert (await upsert(raw, path, product))[0]["status"] == "CREATE_SUCCESS"
         (result,) = await upsert(raw, path, product | {name: ""})
         assert [error["parameter"] for error in result["errors"]] == ["brand"]
-    await upsert(raw, path, named("sku-0", size="L"))
-    await upsert(raw, path, named("sku-0", size=""))
+    await upsert(raw, path, make_product("sku-0", size="L"))
+    await upsert(raw, path, make_product("sku-0", size=""))
     assert "size" not in (await raw("GET", path)).data[0]
 
 
 @pytest.mark.rule("PROD-07")
-async def test_all_items_of_an_id_that_occurs_twice_are_ignored(raw: Any, path: str, raw_with: Any) -> None:
-    group = [named("a"), named("b"), named("a", size="L"), {"id": "b"}, named("c")]
+async def test_all_items_of_an_id_that_occurs_twice_are_ignored(raw: RawClient, path: str) -> None:
+    group = [make_product("a"), make_product("b"), make_product("a", size="L"), {"id": "b"}, make_product("c")]
     assert [result["id"] for result in await upsert(raw, path, *group)] == ["c"]
-    assert await ids(raw, path) == ["c"]
+    assert await list_ids(raw, path) == ["c"]
     config = SandboxConfig(duplicate_products="error")
-    async with type(raw.sandbox)(config=config) as sandbox, raw_with(sandbox) as other:
+    async with Sandbox(config=config) as sandbox, open_raw_client(sandbox) as other:
         await other("POST", "/12/product_catalogs", {"name": "Shop"})
         results = await upsert(other, path, *group)
         assert [result["status"] for result in results] == ["ERROR"] * 4 + ["CREATE_SUCCESS"]
-        assert await ids(other, path) == ["c"]
+        assert await list_ids(other, path) == ["c"]
 
 
 @pytest.mark.rule("PROD-09", "PROD-09b", "PROD-10", "PROD-10b")
-async def test_variants_share_a_key_and_the_first_stands_for_them(raw: Any, path: str, raw_with: Any) -> None:
-    group = [named("s", item_group_id="g"), named("x"), named("m", item_group_id="g"), named("y", item_group_id="h")]
+async def test_variants_share_a_key_and_the_first_stands_for_them(raw: RawClient, path: str) -> None:
+    group = [
+        make_product("s", item_group_id="g"),
+        make_product("x"),
+        make_product("m", item_group_id="g"),
+        make_product("y", item_group_id="h"),
+    ]
     await upsert(raw, path, *group)
     listed = {product["id"]: product for product in (await raw("GET", path)).data}
     assert list(listed) == ["s", "x", "y"]
     assert "item_group_key" not in listed["x"]
     key = listed["s"]["item_group_key"]
     assert key not in ("g", listed["y"]["item_group_key"])
-    assert await ids(raw, path, item_group_key=key) == ["s", "m"]
-    assert await ids(raw, path, item_group_key="nothing") == []
+    assert await list_ids(raw, path, item_group_key=key) == ["s", "m"]
+    assert await list_ids(raw, path, item_group_key="nothing") == []
     await send(raw, "DELETE", path, {"product_keys": [listed["s"]["product_key"]]})
-    assert await ids(raw, path) == ["x", "m", "y"]
-    async with type(raw.sandbox)(config=SandboxConfig(whole_groups=False)) as sandbox, raw_with(sandbox) as other:
+    assert await list_ids(raw, path) == ["x", "m", "y"]
+    async with (
+        Sandbox(config=SandboxConfig(whole_groups=False)) as sandbox,
+        open_raw_client(sandbox) as other,
+    ):
         await other("POST", "/12/product_catalogs", {"name": "Shop"})
         await upsert(other, path, *group)
-        assert await ids(other, path, item_group_key=key) == ["s"]
+        assert await list_ids(other, path, item_group_key=key) == ["s"]
 
 
 @pytest.mark.rule("PROD-09")
-async def test_keys_are_given_by_the_service(raw: Any, path: str) -> None:
+async def test_keys_are_given_by_the_service(raw: RawClient, path: str) -> None:
     (made,) = await upsert(raw, path, GOOD | {"product_key": "mine", "item_group_key": "ours"})
     assert (made["status"], made["product_key"] != "mine") == ("CREATE_SUCCESS", True)
     assert [warning["parameter"] for warning in made["warnings"]] == ["product_key", "item_group_key"]
@@ -282,15 +291,15 @@ async def test_keys_are_given_by_the_service(raw: Any, path: str) -> None:
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(product_messages="strings")])
-async def test_messages_may_be_strings(raw: Any, path: str) -> None:
+async def test_messages_may_be_strings(raw: RawClient, path: str) -> None:
     (result,) = await upsert(raw, path, GOOD | {"price": "free"})
     assert result["errors"] == ["price must be like 12.50 EUR"]
 
 
 @pytest.mark.rule("PROD-10")
-async def test_the_list_pages(raw: Any, path: str) -> None:
+async def test_the_list_pages(raw: RawClient, path: str) -> None:
     for start in range(0, 125, 25):
-        await upsert(raw, path, *(named(f"sku-{number:03}") for number in range(start, start + 25)))
+        await upsert(raw, path, *(make_product(f"sku-{number:03}") for number in range(start, start + 25)))
     first = await raw("GET", path)
     assert len(first.data) == 100
     assert len((await raw("GET", path, {"cursor": first.json["next_cursor"]})).data) == 25
@@ -301,8 +310,8 @@ async def test_the_list_pages(raw: Any, path: str) -> None:
 
 
 @pytest.mark.rule("PROD-11", "PROD-11b", "PROD-14")
-async def test_deletion_by_key_is_permanent_and_answers_for_each(raw: Any, path: str) -> None:
-    kept, gone = (result["product_key"] for result in await upsert(raw, path, named("a"), named("b")))
+async def test_deletion_by_key_is_permanent_and_answers_for_each(raw: RawClient, path: str) -> None:
+    kept, gone = (result["product_key"] for result in await upsert(raw, path, make_product("a"), make_product("b")))
     got = await send(raw, "DELETE", path, {"product_keys": ["nothing", gone, gone]})
     results = got.data["delete_products"]
     assert all(result.keys() == {"product_key", "failed_product_key", "message"} for result in results)
@@ -313,12 +322,12 @@ async def test_deletion_by_key_is_permanent_and_answers_for_each(raw: Any, path:
     ]
     assert [result["message"] is None for result in results] == [False, True, False]
     assert [product["product_key"] for product in (await raw("GET", path)).data] == [kept]
-    (again,) = await upsert(raw, path, named("b"))
+    (again,) = await upsert(raw, path, make_product("b"))
     assert (again["status"], again["product_key"] != gone) == ("CREATE_SUCCESS", True)
 
 
 @pytest.mark.rule("PROD-11")
-async def test_a_deletion_needs_its_keys_in_json(raw: Any, path: str) -> None:
+async def test_a_deletion_needs_its_keys_in_json(raw: RawClient, path: str) -> None:
     assert (await send(raw, "DELETE", path, {})).codes == [("MISSING_PARAMETER", "product_keys")]
     for wrong in ("a", [], [7], [""]):
         got = await send(raw, "DELETE", path, {"product_keys": wrong})

@@ -5,11 +5,12 @@ import pytest
 from svc_async.sandbox import RateRule, SandboxConfig, VirtualClock
 from svc_async.sandbox.refusal import Refusal
 from svc_async.sandbox.server.rate_limits import RateLimits
+from tests.support.raw_client import RawAnswer, RawClient
 
 START = 1781092800
 
 
-def rate(got: Any) -> tuple[str, ...]:
+def rate_headers(got: RawAnswer) -> tuple[str, ...]:
     return tuple(got.headers[f"x-rate-limit-{name}"] for name in ("limit", "remaining", "reset"))
 
 
@@ -19,26 +20,26 @@ def take(limits: RateLimits, rule: str, times: int, *, account: str | None = "a"
 
 
 @pytest.fixture
-def path(raw: Any) -> str:
+def path(raw: RawClient) -> str:
     return f"{raw.account}/line_item_curated_categories"
 
 
-async def test_every_answer_tells_the_window_errors_too(raw: Any, path: str) -> None:
-    assert rate(await raw("GET", path)) == ("2000", "1999", str(START + 900))
-    assert rate(await raw("GET", path, {"count": "0"})) == ("2000", "1998", str(START + 900))
-    assert rate(await raw("GET", f"{path}/nothing")) == ("2000", "1997", str(START + 900))
-    await raw.sandbox.clock.advance(minutes=15)
-    assert rate(await raw("GET", path)) == ("2000", "1999", str(START + 1800))
+async def test_every_answer_tells_the_window_errors_too(raw: RawClient, path: str) -> None:
+    assert rate_headers(await raw("GET", path)) == ("2000", "1999", str(START + 900))
+    assert rate_headers(await raw("GET", path, {"count": "0"})) == ("2000", "1998", str(START + 900))
+    assert rate_headers(await raw("GET", f"{path}/nothing")) == ("2000", "1997", str(START + 900))
+    await raw.clock.advance(minutes=15)
+    assert rate_headers(await raw("GET", path)) == ("2000", "1999", str(START + 1800))
 
 
-async def test_reads_without_an_account_are_5_in_15_minutes(raw: Any) -> None:
+async def test_reads_without_an_account_are_5_in_15_minutes(raw: RawClient) -> None:
     for _ in range(5):
         assert (await raw("GET", "/12/accounts")).status == 200
     got = await raw("GET", "/12/accounts")
     assert (got.status, got.codes) == (429, [("TOO_MANY_REQUESTS", None)])
-    assert (rate(got), got.rule, got.basis) == (("5", "0", str(START + 900)), "ASM-11", "public")
+    assert (rate_headers(got), got.rule, got.basis) == (("5", "0", str(START + 900)), "ASM-11", "public")
     assert (await raw("GET", raw.account)).status == 200
-    await raw.sandbox.clock.advance(minutes=15)
+    await raw.clock.advance(minutes=15)
     assert (await raw("GET", "/12/accounts")).status == 200
 
 
@@ -52,9 +53,9 @@ def test_total_counts_are_200_in_15_minutes() -> None:
 
 
 @pytest.mark.rule("GEN-10")
-async def test_a_list_with_its_total_counts_in_the_lower_window_too(raw: Any, path: str) -> None:
-    assert rate(await raw("GET", path, {"with_total_count": "true"}))[:2] == ("200", "199")
-    assert rate(await raw("GET", path))[:2] == ("2000", "1998")
+async def test_a_list_with_its_total_counts_in_the_lower_window_too(raw: RawClient, path: str) -> None:
+    assert rate_headers(await raw("GET", path, {"with_total_count": "true"}))[:2] == ("200", "199")
+    assert rate_headers(await raw("GET", path))[:2] == ("2000", "1998")
 
 
 @pytest.mark.rule("CAU-03", "LIM-06")
@@ -69,24 +70,24 @@ def test_audience_requests_are_1500_a_minute_for_each_account() -> None:
 
 @pytest.mark.rule("CAU-03")
 @pytest.mark.parametrize("config", [SandboxConfig(rate_rules={"audience_users": RateRule(1, 60)})])
-async def test_a_refused_request_takes_no_effect_and_is_not_counted(raw: Any) -> None:
+async def test_a_refused_request_takes_no_effect_and_is_not_counted(raw: RawClient) -> None:
     first = [{"operation_type": "Update", "params": {"users": [{"partner_user_id": ["1"]}]}}]
     second = [{"operation_type": "Update", "params": {"users": [{"partner_user_id": ["2"]}]}}]
-    assert (await raw.users(first)).status == 200
+    assert (await raw.send_users(first)).status == 200
     for _ in range(3):
-        assert (await raw.users(second)).status == 429
+        assert (await raw.send_users(second)).status == 429
     assert len(raw.sandbox.audience(raw.sandbox.audience_id).users) == 1
-    await raw.sandbox.clock.advance(minutes=1)
-    assert (await raw.users(second)).status == 200
+    await raw.clock.advance(minutes=1)
+    assert (await raw.send_users(second)).status == 200
 
 
-async def test_writes_share_one_window(raw: Any, path: str) -> None:
-    assert rate(await raw("PUT", raw.account, {"name": "x"}))[:2] == ("450", "449")
-    assert rate(await raw("DELETE", f"{path}/43853bhii885"))[:2] == ("450", "448")
+async def test_writes_share_one_window(raw: RawClient, path: str) -> None:
+    assert rate_headers(await raw("PUT", raw.account, {"name": "x"}))[:2] == ("450", "449")
+    assert rate_headers(await raw("DELETE", f"{path}/43853bhii885"))[:2] == ("450", "448")
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(rate_limits=False)])
-async def test_limits_can_be_off(raw: Any) -> None:
+async def test_limits_can_be_off(raw: RawClient) -> None:
     for _ in range(7):
         got = await raw("GET", "/12/accounts")
         assert got.status == 200
@@ -94,13 +95,13 @@ async def test_limits_can_be_off(raw: Any) -> None:
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(account_rate_headers=True)])
-async def test_account_headers_come_when_set_and_where_an_account_is(raw: Any, path: str) -> None:
+async def test_account_headers_come_when_set_and_where_an_account_is(raw: RawClient, path: str) -> None:
     got = await raw("GET", path)
     assert got.headers["x-account-rate-limit-remaining"] == "1999"
     assert "x-account-rate-limit-limit" not in (await raw("GET", "/12/accounts")).headers
 
 
-async def used(clock: VirtualClock, limits: RateLimits, *waits: float) -> list[bool]:
+async def take_after(clock: VirtualClock, limits: RateLimits, *waits: float) -> list[bool]:
     granted = []
     for wait in waits:
         await clock.advance(seconds=wait)
@@ -125,11 +126,11 @@ async def test_windows_begin_where_the_setting_says(kind: Any, granted: list[boo
     clock = VirtualClock("2026-06-10T12:00:30Z")
     rules = {"writes": RateRule(2, 60)}
     limits = RateLimits(clock, SandboxConfig(rate_windows=kind, rate_rules=rules))
-    assert await used(clock, limits, 0, 20, 35, 5) == granted
+    assert await take_after(clock, limits, 0, 20, 35, 5) == granted
 
 
 async def test_a_sliding_window_frees_one_at_a_time() -> None:
     clock = VirtualClock()
     limits = RateLimits(clock, SandboxConfig(rate_windows="sliding", rate_rules={"writes": RateRule(2, 60)}))
-    assert await used(clock, limits, 0, 30, 30, 0, 30) == [True, True, True, False, True]
+    assert await take_after(clock, limits, 0, 30, 30, 0, 30) == [True, True, True, False, True]
     assert limits.used("writes", account="a") == 2

@@ -2,7 +2,6 @@ import asyncio
 import json
 import ssl
 import time
-from typing import Any
 
 import aiohttp
 import attrs
@@ -11,13 +10,14 @@ import trustme
 from yarl import URL
 
 from svc_async.sandbox import Fault, Sandbox, SandboxConfig, VirtualClock
+from tests.support.raw_client import RawClient, open_raw_client
 
 USER = [{"operation_type": "Update", "params": {"users": [{"partner_user_id": ["1"]}]}}]
 
 
-async def test_the_journal_tells_what_was_asked_and_hides_the_signature(raw: Any) -> None:
+async def test_the_journal_tells_what_was_asked_and_hides_the_signature(raw: RawClient) -> None:
     await raw("GET", raw.account, {"with_deleted": "true"})
-    await raw.users(b"[]")
+    await raw.send_users(b"[]")
     first, second = raw.sandbox.requests
     assert (first.method, first.path, first.query) == ("GET", f"/ads{raw.account}", "with_deleted=true")
     assert (first.status, first.operation, first.rule, first.basis) == (200, "accounts.get", "ACC-02", "spec")
@@ -25,17 +25,17 @@ async def test_the_journal_tells_what_was_asked_and_hides_the_signature(raw: Any
     assert 'oauth_nonce="nonce1"' in first.headers["authorization"]
     assert (second.status, second.size, second.body) == (400, 2, None)
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
-        first.status = 500
+        first.status = 500  # type: ignore[misc]  # it is frozen, which is the point
     assert raw.sandbox.requests[-1] is second
     assert raw.sandbox.requests[:1] == [first]
 
 
-async def test_other_credentials_are_hidden_whole(raw: Any) -> None:
+async def test_other_credentials_are_hidden_whole(raw: RawClient) -> None:
     await raw("GET", raw.account, authorization="Bearer secret")
     assert raw.sandbox.requests[0].headers["authorization"] == "Bearer ***"
 
 
-async def test_tokens_and_verifiers_are_hidden_wherever_they_stand(raw: Any) -> None:
+async def test_tokens_and_verifiers_are_hidden_wherever_they_stand(raw: RawClient) -> None:
     header = 'OAuth oauth_token="secret", oauth_verifier="secret", oauth_nonce="shown"'
     query = {"oauth_verifier": "secret", "access_token": "secret", "code_challenge": "shown", "code": "secret"}
     headers = {"Proxy-Authorization": "Basic secret"}
@@ -44,26 +44,28 @@ async def test_tokens_and_verifiers_are_hidden_wherever_they_stand(raw: Any) -> 
     assert ("secret" in told, told.count("shown")) == (False, 2)
 
 
-async def test_the_journal_counts_and_waits(raw: Any) -> None:
+async def test_the_journal_counts_and_waits(raw: RawClient) -> None:
     requests = raw.sandbox.requests
     waiting = asyncio.create_task(requests.wait(count=2, route="*/users", method="POST", answered=True))
     await raw("GET", raw.account)
-    await raw.users(USER)
+    await raw.send_users(USER)
     assert not waiting.done()
     raw.sandbox.faults.on().once().do(Fault.latency(1))
-    last = asyncio.create_task(raw.users(USER))
+    last = asyncio.create_task(raw.send_users(USER))
     await requests.wait(count=3)
     assert not waiting.done()
-    await raw.sandbox.clock.advance(seconds=1)
+    await raw.clock.advance(seconds=1)
     await last
     assert [entry.status for entry in await waiting] == [200, 200]
     assert (requests.count(), requests.count("*/users"), requests.count(method="PUT"), len(requests)) == (3, 2, 0, 3)
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(keep_bodies=True)])
-async def test_bodies_are_kept_when_asked_for(raw: Any) -> None:
-    await raw.users(USER)
-    assert json.loads(raw.sandbox.requests[0].body) == USER
+async def test_bodies_are_kept_when_asked_for(raw: RawClient) -> None:
+    await raw.send_users(USER)
+    body = raw.sandbox.requests[0].body
+    assert body is not None
+    assert json.loads(body) == USER
 
 
 async def test_one_seed_gives_one_world() -> None:
@@ -75,9 +77,9 @@ async def test_one_seed_gives_one_world() -> None:
     assert len(set(one.credentials.values()) | set(one.other_credentials.values())) == 6
 
 
-async def test_sandboxes_share_nothing(raw: Any, raw_with: Any) -> None:
-    async with Sandbox(clock=VirtualClock()) as other, raw_with(other) as beside:
-        await beside.users(USER)
+async def test_sandboxes_share_nothing(raw: RawClient) -> None:
+    async with Sandbox(clock=VirtualClock()) as other, open_raw_client(other) as beside:
+        await beside.send_users(USER)
         assert len(other.audience(other.audience_id).users) == 1
     assert raw.sandbox.audience(raw.sandbox.audience_id).users == []
     assert len(raw.sandbox.requests) == 0
@@ -88,25 +90,25 @@ async def test_an_audience_that_is_not_there_is_a_key_error() -> None:
         Sandbox().audience("nothing")
 
 
-async def test_start_and_aclose_by_hand(raw_with: Any) -> None:
+async def test_start_and_aclose_by_hand() -> None:
     sandbox = Sandbox(clock=VirtualClock())
     await sandbox.start()
     with pytest.raises(RuntimeError, match="running"):
         await sandbox.start()
-    async with raw_with(sandbox) as raw:
+    async with open_raw_client(sandbox) as raw:
         assert (await raw("GET", raw.account)).status == 200
     await sandbox.aclose()
     await sandbox.aclose()
     with pytest.raises(aiohttp.ClientConnectorError):
-        async with raw_with(sandbox) as raw:
+        async with open_raw_client(sandbox) as raw:
             await raw("GET", raw.account)
 
 
-async def test_it_closes_at_once_whatever_is_open(raw_with: Any) -> None:
+async def test_it_closes_at_once_whatever_is_open() -> None:
     clock = VirtualClock()
     sandbox = Sandbox(clock=clock)
     await sandbox.start()
-    async with raw_with(sandbox) as raw:
+    async with open_raw_client(sandbox) as raw:
         await raw("GET", raw.account)
         sandbox.faults.on("GET").once().do(Fault.hang())
         sandbox.faults.on("GET").once().do(Fault.latency(60))
@@ -120,15 +122,15 @@ async def test_it_closes_at_once_whatever_is_open(raw_with: Any) -> None:
     assert took < 5.0  # no grace period of aiohttp's own (15 s, or for ever) was waited out
 
 
-async def test_it_serves_https(raw_with: Any) -> None:
+async def test_it_serves_https() -> None:
     authority = trustme.CA()
     server, client = (ssl.SSLContext(kind) for kind in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT))
     authority.issue_cert("127.0.0.1").configure_cert(server)
     authority.configure_trust(client)
-    async with Sandbox(ssl_context=server, clock=VirtualClock()) as sandbox, raw_with(sandbox) as raw:
+    async with Sandbox(ssl_context=server, clock=VirtualClock()) as sandbox, open_raw_client(sandbox) as raw:
         assert sandbox.ads_url.startswith("https://127.0.0.1:")
         url = f"{sandbox.ads_url}{raw.account}"
-        headers = {"Authorization": raw.header("GET", url)}
+        headers = {"Authorization": raw.sign("GET", url)}
         async with raw.http.get(URL(url, encoded=True), headers=headers, ssl=client) as got:
             assert got.status == 200
         question = {
@@ -144,21 +146,21 @@ async def test_it_serves_https(raw_with: Any) -> None:
             assert got.headers["Set-Cookie"].endswith("; Secure")
 
 
-async def test_a_proxied_request_line_is_understood(raw: Any) -> None:
+async def test_a_proxied_request_line_is_understood(raw: RawClient) -> None:
     url = URL(f"{raw.sandbox.ads_url}{raw.account}")
     reader, writer = await asyncio.open_connection(url.host, url.port)
-    header = raw.header("GET", str(url))
+    header = raw.sign("GET", str(url))
     writer.write(f"GET {url} HTTP/1.1\r\nHost: {url.authority}\r\nAuthorization: {header}\r\n\r\n".encode())
     assert (await reader.readline()).startswith(b"HTTP/1.1 200")
     writer.close()
     await writer.wait_closed()
 
 
-async def test_200000_users_are_held_and_found_again(raw: Any) -> None:
+async def test_200000_users_are_held_and_found_again(raw: RawClient) -> None:
     for first in range(0, 200_000, 50_000):
         users = ",".join(f'{{"email":["{n:064x}"]}}' for n in range(first, first + 50_000))
-        got = await raw.users(f'[{{"operation_type":"Update","params":{{"users":[{users}]}}}}]'.encode())
+        got = await raw.send_users(f'[{{"operation_type":"Update","params":{{"users":[{users}]}}}}]'.encode())
         assert got.data["success_count"] == 50_000
-    users = raw.sandbox.audience(raw.sandbox.audience_id).users
-    assert len(users) == 200_000
-    assert users[199_999] == {"email": [f"{199_999:064x}"]}
+    held = raw.sandbox.audience(raw.sandbox.audience_id).users
+    assert len(held) == 200_000
+    assert held[199_999] == {"email": [f"{199_999:064x}"]}

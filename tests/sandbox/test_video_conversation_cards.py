@@ -2,7 +2,8 @@ from typing import Any
 
 import pytest
 
-from svc_async.sandbox import SandboxConfig
+from svc_async.sandbox import Sandbox, SandboxConfig
+from tests.support.raw_client import RawClient, open_raw_client
 
 FIELDS = {
     "id",
@@ -42,22 +43,22 @@ GOOD = REQUIRED | {"title": "Read with us"}
 
 
 @pytest.fixture
-def path(raw: Any) -> str:
+def path(raw: RawClient) -> str:
     return f"{raw.account}/cards/video_conversation"
 
 
 @pytest.fixture
-async def made(raw: Any, path: str) -> dict[str, Any]:
+async def made(raw: RawClient, path: str) -> dict[str, Any]:
     card: dict[str, Any] = (await raw("POST", path, GOOD)).data
     return card
 
 
-async def ids(raw: Any, path: str, **query: str) -> list[str]:
+async def list_ids(raw: RawClient, path: str, **query: str) -> list[str]:
     return [record["id"] for record in (await raw("GET", path, query)).data]
 
 
 @pytest.mark.rule("VCC-01f", "VCC-06", "CARD-13", "GEN-12b")
-async def test_a_card_is_made(raw: Any, path: str, made: dict[str, Any]) -> None:
+async def test_a_card_is_made(raw: RawClient, path: str, made: dict[str, Any]) -> None:
     assert made.keys() == FIELDS
     assert made.items() >= GOOD.items()
     assert (made["card_type"], made["card_uri"]) == ("VIDEO_CONVERSATION", f"card://{made['id']}")
@@ -66,7 +67,7 @@ async def test_a_card_is_made(raw: Any, path: str, made: dict[str, Any]) -> None
 
 
 @pytest.mark.rule("VCC-01", "VCC-01b", "VCC-01f")
-async def test_what_is_missing_is_named(raw: Any, path: str) -> None:
+async def test_what_is_missing_is_named(raw: RawClient, path: str) -> None:
     got = await raw("POST", path)
     assert (got.status, got.codes) == (400, [("MISSING_PARAMETER", name) for name in REQUIRED])
 
@@ -84,7 +85,7 @@ async def test_what_is_missing_is_named(raw: Any, path: str) -> None:
     ],
 )
 async def test_texts_have_their_lengths(
-    raw: Any, path: str, made: dict[str, Any], name: str, bound: tuple[int, str]
+    raw: RawClient, path: str, made: dict[str, Any], name: str, bound: tuple[int, str]
 ) -> None:
     most, rule = bound
     posts = {f"{which}_cta_post": "p" for which in ("second", "third", "fourth")}
@@ -95,13 +96,13 @@ async def test_texts_have_their_lengths(
 
 
 @pytest.mark.rule("VCC-01")
-async def test_the_hash_sign_does_not_count_in_the_first_cta(raw: Any, path: str) -> None:
+async def test_the_hash_sign_does_not_count_in_the_first_cta(raw: RawClient, path: str) -> None:
     assert (await raw("POST", path, GOOD | {"first_cta": "#" + "x" * 20})).status == 200
     assert (await raw("POST", path, GOOD | {"first_cta": "#" + "x" * 21})).status == 400
 
 
 @pytest.mark.rule("VCC-01c", "VCC-01d")
-async def test_a_title_or_a_second_cta_is_needed(raw: Any, path: str) -> None:
+async def test_a_title_or_a_second_cta_is_needed(raw: RawClient, path: str) -> None:
     got = await raw("POST", path, REQUIRED)
     assert (got.status, got.codes) == (400, [("MISSING_PARAMETER", "title"), ("MISSING_PARAMETER", "second_cta")])
     second = {"second_cta": "#Later", "second_cta_post": "later"}
@@ -111,7 +112,7 @@ async def test_a_title_or_a_second_cta_is_needed(raw: Any, path: str) -> None:
 
 @pytest.mark.rule("VCC-02", "VCC-02b", "VCC-02c")
 @pytest.mark.parametrize(("which", "rule"), [("second", "VCC-02"), ("third", "VCC-02b"), ("fourth", "VCC-02c")])
-async def test_a_cta_needs_its_post(raw: Any, path: str, which: str, rule: str) -> None:
+async def test_a_cta_needs_its_post(raw: RawClient, path: str, which: str, rule: str) -> None:
     got = await raw("POST", path, GOOD | {f"{which}_cta": "#Go"})
     assert (got.status, got.codes, got.rule) == (400, [("MISSING_PARAMETER", f"{which}_cta_post")], rule)
     good = await raw("POST", path, GOOD | {f"{which}_cta": "#Go", f"{which}_cta_post": "went"})
@@ -119,7 +120,7 @@ async def test_a_cta_needs_its_post(raw: Any, path: str, which: str, rule: str) 
 
 
 @pytest.mark.rule("VCC-03")
-async def test_the_medium_is_a_video_of_the_library_in_16_to_9(raw: Any, path: str) -> None:
+async def test_the_medium_is_a_video_of_the_library_in_16_to_9(raw: RawClient, path: str) -> None:
     for wrong in (SQUARE, IMAGE):
         got = await raw("POST", path, GOOD | {"media_key": wrong})
         assert (got.status, got.codes, got.rule) == (400, [("INVALID_PARAMETER", "media_key")], "VCC-03")
@@ -128,7 +129,7 @@ async def test_the_medium_is_a_video_of_the_library_in_16_to_9(raw: Any, path: s
 
 
 @pytest.mark.rule("VCC-03b")
-async def test_the_poster_is_a_long_and_else_the_first_frame(raw: Any, path: str, made: dict[str, Any]) -> None:
+async def test_the_poster_is_a_long_and_else_the_first_frame(raw: RawClient, path: str, made: dict[str, Any]) -> None:
     video = (await raw("GET", f"{raw.account}/media_library/{VIDEO}")).data
     assert made["poster_media_url"] == video["poster_media_url"]
     named = (await raw("POST", path, GOOD | {"poster_media_key": "880101"})).data
@@ -142,7 +143,7 @@ async def test_the_poster_is_a_long_and_else_the_first_frame(raw: Any, path: str
 
 
 @pytest.mark.rule("VCC-04")
-async def test_the_keys_of_what_is_unlocked_are_not_shown(raw: Any, path: str) -> None:
+async def test_the_keys_of_what_is_unlocked_are_not_shown(raw: RawClient, path: str) -> None:
     unlocked = {"unlocked_image_media_key": IMAGE, "unlocked_video_media_key": VIDEO}
     got = (await raw("POST", path, GOOD | unlocked)).data
     assert got.keys() == FIELDS
@@ -152,10 +153,10 @@ async def test_the_keys_of_what_is_unlocked_are_not_shown(raw: Any, path: str) -
 
 
 @pytest.mark.rule("VCC-05")
-async def test_an_update_changes_what_is_given(raw: Any, path: str, made: dict[str, Any]) -> None:
+async def test_an_update_changes_what_is_given(raw: RawClient, path: str, made: dict[str, Any]) -> None:
     where = f"{path}/{made['id']}"
     await raw("POST", f"{raw.account}/media_library", {"media_key": PROMO})
-    await raw.sandbox.clock.advance(hours=1)
+    await raw.clock.advance(hours=1)
     assert (await raw("PUT", where)).data == {**made, "updated_at": "2026-06-10T13:00:00Z"}
     for name in (*GOOD, "thank_you_url"):
         value = PROMO if name == "media_key" else "new"
@@ -165,9 +166,9 @@ async def test_an_update_changes_what_is_given(raw: Any, path: str, made: dict[s
     assert (await raw("PUT", f"{path}/nothing", {"name": "n"})).status == 404
 
 
-async def test_whether_a_changed_card_must_be_whole_is_a_setting(raw: Any, path: str, raw_with: Any) -> None:
+async def test_whether_a_changed_card_must_be_whole_is_a_setting(raw: RawClient, path: str) -> None:
     config = SandboxConfig(whole_cards_after_update=False)
-    async with type(raw.sandbox)(config=config) as sandbox, raw_with(sandbox) as other:
+    async with Sandbox(config=config) as sandbox, open_raw_client(sandbox) as other:
         for which, status in ((raw, 400), (other, 200)):
             made = (await which("POST", path, GOOD)).data["id"]
             for change in ({"title": ""}, {"second_cta": "#Go"}):
@@ -175,12 +176,12 @@ async def test_whether_a_changed_card_must_be_whole_is_a_setting(raw: Any, path:
 
 
 @pytest.mark.rule("VCC-07", "GEN-17", "LIM-07")
-async def test_the_list_is_chosen_sorted_and_counted(raw: Any, path: str, made: dict[str, Any]) -> None:
+async def test_the_list_is_chosen_sorted_and_counted(raw: RawClient, path: str, made: dict[str, Any]) -> None:
     second = (await raw("POST", path, GOOD | {"name": "Another"})).data["id"]
-    assert await ids(raw, path) == [made["id"], second]
-    assert await ids(raw, path, card_ids=f"{second},nothing") == [second]
-    assert await ids(raw, path, q="READ") == [made["id"]]
-    assert await ids(raw, path, sort_by="name-asc", with_deleted="true") == [second, made["id"]]
+    assert await list_ids(raw, path) == [made["id"], second]
+    assert await list_ids(raw, path, card_ids=f"{second},nothing") == [second]
+    assert await list_ids(raw, path, q="READ") == [made["id"]]
+    assert await list_ids(raw, path, sort_by="name-asc", with_deleted="true") == [second, made["id"]]
     got = await raw("GET", path, {"with_total_count": "true", "count": 1})
     assert (got.json["total_count"], len(got.data)) == (2, 1)
     for wrong in ({"card_ids": ",".join(["a"] * 201)}, {"count": "1001"}, {"count": "0"}, {"card_id": "a"}):
@@ -188,5 +189,5 @@ async def test_the_list_is_chosen_sorted_and_counted(raw: Any, path: str, made: 
         assert (got.status, got.codes) == (400, [("INVALID_PARAMETER", next(iter(wrong)))])
 
 
-async def test_no_deletion_is_shown(raw: Any, path: str, made: dict[str, Any]) -> None:
+async def test_no_deletion_is_shown(raw: RawClient, path: str, made: dict[str, Any]) -> None:
     assert (await raw("DELETE", f"{path}/{made['id']}")).codes == [("ROUTE_NOT_FOUND", None)]

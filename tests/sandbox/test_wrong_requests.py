@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.raw_client import RawClient
+
 CONTRACT = Path(__file__).parents[1] / "contract"
 OPERATIONS = [
     row
@@ -39,7 +41,7 @@ NOT_OF_THE_TYPE = {
 }
 
 
-def each(kind: str) -> list[Any]:
+def list_params(kind: str) -> list[Any]:
     """Give each query parameter of a kind, with its operation."""
     return [
         pytest.param(row, parameter, id=f"{row['id']} {parameter['name']}")
@@ -54,7 +56,7 @@ def path(row: dict[str, Any]) -> str:
     return str(row["path"]).format_map({name: IDS.get(name, "nothing") for name in names})
 
 
-async def send(raw: Any, row: dict[str, Any], query: Any = (), *, where: str | None = None, **given: Any) -> Any:
+async def send(raw: RawClient, row: dict[str, Any], query: Any = (), *, where: str | None = None, **given: Any) -> Any:
     """Make the call; a body that is needed is there, and is JSON."""
     if row["body"] == "json":
         given = {"data": b"[]" if row.get("body_shape") == "array" else b"{}", "headers": JSON, **given}
@@ -67,7 +69,7 @@ BY_ID = pytest.mark.parametrize("row", OPERATIONS, ids=lambda row: row["id"])
 
 @BY_ID
 @pytest.mark.rule("GEN-15")
-async def test_an_unknown_parameter_is_refused_and_named(raw: Any, row: dict[str, Any]) -> None:
+async def test_an_unknown_parameter_is_refused_and_named(raw: RawClient, row: dict[str, Any]) -> None:
     got = await send(raw, row, {"colour": "red"})
     assert got.status == 400
     assert ("INVALID_PARAMETER", "colour") in got.codes
@@ -75,16 +77,16 @@ async def test_an_unknown_parameter_is_refused_and_named(raw: Any, row: dict[str
 
 @BY_ID
 @pytest.mark.rule("GEN-01")
-async def test_another_version_has_no_such_call(raw: Any, row: dict[str, Any]) -> None:
+async def test_another_version_has_no_such_call(raw: RawClient, row: dict[str, Any]) -> None:
     for version in ("/11/", "/13/", "/", "/v12/"):
         got = await send(raw, row, where=path(row).replace(f"/{row['path'].split('/')[1]}/", version, 1))
         assert (got.status, got.codes) == (404, [("ROUTE_NOT_FOUND", None)])
 
 
 @BY_ID
-async def test_a_nonce_serves_once(raw: Any, row: dict[str, Any]) -> None:
+async def test_a_nonce_serves_once(raw: RawClient, row: dict[str, Any]) -> None:
     base = raw.sandbox.ads_sandbox_url if row["surface"] == "ads_sandbox" else raw.sandbox.ads_url
-    header = raw.header(row["method"], base + path(row))
+    header = raw.sign(row["method"], base + path(row))
     first = await send(raw, row, authorization=header)
     again = await send(raw, row, authorization=header)
     assert (first.status == 401, again.status) == (False, 401)
@@ -92,14 +94,14 @@ async def test_a_nonce_serves_once(raw: Any, row: dict[str, Any]) -> None:
 
 @BY_ID
 @pytest.mark.rule("AUTH-01f")
-async def test_nobody_is_let_in_unsigned(raw: Any, row: dict[str, Any]) -> None:
+async def test_nobody_is_let_in_unsigned(raw: RawClient, row: dict[str, Any]) -> None:
     for authorization in ("Bearer nothing", "Basic eDp5", "OAuth oauth_token=x"):
         assert (await send(raw, row, authorization=authorization)).status in {401, 403}
 
 
 @pytest.mark.rule("GEN-16")
 @pytest.mark.parametrize("row", [row for row in OPERATIONS if row["body"] == "json"], ids=lambda row: row["id"])
-async def test_json_is_taken_only_if_it_says_that_it_is(raw: Any, row: dict[str, Any]) -> None:
+async def test_json_is_taken_only_if_it_says_that_it_is(raw: RawClient, row: dict[str, Any]) -> None:
     for headers in ({}, {"Content-Type": "text/plain"}, {"Content-Type": "application/jsonl"}):
         got = await send(raw, row, headers=headers)
         assert (got.status, got.codes) == (400, [("INVALID_PARAMETER", "Content-Type")])
@@ -107,20 +109,22 @@ async def test_json_is_taken_only_if_it_says_that_it_is(raw: Any, row: dict[str,
 
 @pytest.mark.rule("GEN-16")
 @pytest.mark.parametrize("row", [row for row in OPERATIONS if row["body"] == "json"], ids=lambda row: row["id"])
-async def test_a_body_that_is_no_json_is_refused(raw: Any, row: dict[str, Any]) -> None:
+async def test_a_body_that_is_no_json_is_refused(raw: RawClient, row: dict[str, Any]) -> None:
     for body in (b"", b"{", b"null", b"7", b'"a"', b"\xff", b"[" * 5_000, json.dumps({"colour": 1}).encode()):
         assert (await send(raw, row, data=body)).status == 400
 
 
 @pytest.mark.rule("GEN-15")
 @pytest.mark.parametrize("row", [row for row in OPERATIONS if row["body"] == "none"], ids=lambda row: row["id"])
-async def test_a_call_of_the_query_takes_no_body(raw: Any, row: dict[str, Any]) -> None:
+async def test_a_call_of_the_query_takes_no_body(raw: RawClient, row: dict[str, Any]) -> None:
     assert (await send(raw, row, data=b"{}", headers=JSON)).status == 400
 
 
 @pytest.mark.rule("GEN-11", "GEN-06", "GEN-08b", "GEN-12b")
-@pytest.mark.parametrize(("row", "parameter"), [param for kind in NOT_OF_THE_TYPE for param in each(kind)])
-async def test_a_value_of_another_type_is_refused(raw: Any, row: dict[str, Any], parameter: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("row", "parameter"), [param for kind in NOT_OF_THE_TYPE for param in list_params(kind)])
+async def test_a_value_of_another_type_is_refused(
+    raw: RawClient, row: dict[str, Any], parameter: dict[str, Any]
+) -> None:
     # Unspecified: an empty value of a change unsets the field (ASM-101).
     for value in [value for value in NOT_OF_THE_TYPE[parameter["type"]] if value or row["method"] != "PUT"]:
         got = await send(raw, row, {parameter["name"]: value})
@@ -129,23 +133,27 @@ async def test_a_value_of_another_type_is_refused(raw: Any, row: dict[str, Any],
 
 
 @pytest.mark.rule("GEN-17", "LIM-07")
-@pytest.mark.parametrize(("row", "parameter"), each("max_items"))
-async def test_one_id_too_many_is_refused(raw: Any, row: dict[str, Any], parameter: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("row", "parameter"), list_params("max_items"))
+async def test_one_id_too_many_is_refused(raw: RawClient, row: dict[str, Any], parameter: dict[str, Any]) -> None:
     values = ",".join(str(number) for number in range(parameter["max_items"] + 1))
     got = await send(raw, row, {parameter["name"]: values})
     assert got.status == 400
     assert ("INVALID_PARAMETER", parameter["name"]) in got.codes
 
 
-@pytest.mark.parametrize(("row", "parameter"), each("required"))
-async def test_what_is_required_is_missed_by_name(raw: Any, row: dict[str, Any], parameter: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("row", "parameter"), list_params("required"))
+async def test_what_is_required_is_missed_by_name(
+    raw: RawClient, row: dict[str, Any], parameter: dict[str, Any]
+) -> None:
     got = await send(raw, row)
     assert got.status == 400
     assert ("MISSING_PARAMETER", parameter["name"]) in got.codes
 
 
-@pytest.mark.parametrize(("row", "parameter"), each("enum"))
-async def test_a_value_that_is_not_listed_is_refused(raw: Any, row: dict[str, Any], parameter: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("row", "parameter"), list_params("enum"))
+async def test_a_value_that_is_not_listed_is_refused(
+    raw: RawClient, row: dict[str, Any], parameter: dict[str, Any]
+) -> None:
     got = await send(raw, row, {parameter["name"]: "PURPLE"})
     assert got.status == 400
     assert ("INVALID_PARAMETER", parameter["name"]) in got.codes

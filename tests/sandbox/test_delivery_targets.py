@@ -1,0 +1,169 @@
+"""Delivery targets: receivers behind a socket, ASGI applications, and what may leave the machine."""
+
+import asyncio
+import ssl
+from typing import Any
+
+import pytest
+import trustme
+from aiohttp import web
+
+from svc_async.sandbox import Sandbox
+from svc_async.sandbox.push.delivery_targets import DeliveryTargets, TargetRequest, UnmappedUrl
+from tests.support.v2_client import RecordingReceiver, V2Client
+
+URL = "https://hooks.example.test/svc"
+
+
+async def serve(handler: Any, context: ssl.SSLContext | None = None) -> tuple[web.ServerRunner, str]:
+    """Serve on a free port of this machine."""
+    runner = web.ServerRunner(web.Server(handler))
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+    await site.start()
+    return runner, f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
+
+
+async def test_a_receiver_behind_a_socket_is_checked_too(v2: V2Client, hook: RecordingReceiver) -> None:
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        status, headers, body = await hook.handle(
+            request.method, request.query_string, dict(request.headers), await request.read()
+        )
+        return web.Response(status=status, headers=headers, body=body)
+
+    runner, address = await serve(handler)
+    v2.sandbox.deliver_to(URL, address)
+    assert (await v2("POST", "/2/webhooks", json={"url": URL})).status == 200
+    await v2.clock.advance(days=3)
+    assert len(hook.queries) == 4
+    hook.crc = lambda _: (302, {"Location": address}, b"")
+    await v2.clock.advance(days=1)
+    assert not (await v2("GET", "/2/webhooks")).data[0]["valid"]
+    await runner.cleanup()
+
+
+@pytest.mark.rule("WH-27")
+async def test_a_receiver_that_hangs_up_or_is_not_there_is_closed(v2: V2Client) -> None:
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    runner, address = await serve(handler)
+    v2.sandbox.deliver_to(URL, address)
+    got = await v2("POST", "/2/webhooks", json={"url": URL})
+    assert "CrcValidationFailed: the challenge was not answered as it should be: closed" in got.json["detail"]
+    await runner.cleanup()
+    again = await v2("POST", "/2/webhooks", json={"url": URL})
+    assert ": closed (" in again.json["detail"]
+
+
+@pytest.mark.rule("WH-26")
+async def test_a_receiver_that_is_silent_behind_a_socket_times_out_on_the_sandbox_s_clock(v2: V2Client) -> None:
+    silent = asyncio.Event()
+
+    async def handler(_request: web.BaseRequest) -> web.StreamResponse:
+        await silent.wait()
+        return web.Response()
+
+    runner, address = await serve(handler)
+    v2.sandbox.deliver_to(URL, address)
+    task = asyncio.create_task(v2("POST", "/2/webhooks", json={"url": URL}))
+    await v2.sandbox.requests.wait()
+    await v2.clock.advance(seconds=10)
+    assert ": timeout (no answer within 10 s)" in (await task).json["detail"]
+    silent.set()
+    await runner.cleanup()
+
+
+@pytest.mark.rule("WH-23")
+async def test_what_leaves_the_machine_when_it_may_is_held_to_a_good_certificate() -> None:
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(text=request.path_qs)
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    runner, address = await serve(handler, context)
+    targets = DeliveryTargets(allow_egress=True)
+    with pytest.raises(ssl.SSLError):
+        await targets.send(TargetRequest(method="GET", url=address.replace("http:", "https:"), query="crc_token=x"))
+    await targets.close()
+    await runner.cleanup()
+    runner, address = await serve(handler)
+    answer = await targets.send(TargetRequest(method="GET", url=f"{address}?who=me", query="crc_token=x"))
+    assert answer.body == b"/hook?who=me&crc_token=x"
+    await targets.close()
+    await runner.cleanup()
+
+
+async def test_an_answer_without_end_is_cut() -> None:
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for _ in range(20):
+            await response.write(b"x" * 100_000)
+        return response
+
+    runner, address = await serve(handler)
+    targets = DeliveryTargets(allow_egress=False)
+    targets.add(URL, address)
+    with pytest.raises(ConnectionError, match="too long"):
+        await targets.send(TargetRequest(method="GET", url=URL))
+    targets.remove(URL)
+    with pytest.raises(UnmappedUrl):
+        await targets.send(TargetRequest(method="GET", url=URL))
+    await targets.close()
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://example.com/hook",
+        "https://127.0.0.1/hook",
+        "http://10.0.0.1/",
+        "hook",
+        "http://127.0.0.1.example/",
+        "http://127.0.0.1@example.com/",
+        "http://127.0.0.1:99999/",
+        "http://127.0.0.1:port/",
+        "http://[127.0.0.1/",
+    ],
+)
+def test_a_target_s_address_is_http_on_loopback(address: str) -> None:
+    with pytest.raises(ValueError, match="http on loopback"):
+        Sandbox().deliver_to(URL, address)
+
+
+def test_a_target_is_something_that_can_answer() -> None:
+    with pytest.raises(TypeError, match="a target is"):
+        Sandbox().deliver_to(URL, 7)  # type: ignore[arg-type] # on purpose
+
+
+async def test_an_asgi_application_is_a_target(v2: V2Client, hook: RecordingReceiver) -> None:
+    scopes: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        scopes.append(scope)
+        body = (await receive())["body"]
+        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+        status, answered, content = await hook.handle(scope["method"], scope["query_string"].decode(), headers, body)
+        pairs = [(name.encode(), value.encode()) for name, value in answered.items()]
+        await send({"type": "http.response.start", "status": status, "headers": pairs})
+        await send({"type": "http.response.body", "body": content[:5], "more_body": True})
+        await send({"type": "http.response.body", "body": content[5:]})
+        assert (await receive())["type"] == "http.disconnect"
+
+    v2.sandbox.deliver_to(URL, app)
+    assert (await v2("POST", "/2/webhooks", json={"url": URL})).status == 200
+    await v2.sandbox.deliver({"hello": "there"})
+    assert hook.events == [{"hello": "there"}]
+    assert hook.verified == [True]
+    assert (scopes[1]["method"], scopes[1]["scheme"], scopes[1]["path"]) == ("POST", "https", "/svc")
+
+    async def stay_silent(scope: Any, receive: Any, send: Any) -> None:
+        del scope, receive, send
+
+    v2.sandbox.deliver_to(URL, stay_silent)
+    await v2.sandbox.deliver({"hello": "there"})
+    assert v2.sandbox.deliveries[-1].attempts[0].verdict == "closed"
