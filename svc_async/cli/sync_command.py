@@ -13,7 +13,7 @@ from rich.text import Text
 
 from svc_async.batch.report import Report
 from svc_async.batch.settings import Observers
-from svc_async.batch.sync.state import Plan
+from svc_async.batch.sync.plan import Plan
 from svc_async.batch.sync.sync import SyncReport
 from svc_async.cli.console import stdout
 from svc_async.cli.failures import FailureList
@@ -23,7 +23,7 @@ from svc_async.cli.upload_command import Ready, Work
 
 __all__ = ["Cost", "Syncing"]
 
-_COUNTED = ("additions", "changes", "refreshes", "removals", "unchanged", "misfits")
+_COUNTED = ("additions", "changes", "refreshes", "removals", "unchanged", "invalid_rows")
 
 
 @attrs.frozen(kw_only=True)
@@ -44,7 +44,7 @@ class Cost:
 
     def of(self, plan: Plan) -> tuple[int, float]:
         """Give the requests of a plan, and the minutes that they take at the limit."""
-        sent, removed = self.requests(plan.coming, plan.size), self.removals(plan.leaving)
+        sent, removed = self.requests(plan.upserts, plan.size), self.removals(plan.all_removals)
         return sent + removed, sent / self.per_minute + removed / self.removals_per_minute
 
 
@@ -107,22 +107,23 @@ class Syncing:
     def _tell(self, plan: Plan) -> None:
         requests, minutes = self.cost.of(plan)
         if self.options.json:
-            told = {**_counted(plan), "held": plan.held, "requests": requests, "minutes": round(minutes, 3)}
+            told = {**_counted(plan), "present": plan.present, "requests": requests, "minutes": round(minutes, 3)}
             stdout().print(json.dumps({"dry_run": True, **told, "removal_share": round(plan.removal_share, 6)}))
             return
         out = stdout()
         out.print(
             Text.assemble(
                 ("plan", "bold"),
-                f": {plan.coming:,} rows to send and {plan.leaving:,} to remove, of {plan.held:,} that are there; ",
+                f": {plan.upserts:,} rows to send and {plan.all_removals:,} to remove, ",
+                f"{plan.present:,} are on the list; ",
                 f"about {requests:,} request{'' if requests == 1 else 's'}, {clock_time(minutes * 60)} at the limit",
             )
         )
         if self.sync.dry_run:
             for name, count in _counted(plan).items():
-                out.print(f"{count:>13,} {name}")
+                out.print(f"{count:>13,} {name.replace('_', ' ')}")
             if plan.removal_share > self.sync.max_removal_share:
-                out.print(f"It would stop: {plan.removal_share:.1%} of what is there would be removed.")
+                out.print(f"It would stop: {plan.removal_share:.1%} of the rows on the list would be removed.")
 
 
 def _counted(plan: Plan) -> Mapping[str, int]:

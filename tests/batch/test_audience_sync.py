@@ -120,7 +120,7 @@ async def test_failures_are_told_at_their_position_in_the_file(audience: Audienc
 
 async def test_a_file_that_would_remove_too_much_is_stopped(audience: Audience) -> None:
     await audience.sync(numbered(*range(10)))
-    with pytest.raises(InvalidArgument, match="9 of the 10 rows that are there"):
+    with pytest.raises(InvalidArgument, match="9 of the 10 rows on the list"):
         await audience.sync(numbered(0), share=0.5)
     assert len(audience.members) == 10
     await audience.sync(numbered(0), share=0.9)
@@ -228,7 +228,7 @@ async def test_a_report_has_the_plan_and_both_parts(audience: Audience) -> None:
     report = await audience.sync(f"{numbered(1)}nobody\n")
     plain = report.as_dict()
 
-    assert (plain["plan"]["misfits"], plain["sent"]["accepted"], plain["removed"]["read"]) == (1, 1, 0)
+    assert (plain["plan"]["invalid_rows"], plain["sent"]["accepted"], plain["removed"]["read"]) == (1, 1, 0)
     assert [failure["position"] for failure in plain["sent"]["failures"]] == [1]
     assert not report.complete
     with pytest.raises(BatchError, match="of 2 rows 1 failed and 0 are pending") as caught:

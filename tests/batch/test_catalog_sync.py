@@ -141,7 +141,7 @@ async def test_products_that_can_be_read_only_once_are_refused(catalog: Catalog)
 async def test_a_product_without_a_form_in_json_fails_by_itself(catalog: Catalog) -> None:
     report = await catalog.products.sync([{"id": "a", "title": object()}, "b"], state=catalog.state)  # type: ignore[list-item]  # what a caller without types may pass
 
-    assert (report.plan.misfits, report.sent.failed, report.sent.accepted) == (2, 2, 0)
+    assert (report.plan.invalid_rows, report.sent.failed, report.sent.accepted) == (2, 2, 0)
 
 
 async def test_a_dry_run_returns_the_plan_and_changes_nothing(catalog: Catalog) -> None:

@@ -39,12 +39,12 @@ async def test_the_second_sync_sends_what_changed(
     people(range(1_000))
     first = await command(*sync)
     assert first.code == 0
-    assert "plan: 1,000 rows to send and 0 to remove, of 0 that are there; about 1 request, " in first.out
+    assert "plan: 1,000 rows to send and 0 to remove, 0 are on the list; about 1 request, " in first.out
     assert "1,000 accepted" in first.out
     people(range(100, 1_050))
     dry = await command(*sync, "--dry-run")
     assert dry.code == 0
-    assert "plan: 50 rows to send and 100 to remove, of 1,000 that are there; about 2 requests" in dry.out
+    assert "plan: 50 rows to send and 100 to remove, 1,000 are on the list; about 2 requests" in dry.out
     assert "900 unchanged" in " ".join(dry.out.split())
     assert members(sandbox) == 1_000
     second = await command(*sync, "--json")
@@ -65,8 +65,8 @@ async def test_a_dry_run_as_json_is_one_object(
         *("--dry-run", "--json", "--state", str(tmp_path / "state"), "--users-per-operation", "1"),
     )
     assert json.loads(ended.out) == {
-        "dry_run": True, "additions": 7, "changes": 0, "refreshes": 0, "removals": 0, "unchanged": 0, "misfits": 0,
-        "held": 0, "requests": 1, "minutes": 0.001, "removal_share": 0.0,
+        "dry_run": True, "additions": 7, "changes": 0, "refreshes": 0, "removals": 0, "unchanged": 0, "invalid_rows": 0,
+        "present": 0, "requests": 1, "minutes": 0.001, "removal_share": 0.0,
     }  # fmt: skip
     assert not sandbox.requests.count(USERS)
     assert (tmp_path / "state").exists()
@@ -81,7 +81,7 @@ async def test_a_file_that_was_cut_short_removes_nobody(
     people(range(79))
     stopped = await command(*sync)
     assert stopped.code == 2
-    assert "--max-removal-share is 20%, but 21 of the 100 rows that are there (21.0%) would be removed" in stopped.err
+    assert "--max-removal-share is 20%, but 21 of the 100 rows on the list (21.0%) would be removed" in stopped.err
     assert members(sandbox) == 100
     assert (await command(*sync, "--max-removal-share", "0.21")).code == 0
     assert members(sandbox) == 79
@@ -126,7 +126,7 @@ async def test_removals_that_fail_are_listed_without_a_position(
     [
         (("--max-removal-share", "1.1"), "--max-removal-share must be from 0 to 1"),
         (("--refresh-days", "-1"), "--refresh-days must be at least 0"),
-        (("--state", "people.csv"), "is no file of snapshots"),
+        (("--state", "people.csv"), "cannot be used: file is not a database"),
     ],
 )
 def test_wrong_settings_are_one_line_and_exit_2(

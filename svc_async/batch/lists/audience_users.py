@@ -16,7 +16,7 @@ from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.batch.settings import DEFAULTS, BatchSettings, Observers, Ordering
 from svc_async.batch.sync.audience import AudienceTarget
-from svc_async.batch.sync.state import Plan
+from svc_async.batch.sync.plan import Plan
 from svc_async.batch.sync.sync import Sync, SyncObservers, SyncReport, SyncSettings
 from svc_async.clock import months_after
 from svc_async.users.identifiers import IDENTIFIERS

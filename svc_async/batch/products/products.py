@@ -30,7 +30,7 @@ from svc_async.batch.sender import for_jobs
 from svc_async.batch.settings import DEFAULTS, BatchSettings, JobSizes, Observers, Ordering
 from svc_async.batch.source import RowSource
 from svc_async.batch.sync.catalog import CatalogTarget
-from svc_async.batch.sync.state import Plan
+from svc_async.batch.sync.plan import Plan
 from svc_async.batch.sync.sync import Sync, SyncObservers, SyncReport, SyncSettings
 from svc_async.batch.uploader import Uploader
 

@@ -15,7 +15,8 @@ import msgspec
 from svc_async.ads.vocabulary import MEMBERSHIP_MONTHS
 from svc_async.batch.report import Report
 from svc_async.batch.settings import BatchSettings, Observers
-from svc_async.batch.sync.state import Entries, Snapshots
+from svc_async.batch.sync.plan import Entries
+from svc_async.batch.sync.store import SyncStore
 from svc_async.clock import months_after
 from svc_async.errors import InvalidArgument
 from svc_async.users.encoding import SLICE_ROWS, EncodedUsers, MemberEncoder, Rows
@@ -105,7 +106,7 @@ class AudienceTarget:
             raise InvalidArgument("members", "must be a file, or a list or another iterable that can be read again")
         return rows
 
-    async def remove(self, state: Snapshots, observers: Observers) -> Report:
+    async def remove(self, state: SyncStore, observers: Observers) -> Report:
         """Remove members by the identifier that identifies them."""
         rows = Rows(tuple(IDENTIFIERS), _removals(state))
         return await self.users.remove(rows, **_keywords(self.settings), **_keywords(observers))
@@ -144,7 +145,7 @@ def _entries(encoded: EncodedUsers, first: int) -> Entries:
         keys=encoded.keys,
         names=[_name(member) for member in members],
         contents=[int.from_bytes(sha256(member.encode()).digest()[:8]) for member in members],
-        misfits=sorted(first + index for index in encoded.invalid),
+        invalid_rows=sorted(first + index for index in encoded.invalid),
         size=sum(map(len, members)),
     )
 
@@ -160,8 +161,8 @@ def _name(member: str) -> bytes:
     return _PREFIXES[kind] + bytes.fromhex(token)
 
 
-def _removals(state: Snapshots) -> Iterator[Sequence[str | None]]:
-    for _, name, _ in state.leaving():
+def _removals(state: SyncStore) -> Iterator[Sequence[str | None]]:
+    for _, name, _ in state.removals():
         kind, value = _KINDS[name[:1]], name[1:]
         text = value.decode() if isinstance(IDENTIFIERS[kind], PartnerId) else value.hex()
         yield [text if each == kind else None for each in IDENTIFIERS]

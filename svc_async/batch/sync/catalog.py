@@ -24,7 +24,8 @@ import msgspec
 from svc_async.ads.products import Product, ProductUpsertResult
 from svc_async.batch.report import Failure, Receipt, Report
 from svc_async.batch.settings import BatchSettings, Observers
-from svc_async.batch.sync.state import Entries, Snapshots
+from svc_async.batch.sync.plan import Entries
+from svc_async.batch.sync.store import SyncStore
 from svc_async.errors import InvalidArgument
 from svc_async.users.encoding import SLICE_ROWS
 from svc_async.wire.writing import to_plain
@@ -92,11 +93,11 @@ class CatalogTarget:
             raise InvalidArgument("products", "must be a file, or a list or another iterable that can be read again")
         return self.source
 
-    async def remove(self, state: Snapshots, observers: Observers) -> Report:
+    async def remove(self, state: SyncStore, observers: Observers) -> Report:
         """Delete products for good."""
-        found = await self._find_keys({name.decode() for _, name, key in state.leaving() if key is None})
-        gone = [number for number, name, key in state.leaving() if key is None and name.decode() not in found]
-        state.accepted("leaving", gone)
+        found = await self._find_keys({name.decode() for _, name, key in state.removals() if key is None})
+        gone = [number for number, name, key in state.removals() if key is None and name.decode() not in found]
+        state.record_accepted("removals", gone)
         deletions = _Deletions(state, observers)
         report = await self.products.delete(
             deletions.keys(found),
@@ -108,11 +109,11 @@ class CatalogTarget:
         await self._accept_missing(state, deletions.failed)
         return report
 
-    async def _accept_missing(self, state: Snapshots, failed: Collection[int]) -> None:
+    async def _accept_missing(self, state: SyncStore, failed: Collection[int]) -> None:
         """Record as removed the products that could not be deleted because they do not exist."""
-        names = {number: name.decode() for number, name, _ in state.leaving() if number in failed} if failed else {}
+        names = {number: name.decode() for number, name, _ in state.removals() if number in failed} if failed else {}
         found = await self._find_keys(set(names.values()))
-        state.accepted("leaving", [number for number, name in names.items() if name not in found])
+        state.record_accepted("removals", [number for number, name in names.items() if name not in found])
 
     async def send(
         self,
@@ -181,13 +182,13 @@ class _KeyCollector:
 class _Deletions:
     """Keeps the number of the removal for each deletion, since not all removals have a key."""
 
-    state: Snapshots
+    state: SyncStore
     observers: Observers
     numbers: "array[int]" = attrs.field(factory=lambda: array("Q"))
     failed: set[int] = attrs.field(factory=set[int])
 
     def keys(self, found: Mapping[str, str]) -> Iterator[str]:
-        for number, name, key in self.state.leaving():
+        for number, name, key in self.state.removals():
             known = key or found.get(name.decode())
             if known is not None:
                 self.numbers.append(number)
@@ -213,7 +214,7 @@ def _entries(part: Sequence[Product | Mapping[str, Any]], first: int) -> Entries
         keys=[_key(product_id) for product_id, _ in identified.values()],
         names=[product_id.encode() for product_id, _ in identified.values()],
         contents=[int.from_bytes(sha256(content).digest()[:8]) for _, content in identified.values()],
-        misfits=[position for position, found in encoded.items() if found is None],
+        invalid_rows=[position for position, found in encoded.items() if found is None],
         size=sum(len(content) for _, content in identified.values()),
     )
 

@@ -14,7 +14,9 @@ import attrs
 
 from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.batch.settings import Observers
-from svc_async.batch.sync.state import Entries, Plan, Snapshots, Way
+from svc_async.batch.sync.plan import Entries, Part, Plan
+from svc_async.batch.sync.state import SyncState
+from svc_async.batch.sync.store import SyncStore
 from svc_async.clock import Clock
 from svc_async.errors import BatchError, InvalidArgument
 
@@ -129,7 +131,7 @@ class SyncTarget(Protocol):
         """Read the rows of the source from its start."""
         ...
 
-    async def remove(self, state: Snapshots, observers: Observers) -> Report:
+    async def remove(self, state: SyncStore, observers: Observers) -> Report:
         """Remove the rows that the state lists as removals."""
         ...
 
@@ -170,7 +172,7 @@ class Sync:
             InvalidArgument: the source or the state cannot be used, or too much would be removed; nothing was sent.
             BatchError: a part could not be finished; its report is a `SyncReport`. The next sync resumes it.
         """
-        with Snapshots(self.path, target=self.target.name) as state:
+        with SyncState(self.path, target=self.target.name) as state:
             plan = await self._compare(state)
             _notify(self.observers.on_plan, plan)
             if self.settings.dry_run:
@@ -178,22 +180,22 @@ class Sync:
             plan.check(self.settings.max_removal_share)
             return await self._apply(plan, state)
 
-    async def _compare(self, state: Snapshots) -> Plan:
+    async def _compare(self, state: SyncStore) -> Plan:
         now = self.clock.now()
         return await state.compare(
             self.target.entries(), now=now, soon=now + self.settings.refresh_within, replace=self.target.replaces
         )
 
-    async def _apply(self, plan: Plan, state: Snapshots) -> SyncReport:
+    async def _apply(self, plan: Plan, state: SyncStore) -> SyncReport:
         expires_at = self.target.find_expiry(self.clock.now())
         state.begin(expires=expires_at)
         observers = self.observers
-        removal = _Part(state, "leaving", attrs.evolve(observers, on_failure=observers.on_removal_failure))
-        sending = _Part(state, "coming", observers)
+        removal = _Part(state, "removals", attrs.evolve(observers, on_failure=observers.on_removal_failure))
+        sending = _Part(state, "upserts", observers)
         try:
-            if plan.leaving:
+            if plan.all_removals:
                 await removal.run(lambda observers: self.target.remove(state, observers))
-            if plan.coming:
+            if plan.upserts:
                 sending.before = removal.progress
                 await sending.run(lambda observers: self._send(state, observers, expires_at))
         except BatchError as error:
@@ -202,17 +204,19 @@ class Sync:
         await state.settle()
         return SyncReport(plan=plan, sent=sending.report, removed=removal.report)
 
-    async def _send(self, state: Snapshots, observers: Observers, expires_at: datetime | None) -> Report:
-        upserts = state.coming(self.target.rows())
-        return await self.target.send(upserts, observers, expires_at=expires_at, on_service_keys=state.named)
+    async def _send(self, state: SyncStore, observers: Observers, expires_at: datetime | None) -> Report:
+        upserts = state.upserts(self.target.rows())
+        return await self.target.send(
+            upserts, observers, expires_at=expires_at, on_service_keys=state.record_service_keys
+        )
 
 
 @attrs.define
 class _Part:
     """The removals or the rest of a sync: records outcomes in the state, and passes them on to the observers."""
 
-    state: Snapshots
-    way: Way
+    state: SyncStore
+    part: Part
     observers: Observers
     before: Progress = attrs.field(factory=Progress, init=False)
     progress: Progress = attrs.field(factory=Progress, init=False)
@@ -235,7 +239,7 @@ class _Part:
         _notify(self.observers.progress, self.before + progress)
 
     def _on_receipt(self, receipt: Receipt) -> None:
-        self.state.accepted(self.way, receipt.positions)
+        self.state.record_accepted(self.part, receipt.positions)
         _notify(self.observers.on_receipt, receipt)
 
     def _on_failure(self, failure: Failure) -> None:
@@ -244,11 +248,11 @@ class _Part:
             self._not_sent.append(failure.position)
         if len(self._not_sent) >= _RECORDED_TOGETHER:
             self._record_failures()
-        position = self.state.position(failure.position) if self.way == "coming" else failure.position
+        position = self.state.find_position(failure.position) if self.part == "upserts" else failure.position
         _notify(self.observers.on_failure, attrs.evolve(failure, position=position))
 
     def _record_failures(self) -> None:
-        self.state.failed(self.way, self._not_sent)
+        self.state.record_failed(self.part, self._not_sent)
         self._not_sent = []
 
 
