@@ -1,0 +1,78 @@
+"""Controls of docs/design.md: what happens to a governor without its second count, or without headroom."""
+
+import random
+from collections.abc import Callable, Mapping
+
+import attrs
+import pytest
+
+from svc_async.governor.governor import Governor
+from svc_async.governor.limits import LIMITS, change_limit
+from svc_async.governor.parts import SlidingLog
+from svc_async.governor.window_store import LocalWindows, WindowSpec
+from svc_async.governor.windows import Window
+from tests.support.clock import DrivenClock
+from tests.support.counting_service import CountingService, FixedWindows
+from tests.support.rate_limits import users_batch
+
+MINUTE = 60.0
+
+
+class UnboundedLog(SlidingLog):
+    """A log that never makes a request wait."""
+
+    def opens_at(self, cost: int, now: int, in_flight: int = 0) -> int:
+        del cost, now, in_flight
+        return 0
+
+
+class GrantsOnly(LocalWindows):
+    """Windows that count requests by their grants alone, not by their answers."""
+
+    def window(self, spec: WindowSpec, on_change: Callable[[], object]) -> Window:
+        window = super().window(spec, on_change)
+        window.answered = UnboundedLog(window.period)
+        return window
+
+
+@attrs.define(eq=False)
+class SilentService(CountingService):
+    """A service that sends no rate-limit headers."""
+
+    def count(self, *, is_ours: bool = True) -> tuple[int, Mapping[str, str]]:
+        status, _ = super().count(is_ours=is_ours)
+        return status, {}
+
+
+async def keep_sending(service: CountingService, governor: Governor, minutes: float, *, senders: int) -> None:
+    async def send() -> None:
+        while service.clock.monotonic() < minutes * MINUTE:
+            await service.answer(governor, users_batch(), bulk=True)
+
+    await service.clock.run(*(send() for _ in range(senders)))
+
+
+@pytest.mark.parametrize(("windows", "stays_within"), [(LocalWindows(), True), (GrantsOnly(), False)])
+async def test_without_the_count_of_answers_late_requests_exceed_the_limit(
+    clock: DrivenClock, windows: LocalWindows, *, stays_within: bool
+) -> None:
+    rng = random.Random(11)
+    service = CountingService(clock, FixedWindows(100, MINUTE), lambda: rng.choice((0.01, 0.2, 5.0, 20.0)))
+    limits = change_limit(LIMITS, "ads.audience_users", requests=100)
+
+    await keep_sending(
+        service, Governor(limits=limits, windows=windows, clock=clock, rng=random.Random(5)), 10, senders=30
+    )
+
+    assert (service.worst_window(MINUTE) <= 100) is stays_within
+
+
+@pytest.mark.parametrize(("headroom", "is_refused"), [(0.97, False), (1.0, True)])
+async def test_without_headroom_a_clock_that_is_one_percent_slow_refuses(
+    clock: DrivenClock, headroom: float, *, is_refused: bool
+) -> None:
+    service = SilentService(clock, FixedWindows(1_500, 1.01 * MINUTE), lambda: 0.2)
+
+    await keep_sending(service, Governor(headroom=headroom, clock=clock, rng=random.Random(5)), 3, senders=32)
+
+    assert (service.refused > 0) is is_refused
