@@ -93,10 +93,11 @@ _BY_STATUS: Mapping[int, _Row] = MappingProxyType({
 _OTHER_4XX: _Row = (ApiError,    Outcome(Effect.NONE, Repeat.NEVER))
 _OTHER_5XX: _Row = (ServerError, Outcome(Effect.NONE, Repeat.NEVER))
 
-_BY_CODE: Mapping[tuple[int, str], _Row] = MappingProxyType({
-    (400, "TOO_MANY_JOBS"):         (BadRequest,         Outcome(Effect.NONE, Repeat.ALWAYS)),
-    (429, TooManyConnections.name): (TooManyConnections, Outcome(Effect.NONE, Repeat.ALWAYS, throttled=True)),
+_CLASS_BY_CODE: Mapping[tuple[int, str], type[ApiError]] = MappingProxyType({
+    (429, TooManyConnections.name): TooManyConnections,
 })
+_LATER: frozenset[str] = frozenset({"TOO_MANY_JOBS"})
+"""Codes that say "later", whatever the status says."""
 
 _UNREADABLE = Outcome(Effect.MAYBE, Repeat.SAFE)
 _BY_SENT: Mapping[Sent, Outcome] = MappingProxyType({
@@ -112,7 +113,7 @@ def outcome_for_status(status: int, codes: Iterable[str | int] = ()) -> Outcome:
 
     Args:
         status: the HTTP status, which is no success.
-        codes: the codes of its reasons; some have a row of their own.
+        codes: the codes of its reasons; some change what the status says.
     """
     _, outcome = _row(status, codes)
     return outcome
@@ -149,6 +150,9 @@ def api_error(
 
 
 def _row(status: int, codes: Iterable[str | int]) -> _Row:
-    by_code = next(filter(None, (_BY_CODE.get((status, str(code))) for code in codes)), None)
-    other = _OTHER_5XX if status >= HTTPStatus.INTERNAL_SERVER_ERROR else _OTHER_4XX
-    return by_code or _BY_STATUS.get(status, other)
+    names = set(map(str, codes))
+    error, outcome = _BY_STATUS.get(status, _OTHER_5XX if status >= HTTPStatus.INTERNAL_SERVER_ERROR else _OTHER_4XX)
+    error = next((_CLASS_BY_CODE[status, name] for name in names if (status, name) in _CLASS_BY_CODE), error)
+    if names & _LATER:
+        outcome = attrs.evolve(outcome, effect=Effect.NONE, repeat=Repeat.ALWAYS)
+    return error, outcome

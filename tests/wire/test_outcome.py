@@ -150,8 +150,9 @@ def test_a_lost_answer_means_overload_and_a_refused_connection_does_not(sent: Se
     assert outcome_of(TransportError("broken", sent=sent)).overload is overload
 
 
-def test_the_first_code_with_a_row_of_its_own_counts_wherever_it_is_named() -> None:
-    error = api_error(status=400, errors=[ErrorDetail(code="OTHER"), ErrorDetail(code="TOO_MANY_JOBS")])
+@pytest.mark.parametrize("status", [400, 409, 500])
+def test_too_many_jobs_says_later_with_any_status_and_wherever_it_is_named(status: int) -> None:
+    error = api_error(status=status, errors=[ErrorDetail(code="OTHER"), ErrorDetail(code="TOO_MANY_JOBS")])
 
     assert error.repeatable
     assert outcome_of(error).repeat is Repeat.ALWAYS
