@@ -1,4 +1,4 @@
-"""An id bound to what can be done with it. Binding sends nothing."""
+"""Handles: an id bound to the services that act on it. Binding sends nothing."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -51,7 +51,7 @@ class CustomAudienceHandle:
 
     @property
     def users(self) -> AudienceUsers:
-        """Send, upload, remove: who belongs to the audience."""
+        """The members of the audience."""
         return AudienceUsers(self._pipeline, self.account_id, self.custom_audience_id)
 
     def targeted(self, *, with_active: bool | None = None) -> Pager[TargetedAudienceEntry]:
@@ -79,7 +79,7 @@ class TailoredAudienceHandle:
 
     @property
     def permissions(self) -> TailoredAudiencePermissions:
-        """Which accounts may use the audience."""
+        """The permissions of other accounts to use the audience."""
         return TailoredAudiencePermissions(self._pipeline, self.account_id, self.tailored_audience_id)
 
 
@@ -96,11 +96,11 @@ class DoNotReachListHandle:
 
     @property
     def users(self) -> DoNotReachUsers:
-        """Send, upload, remove: who is not reached."""
+        """The users on the list."""
         return DoNotReachUsers(self._pipeline, self.account_id, self.do_not_reach_list_id)
 
     async def delete(self) -> DoNotReachList:
-        """Delete the list; the record comes back with `deleted` true.
+        """Delete the list; the record is returned with `deleted` true.
 
         Contract: DNR-06, `do_not_reach_lists.delete`.
         """
@@ -119,7 +119,7 @@ class ProductCatalogHandle:
 
     @property
     def products(self) -> Products:
-        """List, send, upsert, delete: what the catalog holds."""
+        """The products of the catalog."""
         return Products(self._pipeline, self.product_catalog_id)
 
     @property
@@ -140,7 +140,7 @@ class AccountHandle:
 
     @property
     def account_media(self) -> AccountMediaItems:
-        """The media that the account can show."""
+        """The media that the account can use."""
         return AccountMediaItems(self._pipeline, self.account_id)
 
     @property
@@ -160,12 +160,12 @@ class AccountHandle:
 
     @property
     def features(self) -> Features:
-        """What the account may do beyond what all may."""
+        """The features that are enabled for the account."""
         return Features(self._pipeline, self.account_id)
 
     @property
     def history(self) -> AccountHistory:
-        """What changed in the account."""
+        """The change history of the account."""
         return AccountHistory(self._pipeline, self.account_id)
 
     @property
@@ -190,7 +190,7 @@ class AccountHandle:
 
     @property
     def posts(self) -> Posts:
-        """Posts that are made to be promoted."""
+        """Posts created for promotion."""
         return Posts(self._pipeline, self.account_id)
 
     @property

@@ -43,5 +43,5 @@ class BatchSender(Sender, Protocol):
 
 
 def for_jobs(sender: BatchSender) -> Sender:
-    """Return a sender that gives way to single calls, waits as long as needed, and leaves repeats to the job."""
+    """Return a sender with a lower priority than single calls, which waits as long as needed and repeats nothing."""
     return sender.but(retries=Retries.none(), priority=Priority.BULK, max_wait=None)

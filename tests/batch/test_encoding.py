@@ -28,6 +28,7 @@ def encode(*members: Any) -> EncodedUsers:
 @pytest.mark.rule("CAU-07", "CAU-07b")
 def test_a_user_has_an_array_for_each_identifier() -> None:
     encoded = encode({"email": "A@b.de", "partner_user_id": 'p"1', "phone_number": None, "handle": ""})
+
     assert users(encoded) == [{"partner_user_id": ['p"1'], "email": [hashed("a@b.de")]}]
     assert encoded.invalid == {}
 
@@ -35,6 +36,7 @@ def test_a_user_has_an_array_for_each_identifier() -> None:
 def test_an_identifier_may_have_several_values() -> None:
     member = {"email": ["a@b.de", "c@d.de", "A@b.de", "", None], "svc_id": {5}, "partner_user_id": ("x,y", '","')}
     (user,) = users(encode(member))
+
     assert user == {
         "partner_user_id": ["x,y", '","'],
         "svc_id": [hashed("5")],
@@ -44,13 +46,16 @@ def test_an_identifier_may_have_several_values() -> None:
 
 def test_a_lone_identifier_may_have_several_values() -> None:
     encoded = encode({"email": ["a@b.de", "c@d.de"]}, {"email": "a@b.de"})
+
     assert users(encoded) == [{"email": [hashed("a@b.de"), hashed("c@d.de")]}, {"email": [hashed("a@b.de")]}]
     assert encoded.keys[0] == encoded.keys[1]
 
 
 def test_the_key_is_the_first_identifier_in_the_documented_order() -> None:
     order = ["partner_user_id", "svc_id", "email", "phone_number", "handle", "device_id"]
+
     assert list(IDENTIFIERS) == order
+
     values = ["p", "1", "a@b.de", "+11234567890", "h", "9774d56d682e549c"]
     member = dict(zip(order, values, strict=True))
     for name, value in zip(order, values, strict=True):
@@ -78,6 +83,7 @@ def test_the_key_is_the_first_identifier_in_the_documented_order() -> None:
 )
 def test_a_bad_member_fails_by_itself(member: object, rule: str) -> None:
     encoded = encode({"email": "x@y.de"}, member, {"email": "z@y.de"})
+
     assert list(encoded.invalid) == [1]
     assert encoded.invalid[1].startswith(rule)
     assert list(encoded.indexes) == [0, 2]
@@ -87,6 +93,7 @@ def test_a_bad_member_fails_by_itself(member: object, rule: str) -> None:
 def test_no_rule_repeats_a_value() -> None:
     secret = "very-secret@"
     encoded = encode({"email": secret}, {"handle": secret}, {secret: "x"})
+
     assert len(encoded.invalid) == 3
     assert not any("secret" in rule for rule in encoded.invalid.values())
 
@@ -96,11 +103,11 @@ def test_records_are_members_too() -> None:
     assert users(encode(AudienceUser(email=[digest]))) == [{"email": [digest]}]
 
 
-def test_whole_numbers_are_taken_as_their_digits() -> None:
+def test_whole_numbers_are_encoded_as_their_digits() -> None:
     assert users(encode({"svc_id": 12})) == [{"svc_id": [hashed("12")]}]
 
 
-def test_rows_of_a_table_give_what_mappings_give() -> None:
+def test_rows_of_a_table_are_encoded_like_mappings() -> None:
     columns = ("handle", "email", "partner_user_id")
     rows: list[tuple[Any, ...]] = [
         ("@a", "a@b.de", None),
@@ -110,7 +117,9 @@ def test_rows_of_a_table_give_what_mappings_give() -> None:
         ("b", "bad", ""),
     ]
     by_row = RowEncoder(columns).encode(rows)
+
     by_member = encode(*(dict(zip(columns, row, strict=True)) for row in rows))
+
     assert by_row.users == by_member.users
     assert by_row.keys == by_member.keys
     assert by_row.invalid == by_member.invalid
@@ -120,6 +129,7 @@ def test_rows_of_a_table_give_what_mappings_give() -> None:
 @pytest.mark.parametrize("row", [("a@b.de",), ("a@b.de", None, None), None, 5, "abc"])
 def test_a_row_of_another_width_fails_by_itself(row: Any) -> None:
     encoded = RowEncoder(("email", "handle")).encode([("a@b.de", None), row])
+
     assert list(encoded.invalid) == [1]
     assert "2 values" in encoded.invalid[1]
     assert len(encoded.users) == 1
@@ -134,7 +144,11 @@ def test_columns_are_identifiers_each_once(columns: tuple[str, ...]) -> None:
 def test_one_bad_row_among_many_does_not_disturb_the_others() -> None:
     rows: list[tuple[Any]] = [(f"u{index}@b.de",) for index in range(300)]
     rows[77], rows[78], rows[299] = ("bad",), (None,), (hashed("q"),)
+
     encoded = RowEncoder(("email",)).encode(rows)
+
     assert sorted(encoded.invalid) == [77, 78]
+
     expected = [{"email": [hashed(f"u{index}@b.de")]} for index in range(300) if index not in (77, 78, 299)]
+
     assert users(encoded) == [*expected, {"email": [hashed("q")]}]

@@ -15,6 +15,7 @@ def hashed(text: str) -> str:
 @pytest.mark.rule("CAU-08")
 def test_published_phone_vector() -> None:
     token = IDENTIFIERS["phone_number"].tokenize("+11234567890")
+
     assert token.startswith("1fa6b8d9")
     assert token.endswith("4231")
 
@@ -35,6 +36,7 @@ def test_published_phone_vector() -> None:
 )
 def test_raw_values_are_normalised_and_hashed(kind: str, raw: str, normal: str) -> None:
     identifier = IDENTIFIERS[kind]
+
     assert identifier.tokenize(raw) == hashed(normal)
     assert identifier.tokenize_all([raw, raw]) == [hashed(normal)] * 2
 
@@ -43,6 +45,7 @@ def test_raw_values_are_normalised_and_hashed(kind: str, raw: str, normal: str) 
 def test_a_hash_is_not_hashed_again(kind: str) -> None:
     digest = hashed("x")
     identifier = IDENTIFIERS[kind]
+
     assert identifier.tokenize(f" {digest.upper()} ") == digest
     assert identifier.tokenize_all([digest.upper(), digest]) == [digest, digest]
 
@@ -80,9 +83,12 @@ BAD = {
 @pytest.mark.parametrize(("kind", "value"), [(kind, value) for kind, values in BAD.items() for value in values])
 def test_a_bad_value_is_refused_without_being_repeated(kind: str, value: str) -> None:
     identifier = IDENTIFIERS[kind]
+
     assert identifier.tokenize_all([value]) is None
+
     with pytest.raises(InvalidIdentifier) as caught:
         identifier.tokenize(value)
+
     assert len(value) == 1 or value not in str(caught.value)
 
 
@@ -95,19 +101,22 @@ def test_blank_text_is_no_identifier(kind: str) -> None:
 @pytest.mark.rule("CAU-08")
 def test_partner_ids_are_escaped_and_never_hashed() -> None:
     partner = IDENTIFIERS["partner_user_id"]
+
     assert partner.tokenize('a"b\\c\nü😀') == 'a\\"b\\\\c\\n\\u00fc\\ud83d\\ude00'
+
     digest = hashed("x").upper()
+
     assert partner.tokenize(digest) == digest
 
 
 @pytest.mark.parametrize("kind", ["email", "partner_user_id"])
-def test_text_without_a_form_in_unicode_is_refused(kind: str) -> None:
+def test_invalid_unicode_is_refused(kind: str) -> None:
     with pytest.raises(InvalidIdentifier):
         IDENTIFIERS[kind].tokenize("a\ud800@example.org")
 
 
 @given(st.lists(st.text(max_size=8) | st.sampled_from(["a@b.cd", "A@B.CD ", "+11234567890", "abc", "7"]), min_size=1))
-def test_a_column_gives_what_its_values_give(values: list[str]) -> None:
+def test_a_column_is_tokenized_like_its_values(values: list[str]) -> None:
     for identifier in IDENTIFIERS.values():
         try:
             tokens = identifier.tokenize_all(values)
@@ -117,7 +126,7 @@ def test_a_column_gives_what_its_values_give(values: list[str]) -> None:
             assert tokens == [identifier.tokenize(value) for value in values]
 
 
-def test_a_hash_is_told_from_other_text() -> None:
+def test_a_hash_is_distinguished_from_other_text() -> None:
     assert is_hash("A" * 64)
     assert not is_hash("g" * 64)
     assert not is_hash("a" * 63)
@@ -128,9 +137,11 @@ def test_national_numbers_need_a_region() -> None:
     with pytest.raises(InvalidIdentifier, match="phone_region"):
         IDENTIFIERS["phone_number"].tokenize("030 901820")
     german = select_identifiers("DE")["phone_number"]
+
     assert german.tokenize("030 901820") == hashed("+4930901820")
     assert german.tokenize("+49 (0)30 901820") == hashed("+4930901820")
     assert german.tokenize("+11234567890") == IDENTIFIERS["phone_number"].tokenize("+11234567890")
+
     for impossible in ("12", "nonsense"):
         with pytest.raises(InvalidIdentifier, match="region DE"):
             german.tokenize(impossible)

@@ -51,37 +51,44 @@ async def catalog(sandbox: Sandbox) -> AsyncIterator[Products]:
         yield session.product_catalog(created.id).products
 
 
-async def titles(catalog: Products) -> dict[str, str]:
+async def read_titles(catalog: Products) -> dict[str, str]:
     return {each.id: each.title async for each in catalog.list()}
 
 
 @pytest.mark.rule("PROD-01", "PROD-08c", "PROD-14", "LIM-09")
-async def test_any_number_of_products_is_made_and_changed(catalog: Products) -> None:
+async def test_any_number_of_products_is_created_and_changed(catalog: Products) -> None:
     report = await catalog.upsert(product(number) for number in range(130))
     report.raise_for_failures()
+
     assert (report.accepted, report.requests) == (130, 6)
+
     changed = [Product(**product(number, title="Shoes")) for number in range(30)]
+
     assert (await catalog.upsert(changed)).accepted == 30
-    assert await titles(catalog) == {f"sku-{n}": "Shoes" if n < 30 else "Boots" for n in range(130)}
+    assert await read_titles(catalog) == {f"sku-{n}": "Shoes" if n < 30 else "Boots" for n in range(130)}
 
 
 @pytest.mark.rule("PROD-11", "PROD-11b", "PROD-14")
 async def test_any_number_of_products_is_deleted(catalog: Products) -> None:
     await catalog.upsert(product(number) for number in range(60))
     keys = [each.product_key or "" async for each in catalog.list()]
+
     report = await catalog.delete([*keys[:40], "nothing", keys[0], " "])
+
     assert (report.read, report.accepted, report.coalesced, report.failed) == (43, 40, 1, 2)
     assert [(failure.position, failure.attribute) for failure in report.failures] == [(40, None), (42, "product_key")]
-    assert len(await titles(catalog)) == 20
+    assert len(await read_titles(catalog)) == 20
 
 
 @pytest.mark.rule("PROD-07")
-async def test_an_id_never_stands_twice_in_a_request_and_its_rows_keep_their_order(catalog: Products) -> None:
+async def test_an_id_is_never_repeated_in_a_request_and_its_rows_keep_their_order(catalog: Products) -> None:
     dice = random.Random(4)
     rows = [product(dice.randrange(20), title=f"t{number}") for number in range(400)]
+
     report = await catalog.upsert(rows)
+
     assert (report.accepted, report.failed) == (400, 0)
-    assert await titles(catalog) == {row["id"]: row["title"] for row in rows}
+    assert await read_titles(catalog) == {row["id"]: row["title"] for row in rows}
 
 
 @pytest.mark.rule("PROD-07")
@@ -90,6 +97,7 @@ async def test_equal_products_that_would_share_a_request_are_sent_once(
     products: Products, shop: FakeCatalog, ordering: Any
 ) -> None:
     report = await products.upsert([product(1), product(1), product(2), product(1, title="Shoes")], ordering=ordering)
+
     assert (report.accepted, report.coalesced) == (3, 1)
     assert [[row["title"] for row in request if row["id"] == "sku-1"] for request in shop.requests] == [
         ["Boots"],
@@ -100,6 +108,7 @@ async def test_equal_products_that_would_share_a_request_are_sent_once(
 @pytest.mark.rule("PROD-01")
 async def test_requests_are_full_and_counted_to_the_byte(products: Products, shop: FakeCatalog) -> None:
     report = await products.upsert([product(n, title="ü" * (n % 150 + 1)) for n in range(1000)])
+
     assert report.accepted == 1000
     assert 40 <= len(shop.requests) <= 41  # the tails of lanes are not parted
     assert max(len(request) for request in shop.requests) == 25
@@ -159,6 +168,7 @@ async def test_a_broken_rule_is_named_by_position_and_attribute(
     report = await products.upsert([product(1), product(2) | {name: value}, product(3)])
     (failure,) = report.failures
     attribute = "item_group_id" if name == "item_group_key" else name
+
     assert (failure.position, failure.attribute, failure.code) == (1, attribute, "INVALID_ROW")
     assert reason in failure.reason
     assert (report.accepted, sorted(shop.held)) == (2, ["sku-1", "sku-3"])
@@ -187,12 +197,15 @@ KEPT: list[dict[str, Any]] = [
 @pytest.mark.parametrize("fields", KEPT)
 async def test_what_keeps_the_rules_is_accepted(catalog: Products, products: Products, fields: dict[str, Any]) -> None:
     assert (await products.upsert([product(1, **fields)])).accepted == 1
+
     report = await catalog.upsert([product(1, **fields)])
+
     assert report.failures == ()
 
 
 async def test_every_rule_that_a_product_breaks_is_named(products: Products) -> None:
     report = await products.upsert([product(1, price="9", color="#fff", condition=None), 5, {}])  # type: ignore[list-item]
+
     assert [failure.position for failure in report.failures] == [0, 1, 2]
     assert report.failures[0].attribute == "condition"
     assert report.failures[0].reason == (
@@ -207,14 +220,16 @@ async def test_a_session_that_does_not_validate_leaves_the_rules_to_the_service(
 ) -> None:
     shop.validate = False
     rows: list[Any] = [product(1, price="9"), {"id": "x", "colour": "red"}, {"title": "t"}, {"id": "y", "price": b"9"}]
+
     report = await products.upsert(rows)
+
     assert (report.accepted, sorted(shop.held)) == (2, ["sku-1", "x"])
     assert [(failure.position, failure.attribute) for failure in report.failures] == [(2, "id"), (3, None)]
 
 
 @pytest.mark.rule("PROD-08c", "PROD-14")
 @pytest.mark.parametrize("messages", ["objects", "strings"])
-async def test_a_product_that_the_service_calls_an_error_has_failed(messages: Any) -> None:
+async def test_a_product_with_an_error_result_has_failed(messages: Any) -> None:
     config = SandboxConfig(product_messages=messages)
     async with (
         Sandbox(seed=7, clock=VirtualClock(mode="jump"), config=config) as sandbox,
@@ -228,18 +243,20 @@ async def test_a_product_that_the_service_calls_an_error_has_failed(messages: An
             assert (failure.code, failure.attribute) == ("INVALID_PARAMETER", "price")
         assert failure.reason
         assert (report.accepted, report.requests) == (2, 1)
-        assert len(await titles(catalog)) == 2
+        assert len(await read_titles(catalog)) == 2
 
 
 @pytest.mark.rule("PROD-08c")
-async def test_what_the_answer_does_not_speak_of_is_in_doubt_and_sent_again(
+async def test_products_that_the_answer_does_not_mention_are_in_doubt_and_sent_again(
     products: Products, shop: FakeCatalog
 ) -> None:
     shop.script[1] = change_results(lambda found: [each for each in found if each.id not in {"sku-3", "sku-7"}])
     receipts: list[Receipt] = []
+
     report = await products.upsert(
         [product(number) for number in range(10)], quarantine=50, on_receipt=receipts.append, concurrency=1
     )
+
     assert (report.accepted, report.requests, report.in_doubt) == (10, 2, 0)
     assert [row["id"] for row in shop.requests[1]] == ["sku-3", "sku-7"]
     assert shop.times[1] - shop.times[0] == 50
@@ -254,14 +271,17 @@ async def test_what_the_answer_does_not_speak_of_is_in_doubt_and_sent_again(
         lambda found: [attrs.evolve(each, status=ProductUpsertStatus("PENDING")) for each in found],
     ],
 )
-async def test_what_is_never_spoken_of_fails_at_last(products: Products, shop: FakeCatalog, change: Any) -> None:
+async def test_a_product_that_is_never_mentioned_fails_in_the_end(
+    products: Products, shop: FakeCatalog, change: Any
+) -> None:
     shop.always = change_results(change)
     report = await products.upsert([product(1)], retry_delays=[0, 5])
+
     assert (report.accepted, report.failed, report.requests) == (0, 1, 3)
     assert report.failures[0].code == "GAVE_UP"
 
 
-async def test_results_without_an_id_are_taken_in_their_order(products: Products, shop: FakeCatalog) -> None:
+async def test_results_without_an_id_are_matched_in_their_order(products: Products, shop: FakeCatalog) -> None:
     status = ProductUpsertStatus.ERROR
     shop.script[1] = change_results(
         lambda found: [
@@ -273,6 +293,7 @@ async def test_results_without_an_id_are_taken_in_their_order(products: Products
     )
     report = await products.upsert([product(number) for number in range(3)], concurrency=1)
     ((failure,),) = [report.failures]
+
     assert (failure.position, failure.code, failure.reason) == (1, "C", "no")
     assert report.requests == 1
 
@@ -287,11 +308,12 @@ async def test_results_without_an_id_are_taken_in_their_order(products: Products
         (ProductDeleteResult(product_key="k", failed_product_key=True, message={"message": "gone"}), True),
     ],
 )
-async def test_a_key_that_was_not_deleted_has_failed_in_whatever_form_it_is_told(
+async def test_a_key_that_was_not_deleted_has_failed_in_whatever_form_it_is_reported(
     products: Products, shop: FakeCatalog, result: ProductDeleteResult, failed: bool
 ) -> None:
     shop.always = lambda _: ProductDeleteResults(delete_products=[result])
     report = await products.delete(["k"])
+
     assert (report.failed, report.accepted) == (failed, not failed)
     assert [failure.reason for failure in report.failures] == ["gone"] * failed
 
@@ -305,6 +327,7 @@ async def test_a_failure_after_an_unclear_answer_says_so(products: Products, sho
     shop.script[2] = delete_and_lose
     report = await products.delete(["k-sku-1"], quarantine=3)
     ((failure,),) = [report.failures]
+
     assert failure.reason == (
         "there is no such product; an earlier attempt had no conclusive answer and may have worked"
     )
@@ -323,14 +346,16 @@ async def test_a_refused_request_is_narrowed_down_to_the_product(
     shop.always = refuse
     report = await products.upsert([product(number) for number in range(25)], concurrency=1)
     ((failure,),) = [report.failures]
+
     assert (failure.position, failure.code, failure.reason, failure.attribute) == (7, "BAD", "new is not good", "price")
     assert report.accepted == 24
 
 
-async def test_named_operations_are_taken_out(products: Products, shop: FakeCatalog) -> None:
+async def test_refused_operations_are_isolated(products: Products, shop: FakeCatalog) -> None:
     shop.script[1] = api_error(status=400, operation_errors={3: (ErrorDetail(message="new is bad"),)})
     report = await products.upsert([product(number) for number in range(10)], concurrency=1)
     ((failure,),) = [report.failures]
+
     assert (failure.position, failure.code, failure.reason) == (3, "REFUSED", "new is bad")
     assert (report.accepted, report.requests) == (9, 2)
 
@@ -343,20 +368,23 @@ async def test_a_fault_costs_a_request_and_no_product(
     if fault.stage == "after" and stage == "before":
         stage = "after"
     sandbox.faults.on("PUT", PRODUCTS).once().do(fault, stage=stage)
+
     report = await catalog.upsert([product(number) for number in range(20)], quarantine=7)
+
     assert (report.accepted, report.requests) == (20, 2)
-    assert len(await titles(catalog)) == 20
+    assert len(await read_titles(catalog)) == 20
 
 
 async def test_an_unknown_catalog_stops_the_job(sandbox: Sandbox) -> None:
     async with Session.sandbox(sandbox) as session:
         with pytest.raises(BatchError) as caught:
             await session.product_catalog("nothing").products.upsert([product(1)])
+
     assert isinstance(caught.value.__cause__, NotFound)
     assert caught.value.report.pending == 1
 
 
-async def test_a_stream_gives_receipts_as_they_come(products: Products) -> None:
+async def test_a_stream_returns_receipts_as_they_come(products: Products) -> None:
     stream = products.stream([product(number) for number in range(100)])
     assert sum([receipt.accepted async for receipt in stream]) == stream.report.accepted == 100
 
@@ -387,7 +415,9 @@ FAULTS = st.sampled_from(["fine", "fine", "503", "lost before", "lost after", "4
     faults=st.lists(FAULTS, max_size=10),
     lanes=st.sampled_from([1, 3, 32]),
 )
-async def test_the_last_of_each_id_is_held_whatever_happens(ids: list[int], faults: list[str], lanes: int) -> None:
+async def test_the_catalog_has_the_last_product_of_each_id_whatever_happens(
+    ids: list[int], faults: list[str], lanes: int
+) -> None:
     shop = FakeCatalog()
 
     def lose(_: object) -> Any:
@@ -405,13 +435,17 @@ async def test_the_last_of_each_id_is_held_whatever_happens(ids: list[int], faul
     shop.script = {number: errors[fault] for number, fault in enumerate(faults, 1) if fault != "fine"}
     rows = [product(each, title=f"t{number}") for number, each in enumerate(ids)]
     seen: list[Progress] = []
+
     report = await Products(shop, "c").upsert(  # type: ignore[arg-type]
         rows, concurrency=lanes, progress=seen.append, retry_delays=[0] * 9
     )
+
     assert all(each.read == each.accepted + each.coalesced + each.failed + each.pending for each in seen)
     assert report.pending == 0
+
     failed = {rows[failure.position]["id"] for failure in report.failures}
     last = {row["id"]: row["title"] for row in rows}
+
     assert {name: row["title"] for name, row in shop.held.items() if name not in failed} == {
         name: title for name, title in last.items() if name not in failed
     }

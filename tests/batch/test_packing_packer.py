@@ -1,0 +1,144 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from svc_async.batch.packing.batch import Batch
+from svc_async.batch.packing.limits import Limits
+from svc_async.batch.packing.packer import Packer
+from tests.support.packing import NOW, Operation, encode_user, feed, pack_rows, read_body, read_numbers
+
+
+@pytest.mark.rule("CAU-01b")
+@pytest.mark.parametrize("per_operation", [1, 2, 25])
+def test_full_batches_hold_exactly_what_is_allowed(per_operation: int) -> None:
+    packer = Packer(Limits(operations=10, size=10**6, per_operation=per_operation))
+    rows = 35 * per_operation
+    batches = feed(packer, [encode_user(number) for number in range(rows)])
+    batches += packer.flush(NOW)
+
+    assert [batch.operations for batch in batches] == [10, 10, 10, 5]
+    assert read_numbers(batches) == list(range(rows))
+    assert [position for batch in batches for position in batch.positions] == list(range(rows))
+
+
+@pytest.mark.rule("CAU-02", "LIM-06")
+@settings(max_examples=60)
+@given(
+    lengths=st.lists(st.integers(1, 120), min_size=1, max_size=80),
+    per_operation=st.integers(1, 7),
+    size=st.integers(60, 700),
+    operations=st.integers(1, 9),
+    slices=st.integers(1, 30),
+)
+def test_a_body_is_never_larger_than_allowed_and_no_row_is_lost(
+    lengths: list[int], per_operation: int, size: int, operations: int, slices: int
+) -> None:
+    limits = Limits(operations=operations, size=size, per_operation=per_operation)
+    packer = Packer(limits)
+    batches: list[Batch] = []
+    for first in range(0, len(lengths), slices):
+        some = [encode_user(first + place, length) for place, length in enumerate(lengths[first : first + slices])]
+        batches += packer.feed(pack_rows(some, keys=range(first, first + len(some)), first=first), NOW)
+    batches += packer.flush(NOW)
+
+    assert all(batch.fits(limits) for batch in batches)
+    assert sorted(read_numbers(batches) + packer.too_large) == list(range(len(lengths)))
+
+    alone = 2 + Operation().overhead
+
+    assert packer.too_large == [at for at, length in enumerate(lengths) if alone + len(encode_user(at, length)) > size]
+
+
+def test_equal_rows_of_a_batch_are_sent_once() -> None:
+    packer = Packer(Limits(operations=10, size=10**6, per_operation=2))
+
+    assert feed(packer, [encode_user(1), encode_user(2), encode_user(1), encode_user(1)], [1, 2, 1, 1]) == []
+
+    (batch,) = packer.flush(NOW)
+
+    assert sorted(read_numbers([batch])) == [1, 2]
+    assert packer.coalesced == 2
+    assert sorted(batch.positions) == [1, 3]
+
+
+def test_another_row_of_the_same_key_goes_into_the_next_batch() -> None:
+    packer = Packer(Limits(operations=10, size=10**6, per_operation=2))
+    feed(packer, [encode_user(1), encode_user(2), encode_user(3), encode_user(4), encode_user(3)], [7, 8, 7, 9, 7])
+
+    first, second = packer.flush(NOW)
+
+    assert read_numbers([first]) == [1, 2, 4]
+    assert read_numbers([second]) == [3]
+    assert packer.coalesced == 1
+
+
+def test_of_two_operations_on_equal_users_the_last_wins() -> None:
+    packer = Packer(Limits(operations=10, size=10**6, per_operation=2))
+    feed(packer, [encode_user(1), encode_user(2)], [1, 2], operation=Operation("U"))
+    feed(packer, [encode_user(1)], [1], operation=Operation("D"), first=2)
+
+    (batch,) = packer.flush(NOW)
+
+    assert sorted((operation["t"], operation["u"][0]["n"]) for operation in read_body(batch)) == [
+        ("D", "1"),
+        ("U", "2"),
+    ]
+    assert packer.coalesced == 1
+
+
+def test_many_equal_rows_fit_into_one_request() -> None:
+    packer = Packer(Limits(operations=10, size=10**6, per_operation=1))
+    batches = [batch for _ in range(50) for batch in feed(packer, [encode_user(number) for number in range(8)])]
+    batches += packer.flush(NOW)
+
+    assert len(batches) == 1
+    assert packer.coalesced == 49 * 8
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 1), st.sampled_from("UD")), max_size=60))
+def test_the_last_row_of_every_key_is_sent_last(rows: list[tuple[int, int, str]]) -> None:
+    packer = Packer(Limits(operations=4, size=10**6, per_operation=2))
+    batches: list[Batch] = []
+    for position, (key, variant, kind) in enumerate(rows):
+        batches += feed(packer, [encode_user(10 * key + variant)], [key], operation=Operation(kind), first=position)
+    batches += packer.flush(NOW)
+    last_sent: dict[int, tuple[int, str]] = {}
+    for batch in batches:
+        keys = [int(each["n"]) // 10 for operation in read_body(batch) for each in operation["u"]]
+        assert len(keys) == len(set(keys))
+        for operation in read_body(batch):
+            last_sent |= {int(each["n"]) // 10: (int(each["n"]) % 10, operation["t"]) for each in operation["u"]}
+
+    assert last_sent == {key: (variant, kind) for key, variant, kind in rows}
+    assert sum(batch.rows for batch in batches) + packer.coalesced == len(rows)
+
+
+def test_a_packer_absorbs_another_only_as_a_whole() -> None:
+    limits = Limits(operations=4, size=10**6, per_operation=2)
+    first, second, third = Packer(limits), Packer(limits), Packer(limits)
+    feed(first, [encode_user(1), encode_user(2), encode_user(3)], [1, 2, 3])
+    feed(second, [encode_user(4), encode_user(5), encode_user(6)], [4, 5, 6], first=3)
+
+    feed(third, [encode_user(number) for number in range(7, 12)], range(7, 12), first=6)
+
+    assert first.absorb(second)
+    assert (first.rows, second.rows) == (6, 0)
+    assert not first.absorb(third)
+    assert (first.rows, third.rows) == (6, 5)
+    assert read_numbers(first.flush(NOW)) == [1, 2, 3, 4, 5, 6]
+
+
+def test_absorbed_rows_keep_the_order_of_their_operations() -> None:
+    limits = Limits(operations=9, size=10**6, per_operation=2)
+    first, second = Packer(limits), Packer(limits)
+    feed(first, [encode_user(1)], [1])
+    for position, kind in enumerate("UDU", start=1):
+        feed(second, [encode_user(2)], [2], operation=Operation(kind), first=position)
+
+    assert first.absorb(second)
+
+    (batch,) = first.flush(NOW)
+
+    assert sorted(batch.positions) == [0, 3]
+    assert {operation["t"] for operation in read_body(batch)} == {"U"}
