@@ -19,7 +19,7 @@ from svc_async.errors import BadRequest, BatchError, InvalidArgument, Unauthoriz
 from svc_async.handles import CustomAudienceHandle
 from svc_async.sandbox import Fault, Sandbox
 from svc_async.users.encoding import Rows
-from tests.batch.conftest import Service, until
+from tests.support.fake_service import FakeService, wait_until
 from tests.support.user_operations import build_delete, build_update, hash_value, make_emails
 
 USERS = "*/custom_audiences/*/users"
@@ -119,7 +119,7 @@ async def test_send_verifies_the_counts(sandbox: Sandbox, audience: CustomAudien
     ],
 )
 async def test_send_names_the_broken_rule_and_never_the_value(
-    users: AudienceUsers, service: Service, operations: list[Any], parameter: str, rule: str
+    users: AudienceUsers, service: FakeService, operations: list[Any], parameter: str, rule: str
 ) -> None:
     with pytest.raises(InvalidArgument, match=rule) as caught:
         await users.send(operations)
@@ -130,7 +130,7 @@ async def test_send_names_the_broken_rule_and_never_the_value(
 
 
 async def test_a_session_that_does_not_validate_leaves_it_to_the_service(
-    users: AudienceUsers, service: Service
+    users: AudienceUsers, service: FakeService
 ) -> None:
     service.validate = False
     await users.send([build_update({"email": ["a@b.de"]})])
@@ -311,7 +311,7 @@ async def test_a_cancelled_stream_reports_what_was_accepted(sandbox: Sandbox, au
                 pass
 
     task = asyncio.create_task(read())
-    await until(lambda: stream.report.requests == 2)
+    await wait_until(lambda: stream.report.requests == 2)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -341,7 +341,9 @@ async def test_rows_with_times_expire(sandbox: Sandbox, audience: CustomAudience
     ],
 )
 @pytest.mark.rule("CAU-06b")
-async def test_times_are_checked_before_anything_is_read(users: AudienceUsers, service: Service, times: Any) -> None:
+async def test_times_are_checked_before_anything_is_read(
+    users: AudienceUsers, service: FakeService, times: Any
+) -> None:
     with pytest.raises(InvalidArgument, match="expires_at"):
         await users.upload(iter(make_emails(1)), **times)
     assert service.bodies == []

@@ -16,8 +16,8 @@ from svc_async.errors import BatchError, InvalidArgument, UnusableFile
 from svc_async.sandbox import Sandbox
 from svc_async.session import Session
 from svc_async.wire.outcome import api_error
-from tests.batch.conftest import Service
 from tests.support.fake_catalog import FakeCatalog, product
+from tests.support.fake_service import FakeService
 
 IDS = [str(number) for number in range(30)]
 Write = Callable[[Path], object]
@@ -45,7 +45,7 @@ def write_products(path: Path) -> None:
     path.write_text("\n".join("\t".join(row) for row in [[*rows[0]], *([*row.values()] for row in rows)]) + "\n")
 
 
-def sent_ids(service: Service) -> list[str]:
+def sent_ids(service: FakeService) -> list[str]:
     return [user["partner_user_id"][0] for user in service.users]
 
 
@@ -56,7 +56,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("write", [write_csv, write_gzip, write_json_lines, write_parquet])
 async def test_members_may_be_a_file_of_any_format(
-    users: AudienceUsers, service: Service, path: Path, write: Write
+    users: AudienceUsers, service: FakeService, path: Path, write: Write
 ) -> None:
     write(path)
 
@@ -65,7 +65,7 @@ async def test_members_may_be_a_file_of_any_format(
     assert (report.accepted, sorted(sent_ids(service))) == (30, sorted(IDS))
 
 
-async def test_a_file_may_be_given_as_text_or_as_a_url(users: AudienceUsers, service: Service, path: Path) -> None:
+async def test_a_file_may_be_given_as_text_or_as_a_url(users: AudienceUsers, service: FakeService, path: Path) -> None:
     path = path.with_name("my customers")
     write_csv(path)
 
@@ -75,7 +75,7 @@ async def test_a_file_may_be_given_as_text_or_as_a_url(users: AudienceUsers, ser
 
 
 async def test_members_of_a_file_can_be_removed_and_streamed(
-    users: AudienceUsers, service: Service, path: Path
+    users: AudienceUsers, service: FakeService, path: Path
 ) -> None:
     write_csv(path)
 
@@ -87,7 +87,7 @@ async def test_members_of_a_file_can_be_removed_and_streamed(
 
 
 @pytest.mark.rule("DNR-03")
-async def test_a_file_for_a_do_not_reach_list_has_only_its_identifiers(service: Service, path: Path) -> None:
+async def test_a_file_for_a_do_not_reach_list_has_only_its_identifiers(service: FakeService, path: Path) -> None:
     users = DoNotReachUsers(service, "a1", "l1")
     path.write_text("email,handle\na@b.de,a\n", encoding="utf-8")
 
@@ -96,7 +96,7 @@ async def test_a_file_for_a_do_not_reach_list_has_only_its_identifiers(service: 
 
 
 async def test_the_last_row_may_be_invalid_and_is_counted_in_the_file(
-    users: AudienceUsers, service: Service, path: Path
+    users: AudienceUsers, service: FakeService, path: Path
 ) -> None:
     path.write_text("email\na@b.de\nnobody\n", encoding="utf-8")
 
@@ -108,7 +108,7 @@ async def test_the_last_row_may_be_invalid_and_is_counted_in_the_file(
 
 @pytest.mark.parametrize("make", ["missing", "empty", "folder", "broken"])
 async def test_an_unusable_file_is_refused_before_anything_is_sent(
-    users: AudienceUsers, service: Service, path: Path, make: str
+    users: AudienceUsers, service: FakeService, path: Path, make: str
 ) -> None:
     if make == "empty":
         path.touch()
@@ -126,7 +126,7 @@ async def test_an_unusable_file_is_refused_before_anything_is_sent(
 
 
 @pytest.mark.parametrize("scheme", ["https", "http", "s3", "ftp"])
-async def test_a_url_is_not_fetched(users: AudienceUsers, service: Service, scheme: str) -> None:
+async def test_a_url_is_not_fetched(users: AudienceUsers, service: FakeService, scheme: str) -> None:
     rule = f"members must be a path, a file:// URL or an iterable; {scheme}:// is not fetched: download the file first"
     with pytest.raises(InvalidArgument) as caught:
         await users.upload(f"{scheme}://host.example/customers.csv?token=secret")
@@ -147,7 +147,7 @@ async def test_other_values_that_cannot_be_iterated_over_are_refused(users: Audi
 
 
 async def test_a_job_of_a_file_resumes_from_its_journal_without_a_spool(
-    service: Service, path: Path, tmp_path: Path
+    service: FakeService, path: Path, tmp_path: Path
 ) -> None:
     write_csv(path)
     journal = tmp_path / "job.journal"

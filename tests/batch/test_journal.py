@@ -30,9 +30,19 @@ from svc_async.batch.settings import JobSizes
 from svc_async.errors import BatchError, ErrorDetail, InvalidArgument, UnusableFile
 from svc_async.handles import CustomAudienceHandle
 from svc_async.sandbox import Fault, Sandbox, VirtualClock
-from tests.batch.conftest import Outcome, Service, until
-from tests.batch.test_uploader import LOST, REFUSED, applied_then, balanced, counting, members, status
 from tests.support.fake_catalog import FakeCatalog, change_results, product
+from tests.support.fake_service import (
+    LOST,
+    REFUSED,
+    FakeService,
+    Outcome,
+    adds_up,
+    answer_counts,
+    apply_and_raise,
+    make_error,
+    make_members,
+    wait_until,
+)
 from tests.support.journals import FULL_DISK, die_at, prepare_journals
 
 Row = dict[str, str]
@@ -47,7 +57,7 @@ SMALL = JobSizes(slice_rows=3, partition_rows=7)
 """Lets a few rows be a long source of many requests, most of which are sent before it has ended."""
 
 
-def users_of(service: Service, audience: str = "c1", *, operations: int = 4) -> AudienceUsers:
+def users_of(service: FakeService, audience: str = "c1", *, operations: int = 4) -> AudienceUsers:
     return AudienceUsers(service, "a1", audience, limits=Limits(operations=operations), sizes=SMALL)
 
 
@@ -64,7 +74,7 @@ def expected(rows: Sequence[Row]) -> dict[str, str]:
     return {row["partner_user_id"]: hashed(row) for row in rows}
 
 
-def held(service: Service) -> dict[str, str]:
+def held(service: FakeService) -> dict[str, str]:
     return {user["partner_user_id"][0]: user["svc_id"][0] for user in service.users}
 
 
@@ -84,7 +94,7 @@ def remove(path: Path) -> None:
     path.unlink()
 
 
-async def run(service: Service, rows: Any, path: Path, *, operations: int = 4, **settings_: Any) -> Report:
+async def run(service: FakeService, rows: Any, path: Path, *, operations: int = 4, **settings_: Any) -> Report:
     return await users_of(service, operations=operations).upload(
         rows, journal=path, **{"users_per_operation": 1, **settings_}
     )
@@ -98,19 +108,19 @@ async def test_a_kill_at_any_commit_loses_nothing_and_repeats_only_what_was_in_d
     rows = rows_with_repeats()
     for commit in range(1, 1000):
         path = tmp_path / f"{commit}"
-        service = Service()
+        service = FakeService()
         how: dict[str, Any] = {"concurrency": lanes, "users_per_operation": per_operation}
         with die_at(commit, after=after) as death:
             try:
                 await run(service, rows, path, **how)
             except BatchError as error:
-                assert balanced(error.report)
+                assert adds_up(error.report)
         seen: list[Progress] = []
         report = await run(service, rows, path, progress=seen.append, **how)
         assert held(service) == expected(rows), f"killed at commit {commit}"
         assert (report.read, report.pending, report.failed) == (len(rows), 0, 0)
-        assert balanced(report)
-        assert all(map(balanced, seen))
+        assert adds_up(report)
+        assert all(map(adds_up, seen))
         sent = Counter(itertools.chain.from_iterable(map(identities, dict.fromkeys(service.bodies))))
         assert sent <= Counter((row["partner_user_id"], hashed(row)) for row in rows)
         assert max(Counter(service.bodies).values()) <= 2
@@ -119,10 +129,10 @@ async def test_a_kill_at_any_commit_loses_nothing_and_repeats_only_what_was_in_d
     pytest.fail("the job does not end")
 
 
-async def cancelled_in_flight(service: Service, rows: Any, path: Path, **settings_: Any) -> float:
+async def cancelled_in_flight(service: FakeService, rows: Any, path: Path, **settings_: Any) -> float:
     """End a job as a kill would while a request is under way; give the time at which that was sent."""
     task = asyncio.create_task(run(service, rows, path, **settings_))
-    await until(lambda: service.in_flight == 1)
+    await wait_until(lambda: service.in_flight == 1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -130,7 +140,7 @@ async def cancelled_in_flight(service: Service, rows: Any, path: Path, **setting
 
 
 async def test_an_intent_waits_out_its_quarantine_then_sends_the_same_bytes(path: Path) -> None:
-    service = Service(latency=1)
+    service = FakeService(latency=1)
     rows = rows_with_repeats(20)
     sent_at = await cancelled_in_flight(service, rows, path, concurrency=1, quarantine=100)
     await service.clock.sleep(30)
@@ -144,7 +154,7 @@ async def test_rows_that_were_left_behind_and_are_not_read_again_yet_stay_left_b
     rows = rows_with_repeats(90, keys=20)
     for commit in range(1, 40):
         path = tmp_path / f"{commit}"
-        service = Service()
+        service = FakeService()
         with die_at(3), suppress(BatchError):
             await run(service, rows, path, concurrency=1, users_per_operation=25)
         with die_at(commit), suppress(BatchError):
@@ -158,39 +168,39 @@ async def test_rows_that_gave_way_in_a_request_that_was_halved_are_counted_once(
     rows = [{"partner_user_id": f"p{n % 3}", "svc_id": f"{n % 3}"} for n in range(24)]
     for commit in range(1, 20):
         path = tmp_path / f"{commit}"
-        service = Service()
-        service.script[1] = status(400)
+        service = FakeService()
+        service.script[1] = make_error(400)
         with die_at(commit, after=True), suppress(BatchError):
             await run(service, rows, path, concurrency=1)
         seen: list[Progress] = []
         report = await run(service, rows, path, progress=seen.append)
-        assert all(map(balanced, seen))
+        assert all(map(adds_up, seen))
         assert (report.read, report.failed, report.pending) == (24, 0, 0), f"killed at commit {commit}"
         assert held(service) == expected(rows)
 
 
 async def test_what_is_older_than_the_quarantine_is_sent_at_once(path: Path) -> None:
-    service = Service(latency=1)
-    await cancelled_in_flight(service, members(3), path)
+    service = FakeService(latency=1)
+    await cancelled_in_flight(service, make_members(3), path)
     await service.clock.sleep(1000)
     before = service.clock.monotonic()
-    await run(service, members(3), path)
+    await run(service, make_members(3), path)
     assert service.times[1] == before
 
 
 async def test_what_was_certainly_refused_is_not_in_doubt(path: Path) -> None:
-    service = Service()
-    service.script[1] = status(401)
+    service = FakeService()
+    service.script[1] = make_error(401)
     with pytest.raises(BatchError):
-        await run(service, members(3), path)
+        await run(service, make_members(3), path)
     before = service.clock.monotonic()
-    report = await run(service, members(3), path)
+    report = await run(service, make_members(3), path)
     assert (report.accepted, report.requests, service.times[-1]) == (3, 2, before)
 
 
 async def test_a_finished_job_says_so_at_once(path: Path) -> None:
-    service = Service()
-    rows: list[Any] = [*members(20), {"email": "no"}, {"partner_user_id": "p1"}]
+    service = FakeService()
+    rows: list[Any] = [*make_members(20), {"email": "no"}, {"partner_user_id": "p1"}]
     report = await run(service, rows, path)
     sent = len(service.bodies)
     again = await run(service, rows, path)
@@ -213,9 +223,9 @@ async def test_a_finished_job_says_so_at_once(path: Path) -> None:
     ids=["another value", "a row less", "a bad row", "nothing"],
 )
 async def test_a_changed_source_is_refused_and_nothing_is_sent(path: Path, change: Callable[[Any], Any]) -> None:
-    service = Service()
+    service = FakeService()
     rows = rows_with_repeats()
-    service.script[9] = status(403)
+    service.script[9] = make_error(403)
     with pytest.raises(BatchError):
         await run(service, rows, path, concurrency=2)
     sent = len(service.bodies)
@@ -237,13 +247,13 @@ class Ending(list[Row]):
 
 
 async def test_a_source_that_has_grown_behind_its_end_is_refused(path: Path) -> None:
-    service = Service()
+    service = FakeService()
     rows = Ending(rows_with_repeats())
     answers = itertools.count()
 
     def refuse(_: object) -> None:
         if rows.ended and next(answers):  # the first may have been sent before
-            raise status(403)
+            raise make_error(403)
 
     service.always = refuse
     with pytest.raises(BatchError):
@@ -256,50 +266,50 @@ async def test_a_source_that_has_grown_behind_its_end_is_refused(path: Path) -> 
 
 
 async def test_a_journal_of_another_job_is_refused(path: Path) -> None:
-    service = Service()
-    await run(service, members(3), path)
+    service = FakeService()
+    await run(service, make_members(3), path)
     other = users_of(service, "c2")
     with pytest.raises(UnusableFile, match="another job: destination is 'POST .*/c1/users' there"):
-        await other.upload(members(3), journal=path)
+        await other.upload(make_members(3), journal=path)
     with pytest.raises(UnusableFile, match="ordered"):
-        await run(service, members(3), path, ordering="none")
+        await run(service, make_members(3), path, ordering="none")
 
 
 async def test_a_removal_is_not_taken_for_an_upload(path: Path) -> None:
-    service = Service()
-    service.script[2] = status(403)
+    service = FakeService()
+    service.script[2] = make_error(403)
     with pytest.raises(BatchError):
-        await run(service, members(60), path, concurrency=1, users_per_operation=1)
+        await run(service, make_members(60), path, concurrency=1, users_per_operation=1)
     with pytest.raises(UnusableFile, match="another job"):
-        await users_of(service).remove(members(60), journal=path)
-    await run(service, members(60), path)
+        await users_of(service).remove(make_members(60), journal=path)
+    await run(service, make_members(60), path)
     with pytest.raises(UnusableFile, match="another job"):
-        await users_of(service).remove(members(60), journal=path)
+        await users_of(service).remove(make_members(60), journal=path)
 
 
 async def test_journals_of_other_versions_and_other_files_are_refused(tmp_path: Path) -> None:
-    service = Service()
+    service = FakeService()
     path = tmp_path / "newer"
-    await run(service, members(3), path)
+    await run(service, make_members(3), path)
     for version, which in ((FORMAT.version + 1, "a newer"), (FORMAT.version - 1, "an earlier")):
         database = sqlite3.connect(path)
         database.execute(f"PRAGMA user_version={version}")
         database.close()
         with pytest.raises(UnusableFile, match=f"was written by {which} version of this SDK"):
-            await run(service, members(3), path)
+            await run(service, make_members(3), path)
     other = tmp_path / "other"
     database = sqlite3.connect(other)
     database.execute("CREATE TABLE mine (x)")
     database.commit()
     database.close()
     with pytest.raises(UnusableFile, match="is not a journal"):
-        await run(service, members(3), other)
+        await run(service, make_members(3), other)
     text = tmp_path / "text"
     text.write_text("a customer file, long enough to be no database" * 100)
     with pytest.raises(UnusableFile, match="not a database"):
-        await run(service, members(3), text)
+        await run(service, make_members(3), text)
     with pytest.raises(UnusableFile, match="unable to open"):
-        await run(service, members(3), tmp_path / "no" / "folder")
+        await run(service, make_members(3), tmp_path / "no" / "folder")
 
 
 _OTHER = """
@@ -315,38 +325,38 @@ sys.stdin.read()
 
 
 async def test_a_journal_in_use_by_another_process_is_refused(path: Path) -> None:
-    service = Service()
-    service.script[1] = status(403)
+    service = FakeService()
+    service.script[1] = make_error(403)
     with pytest.raises(BatchError):
-        await run(service, members(3), path)
+        await run(service, make_members(3), path)
     pipe = asyncio.subprocess.PIPE
     other = await asyncio.create_subprocess_exec(sys.executable, "-c", _OTHER, str(path), stdin=pipe, stdout=pipe)
     assert other.stdout is not None
     await other.stdout.readline()
     with pytest.raises(UnusableFile, match="is locked by another job"):
-        await run(service, members(3), path)
+        await run(service, make_members(3), path)
     await other.communicate(b"")
-    assert (await run(service, members(3), path)).accepted == 3
+    assert (await run(service, make_members(3), path)).accepted == 3
 
 
 async def test_two_jobs_of_one_process_do_not_share_a_journal(path: Path) -> None:
     clock = VirtualClock(mode="manual")
-    service = Service(clock=clock, latency=5)
-    task = asyncio.create_task(run(service, members(3), path))
-    await until(lambda: service.in_flight == 1)
+    service = FakeService(clock=clock, latency=5)
+    task = asyncio.create_task(run(service, make_members(3), path))
+    await wait_until(lambda: service.in_flight == 1)
     with pytest.raises(UnusableFile, match="is locked by another job"):
-        await run(Service(), members(3), path)
+        await run(FakeService(), make_members(3), path)
     await clock.advance(seconds=5)
     assert (await task).accepted == 3
 
 
 async def test_a_full_disk_is_a_clear_stop_and_the_job_can_go_on(path: Path) -> None:
-    service = Service()
+    service = FakeService()
     rows = rows_with_repeats(6000, keys=5000)
     full = pytest.raises(BatchError, match=r"journal .* cannot be written: database or disk is full")
     with prepare_journals(FULL_DISK), full as caught:
         await run(service, rows, path, operations=2_500, concurrency=1)
-    assert balanced(caught.value.report)
+    assert adds_up(caught.value.report)
     assert service.bodies == []
     report = await run(service, rows, path, operations=2_500)
     assert (report.read, report.pending) == (6000, 0)
@@ -354,8 +364,8 @@ async def test_a_full_disk_is_a_clear_stop_and_the_job_can_go_on(path: Path) -> 
 
 
 async def test_no_identifier_and_no_token_is_in_the_journal(path: Path, tmp_path: Path) -> None:
-    service = Service()
-    service.script[2] = status(403)
+    service = FakeService()
+    service.script[2] = make_error(403)
     rows = [{"email": f"someone{n}@example.org", "partner_user_id": f"partner-{n}"} for n in range(100)]
     with pytest.raises(BatchError):
         await run(service, rows, path, concurrency=1)
@@ -368,14 +378,14 @@ async def test_the_size_does_not_grow_with_the_rows(tmp_path: Path) -> None:
     sizes: list[int] = []
     for count in (2_000, 20_000):
         path = tmp_path / str(count)
-        await run(Service(), members(count), path, users_per_operation=10, concurrency=4)
+        await run(FakeService(), make_members(count), path, users_per_operation=10, concurrency=4)
         sizes.append(path.stat().st_size)
     assert sizes[1] <= sizes[0] * 1.2
 
 
 async def test_an_iterator_is_put_aside_and_taken_from_there(path: Path) -> None:
-    service = Service()
-    service.script[3] = status(403)
+    service = FakeService()
+    service.script[3] = make_error(403)
     rows: list[Any] = [{"email": "no"}, *rows_with_repeats(), {"partner_user_id": "x" * 5_000_000}]
     with pytest.raises(BatchError):
         await run(service, iter(rows), path, concurrency=2)
@@ -389,27 +399,27 @@ async def test_an_iterator_is_put_aside_and_taken_from_there(path: Path) -> None
 
 
 async def test_rows_that_were_put_aside_for_a_job_that_is_gone_are_not_taken(path: Path) -> None:
-    service = Service()
-    service.script[1] = status(403)
+    service = FakeService()
+    service.script[1] = make_error(403)
     with pytest.raises(BatchError):
-        await run(service, iter(members(5)), path, concurrency=1)
+        await run(service, iter(make_members(5)), path, concurrency=1)
     remove(path)
-    report = await run(service, iter(members(3, first=90)), path)
+    report = await run(service, iter(make_members(3, first=90)), path)
     assert (report.read, {user["partner_user_id"][0] for user in service.users}) == (3, {"p90", "p91", "p92"})
 
 
 async def test_rows_that_were_put_aside_and_are_gone_are_missed(path: Path) -> None:
-    service = Service()
-    service.script[1] = status(403)
+    service = FakeService()
+    service.script[1] = make_error(403)
     with pytest.raises(BatchError):
-        await run(service, iter(members(5)), path)
+        await run(service, iter(make_members(5)), path)
     remove(path.with_name("job.journal.rows"))
     with pytest.raises(InvalidArgument, match=r"needs .*job.journal.rows"):
-        await run(service, iter(members(5)), path)
+        await run(service, iter(make_members(5)), path)
 
 
 async def test_an_iterator_that_fails_sends_nothing_and_is_read_anew(path: Path) -> None:
-    service = Service()
+    service = FakeService()
 
     async def failing() -> AsyncIterator[Row]:
         for row in rows_with_repeats():
@@ -420,11 +430,11 @@ async def test_an_iterator_that_fails_sends_nothing_and_is_read_anew(path: Path)
         await run(service, failing(), path)
     assert "p7" not in str(caught.value)
     assert service.bodies == []
-    assert (await run(service, iter(members(10)), path)).accepted == 10
+    assert (await run(service, iter(make_members(10)), path)).accepted == 10
 
 
 async def test_operations_that_were_put_aside_keep_their_types_and_times(path: Path) -> None:
-    service = Service()
+    service = FakeService()
     users = users_of(service)
     end = service.clock.now() + timedelta(days=3)
     operations = [
@@ -432,7 +442,7 @@ async def test_operations_that_were_put_aside_keep_their_types_and_times(path: P
         {"operation_type": "Delete", "params": {"users": [{"svc_id": "2"}]}},
         {"operation_type": "Update", "params": {"users": [{"svc_id": "3"}]}},
     ]
-    service.script[1] = status(403)
+    service.script[1] = make_error(403)
     with pytest.raises(BatchError):
         await users.apply(iter(operations), journal=path)
     await users.apply(iter(operations), journal=path)
@@ -443,30 +453,30 @@ async def test_operations_that_were_put_aside_keep_their_types_and_times(path: P
 
 
 async def test_times_stay_pinned_over_a_restart(path: Path) -> None:
-    service = Service()
+    service = FakeService()
     with die_at(2), pytest.raises(BatchError):
-        await run(service, members(3), path)
+        await run(service, make_members(3), path)
     await service.clock.sleep(10_000)
-    await run(service, members(3), path)
+    await run(service, make_members(3), path)
     assert len(service.bodies) == 2
     assert service.bodies[0] == service.bodies[1]
 
 
 async def test_a_body_that_would_be_built_in_another_way_stops_the_job(path: Path) -> None:
-    service = Service()
+    service = FakeService()
     with die_at(2), pytest.raises(BatchError):
-        await run(service, members(3), path)
+        await run(service, make_members(3), path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(user_operations, "timestamp", lambda moment: moment.isoformat())
         with pytest.raises(InvalidArgument, match="a version that encodes requests differently"):
-            await run(service, members(3), path)
+            await run(service, make_members(3), path)
     assert len(service.bodies) == 1
 
 
 async def test_other_settings_go_on_with_the_lanes_of_the_first_run(path: Path) -> None:
-    service = Service()
+    service = FakeService()
     rows = rows_with_repeats(200, keys=60)
-    service.script[7] = status(403)
+    service.script[7] = make_error(403)
     with pytest.raises(BatchError):
         await run(service, rows, path, concurrency=3, users_per_operation=1)
     service.latency = 1
@@ -477,10 +487,10 @@ async def test_other_settings_go_on_with_the_lanes_of_the_first_run(path: Path) 
 
 
 async def test_failures_are_told_again_and_counted_once(path: Path) -> None:
-    service = Service()
-    bad = status(400, errors=[ErrorDetail(code="BAD", message="no")])
-    rows: list[Any] = [{"email": "no"}, *members(30)]
-    service.script = {1: bad, 2: bad, 3: bad, 12: status(403)}
+    service = FakeService()
+    bad = make_error(400, errors=[ErrorDetail(code="BAD", message="no")])
+    rows: list[Any] = [{"email": "no"}, *make_members(30)]
+    service.script = {1: bad, 2: bad, 3: bad, 12: make_error(403)}
     with pytest.raises(BatchError) as caught:
         await run(service, rows, path, concurrency=1, users_per_operation=1)
     (known,) = [failure for failure in caught.value.report.failures if failure.code == "BAD"]
@@ -492,19 +502,19 @@ async def test_failures_are_told_again_and_counted_once(path: Path) -> None:
 
 
 async def test_without_order_a_job_can_be_taken_up_as_well(path: Path) -> None:
-    service = Service()
-    service.script = {4: status(403)}
+    service = FakeService()
+    service.script = {4: make_error(403)}
     with pytest.raises(BatchError):
-        await run(service, members(100), path, concurrency=3, users_per_operation=1, ordering="none")
-    report = await run(service, members(100), path, ordering="none")
+        await run(service, make_members(100), path, concurrency=3, users_per_operation=1, ordering="none")
+    report = await run(service, make_members(100), path, ordering="none")
     assert (report.accepted, len(service.users)) == (100, 100)
 
 
 async def test_a_cancelled_job_can_be_taken_up(path: Path) -> None:
-    service = Service(latency=5)
+    service = FakeService(latency=5)
     rows = rows_with_repeats(100, keys=80)
     task = asyncio.create_task(run(service, rows, path, concurrency=2))
-    await until(lambda: len(service.bodies) >= 4)
+    await wait_until(lambda: len(service.bodies) >= 4)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -536,7 +546,7 @@ async def test_products_that_an_answer_leaves_out_stay_in_doubt_over_a_restart(p
     products = shop.products(SMALL)
     rows = [product(number) for number in range(10)]
     task = asyncio.create_task(products.upsert(rows, journal=path, concurrency=1, quarantine=10**6))
-    await until(lambda: len(shop.requests) == 1)
+    await wait_until(lambda: len(shop.requests) == 1)
     with die_at(1):
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -592,17 +602,17 @@ async def test_any_faults_and_any_kills_leave_the_last_of_each_key(  # noqa: PLR
 ) -> None:
     per_operation, lanes, replayable = shape
     path = tmp_path_factory.mktemp("job") / "journal"
-    service = Service()
+    service = FakeService()
     errors: dict[str, Outcome | None] = {
         "fine": None,
-        "503": status(503),
+        "503": make_error(503),
         "lost": LOST,
-        "lost after": applied_then(service, LOST),
+        "lost after": apply_and_raise(service, LOST),
         "refused": REFUSED,
-        "429": status(429),
-        "counts": counting(0, 0),
-        "400": status(400),
-        "403": status(403),
+        "429": make_error(429),
+        "counts": answer_counts(0, 0),
+        "400": make_error(400),
+        "403": make_error(403),
     }
     service.script = {number: outcome for number, each in enumerate(outcomes, 1) if (outcome := errors[each])}
     rows = [
@@ -618,13 +628,13 @@ async def test_any_faults_and_any_kills_leave_the_last_of_each_key(  # noqa: PLR
                 report = await run(service, rows if replayable else iter(rows), path, progress=seen.append, **how)
             except BatchError as error:
                 report = error.report
-                assert balanced(report)
-        assert all(map(balanced, seen))
+                assert adds_up(report)
+        assert all(map(adds_up, seen))
         failed |= {rows[each.position]["partner_user_id"] for each in report.failures if each.code != "INVALID_ROW"}
         if not report.pending and report.read == len(rows) and commit == 10**9:
             break
     assert (report.read, report.pending) == (len(rows), 0)
-    assert balanced(report)
+    assert adds_up(report)
     assert report.failed == keys.count(0) + len([each for each in report.failures if each.code != "INVALID_ROW"])
     # A kill between the intent and the request cannot be told from one behind it.
     assert len(service.bodies) - lanes * len(kills) <= report.requests <= len(service.bodies) + lanes * len(kills)

@@ -16,8 +16,7 @@ from svc_async.batch.packing.limits import Limits
 from svc_async.batch.report import Report
 from svc_async.errors import BatchError, UnusableFile
 from svc_async.sandbox import VirtualClock
-from tests.batch.conftest import Service, until
-from tests.batch.test_uploader import LOST, balanced, members, status
+from tests.support.fake_service import LOST, FakeService, adds_up, make_error, make_members, wait_until
 from tests.support.journals import FAST, prepare_journals
 
 
@@ -26,13 +25,13 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "job.journal"
 
 
-async def run(service: Service, rows: Any, path: Path, **settings: Any) -> Report:
+async def run(service: FakeService, rows: Any, path: Path, **settings: Any) -> Report:
     users = AudienceUsers(service, "a1", "c1", limits=Limits(operations=4))
     return await users.upload(rows, journal=path, **{"users_per_operation": 1, "concurrency": 1, **settings})
 
 
 async def test_a_finished_job_tells_its_report(path: Path) -> None:
-    report = await run(Service(), [*members(10), {"email": "no"}], path)
+    report = await run(FakeService(), [*make_members(10), {"email": "no"}], path)
     record = JournalRecord.read(path)
     assert (record.finished, record.running, record.source_ended, record.runs) == (True, False, True, 1)
     assert record.report == report
@@ -40,14 +39,14 @@ async def test_a_finished_job_tells_its_report(path: Path) -> None:
 
 
 async def test_a_job_that_stopped_tells_what_is_settled_and_adds_up(path: Path) -> None:
-    service = Service()
-    service.script[3] = status(403)
-    rows = [*members(6), {"email": "no"}, *members(14, first=50)]
+    service = FakeService()
+    service.script[3] = make_error(403)
+    rows = [*make_members(6), {"email": "no"}, *make_members(14, first=50)]
     with pytest.raises(BatchError) as caught:
         await run(service, rows, path)
     record = JournalRecord.read(path)
     assert not record.finished
-    assert balanced(record.report)
+    assert adds_up(record.report)
     assert (record.report.read, record.report.accepted, record.report.failed) == (21, 8, 1)
     assert record.report.requests == caught.value.report.requests == 3
     assert record.doubts == ()
@@ -58,9 +57,9 @@ async def test_a_job_that_stopped_tells_what_is_settled_and_adds_up(path: Path) 
 
 async def test_what_is_in_doubt_is_told_with_its_age_while_the_job_runs(path: Path) -> None:
     clock = VirtualClock(mode="manual")
-    service = Service(clock=clock, latency=5)
-    task = asyncio.create_task(run(service, members(10), path))
-    await until(lambda: service.in_flight == 1)
+    service = FakeService(clock=clock, latency=5)
+    task = asyncio.create_task(run(service, make_members(10), path))
+    await wait_until(lambda: service.in_flight == 1)
     record = JournalRecord.read(path)
     assert record.running
     assert [(doubt.rows, doubt.sent_at) for doubt in record.doubts] == [(4, clock.now())]
@@ -75,9 +74,9 @@ _OPENED = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute(
 
 async def test_reading_does_not_release_the_lock_of_a_job_in_this_process(path: Path) -> None:
     clock = VirtualClock(mode="manual")
-    service = Service(clock=clock, latency=5)
-    task = asyncio.create_task(run(service, members(3), path))
-    await until(lambda: service.in_flight == 1)
+    service = FakeService(clock=clock, latency=5)
+    task = asyncio.create_task(run(service, make_members(3), path))
+    await wait_until(lambda: service.in_flight == 1)
     assert JournalRecord.read(path).running
     pipe = asyncio.subprocess.PIPE
     other = await asyncio.create_subprocess_exec(sys.executable, "-c", _OPENED, str(path), stderr=pipe)
@@ -88,15 +87,15 @@ async def test_reading_does_not_release_the_lock_of_a_job_in_this_process(path: 
 
 async def test_what_is_read_while_the_journal_is_written_is_whole_and_never_goes_back(path: Path) -> None:
     """The log is begun anew every few commits here, which is when a copy might be torn."""
-    service = Service()
+    service = FakeService()
     seen: list[int] = []
     with prepare_journals(FAST):
-        task = asyncio.create_task(run(service, members(1_500), path))
-        await until(path.exists)
+        task = asyncio.create_task(run(service, make_members(1_500), path))
+        await wait_until(path.exists)
         while not task.done():
             record = await asyncio.to_thread(_try_to_read, path)
             if record is not None:
-                assert balanced(record.report)
+                assert adds_up(record.report)
                 seen.append(record.report.accepted)
     assert (await task).accepted == 1_500
     assert seen == sorted(seen)
@@ -116,7 +115,7 @@ async def test_a_note_is_kept_from_before_the_job_begins(path: Path) -> None:
     await annotate(path, {"what": "first"})
     await annotate(path, {"what": "second"})
     assert JournalRecord.read(path) == JournalRecord(path=path, note={"what": "second"}, running=False)
-    await run(Service(), members(3), path)
+    await run(FakeService(), make_members(3), path)
     await annotate(path, {"what": "third"})
     record = JournalRecord.read(path)
     assert (record.note, record.finished) == ({"what": "second"}, True)
@@ -124,9 +123,9 @@ async def test_a_note_is_kept_from_before_the_job_begins(path: Path) -> None:
 
 async def test_the_timeline_has_a_bounded_number_of_samples_of_working_time(path: Path) -> None:
     clock = VirtualClock(mode="jump")
-    service = Service(clock=clock, latency=7)
-    service.script[300] = status(403)
-    rows = members(3_000)
+    service = FakeService(clock=clock, latency=7)
+    service.script[300] = make_error(403)
+    rows = make_members(3_000)
     with prepare_journals(FAST):
         with pytest.raises(BatchError):
             await run(service, rows, path)
@@ -145,11 +144,11 @@ async def test_the_timeline_has_a_bounded_number_of_samples_of_working_time(path
 
 
 async def test_a_request_that_had_no_effect_is_not_in_doubt(path: Path) -> None:
-    service = Service()
+    service = FakeService()
     service.script[1] = LOST
-    service.script[2] = status(403)
+    service.script[2] = make_error(403)
     with pytest.raises(BatchError):
-        await run(service, members(3), path)
+        await run(service, make_members(3), path)
     assert [doubt.rows for doubt in JournalRecord.read(path).doubts] == [3]
 
 

@@ -6,10 +6,10 @@ import tempfile
 from pathlib import Path
 
 from svc_async.batch.lists.audience_users import AudienceUsers
-from tests.batch.conftest import Service
 from tests.crash.bad_rows import summary, upload_bad_rows
 from tests.crash.test_crash import CONTROLS
 from tests.crash.trial import Trial, killed_while_late, run
+from tests.support.fake_service import FakeService
 
 _KILLS_A_JOB = 8
 
@@ -33,7 +33,7 @@ async def main(kills: int, seed: int) -> bool:
 
 async def _bad(count: int, seed: int) -> bool:
     """Upload bad rows; answers whether each failed by itself, typed and unseen."""
-    users = AudienceUsers(Service(), "a1", "c1")
+    users = AudienceUsers(FakeService(), "a1", "c1")
     found = summary(*await upload_bad_rows(users, count, seed))
     sys.stdout.write(f"bad rows: {', '.join(f'{number} {what}' for what, number in found.items())}\n")
     return found == dict.fromkeys(found, 0) | {"rows": count, "failed": count}

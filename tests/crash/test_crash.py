@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from svc_async.batch.lists.audience_users import AudienceUsers
-from tests.batch.conftest import Service
 from tests.crash.bad_rows import summary, upload_bad_rows
 from tests.crash.service import CALM
 from tests.crash.trial import killed_while_late, run
+from tests.support.fake_service import FakeService
 
 
 async def test_killed_clients_lose_nothing_and_get_nothing_wrong(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ async def test_a_calm_service_gets_every_row_once(tmp_path: Path) -> None:
 
 
 async def test_bad_rows_fail_by_themselves_typed_and_unseen() -> None:
-    users = AudienceUsers(Service(), "a1", "c1")
+    users = AudienceUsers(FakeService(), "a1", "c1")
     report, told = await upload_bad_rows(users, 20_000, seed=1)
     assert summary(report, told) == {
         "rows": 20_000,

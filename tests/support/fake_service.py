@@ -1,0 +1,153 @@
+"""A service for lists of users, without a socket: it records what is sent, and answers as a test's script says."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Self, TypeVar, cast
+
+import attrs
+import msgspec
+
+from svc_async.ads.custom_audiences import BatchCounts
+from svc_async.batch.report import Progress, Report
+from svc_async.errors import ApiError, Sent, TransportError
+from svc_async.sandbox import VirtualClock
+from svc_async.wire.outcome import api_error
+from svc_async.wire.route import Blocks, Request
+
+__all__ = [
+    "LOST",
+    "REFUSED",
+    "FakeService",
+    "Outcome",
+    "adds_up",
+    "answer_counts",
+    "apply_and_raise",
+    "make_error",
+    "make_members",
+    "wait_until",
+]
+
+T = TypeVar("T")
+
+Operations = list[dict[str, Any]]
+Answer = Callable[[Operations], BatchCounts | None]
+Outcome = Exception | Answer
+"""What is raised; or, given the operations, raises or returns other counts than the right ones."""
+
+LOST = TransportError("the connection broke", sent=Sent.MAYBE)
+REFUSED = TransportError("connection refused", sent=Sent.NO)
+
+
+@attrs.define
+class FakeService:
+    """A sender of batches that keeps what it is sent.
+
+    Attributes:
+        bodies: the body of each request, sent at `times`.
+        accepted: the operations that were applied.
+        script: outcomes by the number of the request, from 1.
+        always: the outcome of all other requests; None for success.
+        latency: seconds before an answer.
+    """
+
+    clock: VirtualClock = attrs.field(factory=lambda: VirtualClock(mode="jump"))
+    validate: bool = True
+    bodies: list[bytes] = attrs.field(factory=list)
+    times: list[float] = attrs.field(factory=list)
+    accepted: Operations = attrs.field(factory=list)
+    script: dict[int, Outcome] = attrs.field(factory=dict)
+    always: Outcome | None = None
+    latency: float = 0.0
+    in_flight: int = 0
+    most_in_flight: int = 0
+
+    def but(self, **_: object) -> Self:
+        return self
+
+    @property
+    def operations(self) -> Operations:
+        return [operation for body in self.bodies for operation in msgspec.json.decode(body)]
+
+    @property
+    def users(self) -> list[dict[str, list[str]]]:
+        return [user for operation in self.accepted for user in operation["params"]["users"]]
+
+    @property
+    def partner_user_ids(self) -> list[str]:
+        return [user["partner_user_id"][0] for user in self.users]
+
+    @property
+    def svc_ids(self) -> dict[str, str]:
+        """The `svc_id` that it holds of each person."""
+        return {user["partner_user_id"][0]: user["svc_id"][0] for user in self.users}
+
+    async def send(self, request: Request[T]) -> T:
+        answer, _ = await self.send_with_id(request)
+        return answer
+
+    async def send_with_id(self, request: Request[T]) -> tuple[T, str | None]:
+        body = _join(request.body)
+        self.bodies.append(body)
+        self.times.append(self.clock.monotonic())
+        outcome = self.script.get(len(self.bodies), self.always)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            await (self.clock.sleep(self.latency) if self.latency else asyncio.sleep(0))
+            if isinstance(outcome, Exception):
+                raise outcome
+            counts = self._answer(outcome, msgspec.json.decode(body))
+        finally:
+            self.in_flight -= 1
+        return cast("T", counts), f"r-{len(self.bodies)}"
+
+    def _answer(self, answer: Answer | None, operations: Operations) -> BatchCounts:
+        counts = answer(operations) if answer else None
+        if counts is None:
+            self.accepted += operations
+        users = sum(len(operation["params"]["users"]) for operation in operations)
+        return counts or BatchCounts(success_count=users, total_count=users)
+
+
+def _join(body: bytes | Blocks | None) -> bytes:
+    if isinstance(body, Blocks):
+        joined = b"".join(body.blocks)
+        assert len(joined) == body.size
+        return joined
+    assert body is not None
+    return body
+
+
+async def wait_until(condition: Callable[[], bool]) -> None:
+    """Yield to the event loop until something has happened."""
+    while not condition():  # noqa: ASYNC110 - nothing announces it
+        await asyncio.sleep(0)
+
+
+def make_members(count: int, *, first: int = 0) -> list[dict[str, object]]:
+    return [{"partner_user_id": f"p{number}"} for number in range(first, first + count)]
+
+
+def make_error(status: int, **details: Any) -> ApiError:
+    """Return the refusal with this status."""
+    return api_error(status=status, **details)
+
+
+def apply_and_raise(service: FakeService, error: Exception) -> Outcome:
+    """Script a request that is applied although its answer is lost."""
+
+    def outcome(operations: Operations) -> BatchCounts | None:
+        service.accepted += operations
+        raise error
+
+    return outcome
+
+
+def answer_counts(success: int, total: int) -> Outcome:
+    """Script an answer with these counts; nothing is applied."""
+    return lambda _: BatchCounts(success_count=success, total_count=total)
+
+
+def adds_up(report: Report | Progress) -> bool:
+    """Return whether every row is accounted for."""
+    return report.read == report.accepted + report.coalesced + report.failed + report.pending
