@@ -1,6 +1,6 @@
 """The settings of a batch job with their defaults, stated once, and the observers of a job."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Literal, get_args
 
 import attrs
@@ -34,7 +34,7 @@ class BatchSettings:
     users_per_operation: int = 25
     ordering: Ordering = "key"
     quarantine: float = 120.0
-    retry_delays: Sequence[float] = attrs.field(default=(0, 60, 300), converter=tuple[float, ...])
+    retry_delays: tuple[float, ...] = attrs.field(default=(0, 60, 300), converter=tuple[float, ...])
 
     def __attrs_post_init__(self) -> None:
         if self.ordering not in get_args(Ordering):

@@ -1,5 +1,5 @@
 """The command svc-async.
 
-What one may type stands in `app` and `options`, which load in a blink; what is done then stands in one module a
-command, loaded when it is called for. Results go to stdout, all that is said to people goes to stderr.
+`app` lists the commands; each is defined in a module of `commands`. Those that send a file describe a job (`jobs.spec`)
+in `upload_command`, which starts it in `file_job`. Results go to stdout, messages to stderr.
 """

@@ -1,4 +1,4 @@
-"""How the command ends: its exit codes, and what it says about an error."""
+"""The exit codes of the command, and how it explains an error."""
 
 import enum
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ __all__ = ["Exit", "exit_of", "explain"]
 
 
 class Exit(enum.IntEnum):
-    """What a shell is told."""
+    """The exit codes of the command."""
 
     DONE = 0
     FAILURE = 1
@@ -41,7 +41,7 @@ _ADVICE: Mapping[type[SvcError], str] = MappingProxyType(
         ),
         NotFound: "check the ids",
         RateLimited: "the limit is used up; try again later",
-        ServerError: "the service is in trouble; try again later",
+        ServerError: "the service has an internal problem; try again later",
         TransportError: "check SVC_BASE_URL and SVC_ADS_URL, the network and the proxy",
     }
 )
@@ -65,7 +65,7 @@ _OPTIONS: Mapping[str, str] = MappingProxyType(
                 "effective_at",
                 "encoding",
                 "expires_at",
-                "failures",
+                "failures_file",
                 "format",
                 "map",
                 "max_removal_share",
@@ -90,7 +90,7 @@ def exit_of(error: SvcError) -> Exit:
 
 
 def explain(error: SvcError) -> str:
-    """Say in one line what went wrong and what to do next."""
+    """Explain in one line what went wrong and what to do next."""
     if isinstance(error, InvalidArgument):
         return _explain_problem(error.parameter, error.rule)
     if isinstance(error, UnusableFile):
@@ -106,9 +106,11 @@ def _explain_problem(parameter: str, problem: str) -> str:
     what, advice, _ = problem.partition(_ADVICE_IN_PYTHON)
     if advice or parameter in {"credentials", "profile"}:
         return _one_line(f"{name} {what}; {_WAYS_IN}")
+    if (parameter, problem) == ("account_id", "must be given"):
+        return f"{name} {problem}; `svc-async accounts list` shows yours"
     return _one_line(f"{name} {problem}")
 
 
 def _one_line(text: str) -> str:
-    """A service's words may hold anything."""
+    """Keep a message of the service on one line, without control characters."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())

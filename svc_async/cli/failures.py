@@ -1,4 +1,4 @@
-"""Lists the rows that failed in a CSV file, as they come."""
+"""Lists the rows that failed in a CSV file, as they fail."""
 
 import csv
 from collections import Counter
@@ -21,37 +21,36 @@ _FOUND_AGAIN = frozenset({"INVALID_ROW", "TOO_LARGE"})
 
 
 class FailureList:
-    """A file of failures. It is there from the start, so that one learns early if it cannot be written, and goes if
-    nothing failed.
+    """A file of failures.
 
-    A list of an earlier job is replaced, that of an earlier run of the same job is gone on with; any other file is left
-    alone.
+    It is created at once, so that a path that cannot be written shows early, and deleted if nothing failed. The list of
+    an earlier job is replaced, that of an earlier run of the same job is continued; any other file is left unchanged.
 
     Args:
-        path: where.
-        source: tells the line of a row.
-        lasting: whether what is told is there when the process is killed.
-        again: whether the job was begun by an earlier run, whose list stays as it is until `go_on`.
+        path: the file.
+        source: finds the line of a row.
+        lasting: whether each failure is written at once, so that it survives a kill.
+        again: whether an earlier run has begun the job; its list stays unchanged until `resume`.
 
     Attributes:
-        path: where.
+        path: the file.
         count: how many rows failed.
         reasons: how many of them for each reason.
 
     Raises:
         InvalidArgument: the file holds something else, or cannot be written.
-    """  # noqa: D205 - two sentences that belong together
+    """
 
     def __init__(self, path: Path, source: ReplayableSource, *, lasting: bool = False, again: bool = False) -> None:
         self.path = path
         self.count = 0
         self.reasons: Counter[str] = Counter()
         self._source = source
-        self._told: frozenset[int] = frozenset()
+        self._known: frozenset[int] = frozenset()
         self._unlisted: Sequence[Failure] = ()
         self._is_touched = not again
         self._buffering = 1 if lasting else -1
-        self._file = self._opened("a" if again else "w")
+        self._file = self._open("a" if again else "w")
         self._writer = csv.writer(self._file)
         if not again:
             self._writer.writerow(_HEADER)
@@ -68,18 +67,18 @@ class FailureList:
         if (self._is_touched and not self.count) or not self.path.stat().st_size:
             self.path.unlink()
 
-    def go_on(self, failures: Sequence[Failure], *, finished: bool) -> None:
-        """Go on with the list of earlier runs.
+    def resume(self, failures: Sequence[Failure], *, finished: bool) -> None:
+        """Continue the list of earlier runs.
 
         Rows that break a rule are found again, and listed anew; what the service has refused stays as it was listed.
 
         Args:
-            failures: those that the journal knows. They are listed if they are not yet, since a list may have been
-                deleted; of a job that is not finished they are told again.
-            finished: whether nothing will be told any more.
+            failures: the failures in the journal. Those that are not listed yet are added, since a list may have been
+                deleted; a job that is not finished announces them again.
+            finished: whether no failure will be announced any more.
         """
         self._is_touched = True
-        told = {str(failure.position) for failure in failures}
+        known = {str(failure.position) for failure in failures}
         knows_all = len(failures) < KEPT_FAILURES
         listed: set[str] = set()
         self._file.close()
@@ -89,19 +88,19 @@ class FailureList:
             writer.writerow(_HEADER)
             for row in _rows(self.path):
                 # The journal decides: a kill may come between the listing of a refusal and its commit.
-                if row[0] in told or not (knows_all or (row[-1] in _FOUND_AGAIN and not finished)):
+                if row[0] in known or not (knows_all or (row[-1] in _FOUND_AGAIN and not finished)):
                     writer.writerow(row)
                     self._count(f"{row[2]} {row[3]}".strip())
-                    listed |= {row[0]} & told
+                    listed |= {row[0]} & known
         fresh.replace(self.path)
-        self._file = self._opened("a")
+        self._file = self._open("a")
         self._writer = csv.writer(self._file)
-        self._told = frozenset(failure.position for failure in failures)
+        self._known = frozenset(failure.position for failure in failures)
         self._unlisted = [failure for failure in failures if str(failure.position) not in listed]
 
     def add(self, failure: Failure) -> None:
         """List a row that failed."""
-        if failure.position not in self._told:
+        if failure.position not in self._known:
             self._list(failure, self._source.find_line(failure.position))
 
     def add_removal(self, failure: Failure) -> None:
@@ -119,17 +118,17 @@ class FailureList:
         self.count += 1
         _count(self.reasons, reason)
 
-    def _opened(self, mode: str) -> TextIO:
+    def _open(self, mode: str) -> TextIO:
         try:
             if self.path.exists() and not _is_list(self.path):
-                raise InvalidArgument("failures", f"must not be {self.path}, which holds something else")
+                raise InvalidArgument("failures_file", f"must not be {self.path}, which holds something else")
             return self.path.open(mode, encoding="utf-8", newline="", buffering=self._buffering)  # type: ignore[return-value]
         except OSError as error:
-            raise InvalidArgument("failures", f"cannot be written to {self.path}: {error.strerror}") from None
+            raise InvalidArgument("failures_file", f"cannot be written to {self.path}: {error.strerror}") from None
 
 
 def reason_of(failure: Failure) -> tuple[str, str]:
-    """Give the field that a failure is about, empty if it is about none, and what is wrong."""
+    """Return the field that a failure is about, empty if it is about none, and what is wrong."""
     if failure.attribute is not None:
         return failure.attribute, failure.reason
     field, _, reason = failure.reason.partition(" ")
@@ -150,7 +149,7 @@ def _count(reasons: "Counter[str]", reason: str) -> None:
 
 
 def _rows(path: Path) -> Iterator[list[str]]:
-    """Give what is listed; a line that a kill has cut short is left out."""
+    """Read the list; a line that a kill has cut short is skipped."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = csv.reader(line for line in file if line.endswith("\n"))
         next(rows, None)

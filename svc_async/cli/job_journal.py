@@ -1,73 +1,78 @@
-"""What a command does beside sending when it keeps a journal: it says what it is, and goes on with what is its own."""
+"""The journal of a command's job: what it notes about the job, and how the same job is recognised and resumed."""
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import attrs
 
 from svc_async.batch.journal.journal import annotate
 from svc_async.batch.journal.record import JournalRecord
-from svc_async.cli.options import JournalOptions
+from svc_async.cli.options import JournalOptions, RunOptions, absolute
 from svc_async.errors import InvalidArgument, UnusableFile
+from svc_async.jobs.spec import JobSpec, TargetSpec, UploadSpec, from_plain, to_plain
 from svc_async.sources.detect import STANDARD_INPUT
 from svc_async.sources.source import ReplayableSource
 from svc_async.users.encoding import Rows
 
-__all__ = ["Journaling", "PutAside", "recorded_command", "typed"]
+__all__ = ["JobJournal", "JobNote", "SpooledSource", "describe_ids"]
 
-T = TypeVar("T")
-
-_NOT_KEPT = frozenset({"json", "journal", "put_aside"})
+_ID_NAMES = {"audience": "audience", "do_not_reach_list": "list", "catalog": "catalog"}
 
 
-def typed(words: Sequence[str], file: Path, *options: Any, **more: str | None) -> Sequence[str]:
-    """Write a command as one types it, whatever folder one is in; options that have their default are left out.
-
-    None of them is a secret: credentials are taken from a profile or the environment.
-    """
-    given: dict[str, Any] = {name: value for name, value in more.items() if value is not None}
-    for each in options:
-        defaults = type(each)()
-        fields = attrs.asdict(each, recurse=False)
-        given |= {name: value for name, value in fields.items() if value != getattr(defaults, name)}
-    kept = [option for name, value in given.items() if name not in _NOT_KEPT for option in _option(name, value)]
-    return [*words, _absolute(file), *kept]
+def describe_ids(target: TargetSpec) -> Mapping[str, str | None]:
+    """Return the ids of a list by the names of the options that give them."""
+    account = {} if target.kind == "catalog" else {"account": target.account_id}
+    return {**account, _ID_NAMES[target.kind]: target.list_id}
 
 
-def _option(name: str, value: Any) -> Sequence[str]:
-    option = f"--{name.replace('_', '-')}"
-    if value is True:
-        return [option]
-    if isinstance(value, list):
-        return [f"{option}={each}" for each in value]
-    return [f"{option}={_absolute(value) if isinstance(value, Path) else value}"]
-
-
-def _absolute(path: Path) -> str:
-    return str(path) if str(path) == STANDARD_INPUT else os.path.abspath(path)  # noqa: PTH100 - links stay links
-
-
-def recorded_command(path: Path) -> Sequence[str]:
-    """Give the command with which a job was begun, as it goes on with its journal.
-
-    Raises:
-        InvalidArgument: there is none, or the file is no journal.
-    """
-    record = JournalRecord.read(path)
-    command = record.note.get("command")
-    if not isinstance(command, list):
-        raise InvalidArgument("journal", f"{path} was not begun by a command; make the same call again")
-    aside = ["--put-aside"] if record.spooled else []
-    return [*map(str, command), f"--journal={os.path.abspath(path)}", *aside]  # noqa: PTH100
-
-
-class PutAside:
-    """Standard input that an earlier run has read to its end: its rows were put aside beside the journal.
+@attrs.frozen(kw_only=True)
+class JobNote:
+    """What a command writes into the journal of its job.
 
     Attributes:
-        name: what people call it.
+        spec: the job.
+        fingerprint: the digest of its source.
+        profile: the profile that it was started with.
+        failures_file: where its failures are written, if not beside the source.
+        report: where its report is written, if anywhere.
+    """
+
+    spec: UploadSpec
+    fingerprint: str
+    profile: str | None = None
+    failures_file: str | None = None
+    report: str | None = None
+
+    @classmethod
+    def read(cls, record: JournalRecord) -> "JobNote":
+        """Return the note in a journal.
+
+        Raises:
+            UnusableFile: there is none that this version can read.
+        """
+        if not record.note:
+            raise UnusableFile("journal", record.path, "was not begun by a command; make the same call again")
+        note = dict(record.note)
+        try:
+            spec = from_plain(note.pop("spec", None))
+        except InvalidArgument as error:
+            problem = f"describes its job in a way that this version cannot read: {error}"
+            raise UnusableFile("journal", record.path, problem) from None
+        if not isinstance(spec, UploadSpec):
+            raise UnusableFile("journal", record.path, "is of a sync, which has no journal")
+        return cls(spec=spec, **note)
+
+    def to_plain(self) -> Mapping[str, Any]:
+        """Return plain values, ready for JSON."""
+        return {**attrs.asdict(self, recurse=False), "spec": to_plain(self.spec)}
+
+
+class SpooledSource:
+    """Stands for standard input that an earlier run has read to its end: its rows are in the spool of the journal.
+
+    Attributes:
+        name: what messages call it.
         columns: any; the rows are encoded already.
         ignored: none.
         size: one unit, which has been read.
@@ -85,122 +90,96 @@ class PutAside:
         self._fingerprint = fingerprint
 
     async def check(self) -> None:
-        """Find nothing: it was checked when it was read."""
+        """Accept it: it was checked when it was read."""
 
     async def fingerprint(self) -> str:
-        """Give the digest of what was read."""
+        """Return the digest of what was read."""
         return self._fingerprint
 
     def find_line(self, position: int) -> None:
-        """Give none: what was put aside are rows."""
+        """Return None: the spool has no lines."""
 
     def rows(self) -> Rows:
-        """Give none: the uploader has them."""
+        """Return no rows: the uploader has them."""
         return Rows(self.columns, ())
 
     def products(self) -> Iterable[Mapping[str, Any]]:
-        """Give none: the uploader has them."""
+        """Return no products: the uploader has them."""
         return ()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: it holds no file."""
 
 
 @attrs.frozen(kw_only=True)
-class Journaling:
-    """The journal of a command.
+class JobJournal:
+    """The journal of a command's job, if it keeps one.
 
     Attributes:
-        path: the file; None if it keeps none.
-        note: what the command is.
-        record: what the file held when the command was given; None if there was nothing.
-        put_aside: stands for standard input, if its rows were put aside by an earlier run.
-        is_piped: whether the rows come from standard input.
+        path: the file; None if there is no journal.
+        record: what earlier runs of the job have left in it; None if this is the first.
+        note: what the first run has noted.
+        resume_spool: whether the rows come from the spool instead of standard input.
     """
 
     path: Path | None = None
-    note: Mapping[str, Any] = attrs.field(factory=dict)
     record: JournalRecord | None = None
-    put_aside: PutAside | None = None
-    is_piped: bool = False
+    note: JobNote | None = None
+    resume_spool: bool = False
 
     @classmethod
-    def of(
-        cls, options: JournalOptions, *, sandbox: bool, file: Path, command: Sequence[str], **note: Any
-    ) -> "Journaling":
-        """Open the journal of a command, if it keeps one.
+    def open(cls, options: JournalOptions, spec: JobSpec) -> "JobJournal":
+        """Find out what the journal of a job holds.
 
         Raises:
-            InvalidArgument: the journal is in use, is of something else, or cannot be read.
+            UnusableFile: the journal is in use, belongs to another job, or cannot be read.
         """
         path = options.journal
         if path is None:
             return cls()
-        if sandbox:
-            raise InvalidArgument("--journal", "must not be given with --sandbox, which forgets what it was sent")
         record = JournalRecord.read(path) if path.exists() and path.stat().st_size else None
-        journaling = cls(
-            path=path,
-            note={"command": list(command), "file": _absolute(file), **note},
-            record=record,
-            put_aside=_put_aside(record) if options.put_aside else None,
-            is_piped=str(file) == STANDARD_INPUT,
-        )
-        journaling._check()
-        return journaling
+        if record is None:
+            return cls(path=path)
+        if record.running:
+            raise UnusableFile("journal", path, "is locked by another job")
+        if record.begun_at is None:
+            return cls(path=path)
+        note = JobNote.read(record)
+        if (note.spec.title, note.spec.target) != (spec.title, spec.target):
+            ids = ", ".join(f"{name} {value}" for name, value in describe_ids(note.spec.target).items())
+            raise UnusableFile("journal", path, f"belongs to another job: {note.spec.title} {ids}")
+        return cls(path=path, record=record, note=note, resume_spool=options.resume_spool and record.spooled)
 
     @property
-    def begun(self) -> JournalRecord | None:
-        """What earlier runs have left; None if there were none."""
-        return self.record if self.record is not None and self.record.begun_at is not None else None
-
-    @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether nothing is left to do."""
-        return self.begun is not None and self.begun.finished
+        return self.record is not None and self.record.finished
 
-    def _check(self) -> None:
-        if self.record is not None and self.record.running:
-            raise UnusableFile("journal", self.record.path, "is locked by another job")
-        if self.begun is None:
-            return
-        if not self.begun.note:
-            raise InvalidArgument("journal", f"{self.path} was not begun by a command; make the same call again")
-        for name in ("what", "ids"):
-            if self.begun.note.get(name) != self.note[name]:
-                was = f"{self.begun.note.get('what')} {_named(self.begun.note.get('ids', {}))}"
-                raise UnusableFile("journal", self.begun.path, f"belongs to another job: {was}")
+    @property
+    def spooled(self) -> SpooledSource | None:
+        """What stands for standard input, if its rows come from the spool."""
+        return SpooledSource(self.note.fingerprint) if self.resume_spool and self.note is not None else None
 
-    async def begin(self, origin: ReplayableSource) -> None:
-        """Make sure that the file is the one with which the job was begun, or write down what begins now.
+    async def begin(self, source: ReplayableSource, spec: JobSpec, options: RunOptions) -> None:
+        """Note what begins now; or make sure that the source is the one with which the job was begun.
 
         Raises:
-            InvalidArgument: it is another one, or was changed.
+            UnusableFile: the source is another one, or has changed.
         """
-        if self.path is None:
+        if self.path is None or not isinstance(spec, UploadSpec):
             return
-        fingerprint = await origin.fingerprint()
-        if self.begun is None:
-            await annotate(self.path, {**self.note, "fingerprint": fingerprint})
-        elif self.begun.note.get("fingerprint") != fingerprint:
-            was = self.begun.note.get("file")
-            what = "standard input" if was == STANDARD_INPUT else f"{was}, or of what it held before it was changed"
-            raise InvalidArgument(
-                "journal", f"{self.path} is of a job with {what}; a new job needs a new journal; nothing was sent"
+        fingerprint = await source.fingerprint()
+        if self.note is None:
+            note = JobNote(
+                spec=spec,
+                fingerprint=fingerprint,
+                profile=options.profile,
+                failures_file=absolute(options.failures_file) if options.failures_file else None,
+                report=absolute(options.report) if options.report else None,
             )
-
-    def people(self, rows: Rows) -> Rows:
-        """Give rows as the uploader is to take them."""
-        return Rows(rows.columns, self.once(rows.rows)) if isinstance(rows.rows, Iterable) else rows
-
-    def once(self, rows: Iterable[T]) -> Iterable[T]:
-        """Give rows that come from standard input as such that can be read only once, so that they are put aside."""
-        return iter(rows) if self.is_piped and self.path is not None else rows
-
-
-def _put_aside(record: JournalRecord | None) -> PutAside | None:
-    return PutAside(str(record.note.get("fingerprint"))) if record is not None and record.spooled else None
-
-
-def _named(ids: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in ids.items())
+            await annotate(self.path, note.to_plain())
+        elif self.note.fingerprint != fingerprint:
+            was = self.note.spec.source.path
+            what = "standard input" if was == STANDARD_INPUT else f"{was}, or with what it held before it was changed"
+            problem = f"belongs to a job with {what}; a new job needs a new journal; nothing was sent"
+            raise UnusableFile("journal", self.path, problem)

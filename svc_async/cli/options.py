@@ -1,28 +1,32 @@
-"""What one may say to the commands that send a file."""
+"""The options that commands share."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
 import attrs
 from cyclopts import Parameter
 
+from svc_async.batch.settings import DEFAULTS
+from svc_async.batch.sync.sync import SyncSettings
 from svc_async.errors import InvalidArgument
 
 __all__ = [
+    "BatchOptions",
     "FeedOptions",
     "Flag",
-    "JobOptions",
+    "InputFile",
     "JournalOptions",
     "JsonFlag",
-    "PeopleOptions",
+    "RunOptions",
     "SyncOptions",
+    "UserOptions",
+    "absolute",
     "check_port",
 ]
 
 _HIGHEST_PORT = 65_535
-
-Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
-JsonFlag = Annotated[bool, Parameter(name="--json", negative=(), show_default=False)]
+_SYNC = SyncSettings()
 
 
 def check_port(port: int) -> None:
@@ -35,74 +39,102 @@ def check_port(port: int) -> None:
         raise InvalidArgument("--port", f"must be from 0 to {_HIGHEST_PORT}; 0 takes a free one")
 
 
+def absolute(path: Path) -> str:
+    """Return the absolute path of a file; symbolic links stay, and so does `-`."""
+    return str(path) if str(path) == "-" else os.path.abspath(path)  # noqa: PTH100 - `resolve` follows links
+
+
+def _refuse_option(_: object, file: Path) -> None:
+    if str(file).startswith("-") and str(file) != "-":
+        raise ValueError(f"Unknown option {file}.")
+
+
+Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
+JsonFlag = Annotated[bool, Parameter(name="--json", negative=(), show_default=False)]
+InputFile = Annotated[Path, Parameter(allow_leading_hyphen=True, validator=_refuse_option)]
+"""A file; `-` is standard input."""
+
+
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
-class JobOptions:
-    """The options of a job.
+class RunOptions:
+    """Where a job runs, and where its results go.
 
     Attributes:
-        profile: Take credentials and hosts from this profile, not from SVC_* variables.
+        profile: Use the credentials and hosts of this profile, not SVC_* variables.
         sandbox: Try it: start an embedded sandbox and send the file there. No credentials are needed.
-        map: COLUMN=KEY says what a column holds, such as Mail=email. COLUMN=- ignores a column, *=- all that are
-            unknown. Give it as often as you need.
-        encoding: The file's encoding, such as cp1252, if it is not Unicode.
-        concurrency: Requests in flight.
-        ordering: "key" keeps the order of rows of one key; "none" is for files without repeats.
-        quarantine: Seconds before a request is sent again whose answer was lost.
-        failures: Where rows that failed are listed. [default: FILE.failures.csv]
-        report: Write a report to this file: .html for people, .json for programs.
-        json: Print one JSON object and say nothing else.
+        failures_file: Write the rows that failed to this file. [default: FILE.failures.csv]
+        report: Write a report to this file: .html to read, .json for programs.
+        as_json: Print only JSON.
     """
 
     profile: str | None = None
     sandbox: Flag = False
-    map: Annotated[list[str], Parameter(negative=(), show_default=False)] = attrs.field(factory=list[str])
-    encoding: str | None = None
-    concurrency: int = 32
-    ordering: Literal["key", "none"] = "key"
-    quarantine: float = 120.0
-    failures: Path | None = None
+    failures_file: Path | None = None
     report: Path | None = None
-    json: Flag = False
+    as_json: JsonFlag = False
+
+
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
+class BatchOptions:
+    """How the rows of a file are read and sent.
+
+    Attributes:
+        columns: COLUMN=KEY assigns a column, such as Mail=email. COLUMN=- ignores a column, *=- all unknown columns.
+            Repeatable.
+        encoding: The file's encoding, such as cp1252, if it is not Unicode.
+        concurrency: The most requests in flight.
+        ordering: "key" applies rows of one key in input order; "none" is for files without repeated keys.
+        quarantine: Seconds before a request is sent again whose answer was lost.
+    """
+
+    columns: Annotated[list[str], Parameter(name="--map", negative=(), show_default=False)] = attrs.field(
+        factory=list[str]
+    )
+    encoding: str | None = None
+    concurrency: int = DEFAULTS.concurrency
+    ordering: Literal["key", "none"] = DEFAULTS.ordering
+    quarantine: float = DEFAULTS.quarantine
 
 
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
 class JournalOptions:
-    """The options of a job that can be taken up again.
+    """How a job can be resumed.
 
     Attributes:
-        journal: Keep a journal in this file. After any end, the same command goes on where the job had come to.
-        put_aside: Take the rows that the first run has read from standard input, as `svc-async job resume` does.
+        journal: Keep a journal in this file. Repeat the command after a crash to resume the job.
+        resume_spool: Use the rows that the first run has read from standard input.
     """
 
     journal: Path | None = None
-    put_aside: Annotated[Flag, Parameter(show=False)] = False
+    resume_spool: Annotated[Flag, Parameter(show=False)] = False
 
 
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
-class PeopleOptions:
-    """The options of a file of people.
+class UserOptions:
+    """How a file of users is read.
 
     Attributes:
-        format: csv, tsv, jsonl or parquet (needs the extra "feeds"). [default: told from the content]
+        format: csv, tsv, jsonl or parquet (needs the extra "feeds"). [default: detected from the content]
         phone_region: The region of phone numbers without a country code, such as DE. Needs the extra "phone".
-        users_per_operation: People in one operation; 1 makes each refusal name its row at once.
+        users_per_operation: Users in one operation; with 1, a refusal names its row at once.
     """
 
     format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None
     phone_region: str | None = None
-    users_per_operation: int = 25
+    users_per_operation: int = DEFAULTS.users_per_operation
 
 
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
 class FeedOptions:
-    """The options of a feed of products.
+    """How a feed of products is read.
 
     Attributes:
-        format: csv, tsv or xml. [default: told from the content]
+        format: csv, tsv or xml. [default: detected from the content]
     """
 
     format: Literal["csv", "tsv", "xml"] | None = None
@@ -111,16 +143,16 @@ class FeedOptions:
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
 class SyncOptions:
-    """The options of a sync.
+    """What a sync may do.
 
     Attributes:
-        dry_run: Say what would be sent and removed, and do nothing.
-        max_removal_share: Stop before anything is sent when more than this share of what is there would be removed.
-        refresh_days: Send again what expires within so many days.
-        state: Where it is kept what was accepted. [default: a file of the list in XDG_STATE_HOME/svc_async]
+        dry_run: Print what would be sent and removed, and send nothing.
+        max_removal_share: Stop before anything is sent if more than this share of the list would be removed.
+        refresh_days: Send rows again that expire within this many days.
+        state: The file that keeps what was accepted. [default: a file of the list in XDG_STATE_HOME/svc_async]
     """
 
     dry_run: Flag = False
-    max_removal_share: float = 0.2
-    refresh_days: int = 30
+    max_removal_share: float = _SYNC.max_removal_share
+    refresh_days: int = _SYNC.refresh_within.days
     state: Path | None = None

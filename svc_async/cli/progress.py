@@ -1,4 +1,4 @@
-"""Shows how far a job is: a bar on a terminal, a line now and then elsewhere, or nothing."""
+"""Shows how far a job is: a bar on a terminal, a line every few seconds elsewhere, or nothing."""
 
 import abc
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from svc_async.batch.report import Progress
 from svc_async.clock import Clock
 from svc_async.sources.source import ReplayableSource
 
-__all__ = ["Bar", "Display", "Lines", "clock_time", "display_of"]
+__all__ = ["Bar", "Display", "Lines", "format_duration", "open_display"]
 
 _PAUSE = 5.0
 """Seconds between two lines."""
@@ -22,7 +22,7 @@ _REST = 0.1
 
 
 class Display:
-    """Shows nothing, and remembers how far the job is.
+    """Shows nothing, and keeps the latest progress.
 
     Attributes:
         last: the latest progress.
@@ -37,15 +37,15 @@ class Display:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Take down what is shown."""
+        """Stop showing it."""
 
     def show(self, progress: Progress) -> None:
-        """Take note of how far the job is, and show it if it is time."""
+        """Keep the latest progress, and show it if it is time."""
         self.last = progress
 
 
 class _Timed(Display, abc.ABC):
-    """Shows something, but not too often."""
+    """Limits how often a progress is shown."""
 
     pause: float
 
@@ -111,7 +111,7 @@ class Bar(_Timed):
     def draw(self, progress: Progress) -> None:
         """Move the bar."""
         done = _done(progress, self._source)
-        self._drawing.counts = _coloured(progress)
+        self._drawing.counts = _colour(progress)
         speed, left = _speed(progress, self._limit), f"{_left(progress, done)} left"
         self._drawing.update(self._task, completed=done, speed=speed, left=left)
 
@@ -126,15 +126,15 @@ class _Drawing(rich_progress.Progress):
         yield self.counts
 
 
-def display_of(source: ReplayableSource, *, console: Console, clock: Clock, limit: float, quiet: bool) -> Display:
-    """Choose how a job is shown; its requests are set beside the service's limit of so many a minute."""
+def open_display(source: ReplayableSource, *, console: Console, clock: Clock, limit: float, quiet: bool) -> Display:
+    """Return the display for a console; it compares the requests with the service's limit a minute."""
     if quiet:
         return Display()
     return (Bar if console.is_terminal else Lines)(source, console=console, clock=clock, limit=limit)
 
 
-def clock_time(seconds: float) -> str:
-    """Write a duration as people read it."""
+def format_duration(seconds: float) -> str:
+    """Format a duration for people."""
     if seconds < 60:  # noqa: PLR2004 - a minute
         return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
     minutes, rest = divmod(round(seconds), 60)
@@ -149,11 +149,11 @@ def _done(progress: Progress, source: ReplayableSource) -> float:
 
 
 def _left(progress: Progress, done: float) -> str:
-    return clock_time(progress.seconds * (1 - done) / done) if done else "?"
+    return format_duration(progress.seconds * (1 - done) / done) if done else "?"
 
 
 def _speed(progress: Progress, limit: float) -> str:
-    minutes = max(progress.seconds / 60, 1)  # in the first minute there are no more than there were
+    minutes = max(progress.seconds / 60, 1)  # in the first minute, the count is the rate
     return f"{progress.rows_per_second:,.0f} rows/s, {progress.requests / minutes:,.0f} of {limit:,.0f} requests/min"
 
 
@@ -171,7 +171,7 @@ def _counts(progress: Progress) -> str:
     return ", ".join(f"{number:,} {name}" for name, number, _ in _numbers(progress))
 
 
-def _coloured(progress: Progress) -> Text:
+def _colour(progress: Progress) -> Text:
     line = Text("  ")
     for name, number, style in _numbers(progress):
         line.append(f"{number:,} {name}", style).append("   ")

@@ -1,136 +1,148 @@
-"""What a diff sync does beside sending: it finds its state, tells its plan and stops there if that is all one wants."""
+"""Runs the sync of a command: finds the state file and prints the plan."""
 
 import json
 import os
 import tempfile
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from types import MappingProxyType
 
 import attrs
 from rich.text import Text
 
+from svc_async.ads.products import MAX_PRODUCTS
+from svc_async.batch.lists.user_list import USER_LIMITS
 from svc_async.batch.report import Report
 from svc_async.batch.settings import Observers
 from svc_async.batch.sync.plan import Plan
-from svc_async.batch.sync.sync import SyncReport
+from svc_async.batch.sync.sync import SyncObservers
 from svc_async.cli.console import stdout
 from svc_async.cli.failures import FailureList
-from svc_async.cli.options import JobOptions, SyncOptions
-from svc_async.cli.progress import clock_time
-from svc_async.cli.upload_command import Ready, Work
+from svc_async.cli.options import RunOptions
+from svc_async.cli.progress import format_duration
+from svc_async.jobs.run import requests_per_minute, run
+from svc_async.jobs.spec import SyncSpec, TargetSpec
+from svc_async.session import Session
+from svc_async.sources.source import ReplayableSource
 
-__all__ = ["Cost", "Syncing"]
+__all__ = ["SyncWork"]
 
 _COUNTED = ("additions", "changes", "refreshes", "removals", "unchanged", "invalid_rows")
+_REMOVAL_SIZE = 90
+"""Bytes of a user who is removed, approximately."""
 
 
-@attrs.frozen(kw_only=True)
-class Cost:
-    """What requests cost.
-
-    Attributes:
-        requests: how many it takes to send so many rows, of so many bytes in all.
-        removals: how many it takes to remove so many rows.
-        per_minute: how many may be sent a minute.
-        removals_per_minute: how many that remove.
-    """
-
-    requests: Callable[[int, int], int]
-    removals: Callable[[int], int]
-    per_minute: float
-    removals_per_minute: float
-
-    def of(self, plan: Plan) -> tuple[int, float]:
-        """Give the requests of a plan, and the minutes that they take at the limit."""
-        sent, removed = self.requests(plan.upserts, plan.size), self.removals(plan.all_removals)
-        return sent + removed, sent / self.per_minute + removed / self.removals_per_minute
-
-
-@attrs.define(kw_only=True)
-class Syncing:
-    """One sync as a command.
+@attrs.define
+class SyncWork:
+    """The sync of a command.
 
     Attributes:
-        call: `sync` of the list, bound to its source and settings.
-        name: what identifies the list, also years later.
-        options: the options of all jobs.
-        sync: the options of the sync.
-        cost: what requests cost.
+        spec: the sync.
+        source: its rows.
+        options: where it runs, and where its results go.
     """
 
-    call: Callable[..., Awaitable[SyncReport]]
-    name: str
-    options: JobOptions
-    sync: SyncOptions
-    cost: Cost
+    spec: SyncSpec
+    source: ReplayableSource
+    options: RunOptions
     _plan: Plan | None = attrs.field(default=None, init=False)
 
-    def work(self, ready: Ready) -> Work:
-        """Return the job."""
-        return Work(ready=ready, do=self._do, more=self._more)
+    @property
+    def more(self) -> Mapping[str, int]:
+        """The counts of the plan."""
+        return {} if self._plan is None else _count(self._plan)
 
-    async def _do(self, observers: Observers, failures: FailureList) -> Report | None:
-        async with self._state() as path:
-            report = await self.call(
-                state=path,
-                dry_run=self.sync.dry_run,
-                max_removal_share=self.sync.max_removal_share,
-                on_plan=self._on_plan,
-                on_removal_failure=failures.add_removal,
-                **attrs.asdict(observers, recurse=False),
-            )
-        return None if self.sync.dry_run else report.total
+    @property
+    def advice(self) -> str:
+        """What repeating the command does with the rest."""
+        return "it sends only what is still missing."
 
-    def _on_plan(self, plan: Plan) -> None:
-        self._plan = plan
-        if self.sync.dry_run or not self.options.json:
-            self._tell(plan)
+    async def run(
+        self, target: TargetSpec, session: Session, observers: Observers, failures: FailureList
+    ) -> Report | None:
+        """Sync the list; None if this was a dry run."""
+        observers = SyncObservers(
+            on_plan=self._on_plan,
+            on_removal_failure=failures.add_removal,
+            **attrs.asdict(observers, recurse=False),
+        )
+        with self._open_state(target) as path:
+            spec = attrs.evolve(self.spec, target=target, state=str(path))
+            report = await run(spec, session, source=self.source, observers=observers)
+        return None if self.spec.sync.dry_run else report.total
 
-    @asynccontextmanager
-    async def _state(self) -> AsyncGenerator[Path]:
-        """Give the file of the state; an embedded sandbox forgets, and so does what is known of it."""
-        if self.sync.state is not None:
-            yield self.sync.state
+    @contextmanager
+    def _open_state(self, target: TargetSpec) -> Generator[Path]:
+        """Return the state file; what an embedded sandbox holds is gone afterwards, and so is its state."""
+        if self.spec.state is not None:
+            yield Path(self.spec.state)
         elif self.options.sandbox:
             with tempfile.TemporaryDirectory() as folder:
                 yield Path(folder) / "state"
         else:
-            path = _home() / f"{sha256(self.name.encode()).hexdigest()[:32]}.sqlite"
+            account = f"{target.account_id} " if target.kind == "audience" else ""
+            name = f"{target.kind} {account}{target.list_id}"
+            path = _state_home() / f"{sha256(name.encode()).hexdigest()[:32]}.sqlite"
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             yield path
 
-    def _more(self) -> Mapping[str, int]:
-        return {} if self._plan is None else _counted(self._plan)
+    def _on_plan(self, plan: Plan) -> None:
+        self._plan = plan
+        if self.spec.sync.dry_run or not self.options.as_json:
+            self._print(plan)
 
-    def _tell(self, plan: Plan) -> None:
-        requests, minutes = self.cost.of(plan)
-        if self.options.json:
-            told = {**_counted(plan), "present": plan.present, "requests": requests, "minutes": round(minutes, 3)}
-            stdout().print(json.dumps({"dry_run": True, **told, "removal_share": round(plan.removal_share, 6)}))
+    def _print(self, plan: Plan) -> None:
+        requests, minutes = _estimate(self.spec, plan)
+        if self.options.as_json:
+            facts = {**_count(plan), "present": plan.present, "requests": requests, "minutes": round(minutes, 3)}
+            stdout().print(json.dumps({"dry_run": True, **facts, "removal_share": round(plan.removal_share, 6)}))
             return
         out = stdout()
         out.print(
             Text.assemble(
                 ("plan", "bold"),
                 f": {plan.upserts:,} rows to send and {plan.all_removals:,} to remove, ",
-                f"{plan.present:,} are on the list; ",
-                f"about {requests:,} request{'' if requests == 1 else 's'}, {clock_time(minutes * 60)} at the limit",
+                f"{plan.present:,} are on the list; about {requests:,} request{'' if requests == 1 else 's'}, ",
+                f"{format_duration(minutes * 60)} at the limit",
             )
         )
-        if self.sync.dry_run:
-            for name, count in _counted(plan).items():
+        if self.spec.sync.dry_run:
+            for name, count in _count(plan).items():
                 out.print(f"{count:>13,} {name.replace('_', ' ')}")
-            if plan.removal_share > self.sync.max_removal_share:
+            if plan.removal_share > self.spec.sync.max_removal_share:
                 out.print(f"It would stop: {plan.removal_share:.1%} of the rows on the list would be removed.")
 
 
-def _counted(plan: Plan) -> Mapping[str, int]:
+def _estimate(spec: SyncSpec, plan: Plan) -> tuple[int, float]:
+    """Estimate the requests of a plan, and the minutes that they take at the limit."""
+    count, kind = _REQUESTS[spec.target.kind], spec.target.kind
+    users = spec.settings.users_per_operation
+    sent = count(plan.upserts, plan.size, users)
+    removed = count(plan.all_removals, plan.all_removals * _REMOVAL_SIZE, users)
+    minutes = sent / requests_per_minute(kind, "upload") + removed / requests_per_minute(kind, "remove")
+    return sent + removed, minutes
+
+
+def _count_user_requests(rows: int, size: int, users_per_operation: int) -> int:
+    return max(-(-rows // (USER_LIMITS.operations * users_per_operation)), -(-size // USER_LIMITS.size))
+
+
+def _count_product_requests(rows: int, _size: int, _users_per_operation: int) -> int:
+    return -(-rows // MAX_PRODUCTS)
+
+
+_REQUESTS: Mapping[str, Callable[[int, int, int], int]] = MappingProxyType(
+    {"audience": _count_user_requests, "catalog": _count_product_requests}
+)
+
+
+def _count(plan: Plan) -> Mapping[str, int]:
     return {name: getattr(plan, name) for name in _COUNTED}
 
 
-def _home() -> Path:
-    """Give the folder for what the command remembers."""
+def _state_home() -> Path:
+    """Return the folder of state files."""
     given = os.environ.get("XDG_STATE_HOME")
     return (Path(given) if given else Path.home() / ".local" / "state") / "svc_async"

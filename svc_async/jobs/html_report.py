@@ -1,4 +1,4 @@
-"""What became of a job, as one HTML page for people: nothing in it is loaded from elsewhere."""
+"""The report of a job as one HTML page, which loads nothing from elsewhere."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -28,13 +28,13 @@ svg { width: 100%; height: auto } svg text { font: 12px system-ui, sans-serif; f
 
 @attrs.frozen(kw_only=True)
 class JobRecord:
-    """All that is told about a job.
+    """What a report says about a job.
 
     Attributes:
         title: what was done, and with which file.
         report: what became of its rows.
         seconds: how long it took.
-        samples: how it went on over time.
+        samples: how it proceeded over time.
         reasons: how many rows failed for each reason.
         requests_per_minute: the limit of the service on these requests.
         ended_early: why it was not finished, if it was not.
@@ -52,10 +52,10 @@ class JobRecord:
 
 
 def report_page(record: JobRecord) -> str:
-    """Write the page."""
+    """Return the page."""
     parts = [
         f"<h1>{escape(record.title)}</h1>",
-        f'<p class="note">{_duration(record.seconds)}</p>',
+        f'<p class="note">{_format_duration(record.seconds)}</p>',
         f"<p><strong>Not finished:</strong> {escape(record.ended_early)}</p>" if record.ended_early else "",
         _table(("", "Rows"), _totals(record.report)),
         _section("Compared with the last time", ("", "Rows"), record.more),
@@ -80,10 +80,10 @@ def _totals(report: Report) -> Mapping[str, int]:
     return {
         "read": report.read,
         "accepted": report.accepted,
-        "repeated: an equal row travelled in the same request": report.coalesced,
+        "coalesced: an equal row is in the same request": report.coalesced,
         "failed": report.failed,
-        "pending: read and without an outcome": report.pending,
-        "of these in doubt: sent, and maybe applied": report.in_doubt,
+        "pending: read, without a result": report.pending,
+        "of these in doubt: sent, and possibly applied": report.in_doubt,
         "requests": report.requests,
     }
 
@@ -122,38 +122,38 @@ def _legend(per_minute: float | None) -> str:
 
 @attrs.frozen
 class _Scale:
-    """Where a moment and a number stand in a drawing."""
+    """Converts moments and counts to coordinates."""
 
     seconds: float
     total: float
 
     def line(self, points: Iterable[tuple[float, float]]) -> str:
-        return " ".join(f"{self._across(seconds):.1f},{self._up(value):.1f}" for seconds, value in points)
+        return " ".join(f"{self._x(seconds):.1f},{self._y(value):.1f}" for seconds, value in points)
 
     def axes(self) -> Iterable[str]:
         for tick in range(_TICKS + 1):
-            across, up = self._across(self.seconds * tick / _TICKS), self._up(self.total * tick / _TICKS)
-            yield f'<line class="axis" x1="{_MARGIN}" x2="{_WIDTH}" y1="{up:.1f}" y2="{up:.1f}"/>'
-            yield f'<text x="0" y="{up + 4:.1f}">{_short(self.total * tick / _TICKS)}</text>'
+            x, y = self._x(self.seconds * tick / _TICKS), self._y(self.total * tick / _TICKS)
+            yield f'<line class="axis" x1="{_MARGIN}" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            yield f'<text x="0" y="{y + 4:.1f}">{_abbreviate(self.total * tick / _TICKS)}</text>'
             anchor = "end" if tick == _TICKS else "middle"
-            moment = _duration(self.seconds * tick / _TICKS)
-            yield f'<text x="{across:.1f}" y="{_HEIGHT - 4}" text-anchor="{anchor}">{moment}</text>'
+            moment = _format_duration(self.seconds * tick / _TICKS)
+            yield f'<text x="{x:.1f}" y="{_HEIGHT - 4}" text-anchor="{anchor}">{moment}</text>'
 
-    def _across(self, seconds: float) -> float:
+    def _x(self, seconds: float) -> float:
         return _MARGIN + (_WIDTH - _MARGIN) * seconds / self.seconds
 
-    def _up(self, value: float) -> float:
+    def _y(self, value: float) -> float:
         return (_HEIGHT - 24) - (_HEIGHT - 34) * value / self.total
 
 
-def _short(number: float) -> str:
+def _abbreviate(number: float) -> str:
     for size, unit in ((1_000_000, "M"), (1_000, "k")):
         if number >= size:
             return f"{number / size:.3g} {unit}"
     return f"{number:.3g}"
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     if seconds < 60:  # noqa: PLR2004 - a minute
         return f"{seconds:.3g} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -74,7 +74,7 @@ async def test_a_messy_file_becomes_an_audience(command: Command, sandbox: Sandb
     ]
     assert "customers.csv: 9 rows read" in ended.out
     assert "3 accepted" in ended.out
-    assert "1 repeated" in ended.out
+    assert "1 coalesced" in ended.out
     assert "5 failed" in ended.out
     assert "1 email must be an e-mail address" in ended.out
     assert f"listed in {messy}.failures.csv" in ended.out
@@ -84,7 +84,7 @@ async def test_failures_are_listed_by_line_and_reason_and_never_by_value(
     command: Command, sandbox: Sandbox, messy: Path, tmp_path: Path
 ) -> None:
     listed = tmp_path / "failed.csv"
-    ended = await command("audience", "upload", messy, *target(sandbox), "--map", "*=-", "--failures", listed)
+    ended = await command("audience", "upload", messy, *target(sandbox), "--map", "*=-", "--failures-file", listed)
     content = listed.read_text(encoding="utf-8")
     with listed.open(encoding="utf-8", newline="") as file:
         rows = [(row["position"], row["line"], row["field"], row["code"]) for row in csv.DictReader(file)]
@@ -353,7 +353,7 @@ USAGE = [
     pytest.param(("--map", "email=mail"), GOOD, "--map must be COLUMN=KEY", id="map to no key"),
     pytest.param(("--map", "nope=-"), GOOD, "--map names columns that", id="map of no column"),
     pytest.param(("--expires-at", "soon"), GOOD, "--expires-at must be a time in ISO 8601", id="no time"),
-    pytest.param(("--expires-at", "2030-01-01T00:00:00"), GOOD, "must say its time zone", id="no zone"),
+    pytest.param(("--expires-at", "2030-01-01T00:00:00"), GOOD, "must have a time zone", id="no zone"),
     pytest.param(("--expires-at", "2001-01-01T00:00:00Z"), GOOD, "--expires-at must", id="expired"),
     pytest.param(("--concurrency", "0"), GOOD, "--concurrency must be at least 1", id="no concurrency"),
     pytest.param(("--concurrency", "x"), GOOD, "--concurrency", id="not a number"),
@@ -362,9 +362,11 @@ USAGE = [
     pytest.param(("--ordering", "random"), GOOD, "--ordering", id="ordering"),
     pytest.param(("--phone-region", "de"), GOOD, "--phone-region must be a region", id="region"),
     pytest.param(("--profile", "mine"), GOOD, "must not be given with --sandbox", id="profile"),
-    pytest.param(("--failures", "customers.csv"), GOOD, "--failures must not be the file itself", id="over the file"),
-    pytest.param(("--failures", "nowhere/f.csv"), GOOD, "--failures cannot be written", id="nowhere to list"),
-    pytest.param(("--failures", "notes.txt"), GOOD, "which holds something else", id="over another file"),
+    pytest.param(
+        ("--failures-file", "customers.csv"), GOOD, "--failures-file must not be the file itself", id="over the file"
+    ),
+    pytest.param(("--failures-file", "nowhere/f.csv"), GOOD, "--failures-file cannot be written", id="nowhere to list"),
+    pytest.param(("--failures-file", "notes.txt"), GOOD, "which holds something else", id="over another file"),
     pytest.param(("--account", "a/b"), GOOD, "--account must", id="slashed id"),
     pytest.param(("--audience", ""), GOOD, "--audience must", id="empty id"),
     pytest.param(("--colour",), GOOD, "--colour", id="unknown option"),

@@ -124,13 +124,42 @@ def test_what_is_mistyped_is_one_line_and_exit_2(call: Call, arguments: tuple[st
     assert "See `svc-async --help`." in ended.err
 
 
-def test_help_loads_no_engine() -> None:
-    code = (
-        "import sys; from svc_async.cli.app import run; run(['audience', 'upload', '--help']);"
-        "print(sorted({'aiohttp', 'tenacity', 'cattrs', 'svc_async.session', 'svc_async.sandbox'} & set(sys.modules)))"
-    )
+def modules_after(*arguments: str) -> set[str]:
+    """Run the command in a fresh interpreter and return the modules that it has imported."""
+    code = f"import sys; from svc_async.cli.app import run; run({list(arguments)}); print(' '.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout.splitlines()[-1] == "[]"
+    return set(done.stdout.splitlines()[-1].split())
+
+
+ENGINE = {"aiohttp", "tenacity", "cattrs", "svc_async.session", "svc_async.sandbox"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--help",),
+        ("audience", "--help"),
+        ("audience", "upload", "--help"),
+        ("audience", "sync", "--help"),
+        ("do-not-reach", "remove", "--help"),
+        ("catalog", "sync", "--help"),
+        ("audience", "uplaod"),
+    ],
+    ids=" ".join,
+)
+def test_help_loads_no_engine(arguments: tuple[str, ...]) -> None:
+    assert modules_after(*arguments) & ENGINE == set()
+
+
+def commands_in(modules: set[str]) -> set[str]:
+    prefix = "svc_async.cli.commands."
+    return {module.removeprefix(prefix) for module in modules if module.startswith(prefix)}
+
+
+def test_help_loads_no_other_command() -> None:
+    assert commands_in(modules_after("--help")) == set()
+    assert commands_in(modules_after("job", "resume", "--help")) == {"job"}
+    assert commands_in(modules_after("webhook", "--help")) == {"webhook", "webhook_check", "register"}
 
 
 @pytest.mark.parametrize("missing", ["cyclopts", "rich"])

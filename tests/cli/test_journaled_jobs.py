@@ -121,7 +121,7 @@ async def test_a_changed_file_is_refused_and_nothing_is_sent(command: Command, s
     people.write_text(text + "late@example.org\n")
     ended = await command(*upload(sandbox))
     assert ended.code == 2
-    assert "journal job.journal is of a job with" in ended.err
+    assert "journal job.journal belongs to a job with" in ended.err
     assert "a new job needs a new journal; nothing was sent" in ended.err
     assert len(ended.err.splitlines()) == 1
     assert sandbox.requests.count(USERS) == 2
@@ -163,7 +163,7 @@ async def test_a_journal_in_use_is_refused_and_can_be_looked_at(
     assert told.code == 0
     assert "people.csv: stopped" in told.out
     assert "2,500 in doubt: in 1 request without an answer, the oldest sent " in told.out
-    assert "Go on with: svc-async job resume job.journal" in told.out
+    assert "Resume it with: svc-async job resume job.journal" in told.out
     for secret in environment_of(sandbox).values():
         assert secret not in told.out
 
@@ -180,7 +180,7 @@ async def test_standard_input_is_put_aside_and_not_asked_for_again(
     assert (tmp_path / "job.journal.rows").exists()
     other = await (await command.start(*upload(sandbox, "-"))).wait(b"email\nother@example.org\n")
     assert other.code == 2
-    assert "is of a job with standard input" in other.err
+    assert "belongs to a job with standard input" in other.err
     resumed = await command("job", "resume", "job.journal", "--json")
     report = json.loads(resumed.out)
     assert (resumed.code, report["read"], report["accepted"], report["failed"]) == (5, 6_002, 6_000, 2)
@@ -201,7 +201,7 @@ async def test_a_job_is_resumed_from_another_folder_and_with_its_options(
         "Mail=email",
         "--map",
         "*=-",
-        "--failures",
+        "--failures-file",
         "failed.csv",
         "--expires-at",
         "2030-01-01T00:00:00Z",
@@ -262,7 +262,7 @@ async def test_a_report_of_a_job_that_stopped_and_of_one_that_is_finished(
     refused = await command("job", "report", "job.journal", "--out", "report.txt")
     assert (refused.code, refused.err) == (
         2,
-        "svc-async: --out must end in .html or .json, in a folder that is there\n",
+        "svc-async: --out must end in .html or .json, in an existing folder\n",
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from svc_async.batch.report import Progress
-from svc_async.cli.progress import Bar, Display, Lines, clock_time, display_of
+from svc_async.cli.progress import Bar, Display, Lines, format_duration, open_display
 from svc_async.sandbox import VirtualClock
 from svc_async.sources.csv_source import CsvSource
 
@@ -37,9 +37,9 @@ def printed(console: Console) -> str:
 def test_a_terminal_gets_a_bar_others_get_lines_and_json_gets_nothing(source: CsvSource) -> None:
     clock = VirtualClock()
     terminal, pipe = console(terminal=True), console(terminal=False)
-    assert type(display_of(source, console=terminal, clock=clock, limit=1_500, quiet=False)) is Bar
-    assert type(display_of(source, console=pipe, clock=clock, limit=1_500, quiet=False)) is Lines
-    assert type(display_of(source, console=terminal, clock=clock, limit=1_500, quiet=True)) is Display
+    assert type(open_display(source, console=terminal, clock=clock, limit=1_500, quiet=False)) is Bar
+    assert type(open_display(source, console=pipe, clock=clock, limit=1_500, quiet=False)) is Lines
+    assert type(open_display(source, console=terminal, clock=clock, limit=1_500, quiet=True)) is Display
 
 
 async def test_a_line_comes_every_five_seconds_at_most(source: CsvSource) -> None:
@@ -86,4 +86,4 @@ async def test_nothing_settled_yet_is_no_division_by_zero(source: CsvSource) -> 
     ("seconds", "text"), [(0.0123, "12 ms"), (5.04, "5.0 s"), (61, "1:01"), (3_599.7, "1:00:00"), (7_322, "2:02:02")]
 )
 def test_durations_are_written_for_people(seconds: float, text: str) -> None:
-    assert clock_time(seconds) == text
+    assert format_duration(seconds) == text

@@ -25,10 +25,10 @@ from svc_async.cli.console import stderr, stdout
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.messy_file import MessyFile
 from svc_async.cli.options import JsonFlag
-from svc_async.cli.progress import clock_time, display_of
+from svc_async.cli.progress import format_duration, open_display
 from svc_async.cli.signals import Interrupted, run_until_stopped
-from svc_async.cli.upload_command import requests_per_minute
 from svc_async.errors import InvalidArgument
+from svc_async.jobs.run import requests_per_minute
 from svc_async.sandbox import Fault, Sandbox
 from svc_async.session import Session
 from svc_async.sources.columns import IGNORED
@@ -165,8 +165,8 @@ async def _upload(path: Path, sandbox: Sandbox, audience_id: str, *, quarantine:
     async with Session.sandbox(sandbox) as session:
         users = session.account(sandbox.account_id).custom_audience(audience_id).users
         began = sandbox.clock.monotonic()
-        with display_of(
-            source, console=stderr(), clock=sandbox.clock, limit=requests_per_minute("ads.audience_users"), quiet=quiet
+        with open_display(
+            source, console=stderr(), clock=sandbox.clock, limit=requests_per_minute("audience", "upload"), quiet=quiet
         ) as display:
             await source.check()
             report = await users.upload(
@@ -241,7 +241,7 @@ def _panel(result: DemoResult) -> Panel:
         text.append(f"  {count:>7,}  {reason.partition(';')[0]}\n", "dim")
     line("requests", report.requests)
     line("faults survived", " and ".join(result.faults), "bold yellow")
-    line("time", clock_time(upload.seconds))
+    line("time", format_duration(upload.seconds))
     line("rows a second", round(upload.speed))
     line("people in the audience", _count_people(result.held))
     verdict = ("yes", "bold green") if result.equal else ("NO", "bold red")

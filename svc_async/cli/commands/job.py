@@ -1,4 +1,4 @@
-"""Tells what the journal of a job says."""
+"""`svc-async job`: inspect and resume jobs that keep a journal."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+from cyclopts import App
 from rich.text import Text
 
 from svc_async.batch.journal.record import JournalRecord
@@ -14,18 +15,32 @@ from svc_async.batch.timeline import Sample
 from svc_async.cli.console import stdout
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.failures import reasons_of
-from svc_async.cli.progress import clock_time
+from svc_async.cli.job_journal import JobNote, describe_ids
+from svc_async.cli.options import JournalOptions, JsonFlag, RunOptions, absolute
+from svc_async.cli.progress import format_duration
+from svc_async.cli.upload_command import start
 from svc_async.clock import SystemClock
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.html_report import JobRecord, report_page
+from svc_async.jobs.run import requests_per_minute
+from svc_async.jobs.spec import to_plain
 
-__all__ = ["report", "status"]
+__all__ = ["app"]
 
-_STARTED_BY_HAND = "Make the same call again with this journal: it goes on where the job had come to."
+_BEGUN_BY_PROGRAM = "Make the same call again with this journal to resume the job."
 
 
-def status(path: Path, *, as_json: bool) -> int:
-    """Say how far a job is and what to do next."""
+app = App(name="job")
+
+
+@app.command
+def status(path: Path, /, *, as_json: JsonFlag = False) -> int:
+    """Print how far a job is, what is in doubt and what to do next; also while it runs.
+
+    Args:
+        path: The job's journal.
+        as_json: Print only JSON.
+    """
     record = JournalRecord.read(path)
     now = SystemClock().now()
     if as_json:
@@ -36,11 +51,40 @@ def status(path: Path, *, as_json: bool) -> int:
     return Exit.DONE
 
 
-def report(path: Path, *, out: Path | None) -> int:
-    """Write what became of a job."""
+@app.command
+def resume(path: Path, /, *, as_json: JsonFlag = False) -> int:
+    """Resume a job that a command has begun, from any folder.
+
+    Credentials come from the same profile, or from the environment. Rows that were read from standard input are kept
+    beside the journal, and not read again.
+
+    Args:
+        path: The job's journal.
+        as_json: Print only JSON.
+    """
+    record = JournalRecord.read(path)
+    note = JobNote.read(record)
+    options = RunOptions(
+        profile=note.profile,
+        failures_file=Path(note.failures_file) if note.failures_file else None,
+        report=Path(note.report) if note.report else None,
+        as_json=as_json,
+    )
+    journal = JournalOptions(journal=Path(absolute(path)), resume_spool=record.spooled)
+    return start(note.spec, Path(note.spec.source.path), options, journal)
+
+
+@app.command
+def report(path: Path, /, *, out: Path | None = None) -> int:
+    """Write a report of a job, finished or not: totals, failures by reason, and its progress against the limit.
+
+    Args:
+        path: The job's journal.
+        out: Write to this file: .html to read, .json for programs. [default: JSON to stdout]
+    """
     record = JournalRecord.read(path)
     if out is not None and (out.suffix not in {".html", ".json"} or not out.parent.is_dir()):
-        raise InvalidArgument("--out", "must end in .html or .json, in a folder that is there")
+        raise InvalidArgument("--out", "must end in .html or .json, in an existing folder")
     if out is not None and out.resolve() == path.resolve():
         raise InvalidArgument("--out", "must not be the journal itself")
     if out is None:
@@ -61,14 +105,14 @@ def _state(record: JournalRecord) -> str:
 
 
 def _next(record: JournalRecord) -> str:
-    """Say what to do."""
+    """Describe what to do."""
     if record.running:
-        return "A job is working on it; wait, or stop it with Ctrl-C or SIGTERM."
+        return "The job is running; wait, or stop it with Ctrl-C or SIGTERM."
     if record.finished:
         return "Nothing is left to do. A new job needs a new journal."
     if not record.note:
-        return _STARTED_BY_HAND
-    return f"Go on with: svc-async job resume {record.path}"
+        return _BEGUN_BY_PROGRAM
+    return f"Resume it with: svc-async job resume {record.path}"
 
 
 def _status(record: JournalRecord, now: datetime) -> Mapping[str, Any]:
@@ -89,8 +133,15 @@ def _status(record: JournalRecord, now: datetime) -> Mapping[str, Any]:
 
 
 def _job(record: JournalRecord) -> Mapping[str, Any]:
-    names = ("what", "file", "ids", "command")
-    return {name: record.note.get(name) for name in names}
+    if not record.note:
+        return dict.fromkeys(("what", "file", "ids", "spec"))
+    spec = JobNote.read(record).spec
+    return {
+        "what": spec.title,
+        "file": spec.source.path,
+        "ids": describe_ids(spec.target),
+        "spec": to_plain(spec),
+    }
 
 
 def _iso(moment: datetime | None) -> str | None:
@@ -103,11 +154,11 @@ def _age(moment: datetime, now: datetime) -> float:
 
 def _lines(record: JournalRecord, now: datetime) -> Iterator[Text]:
     yield Text.assemble((_title(record), "bold"), f": {_state(record)}")
-    for name, value in record.note.get("ids", {}).items():
+    for name, value in (_job(record)["ids"] or {}).items():
         yield Text(f"  {name} {value}")
     if record.begun_at is not None and record.active_at is not None:
         runs = f"{record.runs} run{'' if record.runs == 1 else 's'}"
-        ago = clock_time(_age(record.active_at, now))
+        ago = format_duration(_age(record.active_at, now))
         yield Text(f"  begun {record.begun_at:%Y-%m-%d %H:%M:%S} UTC, {runs}, last activity {ago} ago")
         yield from _totals(record, now)
     yield Text(_next(record))
@@ -117,20 +168,27 @@ def _totals(record: JournalRecord, now: datetime) -> Iterator[Text]:
     totals = record.report
     more = "" if record.source_ended else " so far"
     rows = [(totals.read, f"rows read{more}"), (totals.accepted, "accepted")]
-    rows += [(totals.coalesced, "repeated: an equal row travelled in the same request")] if totals.coalesced else []
+    rows += [(totals.coalesced, "coalesced: an equal row is in the same request")] if totals.coalesced else []
     rows += [(totals.failed, "failed")] if totals.failed else []
-    rows += [(totals.pending, "pending: read and without an outcome")] if totals.pending else []
+    rows += [(totals.pending, "pending: read, without a result")] if totals.pending else []
     for number, what in [*rows, (totals.requests, f"request{'' if totals.requests == 1 else 's'}")]:
         yield Text(f"{number:>13,} {what}")
     if record.doubts:
-        oldest = clock_time(_age(record.doubts[0].sent_at, now))
+        oldest = format_duration(_age(record.doubts[0].sent_at, now))
         count = f"{len(record.doubts):,} request{'' if len(record.doubts) == 1 else 's'}"
         yield Text(f"{totals.in_doubt:>13,} in doubt: in {count} without an answer, the oldest sent {oldest} ago")
 
 
 def _title(record: JournalRecord) -> str:
-    what, file = record.note.get("what"), record.note.get("file")
-    return f"{what}: {file}" if what else str(record.path)
+    job = _job(record)
+    return f"{job['what']}: {job['file']}" if job["what"] else str(record.path)
+
+
+def _requests_per_minute(record: JournalRecord) -> float | None:
+    if not record.note:
+        return None
+    spec = JobNote.read(record).spec
+    return requests_per_minute(spec.target.kind, spec.operation)
 
 
 def _reasons(record: JournalRecord) -> Mapping[str, int]:
@@ -150,7 +208,7 @@ def _report(record: JournalRecord) -> Mapping[str, Any]:
         "seconds": round(record.worked, 3),
         "runs": record.runs,
         "timeline": [attrs.asdict(moment) for moment in record.timeline],
-        "requests_per_minute_limit": record.note.get("requests_per_minute"),
+        "requests_per_minute_limit": _requests_per_minute(record),
     }
 
 
@@ -164,6 +222,6 @@ def _page(record: JournalRecord) -> JobRecord:
             *(Sample(each.seconds, each.accepted, each.requests, 0) for each in record.timeline),
         ],
         reasons=_reasons(record),
-        requests_per_minute=record.note.get("requests_per_minute"),
+        requests_per_minute=_requests_per_minute(record),
         ended_early=None if record.finished else f"the job is {_state(record)}",
     )

@@ -1,0 +1,288 @@
+"""Runs the job of a command: shows its progress, lists its failures and reports how it ended."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any, Protocol
+
+import attrs
+
+from svc_async.batch.report import KEPT_FAILURES, Failure, Progress, Report
+from svc_async.batch.settings import Observers
+from svc_async.batch.sync.sync import SyncReport
+from svc_async.batch.timeline import Timeline
+from svc_async.cli.console import complain, stderr, stdout
+from svc_async.cli.exit_codes import Exit, explain
+from svc_async.cli.failures import FailureList
+from svc_async.cli.job_journal import JobJournal
+from svc_async.cli.options import JournalOptions, RunOptions
+from svc_async.cli.outcome import JobOutcome
+from svc_async.cli.progress import Display, open_display
+from svc_async.cli.sessions import open_session
+from svc_async.cli.signals import Interrupted, run_until_stopped
+from svc_async.cli.sync_command import SyncWork
+from svc_async.clock import Clock, SystemClock
+from svc_async.errors import BatchError, InvalidArgument
+from svc_async.jobs.run import check_access, open_rows, requests_per_minute, run
+from svc_async.jobs.spec import JobSpec, SyncSpec, TargetSpec, UploadSpec
+from svc_async.session import Session
+from svc_async.sources.detect import STANDARD_INPUT
+from svc_async.sources.source import ReplayableSource
+
+__all__ = ["run_job"]
+
+
+def run_job(spec: JobSpec, file: Path, options: RunOptions, journal: JournalOptions) -> int:
+    """Run a job and return the exit code.
+
+    Raises:
+        InvalidArgument: an option or the file cannot be used; nothing was sent.
+    """
+    if not options.sandbox:
+        spec.target.check()
+    elif journal.journal is not None:
+        raise InvalidArgument("--journal", "must not be given with --sandbox, which forgets what it was sent")
+    elif options.profile:
+        raise InvalidArgument("profile", "must not be given with --sandbox, which brings credentials")
+    kept = JobJournal.open(journal, spec)
+    as_typed = attrs.evolve(spec, source=attrs.evolve(spec.source, path=str(file)))  # messages name the file so
+    # Standard input is read here: in the event loop, waiting for it would delay the handling of signals.
+    with closing(kept.spooled or open_rows(as_typed)) as source:
+        work: _Work = SyncWork(spec, source, options) if isinstance(spec, SyncSpec) else _Upload(spec, source, kept)
+        job = _FileJob(spec=spec, file=file, options=options, source=source, journal=kept, work=work)
+        return asyncio.run(job.run())
+
+
+class _Work(Protocol):
+    """What a job does, once its session is open and its source is checked."""
+
+    @property
+    def more(self) -> Mapping[str, int]:
+        """Further counts for the reports."""
+        ...
+
+    @property
+    def advice(self) -> str:
+        """What repeating the command does with the rest."""
+        ...
+
+    async def run(
+        self, target: TargetSpec, session: Session, observers: Observers, failures: FailureList
+    ) -> Report | None:
+        """Do it with a list whose ids are complete; None if only a plan was printed."""
+        ...
+
+
+@attrs.frozen
+class _Upload:
+    """Uploads rows, or removes them."""
+
+    spec: UploadSpec
+    source: ReplayableSource
+    journal: JobJournal
+    more: Mapping[str, int] = attrs.field(factory=dict, init=False)
+
+    @property
+    def advice(self) -> str:
+        if (self.spec.target.kind, self.spec.operation) == ("catalog", "remove"):
+            return "products that were deleted fail then."
+        return "rows that were accepted are not added twice."
+
+    async def run(
+        self,
+        target: TargetSpec,
+        session: Session,
+        observers: Observers,
+        failures: FailureList,  # noqa: ARG002 - an upload removes nothing that is not in the file
+    ) -> Report:
+        spec = attrs.evolve(self.spec, target=target)
+        return await run(spec, session, source=self.source, journal=self.journal.path, observers=observers)
+
+
+@attrs.define
+class _Watch:
+    """Keeps what a report needs, also of a job that is cut off."""
+
+    display: Display
+    failures: FailureList
+    timeline: Timeline
+    kept: list[Failure] = attrs.field(factory=list[Failure])
+
+    @property
+    def observers(self) -> Observers:
+        return Observers(progress=self._on_progress, on_failure=self._on_failure)
+
+    @property
+    def report(self) -> Report:
+        return Report.from_progress(self.display.last, self.kept)
+
+    def _on_progress(self, progress: Progress) -> None:
+        self.timeline.add(progress)
+        self.display.show(progress)
+
+    def _on_failure(self, failure: Failure) -> None:
+        self.failures.add(failure)
+        if len(self.kept) < KEPT_FAILURES:
+            self.kept.append(failure)
+
+
+@attrs.frozen(kw_only=True)
+class _FileJob:
+    """A job with a file.
+
+    Attributes:
+        spec: the job.
+        file: the file as it was typed; `-` is standard input.
+        options: where it runs, and where its results go.
+        source: its rows.
+        journal: its journal.
+        work: what it does.
+        clock: where time comes from.
+    """
+
+    spec: JobSpec
+    file: Path
+    options: RunOptions
+    source: ReplayableSource
+    journal: JobJournal
+    work: _Work
+    clock: Clock = attrs.field(factory=SystemClock)
+
+    async def run(self) -> int:
+        self._check_paths()
+        async with _open_target(self.spec.target, self.options) as (session, target):
+            with FailureList(
+                self._failures_path,
+                self.source,
+                lasting=self.journal.path is not None,
+                again=self.journal.record is not None,
+            ) as failures:
+                outcome = await self._run(target, session, failures)
+        if outcome is None:
+            return Exit.DONE
+        self._print(outcome)
+        if self.options.report is not None:
+            outcome.write(self.options.report)
+        return outcome.exit
+
+    @property
+    def _name(self) -> str:
+        return "stdin" if str(self.file) == STANDARD_INPUT else self.file.name
+
+    @property
+    def _failures_path(self) -> Path:
+        return self.options.failures_file or self.file.with_name(f"{self._name}.failures.csv")
+
+    @property
+    def _requests_per_minute(self) -> float:
+        operation = self.spec.operation if isinstance(self.spec, UploadSpec) else "upload"
+        return requests_per_minute(self.spec.target.kind, operation)
+
+    def _check_paths(self) -> None:
+        file, failures = self.file.resolve(), self._failures_path.resolve()
+        if failures == file:
+            raise InvalidArgument("failures_file", "must not be the file itself")
+        journal = self.journal.path and self.journal.path.resolve()
+        if journal in {file, failures}:
+            raise InvalidArgument("--journal", "must be a file of its own")
+        report = self.options.report
+        if report is None:
+            return
+        if report.suffix not in {".html", ".json"}:
+            raise InvalidArgument("report", "must end in .html or .json")
+        if report.resolve() in {file, failures, journal} or not report.parent.is_dir():
+            raise InvalidArgument("report", "must be a file of its own, in an existing folder")
+
+    async def _run(self, target: TargetSpec, session: Session, failures: FailureList) -> JobOutcome | None:
+        began, limit = self.clock.monotonic(), self._requests_per_minute
+        error: BatchError | None = None
+        interrupted = False
+        with open_display(
+            self.source, console=stderr(), clock=self.clock, limit=limit, quiet=self.options.as_json
+        ) as display:
+            watch = _Watch(display, failures, Timeline())
+            try:
+                report = await run_until_stopped(self._work(target, session, watch))
+            except BatchError as early:
+                error, report = early, _find_report(early) or watch.report
+            except Interrupted:
+                interrupted, report = True, watch.report
+        if report is None:
+            return None
+        return JobOutcome(
+            title=self.spec.title,
+            file=self.file,
+            name=self._name,
+            journal=self.journal.path,
+            report=report,
+            seconds=self.clock.monotonic() - began,
+            failures=failures,
+            timeline=watch.timeline,
+            requests_per_minute=limit,
+            more=self.work.more,
+            error=error,
+            interrupted=interrupted,
+        )
+
+    async def _work(self, target: TargetSpec, session: Session, watch: _Watch) -> Report | None:
+        """Check that the file is sound and the service answers, then do the work."""
+        if not self.journal.is_finished:
+            await self.source.check()
+            await check_access(target, session)
+        await self.journal.begin(self.source, self.spec, self.options)
+        if self.journal.record is not None:
+            watch.failures.resume(self.journal.record.report.failures, finished=self.journal.is_finished)
+        return await self.work.run(target, session, watch.observers, watch.failures)
+
+    def _print(self, outcome: JobOutcome) -> None:
+        if self.options.as_json:
+            stdout().print(json.dumps(outcome.as_dict()))
+        else:
+            outcome.print()
+        if self.journal.is_finished and not self.options.as_json:
+            stderr().print("The job was finished before: nothing was sent. A new job needs a new journal.")
+        if outcome.error is not None:
+            complain(explain(outcome.error))
+        if outcome.is_early and not self.options.as_json:
+            stderr().print(self._describe_rest(outcome.report))
+
+    def _describe_rest(self, report: Report) -> str:
+        if self.journal.path is not None:
+            unread = "" if self.source.exhausted else ", and the rest of the file"
+            return (
+                f"Still to do: {report.pending:,} rows that were read{unread}. Run the same command again, or "
+                f"`svc-async job resume {self.journal.path}`, to resume the job."
+            )
+        line = self.source.find_line(report.read)
+        place = f"row {report.read + 1:,}" if line is None else f"line {line:,}"
+        unread = "" if self.source.exhausted else f", and the file from {place} on"
+        pending = f"Still to do: {report.pending:,} rows that were read{unread}. "
+        return f"{pending}Run the same command again to finish: {self.work.advice}"
+
+
+def _find_report(error: BatchError) -> Report | None:
+    report = error.report.total if isinstance(error.report, SyncReport) else error.report
+    return report if isinstance(report, Report) else None
+
+
+@asynccontextmanager
+async def _open_target(target: TargetSpec, options: RunOptions) -> AsyncGenerator[tuple[Session, TargetSpec]]:
+    """Open the session. With `--sandbox`, start one, and fill in the ids that are not given."""
+    if not options.sandbox:
+        async with open_session(options.profile) as session:
+            yield session, target
+        return
+    from svc_async.sandbox import Sandbox  # noqa: PLC0415 - a server is loaded only where one is asked for
+
+    async with Sandbox() as sandbox, Session.sandbox(sandbox) as session:
+        ids = {"account_id": sandbox.account_id}
+        if target.kind == "audience":
+            ids["list_id"] = sandbox.audience_id
+        elif target.kind == "catalog" and target.list_id is None:
+            ids["list_id"] = (await session.product_catalogs.create(name="Sandbox")).id
+        missing: dict[str, Any] = {name: value for name, value in ids.items() if getattr(target, name) is None}
+        filled = attrs.evolve(target, **missing)
+        filled.check()
+        yield session, filled

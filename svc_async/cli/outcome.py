@@ -1,0 +1,155 @@
+"""How a job ended, as the command prints it and writes it to a report file."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+from rich.text import Text
+
+from svc_async.batch.report import Report
+from svc_async.batch.timeline import Timeline
+from svc_async.cli.console import stdout
+from svc_async.cli.exit_codes import Exit, exit_of, explain
+from svc_async.cli.failures import FailureList
+from svc_async.cli.progress import format_duration
+from svc_async.errors import BatchError, SvcError
+from svc_async.jobs.html_report import JobRecord, report_page
+
+__all__ = ["JobOutcome"]
+
+_LISTED = 5
+"""Reasons that are printed."""
+
+
+@attrs.frozen(kw_only=True)
+class JobOutcome:
+    """How a job ended.
+
+    Attributes:
+        title: what the job did.
+        file: the source as it was typed.
+        name: what messages call the source.
+        journal: the journal, if there is one.
+        report: what became of the rows.
+        seconds: how long it took.
+        failures: the rows that failed.
+        timeline: how the job proceeded.
+        requests_per_minute: the service's limit.
+        more: further counts.
+        error: what ended it early.
+        interrupted: whether a signal ended it.
+    """
+
+    title: str
+    file: Path
+    name: str
+    journal: Path | None
+    report: Report
+    seconds: float
+    failures: FailureList
+    timeline: Timeline
+    requests_per_minute: float
+    more: Mapping[str, int]
+    error: BatchError | None = None
+    interrupted: bool = False
+
+    @property
+    def exit(self) -> Exit:
+        """The exit code."""
+        if self.interrupted:
+            return Exit.INTERRUPTED
+        if self.error is not None:
+            cause = self.error.__cause__
+            return exit_of(cause) if isinstance(cause, SvcError) else Exit.FAILURE
+        return Exit.SOME_FAILED if self.report.failed else Exit.DONE
+
+    @property
+    def is_early(self) -> bool:
+        """Whether the job ended before it was finished."""
+        return self.interrupted or self.error is not None
+
+    def as_dict(self) -> Mapping[str, Any]:
+        """Return plain values, ready for JSON."""
+        return {
+            "file": str(self.file),
+            **self.report.as_dict(),
+            **self.more,
+            "journal": str(self.journal) if self.journal is not None else None,
+            "failures_file": str(self.failures.path) if self.failures.count else None,
+            "seconds": round(self.seconds, 3),
+            "rows_per_second": round(self._rows_per_second, 1),
+            "interrupted": self.interrupted,
+            "error": explain(self.error) if self.error else None,
+        }
+
+    def print(self) -> None:
+        """Print the counts, and the most frequent reasons of failures."""
+        report, out = self.report, stdout()
+        requests = f"{report.requests:,} request{'' if report.requests == 1 else 's'}"
+        out.print(
+            Text.assemble(
+                (self.name, "bold"),
+                f": {report.read:,} rows read in {format_duration(self.seconds)}",
+                (f" ({self._rows_per_second:,.0f} rows/s, {requests})", "dim"),
+            )
+        )
+        for number, style, what in _counts(report):
+            out.print(Text.assemble((f"{number:>13,} ", style), what))
+            if what == "failed":
+                self._print_reasons()
+        for name, count in self.more.items():
+            out.print(Text.assemble((f"{count:>13,} ", "dim"), name.replace("_", " ")))
+
+    def write(self, path: Path) -> None:
+        """Write a report file; its name decides its format."""
+        path.write_text(
+            json.dumps(self._full(), indent=1) if path.suffix == ".json" else self._page(), encoding="utf-8"
+        )
+
+    @property
+    def _rows_per_second(self) -> float:
+        report = self.report
+        return (report.accepted + report.coalesced + report.failed) / self.seconds if self.seconds else 0.0
+
+    def _print_reasons(self) -> None:
+        out = stdout()
+        for reason, count in self.failures.reasons.most_common(_LISTED):
+            out.print(Text.assemble((f"{count:>17,} ", "red"), (reason, "dim")))
+        out.print(Text.assemble(" " * 14, ("listed in ", "dim"), str(self.failures.path)))
+
+    def _full(self) -> Mapping[str, Any]:
+        return {
+            **self.as_dict(),
+            "reasons": dict(self.failures.reasons),
+            "timeline": [attrs.asdict(sample) for sample in self.timeline.samples],
+            "requests_per_minute_limit": self.requests_per_minute,
+        }
+
+    def _page(self) -> str:
+        early = "it was interrupted" if self.interrupted else None
+        record = JobRecord(
+            title=f"{self.title}: {self.name}",
+            report=self.report,
+            seconds=self.seconds,
+            samples=self.timeline.samples,
+            reasons=dict(self.failures.reasons.most_common()),
+            requests_per_minute=self.requests_per_minute,
+            ended_early=explain(self.error) if self.error else early,
+            more={name.replace("_", " "): number for name, number in self.more.items()},
+        )
+        return report_page(record)
+
+
+def _counts(report: Report) -> list[tuple[int, str, str]]:
+    counts = [(report.accepted, "bold green", "accepted")]
+    if report.coalesced:
+        counts.append((report.coalesced, "cyan", "coalesced: an equal row is in the same request"))
+    if report.failed:
+        counts.append((report.failed, "bold red", "failed"))
+    if report.pending:
+        counts.append((report.pending, "bold yellow", "pending: read, without a result"))
+    if report.in_doubt:
+        counts.append((report.in_doubt, "yellow", "  of these in doubt: sent, and possibly applied"))
+    return counts

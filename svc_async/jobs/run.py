@@ -1,0 +1,184 @@
+"""Runs jobs from their specs."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, nullcontext
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, cast, overload
+
+import attrs
+
+from svc_async.batch.lists.audience_users import AudienceUsers
+from svc_async.batch.lists.do_not_reach_users import DoNotReachUsers
+from svc_async.batch.report import Report
+from svc_async.batch.settings import Observers
+from svc_async.batch.sync.sync import SyncReport
+from svc_async.errors import InvalidArgument
+from svc_async.governor.limits import LIMITS
+from svc_async.jobs.spec import JobSpec, ListKind, Operation, SyncSpec, TargetSpec, UploadSpec
+from svc_async.session import Session
+from svc_async.sources.columns import USERS
+from svc_async.sources.detect import STANDARD_INPUT, open_feed, open_source
+from svc_async.sources.product_attributes import PRODUCT_KEYS, PRODUCTS
+from svc_async.sources.source import ProductFeed, ReplayableRows, ReplayableSource, UnparsedRow, UserSource
+from svc_async.users.encoding import Rows
+
+__all__ = ["check_access", "open_rows", "requests_per_minute", "run"]
+
+_DO_NOT_REACH = USERS.restrict_to(["email", "phone_number"])  # contract DNR-03
+_SOURCES: Mapping[tuple[ListKind, Operation], Callable[..., ReplayableSource]] = MappingProxyType(
+    {
+        ("audience", "upload"): partial(open_source, vocabulary=USERS),
+        ("audience", "remove"): partial(open_source, vocabulary=USERS),
+        ("do_not_reach_list", "upload"): partial(open_source, vocabulary=_DO_NOT_REACH),
+        ("do_not_reach_list", "remove"): partial(open_source, vocabulary=_DO_NOT_REACH),
+        ("catalog", "upload"): partial(open_feed, vocabulary=PRODUCTS),
+        ("catalog", "remove"): partial(open_feed, vocabulary=PRODUCT_KEYS),
+    }
+)
+# Unspecified: the limit of do-not-reach users (contract UNS-dnr-limits); it is that of other writes.
+_LIMITS: Mapping[tuple[ListKind, Operation], str] = MappingProxyType(
+    {
+        ("audience", "upload"): "ads.audience_users",
+        ("audience", "remove"): "ads.audience_users",
+        ("do_not_reach_list", "upload"): "ads.writes",
+        ("do_not_reach_list", "remove"): "ads.writes",
+        ("catalog", "upload"): "ads.products.put",
+        ("catalog", "remove"): "ads.products.delete",
+    }
+)
+
+
+def open_rows(spec: JobSpec) -> ReplayableSource:
+    """Open the source of a job.
+
+    Raises:
+        InvalidArgument: its format, mapping or encoding does not fit.
+        UnusableFile: the file cannot be read.
+    """
+    source = spec.source
+    open_ = _SOURCES[spec.target.kind, _operation(spec)]
+    return open_(source.path, format=source.format, mapping=source.mapping, encoding=source.encoding)
+
+
+def requests_per_minute(kind: ListKind, operation: Operation) -> float:
+    """Return the service's limit on the requests of a job."""
+    limit = next(each for each in LIMITS if each.name == _LIMITS[kind, operation])
+    return limit.requests * 60 / limit.period
+
+
+async def check_access(target: TargetSpec, session: Session) -> None:
+    """Send one small request, so that a wrong host, credential or account shows before a job begins.
+
+    Raises:
+        SvcError: the request failed.
+    """
+    target.check()
+    if target.kind == "catalog":
+        await session.product_catalog(str(target.list_id)).products.list(count=1).first()
+    else:
+        # Unspecified: that whoever may change the lists of an account may read the account.
+        await session.accounts.get(str(target.account_id))
+
+
+@overload
+async def run(
+    spec: UploadSpec,
+    session: Session,
+    *,
+    source: ReplayableSource | None = None,
+    journal: str | Path | None = None,
+    observers: Observers | None = None,
+) -> Report: ...
+@overload
+async def run(
+    spec: SyncSpec,
+    session: Session,
+    *,
+    source: ReplayableSource | None = None,
+    journal: None = None,
+    observers: Observers | None = None,
+) -> SyncReport: ...
+async def run(
+    spec: JobSpec,
+    session: Session,
+    *,
+    source: ReplayableSource | None = None,
+    journal: str | Path | None = None,
+    observers: Observers | None = None,
+) -> Report | SyncReport:
+    """Run a job and return its report.
+
+    Args:
+        spec: the job.
+        session: sends the requests; its credentials must have access to the list.
+        source: the source of the spec, if it is open already; it stays open.
+        journal: path of the journal of an upload or removal, as in `users.upload`.
+        observers: functions that are called as the job proceeds; for a sync, they may be `SyncObservers`.
+
+    Raises:
+        InvalidArgument: a setting, the source or the journal cannot be used; nothing was sent.
+        BatchError: the job could not be finished; `report` says what became of the rows that were read.
+    """
+    spec.target.check()
+    keywords = {**_settings(spec), **attrs.asdict(observers or Observers(), recurse=False)}
+    with nullcontext(source) if source is not None else closing(open_rows(spec)) as rows:
+        if isinstance(spec, SyncSpec):
+            return await _sync(spec, session, rows, keywords)
+        return await _upload(spec, session, rows, {"journal": journal, **keywords})
+
+
+async def _upload(spec: UploadSpec, session: Session, source: ReplayableSource, keywords: Mapping[str, Any]) -> Report:
+    is_piped = spec.source.path == STANDARD_INPUT and keywords["journal"] is not None
+    if spec.target.kind == "catalog":
+        products = session.product_catalog(str(spec.target.list_id)).products
+        rows: Iterable[Any] = cast("ProductFeed", source).products()
+        if spec.operation == "remove":
+            keys = ReplayableRows(lambda: _product_keys(rows))
+            return await products.delete(iter(keys) if is_piped else keys, **keywords)
+        return await products.upsert(iter(rows) if is_piped else rows, **keywords)
+    users, members = _users(spec.target, session), cast("UserSource", source).rows()
+    if is_piped and isinstance(members.rows, Iterable):
+        members = Rows(members.columns, iter(members.rows))  # read once, so the journal spools them
+    if spec.operation == "remove":
+        return await users.remove(members, phone_region=spec.phone_region, **keywords)
+    times = {"effective_at": spec.effective_at, "expires_at": spec.expires_at}
+    given: dict[str, Any] = {name: moment for name, moment in times.items() if moment is not None}
+    return await users.upload(members, phone_region=spec.phone_region, **given, **keywords)
+
+
+async def _sync(spec: SyncSpec, session: Session, source: ReplayableSource, keywords: Mapping[str, Any]) -> SyncReport:
+    if spec.state is None:
+        raise InvalidArgument("state", "must be given")
+    sync = attrs.asdict(spec.sync)
+    if spec.target.kind == "catalog":
+        del sync["refresh_within"]  # products do not expire
+        products = session.product_catalog(str(spec.target.list_id)).products
+        return await products.sync(cast("ProductFeed", source).products(), state=spec.state, **sync, **keywords)
+    users = session.account(str(spec.target.account_id)).custom_audience(str(spec.target.list_id)).users
+    members = cast("UserSource", source).rows()
+    return await users.sync(members, state=spec.state, phone_region=spec.phone_region, **sync, **keywords)
+
+
+def _operation(spec: JobSpec) -> Operation:
+    return spec.operation if isinstance(spec, UploadSpec) else "upload"
+
+
+def _settings(spec: JobSpec) -> dict[str, Any]:
+    settings = attrs.asdict(spec.settings)
+    if spec.target.kind == "catalog":
+        del settings["users_per_operation"]
+    return settings
+
+
+def _users(target: TargetSpec, session: Session) -> AudienceUsers | DoNotReachUsers:
+    account = session.account(str(target.account_id))
+    if target.kind == "audience":
+        return account.custom_audience(str(target.list_id)).users
+    return account.do_not_reach_list(str(target.list_id)).users
+
+
+def _product_keys(rows: Iterable[Mapping[str, Any]]) -> Iterator[Any]:
+    for row in rows:
+        yield row if isinstance(row, UnparsedRow) else row.get("product_key")
