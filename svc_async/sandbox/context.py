@@ -27,7 +27,7 @@ class Seed:
     account_id: str
     audience_id: str
 
-    def app_keys(self, number: int) -> dict[str, str]:
+    def get_app_keys(self, number: int) -> dict[str, str]:
         """Return the keys and secrets of an app."""
         app = self.apps[number]
         secret = {} if app.client_secret is None else {"client_secret": app.client_secret}

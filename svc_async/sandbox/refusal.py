@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import attrs
 
-__all__ = ["Basis", "Finding", "Problem", "Refusal", "basis_of", "invalid", "missing", "refuse"]
+__all__ = ["Basis", "Finding", "Problem", "Refusal", "find_basis", "invalid", "missing", "refuse"]
 
 
 class Basis(StrEnum):
@@ -80,9 +80,9 @@ def refuse(*findings: Finding) -> None:
     """
     if findings:
         rule = findings[0].rule
-        raise Refusal(400, *(finding.problem for finding in findings), rule=rule, basis=basis_of(rule))
+        raise Refusal(400, *(finding.problem for finding in findings), rule=rule, basis=find_basis(rule))
 
 
-def basis_of(rule: str) -> Basis:
+def find_basis(rule: str) -> Basis:
     """Return the basis of a rule about parameters."""
     return Basis.ASSUMED if rule.startswith("ASM") else Basis.SPEC

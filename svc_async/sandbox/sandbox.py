@@ -143,12 +143,12 @@ class Sandbox:
     @property
     def app(self) -> Mapping[str, str]:
         """The keys and secrets of the first app."""
-        return MappingProxyType(self._context.seed.app_keys(0))
+        return MappingProxyType(self._context.seed.get_app_keys(0))
 
     @property
     def public_app(self) -> Mapping[str, str]:
         """Those of the second app, which is read-only and has no client secret: a public client of OAuth 2.0."""
-        return MappingProxyType(self._context.seed.app_keys(1))
+        return MappingProxyType(self._context.seed.get_app_keys(1))
 
     @property
     def credentials(self) -> Mapping[str, str]:

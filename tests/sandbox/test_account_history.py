@@ -46,7 +46,7 @@ async def changed_line_item(raw: RawClient) -> Any:
 
 
 @pytest.mark.rule("HIST-05", "HIST-05b", "GEN-04")
-async def test_history_tells_what_really_happened(changed_line_item: RawClient) -> None:
+async def test_history_lists_the_changes_that_took_effect(changed_line_item: RawClient) -> None:
     got = await read_history(changed_line_item)
     assert got.json.keys() == {"request", "next_cursor", "data"}
     assert [(entry["change_type"], entry["change_time"][11:13]) for entry in got.data] == [

@@ -16,7 +16,7 @@ async def list_ids(raw: RawClient, path: str, **query: str) -> list[str]:
 
 
 @pytest.mark.rule("AM-01", "AM-03", "GEN-12b")
-async def test_the_list_gives_the_account_s_media(raw: RawClient, path: str) -> None:
+async def test_the_list_returns_the_account_s_media(raw: RawClient, path: str) -> None:
     got = await raw("GET", path, {"with_total_count": "true"})
     assert [record["id"] for record in got.data] == [BANNER, VAST]
     assert got.json["total_count"] == 2

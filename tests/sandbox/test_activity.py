@@ -126,7 +126,7 @@ async def test_unless_the_settings_take_them_and_other_words(v2: V2Client) -> No
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(subscriptions_page=2)])
-async def test_how_long_a_page_is_where_nobody_says_is_a_setting(v2: V2Client) -> None:
+async def test_the_default_page_size_is_a_setting(v2: V2Client) -> None:
     for number in range(3):
         await v2.subscribe("post.create", user_id=str(number))
     assert len((await v2("GET", SUBSCRIPTIONS)).data) == 2
@@ -264,7 +264,7 @@ async def test_events_may_come_in_arrays_and_of_types_that_nobody_knows(
 
 
 @pytest.mark.rule("EV-02")
-async def test_older_names_are_good_until_the_day_they_changed(hook: RecordingReceiver) -> None:
+async def test_older_names_are_accepted_until_the_day_they_changed(hook: RecordingReceiver) -> None:
     clock = VirtualClock("2026-03-17T23:00:00Z")
     async with Sandbox(clock=clock) as sandbox, open_raw_client(sandbox) as raw:
         v2 = V2Client(raw)
@@ -346,7 +346,7 @@ async def test_events_are_triggered_over_http_too(
         {"event_type": "post.create", "set": {"": "x"}},
     ],
 )
-async def test_a_trigger_that_says_nothing_sensible_is_refused(v2: V2Client, body: Any) -> None:
+async def test_an_invalid_trigger_is_refused(v2: V2Client, body: Any) -> None:
     assert (await v2("POST", "/_sandbox/events", json=body)).status == 400
 
 

@@ -63,6 +63,6 @@ async def test_one_criterion_must_be_primary(raw: RawClient) -> None:
 
 
 @pytest.mark.rule("EST-01", "GEN-16")
-async def test_the_body_is_json_and_says_so(raw: RawClient) -> None:
+async def test_the_body_is_json_with_its_content_type(raw: RawClient) -> None:
     got = await estimate(raw, {"targeting_criteria": [KEYWORD]}, **{"Content-Type": "text/plain"})
     assert (got.status, got.rule) == (400, "GEN-16")

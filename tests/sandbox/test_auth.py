@@ -165,7 +165,7 @@ async def test_a_signature_for_another_request_is_refused(raw: RawClient) -> Non
     assert (await raw("GET", PATH, authorization=wrong)).status == 401
 
 
-async def test_a_nonce_is_good_once(raw: RawClient) -> None:
+async def test_a_nonce_is_valid_once(raw: RawClient) -> None:
     url = f"{raw.sandbox.ads_url}{PATH}"
     first = await raw("GET", PATH, authorization=raw.sign("GET", url, oauth_nonce="again"))
     assert first.status == 200

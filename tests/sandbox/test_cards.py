@@ -40,7 +40,7 @@ async def list_ids(raw: RawClient, path: str, **query: str) -> list[str]:
 
 
 @pytest.mark.rule("CARD-10", "CARD-10c", "CARD-13", "GEN-12b")
-async def test_the_list_gives_cards_of_components(raw: RawClient, path: str) -> None:
+async def test_the_list_returns_cards_of_components(raw: RawClient, path: str) -> None:
     got = await raw("GET", path)
     assert [record["id"] for record in got.data] == [SEEDED]
     assert got.data[0].keys() == FIELDS

@@ -10,7 +10,7 @@ from tests.support.raw_client import open_raw_client
 START = datetime(2026, 6, 10, 12, tzinfo=UTC)
 
 
-def test_virtual_time_stands_still() -> None:
+def test_virtual_time_does_not_move_by_itself() -> None:
     clock = VirtualClock("2026-06-10T14:00:00+02:00")
     assert (clock.now(), clock.monotonic()) == (START, 0.0)
     assert clock.now() == START

@@ -1,4 +1,4 @@
-"""The calls for whoever runs the sandbox."""
+"""The control API."""
 
 import json
 import socket
@@ -24,7 +24,7 @@ def ask(raw: RawClient) -> Ask:
     return call
 
 
-async def test_health_tells_that_it_serves(raw: RawClient, ask: Ask) -> None:
+async def test_health_reports_that_it_serves(raw: RawClient, ask: Ask) -> None:
     await raw("GET", raw.account)
     got = await ask("GET", "health")
     assert (got.status, got.json) == (200, {"status": "ok", "time": "2026-06-10T12:00:00Z", "requests": 1})
@@ -113,7 +113,7 @@ async def test_they_are_for_this_machine_only(ask: Ask, sandbox: Sandbox) -> Non
         assert (got.status, got.json["title"]) == (403, "Forbidden")
 
 
-async def test_who_comes_from_another_machine_is_refused() -> None:
+async def test_a_peer_on_another_machine_is_refused() -> None:
     async with Sandbox(host="0.0.0.0") as sandbox, open_raw_client(sandbox) as raw:  # noqa: S104 it is refused there
         port = sandbox.base_url.rpartition(":")[2]
         here = {"Host": f"127.0.0.1:{port}"}
@@ -124,7 +124,7 @@ async def test_who_comes_from_another_machine_is_refused() -> None:
 
 
 def _address() -> str:
-    """Give an address of this machine that is not the loopback one; nothing is sent."""
+    """Return an address of this machine other than loopback; nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))

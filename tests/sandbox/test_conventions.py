@@ -58,7 +58,7 @@ async def test_a_count_out_of_bounds_is_refused_and_named(raw: RawClient, path: 
 
 
 @pytest.mark.rule("GEN-06", "LICC-01")
-async def test_the_bounds_of_count_are_good_and_200_is_the_default(raw: RawClient, path: str) -> None:
+async def test_the_bounds_of_count_are_accepted_and_200_is_the_default(raw: RawClient, path: str) -> None:
     for _ in range(201):
         await raw("POST", path, {"line_item_id": "9cqi2", "curated_category_id": "9ddrgesiap6o"})
     assert len((await raw("GET", path)).data) == 200
@@ -119,7 +119,7 @@ async def test_writes_between_pages_neither_skip_nor_repeat(raw: RawClient, path
 
 
 @pytest.mark.rule("GEN-07")
-async def test_a_cursor_is_good_for_its_own_list_only(raw: RawClient, path: str, create_many: list[str]) -> None:
+async def test_a_cursor_is_valid_for_its_own_list_only(raw: RawClient, path: str, create_many: list[str]) -> None:
     assert create_many
     cursor = (await raw("GET", path, {"count": "2"})).json["next_cursor"]
     assert (await raw("GET", path, {"cursor": cursor, "count": "5"})).status == 200
@@ -172,7 +172,7 @@ async def test_parameters_do_not_go_into_a_body(raw: RawClient, path: str) -> No
     assert (got.status, got.rule, got.basis) == (400, "GEN-15", "spec")
 
 
-async def test_every_answer_says_what_it_rests_on(raw: RawClient, path: str) -> None:
+async def test_every_answer_names_the_rule_it_rests_on(raw: RawClient, path: str) -> None:
     good, bad = await raw("GET", path), await raw("GET", path, {"what": "1"})
     assert (good.rule, good.basis) == ("LICC-01", "spec")
     assert (bad.rule, bad.basis) == ("ASM-95", "assumed")

@@ -171,7 +171,7 @@ async def test_unless_the_setting_wants_200(v2: V2Client, hook: RecordingReceive
 
 
 @pytest.mark.rule("WH-20", "WH-37", "LIM-02")
-async def test_thirty_days_of_upkeep(v2: V2Client, hook: RecordingReceiver) -> None:
+async def test_thirty_days_of_scheduled_checks(v2: V2Client, hook: RecordingReceiver) -> None:
     webhook_id = await v2.register(hook)
     clock = v2.clock
     await clock.advance(hours=23, minutes=59)
@@ -205,7 +205,7 @@ async def test_forty_hours_of_a_failing_hook(v2: V2Client, hook: RecordingReceiv
 
 
 @pytest.mark.rule("WH-20", "WH-29")
-async def test_a_good_check_in_the_time_of_grace_starts_the_day_anew(v2: V2Client, hook: RecordingReceiver) -> None:
+async def test_a_passed_check_in_the_grace_period_restarts_the_day(v2: V2Client, hook: RecordingReceiver) -> None:
     webhook_id = await v2.register(hook)
     hook.crc = lambda _: (503, {}, b"")
     await v2.clock.advance(hours=27, minutes=30)
@@ -219,7 +219,7 @@ async def test_a_good_check_in_the_time_of_grace_starts_the_day_anew(v2: V2Clien
 
 
 @pytest.mark.rule("WH-20")
-async def test_a_sandbox_that_was_closed_goes_on_with_its_checks(v2: V2Client, hook: RecordingReceiver) -> None:
+async def test_a_restarted_sandbox_resumes_its_checks(v2: V2Client, hook: RecordingReceiver) -> None:
     await v2.register(hook)
     sandbox, clock = v2.sandbox, v2.clock
     await clock.advance(hours=1, minutes=10)
@@ -234,7 +234,7 @@ async def test_a_sandbox_that_was_closed_goes_on_with_its_checks(v2: V2Client, h
 
 
 @pytest.mark.parametrize("answer", [("wrong", {}, b""), (200, {}, None), (200, {}, "text"), None])
-async def test_a_receiver_that_answers_with_nonsense_is_a_server_that_fails(
+async def test_a_receiver_that_returns_a_malformed_answer_is_a_server_error(
     v2: V2Client, hook: RecordingReceiver, answer: Any
 ) -> None:
     hook.crc = lambda _: answer

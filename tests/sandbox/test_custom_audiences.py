@@ -31,7 +31,7 @@ def find_member(raw: RawClient, index: int = 0) -> Any:
 
 
 @pytest.mark.rule("TGT-01", "TGT-02")
-async def test_targeted_shows_servable_line_items_unless_told_otherwise(raw: RawClient) -> None:
+async def test_targeted_shows_servable_line_items_by_default(raw: RawClient) -> None:
     path = f"{raw.account}/custom_audiences/1nmth/targeted"
     got = await raw("GET", path)
     assert got.json.keys() == {"request", "next_cursor", "data"}
@@ -136,7 +136,7 @@ async def test_one_bad_operation_refuses_the_whole_group(raw: RawClient) -> None
 
 
 @pytest.mark.rule("ERR-05", "ERR-06b", "CAU-11")
-async def test_errors_stand_at_the_index_of_their_operation(raw: RawClient) -> None:
+async def test_errors_are_at_the_index_of_their_operation(raw: RawClient) -> None:
     group = [{}, make_update({"email": [H]}), 5, make_update({"email": [H]}), make_update({"email": H})]
     got = await raw.send_users(group)
     errors = got.json["operation_errors"]
@@ -288,7 +288,7 @@ async def test_given_dates_are_kept_and_users_expire(raw: RawClient) -> None:
     assert list_held(raw) == []
 
 
-async def test_an_update_of_a_user_who_is_there_merges_and_renews(raw: RawClient) -> None:
+async def test_an_update_of_an_existing_user_merges_and_renews(raw: RawClient) -> None:
     a, b = hash_sha256("a"), hash_sha256("b")
     await raw.send_users([make_update({"email": [a]}, expires_at="2026-06-11T00:00:00Z")])
     await raw.send_users([make_update({"handle": [b], "email": [a, b]}, expires_at="2026-06-12T00:00:00Z")])

@@ -256,7 +256,7 @@ def list_texts(hook: RecordingReceiver) -> list[str]:
 
 
 @pytest.mark.rule("WH-50")
-async def test_a_replay_sends_what_was_attempted_in_its_window_and_then_says_so(
+async def test_a_replay_sends_the_attempted_deliveries_of_its_window_and_then_its_status(
     v2: V2Client, hook: RecordingReceiver
 ) -> None:
     webhook_id = await make_history(v2, hook)

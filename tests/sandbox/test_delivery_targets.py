@@ -77,7 +77,7 @@ async def test_a_receiver_that_is_silent_behind_a_socket_times_out_on_the_sandbo
 
 
 @pytest.mark.rule("WH-23")
-async def test_what_leaves_the_machine_when_it_may_is_held_to_a_good_certificate() -> None:
+async def test_egress_verifies_the_certificate() -> None:
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
         return web.Response(text=request.path_qs)
 

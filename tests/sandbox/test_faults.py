@@ -32,7 +32,7 @@ async def test_the_nth_match_is_struck_and_no_other(raw: RawClient, path: str) -
     assert await get_statuses(raw, path, 3) == [200, 503, 200]
 
 
-async def test_a_plan_strikes_once_or_so_many_times_or_always(raw: RawClient, path: str) -> None:
+async def test_a_plan_strikes_once_or_n_times_or_always(raw: RawClient, path: str) -> None:
     faults = raw.sandbox.faults
     faults.on("GET").once().do(Fault.http(500))
     assert await get_statuses(raw, path, 2) == [500, 200]
@@ -68,7 +68,7 @@ async def test_unused_faults_are_known(raw: RawClient, path: str) -> None:
     assert (twice.seen, twice.struck) == (1, 1)
 
 
-async def test_an_error_carries_what_it_is_told_to(raw: RawClient, path: str) -> None:
+async def test_an_injected_error_has_the_configured_code_headers_and_body(raw: RawClient, path: str) -> None:
     raw.sandbox.faults.on().once().do(Fault.http(503, retry_after=7, headers={"x-mine": "1"}))
     got = await raw("GET", path)
     assert (got.status, got.codes) == (503, [("OVER_CAPACITY", None)])

@@ -24,7 +24,7 @@ async def write(raw: RawClient, method: str, keys: str) -> Any:
 
 
 @pytest.mark.rule("FEAT-01", "FEAT-03", "FEAT-04")
-async def test_a_read_gives_the_keys_that_the_account_holds(raw: RawClient, path: str) -> None:
+async def test_a_read_returns_the_features_of_the_account(raw: RawClient, path: str) -> None:
     got = await raw("GET", path)
     assert got.json.keys() == {"request", "data"}
     assert got.data == SEEDED

@@ -58,7 +58,7 @@ async def test_a_dry_run_changes_nothing(v2: V2Client) -> None:
     assert (await v2("GET", RULES)).data == kept.data
 
 
-async def test_what_cannot_be_added_is_named_beside_what_can(v2: V2Client) -> None:
+async def test_rules_that_cannot_be_added_are_reported_beside_those_that_can(v2: V2Client) -> None:
     await add_rules(v2, "harbour")
     got = await add_rules(v2, "harbour", "dawn", "dawn", "(dawn")
     assert [rule["value"] for rule in got.data] == ["dawn"]

@@ -12,7 +12,7 @@ def path(raw: RawClient) -> str:
 
 
 @pytest.mark.rule("LICC-01", "GEN-12", "GEN-12b")
-async def test_the_list_gives_records(raw: RawClient, path: str) -> None:
+async def test_the_list_returns_records(raw: RawClient, path: str) -> None:
     got = await raw("GET", path)
     assert [record["id"] for record in got.data] == [SEEDED, "43853bhii886"]
     assert all(record.keys() == FIELDS for record in got.data)

@@ -57,7 +57,7 @@ async def expect_refusal(raw: RawClient, line_item: str, rule: str, parameter: s
 
 
 @pytest.mark.rule("LI-01", "LI-19", "GEN-03", "GEN-13")
-async def test_an_update_without_parameters_gives_the_line_item(raw: RawClient) -> None:
+async def test_an_update_without_parameters_returns_the_line_item(raw: RawClient) -> None:
     got = await send_update(raw, READERS)
     assert got.json.keys() == {"request", "data"}
     assert got.data.keys() == FIELDS
@@ -94,7 +94,7 @@ async def test_an_expansion_is_taken(raw: RawClient) -> None:
 
 
 @pytest.mark.rule("LI-02")
-async def test_the_status_becomes_what_is_given(raw: RawClient) -> None:
+async def test_the_status_becomes_what_is_sent(raw: RawClient) -> None:
     for status in ("PAUSED", "PAUSED", "ACTIVE"):
         assert (await send_update(raw, READERS, entity_status=status)).data["entity_status"] == status
 

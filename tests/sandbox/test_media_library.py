@@ -36,7 +36,7 @@ async def list_keys(raw: RawClient, path: str, **query: str) -> list[str]:
 
 
 @pytest.mark.rule("ML-01", "ML-05", "GEN-12b")
-async def test_the_list_gives_what_the_account_keeps(raw: RawClient, path: str) -> None:
+async def test_the_list_returns_the_account_s_library(raw: RawClient, path: str) -> None:
     got = await raw("GET", path)
     assert [record["media_key"] for record in got.data] == [IMAGE, "3_880102", "3_880103", GIF, VIDEO, "7_880302"]
     assert all(record.keys() == FIELDS for record in got.data)

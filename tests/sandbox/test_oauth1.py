@@ -124,7 +124,7 @@ async def test_a_user_s_token_does_not_sign_the_first_step(raw: RawClient, sandb
 
 
 @pytest.mark.rule("AUTH-01")
-async def test_a_nonce_is_good_once(raw: RawClient, app: Mapping[str, str]) -> None:
+async def test_a_nonce_is_valid_once(raw: RawClient, app: Mapping[str, str]) -> None:
     statuses = [
         (await raw.call_signed("POST", REQUEST, credentials=app, oauth_callback="oob", oauth_nonce="same")).status
         for _ in range(2)
@@ -169,7 +169,7 @@ async def test_the_access_type_is_read_or_write(
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(access_type_in="header")])
-async def test_where_the_access_type_stands_is_a_setting(raw: RawClient, app: Mapping[str, str]) -> None:
+async def test_the_place_of_the_access_type_is_a_setting(raw: RawClient, app: Mapping[str, str]) -> None:
     in_header = await raw.call_signed(
         "POST", REQUEST, credentials=app, oauth_callback="oob", svc_auth_access_type="read"
     )
@@ -244,7 +244,7 @@ async def test_what_a_callback_has_in_its_query_stays(raw: RawClient, browser: B
     assert back.added.keys() == {"from", "oauth_token", "oauth_verifier"}
 
 
-async def test_who_denies_goes_back_without_a_verifier(
+async def test_a_user_who_denies_is_redirected_without_a_verifier(
     raw: RawClient, browser: Browser, ask_token: AskToken, sandbox: Sandbox
 ) -> None:
     token = await ask_token(sandbox.callback_url)
@@ -286,7 +286,9 @@ async def test_no_page_takes_the_callback(browser: Browser, ask_token: AskToken,
 
 
 @pytest.mark.rule("AUTH-13", "AUTH-13d")
-async def test_who_granted_before_is_sent_back_at_once(browser: Browser, ask_token: AskToken, sandbox: Sandbox) -> None:
+async def test_a_user_who_granted_access_before_is_redirected_at_once(
+    browser: Browser, ask_token: AskToken, sandbox: Sandbox
+) -> None:
     token = await ask_token(sandbox.callback_url)
     shown = await browser.open("/oauth/authenticate", {"oauth_token": token["token"]})
     assert shown.status == 200  # nobody is logged in yet
@@ -305,7 +307,7 @@ async def test_the_authorize_page_asks_every_time(browser: Browser, ask_token: A
 
 
 @pytest.mark.rule("AUTH-13")
-async def test_who_granted_less_before_is_asked(
+async def test_a_user_who_granted_less_before_is_asked(
     browser: Browser, ask_token: AskToken, exchange_token: ExchangeToken, sandbox: Sandbox
 ) -> None:
     read = {"svc_auth_access_type": "read"}
@@ -319,7 +321,7 @@ async def test_who_granted_less_before_is_asked(
 
 
 @pytest.mark.rule("AUTH-13b")
-async def test_without_the_sign_in_setting_everybody_is_asked(
+async def test_without_the_sign_in_setting_every_user_is_asked(
     raw: RawClient, browser: Browser, sandbox: Sandbox
 ) -> None:
     for _ in range(2):
@@ -340,7 +342,9 @@ async def test_authenticate_is_for_callbacks_only(browser: Browser, ask_token: A
 
 @pytest.mark.rule("AUTH-12c", "AUTH-13d", "AUTH-12d")
 @pytest.mark.parametrize("path", ["/oauth/authorize", "/oauth/authenticate"])
-async def test_force_login_asks_who_it_is(browser: Browser, ask_token: AskToken, sandbox: Sandbox, path: str) -> None:
+async def test_force_login_asks_for_the_user(
+    browser: Browser, ask_token: AskToken, sandbox: Sandbox, path: str
+) -> None:
     token = await ask_token(sandbox.callback_url)
     await browser.open(path, {"oauth_token": token["token"]})
     await browser.click("approve", screen_name="anna")
@@ -354,7 +358,7 @@ async def test_force_login_asks_who_it_is(browser: Browser, ask_token: AskToken,
 
 
 @pytest.mark.rule("AUTH-13d")
-async def test_who_is_logged_in_needs_no_name(
+async def test_a_logged_in_user_needs_no_name(
     raw: RawClient, browser: Browser, ask_token: AskToken, sandbox: Sandbox
 ) -> None:
     token = await ask_token(sandbox.callback_url)
@@ -414,7 +418,7 @@ async def test_the_verifier_is_strictly_enforced(raw: RawClient, ask_token: AskT
     assert (await raw.call_signed("POST", ACCESS, credentials=token, oauth_verifier=pin)).status == 200
 
 
-async def test_the_verifier_may_stand_in_the_query_or_the_form(
+async def test_the_verifier_may_be_in_the_query_or_the_form(
     raw: RawClient, ask_token: AskToken, sandbox: Sandbox
 ) -> None:
     token = await ask_token()
@@ -434,9 +438,7 @@ async def test_the_verifier_may_stand_in_the_query_or_the_form(
 
 
 @pytest.mark.rule("AUTH-14")
-async def test_a_request_token_is_good_once_and_not_for_long(
-    raw: RawClient, ask_token: AskToken, sandbox: Sandbox
-) -> None:
+async def test_a_request_token_is_valid_once_and_expires(raw: RawClient, ask_token: AskToken, sandbox: Sandbox) -> None:
     token, late = await ask_token(), await ask_token()
     pin, late_pin = sandbox.approve(token["token"]), sandbox.approve(late["token"])
     assert (await raw.call_signed("POST", ACCESS, credentials=token, oauth_verifier=pin)).status == 200
@@ -546,6 +548,6 @@ async def test_a_read_only_app_never_writes(raw: RawClient, sandbox: Sandbox) ->
         ("POST", INVALIDATE),
     ],
 )
-async def test_every_step_needs_https_when_that_is_asked_for(raw: RawClient, method: str, path: str) -> None:
+async def test_every_step_needs_https_when_required(raw: RawClient, method: str, path: str) -> None:
     got = await raw(method, path, base=raw.sandbox.base_url, authorization="")
     assert (got.status, got.rule, got.basis) == (403, "AUTH-10", "spec")

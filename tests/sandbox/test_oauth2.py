@@ -1,4 +1,4 @@
-"""The app's bearer token, and who may call what: schemes, dialects, permissions."""
+"""The bearer token of an app, and what callers may do: schemes, formats, permissions."""
 
 import base64
 from collections.abc import AsyncIterator
@@ -22,12 +22,12 @@ SCHEMES: tuple[Scheme, ...] = ("oauth1_user", "bearer_app", "oauth2_user", "basi
 
 
 def make_token_form(bearer: str) -> dict[str, str]:
-    """Give the form that carries a token which is percent-encoded already: writing it encodes it, once."""
+    """Return the form of a token that is percent-encoded already: encoding the form encodes it once."""
     return {"access_token": unquote(bearer)}
 
 
 def _probe(scheme: Scheme, shape: Format) -> Operation:
-    """Give a call that tells who made it."""
+    """Return an operation that answers with its caller."""
     return Operation(
         id=f"probe.{scheme}.{shape}",
         method="GET",
@@ -118,7 +118,7 @@ async def test_key_and_secret_are_percent_encoded_each(raw: RawClient) -> None:
 
 @pytest.mark.rule("AUTH-20b")
 @pytest.mark.parametrize("content_type", ["application/json", "text/plain", ""])
-async def test_the_body_is_a_form_and_says_so(raw: RawClient, app_header: str, content_type: str) -> None:
+async def test_the_body_is_a_form_with_its_content_type(raw: RawClient, app_header: str, content_type: str) -> None:
     got = await raw.post_form(TOKEN, GRANT, authorization=app_header, **{"Content-Type": content_type})
     assert (got.status, list_codes(got)) == (403, [99])
     with_charset = {"Content-Type": "application/x-www-form-urlencoded;charset=UTF-8"}

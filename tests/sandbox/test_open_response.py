@@ -1,4 +1,4 @@
-"""Operations that answer in their own time: late, bit by bit, or for as long as the caller listens."""
+"""Operations that write their own answer: late, in pieces, or as long as the client is connected."""
 
 from collections.abc import AsyncIterator
 from typing import Any

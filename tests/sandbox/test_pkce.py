@@ -157,7 +157,7 @@ async def test_the_whole_flow_in_a_browser(
     assert follows.json == {"user": DARIO, "scheme": "oauth2_user"}
 
 
-async def test_who_denies_is_sent_back_with_an_error(browser: Browser, question: Mapping[str, str]) -> None:
+async def test_a_user_who_denies_is_redirected_with_an_error(browser: Browser, question: Mapping[str, str]) -> None:
     await browser.open(AUTHORIZE, question)
     back = await browser.click("deny", screen_name="")
     assert (back.status, back.added) == (303, {"error": "access_denied", "state": "st&te"})
@@ -204,7 +204,7 @@ async def test_nobody_is_sent_to_an_address_that_is_not_the_app_s(
         ({"scope": None}, "invalid_scope"),
     ],
 )
-async def test_a_question_that_is_wrong_is_told_to_the_app(
+async def test_the_app_receives_the_error_of_an_invalid_authorization_request(
     browser: Browser, question: dict[str, str], changes: dict[str, str | None], expected: str, sandbox: Sandbox
 ) -> None:
     asked = {name: value for name, value in (question | changes).items() if value is not None}
@@ -282,7 +282,7 @@ async def test_a_public_client_has_no_secret(
     assert (await raw.post_form(TOKEN, fields, authorization="")).status == 200
 
 
-async def test_a_code_is_good_once_and_its_second_use_revokes_what_came_of_it(
+async def test_a_code_is_valid_once_and_its_second_use_revokes_the_grant(
     raw: RawClient, exchange_code: SendForm, refresh: SendForm, obtain_code: ObtainCode
 ) -> None:
     code = obtain_code()

@@ -6,7 +6,7 @@ PATH = "/12/line_items/placements"
 
 
 @pytest.mark.rule("PLC-01")
-async def test_all_product_types_are_told_with_their_placements(raw: RawClient) -> None:
+async def test_all_product_types_are_listed_with_their_placements(raw: RawClient) -> None:
     got = await raw("GET", PATH)
     assert got.json.keys() == {"request", "data"}
     assert [entry["product_type"] for entry in got.data] == ["MEDIA", "PROMOTED_ACCOUNT", "PROMOTED_POSTS"]

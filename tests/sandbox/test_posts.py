@@ -114,7 +114,7 @@ async def test_the_mode_decides_where_the_text_is(raw: RawClient, path: str) -> 
 
 
 @pytest.mark.rule("ML-07", "POST-09", "POST-10")
-async def test_a_video_s_title_is_shown_only_if_the_post_gives_it(raw: RawClient, path: str) -> None:
+async def test_a_video_s_title_is_shown_only_if_the_post_has_one(raw: RawClient, path: str) -> None:
     video = GOOD | {"media_keys": VIDEO}
     assert (await raw("POST", path, video)).data["entities"]["media"] == [{"media_key": VIDEO, "type": "VIDEO"}]
     words = {"video_title": "T" * 70, "video_description": "D" * 200}
@@ -175,7 +175,7 @@ async def test_older_versions_are_not_there(raw: RawClient) -> None:
     [(VirtualClock("2026-06-02T23:59:59Z"), 400), (VirtualClock("2026-06-03T00:00:00Z"), 200)],
     ids=["before", "after"],
 )
-async def test_a_paid_partnership_is_told_since_its_release(raw: RawClient, path: str, status: int) -> None:
+async def test_paid_partnership_is_a_parameter_since_its_release(raw: RawClient, path: str, status: int) -> None:
     got = await raw("POST", path, GOOD | {"paid_partnership": "true"})
     assert got.status == status
     assert status == 200 or (got.codes, got.rule) == ([("INVALID_PARAMETER", "paid_partnership")], "VER-05")

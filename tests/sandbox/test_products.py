@@ -253,7 +253,7 @@ async def test_all_items_of_an_id_that_occurs_twice_are_ignored(raw: RawClient, 
 
 
 @pytest.mark.rule("PROD-09", "PROD-09b", "PROD-10", "PROD-10b")
-async def test_variants_share_a_key_and_the_first_stands_for_them(raw: RawClient, path: str) -> None:
+async def test_variants_share_a_key_and_the_first_represents_them(raw: RawClient, path: str) -> None:
     group = [
         make_product("s", item_group_id="g"),
         make_product("x"),
@@ -280,7 +280,7 @@ async def test_variants_share_a_key_and_the_first_stands_for_them(raw: RawClient
 
 
 @pytest.mark.rule("PROD-09")
-async def test_keys_are_given_by_the_service(raw: RawClient, path: str) -> None:
+async def test_keys_are_generated_by_the_service(raw: RawClient, path: str) -> None:
     (made,) = await upsert(raw, path, GOOD | {"product_key": "mine", "item_group_key": "ours"})
     assert (made["status"], made["product_key"] != "mine") == ("CREATE_SUCCESS", True)
     assert [warning["parameter"] for warning in made["warnings"]] == ["product_key", "item_group_key"]

@@ -24,7 +24,7 @@ def path(raw: RawClient) -> str:
     return f"{raw.account}/line_item_curated_categories"
 
 
-async def test_every_answer_tells_the_window_errors_too(raw: RawClient, path: str) -> None:
+async def test_every_answer_has_the_rate_limit_headers_errors_included(raw: RawClient, path: str) -> None:
     assert rate_headers(await raw("GET", path)) == ("2000", "1999", str(START + 900))
     assert rate_headers(await raw("GET", path, {"count": "0"})) == ("2000", "1998", str(START + 900))
     assert rate_headers(await raw("GET", f"{path}/nothing")) == ("2000", "1997", str(START + 900))
@@ -122,7 +122,7 @@ async def take_after(clock: VirtualClock, limits: RateLimits, *waits: float) -> 
         ("sliding", [True, True, False, True]),
     ],
 )
-async def test_windows_begin_where_the_setting_says(kind: Any, granted: list[bool]) -> None:
+async def test_the_start_of_windows_is_a_setting(kind: Any, granted: list[bool]) -> None:
     clock = VirtualClock("2026-06-10T12:00:30Z")
     rules = {"writes": RateRule(2, 60)}
     limits = RateLimits(clock, SandboxConfig(rate_windows=kind, rate_rules=rules))
@@ -133,4 +133,4 @@ async def test_a_sliding_window_frees_one_at_a_time() -> None:
     clock = VirtualClock()
     limits = RateLimits(clock, SandboxConfig(rate_windows="sliding", rate_rules={"writes": RateRule(2, 60)}))
     assert await take_after(clock, limits, 0, 30, 30, 0, 30) == [True, True, True, False, True]
-    assert limits.used("writes", account="a") == 2
+    assert limits.count("writes", account="a") == 2

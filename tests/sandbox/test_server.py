@@ -15,7 +15,7 @@ from tests.support.raw_client import RawClient, open_raw_client
 USER = [{"operation_type": "Update", "params": {"users": [{"partner_user_id": ["1"]}]}}]
 
 
-async def test_the_journal_tells_what_was_asked_and_hides_the_signature(raw: RawClient) -> None:
+async def test_the_request_log_records_requests_and_masks_the_signature(raw: RawClient) -> None:
     await raw("GET", raw.account, {"with_deleted": "true"})
     await raw.send_users(b"[]")
     first, second = raw.sandbox.requests
@@ -68,7 +68,7 @@ async def test_bodies_are_kept_when_asked_for(raw: RawClient) -> None:
     assert json.loads(body) == USER
 
 
-async def test_one_seed_gives_one_world() -> None:
+async def test_one_seed_yields_one_state() -> None:
     one, same, other = Sandbox(seed=1), Sandbox(seed=1), Sandbox(seed=2)
     assert one.credentials == same.credentials != other.credentials
     assert one.add_audience() == same.add_audience() != one.add_audience()

@@ -199,7 +199,7 @@ async def test_recovery_may_be_kept_from_the_app(v2: V2Client) -> None:
             assert answer.status == 403
 
 
-async def test_a_stream_that_is_disconnected_says_so_and_ends(v2: V2Client) -> None:
+async def test_a_disconnected_stream_sends_the_reason_and_ends(v2: V2Client) -> None:
     async with v2.stream(ACTIVITY) as answer:
         v2.sandbox.streams["activity"].disconnect()
         (error,) = json.loads(await read_line(answer))["errors"]
@@ -216,7 +216,7 @@ async def test_a_stream_that_is_dropped_ends_without_a_word(v2: V2Client) -> Non
             await read_line(answer)
 
 
-async def test_a_stalled_stream_has_no_heartbeat_and_goes_on_where_it_was(
+async def test_a_stalled_stream_has_no_heartbeat_and_resumes_where_it_stopped(
     v2: V2Client, publish_post: PublishPost
 ) -> None:
     hub = v2.sandbox.streams["activity"]
@@ -269,7 +269,7 @@ async def test_lines_may_come_byte_by_byte_be_garbage_or_be_said_twice(v2: V2Cli
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(stream_buffer=3)])
-async def test_who_reads_too_slowly_is_dropped(v2: V2Client, publish_post: PublishPost) -> None:
+async def test_a_slow_reader_is_dropped(v2: V2Client, publish_post: PublishPost) -> None:
     hub = v2.sandbox.streams["activity"]
     async with v2.stream(ACTIVITY) as answer:
         hub.stall()

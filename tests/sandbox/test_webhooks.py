@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from svc_async.sandbox import Fault, Sandbox, SystemClock, VirtualClock
-from svc_async.sandbox.push.signing import signature
+from svc_async.sandbox.push.signing import sign
 from tests.support.raw_client import open_raw_client
 from tests.support.v2_client import RecordingReceiver, V2Client
 
@@ -33,7 +33,7 @@ def test_the_sandbox_and_the_reference_receiver_sign_as_the_published_vectors_do
     }
     hook.secret = "test"
     for message, expected in vectors.items():
-        assert signature("test", message) == expected
+        assert sign("test", message) == expected
         assert json.loads(hook.answer_check(message.decode())[2]) == {"response_token": expected}
 
 
@@ -89,7 +89,7 @@ async def test_what_is_mapped_nowhere_does_not_leave_the_machine(v2: V2Client) -
     assert (await v2("GET", "/2/webhooks")).data == []
 
 
-async def test_a_url_is_registered_once_and_only_so_many(v2: V2Client, hook: RecordingReceiver) -> None:
+async def test_a_url_is_registered_once_and_an_app_has_a_maximum(v2: V2Client, hook: RecordingReceiver) -> None:
     first = await v2.register(hook)
     again = await v2("POST", "/2/webhooks", json={"url": URL})
     assert (again.status, again.json["detail"].split(":")[0]) == (400, "DuplicateUrlFailed")
@@ -152,7 +152,7 @@ async def test_with_the_machine_s_clock_all_of_it_works_too(hook: RecordingRecei
         assert await v2.is_valid(webhook_id)
 
 
-async def test_a_clock_that_jumps_is_not_moved_by_upkeep(hook: RecordingReceiver) -> None:
+async def test_a_clock_that_jumps_is_not_moved_by_scheduled_checks(hook: RecordingReceiver) -> None:
     clock = VirtualClock(mode="jump")
     async with Sandbox(clock=clock) as sandbox, open_raw_client(sandbox) as raw:
         await V2Client(raw).register(hook)
@@ -161,7 +161,7 @@ async def test_a_clock_that_jumps_is_not_moved_by_upkeep(hook: RecordingReceiver
         assert clock.monotonic() == 0.0
 
 
-async def test_a_clock_that_jumps_goes_on_while_a_check_is_under_way(hook: RecordingReceiver) -> None:
+async def test_a_clock_that_jumps_moves_during_a_check(hook: RecordingReceiver) -> None:
     clock = VirtualClock(mode="jump")
     async with Sandbox(clock=clock) as sandbox, open_raw_client(sandbox) as raw:
         v2 = V2Client(raw)

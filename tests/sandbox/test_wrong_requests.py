@@ -1,4 +1,4 @@
-"""A client that gets it wrong, on every call of the advertising API: refused each time, and told what is wrong.
+"""Invalid requests to every operation of the advertising API: each is refused, and the answer names the problem.
 
 The requests are made from the contract, not from the sandbox's declarations.
 """
@@ -42,7 +42,7 @@ NOT_OF_THE_TYPE = {
 
 
 def list_params(kind: str) -> list[Any]:
-    """Give each query parameter of a kind, with its operation."""
+    """List the query parameters of a kind with their operations."""
     return [
         pytest.param(row, parameter, id=f"{row['id']} {parameter['name']}")
         for row in OPERATIONS
@@ -101,7 +101,7 @@ async def test_nobody_is_let_in_unsigned(raw: RawClient, row: dict[str, Any]) ->
 
 @pytest.mark.rule("GEN-16")
 @pytest.mark.parametrize("row", [row for row in OPERATIONS if row["body"] == "json"], ids=lambda row: row["id"])
-async def test_json_is_taken_only_if_it_says_that_it_is(raw: RawClient, row: dict[str, Any]) -> None:
+async def test_json_is_accepted_only_with_its_content_type(raw: RawClient, row: dict[str, Any]) -> None:
     for headers in ({}, {"Content-Type": "text/plain"}, {"Content-Type": "application/jsonl"}):
         got = await send(raw, row, headers=headers)
         assert (got.status, got.codes) == (400, [("INVALID_PARAMETER", "Content-Type")])

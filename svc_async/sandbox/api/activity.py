@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from svc_async.sandbox.api.v2 import CONNECT, PAGING, connect, operation, page, refusal
+from svc_async.sandbox.api.v2 import CONNECT, PAGING, connect, make_refusal, operation, paginate
 from svc_async.sandbox.api.webhooks import find_webhook
 from svc_async.sandbox.push.channels import NAMES_CHANGED, Subscription
 from svc_async.sandbox.push.events import KINDS, may_have_direction
@@ -101,14 +101,16 @@ def _check_room(call: Call, event_type: str, chosen: Mapping[str, str]) -> None:
     same = any((each.event_type, each.filter) == (event_type, chosen) for each in subscriptions)
     if same and not call.sandbox.config.duplicate_subscriptions:
         message = "a subscription with this event_type and filter is there already"
-        raise refusal(400, "DuplicateSubscription", message, rule="ASM-53", basis=Basis.ASSUMED)
+        raise make_refusal(400, "DuplicateSubscription", message, rule="ASM-53", basis=Basis.ASSUMED)
     if len(subscriptions) >= call.sandbox.config.subscriptions_per_app:
         message = f"the app has {len(subscriptions)} subscriptions"
-        raise refusal(400, "SubscriptionLimitExceeded", message, rule="ASM-53", basis=Basis.ASSUMED)
+        raise make_refusal(400, "SubscriptionLimitExceeded", message, rule="ASM-53", basis=Basis.ASSUMED)
 
 
 def _list(call: Call) -> Answer:
-    found, meta = page(call, call.app_channels.subscriptions.values(), default=call.sandbox.config.subscriptions_page)
+    found, meta = paginate(
+        call, call.app_channels.subscriptions.values(), default=call.sandbox.config.subscriptions_page
+    )
     return Answer({"data": [subscription.public_fields for subscription in found], "meta": meta})
 
 
@@ -139,7 +141,7 @@ def _delete(call: Call) -> Answer:
 def _find(call: Call) -> Subscription:
     subscription = call.app_channels.subscriptions.get(call.path["subscription_id"])
     if subscription is None:
-        raise refusal(404, "SubscriptionIdInvalid", "there is no such subscription", rule="ASM-102")
+        raise make_refusal(404, "SubscriptionIdInvalid", "there is no such subscription", rule="ASM-102")
     return subscription
 
 

@@ -47,8 +47,8 @@ class ControlApi:
             call = _find_call(request)
             result = call.handle(self, await _read_body(request))
             return Reply(200, render_json(await result if inspect.isawaitable(result) else result))
-        except Refusal as refusal:
-            return render_refusal(Format.V2, refusal, None)
+        except Refusal as make_refusal:
+            return render_refusal(Format.V2, make_refusal, None)
 
 
 @attrs.frozen
@@ -77,13 +77,13 @@ def _get_field(body: Body, name: str, kind: type | tuple[type, ...] = str) -> An
     return value
 
 
-def _health(api: ControlApi, _body: Body) -> Any:
+def _get_health(api: ControlApi, _body: Body) -> Any:
     return {"status": "ok", "time": format_time(api.sandbox.clock.now()), "requests": len(api.log)}
 
 
-def _credentials(api: ControlApi, _body: Body) -> Any:
+def _get_credentials(api: ControlApi, _body: Body) -> Any:
     seed = api.sandbox.seed
-    return {**seed.credentials(0), **seed.app_keys(0), "user_id": seed.tokens[0].user_id}
+    return {**seed.credentials(0), **seed.get_app_keys(0), "user_id": seed.tokens[0].user_id}
 
 
 def _approve(api: ControlApi, body: Body) -> Any:
@@ -151,7 +151,7 @@ def _make_event(api: ControlApi, body: Body) -> Event:
         raise Refusal(400, Problem("INVALID_PARAMETER", str(error))) from None
 
 
-def _deliveries(api: ControlApi, _body: Body) -> Any:
+def _list_deliveries(api: ControlApi, _body: Body) -> Any:
     return {"deliveries": [_show(delivery) for delivery in api.sandbox.app_channels.deliveries]}
 
 
@@ -181,12 +181,12 @@ def _show(delivery: Delivery) -> dict[str, Any]:
 _LONGEST = 10 * 365 * 86_400
 
 CALLS: tuple[ControlCall, ...] = (
-    ControlCall("GET", "health", _health),
-    ControlCall("GET", "credentials", _credentials),
+    ControlCall("GET", "health", _get_health),
+    ControlCall("GET", "credentials", _get_credentials),
     ControlCall("POST", "oauth/approve", _approve),
     ControlCall("POST", "clock/advance", _advance),
     ControlCall("POST", "events", _trigger),
-    ControlCall("GET", "deliveries", _deliveries),
+    ControlCall("GET", "deliveries", _list_deliveries),
 )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 
-from svc_async.sandbox.api.v2 import CONNECT, PAGING, connect, operation, page, refusal
+from svc_async.sandbox.api.v2 import CONNECT, PAGING, connect, make_refusal, operation, paginate
 from svc_async.sandbox.push.channels import StreamRule
 from svc_async.sandbox.push.rule_language import MalformedRule, parse_rule
 from svc_async.sandbox.refusal import Basis, invalid, refuse
@@ -58,7 +58,7 @@ def _add(call: Call) -> Answer:
     found = _check_new_rules(call, _read_new_rules(call.sent["add"]))
     if found.invalid and not found.rules and found.invalid == len(found.errors):
         # Unspecified: a request with nothing but malformed rules is refused as a whole.
-        error = refusal(400, "InvalidRules", found.errors[0]["detail"], rule="FS-01", basis=Basis.ASSUMED)
+        error = make_refusal(400, "InvalidRules", found.errors[0]["detail"], rule="FS-01", basis=Basis.ASSUMED)
         error.more["errors"] = found.errors
         raise error
     if not call.params["dry_run"]:
@@ -142,14 +142,14 @@ def _answer(
 def _list(call: Call) -> Answer:
     wanted = call.params["ids"]
     chosen = [rule for rule in call.app_channels.rules.values() if wanted is None or rule.id in wanted]
-    found, meta = page(call, chosen, default=None)
+    found, meta = paginate(call, chosen, default=None)
     return Answer({"data": [rule.public_fields for rule in found], "meta": {"sent": format_time(call.now), **meta}})
 
 
 async def _connect(call: Call, response: OpenResponse) -> None:
     if not call.app_channels.rules:
         # Unspecified: status and name (ASM-60).
-        raise refusal(409, "RuleConfigurationIssue", "the stream has no rules", rule="ASM-60")
+        raise make_refusal(409, "RuleConfigurationIssue", "the stream has no rules", rule="ASM-60")
     await connect(call, response, "filtered")
 
 

@@ -14,7 +14,7 @@ from svc_async.sandbox.server.params import integer, text, timestamp
 from svc_async.sandbox.server.reading import parse_time
 from svc_async.sandbox.server.rendering import Format
 
-__all__ = ["CONNECT", "PAGING", "connect", "operation", "page", "refusal"]
+__all__ = ["CONNECT", "PAGING", "connect", "make_refusal", "operation", "paginate"]
 
 # Unspecified: that all of them need an app's bearer token; only the webhook operations state it (ASM-62).
 operation = partial(Operation, surface="base", schemes=("bearer_app",), format=Format.V2)
@@ -41,14 +41,14 @@ class _Numbered(Protocol):
 N = TypeVar("N", bound=_Numbered)
 
 
-def refusal(
+def make_refusal(
     status: int, name: str, message: str, *, rule: str, basis: Basis = Basis.PUBLIC, parameter: str | None = None
 ) -> Refusal:
     """Return a refusal with a named failure, which `detail` begins with (ASM-04, ASM-43)."""
     return Refusal(status, Problem(name, message, parameter), rule=rule, basis=basis)
 
 
-def page(call: Call, found: Iterable[N], *, default: int | None) -> tuple[list[N], dict[str, Any]]:
+def paginate(call: Call, found: Iterable[N], *, default: int | None) -> tuple[list[N], dict[str, Any]]:
     """Return a page of records in the order of their numbers, and its fields of `meta`."""
     after = _parse_token(call.params["pagination_token"])
     rest = [record for record in found if record.number > after]
@@ -62,7 +62,7 @@ def _parse_token(token: str | None) -> int:
         return 0
     digits = token.removeprefix("n")
     if digits == token or not (digits.isascii() and digits.isdigit()):
-        raise refusal(400, "INVALID_PARAMETER", "pagination_token is none of this list", rule="ASM-51")
+        raise make_refusal(400, "INVALID_PARAMETER", "pagination_token is none of this list", rule="ASM-51")
     return int(digits)
 
 
@@ -103,12 +103,12 @@ def _read_recovery(call: Call, hub: Hub) -> tuple[list[bytes], bool]:
     if backfill is None and start is None and end is None:
         return [], True
     if not call.sandbox.config.stream_recovery:
-        raise refusal(403, "RecoveryNotAvailable", "the app may not recover what it missed", rule="ASM-58")
+        raise make_refusal(403, "RecoveryNotAvailable", "the app may not recover what it missed", rule="ASM-58")
     if backfill is not None and start is None and end is None:
         return hub.list_recorded(call.now - timedelta(minutes=backfill), call.now), True
     if backfill is not None or start is None:
         problem = "start_time and end_time come without backfill_minutes, and end_time with start_time"
-        raise refusal(400, "INVALID_PARAMETER", problem, rule="ASM-58")
+        raise make_refusal(400, "INVALID_PARAMETER", problem, rule="ASM-58")
     return _read_window(call, hub, parse_time(start), None if end is None else parse_time(end))
 
 
@@ -117,5 +117,5 @@ def _read_window(call: Call, hub: Hub, start: datetime, end: datetime | None) ->
     until = call.now if end is None else end
     if not call.now - _DAY <= start < until <= call.now:
         problem = "start_time and end_time name a span of the past 24 hours"
-        raise refusal(400, "INVALID_PARAMETER", problem, rule="ASM-58", parameter="start_time")
+        raise make_refusal(400, "INVALID_PARAMETER", problem, rule="ASM-58", parameter="start_time")
     return hub.list_recorded(start, until), end is None

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from ipaddress import ip_address
 from urllib.parse import SplitResult, urlsplit
 
-from svc_async.sandbox.api.v2 import operation, refusal
+from svc_async.sandbox.api.v2 import make_refusal, operation
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.push.crc_checks import Webhook
 from svc_async.sandbox.push.replays import ReplayWindow
@@ -68,7 +68,7 @@ def _replay(call: Call) -> Answer:
 def _replay_legacy(call: Call) -> Answer:
     # Unspecified: the answer after its date (ASM-49), and that its dates are in the query.
     if call.now >= _REPLAY_MOVED and call.sandbox.config.old_replay == "gone":
-        raise refusal(410, "GONE", "use POST /2/webhooks/replay", rule="WH-51", basis=Basis.SPEC)
+        raise make_refusal(410, "GONE", "use POST /2/webhooks/replay", rule="WH-51", basis=Basis.SPEC)
     return _start_replay(call, call.path["webhook_id"])
 
 
@@ -160,7 +160,7 @@ def _refuse_url(message: str, rule: str) -> Refusal:
 def _refuse(status: int, name: str, message: str, *, rule: str) -> Refusal:
     # Unspecified: the statuses, and the names (ASM-43).
     basis = Basis.SPEC if rule.startswith("WH") else Basis.PUBLIC
-    return refusal(status, name, message, rule=rule, basis=basis)
+    return make_refusal(status, name, message, rule=rule, basis=basis)
 
 
 OPERATIONS = (

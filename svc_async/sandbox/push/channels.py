@@ -151,7 +151,7 @@ class AppChannels:
         data = {
             "event_uuid": self._new_event_uuid(),
             "filter": dict(subscription.filter),
-            "event_type": _event_name(subscription, event),
+            "event_type": _name_event(subscription, event),
             **({} if subscription.tag is None else {"tag": subscription.tag}),
             "payload": event.payload,
             **({} if event.includes is None else {"includes": event.includes}),
@@ -169,7 +169,7 @@ class AppChannels:
         return str(draw.randrange(-(2**63), 2**63))
 
 
-def _event_name(subscription: Subscription, event: Event) -> str:
+def _name_event(subscription: Subscription, event: Event) -> str:
     return subscription.name if event.time < NAMES_CHANGED else event.event_type
 
 

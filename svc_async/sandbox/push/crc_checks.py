@@ -18,7 +18,7 @@ from svc_async.sandbox.background import BackgroundTasks
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.push.delivery_targets import TargetAnswer, TargetRequest
 from svc_async.sandbox.push.outbound import Attempt, Outbound, Verdict
-from svc_async.sandbox.push.signing import Signer, signature
+from svc_async.sandbox.push.signing import Signer, sign
 from svc_async.sandbox.state.store import Ids, format_time
 
 __all__ = ["INTERVAL", "INVALID_AFTER", "RECHECK_AFTER", "CrcChecks", "Occasion", "Webhook"]
@@ -139,18 +139,18 @@ class CrcChecks:
         nonce = f"&nonce={self.ids.secret(f'crc_nonce:{number}', 12)}" if self.config.crc_nonce else ""
         query = f"crc_token={token}{nonce}"
         return await self.outbound.send(
-            TargetRequest(method="GET", url=url, query=query, headers=self._headers(query)),
+            TargetRequest(method="GET", url=url, query=query, headers=self._sign(query)),
             occasion=occasion,
             max_wait=self.config.crc_timeout,
-            accept=lambda answer: self._verdict(answer, token),
+            accept=lambda answer: self._classify(answer, token),
             rules=_RULES,
         )
 
-    def _headers(self, query: str) -> dict[str, str]:
-        return self.signer.headers(query.encode()) if self.config.crc_signed else {}
+    def _sign(self, query: str) -> dict[str, str]:
+        return self.signer.sign_headers(query.encode()) if self.config.crc_signed else {}
 
-    def _verdict(self, answer: TargetAnswer, token: str) -> Verdict:
-        expected = signature(self.signer.consumer_secret, token.encode())
+    def _classify(self, answer: TargetAnswer, token: str) -> Verdict:
+        expected = sign(self.signer.consumer_secret, token.encode())
         if _parse_response_token(answer.body) != expected:
             return Verdict.WRONG_TOKEN
         if self.config.crc_needs_200 and answer.status != 200:  # noqa: PLR2004 the one status

@@ -199,7 +199,7 @@ class Deliveries:
         delivery = Delivery(
             id=self.next_id(),
             webhook=webhook,
-            event_uuid=_event_uuid(event),
+            event_uuid=_find_event_uuid(event),
             event=event,
             body=msgspec.json.encode(event),
             created_at=self.background.clock.now(),
@@ -249,22 +249,22 @@ class Deliveries:
         signed = delivery.body + b"!" if fault.corrupt_signature else delivery.body
         headers = {
             "content-type": "application/json",
-            **self.signer.headers(signed, secret=fault.sign_with),
+            **self.signer.sign_headers(signed, secret=fault.sign_with),
         }
         return await self.outbound.send(
             TargetRequest(method="POST", url=delivery.webhook.url, headers=headers, body=delivery.body),
             occasion=f"attempt {number}",
             max_wait=self.config.ack_timeout,
-            accept=_verdict,
+            accept=_classify,
             rules=_RULES,
         )
 
 
-def _verdict(answer: TargetAnswer) -> Verdict:
+def _classify(answer: TargetAnswer) -> Verdict:
     return Verdict.OK if answer.status == _OK else Verdict.NOT_200
 
 
-def _event_uuid(event: Mapping[str, Any]) -> str | None:
+def _find_event_uuid(event: Mapping[str, Any]) -> str | None:
     data = event.get("data")
     first = data[0] if isinstance(data, list) and data else data
     return first.get("event_uuid") if isinstance(first, dict) else None

@@ -127,7 +127,7 @@ class DeliveryTargets:
             joint = "&" if "?" in address else "?"
             url = URL(f"{address}{joint}{sent.raw_query}" if sent.raw_query else address, encoded=True)
             try:
-                return await _request(self._session(), sent, url)
+                return await _request(self._open_session(), sent, url)
             except aiohttp.ClientSSLError as error:
                 raise ssl.SSLError(str(error)) from error
             except (aiohttp.ClientError, OSError) as error:
@@ -135,7 +135,7 @@ class DeliveryTargets:
 
         return send
 
-    def _session(self) -> aiohttp.ClientSession:
+    def _open_session(self) -> aiohttp.ClientSession:
         if self._http is None:
             # aiohttp would send a check twice if a kept-alive connection dropped.
             self._http = aiohttp.ClientSession(

@@ -242,8 +242,8 @@ def set_paths(payload: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[st
         try:
             place: Any = result
             for name in parents:
-                place = place[_key(place, name)]
-            key = _key(place, last)
+                place = place[_parse_key(place, name)]
+            key = _parse_key(place, last)
             place[key]  # raises if there is none
             place[key] = value
         except (LookupError, TypeError, ValueError):
@@ -251,7 +251,7 @@ def set_paths(payload: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[st
     return result
 
 
-def _key(place: object, name: str) -> Any:
+def _parse_key(place: object, name: str) -> Any:
     return int(name) if isinstance(place, list) else name
 
 

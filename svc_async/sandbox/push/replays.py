@@ -125,14 +125,14 @@ class Replays:
         ]
         await asyncio.gather(*(delivery.done.wait() for delivery in sent))
         job.running = False
-        self.deliveries.send(job.webhook, _job_status(job), replay_job=job.id)
+        self.deliveries.send(job.webhook, _make_status_event(job), replay_job=job.id)
 
 
 def _mark_replayed(event: Mapping[str, Any]) -> dict[str, Any]:
     return {**event, "meta": {**event.get("meta", {}), "replay": True}}
 
 
-def _job_status(job: ReplayJob) -> dict[str, Any]:
+def _make_status_event(job: ReplayJob) -> dict[str, Any]:
     """Return the event that ends a job (ASM-46)."""
     # Unspecified: when a job is Incomplete, and the description; here if the webhook became invalid meanwhile.
     complete = job.webhook.takes_deliveries

@@ -10,10 +10,10 @@ import attrs
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.state.grants import App
 
-__all__ = ["Signer", "signature"]
+__all__ = ["Signer", "sign"]
 
 
-def signature(secret: str, message: bytes) -> str:
+def sign(secret: str, message: bytes) -> str:
     """Return `sha256=` and the base64 of the HMAC-SHA256 (ASM-37); the answer to a check is that of its token."""
     return "sha256=" + base64.b64encode(hmac.digest(secret.encode(), message, hashlib.sha256)).decode()
 
@@ -37,6 +37,6 @@ class Signer:
         styles = {"consumer": consumer, "oauth2": client, "both": consumer | client}
         return cls(consumer_secret=app.consumer_secret, keys=styles[config.signature_style])
 
-    def headers(self, message: bytes, *, secret: str | None = None) -> dict[str, str]:
+    def sign_headers(self, message: bytes, *, secret: str | None = None) -> dict[str, str]:
         """Return the headers for a message; `secret` replaces the right ones."""
-        return {name: signature(secret or right, message) for name, right in self.keys.items()}
+        return {name: sign(secret or right, message) for name, right in self.keys.items()}

@@ -238,15 +238,15 @@ class Verifier:
         return caller
 
     def _find_bearer(self, value: str) -> Caller:
-        if (app := self.grants.bearer_app(value)) is not None:
+        if (app := self.grants.find_bearer_app(value)) is not None:
             return Caller(scheme="bearer_app", app=app, token=value)
         scoped = self.grants.scoped.get(value)
-        app = None if scoped is None else self.grants.client(scoped.grant.client_id)
+        app = None if scoped is None else self.grants.find_client(scoped.grant.client_id)
         if scoped is None or app is None or not scoped.valid(self.clock.now()):
             raise invalid_token()
         user = scoped.grant.user_id
         # Unspecified: what "also present" means (AUTH-26b); here that the user granted this app with OAuth 1.0a too.
-        granted = self.grants.granted(app, user)
+        granted = self.grants.find_granted(app, user)
         access = None if granted is None else granted.access
         return Caller(scheme="oauth2_user", app=app, user=user, access=access, scopes=scoped.scopes, token=value)
 
@@ -261,7 +261,7 @@ class Verifier:
         """Identify a client of OAuth 2.0: one with a secret by Basic, a public one by its id in the form."""
         in_form = dict(parse_form(request.form)).get("client_id")
         client_id, secret = _parse_basic(request.credential) if request.kind == "basic" else (in_form or "", None)
-        app = self.grants.client(client_id)
+        app = self.grants.find_client(client_id)
         known = app is not None and in_form in (None, client_id)
         if app is None or not known or not _equal(app.client_secret, secret):
             raise unauthorized("the client is unknown, or its secret is wrong or not by Basic", rule="AUTH-26")

@@ -105,7 +105,7 @@ class Exchange:
         self._operation, ids = self.gatekeeper.find(self.request.method, self.path)
         operation, self._echo = self._operation, dict(ids)
         self._note(operation=operation.id)
-        caller = self.gatekeeper.identify(operation, self._auth_request())
+        caller = self.gatekeeper.identify(operation, self._make_auth_request())
         self._headers |= self.gatekeeper.admit(operation, caller, ids, path=self.path, query=self.query)
         check_content(operation, self.request.headers.get("Content-Type", ""), self.body)
         params, sent = read_parameters(
@@ -125,7 +125,7 @@ class Exchange:
             sandbox=self.sandbox,
         )
 
-    def _auth_request(self) -> AuthRequest:
+    def _make_auth_request(self) -> AuthRequest:
         headers = self.request.headers
         is_form = headers.get("Content-Type", "").startswith(_FORM)
         return AuthRequest(

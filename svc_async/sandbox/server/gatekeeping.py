@@ -60,7 +60,7 @@ class Gatekeeper:
             Refusal: it is not https where it must be, the credentials are wrong, or they do not allow this operation.
         """
         self._check_https(operation, request)
-        caller = self._verifier.identify(request, self._schemes(operation))
+        caller = self._verifier.identify(request, self._list_schemes(operation))
         _check_permission(operation, caller)
         return caller
 
@@ -75,14 +75,14 @@ class Gatekeeper:
         account = self._check_account(caller, ids, path)
         if operation.gate in self._config.closed_gates:
             raise no_access(str(operation.gate))
-        return self._limits.take(_limits(operation, query), user=caller.counted_as, account=account)
+        return self._limits.take(_list_limits(operation, query), user=caller.counted_as, account=account)
 
     def _check_https(self, operation: Operation, request: AuthRequest) -> None:
         # Unspecified: that plain http is accepted here, and the answer where it is not (ASM-84).
         if self._config.require_https and not request.is_https and operation.surface == "base":
             raise Refusal(403, Problem("HTTPS_REQUIRED", "HTTPS is required"), rule="AUTH-10", basis=Basis.SPEC)
 
-    def _schemes(self, operation: Operation) -> tuple[Scheme, ...]:
+    def _list_schemes(self, operation: Operation) -> tuple[Scheme, ...]:
         scoped: tuple[Scheme, ...] = (
             ("oauth2_user",) if operation.may_be_scoped and self._config.scoped_activity else ()
         )
@@ -118,7 +118,7 @@ def default_format(path: str) -> Format:
     return Format.V2 if path.startswith("/2/") else Format.V1
 
 
-def _limits(operation: Operation, query: str) -> tuple[str, ...]:
+def _list_limits(operation: Operation, query: str) -> tuple[str, ...]:
     if operation.limit is None:
         return ()
     # Unspecified: a list with a total count is counted in its own window too, not in the lower one only.

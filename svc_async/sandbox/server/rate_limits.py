@@ -75,38 +75,38 @@ class RateLimits:
         if not self._config.rate_limits or not (names := tuple(names)):
             return {}
         now = self._clock.now().timestamp()
-        windows = {name: self._window(name, user, account) for name in names}
+        windows = {name: self._find_window(name, user, account) for name in names}
         for window in windows.values():
             window.roll(now)
         for name, window in windows.items():
             if not window.remaining:
                 rule, basis = _RULE_IDS.get(name, ("ASM-11", Basis.PUBLIC))
                 problem = Problem("TOO_MANY_REQUESTS", f"the limit {name} is used up")
-                raise Refusal(429, problem, rule=rule, basis=basis, headers=self._headers([window], now))
+                raise Refusal(429, problem, rule=rule, basis=basis, headers=self._make_headers([window], now))
         for window in windows.values():
             window.take(now)
-        return self._headers(windows.values(), now)
+        return self._make_headers(windows.values(), now)
 
-    def used(self, name: str, *, user: str = "", account: str | None = None) -> int:
+    def count(self, name: str, *, user: str = "", account: str | None = None) -> int:
         """Return how many requests a window has counted."""
-        window = self._window(name, user, account)
+        window = self._find_window(name, user, account)
         window.roll(self._clock.now().timestamp())
         return window.used
 
-    def _window(self, name: str, user: str, account: str | None) -> _Window:
+    def _find_window(self, name: str, user: str, account: str | None) -> _Window:
         rule = self._rules[name]
         scope = account if rule.scope == "account" and account is not None else user
         return self._windows.setdefault((name, scope), _Window(rule, self._config.rate_windows))
 
-    def _headers(self, windows: Iterable[_Window], now: float) -> dict[str, str]:
+    def _make_headers(self, windows: Iterable[_Window], now: float) -> dict[str, str]:
         tightest = min(windows, key=lambda window: window.remaining)
-        headers = _headers("x-rate-limit", tightest, now)
+        headers = _make_headers("x-rate-limit", tightest, now)
         if self._config.account_rate_headers and tightest.rule.scope == "account":
-            headers |= _headers("x-account-rate-limit", tightest, now)
+            headers |= _make_headers("x-account-rate-limit", tightest, now)
         return headers
 
 
-def _headers(prefix: str, window: _Window, now: float) -> dict[str, str]:
+def _make_headers(prefix: str, window: _Window, now: float) -> dict[str, str]:
     return {
         f"{prefix}-limit": str(window.rule.requests),
         f"{prefix}-remaining": str(window.remaining),

@@ -109,7 +109,7 @@ class Server:
             del self._closed[request.protocol]
 
     async def _receive(self, request: web.BaseRequest, closed: asyncio.Event) -> Exchange:
-        path, _, query = _origin_form(request.raw_path).partition("?")
+        path, _, query = _strip_host(request.raw_path).partition("?")
         body = await _read_body(request)
         logged = LoggedRequest(
             number=len(self._log),
@@ -146,7 +146,7 @@ async def _read_body(request: web.BaseRequest) -> bytes:
     return b"".join(blocks)
 
 
-def _origin_form(target: str) -> str:
+def _strip_host(target: str) -> str:
     """Return the target of a request without the scheme and host that a proxied one carries."""
     if target.startswith("/"):
         return target

@@ -39,43 +39,43 @@ class Audience:
 
     def update(self, user: User, effective_at: datetime, expires_at: datetime) -> None:
         """Add a user, or merge it into an existing one."""
-        key = _key(user)
+        key = _find_key(user)
         known = self._members.get(key)
-        identifiers = user if known is None else _merged(known.identifiers, user)
+        identifiers = user if known is None else _merge(known.identifiers, user)
         self._members[key] = Member(identifiers, effective_at, expires_at)
         if self._index is not None:
-            for identifier in _identifiers(user):
+            for identifier in _list_identifiers(user):
                 self._index.setdefault(identifier, set()).add(key)
 
     def remove(self, user: User) -> None:
         """Remove every user that has any of these identifiers."""
-        index = self._indexed()
-        keys = {key for identifier in _identifiers(user) for key in index.get(identifier, ())}
+        index = self._build_index()
+        keys = {key for identifier in _list_identifiers(user) for key in index.get(identifier, ())}
         for key in keys:
-            for identifier in _identifiers(self._members.pop(key).identifiers):
+            for identifier in _list_identifiers(self._members.pop(key).identifiers):
                 index[identifier].discard(key)
 
     def members(self, now: datetime) -> list[Member]:
         """Return the users that have not expired, in the order of their addition."""
         return [member for member in self._members.values() if member.expires_at > now]
 
-    def _indexed(self) -> dict[Identifier, set[Identifier]]:
+    def _build_index(self) -> dict[Identifier, set[Identifier]]:
         if self._index is None:
             self._index = {}
             for key, member in self._members.items():
-                for identifier in _identifiers(member.identifiers):
+                for identifier in _list_identifiers(member.identifiers):
                     self._index.setdefault(identifier, set()).add(key)
         return self._index
 
 
-def _key(user: User) -> Identifier:
+def _find_key(user: User) -> Identifier:
     for kind in KEY_ORDER:
         if values := user.get(kind):
             return kind, values[0]
     return "", ""
 
 
-def _merged(known: User, user: User) -> User:
+def _merge(known: User, user: User) -> User:
     merged = {kind: list(values) for kind, values in known.items()}
     for kind, values in user.items():
         held = merged.setdefault(kind, [])
@@ -83,7 +83,7 @@ def _merged(known: User, user: User) -> User:
     return merged
 
 
-def _identifiers(user: User) -> Iterator[Identifier]:
+def _list_identifiers(user: User) -> Iterator[Identifier]:
     for kind, values in user.items():
         for value in values:
             yield kind, value

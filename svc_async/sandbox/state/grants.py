@@ -142,7 +142,7 @@ class Grants:
         """Return a new token or secret."""
         return self.ids.secret(f"{kind}:{next(self._numbers)}", length)
 
-    def client(self, client_id: str) -> App | None:
+    def find_client(self, client_id: str) -> App | None:
         """Find an app by its client id."""
         return next((app for app in self.apps.values() if client_id and app.client_id == client_id), None)
 
@@ -153,11 +153,11 @@ class Grants:
             self.bearers[app.consumer_key] = f"{'A' * 22}{self.secret('bearer', 12)}%2B{self.secret('bearer', 24)}%3D"
         return self.bearers[app.consumer_key]
 
-    def bearer_app(self, token: str) -> App | None:
+    def find_bearer_app(self, token: str) -> App | None:
         """Find the app whose bearer token this is."""
         return next((self.apps[key] for key, bearer in self.bearers.items() if bearer == token), None)
 
-    def granted(self, app: App, user_id: str) -> Token | None:
+    def find_granted(self, app: App, user_id: str) -> Token | None:
         """Find the OAuth 1.0a token of a user and an app; of several, the one with the highest access."""
         found = [
             token

@@ -67,7 +67,7 @@ class Paginator:
         total = len(ordered) if params.get("with_total_count") else None
         mark = self._open(params, bound)
         if mark is not None:
-            ordered = [row for row in ordered if _beyond(_position(row, attribute), mark, descending=descending)]
+            ordered = [row for row in ordered if _is_beyond(_position(row, attribute), mark, descending=descending)]
         count = params["count"]
         if len(ordered) > count:
             last = _position(ordered[count - 1], attribute)
@@ -96,7 +96,7 @@ class Paginator:
         if params.get("with_total_count"):
             problem = Problem("EXCLUSIVE_PARAMETERS", "cursor and with_total_count exclude each other", "cursor")
             raise Refusal(400, problem, rule="GEN-09", basis=Basis.SPEC)
-        raw = _decoded(cursor)
+        raw = _decode(cursor)
         tag, payload = raw[:_TAG], raw[_TAG:]
         if not hmac.compare_digest(tag, self._tag(payload, bound)):
             # Unspecified: that a cursor of another list, filter or order is refused (ASM-13).
@@ -113,12 +113,12 @@ def _position(row: Row, attribute: str) -> tuple[str, int]:
     return ("" if value is None else str(value), row.position)
 
 
-def _beyond(position: tuple[str, int], mark: _Mark, *, descending: bool) -> bool:
+def _is_beyond(position: tuple[str, int], mark: _Mark, *, descending: bool) -> bool:
     ended = (mark.value, mark.position)
     return position < ended if descending else position > ended
 
 
-def _decoded(cursor: str) -> bytes:
+def _decode(cursor: str) -> bytes:
     try:
         return base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
     except ValueError:

@@ -70,8 +70,8 @@ def _make_entry(call: Call, change: Change, entity: str) -> dict[str, Any]:
     before = None if change.before is None else change.before.public_fields
     # Unspecified: the values of platform, and the shape of changes.
     return {
-        "change_by": {"user_id": change.user or _creator_of(call), "platform": "API"},
-        "changes": {} if before is None else _diff(before, after),
+        "change_by": {"user_id": change.user or _find_creator(call), "platform": "API"},
+        "changes": {} if before is None else _compare(before, after),
         "change_time": format_time(change.time),
         "entity_id": after["id"],
         "entity": entity,
@@ -80,13 +80,13 @@ def _make_entry(call: Call, change: Change, entity: str) -> dict[str, Any]:
     }
 
 
-def _creator_of(call: Call) -> str:
+def _find_creator(call: Call) -> str:
     """Return the creator of the seed's records: the user of the account."""
     account = call.sandbox.store["accounts"].get(call.account)
     return "" if account is None else account.owner
 
 
-def _diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+def _compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: {"before": before.get(name), "after": value}
         for name, value in after.items()

@@ -60,7 +60,7 @@ def _update_users(call: Call) -> Answer:
         group = OperationGroup.read(call, attrs.evolve(_SCHEMA, expires_required=required, expires_bounded=bounded))
         group.apply(call.sandbox.store.audiences[row.id])
     call.sandbox.store[_LISTS].change(row, _taken_at=format_time(call.now))
-    counts = [{"success_count": count, "total_count": count} for count in group.counts(config.batch_counts)]
+    counts = [{"success_count": count, "total_count": count} for count in group.count(config.batch_counts)]
     return Answer(counts, request=group.sent)
 
 

@@ -41,7 +41,7 @@ def add_media(store: Store, upload: Row, *, processing: float = 0.0, **fields: A
         "posted": False,
         "duration": facts["duration"],
         "aspect_ratio": _format_ratio(facts["width"], facts["height"]),
-        **_poster_fields(upload, None),
+        **_make_poster(upload, None),
         "_ready_at": ready_at,
     }
     row = store[_KIND].add(upload.owner, record | fields, key=upload.id)
@@ -59,7 +59,7 @@ def _format_ratio(width: int, height: int) -> str:
     return f"{width // common}:{height // common}"
 
 
-def _poster_fields(upload: Row, media_key: str | None) -> dict[str, str | None]:
+def _make_poster(upload: Row, media_key: str | None) -> dict[str, str | None]:
     """Return the poster of a video, by default its first frame (ML-02c)."""
     if upload.fields["media_type"] != "VIDEO":
         return {"poster_media_key": None, "poster_media_url": None}
@@ -129,7 +129,7 @@ def _read_fields(call: Call, upload: Row) -> dict[str, Any]:
     if sent["poster_media_key"] is not None:
         poster = find_upload(call, sent["poster_media_key"], "poster_media_key")
         refuse_other_types(poster, ("IMAGE",), "poster_media_key", rule="ASM-95")
-    return {**sent, **_poster_fields(upload, sent["poster_media_key"])}
+    return {**sent, **_make_poster(upload, sent["poster_media_key"])}
 
 
 def _delete(call: Call) -> Answer:

@@ -58,7 +58,7 @@ def _create(call: Call) -> Answer:
         **_schedule(call.now, call.params["duration_in_minutes"]),
     }
     if call.params["media_key"] is not None:
-        record |= _media_fields(call, call.params["media_key"])
+        record |= _make_media(call, call.params["media_key"])
     return answer_row(call.sandbox.store[_KIND].add(call.account, record))
 
 
@@ -83,7 +83,7 @@ def _schedule(start: datetime, minutes: int) -> dict[str, str]:
     return {"duration_in_minutes": str(minutes), "start_time": format_time(start), "end_time": format_time(end)}
 
 
-def _media_fields(call: Call, media_key: str) -> dict[str, Any]:
+def _make_media(call: Call, media_key: str) -> dict[str, Any]:
     """Return what a poll shows of its medium, which excludes the key (POLL-04b)."""
     if _FEATURE not in get_features(call.sandbox.store, call.account):
         # Unspecified: status and code (ASM-22).
@@ -93,7 +93,7 @@ def _media_fields(call: Call, media_key: str) -> dict[str, Any]:
     refuse_other_types(upload, ("IMAGE", "VIDEO"), "media_key", rule="POLL-04")
     if upload.fields["media_type"] == "IMAGE":
         _check_image(call, upload)
-    return _video_fields(call, upload)
+    return _make_video(call, upload)
 
 
 def _check_image(call: Call, upload: Row) -> None:
@@ -103,7 +103,7 @@ def _check_image(call: Call, upload: Row) -> None:
         refuse(invalid("POLL-04", message, "media_key"))
 
 
-def _video_fields(call: Call, upload: Row) -> dict[str, Any]:
+def _make_video(call: Call, upload: Row) -> dict[str, Any]:
     """Return the fields of POLL-08; for an image, only those of the poster have values."""
     kept = call.sandbox.store["media_library"].get(upload.id)
     facts = upload.fields

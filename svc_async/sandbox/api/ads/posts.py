@@ -32,7 +32,7 @@ def _create(call: Call) -> Answer:
     record = {
         "id": number,
         "id_str": str(number),
-        **_text_field(call),
+        **_make_text(call),
         "name": params["name"],
         "card_uri": params["card_uri"],
         "entities": {"media": [_show_media(call, upload) for upload in media]},
@@ -91,7 +91,7 @@ def _check_card(call: Call) -> None:
         raise not_found("CARD_NOT_FOUND", "card_uri")
 
 
-def _text_field(call: Call) -> dict[str, str]:
+def _make_text(call: Call) -> dict[str, str]:
     # Unspecified: which mode is the default, and that it decides between the two names (UNS-post-mode-default).
     mode = call.params["post_mode"] or call.sandbox.config.post_mode
     return {"full_text" if mode == "extended" else "text": call.params["text"] or ""}

@@ -77,13 +77,13 @@ def _find(call: Call) -> Row:
 
 
 def _answer(call: Call, row: Row) -> Answer:
-    status = _processing_status(call, row)
+    status = _find_status(call, row)
     rows = _find_products(call, row) if status == "DONE" else []
     ids = [product.fields["id"] for product in rows]
     return Answer({**without_dates(row), "product_ids": ids, "processing_status": status})
 
 
-def _processing_status(call: Call, row: Row) -> str:
+def _find_status(call: Call, row: Row) -> str:
     """Return the processing status of a set, on the clock of the sandbox."""
     # Unspecified: when a status changes (ASM-140), and that a set has no products until it is done.
     return call.sandbox.config.product_set_outcome if row.fields["_ready_at"] <= call.now else "PROCESSING"

@@ -109,7 +109,7 @@ class OperationGroup:
         for operation in self.operations:
             operation.apply(audience)
 
-    def counts(self, unit: str) -> list[int]:
+    def count(self, unit: str) -> list[int]:
         """Return the count of each operation: its users, or 1."""
         return [len(operation.users) if unit == "users" else 1 for operation in self.operations]
 
@@ -146,10 +146,10 @@ def _read_array(call: Call, rules: Rules) -> list[Any]:
 
 
 def _refuse_request(code: str, message: str, rule: str) -> Refusal:
-    return Refusal(400, Problem(code, message), rule=rule, basis=_basis_of(rule))
+    return Refusal(400, Problem(code, message), rule=rule, basis=_find_basis(rule))
 
 
-def _basis_of(rule: str) -> Basis:
+def _find_basis(rule: str) -> Basis:
     return Basis.PUBLIC if rule.startswith("ASM") else Basis.SPEC
 
 
@@ -158,7 +158,7 @@ def _refuse_group(call: Call, refused: Mapping[int, list[Finding]], total: int) 
     rule = next(iter(refused.values()))[0].rule
     entries = list_operation_errors(by_operation, total, call.sandbox.config.batch_errors)
     # Unspecified: the status, and that `errors` stays empty (UNS-batch-error-shape).
-    return Refusal(400, rule=rule, basis=_basis_of(rule), more={"operation_errors": entries})
+    return Refusal(400, rule=rule, basis=_find_basis(rule), more={"operation_errors": entries})
 
 
 @attrs.frozen

@@ -101,13 +101,13 @@ def _read_content(call: Call, sent: Mapping[str, Any]) -> dict[str, Any]:
     hidden = {f"_{name}": sent[name] for name in _UNLOCKED if name in sent}
     content = {name: sent[name] for name in _SHOWN_AS_SENT if name in sent} | hidden
     if "media_key" in sent:
-        content |= _video_fields(call, sent["media_key"]) | _poster_fields(
+        content |= _make_video(call, sent["media_key"]) | _make_poster(
             call, sent["media_key"], sent.get("poster_media_key")
         )
     return content
 
 
-def _video_fields(call: Call, media_key: str) -> dict[str, Any]:
+def _make_video(call: Call, media_key: str) -> dict[str, Any]:
     upload = find_library_media(call, media_key, "media_key")
     refuse_other_types(upload, ("VIDEO",), "media_key", rule="VCC-03")
     if not has_ratio(upload, *_VIDEO_RATIO, tolerance=call.sandbox.config.ratio_tolerance):
@@ -121,7 +121,7 @@ def _video_fields(call: Call, media_key: str) -> dict[str, Any]:
     }
 
 
-def _poster_fields(call: Call, media_key: str, poster: int | None) -> dict[str, Any]:
+def _make_poster(call: Call, media_key: str, poster: int | None) -> dict[str, Any]:
     """Return the poster: the first frame unless an image is given, here by the number in its key (VCC-03b)."""
     if poster is None:
         kept = call.sandbox.store["media_library"].get(media_key)

@@ -10,7 +10,7 @@ from svc_async.sandbox.server.rendering import Format
 __all__ = ["OPERATIONS"]
 
 
-def _token(call: Call) -> Answer:
+def _issue_token(call: Call) -> Answer:
     return Answer({"token_type": "bearer", "access_token": call.sandbox.grants.bearer(call.caller.app)})
 
 
@@ -29,7 +29,7 @@ OPERATIONS = (
         id="oauth2.token",
         method="POST",
         path="/oauth2/token",
-        handler=_token,
+        handler=_issue_token,
         query=(form_field("grant_type", required=True, enum=("client_credentials",), rule="AUTH-20c"),),
         limit="bearer_tokens",
         rule="AUTH-20d",

@@ -38,7 +38,7 @@ def approve(grants: Grants, token: RequestToken, user_id: str) -> str:
     return token.verifier
 
 
-def _request_token(call: Call) -> Answer:
+def _issue_request_token(call: Call) -> Answer:
     app, callback = call.caller.app, call.params["oauth_callback"]
     if callback not in (_OOB, *app.callback_urls):
         # Unspecified: status and code.
@@ -66,12 +66,12 @@ def _check_access_type_place(call: Call) -> None:
         raise Refusal(400, problem, rule="ASM-82")
 
 
-def _authorize(call: Call) -> Answer:
+def _show_authorize_page(call: Call) -> Answer:
     token = _find_pending(call)
-    return show_page(call, find_browser(call), _consent(call, token))
+    return show_page(call, find_browser(call), _make_consent(call, token))
 
 
-def _authenticate(call: Call) -> Answer:
+def _show_authenticate_page(call: Call) -> Answer:
     token = _find_pending(call)
     if token.callback == _OOB:
         problem = Problem("INVALID_PARAMETER", "This address is for apps with a callback. Use /oauth/authorize.")
@@ -79,7 +79,7 @@ def _authenticate(call: Call) -> Answer:
     browser = find_browser(call)
     if _is_granted(call, token, browser) and not token.log_in:
         return _approve_and_redirect(call.sandbox.grants, token, browser.user_id)
-    return show_page(call, browser, _consent(call, token))
+    return show_page(call, browser, _make_consent(call, token))
 
 
 def _find_pending(call: Call) -> RequestToken:
@@ -92,7 +92,7 @@ def _find_pending(call: Call) -> RequestToken:
     return token
 
 
-def _consent(call: Call, token: RequestToken) -> Consent:
+def _make_consent(call: Call, token: RequestToken) -> Consent:
     return Consent(
         app=_find_app(call.sandbox.grants, token).name,
         wishes=_WISHES[token.access],
@@ -110,13 +110,13 @@ def _find_app(grants: Grants, token: RequestToken) -> App:
 def _is_granted(call: Call, token: RequestToken, browser: Browser) -> bool:
     """Return whether the user need not be asked again (AUTH-13, AUTH-13b)."""
     app = _find_app(call.sandbox.grants, token)
-    granted = call.sandbox.grants.granted(app, browser.user_id)
+    granted = call.sandbox.grants.find_granted(app, browser.user_id)
     return app.sign_in and granted is not None and token.access in ("read", granted.access)
 
 
 def _decide(call: Call) -> Answer:
     token = _find_pending(call)
-    decision = read_decision(call, _consent(call, token))
+    decision = read_decision(call, _make_consent(call, token))
     if isinstance(decision, Answer):
         return decision
     if decision:
@@ -136,7 +136,7 @@ def _approve_and_redirect(grants: Grants, token: RequestToken, user_id: str) -> 
     return redirect(token.callback, oauth_token=token.token, oauth_verifier=verifier)
 
 
-def _access_token(call: Call) -> Answer:
+def _issue_access_token(call: Call) -> Answer:
     token = call.sandbox.grants.request_tokens[call.caller.token]
     given = call.params["oauth_verifier"]
     if token.user_id is None or token.verifier is None:
@@ -173,7 +173,7 @@ OPERATIONS = (
         id="oauth1.request_token",
         method="POST",
         path="/oauth/request_token",
-        handler=_request_token,
+        handler=_issue_request_token,
         query=(
             header_field("oauth_callback", rule="AUTH-02"),
             header_field("oauth_nonce"),
@@ -196,7 +196,7 @@ OPERATIONS = (
         id="oauth1.authorize",
         method="GET",
         path=_AUTHORIZE,
-        handler=_authorize,
+        handler=_show_authorize_page,
         query=_PAGE,
         limit=None,
         rule="AUTH-12",
@@ -208,7 +208,7 @@ OPERATIONS = (
         id="oauth1.authenticate",
         method="GET",
         path="/oauth/authenticate",
-        handler=_authenticate,
+        handler=_show_authenticate_page,
         query=_PAGE,
         limit=None,
         rule="AUTH-13",
@@ -234,7 +234,7 @@ OPERATIONS = (
         id="oauth1.access_token",
         method="POST",
         path="/oauth/access_token",
-        handler=_access_token,
+        handler=_issue_access_token,
         # Unspecified: the place of the verifier; any of the three is accepted (ASM-83).
         query=(
             header_field("oauth_token", rule="AUTH-14"),

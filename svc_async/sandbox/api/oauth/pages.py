@@ -98,7 +98,7 @@ def show_page(call: Call, browser: Browser, consent: Consent, *, alert: str = ""
             f"<ul>{''.join(f'<li>{escape(wish)}</li>' for wish in consent.wishes)}</ul>",
             f'<form method="post" action="{escape(consent.action)}">',
             *(f'<input type="hidden" name="{escape(n)}" value="{escape(v)}">' for n, v in hidden.items()),
-            _login_box(users.values(), consent.screen_name)
+            _render_login(users.values(), consent.screen_name)
             if asks
             else f"<p>You are @{escape(users[browser.user_id])}.</p>",
             '<button name="decision" value="approve">Approve</button>',
@@ -110,7 +110,7 @@ def show_page(call: Call, browser: Browser, consent: Consent, *, alert: str = ""
     return Answer(render_page(f"Let {consent.app} in?", content), headers={**PAGE_HEADERS, "Set-Cookie": cookie})
 
 
-def _login_box(names: Iterable[str], screen_name: str) -> str:
+def _render_login(names: Iterable[str], screen_name: str) -> str:
     options = "".join(f'<option value="{escape(name)}">' for name in names)
     return (
         '<label for="screen_name">Username (the sandbox asks for no password)</label>'

@@ -64,7 +64,7 @@ def _read_request(sandbox: Context, params: Mapping[str, Any]) -> _Authorization
         Refusal: the app or its redirect URI is unknown, so the browser is not redirected.
         _AuthorizationError: the app receives the error.
     """
-    app = sandbox.grants.client(params["client_id"])
+    app = sandbox.grants.find_client(params["client_id"])
     uri = params["redirect_uri"]
     if app is None or uri not in app.callback_urls:
         problem = Problem(
@@ -121,15 +121,15 @@ def _issue_code(sandbox: Context, now: datetime, request: _AuthorizationRequest,
     return redirect(request.redirect_uri, **request.state, code=code)
 
 
-def _authorize(call: Call) -> Answer:
+def _show_authorize_page(call: Call) -> Answer:
     try:
         request = _read_request(call.sandbox, call.params)
     except _AuthorizationError as unwilling:
         return unwilling.back
-    return show_page(call, find_browser(call), _consent(call, request))
+    return show_page(call, find_browser(call), _make_consent(call, request))
 
 
-def _consent(call: Call, request: _AuthorizationRequest) -> Consent:
+def _make_consent(call: Call, request: _AuthorizationRequest) -> Consent:
     asked = {param.name: call.params[param.name] for param in _REQUEST_PARAMS}
     subject = {name: value for name, value in asked.items() if value is not None}
     return Consent(app=request.app.name, wishes=request.scopes, action=_AUTHORIZE, subject=subject)
@@ -140,7 +140,7 @@ def _decide(call: Call) -> Answer:
         request = _read_request(call.sandbox, call.params)
     except _AuthorizationError as unwilling:
         return unwilling.back
-    decision = read_decision(call, _consent(call, request))
+    decision = read_decision(call, _make_consent(call, request))
     if isinstance(decision, Answer):
         return decision
     if not decision:
@@ -148,10 +148,10 @@ def _decide(call: Call) -> Answer:
     return _issue_code(call.sandbox, call.now, request, decision)
 
 
-def _token(call: Call) -> Answer:
+def _exchange_grant(call: Call) -> Answer:
     grant = _GRANT_TYPES.get(call.params["grant_type"])
     if grant is None:
-        raise _oauth_error("unsupported_grant_type", "grant_type must be authorization_code or refresh_token")
+        raise _make_refusal("unsupported_grant_type", "grant_type must be authorization_code or refresh_token")
     return grant(call)
 
 
@@ -159,7 +159,7 @@ def _exchange_code(call: Call) -> Answer:
     _require(call, "code", "redirect_uri", "code_verifier")
     code = call.sandbox.grants.codes.get(call.params["code"])
     if code is None or code.grant.client_id != call.caller.app.client_id:
-        raise _oauth_error("invalid_grant", "the code is unknown")
+        raise _make_refusal("invalid_grant", "the code is unknown")
     if code.used:
         raise _handle_reuse(call, code.grant, "the code")
     _check_code(call, code)
@@ -170,7 +170,7 @@ def _exchange_code(call: Call) -> Answer:
 def _check_code(call: Call, code: Code) -> None:
     verifier = call.params["code_verifier"]
     if not _VERIFIER.fullmatch(verifier):
-        raise _oauth_error("invalid_request", "code_verifier needs 43 to 128 unreserved characters")
+        raise _make_refusal("invalid_request", "code_verifier needs 43 to 128 unreserved characters")
     challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=")
     checks = (
         (call.now < code.expires, "the code has expired"),
@@ -179,7 +179,7 @@ def _check_code(call: Call, code: Code) -> None:
     )
     for good, why in checks:
         if not good:
-            raise _oauth_error("invalid_grant", why)
+            raise _make_refusal("invalid_grant", why)
 
 
 def _refresh(call: Call) -> Answer:
@@ -187,21 +187,21 @@ def _refresh(call: Call) -> Answer:
     token = call.params["refresh_token"]
     grant = call.sandbox.grants.by_refresh_token.get(token)
     if grant is None or grant.client_id != call.caller.app.client_id or not grant.valid:
-        raise _oauth_error("invalid_grant", "the refresh token is unknown or revoked")
+        raise _make_refusal("invalid_grant", "the refresh token is unknown or revoked")
     if grant.refresh_token != token:
         raise _handle_reuse(call, grant, "the refresh token")
     scopes = tuple((call.params["scope"] or " ".join(grant.scopes)).split())
     if not {*scopes} <= {*grant.scopes}:
-        raise _oauth_error("invalid_scope", "scope goes beyond what was granted")
+        raise _make_refusal("invalid_scope", "scope goes beyond what was granted")
     return _issue_tokens(call, grant, scopes)
 
 
 def _handle_reuse(call: Call, grant: Grant, what: str) -> Refusal:
     # Unspecified: that a second use revokes the whole grant, as RFC 6749 4.1.2 and RFC 9700 4.14.2 advise.
     if not call.sandbox.config.oauth2_reuse_revokes:
-        return _oauth_error("invalid_grant", f"{what} was used before")
+        return _make_refusal("invalid_grant", f"{what} was used before")
     grant.valid = False
-    return _oauth_error("invalid_grant", f"{what} was used before, so the whole grant is revoked")
+    return _make_refusal("invalid_grant", f"{what} was used before, so the whole grant is revoked")
 
 
 def _issue_tokens(call: Call, grant: Grant, scopes: tuple[str, ...]) -> Answer:
@@ -235,7 +235,7 @@ def _require(call: Call, *names: str) -> None:
     refuse(*(missing("ASM-95", name) for name in names if call.params[name] is None))
 
 
-def _oauth_error(error: str, why: str) -> Refusal:
+def _make_refusal(error: str, why: str) -> Refusal:
     return Refusal(400, Problem(error, why), rule=_RULE, basis=Basis.ASSUMED)
 
 
@@ -254,7 +254,7 @@ OPERATIONS = (
         id="oauth2.authorize",
         method="GET",
         path=_AUTHORIZE,
-        handler=_authorize,
+        handler=_show_authorize_page,
         query=_REQUEST_PARAMS,
         limit=None,
         rule=_RULE,
@@ -281,7 +281,7 @@ OPERATIONS = (
         id="oauth2.exchange",
         method="POST",
         path="/2/oauth2/token",
-        handler=_token,
+        handler=_exchange_grant,
         query=(
             form_field("grant_type", required=True, rule=_RULE),
             *(
