@@ -282,9 +282,9 @@ class Lane:
             return self._halve()
         named = sorted(reasons)
         refused, others = batch.split(named)
-        single = [index for index, operation in enumerate(named) if len(batch.positions_of(operation)) == 1]
+        single = [index for index, operation in enumerate(named) if len(batch.find_positions(operation)) == 1]
         failed, suspects = refused.split(single)
-        redacted = [policy.redact(reasons[named[index]], batch.users_of(named[index])) for index in single]
+        redacted = [policy.redact(reasons[named[index]], batch.write_users(named[index])) for index in single]
         self._replace_first([others, *suspects.one_user_each(policy.limits)])
         if not single:
             return self._send_first()

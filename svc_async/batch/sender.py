@@ -7,7 +7,7 @@ from svc_async.engine.retry import Retries
 from svc_async.governor.slot import Priority
 from svc_async.wire.route import Request
 
-__all__ = ["BatchSender", "Sender", "for_jobs"]
+__all__ = ["BatchSender", "Sender", "make_job_sender"]
 
 T = TypeVar("T")
 
@@ -42,6 +42,6 @@ class BatchSender(Sender, Protocol):
         ...
 
 
-def for_jobs(sender: BatchSender) -> Sender:
+def make_job_sender(sender: BatchSender) -> Sender:
     """Return a sender with a lower priority than single calls, which waits as long as needed and repeats nothing."""
     return sender.but(retries=Retries.none(), priority=Priority.BULK, max_wait=None)

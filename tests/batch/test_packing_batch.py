@@ -17,7 +17,7 @@ def test_users_of_one_template_are_written_like_plain_ones() -> None:
     feed(plain, [f'{{"e":["{token}"]}}' for token in tokens])
     (one,), (other,) = short.flush(NOW), plain.flush(NOW)
 
-    assert b"".join(one.body().blocks) == b"".join(other.body().blocks)
+    assert b"".join(one.write_body().blocks) == b"".join(other.write_body().blocks)
     assert read_body(one.split_in_half()[0]) == read_body(other.split_in_half()[0])
     assert [read_body(batch) for batch in one.one_user_each(limits)] == [
         read_body(batch) for batch in other.one_user_each(limits)
@@ -34,8 +34,8 @@ def test_selected_operations_are_split_from_the_others() -> None:
 
     assert read_numbers([named]) == list(named.positions) == [0, 1, 4, 5, 6]
     assert read_numbers([others]) == list(others.positions) == [2, 3, 7]
-    assert batch.positions_of(2) == array("q", [4])
-    assert json.loads(batch.users_of(3)) == [{"n": "5"}, {"n": "6"}]
+    assert batch.find_positions(2) == array("q", [4])
+    assert json.loads(batch.write_users(3)) == [{"n": "5"}, {"n": "6"}]
 
 
 def test_splitting_in_half_ends_at_single_rows() -> None:
@@ -64,7 +64,7 @@ def test_large_bodies_are_written_in_chunks() -> None:
     packer = Packer(Limits(operations=2500, size=5_000_000, per_operation=25))
     feed(packer, [encode_user(number, 60) for number in range(20_000)])
     (batch,) = packer.flush(NOW)
-    sizes = [len(block) for block in batch.body().blocks]
+    sizes = [len(block) for block in batch.write_body().blocks]
 
     assert len(sizes) > 10
     assert max(sizes) < 80_000

@@ -225,7 +225,7 @@ class LaneModel:
         self._check_step()
 
     def _send(self, sender: _Sender) -> None:
-        body = b"".join(sender.lane.queue[0].body().blocks)
+        body = b"".join(sender.lane.queue[0].write_body().blocks)
         assert self._now >= sender.blocked_until, "sent before a request of unknown outcome can no longer be applied"
         assert sender.doubtful in {None, body}, "other bytes were sent while the request was in doubt"
         sender.body, sender.sent_at = body, self._now

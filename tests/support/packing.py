@@ -54,7 +54,7 @@ def encode_user(number: int, length: int = 1) -> str:
 
 
 def read_body(batch: Batch) -> list[dict[str, Any]]:
-    body = batch.body()
+    body = batch.write_body()
     joined = b"".join(body.blocks)
     assert len(joined) == body.size == batch.size
     operations: list[dict[str, Any]] = json.loads(joined)

@@ -229,7 +229,7 @@ class AudienceUsers(UserList[BatchCounts]):
     def _rules(self) -> ListRules:
         return _RULES
 
-    def _request(self) -> Request[BatchCounts]:
+    def _build_request(self) -> Request[BatchCounts]:
         return USERS_BATCH(account_id=self.account_id, custom_audience_id=self.custom_audience_id)
 
     def _confirms(self, answer: BatchCounts, sent: int) -> bool:

@@ -54,7 +54,7 @@ class ListDestination(Generic[T]):
 
     def build_request(self, batch: Batch) -> Request[T]:
         """Return the request that carries a batch."""
-        return self.empty.with_body(batch.body())
+        return self.empty.with_body(batch.write_body())
 
     def evaluate(self, answer: T, batch: Batch) -> Verdict | None:
         """Return the verdict on the rows of a batch; None if the answer counts other rows than were sent."""

@@ -83,7 +83,7 @@ class DoNotReachUsers(UserList[Page[BatchCounts]]):
     def _rules(self) -> ListRules:
         return _RULES
 
-    def _request(self) -> Request[Page[BatchCounts]]:
+    def _build_request(self) -> Request[Page[BatchCounts]]:
         return USERS_BATCH(account_id=self.account_id, do_not_reach_list_id=self.do_not_reach_list_id)
 
     def _confirms(self, answer: Page[BatchCounts], sent: int) -> bool:

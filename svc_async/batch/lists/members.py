@@ -42,7 +42,7 @@ async def open_members(members: Members, identifiers: Sequence[str]) -> AsyncGen
     if not isinstance(members, str | Path):
         yield members
         return
-    async with open_file("members", members, _opener(identifiers)) as source:
+    async with open_file("members", members, _make_opener(identifiers)) as source:
         yield source.rows()
 
 
@@ -66,7 +66,7 @@ class MemberReader:
             InvalidArgument: the members cannot be iterated, or are no local file.
         """
         if isinstance(members, str | Path):
-            open_ = _opener(self.identifiers)
+            open_ = _make_opener(self.identifiers)
             return read_file("members", members, open_, lambda source: self.read(source.rows(), operation))
         if isinstance(members, Rows):
             rows, encode = members.rows, self._encoder.for_rows(members.columns).encode
@@ -101,7 +101,7 @@ async def _encode_operations(
             index += 1
             async with aclosing(slice_rows(users, slice_size)) as slices:
                 async for part in slices:
-                    yield _slice(encoder.encode(part), operation, first, len(part))
+                    yield _build_slice(encoder.encode(part), operation, first, len(part))
                     first += len(part)
 
 
@@ -114,11 +114,11 @@ async def _encode(
     first = 0
     async with aclosing(slice_rows(rows, slice_size)) as parts:
         async for part in parts:
-            yield _slice(encode(part), operation, first, len(part))
+            yield _build_slice(encode(part), operation, first, len(part))
             first += len(part)
 
 
-def _slice(encoded: EncodedUsers, operation: UserOperation, first: int, count: int) -> Slice:
+def _build_slice(encoded: EncodedUsers, operation: UserOperation, first: int, count: int) -> Slice:
     positions: Sequence[int] = range(first, first + count)
     if encoded.invalid:
         positions = [first + index for index in encoded.indexes]
@@ -127,7 +127,7 @@ def _slice(encoded: EncodedUsers, operation: UserOperation, first: int, count: i
     return Slice(count, rows, failures)
 
 
-def _opener(identifiers: Sequence[str]) -> Callable[[Path], UserSource]:
+def _make_opener(identifiers: Sequence[str]) -> Callable[[Path], UserSource]:
     return partial(open_source, vocabulary=USERS.restrict_to(identifiers))
 
 

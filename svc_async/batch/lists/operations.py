@@ -80,7 +80,7 @@ class OperationParser:
         params = _parse_object(fields.get("params"), f"{where}.params", ("users", *self.rules.times))
         users = params.get("users")
         if not isinstance(users, Sequence) or isinstance(users, str | bytes):
-            raise self.rules.error(f"{where}.params.users", "must be an array", "users")
+            raise self.rules.make_error(f"{where}.params.users", "must be an array", "users")
         times = {name: self._parse_time(params.get(name), f"{where}.params.{name}") for name in self.rules.times}
         self.rules.check_times(times, f"{where}.params.", now)
         return self._build(self._parse_type(fields.get("operation_type"), f"{where}.operation_type"), times), users
@@ -101,17 +101,17 @@ class OperationParser:
 
     def _parse_type(self, value: object, where: str) -> str:
         if value not in list(BatchOperationType):
-            raise self.rules.error(where, f"must be one of {', '.join(BatchOperationType)}", "type")
+            raise self.rules.make_error(where, f"must be one of {', '.join(BatchOperationType)}", "type")
         return str(value)
 
     def _parse_time(self, value: object, where: str) -> datetime | None:
         try:
             moment = datetime.fromisoformat(value) if isinstance(value, str) else value
         except ValueError:
-            raise self.rules.error(where, "must be a time in ISO 8601", "times") from None
+            raise self.rules.make_error(where, "must be a time in ISO 8601", "times") from None
         if moment is None or isinstance(moment, datetime):
             return moment
-        raise self.rules.error(where, "must be a time", "times")
+        raise self.rules.make_error(where, "must be a time", "times")
 
     def _check_user(self, user: object, where: str) -> Mapping[str, Sequence[str]]:
         fields = _parse_object(user, where, self.rules.identifiers)
@@ -121,13 +121,13 @@ class OperationParser:
 
     def _check_values(self, name: str, values: object, where: str) -> Sequence[str]:
         if not isinstance(values, list) or not values:
-            raise self.rules.error(where, "must be an array with a value", "keys")
+            raise self.rules.make_error(where, "must be an array with a value", "keys")
         if isinstance(IDENTIFIERS[name], PartnerId):
             if all(isinstance(value, str) and value.strip() for value in values):
                 return values
-            raise self.rules.error(where, "must contain text", "values")
+            raise self.rules.make_error(where, "must contain text", "values")
         if not all(map(is_hash, values)):
-            raise self.rules.error(where, "must contain SHA-256 hashes as 64 hexadecimal digits", "values")
+            raise self.rules.make_error(where, "must contain SHA-256 hashes as 64 hexadecimal digits", "values")
         return [value.lower() for value in values]
 
 

@@ -31,7 +31,7 @@ class ListRules:
     latest_end: Callable[[datetime], datetime] | None = None
     contract: Mapping[str, str]
 
-    def error(self, where: str, rule: str, about: str) -> InvalidArgument:
+    def make_error(self, where: str, rule: str, about: str) -> InvalidArgument:
         """Return the error of an argument that breaks a rule."""
         return InvalidArgument(where, f"{rule} (contract {self.contract[about]})")
 
@@ -48,6 +48,6 @@ class ListRules:
         end = given.get("expires_at")
         start = given.get("effective_at", now)
         if timestamp(end or self.default_times(now)["expires_at"]) <= timestamp(start):
-            raise self.error(f"{where}expires_at", f"must be later than {self.begin}", "end")
+            raise self.make_error(f"{where}expires_at", f"must be later than {self.begin}", "end")
         if end is not None and self.latest_end is not None and timestamp(end) > timestamp(self.latest_end(now)):
-            raise self.error(f"{where}expires_at", "must be within 13 months", "end")
+            raise self.make_error(f"{where}expires_at", "must be within 13 months", "end")

@@ -21,7 +21,7 @@ from svc_async.batch.lists.rules import ListRules
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Failure, Progress, Receipt, Report
-from svc_async.batch.sender import BatchSender, for_jobs
+from svc_async.batch.sender import BatchSender, make_job_sender
 from svc_async.batch.settings import DEFAULTS, BatchSettings, JobSizes, Observers, Ordering
 from svc_async.batch.source import RowSource
 from svc_async.batch.uploader import Uploader
@@ -59,7 +59,7 @@ class UserList(abc.ABC, Generic[T]):
     def _rules(self) -> ListRules: ...
 
     @abc.abstractmethod
-    def _request(self) -> Request[T]:
+    def _build_request(self) -> Request[T]:
         """Return the request that carries operations, without them."""
 
     @abc.abstractmethod
@@ -183,7 +183,7 @@ class UserList(abc.ABC, Generic[T]):
             operations: as for `send`, as an iterable or async iterable.
         """
         return await self._run(
-            self._reader(phone_region).read_operations(operations, self._parse),
+            self._create_reader(phone_region).read_operations(operations, self._parse),
             BatchSettings(
                 concurrency=concurrency,
                 users_per_operation=users_per_operation,
@@ -242,8 +242,8 @@ class UserList(abc.ABC, Generic[T]):
             plain = self._check(plain)
         body = to_json(plain)
         if self._sender.validate and len(body) > self.limits.size:
-            raise self._rules.error("operations", f"must have at most {self.limits.size:,} bytes", "bytes")
-        answer = await self._sender.send(self._request().with_body(body))
+            raise self._rules.make_error("operations", f"must have at most {self.limits.size:,} bytes", "bytes")
+        answer = await self._sender.send(self._build_request().with_body(body))
         users = sum(len(operation["params"]["users"]) for operation in plain)
         if not self._confirms(answer, users if self.counted == "users" else len(plain)):
             raise UnexpectedAnswer("the service counted other users than were sent; none is accepted", status=200)
@@ -252,7 +252,7 @@ class UserList(abc.ABC, Generic[T]):
     def _check(self, operations: Sequence[Any]) -> list[Any]:
         """Check the operations of one request as far as possible before it is sent; hashes become lower-case."""
         if not 1 <= len(operations) <= self.limits.operations:
-            raise self._rules.error("operations", f"must be 1 to {self.limits.operations:,}", "operations")
+            raise self._rules.make_error("operations", f"must be 1 to {self.limits.operations:,}", "operations")
         parser, now = OperationParser(self._rules), self._sender.clock.now()
         return [parser.check_hashed(each, f"operations[{index}]", now) for index, each in enumerate(operations)]
 
@@ -262,12 +262,12 @@ class UserList(abc.ABC, Generic[T]):
     def _build_operation(self, operation_type: str, **times: datetime | None) -> UserOperation:
         return OperationParser(self._rules).build(operation_type, times, self._sender.clock.now())
 
-    def _reader(self, phone_region: str | None) -> MemberReader:
+    def _create_reader(self, phone_region: str | None) -> MemberReader:
         encoder = MemberEncoder(phone_region=phone_region, names=self._rules.identifiers)
         return MemberReader(encoder, self._rules.identifiers, self.sizes.slice_rows)
 
     def _read(self, members: Members, operation: UserOperation, phone_region: str | None) -> RowSource:
-        return self._reader(phone_region).read(members, operation)
+        return self._create_reader(phone_region).read(members, operation)
 
     async def _run(
         self,
@@ -278,7 +278,7 @@ class UserList(abc.ABC, Generic[T]):
         *,
         purpose: str = BatchOperationType.UPDATE,
     ) -> Report:
-        return await self._job(source, settings, observers, journal, purpose).run()
+        return await self._create_uploader(source, settings, observers, journal, purpose).run()
 
     def _stream(
         self,
@@ -290,12 +290,12 @@ class UserList(abc.ABC, Generic[T]):
         purpose: str,
     ) -> Receipts[T]:
         return Receipts(
-            lambda on_receipt: self._job(
+            lambda on_receipt: self._create_uploader(
                 source, settings, attrs.evolve(observers, on_receipt=on_receipt), journal, purpose
             ),
         )
 
-    def _job(
+    def _create_uploader(
         self,
         source: RowSource,
         settings: BatchSettings,
@@ -304,7 +304,7 @@ class UserList(abc.ABC, Generic[T]):
         purpose: str,
     ) -> Uploader[T]:
         destination = ListDestination(
-            empty=self._request(),
+            empty=self._build_request(),
             confirms=self._confirms,
             counted=self.counted,
             rules=self._rules,
@@ -313,7 +313,7 @@ class UserList(abc.ABC, Generic[T]):
         )
         return Uploader(
             source,
-            sender=for_jobs(self._sender),
+            sender=make_job_sender(self._sender),
             destination=destination,
             settings=settings,
             observers=observers,

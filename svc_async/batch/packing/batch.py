@@ -16,7 +16,7 @@ from svc_async.wire.route import Blocks
 __all__ = ["Batch", "rebuild"]
 
 
-def _count(count: "Callable[[Batch], int]") -> int:
+def _count_once(count: "Callable[[Batch], int]") -> int:
     """Declare a field that is counted once, when a batch is made."""
     factory: int = attrs.Factory(count, takes_self=True)
     field: int = attrs.field(init=False, default=factory)
@@ -33,11 +33,11 @@ class Batch:
     """When it was built; its times are pinned to this."""
     superseded: "array[int]" = attrs.field(factory=lambda: array("q"))
     """The positions of rows that equal rows of this batch replaced; batches that are split off have none."""
-    size: int = _count(lambda batch: batch.wrapper.size - 1 + sum(block.size for block in batch.operation_blocks))
+    size: int = _count_once(lambda batch: batch.wrapper.size - 1 + sum(block.size for block in batch.operation_blocks))
     """The bytes of its body, as the sum of the parts."""
-    rows: int = _count(lambda batch: sum(len(block.positions) for block in batch.operation_blocks))
+    rows: int = _count_once(lambda batch: sum(len(block.positions) for block in batch.operation_blocks))
     """The number of rows, and so of users, it holds."""
-    operations: int = _count(lambda batch: sum(len(block.users) for block in batch.operation_blocks))
+    operations: int = _count_once(lambda batch: sum(len(block.users) for block in batch.operation_blocks))
     """The number of operations it holds."""
 
     @property
@@ -45,19 +45,19 @@ class Batch:
         """The positions of all rows."""
         return concatenate("q", (block.positions for block in self.operation_blocks))
 
-    def positions_of(self, operation: int) -> Sequence[int]:
+    def find_positions(self, operation: int) -> Sequence[int]:
         """Return the positions of the rows in an operation, by its index in the request."""
         block, index = self._locate(operation)
-        return block.positions_of(index)
+        return block.find_positions(index)
 
-    def users_of(self, operation: int) -> str:
-        """Return the users of an operation as a JSON array."""
+    def write_users(self, operation: int) -> str:
+        """Write the users of an operation as a JSON array."""
         block, index = self._locate(operation)
-        return block.users_of(index)
+        return block.write_users(index)
 
-    def body(self) -> Blocks:
+    def write_body(self) -> Blocks:
         """Write the body, and verify that it has the size it was counted with."""
-        chunks = [chunk.encode() for block in self.operation_blocks for chunk in block.chunks()]
+        chunks = [chunk.encode() for block in self.operation_blocks for chunk in block.write_chunks()]
         chunks[0] = self.wrapper.head.encode() + chunks[0]
         chunks[-1] = chunks[-1][:-1] + self.wrapper.tail.encode()
         written = sum(map(len, chunks))

@@ -72,21 +72,21 @@ class OperationBlock:
         """The bytes of the operations, each with the comma or bracket that follows it."""
         return sum(map(len, self.users)) + (len(self._head) + len(self._tail) + 1) * len(self.users)
 
-    def chunks(self, size: int = CHUNK_SIZE) -> Iterator[str]:
+    def write_chunks(self, size: int = CHUNK_SIZE) -> Iterator[str]:
         """Write the operations in chunks of about this size; a comma ends each."""
         between = f"{self._tail},{self._head}"
         step = max(1, size * len(self.users) // self.size)
         for start in range(0, len(self.users), step):
             yield f"{self._head}{between.join(self.users[start : start + step])}{self._tail},"
 
-    def positions_of(self, operation: int) -> Sequence[int]:
+    def find_positions(self, operation: int) -> Sequence[int]:
         """Return the positions of the rows in an operation."""
         start = operation * self.per_operation
         return self.positions[start : start + self.per_operation]
 
     def select(self, operations: Sequence[int]) -> "OperationBlock":
         """Return a block of these operations, in their order."""
-        positions = array("q", itertools.chain.from_iterable(map(self.positions_of, operations)))
+        positions = array("q", itertools.chain.from_iterable(map(self.find_positions, operations)))
         users = [self.users[operation] for operation in operations]
         return attrs.evolve(self, users=users, positions=positions)
 
@@ -97,12 +97,12 @@ class OperationBlock:
             self.frame, PLAIN, join_operations(users, per_operation, PLAIN), per_operation, self.positions
         )
 
-    def users_of(self, operation: int) -> str:
-        """Return the users of an operation as a JSON array."""
+    def write_users(self, operation: int) -> str:
+        """Write the users of an operation as a JSON array."""
         return f"[{self.template.before}{self.users[operation]}{self.template.after}]"
 
     def _write_out(self, operation: int) -> Iterator[str]:
-        users = msgspec.json.decode(self.users_of(operation), type=list[msgspec.Raw])
+        users = msgspec.json.decode(self.write_users(operation), type=list[msgspec.Raw])
         return (bytes(user).decode() for user in users)
 
     @property

@@ -105,7 +105,7 @@ class _OpenBatch:
         self.packed.extend(in_order)
         return True
 
-    def room_for(self, packed: PackedRows) -> int:
+    def find_room(self, packed: PackedRows) -> int:
         """Return how many of its rows the limit of operations admits, if it admits some but not all; else 0."""
         block = self._blocks.get((packed.group, packed.template)) or _OpenBlock(packed.group, packed.template)
         operations = self.limits.operations - self.operations + block.operations
@@ -166,7 +166,7 @@ class Packer:
         if self._open.add(packed):
             return []
         if len(packed.keys) > 1:
-            first, second = packed.split(self._open.room_for(packed) or len(packed.keys) // 2)
+            first, second = packed.split(self._open.find_room(packed) or len(packed.keys) // 2)
             return self.feed(first, now) + self.feed(second, now)
         batches = self._seal(now, may_stay_open=True)
         if self._open.add(packed):

@@ -52,13 +52,13 @@ class Partitioner:
         keys = _chain(part.keys for part in parts)
         users = _chain(part.users for part in parts)
         positions = _chain(part.positions for part in parts)
-        for packer, indexes in enumerate(self._indexes(keys)):
+        for packer, indexes in enumerate(self._select_indexes(keys)):
             if indexes:
-                pick = _picker(indexes)
+                pick = _make_picker(indexes)
                 columns = array("Q", pick(keys)), [join_users(pick(users))], array("q", pick(positions))
                 yield packer, PackedRows(group, template, *columns)
 
-    def _indexes(self, keys: Sequence[int]) -> Sequence[Sequence[int]]:
+    def _select_indexes(self, keys: Sequence[int]) -> Sequence[Sequence[int]]:
         """Return the indexes of the rows of each packer."""
         count = len(self.packers)
         if count == 1:
@@ -69,7 +69,7 @@ class Partitioner:
         return indexes
 
 
-def _picker(indexes: Sequence[int]) -> Callable[[Sequence[T]], Sequence[T]]:
+def _make_picker(indexes: Sequence[int]) -> Callable[[Sequence[T]], Sequence[T]]:
     if len(indexes) == 1:  # itemgetter would return the value itself
         return lambda values: [values[indexes[0]]]
     return itemgetter(*indexes)

@@ -172,7 +172,7 @@ async def _encode(
     first = 0
     async with aclosing(slice_rows(rows, slice_size)) as parts:
         async for part in parts:
-            yield _slice(part, first, encode)
+            yield _build_slice(part, first, encode)
             first += len(part)
 
 
@@ -181,7 +181,7 @@ def _require_parsed(row: object) -> None:
         raise InvalidRow(row.reason)
 
 
-def _slice(part: Sequence[Any], first: int, encode: Encode) -> Slice:
+def _build_slice(part: Sequence[Any], first: int, encode: Encode) -> Slice:
     keys: list[int] = []
     encoded: list[str] = []
     positions: list[int] = []

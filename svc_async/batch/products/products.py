@@ -26,7 +26,7 @@ from svc_async.batch.products.codec import (
 from svc_async.batch.products.results import Deletions, Upserts
 from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Failure, Progress, Receipt, Report
-from svc_async.batch.sender import for_jobs
+from svc_async.batch.sender import make_job_sender
 from svc_async.batch.settings import DEFAULTS, BatchSettings, JobSizes, Observers, Ordering
 from svc_async.batch.source import RowSource
 from svc_async.batch.sync.catalog import CatalogTarget
@@ -99,7 +99,7 @@ class Products(CatalogProducts):
         observers = Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure)
         destination = Upserts(self.product_catalog_id, on_result)
         source = self._read(products)
-        return await self._job(source, destination, settings, observers, journal).run()
+        return await self._create_uploader(source, destination, settings, observers, journal).run()
 
     async def delete(
         self,
@@ -129,7 +129,9 @@ class Products(CatalogProducts):
         )
         observers = Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure)
         source = read_rows("product_keys", product_keys, encode_key, self.sizes.slice_rows)
-        return await self._job(source, Deletions(self.product_catalog_id), settings, observers, journal).run()
+        return await self._create_uploader(
+            source, Deletions(self.product_catalog_id), settings, observers, journal
+        ).run()
 
     async def sync(
         self,
@@ -210,7 +212,7 @@ class Products(CatalogProducts):
         observers = Observers(progress=progress, on_failure=on_failure)
         source, destination = self._read(products), Upserts(self.product_catalog_id)
         return Receipts(
-            lambda on_receipt: self._job(
+            lambda on_receipt: self._create_uploader(
                 source, destination, settings, attrs.evolve(observers, on_receipt=on_receipt), journal
             ),
         )
@@ -219,7 +221,7 @@ class Products(CatalogProducts):
         encode = encode_checked if self._pipeline.validate else encode_unchecked
         return read_products(products, encode, self.sizes.slice_rows)
 
-    def _job(
+    def _create_uploader(
         self,
         source: RowSource,
         destination: Destination[T],
@@ -229,7 +231,7 @@ class Products(CatalogProducts):
     ) -> Uploader[T]:
         return Uploader(
             source,
-            sender=for_jobs(self._pipeline),
+            sender=make_job_sender(self._pipeline),
             destination=destination,
             settings=settings,
             observers=observers,

@@ -69,7 +69,7 @@ class Upserts(_CatalogDestination):
 
     def build_request(self, batch: Batch) -> Request[ProductUpsertResults]:
         """Return the request that carries products (contract `products.upsert`)."""
-        return UPSERT(product_catalog_id=self.product_catalog_id).with_body(batch.body())
+        return UPSERT(product_catalog_id=self.product_catalog_id).with_body(batch.write_body())
 
     def evaluate(self, answer: ProductUpsertResults, batch: Batch) -> Verdict:
         """Return which products the service refused, and of which it says nothing."""
@@ -115,7 +115,7 @@ class Deletions(_CatalogDestination):
 
     def build_request(self, batch: Batch) -> Request[ProductDeleteResults]:
         """Return the request that carries keys (contract `products.delete`)."""
-        return DELETE(product_catalog_id=self.product_catalog_id).with_body(batch.body())
+        return DELETE(product_catalog_id=self.product_catalog_id).with_body(batch.write_body())
 
     def evaluate(self, answer: ProductDeleteResults, batch: Batch) -> Verdict:
         """Return which keys the service refused, and of which it says nothing."""
@@ -141,7 +141,7 @@ def _failed_keys(result: ProductDeleteResult) -> Sequence[str]:
 
 
 def _decode(batch: Batch) -> list[Any]:
-    return [row for index in range(batch.operations) for row in msgspec.json.decode(batch.users_of(index))]
+    return [row for index in range(batch.operations) for row in msgspec.json.decode(batch.write_users(index))]
 
 
 def _join_reasons(words: object) -> ErrorDetail:
