@@ -94,7 +94,7 @@ def _arguments(method: FunctionType) -> str:
 
 
 def _result(method: FunctionType) -> type:
-    """Give what binding gives, if it is one of this project's services."""
+    """Return what a handle method returns, if it is a service of this project."""
     result = typing.get_type_hints(method).get("return")
     if isinstance(result, type) and result.__module__.startswith("svc_async.") and result is not Session:
         return result
