@@ -51,12 +51,10 @@ def widen_slots(slots: dict[int, T], width: float, *, seconds: float) -> tuple[d
 
 @attrs.define
 class Timeline:
-    """Collects the samples of a job that may have several parts."""
+    """Collects the samples of a job."""
 
     _slots: dict[int, Sample] = attrs.field(factory=dict[int, Sample], init=False)
     _width: float = attrs.field(default=SLOT_WIDTH, init=False)
-    _before: Sample = attrs.field(default=Sample(0.0, 0, 0, 0), init=False)
-    _last: Sample = attrs.field(default=Sample(0.0, 0, 0, 0), init=False)
 
     @property
     def samples(self) -> list[Sample]:
@@ -64,15 +62,8 @@ class Timeline:
         return [Sample(0.0, 0, 0, 0), *self._slots.values()]
 
     def add(self, progress: Progress) -> None:
-        """Add the progress of a part; counts that start again at 0 belong to the next part."""
-        last, before = self._last, self._before
-        if progress.seconds + before.seconds < last.seconds:
-            self._before = before = last
-        self._last = Sample(
-            before.seconds + progress.seconds,
-            before.accepted + progress.accepted,
-            before.requests + progress.requests,
-            before.rate_limited + progress.rate_limited,
+        """Add a progress; of several in one slot the last is kept."""
+        self._slots, self._width = widen_slots(self._slots, self._width, seconds=progress.seconds)
+        self._slots[int(progress.seconds / self._width)] = Sample(
+            progress.seconds, progress.accepted, progress.requests, progress.rate_limited
         )
-        self._slots, self._width = widen_slots(self._slots, self._width, seconds=self._last.seconds)
-        self._slots[int(self._last.seconds / self._width)] = self._last

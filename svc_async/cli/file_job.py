@@ -11,7 +11,7 @@ import attrs
 
 from svc_async.batch.report import KEPT_FAILURES, Failure, Progress, Report
 from svc_async.batch.settings import Observers
-from svc_async.batch.sync.sync import SyncReport
+from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.timeline import Timeline
 from svc_async.cli.console import complain, stderr, stdout
 from svc_async.cli.exit_codes import Exit, explain

@@ -8,7 +8,7 @@ import attrs
 from cyclopts import Parameter
 
 from svc_async.batch.settings import DEFAULTS
-from svc_async.batch.sync.sync import SyncSettings
+from svc_async.batch.sync.settings import SYNC_DEFAULTS
 from svc_async.errors import InvalidArgument
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
 ]
 
 _HIGHEST_PORT = 65_535
-_SYNC = SyncSettings()
 
 
 def check_port(port: int) -> None:
@@ -153,6 +152,6 @@ class SyncOptions:
     """
 
     dry_run: Flag = False
-    max_removal_share: float = _SYNC.max_removal_share
-    refresh_days: int = _SYNC.refresh_within.days
+    max_removal_share: float = SYNC_DEFAULTS.max_removal_share
+    refresh_days: int = SYNC_DEFAULTS.refresh_within.days
     state: Path | None = None

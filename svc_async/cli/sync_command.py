@@ -17,7 +17,7 @@ from svc_async.batch.lists.user_list import USER_LIMITS
 from svc_async.batch.report import Report
 from svc_async.batch.settings import Observers
 from svc_async.batch.sync.plan import Plan
-from svc_async.batch.sync.sync import SyncObservers
+from svc_async.batch.sync.settings import SyncObservers
 from svc_async.cli.console import stdout
 from svc_async.cli.failures import FailureList
 from svc_async.cli.options import RunOptions

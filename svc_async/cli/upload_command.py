@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from svc_async.batch.settings import DEFAULTS, BatchSettings
-from svc_async.batch.sync.sync import SyncSettings
+from svc_async.batch.sync.settings import SyncSettings
 from svc_async.cli.options import BatchOptions, JournalOptions, RunOptions, SyncOptions, absolute
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.spec import JobSpec, SourceSpec

@@ -1,7 +1,8 @@
 """Runs jobs from their specs."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, nullcontext
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, closing, nullcontext
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -13,7 +14,7 @@ from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.lists.do_not_reach_users import DoNotReachUsers
 from svc_async.batch.report import Report
 from svc_async.batch.settings import Observers
-from svc_async.batch.sync.sync import SyncReport
+from svc_async.batch.sync.report import SyncReport
 from svc_async.errors import InvalidArgument
 from svc_async.governor.limits import LIMITS
 from svc_async.jobs.spec import JobSpec, ListKind, Operation, SyncSpec, TargetSpec, UploadSpec
@@ -118,15 +119,24 @@ async def run(
         observers: functions that are called as the job proceeds; for a sync, they may be `SyncObservers`.
 
     Raises:
-        InvalidArgument: a setting, the source or the journal cannot be used; nothing was sent.
+        InvalidArgument: a setting or the source cannot be used; nothing was sent.
+        UnusableFile: the source, the journal or the state cannot be read or written; nothing was sent.
         BatchError: the job could not be finished; `report` says what became of the rows that were read.
     """
     spec.target.check()
     keywords = {**_settings(spec), **attrs.asdict(observers or Observers(), recurse=False)}
-    with nullcontext(source) if source is not None else closing(open_rows(spec)) as rows:
+    async with nullcontext(source) if source is not None else _open_checked(spec) as rows:
         if isinstance(spec, SyncSpec):
             return await _sync(spec, session, rows, keywords)
         return await _upload(spec, session, rows, {"journal": journal, **keywords})
+
+
+@asynccontextmanager
+async def _open_checked(spec: JobSpec) -> AsyncGenerator[ReplayableSource]:
+    """Open the source of a job, and check it before anything is sent."""
+    with closing(await asyncio.to_thread(open_rows, spec)) as source:
+        await source.check()
+        yield source
 
 
 async def _upload(spec: UploadSpec, session: Session, source: ReplayableSource, keywords: Mapping[str, Any]) -> Report:

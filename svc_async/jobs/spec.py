@@ -13,7 +13,7 @@ import attrs
 import msgspec
 
 from svc_async.batch.settings import BatchSettings
-from svc_async.batch.sync.sync import SyncSettings
+from svc_async.batch.sync.settings import SyncSettings
 from svc_async.errors import InvalidArgument
 
 __all__ = [

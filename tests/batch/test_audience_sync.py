@@ -8,7 +8,7 @@ import pytest
 
 from svc_async import BatchError, InvalidArgument, Rows, Session
 from svc_async.batch.report import Failure, Progress, Report
-from svc_async.batch.sync.sync import SyncReport
+from svc_async.batch.sync.report import SyncReport
 from svc_async.sandbox import Fault, Sandbox
 from tests.support.files import Write
 

@@ -7,7 +7,7 @@ import pytest
 from svc_async import BatchError, InvalidArgument, Session
 from svc_async.ads.products import Product, ProductAvailability, ProductCondition
 from svc_async.batch.report import Failure
-from svc_async.batch.sync.sync import SyncReport
+from svc_async.batch.sync.report import SyncReport
 from svc_async.sandbox import Fault, Sandbox
 from tests.support.files import Write
 

@@ -91,16 +91,3 @@ def test_a_timeline_keeps_its_size_and_its_ends() -> None:
     assert [sample.seconds for sample in whole] == sorted(sample.seconds for sample in whole)
     gaps = [later.seconds - sooner.seconds for sooner, later in itertools.pairwise(whole[1:-1])]
     assert max(gaps) <= 2 * min(gaps)
-
-
-def test_a_timeline_of_two_parts_adds_them_up() -> None:
-    timeline = Timeline()
-    for seconds, accepted in ((1.0, 10), (2.0, 20), (0.5, 1), (1.0, 5)):
-        timeline.add(Progress(seconds=seconds, accepted=accepted, requests=1))
-    assert [(sample.seconds, sample.accepted) for sample in timeline.samples] == [
-        (0.0, 0),
-        (1.0, 10),
-        (2.0, 20),
-        (2.5, 21),
-        (3.0, 25),
-    ]

@@ -7,7 +7,7 @@ import pytest
 from svc_async import BatchError, InvalidArgument, Session
 from svc_async.batch.report import Failure, Progress
 from svc_async.batch.settings import BatchSettings, Observers
-from svc_async.batch.sync.sync import SyncObservers
+from svc_async.batch.sync.settings import SyncObservers
 from svc_async.errors import ApiError, UnusableFile
 from svc_async.jobs.run import check_access, open_rows, requests_per_minute, run
 from svc_async.jobs.spec import SourceSpec, SyncSpec, TargetSpec, UploadSpec

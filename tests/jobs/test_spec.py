@@ -9,7 +9,7 @@ import pytest
 
 from svc_async import InvalidArgument
 from svc_async.batch.settings import BatchSettings
-from svc_async.batch.sync.sync import SyncSettings
+from svc_async.batch.sync.settings import SyncSettings
 from svc_async.jobs.spec import JobSpec, SourceSpec, SyncSpec, TargetSpec, UploadSpec, from_plain, to_plain
 
 AUDIENCE = TargetSpec(kind="audience", account_id="18ce54d4x5t", list_id="1nmth")

@@ -17,7 +17,10 @@ from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.batch.settings import DEFAULTS, BatchSettings, Observers, Ordering
 from svc_async.batch.sync.audience import AudienceTarget
 from svc_async.batch.sync.plan import Plan
-from svc_async.batch.sync.sync import Sync, SyncObservers, SyncReport, SyncSettings
+from svc_async.batch.sync.report import SyncReport
+from svc_async.batch.sync.settings import SYNC_DEFAULTS, SyncObservers, SyncSettings
+from svc_async.batch.sync.state import SyncState
+from svc_async.batch.sync.sync import Sync
 from svc_async.clock import months_after
 from svc_async.users.identifiers import IDENTIFIERS
 from svc_async.wire.route import Request
@@ -118,9 +121,9 @@ class AudienceUsers(UserList[BatchCounts]):
         members: Members,
         *,
         state: str | Path,
-        dry_run: bool = False,
-        max_removal_share: float = 0.2,
-        refresh_within: timedelta = timedelta(days=30),
+        dry_run: bool = SYNC_DEFAULTS.dry_run,
+        max_removal_share: float = SYNC_DEFAULTS.max_removal_share,
+        refresh_within: timedelta = SYNC_DEFAULTS.refresh_within,
         lifetime: timedelta | None = None,
         phone_region: str | None = None,
         concurrency: int = DEFAULTS.concurrency,
@@ -147,8 +150,8 @@ class AudienceUsers(UserList[BatchCounts]):
             phone_region: the region of national phone numbers, such as `DE`; needs the extra `phone`.
 
         Raises:
-            InvalidArgument: invalid setting or source, or the state is locked or belongs to another list, or too many
-                members would be removed; nothing was sent.
+            InvalidArgument: invalid setting or source, or too many members would be removed; nothing was sent.
+            UnusableFile: the state or a file cannot be used, is locked or belongs to another list; nothing was sent.
             BatchError: the sync could not be finished; `report` is a `SyncReport`. Repeat the call to finish it.
 
         Contract: `custom_audience_users.batch`.
@@ -171,16 +174,16 @@ class AudienceUsers(UserList[BatchCounts]):
         async with open_members(members, self._rules.identifiers) as source:
             target = AudienceTarget(
                 users=self,
-                name=f"audience {self.account_id} {self.custom_audience_id}",
                 members=source,
                 phone_region=phone_region,
                 lifetime=lifetime,
                 settings=batch,
             )
-            sync = Sync(
-                target=target, path=Path(state), settings=settings, observers=observers, clock=self._sender.clock
-            )
-            return await sync.run()
+            with SyncState(Path(state), target=f"audience {self.account_id} {self.custom_audience_id}") as store:
+                sync = Sync(
+                    target=target, state=store, settings=settings, observers=observers, clock=self._sender.clock
+                )
+                return await sync.run()
 
     def stream(
         self,

@@ -31,7 +31,10 @@ from svc_async.batch.settings import DEFAULTS, BatchSettings, JobSizes, Observer
 from svc_async.batch.source import RowSource
 from svc_async.batch.sync.catalog import CatalogTarget
 from svc_async.batch.sync.plan import Plan
-from svc_async.batch.sync.sync import Sync, SyncObservers, SyncReport, SyncSettings
+from svc_async.batch.sync.report import SyncReport
+from svc_async.batch.sync.settings import SYNC_DEFAULTS, SyncObservers, SyncSettings
+from svc_async.batch.sync.state import SyncState
+from svc_async.batch.sync.sync import Sync
 from svc_async.batch.uploader import Uploader
 
 __all__ = ["Products"]
@@ -138,8 +141,8 @@ class Products(CatalogProducts):
         products: ProductRows,
         *,
         state: str | Path,
-        dry_run: bool = False,
-        max_removal_share: float = 0.2,
+        dry_run: bool = SYNC_DEFAULTS.dry_run,
+        max_removal_share: float = SYNC_DEFAULTS.max_removal_share,
         concurrency: int = DEFAULTS.concurrency,
         ordering: Ordering = DEFAULTS.ordering,
         quarantine: float = DEFAULTS.quarantine,
@@ -161,8 +164,8 @@ class Products(CatalogProducts):
             state: path of the file that keeps what was accepted, one for each catalog.
 
         Raises:
-            InvalidArgument: invalid setting or source, or the state is locked or belongs to another list, or too many
-                products would be deleted; nothing was sent.
+            InvalidArgument: invalid setting or source, or too many products would be deleted; nothing was sent.
+            UnusableFile: the state or a file cannot be used, is locked or belongs to another list; nothing was sent.
             BatchError: the sync could not be finished; `report` is a `SyncReport`. Repeat the call to finish it.
 
         Contract: `products.upsert`, `products.delete`.
@@ -179,13 +182,12 @@ class Products(CatalogProducts):
             on_removal_failure=on_removal_failure,
         )
         async with open_products(products) as source:
-            target = CatalogTarget(
-                products=self, name=f"catalog {self.product_catalog_id}", source=source, settings=batch
-            )
-            sync = Sync(
-                target=target, path=Path(state), settings=settings, observers=observers, clock=self._pipeline.clock
-            )
-            return await sync.run()
+            target = CatalogTarget(products=self, source=source, settings=batch)
+            with SyncState(Path(state), target=f"catalog {self.product_catalog_id}") as store:
+                sync = Sync(
+                    target=target, state=store, settings=settings, observers=observers, clock=self._pipeline.clock
+                )
+                return await sync.run()
 
     def stream(
         self,

@@ -62,7 +62,6 @@ class AudienceTarget:
 
     Attributes:
         users: the users of the audience.
-        name: what identifies the audience.
         members: all who are to belong to it; they can be iterated again.
         phone_region: the region of national phone numbers.
         lifetime: how long members stay that are sent; by default 13 months, as the service has it.
@@ -70,7 +69,6 @@ class AudienceTarget:
     """
 
     users: AudienceCalls
-    name: str
     members: Rows | Iterable[Any] | AsyncIterable[Any]
     phone_region: str | None = None
     lifetime: timedelta | None = None

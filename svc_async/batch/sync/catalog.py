@@ -61,13 +61,11 @@ class CatalogTarget:
 
     Attributes:
         products: the products of the catalog.
-        name: what identifies the catalog.
         source: all products that it is to have; they can be iterated again.
         settings: how rows are sent.
     """
 
     products: CatalogCalls
-    name: str
     source: Iterable[Product | Mapping[str, Any]] | AsyncIterable[Product | Mapping[str, Any]]
     settings: BatchSettings = attrs.field(factory=BatchSettings)
 

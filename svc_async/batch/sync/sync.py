@@ -6,8 +6,7 @@ Removals go first: the service removes whoever has an identifier, and a user who
 """
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
-from datetime import datetime, timedelta
-from pathlib import Path
+from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 import attrs
@@ -15,12 +14,13 @@ import attrs
 from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.batch.settings import Observers
 from svc_async.batch.sync.plan import Entries, Part, Plan
-from svc_async.batch.sync.state import SyncState
+from svc_async.batch.sync.report import SyncReport
+from svc_async.batch.sync.settings import SyncObservers, SyncSettings
 from svc_async.batch.sync.store import SyncStore
 from svc_async.clock import Clock
-from svc_async.errors import BatchError, InvalidArgument
+from svc_async.errors import BatchError
 
-__all__ = ["Sync", "SyncObservers", "SyncReport", "SyncSettings", "SyncTarget"]
+__all__ = ["Sync", "SyncTarget"]
 
 T = TypeVar("T")
 
@@ -29,90 +29,8 @@ _RECORDED_TOGETHER = 10_000
 """Failed rows that are recorded in one statement."""
 
 
-@attrs.frozen(kw_only=True)
-class SyncSettings:
-    """What a sync may do.
-
-    Attributes:
-        dry_run: compare only; nothing is sent.
-        max_removal_share: the largest share of the rows on the list that may be removed; 1 for any.
-        refresh_within: rows that expire within this time are sent again.
-
-    Raises:
-        InvalidArgument: a setting breaks its rule.
-    """
-
-    dry_run: bool = False
-    max_removal_share: float = 0.2
-    refresh_within: timedelta = timedelta(days=30)
-
-    def __attrs_post_init__(self) -> None:
-        if not 0 <= self.max_removal_share <= 1:
-            raise InvalidArgument("max_removal_share", "must be from 0 to 1")
-        if self.refresh_within < timedelta(0):
-            raise InvalidArgument("refresh_within", "must be at least 0")
-
-
-@attrs.frozen(kw_only=True)
-class SyncObservers(Observers):
-    """Functions that a sync calls as it proceeds.
-
-    Attributes:
-        on_plan: called with the plan, before anything is sent.
-        on_removal_failure: called with each removal that failed; its position counts the removals.
-    """
-
-    on_plan: Callable[[Plan], object] | None = None
-    on_removal_failure: Callable[[Failure], object] | None = None
-
-
-@attrs.frozen(kw_only=True)
-class SyncReport:
-    """What a sync found, and what became of it.
-
-    Attributes:
-        plan: the differences between the source and the list.
-        sent: what became of the rows that were sent; its failures are listed by position in the source.
-        removed: what became of the removals; its failures are listed by number.
-    """
-
-    plan: Plan
-    sent: Report = attrs.field(factory=Report)
-    removed: Report = attrs.field(factory=Report)
-
-    @property
-    def total(self) -> Report:
-        """Both parts together. Only failures of rows of the source are listed: a removal has no position there."""
-        return attrs.evolve(self.removed, failures=()) + self.sent
-
-    @property
-    def complete(self) -> bool:
-        """Whether the list is now equal to the source."""
-        return self.sent.complete and self.removed.complete
-
-    def raise_for_failures(self) -> None:
-        """Make sure that no row failed.
-
-        Raises:
-            BatchError: rows failed or are pending; it carries this report.
-        """
-        if not self.complete:
-            total = self.total
-            message = f"of {total.read} rows {total.failed} failed and {total.pending} are pending"
-            raise BatchError(message, report=self)
-
-    def as_dict(self) -> Mapping[str, Any]:
-        """Return plain values, ready for JSON."""
-        return attrs.asdict(self)
-
-
 class SyncTarget(Protocol):
     """The list that is made equal to a source."""
-
-    @property
-    def name(self) -> str:
-        """What identifies the list; the state of another list is refused."""
-        ...
 
     def find_expiry(self, now: datetime) -> datetime | None:
         """Return when rows that are sent now leave the list; None for never."""
@@ -153,14 +71,14 @@ class Sync:
 
     Attributes:
         target: the list and its source.
-        path: the file that keeps the state of the list between syncs.
+        state: what the list contains, as far as earlier syncs know.
         settings: what the sync may do.
         observers: functions that are called as it proceeds.
         clock: where time comes from.
     """
 
     target: SyncTarget
-    path: Path
+    state: SyncStore
     settings: SyncSettings = attrs.field(factory=SyncSettings)
     observers: SyncObservers = attrs.field(factory=SyncObservers)
     clock: Clock
@@ -172,48 +90,49 @@ class Sync:
             InvalidArgument: the source or the state cannot be used, or too much would be removed; nothing was sent.
             BatchError: a part could not be finished; its report is a `SyncReport`. The next sync resumes it.
         """
-        with SyncState(self.path, target=self.target.name) as state:
-            plan = await self._compare(state)
-            _notify(self.observers.on_plan, plan)
-            if self.settings.dry_run:
-                return SyncReport(plan=plan)
-            plan.check(self.settings.max_removal_share)
-            return await self._apply(plan, state)
+        plan = await self._compare()
+        _notify(self.observers.on_plan, plan)
+        if self.settings.dry_run:
+            return SyncReport(plan=plan)
+        plan.check(self.settings.max_removal_share)
+        return await self._apply(plan)
 
-    async def _compare(self, state: SyncStore) -> Plan:
+    async def _compare(self) -> Plan:
         now = self.clock.now()
-        return await state.compare(
+        return await self.state.compare(
             self.target.entries(), now=now, soon=now + self.settings.refresh_within, replace=self.target.replaces
         )
 
-    async def _apply(self, plan: Plan, state: SyncStore) -> SyncReport:
+    async def _apply(self, plan: Plan) -> SyncReport:
         expires_at = self.target.find_expiry(self.clock.now())
-        state.begin(expires=expires_at)
+        self.state.begin(expires=expires_at)
         observers = self.observers
-        removal = _Part(state, "removals", attrs.evolve(observers, on_failure=observers.on_removal_failure))
-        sending = _Part(state, "upserts", observers)
+        removal = _PartRecorder(
+            self.state, "removals", attrs.evolve(observers, on_failure=observers.on_removal_failure)
+        )
+        sending = _PartRecorder(self.state, "upserts", observers)
         try:
             if plan.all_removals:
-                await removal.run(lambda observers: self.target.remove(state, observers))
+                await removal.run(lambda observers: self.target.remove(self.state, observers))
             if plan.upserts:
                 sending.before = removal.progress
-                await sending.run(lambda observers: self._send(state, observers, expires_at))
+                await sending.run(lambda observers: self._send(observers, expires_at))
         except BatchError as error:
             report = SyncReport(plan=plan, sent=sending.report, removed=removal.report)
             raise BatchError(str(error), report=report) from error.__cause__
-        await state.settle()
+        await self.state.settle()
         return SyncReport(plan=plan, sent=sending.report, removed=removal.report)
 
-    async def _send(self, state: SyncStore, observers: Observers, expires_at: datetime | None) -> Report:
-        upserts = state.upserts(self.target.rows())
+    async def _send(self, observers: Observers, expires_at: datetime | None) -> Report:
+        upserts = self.state.upserts(self.target.rows())
         return await self.target.send(
-            upserts, observers, expires_at=expires_at, on_service_keys=state.record_service_keys
+            upserts, observers, expires_at=expires_at, on_service_keys=self.state.record_service_keys
         )
 
 
 @attrs.define
-class _Part:
-    """The removals or the rest of a sync: records outcomes in the state, and passes them on to the observers."""
+class _PartRecorder:
+    """Records what becomes of one part of a plan, and passes it on to the observers."""
 
     state: SyncStore
     part: Part

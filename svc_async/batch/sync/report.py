@@ -1,0 +1,52 @@
+"""The report of a sync."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from svc_async.batch.report import Report
+from svc_async.batch.sync.plan import Plan
+from svc_async.errors import BatchError
+
+__all__ = ["SyncReport"]
+
+
+@attrs.frozen(kw_only=True)
+class SyncReport:
+    """What a sync found, and what became of it.
+
+    Attributes:
+        plan: the differences between the source and the list.
+        sent: what became of the rows that were sent; its failures are listed by position in the source.
+        removed: what became of the removals; its failures are listed by number.
+    """
+
+    plan: Plan
+    sent: Report = attrs.field(factory=Report)
+    removed: Report = attrs.field(factory=Report)
+
+    @property
+    def total(self) -> Report:
+        """Both parts together. Only failures of rows of the source are listed: a removal has no position there."""
+        return attrs.evolve(self.removed, failures=()) + self.sent
+
+    @property
+    def complete(self) -> bool:
+        """Whether the list is now equal to the source."""
+        return self.sent.complete and self.removed.complete
+
+    def raise_for_failures(self) -> None:
+        """Make sure that no row failed.
+
+        Raises:
+            BatchError: rows failed or are pending; it carries this report.
+        """
+        if not self.complete:
+            total = self.total
+            message = f"of {total.read} rows {total.failed} failed and {total.pending} are pending"
+            raise BatchError(message, report=self)
+
+    def as_dict(self) -> Mapping[str, Any]:
+        """Return plain values, ready for JSON."""
+        return attrs.asdict(self)

@@ -1,0 +1,53 @@
+"""The settings of a sync, and its observers; no I/O."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import attrs
+
+from svc_async.batch.report import Failure
+from svc_async.batch.settings import Observers
+from svc_async.batch.sync.plan import Plan
+from svc_async.errors import InvalidArgument
+
+__all__ = ["SYNC_DEFAULTS", "SyncObservers", "SyncSettings"]
+
+
+@attrs.frozen(kw_only=True)
+class SyncSettings:
+    """What a sync may do.
+
+    Attributes:
+        dry_run: compare only; nothing is sent.
+        max_removal_share: the largest share of the rows on the list that may be removed; 1 for any.
+        refresh_within: rows that expire within this time are sent again.
+
+    Raises:
+        InvalidArgument: a setting breaks its rule.
+    """
+
+    dry_run: bool = False
+    max_removal_share: float = 0.2
+    refresh_within: timedelta = timedelta(days=30)
+
+    def __attrs_post_init__(self) -> None:
+        if not 0 <= self.max_removal_share <= 1:
+            raise InvalidArgument("max_removal_share", "must be from 0 to 1")
+        if self.refresh_within < timedelta(0):
+            raise InvalidArgument("refresh_within", "must be at least 0")
+
+
+SYNC_DEFAULTS = SyncSettings()
+
+
+@attrs.frozen(kw_only=True)
+class SyncObservers(Observers):
+    """Functions that a sync calls as it proceeds.
+
+    Attributes:
+        on_plan: called with the plan, before anything is sent.
+        on_removal_failure: called with each removal that failed; its position counts the removals.
+    """
+
+    on_plan: Callable[[Plan], object] | None = None
+    on_removal_failure: Callable[[Failure], object] | None = None
