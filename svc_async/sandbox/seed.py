@@ -21,22 +21,26 @@ from svc_async.sandbox.state.store import Row, Store
 
 __all__ = ["add_audience", "plant_seed"]
 
-_KINDS = (
-    "account_apps",
-    "advertiser_business_categories",
-    "curated_categories",
-    "line_item_curated_categories",
-    "locations",
-    "placements",
-    "promoted_posts",
-    "tailored_audiences",
-)
 _ADDERS: Mapping[str, Callable[..., object]] = {
     "account_media": add_account_media,
     "campaigns": add_campaign,
     "cards": add_card,
     "do_not_reach_lists": add_do_not_reach_list,
 }
+_SPECIAL = {
+    *_ADDERS,
+    "accounts",
+    "apps",
+    "custom_audiences",
+    "features",
+    "images",
+    "line_items",
+    "media_library",
+    "product_catalogs",
+    "uploads",
+    "users",
+}
+"""The tables with code of their own; the records of all others are added unchanged."""
 
 
 def plant_seed(store: Store, grants: Grants, config: SandboxConfig) -> Seed:
@@ -70,7 +74,7 @@ def _fill(store: Store, records: Mapping[str, Any], config: SandboxConfig) -> No
         add_line_item(store, record["account"], defaults=config.line_item_defaults, **fields)
     for account_id, keys in records["features"].items():
         set_features(store, account_id, keys)
-    for kind in _KINDS:
+    for kind in sorted(records.keys() - _SPECIAL):
         for record in records[kind]:
             store[kind].add(record.get("account", ""), _without(record, "account"))
     uploads = {row.id: row for row in (_add_upload(store, record) for record in records["uploads"])}

@@ -55,43 +55,43 @@ def _manage(call: Call) -> Answer:
 
 
 def _add(call: Call) -> Answer:
-    found = _check_new_rules(call, _read_new_rules(call.sent["add"]))
-    if found.invalid and not found.rules and found.invalid == len(found.errors):
+    result = _check_new_rules(call, _read_new_rules(call.sent["add"]))
+    if result.invalid and not result.rules and result.invalid == len(result.errors):
         # Unspecified: a request with nothing but malformed rules is refused as a whole.
-        error = make_refusal(400, "InvalidRules", found.errors[0]["detail"], rule="FS-01", basis=Basis.ASSUMED)
-        error.more["errors"] = found.errors
+        error = make_refusal(400, "InvalidRules", result.errors[0]["detail"], rule="FS-01", basis=Basis.ASSUMED)
+        error.more["errors"] = result.errors
         raise error
     if not call.params["dry_run"]:
-        call.app_channels.rules.update({rule.id: rule for rule in found.rules})
-    created, refused = len(found.rules), len(found.errors)
+        call.app_channels.rules.update({rule.id: rule for rule in result.rules})
+    created, refused = len(result.rules), len(result.errors)
     summary = {
         "created": created,
         "not_created": refused,
-        "valid": created + refused - found.invalid,
-        "invalid": found.invalid,
+        "valid": created + refused - result.invalid,
+        "invalid": result.invalid,
     }
-    return _answer(call, summary, found.errors, [rule.public_fields for rule in found.rules])
+    return _answer(call, summary, result.errors, [rule.public_fields for rule in result.rules])
 
 
 def _read_new_rules(given: Sequence[Any]) -> list[_NewRule]:
-    news: list[_NewRule] = []
+    added: list[_NewRule] = []
     for index, element in enumerate(given):
         at = f"add[{index}]"
         if not isinstance(element, dict):
             refuse(invalid("FS-01", "must be an object", at))
-        good, found = read_fields(_FIELDS, element, at=f"{at}.")
-        refuse(*found)
-        news.append(_NewRule(good["value"], good.get("tag"), at))
-    return news
+        good, findings = read_fields(_FIELDS, element, at=f"{at}.")
+        refuse(*findings)
+        added.append(_NewRule(good["value"], good.get("tag"), at))
+    return added
 
 
-def _check_new_rules(call: Call, news: Sequence[_NewRule]) -> _Outcome:
+def _check_new_rules(call: Call, added: Sequence[_NewRule]) -> _Outcome:
     """Accept new rules; report those that are malformed, duplicate or beyond the limit (FS-02, FS-03)."""
     result = _Outcome()
     taken = {rule.rule.text for rule in call.app_channels.rules.values()}
-    for new in news:
+    for new in added:
         try:
-            rule = _parse(call, new)
+            rule = _parse_rule(call, new)
         except MalformedRule as error:
             result.refuse(new, "InvalidRule", str(error))
             result.invalid += 1
@@ -106,7 +106,7 @@ def _check_new_rules(call: Call, news: Sequence[_NewRule]) -> _Outcome:
     return result
 
 
-def _parse(call: Call, new: _NewRule) -> StreamRule:
+def _parse_rule(call: Call, new: _NewRule) -> StreamRule:
     if len(new.value) > _LONGEST:
         raise MalformedRule(f"a rule takes up to {_LONGEST} characters")
     app_channels = call.app_channels
@@ -115,8 +115,8 @@ def _parse(call: Call, new: _NewRule) -> StreamRule:
 
 
 def _delete(call: Call) -> Answer:
-    given, found = read_fields((_IDS,), call.sent["delete"], at="delete.")
-    refuse(*found)
+    given, findings = read_fields((_IDS,), call.sent["delete"], at="delete.")
+    refuse(*findings)
     rules = call.app_channels.rules
     ids = [str(rule_id) for rule_id in dict.fromkeys(given["ids"])]
     known = [rule_id for rule_id in ids if rule_id in rules]
@@ -142,8 +142,8 @@ def _answer(
 def _list(call: Call) -> Answer:
     wanted = call.params["ids"]
     chosen = [rule for rule in call.app_channels.rules.values() if wanted is None or rule.id in wanted]
-    found, meta = paginate(call, chosen, default=None)
-    return Answer({"data": [rule.public_fields for rule in found], "meta": {"sent": format_time(call.now), **meta}})
+    result, meta = paginate(call, chosen, default=None)
+    return Answer({"data": [rule.public_fields for rule in result], "meta": {"sent": format_time(call.now), **meta}})
 
 
 async def _connect(call: Call, response: OpenResponse) -> None:

@@ -1,55 +1,14 @@
-"""The advertising API, one module a family, with its rows in `OPERATIONS`."""
+"""The advertising API: a module for each family, with its rows in `OPERATIONS`; this package finds them by itself."""
 
-from svc_async.sandbox.api.ads import (
-    account_apps,
-    account_history,
-    account_media,
-    accounts,
-    advertiser_business_categories,
-    audience_estimate,
-    cards,
-    curated_categories,
-    custom_audiences,
-    do_not_reach,
-    features,
-    keyword_insights,
-    line_item_curated_categories,
-    line_items,
-    media_library,
-    placements,
-    poll_cards,
-    posts,
-    product_catalogs,
-    product_sets,
-    products,
-    tailored_audience_permissions,
-    video_conversation_cards,
-)
+from importlib import import_module
+from pkgutil import iter_modules
+
+from svc_async.sandbox.server.operations import Operation
 
 __all__ = ["OPERATIONS"]
 
-OPERATIONS = (
-    *account_apps.OPERATIONS,
-    *account_history.OPERATIONS,
-    *account_media.OPERATIONS,
-    *accounts.OPERATIONS,
-    *advertiser_business_categories.OPERATIONS,
-    *audience_estimate.OPERATIONS,
-    *cards.OPERATIONS,
-    *curated_categories.OPERATIONS,
-    *custom_audiences.OPERATIONS,
-    *do_not_reach.OPERATIONS,
-    *features.OPERATIONS,
-    *keyword_insights.OPERATIONS,
-    *line_item_curated_categories.OPERATIONS,
-    *line_items.OPERATIONS,
-    *media_library.OPERATIONS,
-    *placements.OPERATIONS,
-    *poll_cards.OPERATIONS,
-    *posts.OPERATIONS,
-    *product_catalogs.OPERATIONS,
-    *product_sets.OPERATIONS,
-    *products.OPERATIONS,
-    *tailored_audience_permissions.OPERATIONS,
-    *video_conversation_cards.OPERATIONS,
+_MODULES = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
+
+OPERATIONS: tuple[Operation, ...] = tuple(
+    operation for module in _MODULES for operation in getattr(module, "OPERATIONS", ())
 )

@@ -24,7 +24,7 @@ __all__ = ["OPERATIONS", "approve"]
 _OOB = "oob"
 _AUTHORIZE = "/oauth/authorize"
 _PIN_DIGITS = 7  # Unspecified: the form of a PIN (ASM-77).
-_WISHES = {
+_PERMISSIONS = {
     "read": ("read what you post and who you are",),
     "write": ("read what you post and who you are", "change it in your name"),
 }
@@ -95,7 +95,7 @@ def _find_pending(call: Call) -> RequestToken:
 def _make_consent(call: Call, token: RequestToken) -> Consent:
     return Consent(
         app=_find_app(call.sandbox.grants, token).name,
-        wishes=_WISHES[token.access],
+        permissions=_PERMISSIONS[token.access],
         action=_AUTHORIZE,
         subject={"oauth_token": token.token},
         log_in=token.log_in,

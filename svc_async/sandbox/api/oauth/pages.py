@@ -65,7 +65,7 @@ class Consent:
     """
 
     app: str
-    wishes: Iterable[str]
+    permissions: Iterable[str]
     action: str
     subject: Mapping[str, str]
     log_in: bool = False
@@ -95,7 +95,7 @@ def show_page(call: Call, browser: Browser, consent: Consent, *, alert: str = ""
         [
             f'<p role="alert">{escape(alert)}</p>' if alert else "",
             f"<p><strong>{escape(consent.app)}</strong> wants to:</p>",
-            f"<ul>{''.join(f'<li>{escape(wish)}</li>' for wish in consent.wishes)}</ul>",
+            f"<ul>{''.join(f'<li>{escape(permission)}</li>' for permission in consent.permissions)}</ul>",
             f'<form method="post" action="{escape(consent.action)}">',
             *(f'<input type="hidden" name="{escape(n)}" value="{escape(v)}">' for n, v in hidden.items()),
             _render_login(users.values(), consent.screen_name)

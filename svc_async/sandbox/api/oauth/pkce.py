@@ -132,7 +132,7 @@ def _show_authorize_page(call: Call) -> Answer:
 def _make_consent(call: Call, request: _AuthorizationRequest) -> Consent:
     asked = {param.name: call.params[param.name] for param in _REQUEST_PARAMS}
     subject = {name: value for name, value in asked.items() if value is not None}
-    return Consent(app=request.app.name, wishes=request.scopes, action=_AUTHORIZE, subject=subject)
+    return Consent(app=request.app.name, permissions=request.scopes, action=_AUTHORIZE, subject=subject)
 
 
 def _decide(call: Call) -> Answer:
