@@ -1,15 +1,363 @@
-"""The machine of a lane: by itself, and under random schedules; without its protection, the schedules fail."""
+"""The machine of a lane: each transition, and random schedules; without its protection, the schedules fail."""
 
-from collections.abc import Mapping
+from array import array
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from svc_async.batch.lane import Lane
-from tests.support.lane_model import run_schedule, run_schedules
+from svc_async.batch.destination import Verdict
+from svc_async.batch.lane import Lane, Phase, count_in_doubt, count_pending
+from svc_async.batch.lane_events import (
+    Abandoned,
+    Answered,
+    Command,
+    Elapsed,
+    Event,
+    Failed,
+    Intend,
+    Recorded,
+    Release,
+    Resumed,
+    Sealed,
+    Send,
+    Settle,
+    Stop,
+    Stopped,
+    Wait,
+)
+from svc_async.batch.packing.limits import Limits
+from svc_async.batch.recovery import RecoveryPolicy
+from svc_async.engine.retry import RetryBudget
+from svc_async.errors import ErrorDetail, SvcError, UnexpectedAnswer
+from tests.support.fake_service import LOST, REFUSED, make_error
+from tests.support.lane_model import run_schedule, run_schedules, seal_rows
+
+NO = ErrorDetail(code="NO", message="no")
+ACCEPTED = Answered(Verdict(), "r-1")
+LIMITS = Limits(operations=10, size=10_000)
+
+
+def create_lane(*, repeats: int = 10, retry_delays: Sequence[float] = (5.0,)) -> Lane:
+    budget = RetryBudget(most=repeats, earned=1.0)
+    policy = RecoveryPolicy(
+        limits=LIMITS, retry_delays=retry_delays, quarantine=45.0, redact=lambda reason, _: reason, budget=budget
+    )
+    return Lane(0, (0,), policy)
+
+
+def seal(count: int, *, first: int = 0) -> Sealed:
+    """Return one batch of rows with different keys."""
+    return Sealed(seal_rows([(position, position, 0) for position in range(first, first + count)], LIMITS))
+
+
+def handle(lane: Lane, *events: Event) -> list[Command | None]:
+    return [lane.handle(event) for event in events]
+
+
+def create_sending_lane(count: int = 4, **settings_: Any) -> Lane:
+    lane = create_lane(**settings_)
+    handle(lane, seal(count), Recorded())
+    return lane
+
+
+def fail(error: SvcError, pause: float | None = None) -> Failed:
+    return Failed(error, pause)
+
+
+def list_positions(lane: Lane) -> list[list[int]]:
+    return [batch.positions.tolist() for batch in lane.queue]
+
+
+def read_first_body(lane: Lane) -> bytes:
+    return b"".join(lane.queue[0].write_body().blocks)
+
+
+def test_an_intent_is_recorded_before_a_batch_is_sent() -> None:
+    lane = create_lane()
+
+    assert handle(lane, seal(4), Recorded()) == [Intend(), Send()]
+    assert lane.phase is Phase.SENDING
+
+
+def test_the_next_batch_is_intended_when_the_one_before_is_settled() -> None:
+    lane = create_sending_lane()
+    lane.handle(seal(2, first=4))
+
+    settle = lane.handle(ACCEPTED)
+
+    assert isinstance(settle, Settle)
+    assert (settle.receipt.positions, settle.receipt.request_id, settle.receipt.attempts) == ([0, 1, 2, 3], "r-1", 1)
+    assert handle(lane, Recorded(), Recorded(), ACCEPTED)[:2] == [Intend(), Send()]
+    assert (lane.handle(Recorded()), lane.phase, count_pending([lane])) == (None, Phase.IDLE, 0)
+
+
+@pytest.mark.parametrize(
+    ("failure", "commands"),
+    [
+        (fail(make_error(503)), [Release(), Wait(5.0)]),
+        (fail(make_error(503), 77.0), [Release(), Wait(77.0)]),
+        (fail(make_error(503), 1.0), [Release(), Wait(5.0)]),
+        (fail(REFUSED), [Release(), Wait(5.0)]),
+        (fail(make_error(429)), [Release(), Wait(60.0)]),
+        (fail(make_error(429), 7.0), [Release(), Wait(7.0)]),
+        (fail(make_error(429), 0.0), [Release(), Intend()]),
+        (fail(LOST), [Wait(45.0)]),
+        (fail(UnexpectedAnswer("no JSON", status=200), 1.0), [Wait(45.0)]),
+        (Answered(None), [Wait(5.0)]),
+        (Answered(Verdict(unknown=range(4))), [Wait(45.0)]),
+        (fail(make_error(400)), [Release(), Intend()]),
+        (fail(make_error(400, operation_errors={1: (NO,)})), [Release(), "Settle"]),
+        *((fail(make_error(status)), [Release(), "Stop"]) for status in (401, 403, 404)),
+    ],
+    ids=repr,
+)
+def test_what_follows_a_failure(failure: Event, commands: Sequence[Command | str]) -> None:
+    lane = create_sending_lane()
+
+    followed = [lane.handle(failure)]
+    if followed == [Release()]:
+        followed.append(lane.handle(Recorded()))
+
+    assert [type(each).__name__ if isinstance(each, Settle | Stop) else each for each in followed] == commands
+
+
+def test_the_delay_of_the_next_repeat_is_used_up_by_a_quarantine_but_not_by_a_429() -> None:
+    lane = create_sending_lane(retry_delays=(5.0, 100.0))
+    handle(lane, fail(make_error(429)), Recorded(), Elapsed(), Recorded())
+
+    assert lane.handle(fail(LOST)) == Wait(45.0)
+    handle(lane, Elapsed(), Recorded())
+    assert lane.handle(fail(make_error(503))) == Wait(100.0)
+
+
+def test_a_repeat_sends_the_same_bytes() -> None:
+    lane = create_sending_lane()
+    body = read_first_body(lane)
+
+    assert handle(lane, fail(LOST), Elapsed(), Recorded()) == [Wait(45.0), Intend(), Send()]
+    assert read_first_body(lane) == body
+    assert lane.attempts == 2
+
+
+def test_a_batch_is_given_up_when_its_delays_are_used_up() -> None:
+    lane = create_sending_lane(retry_delays=())
+
+    handle(lane, fail(make_error(503, request_id="r-9")))
+    settle = lane.handle(Recorded())
+
+    assert isinstance(settle, Settle)
+    assert {(failure.code, failure.reason) for failure in settle.receipt.failures} == {
+        ("GAVE_UP", "gave up after 1 attempts: HTTP 503")
+    }
+    assert (settle.receipt.accepted, settle.receipt.request_id) == (0, "r-9")
+
+
+def test_a_batch_of_unknown_outcome_is_given_up_after_its_quarantine() -> None:
+    lane = create_sending_lane(retry_delays=())
+    lane.handle(seal(1, first=4))
+
+    assert lane.handle(fail(LOST)) == Wait(45.0)
+    assert count_in_doubt([lane]) == 4
+    assert isinstance(lane.handle(Elapsed()), Settle)
+    assert (list_positions(lane), count_in_doubt([lane])) == ([[4]], 0)
+
+
+def test_the_refusal_of_a_repeat_says_that_the_attempt_before_may_have_worked() -> None:
+    lane = create_sending_lane(1)
+    handle(lane, fail(LOST), Elapsed(), Recorded())
+
+    settle = lane.handle(Answered(Verdict({0: NO})))
+
+    assert isinstance(settle, Settle)
+    (failure,) = settle.receipt.failures
+    assert failure.reason == "no; an earlier attempt had no conclusive answer and may have worked"
+
+
+def test_a_turned_away_repeat_is_still_in_doubt_and_not_released() -> None:
+    lane = create_sending_lane()
+    handle(lane, fail(LOST), Elapsed(), Recorded())
+
+    assert lane.handle(fail(make_error(429))) == Wait(60.0)
+    assert lane.in_doubt
+
+
+def test_rows_that_an_answer_does_not_mention_stay_in_doubt_and_the_others_are_settled() -> None:
+    lane = create_sending_lane()
+
+    settle = lane.handle(Answered(Verdict({0: NO}, unknown=[1, 3])))
+
+    assert isinstance(settle, Settle)
+    assert (settle.receipt.positions, [failure.position for failure in settle.receipt.failures]) == ([2], [0])
+    assert settle.in_doubt is lane.queue[0]
+    assert (list_positions(lane), count_in_doubt([lane])) == ([[1, 3]], 2)
+    assert lane.handle(Recorded()) == Wait(45.0)
+
+
+def test_named_rows_fail_and_the_others_are_sent_again() -> None:
+    lane = create_sending_lane()
+    reasons = {1: (NO,), 3: (ErrorDetail(),), 9: (NO,)}  # 9 is not an operation of the batch
+
+    handle(lane, fail(make_error(400, operation_errors=reasons)))
+    settle = lane.handle(Recorded())
+
+    assert isinstance(settle, Settle)
+    assert [(failure.position, failure.code, failure.reason) for failure in settle.receipt.failures] == [
+        (1, "NO", "no"),
+        (3, "REFUSED", "refused without a reason"),
+    ]
+    assert list_positions(lane) == [[0, 2]]
+
+
+def test_named_operations_of_several_users_are_sent_with_one_user_each() -> None:
+    lane = create_lane()
+    limits = attrs.evolve(LIMITS, per_operation=2)
+    handle(lane, Sealed(seal_rows([(position, position, 0) for position in range(6)], limits)), Recorded())
+
+    handle(lane, fail(make_error(400, operation_errors={1: (NO,)})))
+
+    assert lane.handle(Recorded()) == Intend()
+    assert list_positions(lane) == [[0, 1, 4, 5], [2, 3]]
+    assert [batch.operations for batch in lane.queue] == [2, 2]
+
+
+def test_a_refused_batch_is_halved_down_to_the_row() -> None:
+    lane = create_sending_lane(3)
+    refusal = fail(make_error(413, errors=[ErrorDetail(code="TOO_LARGE", message="too large")]))
+
+    handle(lane, refusal, Recorded())
+    assert list_positions(lane) == [[0, 1], [2]]
+    handle(lane, Recorded(), refusal, Recorded())
+    assert list_positions(lane) == [[0], [1], [2]]
+    handle(lane, Recorded(), refusal)
+    settle = lane.handle(Recorded())
+
+    assert isinstance(settle, Settle)
+    assert [(failure.position, failure.code) for failure in settle.receipt.failures] == [(0, "TOO_LARGE")]
+    assert list_positions(lane) == [[1], [2]]
+
+
+@pytest.mark.parametrize("failure", [fail(make_error(503)), fail(make_error(400)), fail(LOST)], ids=repr)
+def test_without_a_budget_the_job_stops_instead_of_repeating(failure: Failed) -> None:
+    lane = create_sending_lane(repeats=0)
+
+    command = lane.handle(failure)
+    while command != Stop(failure.error):
+        command = lane.handle(Elapsed() if isinstance(command, Wait) else Recorded())
+
+    assert (lane.phase, count_pending([lane])) == (Phase.STOPPED, 4)
+
+
+def test_an_accepted_batch_earns_a_repeat() -> None:
+    lane = create_sending_lane(repeats=1)
+    handle(lane, seal(1, first=4), fail(make_error(503)), Recorded(), Elapsed(), Recorded(), ACCEPTED, Recorded())
+
+    handle(lane, Recorded(), fail(make_error(503)), Recorded())
+
+    assert lane.handle(Elapsed()) == Intend()
+
+
+def test_superseded_rows_are_settled_with_the_next_answer() -> None:
+    lane = create_lane()
+    batches = seal_rows([(0, 7, 1), (1, 7, 1), (2, 8, 1)], LIMITS)  # rows 0 and 1 are equal
+    handle(lane, Sealed(batches), Recorded(), fail(make_error(400)), Recorded(), Recorded())
+
+    first = lane.handle(ACCEPTED)
+    handle(lane, Recorded(), Recorded())
+    second = lane.handle(ACCEPTED)
+
+    assert isinstance(first, Settle)
+    assert isinstance(second, Settle)
+    assert (first.superseded, second.superseded) == (array("q", [0]), array("q"))
+
+
+def test_a_resumed_batch_waits_for_the_rest_of_its_quarantine() -> None:
+    lane = create_lane()
+    (batch,) = seal(2).batches
+
+    command = lane.handle(Resumed(batch=batch, superseded=array("q", [9]), in_doubt=True, pause=30.0))
+
+    assert command == Wait(30.0)
+    assert count_in_doubt([lane]) == 2
+    assert handle(lane, Elapsed(), Recorded()) == [Intend(), Send()]
+    settle = lane.handle(ACCEPTED)
+    assert isinstance(settle, Settle)
+    assert settle.superseded == array("q", [9])
+
+
+def test_a_resumed_batch_without_effect_is_sent_at_once() -> None:
+    lane = create_lane()
+    (batch,) = seal(2).batches
+
+    assert lane.handle(Resumed(batch=batch, superseded=array("q"), in_doubt=False, pause=0.0)) == Intend()
+    assert count_in_doubt([lane]) == 0
+
+
+@pytest.mark.parametrize(
+    "before", [[], [seal(1), Recorded(), fail(make_error(503)), Recorded()]], ids=["idle", "waiting"]
+)
+def test_a_lane_without_a_request_stops_at_once(before: Sequence[Event]) -> None:
+    lane = create_lane()
+    handle(lane, *before)
+
+    lane.handle(Stopped())
+
+    assert lane.phase is Phase.STOPPED
+    assert lane.handle(seal(1, first=1)) is None
+
+
+@pytest.mark.parametrize(
+    ("last", "pending"), [(ACCEPTED, 1), (fail(make_error(503)), 2), (fail(LOST), 2)], ids=["accepted", "503", "lost"]
+)
+def test_a_lane_that_sends_stops_after_its_request(last: Event, pending: int) -> None:
+    lane = create_sending_lane(1)
+    handle(lane, seal(1, first=1), Stopped())
+
+    command = lane.handle(last)
+    while command is not None:
+        assert not isinstance(command, Intend | Wait)
+        command = lane.handle(Recorded())
+
+    assert (lane.phase, count_pending([lane])) == (Phase.STOPPED, pending)
+
+
+@pytest.mark.parametrize(
+    ("events", "in_doubt"),
+    [([seal(2)], 0), ([seal(2), Recorded()], 2), ([seal(2), Recorded(), fail(LOST)], 2)],
+    ids=["recording", "sending", "waiting"],
+)
+def test_an_abandoned_request_is_in_doubt_once_it_was_sent(events: Sequence[Event], in_doubt: int) -> None:
+    lane = create_lane()
+    handle(lane, *events, Abandoned())
+
+    assert (lane.phase, count_pending([lane]), count_in_doubt([lane])) == (Phase.STOPPED, 2, in_doubt)
+
+
+@pytest.mark.parametrize("phase", Phase, ids=lambda phase: phase.name)
+def test_events_that_cannot_happen_in_a_phase_are_defects(phase: Phase) -> None:
+    possible = {
+        Phase.IDLE: (Sealed, Resumed, Stopped),
+        Phase.RECORDING: (Sealed, Recorded, Stopped, Abandoned),
+        Phase.SENDING: (Sealed, Answered, Failed, Stopped, Abandoned),
+        Phase.WAITING: (Sealed, Elapsed, Stopped, Abandoned),
+        Phase.STOPPED: (Sealed, Stopped, Abandoned),
+    }[phase]
+    (batch,) = seal(1).batches
+    resumed = Resumed(batch=batch, superseded=array("q"), in_doubt=False, pause=0.0)
+    events: list[Event] = [seal(1), resumed, Recorded(), ACCEPTED, fail(LOST), Elapsed(), Stopped(), Abandoned()]
+
+    for event in events:
+        lane = create_lane()
+        lane.phase = phase
+        if not isinstance(event, possible):
+            with pytest.raises(
+                RuntimeError, match=rf"^{type(event).__name__} cannot happen to a lane .* {phase.name}$"
+            ):
+                lane.handle(event)
 
 
 @settings(max_examples=500)
@@ -18,12 +366,12 @@ def test_under_any_schedule_rows_are_accounted_for_and_applied_in_order(dice: Ra
     run_schedule(dice)
 
 
-def _change_bytes_in_doubt(lane: Lane) -> None:
+def change_bytes_in_doubt(lane: Lane) -> None:
     if lane.queue and lane.in_doubt and lane.queue[0].rows > 1:
         lane.queue.extendleft(reversed(lane.queue.popleft().split_in_half()))
 
 
-def _lose_batch(lane: Lane) -> None:
+def lose_batch(lane: Lane) -> None:
     if len(lane.queue) > 3:
         lane.queue.pop()
 
@@ -31,9 +379,9 @@ def _lose_batch(lane: Lane) -> None:
 CONTROLS: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "quarantine": ({"quarantine": 0.0}, "can no longer be applied"),
     "a whole quarantine": ({"quarantine": 50.0}, "can no longer be applied"),
-    "the same bytes": ({"sabotage": _change_bytes_in_doubt}, "other bytes were sent"),
+    "the same bytes": ({"sabotage": change_bytes_in_doubt}, "other bytes were sent"),
     "counts": ({"trusts_counts": True}, "accepted, not applied"),
-    "accounting": ({"sabotage": _lose_batch}, "do not add up"),
+    "accounting": ({"sabotage": lose_batch}, "do not add up"),
 }
 
 

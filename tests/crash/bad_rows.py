@@ -1,4 +1,4 @@
-"""Rows as nobody should have them, any number: each fails by itself, with the rule that it breaks, never its value."""
+"""Any number of bad rows: each fails by itself, with the rule that it breaks and never its value."""
 
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -9,15 +9,15 @@ import attrs
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.report import Failure, Report
 
-__all__ = ["Sorted", "bad_rows", "summary", "upload_bad_rows"]
+__all__ = ["FailureCounts", "count_problems", "upload_bad_rows"]
 
 _MARK = "personal"
-"""Stands in every value that may be shown by mistake."""
+"""In every value, so that a value in a message is found."""
 _CODES = {"INVALID_ROW", "TOO_LARGE"}
 
-Make = Callable[[random.Random], object]
+MakeValue = Callable[[random.Random], object]
 
-_VALUES: tuple[Make, ...] = (
+_VALUES: tuple[MakeValue, ...] = (
     lambda dice: f"{_MARK}{dice.random()}",
     lambda dice: f"{_MARK}@{dice.choice(['', ' ', 'a', '.', 'a..b', 'a,b'])}",
     lambda dice: f"{_MARK}\n@{dice.random()}.de",
@@ -32,7 +32,7 @@ _VALUES: tuple[Make, ...] = (
     lambda _: object(),
 )
 _NAMES = ("email", "phone_number", "svc_id", "device_id")
-_ROWS: tuple[Make, ...] = (
+_ROWS: tuple[MakeValue, ...] = (
     lambda dice: {dice.choice(_NAMES): dice.choice(_VALUES)(dice)},
     lambda dice: {dice.choice(_NAMES): dice.choice(_VALUES)(dice) for _ in range(3)},
     lambda dice: {f"{_MARK}{dice.randrange(5)}": "x"},
@@ -47,11 +47,11 @@ _ROWS: tuple[Make, ...] = (
 
 
 @attrs.define
-class Sorted:
-    """What was told of the failures.
+class FailureCounts:
+    """The failures that were reported.
 
     Attributes:
-        positions: how many rows failed, none twice.
+        positions: the rows that failed.
         rules: how often each rule was broken.
         untyped: failures with a code that is not documented.
         leaks: failures that show a value.
@@ -63,34 +63,34 @@ class Sorted:
     leaks: int = 0
 
     def add(self, failure: Failure) -> None:
-        """Take one failure."""
+        """Count one failure."""
         self.positions.add(failure.position)
         self.rules[failure.reason] = self.rules.get(failure.reason, 0) + 1
         self.untyped += failure.code not in _CODES
         self.leaks += _MARK in failure.reason
 
 
-def bad_rows(count: int, seed: int) -> Iterator[Any]:
-    """Give bad rows."""
+def make_bad_rows(count: int, seed: int) -> Iterator[Any]:
+    """Yield bad rows."""
     dice = random.Random(seed)
     for _ in range(count):
         yield dice.choice(_ROWS)(dice)
 
 
-async def upload_bad_rows(users: AudienceUsers, count: int, seed: int) -> tuple[Report, Sorted]:
-    """Upload bad rows, and give what was told of them."""
-    told = Sorted()
-    report = await users.upload(bad_rows(count, seed), on_failure=told.add)
-    return report, told
+async def upload_bad_rows(users: AudienceUsers, count: int, seed: int) -> tuple[Report, FailureCounts]:
+    """Upload bad rows; return the report and the failures."""
+    failures = FailureCounts()
+    report = await users.upload(make_bad_rows(count, seed), on_failure=failures.add)
+    return report, failures
 
 
-def summary(report: Report, told: Sorted) -> Mapping[str, int]:
-    """Count what must be nothing, and the rows."""
+def count_problems(report: Report, failures: FailureCounts) -> Mapping[str, int]:
+    """Count the rows, and everything that must not happen."""
     return {
         "rows": report.read,
         "failed": report.failed,
         "accepted": report.accepted,
-        "failed twice": report.failed - len(told.positions),
-        "untyped": told.untyped,
-        "leaks": told.leaks,
+        "failed twice": report.failed - len(failures.positions),
+        "untyped": failures.untyped,
+        "leaks": failures.leaks,
     }

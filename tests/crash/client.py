@@ -1,4 +1,4 @@
-"""Uploads rows to the service under test, as a process that is killed. `without` takes away what protects the rows."""
+"""Uploads rows to the service under test, in a process that is killed. `without` removes what protects the rows."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ from svc_async.batch.lists.destination import ListDestination
 from svc_async.batch.packing.limits import Limits
 from svc_async.governor.limits import LIMITS, change_limit
 
-__all__ = ["Order", "rows_of"]
+__all__ = ["Order", "make_rows"]
 
 _CREDENTIALS = UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret="ts")
 
@@ -36,7 +36,7 @@ class Order:
 
     Attributes:
         die_at: the commit of the journal at which it kills itself; 0 for never.
-        die_after: behind the commit, not before it.
+        die_after: after the commit, not before it.
         without: `lanes`, `counts`, `quarantine` or `wait`; empty for none.
     """
 
@@ -51,8 +51,8 @@ class Order:
     without: str = ""
 
 
-def rows_of(seed: int, rows: int, keys: int) -> list[Mapping[str, str]]:
-    """Give the rows; each value comes once."""
+def make_rows(seed: int, rows: int, keys: int) -> list[Mapping[str, str]]:
+    """Return the rows; no value comes twice."""
     dice = random.Random(seed)
     return [{"partner_user_id": f"p{dice.randrange(keys)}", "svc_id": str(number)} for number in range(rows)]
 
@@ -69,7 +69,7 @@ async def upload(order: Order) -> Mapping[str, Any]:
     ) as session:
         users = attrs.evolve(session.account("a").custom_audience("c").users, limits=Limits(operations=12))
         report = await users.upload(
-            rows_of(order.seed, order.rows, order.keys),
+            make_rows(order.seed, order.rows, order.keys),
             journal=None if order.journal is None else Path(order.journal),
             concurrency=4,
             users_per_operation=2,
@@ -81,14 +81,14 @@ async def upload(order: Order) -> Mapping[str, Any]:
 
 
 def prepare(order: Order) -> None:
-    """Arrange the death, and take protection away."""
+    """Arrange the kill, and remove protection."""
     if order.die_at:
         factory = _dying_connection(order.die_at, after=order.die_after)
         Journal.open = partial(Journal.open, factory=factory)  # type: ignore[method-assign]  # the journal of this client
     if order.without == "counts":
-        ListDestination.evaluate = lambda *_: Verdict()  # type: ignore[method-assign]  # a control takes protection away
+        ListDestination.evaluate = lambda *_: Verdict()  # type: ignore[method-assign]  # a control
     if order.without == "wait":
-        Lane.handle = _handle_at_once  # type: ignore[method-assign,assignment]  # a control takes protection away
+        Lane.handle = _handle_at_once  # type: ignore[method-assign,assignment]  # a control
 
 
 def _dying_connection(commit: int, *, after: bool) -> type[sqlite3.Connection]:

@@ -1,8 +1,8 @@
-"""A service that keeps its own state and fails in every way, on a socket of its own.
+"""A service that keeps its own state and fails in every way, on a socket.
 
 It knows nothing of the SDK: a request is a list of operations, a user has one `partner_user_id` and one `svc_id`, and
-the state is the last `svc_id` of each. `events` counts what has happened to requests; whoever waits for a number is
-called at that very moment, in the middle of the request.
+the state is the last `svc_id` of each. `events` counts what happens to requests, and `on_event` is called at each, in
+the middle of the request.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 from aiohttp import web
 
-__all__ = ["CALM", "FAULTS", "Service", "serving"]
+__all__ = ["CALM", "FAULTS", "Service", "serve"]
 
 CALM: Mapping[str, float] = {}
 FAULTS: Mapping[str, float] = {
@@ -31,19 +31,20 @@ FAULTS: Mapping[str, float] = {
     "wrong counts": 0.06,
     "unreadable": 0.04,
 }
-"""What may happen to a request, each with its probability."""
+"""What may happen to a request, with its probability."""
 
 
 @attrs.define
 class Service:
-    """The state, and what becomes of a request.
+    """The state, and what happens to requests.
 
     Attributes:
         faults: the faults and their probabilities.
         late: seconds after which a late request is applied.
         state: the last value of each key.
         sent: how many times each row arrived.
-        events: how much has happened.
+        faults_seen: how often each fault was chosen.
+        events: how many events there were.
         on_event: called with the number of each event.
     """
 
@@ -52,19 +53,19 @@ class Service:
     late: float = 0.15
     state: dict[str, str] = attrs.field(factory=dict)
     sent: Counter[str] = attrs.field(factory=Counter)
-    happened: Counter[str] = attrs.field(factory=Counter)
+    faults_seen: Counter[str] = attrs.field(factory=Counter)
     events: int = 0
     on_event: Callable[[int], None] = lambda _: None
 
-    def note(self) -> None:
+    def count_event(self) -> None:
         self.events += 1
         self.on_event(self.events)
 
-    def fault(self) -> str:
+    def choose_fault(self) -> str:
         kinds = list(self.faults)
         weights = [*self.faults.values(), max(0.0, 1 - sum(self.faults.values()))]
         (kind,) = self.dice.choices([*kinds, "fine"], weights)
-        self.happened[kind] += 1
+        self.faults_seen[kind] += 1
         return kind
 
     def apply(self, operations: list[Any]) -> int:
@@ -75,41 +76,41 @@ class Service:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         operations = json.loads(await request.read())
         self.sent.update(user["svc_id"][0] for operation in operations for user in operation["params"]["users"])
-        self.note()
-        kind = self.fault()
-        response = await _WAYS[kind](self, request, operations)
-        self.note()
+        self.count_event()
+        kind = self.choose_fault()
+        response = await _ANSWERS[kind](self, request, operations)
+        self.count_event()
         return response
 
 
-Way = Callable[[Service, web.Request, list[Any]], Awaitable[web.Response]]
+Answer = Callable[[Service, web.Request, list[Any]], Awaitable[web.Response]]
 
 
-async def _fine(service: Service, _: web.Request, operations: list[Any]) -> web.Response:
-    return _counts(service.apply(operations))
+async def _accept(service: Service, _: web.Request, operations: list[Any]) -> web.Response:
+    return _answer_counts(service.apply(operations))
 
 
-async def _turned_away(_: Service, __: web.Request, ___: list[Any]) -> web.Response:
+async def _turn_away(_: Service, __: web.Request, ___: list[Any]) -> web.Response:
     return web.Response(status=503)
 
 
-async def _limited(_: Service, __: web.Request, ___: list[Any]) -> web.Response:
+async def _limit(_: Service, __: web.Request, ___: list[Any]) -> web.Response:
     return web.Response(status=429, headers={"x-rate-limit-reset": str(int(time.time()) + 1)})
 
 
 async def _reset_before(_: Service, request: web.Request, __: list[Any]) -> web.Response:
-    return _broken(request)
+    return _break(request)
 
 
 async def _reset_after(service: Service, request: web.Request, operations: list[Any]) -> web.Response:
     service.apply(operations)
-    service.note()
-    return _broken(request)
+    service.count_event()
+    return _break(request)
 
 
-async def _late(service: Service, request: web.Request, operations: list[Any]) -> web.Response:
+async def _apply_late(service: Service, request: web.Request, operations: list[Any]) -> web.Response:
     asyncio.get_running_loop().call_later(service.late, service.apply, operations)
-    return _broken(request)
+    return _break(request)
 
 
 async def _hang_before(_: Service, __: web.Request, ___: list[Any]) -> web.Response:
@@ -119,48 +120,48 @@ async def _hang_before(_: Service, __: web.Request, ___: list[Any]) -> web.Respo
 
 async def _hang_after(service: Service, request: web.Request, operations: list[Any]) -> web.Response:
     service.apply(operations)
-    service.note()
+    service.count_event()
     return await _hang_before(service, request, operations)
 
 
-async def _wrong_counts(service: Service, _: web.Request, operations: list[Any]) -> web.Response:
+async def _miscount(service: Service, _: web.Request, operations: list[Any]) -> web.Response:
     applied = service.apply(operations[: len(operations) // 2])
-    return _counts(applied, total=sum(len(operation["params"]["users"]) for operation in operations))
+    return _answer_counts(applied, total=sum(len(operation["params"]["users"]) for operation in operations))
 
 
-async def _unreadable(service: Service, _: web.Request, operations: list[Any]) -> web.Response:
+async def _answer_unreadably(service: Service, _: web.Request, operations: list[Any]) -> web.Response:
     service.apply(operations)
     return web.Response(body=b'{"data": {"success', content_type="application/json")
 
 
-_WAYS: Mapping[str, Way] = {
-    "fine": _fine,
-    "429": _limited,
-    "503": _turned_away,
+_ANSWERS: Mapping[str, Answer] = {
+    "fine": _accept,
+    "429": _limit,
+    "503": _turn_away,
     "reset before": _reset_before,
     "reset after": _reset_after,
-    "late": _late,
+    "late": _apply_late,
     "hang before": _hang_before,
     "hang after": _hang_after,
-    "wrong counts": _wrong_counts,
-    "unreadable": _unreadable,
+    "wrong counts": _miscount,
+    "unreadable": _answer_unreadably,
 }
 
 
-def _counts(success: int, *, total: int | None = None) -> web.Response:
+def _answer_counts(success: int, *, total: int | None = None) -> web.Response:
     counts = {"success_count": success, "total_count": success if total is None else total}
     return web.json_response({"request": {}, "data": counts})
 
 
-def _broken(request: web.Request) -> web.Response:
+def _break(request: web.Request) -> web.Response:
     if request.transport is not None:
         request.transport.abort()
     return web.Response()
 
 
 @asynccontextmanager
-async def serving(service: Service) -> AsyncIterator[str]:
-    """Serve it, and give the address."""
+async def serve(service: Service) -> AsyncIterator[str]:
+    """Serve requests, and yield the address."""
     application = web.Application(client_max_size=10_000_000)
     application.router.add_post("/{path:.*}", service.handle)
     runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)

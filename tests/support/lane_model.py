@@ -332,9 +332,9 @@ def run_schedule(dice: Random, *, steps: int = 60, **control: Any) -> None:
         raise
 
 
-def run_schedules(count: int, **control: Any) -> None:
-    """Run the same schedules each time."""
-    for seed in range(count):
+def run_schedules(count: int, *, first: int = 1, **control: Any) -> None:
+    """Run the schedules of consecutive seeds."""
+    for seed in range(first, first + count):
         run_schedule(Random(seed), **control)
 
 
