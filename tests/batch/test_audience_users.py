@@ -92,7 +92,11 @@ async def test_send_verifies_the_counts(sandbox: Sandbox, audience: CustomAudien
         ([build_update({"email": [hash_value("a")]}, {"mail": ["x"]})], "operations[0].params.users[1]", "no keys but"),
         ([build_update({"email": ["a@b.de"]})], "operations[0].params.users[0].email", "SHA-256"),
         ([build_update({"email": [hash_value("a")[:-1]]})], "operations[0].params.users[0].email", "SHA-256"),
-        ([build_update({"email": hash_value("a")})], "operations[0].params.users[0].email", "array"),  # type: ignore[dict-item]
+        (
+            [{"operation_type": "Update", "params": {"users": [{"email": hash_value("a")}]}}],
+            "operations[0].params.users[0].email",
+            "array",
+        ),
         ([build_update({"email": []})], "operations[0].params.users[0]", "at least one"),
         ([build_update({"partner_user_id": [" "]})], "operations[0].params.users[0].partner_user_id", "text"),
         (

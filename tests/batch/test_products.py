@@ -204,7 +204,9 @@ async def test_what_keeps_the_rules_is_accepted(catalog: Products, products: Pro
 
 
 async def test_every_rule_that_a_product_breaks_is_named(products: Products) -> None:
-    report = await products.upsert([product(1, price="9", color="#fff", condition=None), 5, {}])  # type: ignore[list-item]
+    rows: list[Any] = [product(1, price="9", color="#fff", condition=None), 5, {}]
+
+    report = await products.upsert(rows)
 
     assert [failure.position for failure in report.failures] == [0, 1, 2]
     assert report.failures[0].attribute == "condition"
@@ -436,9 +438,7 @@ async def test_the_catalog_has_the_last_product_of_each_id_whatever_happens(
     rows = [product(each, title=f"t{number}") for number, each in enumerate(ids)]
     seen: list[Progress] = []
 
-    report = await Products(shop, "c").upsert(  # type: ignore[arg-type]
-        rows, concurrency=lanes, progress=seen.append, retry_delays=[0] * 9
-    )
+    report = await shop.products().upsert(rows, concurrency=lanes, progress=seen.append, retry_delays=[0] * 9)
 
     assert all(each.read == each.accepted + each.coalesced + each.failed + each.pending for each in seen)
     assert report.pending == 0

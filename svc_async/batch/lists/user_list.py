@@ -92,7 +92,7 @@ class UserList(abc.ABC, Generic[T]):
         not. The format is detected from the content. The file is checked before anything is sent. For mapped columns
         or other encodings, pass the `rows()` of `svc_async.sources.detect.open_source`. No other URL is fetched.
 
-        Settings: see `BatchSettings`. Observers: see `Observers`.
+        Settings and observers: see `BatchSettings` and `Observers` in `svc_async.batch.settings`.
 
         Args:
             members: mappings with the service's keys, each a string or several; `Rows`, which is faster; or a file.

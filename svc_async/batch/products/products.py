@@ -78,7 +78,7 @@ class Products(CatalogProducts):
         is detected from the content. The file is checked before anything is sent. For mapped columns or other
         encodings, pass the `products()` of `svc_async.sources.detect.open_feed`. No other URL is fetched.
 
-        Settings: see `BatchSettings`. Observers: see `Observers`.
+        Settings and observers: see `BatchSettings` and `Observers` in `svc_async.batch.settings`.
 
         Args:
             products: mappings with the attributes of a merchant's feed, or `Product`; or a file. An empty text removes
