@@ -39,7 +39,7 @@ from svc_async.batch.sender import Sender
 from svc_async.batch.settings import BatchSettings, JobSizes, Observers
 from svc_async.batch.source import RowSource
 from svc_async.engine.retry import RetryBudget
-from svc_async.errors import ApiError, BatchError, InvalidArgument, RateLimited, SvcError
+from svc_async.errors import ApiError, BatchError, RateLimited, SvcError, UnusableFile
 from svc_async.wire.route import Request
 
 __all__ = ["Uploader"]
@@ -110,7 +110,7 @@ class Uploader(Generic[T]):
 
         Raises:
             BatchError: the job could not be finished; it carries the report, and the reason is its cause.
-            InvalidArgument: the journal cannot be used, or belongs to another job or source.
+            UnusableFile: the journal cannot be used, or belongs to another job or source.
         """
         self._started = self._clock.monotonic()
         async with self._source.open(), self._ledger as ledger:
@@ -125,7 +125,7 @@ class Uploader(Generic[T]):
         try:
             return await self._ledger.resume(self._source)
         except Exception as error:
-            if isinstance(error, InvalidArgument) and error.parameter == "journal":
+            if isinstance(error, UnusableFile) and error.parameter == "journal":
                 raise
             raise self._describe_failure(error) from error
 

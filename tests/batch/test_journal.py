@@ -9,7 +9,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -21,13 +21,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from svc_async.batch.journal.codec import decode_intent, encode_intent
+from svc_async.batch.journal.ledger import LedgerFactory, create_ledger
 from svc_async.batch.journal.schema import FORMAT
-from svc_async.batch.lists import operations as user_operations
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.report import Failure, Progress, Report
 from svc_async.batch.settings import JobSizes
-from svc_async.errors import BatchError, ErrorDetail, InvalidArgument, UnusableFile
+from svc_async.errors import BatchError, ErrorDetail, UnusableFile
 from svc_async.handles import CustomAudienceHandle
 from svc_async.sandbox import Fault, Sandbox, VirtualClock
 from tests.support.fake_catalog import FakeCatalog, change_results, product
@@ -43,7 +44,7 @@ from tests.support.fake_service import (
     make_members,
     wait_until,
 )
-from tests.support.journals import FULL_DISK, die_at, prepare_journals
+from tests.support.journals import FULL_DISK, Death, create_ledgers
 
 Row = dict[str, str]
 
@@ -57,8 +58,11 @@ SMALL = JobSizes(slice_rows=3, partition_rows=7)
 """Lets a few rows be a long source of many requests, most of which are sent before it has ended."""
 
 
-def users_of(service: FakeService, audience: str = "c1", *, operations: int = 4) -> AudienceUsers:
-    return AudienceUsers(service, "a1", audience, limits=Limits(operations=operations), sizes=SMALL)
+def users_of(
+    service: FakeService, audience: str = "c1", *, operations: int = 4, create_ledger: LedgerFactory = create_ledger
+) -> AudienceUsers:
+    limits = Limits(operations=operations)
+    return AudienceUsers(service, "a1", audience, limits=limits, sizes=SMALL, create_ledger=create_ledger)
 
 
 def rows_with_repeats(count: int = 60, keys: int = 12, seed: int = 1) -> list[Row]:
@@ -94,10 +98,17 @@ def remove(path: Path) -> None:
     path.unlink()
 
 
-async def run(service: FakeService, rows: Any, path: Path, *, operations: int = 4, **settings_: Any) -> Report:
-    return await users_of(service, operations=operations).upload(
-        rows, journal=path, **{"users_per_operation": 1, **settings_}
-    )
+async def run(
+    service: FakeService,
+    rows: Any,
+    path: Path,
+    *,
+    operations: int = 4,
+    create_ledger: LedgerFactory = create_ledger,
+    **settings_: Any,
+) -> Report:
+    users = users_of(service, operations=operations, create_ledger=create_ledger)
+    return await users.upload(rows, journal=path, **{"users_per_operation": 1, **settings_})
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -110,11 +121,11 @@ async def test_a_kill_at_any_commit_loses_nothing_and_repeats_only_what_was_in_d
         path = tmp_path / f"{commit}"
         service = FakeService()
         how: dict[str, Any] = {"concurrency": lanes, "users_per_operation": per_operation}
-        with die_at(commit, after=after) as death:
-            try:
-                await run(service, rows, path, **how)
-            except BatchError as error:
-                assert adds_up(error.report)
+        death = Death(commit, after=after)
+        try:
+            await run(service, rows, path, create_ledger=death.create_ledger, **how)
+        except BatchError as error:
+            assert adds_up(error.report)
         seen: list[Progress] = []
         report = await run(service, rows, path, progress=seen.append, **how)
         assert held(service) == expected(rows), f"killed at commit {commit}"
@@ -155,10 +166,11 @@ async def test_rows_that_were_left_behind_and_are_not_read_again_yet_stay_left_b
     for commit in range(1, 40):
         path = tmp_path / f"{commit}"
         service = FakeService()
-        with die_at(3), suppress(BatchError):
-            await run(service, rows, path, concurrency=1, users_per_operation=25)
-        with die_at(commit), suppress(BatchError):
-            await run(service, rows, path, users_per_operation=1)
+        with suppress(BatchError):
+            create_ledger = Death(3).create_ledger
+            await run(service, rows, path, concurrency=1, users_per_operation=25, create_ledger=create_ledger)
+        with suppress(BatchError):
+            await run(service, rows, path, users_per_operation=1, create_ledger=Death(commit).create_ledger)
         report = await run(service, rows, path, users_per_operation=1)
         assert (report.read, report.pending) == (90, 0)
         assert held(service) == expected(rows), f"killed at commit {commit}"
@@ -170,8 +182,8 @@ async def test_rows_that_gave_way_in_a_request_that_was_halved_are_counted_once(
         path = tmp_path / f"{commit}"
         service = FakeService()
         service.script[1] = make_error(400)
-        with die_at(commit, after=True), suppress(BatchError):
-            await run(service, rows, path, concurrency=1)
+        with suppress(BatchError):
+            await run(service, rows, path, concurrency=1, create_ledger=Death(commit, after=True).create_ledger)
         seen: list[Progress] = []
         report = await run(service, rows, path, progress=seen.append)
         assert all(map(adds_up, seen))
@@ -229,7 +241,7 @@ async def test_a_changed_source_is_refused_and_nothing_is_sent(path: Path, chang
     with pytest.raises(BatchError):
         await run(service, rows, path, concurrency=2)
     sent = len(service.bodies)
-    with pytest.raises(InvalidArgument, match="source was another one, or has changed"):
+    with pytest.raises(UnusableFile, match="belongs to a job with another source, or the source has changed"):
         await run(service, change(rows), path)
     assert len(service.bodies) == sent
     await run(service, rows, path)
@@ -258,7 +270,7 @@ async def test_a_source_that_has_grown_behind_its_end_is_refused(path: Path) -> 
     service.always = refuse
     with pytest.raises(BatchError):
         await run(service, rows, path, concurrency=1)
-    with pytest.raises(InvalidArgument, match="source was another one, or has changed"):
+    with pytest.raises(UnusableFile, match="belongs to a job with another source, or the source has changed"):
         await run(service, [*rows, {"partner_user_id": "new"}], path)
     service.always = None
     await run(service, rows, path)
@@ -353,9 +365,9 @@ async def test_two_jobs_of_one_process_do_not_share_a_journal(path: Path) -> Non
 async def test_a_full_disk_is_a_clear_stop_and_the_job_can_go_on(path: Path) -> None:
     service = FakeService()
     rows = rows_with_repeats(6000, keys=5000)
-    full = pytest.raises(BatchError, match=r"journal .* cannot be written: database or disk is full")
-    with prepare_journals(FULL_DISK), full as caught:
-        await run(service, rows, path, operations=2_500, concurrency=1)
+    create_ledger = create_ledgers(*FULL_DISK)
+    with pytest.raises(BatchError, match=r"journal .* cannot be written: database or disk is full") as caught:
+        await run(service, rows, path, operations=2_500, concurrency=1, create_ledger=create_ledger)
     assert adds_up(caught.value.report)
     assert service.bodies == []
     report = await run(service, rows, path, operations=2_500)
@@ -414,7 +426,7 @@ async def test_rows_that_were_put_aside_and_are_gone_are_missed(path: Path) -> N
     with pytest.raises(BatchError):
         await run(service, iter(make_members(5)), path)
     remove(path.with_name("job.journal.rows"))
-    with pytest.raises(InvalidArgument, match=r"needs .*job.journal.rows"):
+    with pytest.raises(UnusableFile, match=r"job.journal.rows is missing"):
         await run(service, iter(make_members(5)), path)
 
 
@@ -454,8 +466,8 @@ async def test_operations_that_were_put_aside_keep_their_types_and_times(path: P
 
 async def test_times_stay_pinned_over_a_restart(path: Path) -> None:
     service = FakeService()
-    with die_at(2), pytest.raises(BatchError):
-        await run(service, make_members(3), path)
+    with pytest.raises(BatchError):
+        await run(service, make_members(3), path, create_ledger=Death(2).create_ledger)
     await service.clock.sleep(10_000)
     await run(service, make_members(3), path)
     assert len(service.bodies) == 2
@@ -464,12 +476,15 @@ async def test_times_stay_pinned_over_a_restart(path: Path) -> None:
 
 async def test_a_body_that_would_be_built_in_another_way_stops_the_job(path: Path) -> None:
     service = FakeService()
-    with die_at(2), pytest.raises(BatchError):
+    with pytest.raises(BatchError):
+        await run(service, make_members(3), path, create_ledger=Death(2).create_ledger)
+    with closing(sqlite3.connect(path)) as database, database:
+        ((blob,),) = database.execute("SELECT intent FROM intents").fetchall()
+        intent = attrs.evolve(decode_intent(blob), digest=sha256(b"another body").hexdigest())
+        database.execute("UPDATE intents SET intent = ?", [encode_intent(intent)])
+    message = "was written by a version that encodes requests differently; finish it with that version"
+    with pytest.raises(UnusableFile, match=message):
         await run(service, make_members(3), path)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(user_operations, "timestamp", lambda moment: moment.isoformat())
-        with pytest.raises(InvalidArgument, match="a version that encodes requests differently"):
-            await run(service, make_members(3), path)
     assert len(service.bodies) == 1
 
 
@@ -530,8 +545,9 @@ async def test_products_can_be_taken_up(path: Path) -> None:
     rows = [product(dice.randrange(60), title=f"t{number}") for number in range(300)]
     products = shop.products(SMALL)
     for commit in (2, 3, 5, 8):
-        with die_at(commit, after=True), pytest.raises(BatchError):
-            await products.upsert(rows, journal=path, concurrency=4)
+        dying = shop.products(SMALL, create_ledger=Death(commit, after=True).create_ledger)
+        with pytest.raises(BatchError):
+            await dying.upsert(rows, journal=path, concurrency=4)
     report = await products.upsert(rows, journal=path)
     assert (report.read, report.pending, report.failed) == (300, 0, 0)
     assert {name: row["title"] for name, row in shop.held.items()} == {row["id"]: row["title"] for row in rows}
@@ -545,12 +561,14 @@ async def test_products_that_an_answer_leaves_out_stay_in_doubt_over_a_restart(p
     shop.script[1] = change_results(lambda found: found[2:])
     products = shop.products(SMALL)
     rows = [product(number) for number in range(10)]
-    task = asyncio.create_task(products.upsert(rows, journal=path, concurrency=1, quarantine=10**6))
+    death = Death(10**9)
+    dying = shop.products(SMALL, create_ledger=death.create_ledger)
+    task = asyncio.create_task(dying.upsert(rows, journal=path, concurrency=1, quarantine=10**6))
     await wait_until(lambda: len(shop.requests) == 1)
-    with die_at(1):
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+    death.commit = 0  # from now on
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     report = await products.upsert(rows, journal=path, quarantine=50)
     assert (report.accepted, report.read) == (10, 10)
 
@@ -560,8 +578,9 @@ async def _killed_and_taken_up(audience: CustomAudienceHandle, path: Path, commi
         {"partner_user_id": f"p{n % 37}", "email": f"u{n}@b.de", "handle": f"h{n % 5}"} for n in range(150)
     ]
     users = attrs.evolve(audience.users, limits=Limits(operations=4), sizes=SMALL)
-    with die_at(commit, after=after), suppress(BatchError):
-        await users.upload(rows, journal=path, concurrency=3, users_per_operation=2)
+    dying = attrs.evolve(users, create_ledger=Death(commit, after=after).create_ledger)
+    with suppress(BatchError):
+        await dying.upload(rows, journal=path, concurrency=3, users_per_operation=2)
     report = await users.upload(rows, journal=path, concurrency=3, users_per_operation=2)
     assert (report.read, report.pending, report.failed) == (150, 0, 0)
 
@@ -623,12 +642,13 @@ async def test_any_faults_and_any_kills_leave_the_last_of_each_key(  # noqa: PLR
     failed: set[str] = set()
     for commit, after in [*kills, *[(10**9, False)] * 8]:
         seen: list[Progress] = []
-        with die_at(commit, after=after):
-            try:
-                report = await run(service, rows if replayable else iter(rows), path, progress=seen.append, **how)
-            except BatchError as error:
-                report = error.report
-                assert adds_up(report)
+        create_ledger = Death(commit, after=after).create_ledger
+        try:
+            source = rows if replayable else iter(rows)
+            report = await run(service, source, path, progress=seen.append, create_ledger=create_ledger, **how)
+        except BatchError as error:
+            report = error.report
+            assert adds_up(report)
         assert all(map(adds_up, seen))
         failed |= {rows[each.position]["partner_user_id"] for each in report.failures if each.code != "INVALID_ROW"}
         if not report.pending and report.read == len(rows) and commit == 10**9:

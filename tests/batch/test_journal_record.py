@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from svc_async.batch.journal.journal import annotate
+from svc_async.batch.journal.ledger import LedgerFactory, create_ledger
 from svc_async.batch.journal.record import JournalRecord, Moment
 from svc_async.batch.journal.schema import FORMAT
 from svc_async.batch.lists.audience_users import AudienceUsers
@@ -17,7 +18,7 @@ from svc_async.batch.report import Report
 from svc_async.errors import BatchError, UnusableFile
 from svc_async.sandbox import VirtualClock
 from tests.support.fake_service import LOST, FakeService, adds_up, make_error, make_members, wait_until
-from tests.support.journals import FAST, prepare_journals
+from tests.support.journals import FAST, create_ledgers
 
 
 @pytest.fixture
@@ -25,8 +26,10 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "job.journal"
 
 
-async def run(service: FakeService, rows: Any, path: Path, **settings: Any) -> Report:
-    users = AudienceUsers(service, "a1", "c1", limits=Limits(operations=4))
+async def run(
+    service: FakeService, rows: Any, path: Path, *, create_ledger: LedgerFactory = create_ledger, **settings: Any
+) -> Report:
+    users = AudienceUsers(service, "a1", "c1", limits=Limits(operations=4), create_ledger=create_ledger)
     return await users.upload(rows, journal=path, **{"users_per_operation": 1, "concurrency": 1, **settings})
 
 
@@ -86,17 +89,16 @@ async def test_reading_does_not_release_the_lock_of_a_job_in_this_process(path: 
 
 
 async def test_what_is_read_while_the_journal_is_written_is_whole_and_never_goes_back(path: Path) -> None:
-    """The log is begun anew every few commits here, which is when a copy might be torn."""
+    """The log is restarted every few commits here, which is when a copy might be inconsistent."""
     service = FakeService()
     seen: list[int] = []
-    with prepare_journals(FAST):
-        task = asyncio.create_task(run(service, make_members(1_500), path))
-        await wait_until(path.exists)
-        while not task.done():
-            record = await asyncio.to_thread(_try_to_read, path)
-            if record is not None:
-                assert adds_up(record.report)
-                seen.append(record.report.accepted)
+    task = asyncio.create_task(run(service, make_members(1_500), path, create_ledger=create_ledgers(*FAST)))
+    await wait_until(path.exists)
+    while not task.done():
+        record = await asyncio.to_thread(_try_to_read, path)
+        if record is not None:
+            assert adds_up(record.report)
+            seen.append(record.report.accepted)
     assert (await task).accepted == 1_500
     assert seen == sorted(seen)
     assert len(set(seen)) > 3
@@ -126,11 +128,11 @@ async def test_the_timeline_has_a_bounded_number_of_samples_of_working_time(path
     service = FakeService(clock=clock, latency=7)
     service.script[300] = make_error(403)
     rows = make_members(3_000)
-    with prepare_journals(FAST):
-        with pytest.raises(BatchError):
-            await run(service, rows, path)
-        await clock.sleep(86_400)  # no run
-        report = await run(service, rows, path)
+    create_ledger = create_ledgers(*FAST)
+    with pytest.raises(BatchError):
+        await run(service, rows, path, create_ledger=create_ledger)
+    await clock.sleep(86_400)  # no run
+    report = await run(service, rows, path, create_ledger=create_ledger)
     record = JournalRecord.read(path)
     moments = record.timeline
     assert report.accepted == moments[-1].accepted == 3_000

@@ -16,7 +16,7 @@ import attrs
 
 from svc_async import Endpoints, Governor, Retries, Session, Timeouts, UserCredentials
 from svc_async.batch.destination import Verdict
-from svc_async.batch.journal.journal import Journal
+from svc_async.batch.journal.ledger import LedgerFactory, create_ledger
 from svc_async.batch.lane import Lane
 from svc_async.batch.lane_events import Command, Event, Resumed
 from svc_async.batch.lists.destination import ListDestination
@@ -67,7 +67,11 @@ async def upload(order: Order) -> Mapping[str, Any]:
         retries=Retries.none(),
         timeouts=Timeouts(total=0.3),
     ) as session:
-        users = attrs.evolve(session.account("a").custom_audience("c").users, limits=Limits(operations=12))
+        users = attrs.evolve(
+            session.account("a").custom_audience("c").users,
+            limits=Limits(operations=12),
+            create_ledger=_create_dying_ledgers(order.die_at, after=order.die_after),
+        )
         report = await users.upload(
             make_rows(order.seed, order.rows, order.keys),
             journal=None if order.journal is None else Path(order.journal),
@@ -81,17 +85,14 @@ async def upload(order: Order) -> Mapping[str, Any]:
 
 
 def prepare(order: Order) -> None:
-    """Arrange the kill, and remove protection."""
-    if order.die_at:
-        factory = _dying_connection(order.die_at, after=order.die_after)
-        Journal.open = partial(Journal.open, factory=factory)  # type: ignore[method-assign]  # the journal of this client
+    """Remove protection."""
     if order.without == "counts":
         ListDestination.evaluate = lambda *_: Verdict()  # type: ignore[method-assign]  # a control
     if order.without == "wait":
         Lane.handle = _handle_at_once  # type: ignore[method-assign,assignment]  # a control
 
 
-def _dying_connection(commit: int, *, after: bool) -> type[sqlite3.Connection]:
+def _create_dying_ledgers(commit: int, *, after: bool) -> LedgerFactory:
     class Connection(sqlite3.Connection):
         commits = -2  # two commits open a journal
 
@@ -99,14 +100,15 @@ def _dying_connection(commit: int, *, after: bool) -> type[sqlite3.Connection]:
             if sql != "COMMIT":
                 return super().execute(sql, parameters)
             self.commits += 1
-            if self.commits == commit and not after:
+            is_last = commit > 0 and self.commits == commit
+            if is_last and not after:
                 os.kill(os.getpid(), signal.SIGKILL)
             cursor = super().execute(sql)
-            if self.commits == commit:
+            if is_last:
                 os.kill(os.getpid(), signal.SIGKILL)
             return cursor
 
-    return Connection
+    return partial(create_ledger, factory=Connection)
 
 
 def _handle_at_once(lane: Lane, event: Event) -> Command | None:

@@ -14,6 +14,7 @@ from svc_async.ads.products import (
     ProductUpsertResults,
     ProductUpsertStatus,
 )
+from svc_async.batch.journal.ledger import LedgerFactory, create_ledger
 from svc_async.batch.products.products import Products
 from svc_async.batch.settings import JobSizes
 from svc_async.engine.pipeline import Pipeline
@@ -52,10 +53,10 @@ class FakeCatalog:
     """By the number of the request, from 1: what is raised, or what makes something else of the answer."""
     always: Any = None
 
-    def products(self, sizes: JobSizes | None = None) -> Products:
+    def products(self, sizes: JobSizes | None = None, *, create_ledger: LedgerFactory = create_ledger) -> Products:
         """Return the products of the catalog."""
         # Jobs only send with it.
-        return Products(cast("Pipeline", self), "c1", sizes=sizes or JobSizes())
+        return Products(cast("Pipeline", self), "c1", sizes=sizes or JobSizes(), create_ledger=create_ledger)
 
     def but(self, **_: object) -> Self:
         return self

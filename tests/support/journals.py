@@ -1,17 +1,13 @@
 """Journals that die or run out of space when a test says so."""
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import attrs
-import pytest
+from svc_async.batch.journal.ledger import LedgerFactory, create_ledger
 
-from svc_async.batch.journal.journal import Journal
-
-__all__ = ["FAST", "FULL_DISK", "Death", "die_at", "prepare_journals"]
+__all__ = ["FAST", "FULL_DISK", "Death", "create_ledgers"]
 
 FAST = ("PRAGMA wal_autocheckpoint = 3", "PRAGMA synchronous = OFF")
 """Restarts the write-ahead log every few commits, and does not wait for the disk."""
@@ -25,34 +21,32 @@ OnCommit = Callable[[sqlite3.Connection, int, Callable[[], sqlite3.Cursor]], sql
 """Carries out a commit, given its number; 0 is the last one of those that open the journal."""
 
 
-@attrs.define
 class Death:
-    """Ends the writing of a journal at one of its commits, before or after it."""
+    """Ends the writing of journals at one of their commits, before or after it.
 
-    commit: int
-    after: bool
-    happened: bool = False
+    Attributes:
+        commit: the number of the commit, from 1; may be set later.
+        happened: whether the journal that was opened last is dead.
+        create_ledger: creates ledgers in such journals.
+    """
 
-    def __call__(self, _: sqlite3.Connection, number: int, write: Callable[[], sqlite3.Cursor]) -> sqlite3.Cursor:
+    def __init__(self, commit: int, *, after: bool = False) -> None:
+        self.commit = commit
+        self._after = after
+        self.happened = False
+        self.create_ledger = _create_ledgers(self._on_commit)
+
+    def _on_commit(self, _: sqlite3.Connection, number: int, write: Callable[[], sqlite3.Cursor]) -> sqlite3.Cursor:
         self.happened = number >= self.commit
         if not self.happened:
             return write()
-        if self.after and number == self.commit:
+        if self._after and number == self.commit:
             write()
         raise sqlite3.OperationalError("killed")
 
 
-@contextmanager
-def die_at(commit: int, *, after: bool = False) -> Iterator[Death]:
-    """Let journals that are opened within the block die at a commit, before or after it."""
-    death = Death(commit, after)
-    with _open_journals(death):
-        yield death
-
-
-@contextmanager
-def prepare_journals(statements: Sequence[str]) -> Iterator[None]:
-    """Execute statements on journals that are opened within the block, once they are open."""
+def create_ledgers(*statements: str) -> LedgerFactory:
+    """Return a function that creates ledgers in journals on which statements are executed once they are open."""
 
     def on_commit(connection: sqlite3.Connection, number: int, write: Callable[[], sqlite3.Cursor]) -> sqlite3.Cursor:
         cursor = write()
@@ -60,12 +54,10 @@ def prepare_journals(statements: Sequence[str]) -> Iterator[None]:
             connection.execute(statement)
         return cursor
 
-    with _open_journals(on_commit):
-        yield
+    return _create_ledgers(on_commit)
 
 
-@contextmanager
-def _open_journals(on_commit: OnCommit) -> Iterator[None]:
+def _create_ledgers(on_commit: OnCommit) -> LedgerFactory:
     class Connection(sqlite3.Connection):
         commits = -_OPENING
 
@@ -76,6 +68,4 @@ def _open_journals(on_commit: OnCommit) -> Iterator[None]:
             self.commits += 1
             return on_commit(self, self.commits, lambda: execute(sql))
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Journal, "open", partial(Journal.open, factory=Connection))
-        yield
+    return partial(create_ledger, factory=Connection)

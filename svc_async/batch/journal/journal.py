@@ -67,16 +67,17 @@ class Journal:
     """The file of one job; `open` it and use it as a context manager.
 
     Attributes:
+        path: the file.
         lanes: how many lanes the rows are assigned to.
         totals: what earlier runs settled.
         checkpoint: how far the source was read.
         intents: what earlier runs left in doubt.
-        aside: whether the rows were spooled.
-        finished: the report, if nothing is left to do.
+        spooled: whether the rows were spooled.
+        report: the report, if nothing is left to do.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection, now: Callable[[], datetime]) -> None:
-        self._path = path
+        self.path = path
         self._now = now
         self._began = now().timestamp()
         select = connection.execute
@@ -93,8 +94,8 @@ class Journal:
         self.intents: Sequence[Intent] = [
             decode_intent(blob) for (blob,) in select("SELECT intent FROM intents ORDER BY sender")
         ]
-        self.aside = bool(spooled)
-        self.finished = None if report is None else Report(**json.loads(report), failures=tuple(failures))
+        self.spooled = bool(spooled)
+        self.report = None if report is None else Report(**json.loads(report), failures=tuple(failures))
         self._writer = Writer(connection, before_commit=self._record_progress, stop_on_error=True)
 
     @classmethod
@@ -135,7 +136,7 @@ class Journal:
             connection.close()
             raise
 
-    async def unsettled(self) -> tuple[Mapping[int, int], "array[int]"]:
+    async def load_settled(self) -> tuple[Mapping[int, int], "array[int]"]:
         """Return the position up to which each lane is settled, and the positions before it that are not.
 
         Raises:
@@ -166,7 +167,7 @@ class Journal:
 
         await self._commit(insert)
 
-    def refused(self, intent: Intent) -> None:
+    def mark_refused(self, intent: Intent) -> None:
         """Record that a batch had no effect, so that no quarantine is needed; the next commit includes it."""
         row = (encode_intent(attrs.evolve(intent, sent_at=None)), intent.sender)
         self._writer.submit(
@@ -191,7 +192,7 @@ class Journal:
 
         self._writer.submit(update)
 
-    async def put_aside(self) -> None:
+    async def mark_spooled(self) -> None:
         """Commit that all rows were spooled.
 
         Raises:
@@ -199,7 +200,7 @@ class Journal:
         """
         await self._commit(lambda connection: connection.execute("UPDATE job SET spooled = 1"))
 
-    async def regroup(self, unsettled: Mapping[int, Iterable[int]]) -> None:
+    async def assign_unsettled(self, unsettled: Mapping[int, Iterable[int]]) -> None:
         """Commit to which lane each unsettled row belongs.
 
         Raises:
@@ -243,7 +244,7 @@ class Journal:
         try:
             return await self._writer.run(work)
         except sqlite3.Error as error:
-            raise JournalUnwritable(f"the journal {self._path} cannot be written: {error}") from error
+            raise JournalUnwritable(f"the journal {self.path} cannot be written: {error}") from error
 
     def _record_progress(self, connection: sqlite3.Connection) -> None:
         now = self._now().timestamp()

@@ -2,13 +2,14 @@
 
 import asyncio
 import itertools
+import sqlite3
 from array import array
 from collections.abc import AsyncGenerator, Collection, Iterable
 from contextlib import aclosing
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import attrs
 
@@ -34,14 +35,29 @@ from svc_async.batch.report import Report
 from svc_async.batch.settings import BatchSettings
 from svc_async.batch.source import RowSource, Slice
 from svc_async.clock import Clock
-from svc_async.errors import InvalidArgument
+from svc_async.errors import UnusableFile
 from svc_async.wire.route import Blocks, Request
 
-__all__ = ["JournalLedger", "create_ledger"]
+__all__ = ["JournalLedger", "LedgerFactory", "create_ledger"]
+
+
+class LedgerFactory(Protocol):
+    """A function that creates ledgers, such as `create_ledger`."""
+
+    def __call__(
+        self, journal: str | Path | None, *, destination: Destination[Any], settings: BatchSettings, clock: Clock
+    ) -> Ledger:
+        """Return the ledger of a job."""
+        ...
 
 
 def create_ledger(
-    journal: str | Path | None, *, destination: Destination[Any], settings: BatchSettings, clock: Clock
+    journal: str | Path | None,
+    *,
+    destination: Destination[Any],
+    settings: BatchSettings,
+    clock: Clock,
+    factory: type[sqlite3.Connection] = sqlite3.Connection,
 ) -> Ledger:
     """Return a ledger in a journal, or in memory if there is none.
 
@@ -50,10 +66,11 @@ def create_ledger(
         destination: where the job sends its rows.
         settings: how it sends them.
         clock: the time.
+        factory: the class of the connection to a journal.
     """
     if journal is None:
         return MemoryLedger(settings.concurrency)
-    return JournalLedger(Path(journal), destination=destination, settings=settings, clock=clock)
+    return JournalLedger(Path(journal), destination=destination, settings=settings, clock=clock, factory=factory)
 
 
 @attrs.define
@@ -75,18 +92,29 @@ class JournalLedger:
 
     keyed = True
 
-    def __init__(self, path: Path, *, destination: Destination[Any], settings: BatchSettings, clock: Clock) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        destination: Destination[Any],
+        settings: BatchSettings,
+        clock: Clock,
+        factory: type[sqlite3.Connection] = sqlite3.Connection,
+    ) -> None:
         self.accounting = Accounting()
         self._path = path
         self._destination = destination
         self._settings = settings
         self._clock = clock
+        self._factory = factory
         self._entries: dict[int, _Entry] = {}
 
     async def __aenter__(self) -> Self:
         about = {"destination": self._destination.name, "ordered": self._settings.ordered}
         lanes = self._settings.concurrency
-        self._journal = await Journal.open(self._path, about=about, lanes=lanes, now=self._clock.now)
+        self._journal = await Journal.open(
+            self._path, about=about, lanes=lanes, now=self._clock.now, factory=self._factory
+        )
         self._rows = RemainingRows(self._destination.limits, self._journal.lanes)
         self.accounting.resume(self._journal.totals)
         return self
@@ -104,7 +132,7 @@ class JournalLedger:
     @property
     def finished(self) -> Report | None:
         """The report, if an earlier run finished the job."""
-        return self._journal.finished
+        return self._journal.report
 
     async def resume(self, source: RowSource) -> Resumption:
         """Find out what earlier runs left, and verify that the source is the same."""
@@ -123,9 +151,9 @@ class JournalLedger:
     async def _ensure_replayable(self, source: RowSource) -> RowSource:
         if source.replayable:
             return source
-        if not self._journal.aside:
+        if not self._journal.spooled:
             await spool(source, self._spool)
-            await self._journal.put_aside()
+            await self._journal.mark_spooled()
         return read_spool(self._spool, self._destination.parse_group)
 
     @property
@@ -135,9 +163,10 @@ class JournalLedger:
     def _check_digest(self, unsettled: Unsettled) -> None:
         request = self._destination.build_request(unsettled.batch)
         if _digest_body(request) != unsettled.intent.digest:
-            raise InvalidArgument(
+            raise UnusableFile(
                 "journal",
-                f"{self._path} was written by a version that encodes requests differently; finish it with that version",
+                self._path,
+                "was written by a version that encodes requests differently; finish it with that version",
             )
 
     async def _read_rest(self, source: RowSource, replay: SourceReplay) -> AsyncGenerator[Slice, None]:
@@ -180,7 +209,7 @@ class JournalLedger:
         """Note that the request certainly had no effect; the next commit includes it."""
         intent = self._entry_of(lane).intent
         if intent is not None:
-            self._journal.refused(intent)
+            self._journal.mark_refused(intent)
 
     async def settle(self, lane: Lane, settle: Settle, packed: Iterable[Collection[int]], /) -> None:
         """Note the result of rows; the next commit includes it."""

@@ -16,7 +16,7 @@ from svc_async.batch.packing.operations import OperationGroup
 from svc_async.batch.packing.rows import EncodedRows
 from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice
-from svc_async.errors import InvalidArgument
+from svc_async.errors import UnusableFile
 
 __all__ = ["RemainingRows", "SettledRows", "SourceDigest", "SourceReplay"]
 
@@ -37,11 +37,11 @@ class SettledRows:
             journal: the journal.
             lane_of: the lane of each unsettled position.
         """
-        self.settled_up_to, unsettled = await journal.unsettled()
+        self.settled_up_to, unsettled = await journal.load_settled()
         for position in unsettled:
             self.unsettled.setdefault(lane_of[position], set()).add(position)
         self._highest = max(self.settled_up_to.values(), default=-1)
-        await journal.regroup(self.unsettled)
+        await journal.assign_unsettled(self.unsettled)
 
     def find_open(self, rows: EncodedRows, lanes: int) -> Sequence[int] | None:
         """Return the indexes of rows that are not settled; None if that is all of them."""
@@ -90,9 +90,9 @@ class SourceDigest:
 
     def update(self, part: Slice) -> None:
         """Add some rows."""
-        rows, failures = part.rows, part.failures
+        rows, failed = part.rows, [failure.position for failure in part.failures]
         self.rows += part.count
-        frame = f"{rows.group!r}\t{rows.template.before}\t{[failure.position for failure in failures] or ''}\n"
+        frame = f"{rows.group.to_plain()!r}\t{rows.template.before}\t{failed or ''}\n"
         self._hash.update(frame.encode())
         self._hash.update("\n".join(rows.users).encode())
 
@@ -117,13 +117,13 @@ class SourceReplay:
         self.lane_of: dict[int, int] = {}
 
     async def read(self, source: RowSource) -> None:
-        """Read it.
+        """Read the source.
 
         Raises:
-            InvalidArgument: it is not the same source.
+            UnusableFile: the journal belongs to another source.
         """
         checkpoint = self._journal.checkpoint
-        _, unsettled = await self._journal.unsettled()
+        _, unsettled = await self._journal.load_settled()
         left = {*unsettled, *itertools.chain.from_iterable(intent.after.unsettled for intent in self._journal.intents)}
         digest = SourceDigest()
         async with aclosing(source.read()) as slices:
@@ -136,8 +136,10 @@ class SourceReplay:
             else:
                 digest.ended = True
         if digest.checkpoint != checkpoint:
-            raise InvalidArgument(
-                "journal", "is of a job whose source was another one, or has changed since; a new job needs a new file"
+            raise UnusableFile(
+                "journal",
+                self._journal.path,
+                "belongs to a job with another source, or the source has changed; a new job needs a new journal",
             )
 
     def _collect(self, rows: EncodedRows, left: Collection[int]) -> None:

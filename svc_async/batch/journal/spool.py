@@ -15,7 +15,7 @@ from svc_async.batch.packing.operations import OperationGroup
 from svc_async.batch.packing.rows import EncodedRows
 from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice
-from svc_async.errors import InvalidArgument
+from svc_async.errors import UnusableFile
 from svc_async.users.template import RowTemplate
 
 __all__ = ["read_spool", "spool"]
@@ -32,7 +32,7 @@ async def spool(source: RowSource, path: Path) -> None:
         path: the file.
 
     Raises:
-        InvalidArgument: the file cannot be written.
+        UnusableFile: the file cannot be written.
     """
     try:
         with _create(path) as file:
@@ -43,7 +43,7 @@ async def spool(source: RowSource, path: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise InvalidArgument("journal", f"cannot be kept: {path} cannot be written: {error.strerror}") from None
+        raise UnusableFile("journal", path, f"cannot be written: {error.strerror}") from None
 
 
 def read_spool(path: Path, parse_group: Callable[[Any], OperationGroup]) -> RowSource:
@@ -54,10 +54,10 @@ def read_spool(path: Path, parse_group: Callable[[Any], OperationGroup]) -> RowS
         parse_group: parses a group from its plain values.
 
     Raises:
-        InvalidArgument: the file does not exist.
+        UnusableFile: the file does not exist.
     """
     if not path.exists():
-        raise InvalidArgument("journal", f"needs {path}, the file to which the rows of its job were spooled")
+        raise UnusableFile("journal", path, "is missing; the rows of the job were spooled to it")
     return RowSource(lambda: _read(path, parse_group), replayable=True)
 
 

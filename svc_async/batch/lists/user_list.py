@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import attrs
 
 from svc_async.ads.vocabulary import BatchOperationType
-from svc_async.batch.journal.ledger import create_ledger
+from svc_async.batch.journal.ledger import LedgerFactory, create_ledger
 from svc_async.batch.lists.destination import Counted, ListDestination
 from svc_async.batch.lists.members import MemberReader, Members
 from svc_async.batch.lists.operations import Operation, OperationParser, Operations, UserOperation
@@ -45,6 +45,7 @@ class UserList(abc.ABC, Generic[T]):
         counted: what `success_count` and `total_count` count.
         limits: what one request may hold.
         sizes: the amounts in which jobs work.
+        create_ledger: creates the ledger of a job.
     """
 
     _sender: BatchSender
@@ -53,6 +54,7 @@ class UserList(abc.ABC, Generic[T]):
     counted: Counted = attrs.field(default="users", kw_only=True)
     limits: Limits = attrs.field(default=USER_LIMITS, kw_only=True, repr=False)
     sizes: JobSizes = attrs.field(factory=JobSizes, kw_only=True, repr=False)
+    create_ledger: LedgerFactory = attrs.field(default=create_ledger, kw_only=True, repr=False)
 
     @property
     @abc.abstractmethod
@@ -103,9 +105,9 @@ class UserList(abc.ABC, Generic[T]):
                 journal.
 
         Raises:
-            InvalidArgument: invalid setting (nothing read), or the journal is locked or belongs to another job or
-                source (nothing sent).
-            UnusableFile: the file cannot be read (nothing sent).
+            InvalidArgument: invalid setting (nothing read).
+            UnusableFile: the file cannot be read, or the journal is locked or belongs to another job or source
+                (nothing sent).
             BatchError: the job could not be finished; `report` says what became of the rows that were read.
         """
         operation = self._build_operation(BatchOperationType.UPDATE, expires_at=expires_at)
@@ -317,6 +319,6 @@ class UserList(abc.ABC, Generic[T]):
             destination=destination,
             settings=settings,
             observers=observers,
-            ledger=create_ledger(journal, destination=destination, settings=settings, clock=self._sender.clock),
+            ledger=self.create_ledger(journal, destination=destination, settings=settings, clock=self._sender.clock),
             sizes=self.sizes,
         )

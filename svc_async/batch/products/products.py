@@ -13,7 +13,7 @@ import attrs
 
 from svc_async.ads.products import CatalogProducts, ProductUpsertResult, ProductUpsertResults
 from svc_async.batch.destination import Destination
-from svc_async.batch.journal.ledger import create_ledger
+from svc_async.batch.journal.ledger import LedgerFactory, create_ledger
 from svc_async.batch.products.codec import (
     ProductRows,
     encode_checked,
@@ -50,9 +50,11 @@ class Products(CatalogProducts):
 
     Attributes:
         sizes: the amounts in which jobs work.
+        create_ledger: creates the ledger of a job.
     """
 
     sizes: JobSizes = attrs.field(factory=JobSizes, kw_only=True, repr=False)
+    create_ledger: LedgerFactory = attrs.field(default=create_ledger, kw_only=True, repr=False)
 
     async def upsert(
         self,
@@ -89,9 +91,9 @@ class Products(CatalogProducts):
             on_result: called with the service's result for each product, with its `product_key`, before the receipt.
 
         Raises:
-            InvalidArgument: invalid setting (nothing read), or the journal is locked or belongs to another job or
-                source (nothing sent).
-            UnusableFile: the file cannot be read (nothing sent).
+            InvalidArgument: invalid setting (nothing read).
+            UnusableFile: the file cannot be read, or the journal is locked or belongs to another job or source
+                (nothing sent).
             BatchError: the job could not be finished; `report` says what became of the products that were read.
 
         Contract: PROD-01 to PROD-09b, `products.upsert`.
@@ -237,6 +239,6 @@ class Products(CatalogProducts):
             destination=destination,
             settings=settings,
             observers=observers,
-            ledger=create_ledger(journal, destination=destination, settings=settings, clock=self._pipeline.clock),
+            ledger=self.create_ledger(journal, destination=destination, settings=settings, clock=self._pipeline.clock),
             sizes=self.sizes,
         )

@@ -87,7 +87,8 @@ class Sync:
         """Compare, and apply the plan unless this is a dry run.
 
         Raises:
-            InvalidArgument: the source or the state cannot be used, or too much would be removed; nothing was sent.
+            InvalidArgument: the source cannot be read again, or too much would be removed; nothing was sent.
+            UnusableFile: the state cannot be used; nothing was sent.
             BatchError: a part could not be finished; its report is a `SyncReport`. The next sync resumes it.
         """
         plan = await self._compare()
