@@ -12,7 +12,7 @@ from svc_async.errors import InvalidArgument
 from svc_async.sources.source import ReplayableSource
 from svc_async.users.identifiers import IDENTIFIERS
 
-__all__ = ["FailureList", "reason_of", "reasons_of"]
+__all__ = ["FailureList", "count_reasons", "split_reason"]
 
 _HEADER = ("position", "line", "field", "reason", "code")
 _REASONS = 100
@@ -110,7 +110,7 @@ class FailureList:
         self._writer.writerow(("", "", "", reason, failure.code))
 
     def _list(self, failure: Failure, line: int | None) -> None:
-        field, reason = reason_of(failure)
+        field, reason = split_reason(failure)
         self._count(f"{field} {reason}".strip())
         self._writer.writerow((failure.position, line, field, reason, failure.code))
 
@@ -122,12 +122,12 @@ class FailureList:
         try:
             if self.path.exists() and not _is_list(self.path):
                 raise InvalidArgument("failures_file", f"must not be {self.path}, which holds something else")
-            return self.path.open(mode, encoding="utf-8", newline="", buffering=self._buffering)  # type: ignore[return-value]
+            return self.path.open(mode, encoding="utf-8", newline="", buffering=self._buffering)  # type: ignore[return-value]  # a text mode
         except OSError as error:
             raise InvalidArgument("failures_file", f"cannot be written to {self.path}: {error.strerror}") from None
 
 
-def reason_of(failure: Failure) -> tuple[str, str]:
+def split_reason(failure: Failure) -> tuple[str, str]:
     """Return the field that a failure is about, empty if it is about none, and what is wrong."""
     if failure.attribute is not None:
         return failure.attribute, failure.reason
@@ -135,11 +135,11 @@ def reason_of(failure: Failure) -> tuple[str, str]:
     return (field, reason) if field in IDENTIFIERS else ("", failure.reason)
 
 
-def reasons_of(failures: Iterable[Failure]) -> "Counter[str]":
+def count_reasons(failures: Iterable[Failure]) -> "Counter[str]":
     """Count failures by their reason."""
     reasons: Counter[str] = Counter()
     for failure in failures:
-        _count(reasons, " ".join(reason_of(failure)).strip())
+        _count(reasons, " ".join(split_reason(failure)).strip())
     return reasons
 
 

@@ -25,7 +25,8 @@ from svc_async.cli.signals import Interrupted, run_until_stopped
 from svc_async.cli.sync_command import SyncWork
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import BatchError, InvalidArgument
-from svc_async.jobs.run import check_access, open_rows, requests_per_minute, run
+from svc_async.jobs.limits import requests_per_minute
+from svc_async.jobs.run import check_access, open_rows, run
 from svc_async.jobs.spec import JobSpec, SyncSpec, TargetSpec, UploadSpec
 from svc_async.session import Session
 from svc_async.sources.detect import STANDARD_INPUT

@@ -22,7 +22,8 @@ from svc_async.cli.console import stdout
 from svc_async.cli.failures import FailureList
 from svc_async.cli.options import RunOptions
 from svc_async.cli.progress import format_duration
-from svc_async.jobs.run import requests_per_minute, run
+from svc_async.jobs.limits import requests_per_minute
+from svc_async.jobs.run import run
 from svc_async.jobs.spec import SyncSpec, TargetSpec
 from svc_async.session import Session
 from svc_async.sources.source import ReplayableSource

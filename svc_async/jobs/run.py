@@ -16,7 +16,6 @@ from svc_async.batch.report import Report
 from svc_async.batch.settings import Observers
 from svc_async.batch.sync.report import SyncReport
 from svc_async.errors import InvalidArgument
-from svc_async.governor.limits import LIMITS
 from svc_async.jobs.spec import JobSpec, ListKind, Operation, SyncSpec, TargetSpec, UploadSpec
 from svc_async.session import Session
 from svc_async.sources.columns import USERS
@@ -25,7 +24,7 @@ from svc_async.sources.product_attributes import PRODUCT_KEYS, PRODUCTS
 from svc_async.sources.source import ProductFeed, ReplayableRows, ReplayableSource, UnparsedRow, UserSource
 from svc_async.users.encoding import Rows
 
-__all__ = ["check_access", "open_rows", "requests_per_minute", "run"]
+__all__ = ["check_access", "open_rows", "run"]
 
 _DO_NOT_REACH = USERS.restrict_to(["email", "phone_number"])  # contract DNR-03
 _SOURCES: Mapping[tuple[ListKind, Operation], Callable[..., ReplayableSource]] = MappingProxyType(
@@ -36,17 +35,6 @@ _SOURCES: Mapping[tuple[ListKind, Operation], Callable[..., ReplayableSource]] =
         ("do_not_reach_list", "remove"): partial(open_source, vocabulary=_DO_NOT_REACH),
         ("catalog", "upload"): partial(open_feed, vocabulary=PRODUCTS),
         ("catalog", "remove"): partial(open_feed, vocabulary=PRODUCT_KEYS),
-    }
-)
-# Unspecified: the limit of do-not-reach users (contract UNS-dnr-limits); it is that of other writes.
-_LIMITS: Mapping[tuple[ListKind, Operation], str] = MappingProxyType(
-    {
-        ("audience", "upload"): "ads.audience_users",
-        ("audience", "remove"): "ads.audience_users",
-        ("do_not_reach_list", "upload"): "ads.writes",
-        ("do_not_reach_list", "remove"): "ads.writes",
-        ("catalog", "upload"): "ads.products.put",
-        ("catalog", "remove"): "ads.products.delete",
     }
 )
 
@@ -61,12 +49,6 @@ def open_rows(spec: JobSpec) -> ReplayableSource:
     source = spec.source
     open_ = _SOURCES[spec.target.kind, _operation(spec)]
     return open_(source.path, format=source.format, mapping=source.mapping, encoding=source.encoding)
-
-
-def requests_per_minute(kind: ListKind, operation: Operation) -> float:
-    """Return the service's limit on the requests of a job."""
-    limit = next(each for each in LIMITS if each.name == _LIMITS[kind, operation])
-    return limit.requests * 60 / limit.period
 
 
 async def check_access(target: TargetSpec, session: Session) -> None:

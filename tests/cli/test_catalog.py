@@ -21,7 +21,7 @@ async def catalog(sandbox: Sandbox) -> str:
         return (await session.product_catalogs.create(name="Shop")).id
 
 
-async def held(sandbox: Sandbox, catalog: str) -> dict[str, str | None]:
+async def list_keys(sandbox: Sandbox, catalog: str) -> dict[str, str | None]:
     async with Session.sandbox(sandbox) as session:
         return {product.id: product.product_key async for product in session.product_catalog(catalog).products.list()}
 
@@ -36,11 +36,11 @@ async def test_a_feed_becomes_a_catalog_and_goes_again(
     assert "price must be a number, a space and a 3-letter currency code" in ended.out
     assert "1 must not have more cells than the header" in ended.out
     assert '2,4,price,"must be a number' in (tmp_path / "feed.csv.failures.csv").read_text()
-    keys = await held(sandbox, catalog)
+    keys = await list_keys(sandbox, catalog)
     (tmp_path / "gone.csv").write_text(f"product_key,title\n{keys['a']},x\n")
     gone = await command("catalog", "delete", "gone.csv", "--catalog", catalog, "--json")
     assert json.loads(gone.out)["accepted"] == 1
-    assert list(await held(sandbox, catalog)) == ["b"]
+    assert list(await list_keys(sandbox, catalog)) == ["b"]
 
 
 async def test_a_sync_makes_the_catalog_equal_to_the_feed(
@@ -54,7 +54,7 @@ async def test_a_sync_makes_the_catalog_equal_to_the_feed(
     assert "plan: 1 rows to send and 1 to remove, 3 are on the list; about 2 requests, 7.5 s at the limit" in dry.out
     ended = await command(*sync)
     assert ended.code == 0
-    assert sorted(await held(sandbox, catalog)) == ["b", "c", "d"]
+    assert sorted(await list_keys(sandbox, catalog)) == ["b", "c", "d"]
 
 
 async def test_a_catalog_that_is_not_there_shows_before_anything_is_sent(command: Command, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def upload(sandbox: Sandbox, file: str | Path = "people.csv") -> tuple[str, ...]
     return ("audience", "upload", str(file), *target, "--journal", "job.journal", *FEW)
 
 
-def members(sandbox: Sandbox) -> int:
+def count_members(sandbox: Sandbox) -> int:
     return len(sandbox.audience(sandbox.audience_id).users)
 
 
@@ -40,13 +40,13 @@ def hang(sandbox: Sandbox, number: int) -> None:
     sandbox.faults.on("POST", USERS).nth(number).do(Fault.hang())
 
 
-async def killed(running: Running, sandbox: Sandbox, requests: int) -> None:
+async def kill(running: Running, sandbox: Sandbox, requests: int) -> None:
     await sandbox.requests.wait(count=requests, route=USERS)
     running.send(signal.SIGKILL)
     assert (await running.wait()).code == -signal.SIGKILL
 
 
-def listed(path: Path) -> Sequence[tuple[str, ...]]:
+def read_list(path: Path) -> Sequence[tuple[str, ...]]:
     with path.open(encoding="utf-8", newline="") as file:
         return sorted((row["position"], row["line"], row["code"]) for row in csv.DictReader(file))
 
@@ -58,15 +58,18 @@ async def test_a_killed_upload_goes_on_and_then_says_that_it_is_finished(
     command: Command, sandbox: Sandbox, people: Path, tmp_path: Path
 ) -> None:
     hang(sandbox, 2)
-    await killed(await command.start(*upload(sandbox)), sandbox, 2)
+    await kill(await command.start(*upload(sandbox)), sandbox, 2)
     again = await command(*upload(sandbox), "--json")
     report = json.loads(again.out)
     assert again.code == 5
     assert (report["read"], report["accepted"], report["failed"], report["pending"]) == (6_002, 6_000, 2, 0)
     assert report["requests"] == 4
     assert report["journal"] == "job.journal"
-    assert members(sandbox) == 6_000
-    assert listed(Path(f"{people}.failures.csv")) == [("100", "102", "INVALID_ROW"), ("6001", "6003", "INVALID_ROW")]
+    assert count_members(sandbox) == 6_000
+    assert read_list(Path(f"{people}.failures.csv")) == [
+        ("100", "102", "INVALID_ROW"),
+        ("6001", "6003", "INVALID_ROW"),
+    ]
     requests = sandbox.requests.count(USERS)
     once_more = await command(*upload(sandbox))
     assert once_more.code == 5
@@ -74,7 +77,10 @@ async def test_a_killed_upload_goes_on_and_then_says_that_it_is_finished(
     assert "2 email must be an e-mail address" in once_more.out
     assert "finished before: nothing was sent" in once_more.err
     assert sandbox.requests.count(USERS) == requests
-    assert listed(Path(f"{people}.failures.csv")) == [("100", "102", "INVALID_ROW"), ("6001", "6003", "INVALID_ROW")]
+    assert read_list(Path(f"{people}.failures.csv")) == [
+        ("100", "102", "INVALID_ROW"),
+        ("6001", "6003", "INVALID_ROW"),
+    ]
     assert not list(tmp_path.glob("job.journal.rows"))
 
 
@@ -89,24 +95,24 @@ async def test_a_signal_says_how_to_go_on(command: Command, sandbox: Sandbox, pe
     assert "svc-async job resume job.journal" in ended.err
     resumed = await command("job", "resume", "job.journal", "--json")
     assert json.loads(resumed.out)["accepted"] == 6_000
-    assert members(sandbox) == 6_000
+    assert count_members(sandbox) == 6_000
 
 
 async def test_refusals_of_earlier_runs_stay_listed(command: Command, sandbox: Sandbox, people: Path) -> None:
     """The list of an earlier run is gone on with; what it lacks, and the journal knows, is listed."""
     sandbox.faults.on("POST", USERS).nth(1).do(Fault.operation_errors({7: "no such person"}))
     hang(sandbox, 3)
-    await killed(await command.start(*upload(sandbox)), sandbox, 3)
+    await kill(await command.start(*upload(sandbox)), sandbox, 3)
     failures = Path(f"{people}.failures.csv")
     before = failures.read_bytes()
     hang(sandbox, 4)
-    await killed(await command.start(*upload(sandbox)), sandbox, 4)
+    await kill(await command.start(*upload(sandbox)), sandbox, 4)
     assert before.splitlines()[0] in failures.read_bytes()
-    assert [row for row in listed(failures) if row[2] != "INVALID_ROW"] == [("7", "9", "INVALID_PARAMETER")]
+    assert [row for row in read_list(failures) if row[2] != "INVALID_ROW"] == [("7", "9", "INVALID_PARAMETER")]
     failures.unlink()
     ended = await command(*upload(sandbox), "--json")
     assert json.loads(ended.out)["failed"] == 3
-    assert listed(failures) == [
+    assert read_list(failures) == [
         ("100", "102", "INVALID_ROW"), ("6001", "6003", "INVALID_ROW"), ("7", "9", "INVALID_PARAMETER"),
     ]  # fmt: skip
     assert Counter(json.loads(ended.out)["failures"][0])["position"] == 7
@@ -114,7 +120,7 @@ async def test_refusals_of_earlier_runs_stay_listed(command: Command, sandbox: S
 
 async def test_a_changed_file_is_refused_and_nothing_is_sent(command: Command, sandbox: Sandbox, people: Path) -> None:
     hang(sandbox, 2)
-    await killed(await command.start(*upload(sandbox)), sandbox, 2)
+    await kill(await command.start(*upload(sandbox)), sandbox, 2)
     failures = Path(f"{people}.failures.csv")
     before = failures.read_bytes()
     text = people.read_text()
@@ -139,7 +145,7 @@ async def test_a_journal_of_another_job_is_refused(command: Command, sandbox: Sa
     ended = await command("audience", "remove", *rest)
     assert ended.code == 2
     assert "belongs to another job: Upload to an audience account" in ended.err
-    assert members(sandbox) == 6_000
+    assert count_members(sandbox) == 6_000
 
 
 async def test_a_journal_in_use_is_refused_and_can_be_looked_at(
@@ -184,7 +190,7 @@ async def test_standard_input_is_put_aside_and_not_asked_for_again(
     resumed = await command("job", "resume", "job.journal", "--json")
     report = json.loads(resumed.out)
     assert (resumed.code, report["read"], report["accepted"], report["failed"]) == (5, 6_002, 6_000, 2)
-    assert members(sandbox) == 6_000
+    assert count_members(sandbox) == 6_000
     assert not (tmp_path / "job.journal.rows").exists()
     again = await (await command.start(*upload(sandbox, "-"), "--json")).wait(people.read_bytes())
     assert json.loads(again.out)["accepted"] == 6_000
@@ -207,7 +213,7 @@ async def test_a_job_is_resumed_from_another_folder_and_with_its_options(
         "2030-01-01T00:00:00Z",
     )
     hang(sandbox, 2)
-    await killed(await here.start(*upload(sandbox), *options), sandbox, 2)
+    await kill(await here.start(*upload(sandbox), *options), sandbox, 2)
     moved = there.folder / "moved.journal"
     for path in tmp_path.glob("job.journal*"):
         path.rename(moved.with_name(path.name.replace("job.journal", "moved.journal")))
@@ -245,7 +251,7 @@ async def test_a_report_of_a_job_that_stopped_and_of_one_that_is_finished(
 ) -> None:
     del people
     hang(sandbox, 2)
-    await killed(await command.start(*upload(sandbox)), sandbox, 2)
+    await kill(await command.start(*upload(sandbox)), sandbox, 2)
     assert (await command("job", "report", "job.journal", "--out", "early.html")).code == 0
     early = (tmp_path / "early.html").read_text(encoding="utf-8")
     assert "<strong>Not finished:</strong> the job is stopped" in early

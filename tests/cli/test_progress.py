@@ -29,7 +29,7 @@ def console(*, terminal: bool) -> Console:
     return Console(file=StringIO(), force_terminal=terminal, width=140, highlight=False)
 
 
-def printed(console: Console) -> str:
+def read_output(console: Console) -> str:
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()
 
@@ -48,7 +48,7 @@ async def test_a_line_comes_every_five_seconds_at_most(source: CsvSource) -> Non
         for _ in range(60):
             lines.show(HALFWAY)
             await clock.advance(seconds=0.2)
-    assert printed(out).splitlines() == [
+    assert read_output(out).splitlines() == [
         " 50% | 480 accepted, 20 failed, 500 in doubt, 3 requests | 50 rows/s, 3 of 1,500 requests/min | 10.0 s left",
         " 50% | 480 accepted, 20 failed, 500 in doubt, 3 requests | 50 rows/s, 3 of 1,500 requests/min | 10.0 s left",
     ]
@@ -60,7 +60,7 @@ async def test_the_bar_shows_the_numbers(source: CsvSource) -> None:
     with Bar(source, console=out, clock=clock, limit=1_500) as bar:
         await clock.advance(seconds=1)
         bar.show(attrs.evolve(HALFWAY, rate_limited=2))
-    shown = printed(out)
+    shown = read_output(out)
     for part in (
         "50%",
         "50 rows/s",
@@ -79,7 +79,7 @@ async def test_nothing_settled_yet_is_no_division_by_zero(source: CsvSource) -> 
     lines = Lines(source, console=out, clock=clock, limit=1_500)
     await clock.advance(seconds=6)
     lines.show(Progress(read=512, pending=512))
-    assert "? left" in printed(out)
+    assert "? left" in read_output(out)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def target(sandbox: Sandbox) -> tuple[str, ...]:
     return "--account", sandbox.account_id, "--audience", sandbox.audience_id
 
 
-def members(sandbox: Sandbox) -> int:
+def count_members(sandbox: Sandbox) -> int:
     return len(sandbox.audience(sandbox.audience_id).users)
 
 
@@ -46,12 +46,12 @@ async def test_the_second_sync_sends_what_changed(
     assert dry.code == 0
     assert "plan: 50 rows to send and 100 to remove, 1,000 are on the list; about 2 requests" in dry.out
     assert "900 unchanged" in " ".join(dry.out.split())
-    assert members(sandbox) == 1_000
+    assert count_members(sandbox) == 1_000
     second = await command(*sync, "--json")
     report = json.loads(second.out)
     assert second.code == 0
     assert (report["read"], report["accepted"], report["additions"], report["removals"]) == (150, 150, 50, 100)
-    assert members(sandbox) == 950
+    assert count_members(sandbox) == 950
     assert [path.name for path in (tmp_path / "svc_async").iterdir()] == [
         path.name for path in (tmp_path / "svc_async").glob("*.sqlite")
     ]
@@ -82,9 +82,9 @@ async def test_a_file_that_was_cut_short_removes_nobody(
     stopped = await command(*sync)
     assert stopped.code == 2
     assert "--max-removal-share is 20%, but 21 of the 100 rows on the list (21.0%) would be removed" in stopped.err
-    assert members(sandbox) == 100
+    assert count_members(sandbox) == 100
     assert (await command(*sync, "--max-removal-share", "0.21")).code == 0
-    assert members(sandbox) == 79
+    assert count_members(sandbox) == 79
 
 
 async def test_a_sync_that_was_killed_is_taken_up_again(
@@ -102,7 +102,7 @@ async def test_a_sync_that_was_killed_is_taken_up_again(
     people(range(60, 150))
     ended = await command(*sync)
     assert ended.code == 0
-    assert members(sandbox) == 90
+    assert count_members(sandbox) == 90
 
 
 async def test_removals_that_fail_are_listed_without_a_position(
@@ -118,7 +118,7 @@ async def test_removals_that_fail_are_listed_without_a_position(
     assert "could not be removed: " in ended.out
     assert ",,,could not be removed: " in (tmp_path / "people.csv.failures.csv").read_text()
     assert (await command(*sync)).code == 0
-    assert members(sandbox) == 2
+    assert count_members(sandbox) == 2
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ async def test_a_trigger_reaches_a_receiver_behind_a_forward(tmp_path: Path) -> 
     running = await Command(tmp_path, {}).start("sandbox", "--port", "0", "--json", "--forward", f"{URL}={address}")
     described = json.loads(await running.line())
     base, secret = described["base_url"], described["credentials"]["consumer_secret"]
-    async with aiohttp.ClientSession(base, headers={"Authorization": await bearer(described)}) as http:
+    async with aiohttp.ClientSession(base, headers={"Authorization": await request_bearer_token(described)}) as http:
         async with http.post("/2/webhooks", json={"url": URL}) as answer:
             webhook_id = (await answer.json())["data"]["id"]
         wish = {"event_type": "dm.received", "filter": {"user_id": "42"}, "webhook_id": webhook_id}
@@ -117,7 +117,7 @@ async def test_a_trigger_reaches_a_receiver_behind_a_forward(tmp_path: Path) -> 
     await runner.cleanup()
 
 
-async def bearer(described: Any) -> str:
+async def request_bearer_token(described: Any) -> str:
     keys = described["credentials"]
     basic = base64.b64encode(f"{keys['consumer_key']}:{keys['consumer_secret']}".encode()).decode()
     async with (

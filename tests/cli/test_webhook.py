@@ -111,11 +111,11 @@ def test_a_folder_that_cannot_be_made(call: Call, here: Path, monkeypatch: pytes
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def keyed(message: bytes, secret: str = KEY.secret) -> bytes:
+def sign_raw(message: bytes, secret: str = KEY.secret) -> bytes:
     return hmac.new(secret.encode(), message, hashlib.sha256).digest()
 
 
-def answering(make: Callable[[bytes], str], **settings: Any) -> Answer:
+def answer_crc(make: Callable[[bytes], str], **settings: Any) -> Answer:
     async def respond(request: web.Request) -> web.Response:
         token = request.query["crc_token"].encode()
         return web.json_response({"response_token": make(token)}, **settings)
@@ -123,23 +123,23 @@ def answering(make: Callable[[bytes], str], **settings: Any) -> Answer:
     return respond
 
 
-def prefixed(raw: bytes) -> str:
+def to_token(raw: bytes) -> str:
     return "sha256=" + base64.b64encode(raw).decode()
 
 
-def plain(**settings: Any) -> Answer:
+def answer(**settings: Any) -> Answer:
     async def respond(_: web.Request) -> web.Response:
         return web.Response(**settings)
 
     return respond
 
 
-async def undecoded(request: web.Request) -> web.Response:
+async def sign_encoded(request: web.Request) -> web.Response:
     raw = request.rel_url.raw_query_string.partition("=")[2].encode()
-    return web.json_response({"response_token": prefixed(keyed(raw))})
+    return web.json_response({"response_token": to_token(sign_raw(raw))})
 
 
-async def silent(request: web.Request) -> web.Response:
+async def hang_up(request: web.Request) -> web.Response:
     assert request.transport is not None
     request.transport.close()
     return web.Response()
@@ -157,30 +157,30 @@ async def site(request: pytest.FixtureRequest) -> AsyncIterator[str]:
 
 
 MISTAKES: dict[str, tuple[Answer, str]] = {
-    "hexadecimal": (answering(lambda token: "sha256=" + keyed(token).hex()), "is hexadecimal; it must be base64"),
-    "bare hexadecimal": (answering(lambda token: keyed(token).hex()), "is hexadecimal; it must be base64"),
-    "other hexadecimal": (answering(lambda _: "sha256=" + "ab" * 32), "is hexadecimal; it must be base64, and was"),
-    "no prefix": (answering(lambda token: base64.b64encode(keyed(token)).decode()), "lacks the prefix"),
+    "hexadecimal": (answer_crc(lambda token: "sha256=" + sign_raw(token).hex()), "is hexadecimal; it must be base64"),
+    "bare hexadecimal": (answer_crc(lambda token: sign_raw(token).hex()), "is hexadecimal; it must be base64"),
+    "other hexadecimal": (answer_crc(lambda _: "sha256=" + "ab" * 32), "is hexadecimal; it must be base64, and was"),
+    "no prefix": (answer_crc(lambda token: base64.b64encode(sign_raw(token)).decode()), "lacks the prefix"),
     "url-safe": (
-        answering(lambda token: "sha256=" + base64.urlsafe_b64encode(keyed(token)).decode().rstrip("=")),
+        answer_crc(lambda token: "sha256=" + base64.urlsafe_b64encode(sign_raw(token)).decode().rstrip("=")),
         "URL-safe or unpadded base64",
     ),
-    "another secret": (answering(lambda token: prefixed(keyed(token, "wrong"))), "was made with another secret"),
-    "the token": (answering(lambda token: token.decode()), "is the crc_token itself"),
-    "undecoded": (undecoded, "the token must be decoded first"),
-    "no base64": (answering(lambda _: "sha256=hello"), "is not sha256= followed by the base64 of 32 bytes"),
-    "redirect": (plain(status=302, headers={"location": "/other"}), "HTTP 302, with a redirect"),
-    "refusal": (plain(status=404), "HTTP 404, with a refusal"),
-    "failure": (plain(status=503), "HTTP 503, with a failure"),
+    "another secret": (answer_crc(lambda token: to_token(sign_raw(token, "wrong"))), "was made with another secret"),
+    "the token": (answer_crc(lambda token: token.decode()), "is the crc_token itself"),
+    "undecoded": (sign_encoded, "the token must be decoded first"),
+    "no base64": (answer_crc(lambda _: "sha256=hello"), "is not sha256= followed by the base64 of 32 bytes"),
+    "redirect": (answer(status=302, headers={"location": "/other"}), "HTTP 302, with a redirect"),
+    "refusal": (answer(status=404), "HTTP 404, with a refusal"),
+    "failure": (answer(status=503), "HTTP 503, with a failure"),
     "created": (
-        answering(lambda token: prefixed(keyed(token)), status=201),
+        answer_crc(lambda token: to_token(sign_raw(token)), status=201),
         "HTTP 201, with success, but not with 200",
     ),
-    "html": (plain(text="<html>"), "is not JSON"),
-    "array": (plain(text="[]"), "not an object with a text `response_token`"),
-    "number": (plain(text='{"response_token": 7}'), "not an object with a text `response_token`"),
-    "oracle": (answering(lambda token: prefixed(keyed(token))), "signs any crc_token, even a forged event"),
-    "closed": (silent, "the connection was closed before an answer"),
+    "html": (answer(text="<html>"), "is not JSON"),
+    "array": (answer(text="[]"), "not an object with a text `response_token`"),
+    "number": (answer(text='{"response_token": 7}'), "not an object with a text `response_token`"),
+    "oracle": (answer_crc(lambda token: to_token(sign_raw(token))), "signs any crc_token, even a forged event"),
+    "closed": (hang_up, "the connection was closed before an answer"),
 }
 
 
@@ -262,7 +262,7 @@ def test_a_file_is_signed(call: Call, body: Path) -> None:
         (SIGNATURE.removeprefix("sha256="), 1, "lacks the prefix"),
         (SIGNATURE.rstrip("="), 1, "URL-safe or unpadded"),
         ("sha256=" + "A" * 43 + "=", 1, "was made with another secret"),
-        ("sha256=" + keyed(BODY, "test").hex().upper(), 1, "is hexadecimal; it must be base64."),
+        ("sha256=" + sign_raw(BODY, "test").hex().upper(), 1, "is hexadecimal; it must be base64."),
     ],
 )
 def test_a_signature_is_verified(call: Call, body: Path, signature: str, code: int, says: str) -> None:

@@ -9,7 +9,8 @@ from svc_async.batch.report import Failure, Progress
 from svc_async.batch.settings import BatchSettings, Observers
 from svc_async.batch.sync.settings import SyncObservers
 from svc_async.errors import ApiError, UnusableFile
-from svc_async.jobs.run import check_access, open_rows, requests_per_minute, run
+from svc_async.jobs.limits import requests_per_minute
+from svc_async.jobs.run import check_access, open_rows, run
 from svc_async.jobs.spec import SourceSpec, SyncSpec, TargetSpec, UploadSpec
 from svc_async.sandbox import Fault, Sandbox
 from tests.support.files import Write

@@ -28,7 +28,7 @@ from svc_async.cli.options import JsonFlag
 from svc_async.cli.progress import format_duration, open_display
 from svc_async.cli.signals import Interrupted, run_until_stopped
 from svc_async.errors import InvalidArgument
-from svc_async.jobs.run import requests_per_minute
+from svc_async.jobs.limits import requests_per_minute
 from svc_async.sandbox import Fault, Sandbox
 from svc_async.session import Session
 from svc_async.sources.columns import IGNORED

@@ -14,7 +14,7 @@ from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.timeline import Sample
 from svc_async.cli.console import stdout
 from svc_async.cli.exit_codes import Exit
-from svc_async.cli.failures import reasons_of
+from svc_async.cli.failures import count_reasons
 from svc_async.cli.job_journal import JobNote, describe_ids
 from svc_async.cli.options import JournalOptions, JsonFlag, RunOptions, absolute
 from svc_async.cli.progress import format_duration
@@ -22,13 +22,12 @@ from svc_async.cli.upload_command import start
 from svc_async.clock import SystemClock
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.html_report import JobRecord, report_page
-from svc_async.jobs.run import requests_per_minute
-from svc_async.jobs.spec import to_plain
+from svc_async.jobs.limits import requests_per_minute
+from svc_async.jobs.spec import UploadSpec, to_plain
 
 __all__ = ["app"]
 
 _BEGUN_BY_PROGRAM = "Make the same call again with this journal to resume the job."
-
 
 app = App(name="job")
 
@@ -132,15 +131,18 @@ def _status(record: JournalRecord, now: datetime) -> Mapping[str, Any]:
     }
 
 
+def _find_spec(record: JournalRecord) -> UploadSpec | None:
+    """Return the spec of a job that a command has begun."""
+    return JobNote.read(record).spec if record.note else None
+
+
 def _job(record: JournalRecord) -> Mapping[str, Any]:
-    if not record.note:
-        return dict.fromkeys(("what", "file", "ids", "spec"))
-    spec = JobNote.read(record).spec
+    spec = _find_spec(record)
     return {
-        "what": spec.title,
-        "file": spec.source.path,
-        "ids": describe_ids(spec.target),
-        "spec": to_plain(spec),
+        "what": spec.title if spec else None,
+        "file": spec.source.path if spec else None,
+        "ids": describe_ids(spec.target) if spec else None,
+        "spec": to_plain(spec) if spec else None,
     }
 
 
@@ -154,7 +156,8 @@ def _age(moment: datetime, now: datetime) -> float:
 
 def _lines(record: JournalRecord, now: datetime) -> Iterator[Text]:
     yield Text.assemble((_title(record), "bold"), f": {_state(record)}")
-    for name, value in (_job(record)["ids"] or {}).items():
+    spec = _find_spec(record)
+    for name, value in describe_ids(spec.target).items() if spec else ():
         yield Text(f"  {name} {value}")
     if record.begun_at is not None and record.active_at is not None:
         runs = f"{record.runs} run{'' if record.runs == 1 else 's'}"
@@ -180,20 +183,18 @@ def _totals(record: JournalRecord, now: datetime) -> Iterator[Text]:
 
 
 def _title(record: JournalRecord) -> str:
-    job = _job(record)
-    return f"{job['what']}: {job['file']}" if job["what"] else str(record.path)
+    spec = _find_spec(record)
+    return f"{spec.title}: {spec.source.path}" if spec else str(record.path)
 
 
 def _requests_per_minute(record: JournalRecord) -> float | None:
-    if not record.note:
-        return None
-    spec = JobNote.read(record).spec
-    return requests_per_minute(spec.target.kind, spec.operation)
+    spec = _find_spec(record)
+    return requests_per_minute(spec.target.kind, spec.operation) if spec else None
 
 
 def _reasons(record: JournalRecord) -> Mapping[str, int]:
-    """Count failures by their reason; a journal lists the first 10,000, of rows that break a rule only at the end."""
-    counted = reasons_of(record.report.failures)
+    """Count failures by reason; a journal lists the first 10,000, and rows that break a rule only at the end."""
+    counted = count_reasons(record.report.failures)
     others = record.report.failed - sum(counted.values())
     return {**dict(counted.most_common()), **({"not listed in the journal": others} if others else {})}
 

@@ -1,0 +1,79 @@
+"""The options of every command with their defaults: what scripts rely on."""
+
+import re
+
+import pytest
+
+from tests.support.command import Call
+
+RUN = {"profile": "", "sandbox": "", "failures-file": "FILE.failures.csv", "report": "", "json": ""}
+BATCH = {"map": "", "encoding": "", "concurrency": "32", "ordering": "key", "quarantine": "120.0"}
+FORMAT = {"format": "detected from the content"}
+USERS = {**FORMAT, "phone-region": "", "users-per-operation": "25"}
+SYNC = {
+    "dry-run": "",
+    "max-removal-share": "0.2",
+    "refresh-days": "30",
+    "state": "a file of the list in XDG_STATE_HOME/svc_async",
+}
+AUDIENCE = {"account": "", "audience": "", **RUN, **BATCH, **USERS}
+DO_NOT_REACH = {"account": "", "list": "", **RUN, **BATCH, **USERS, "journal": ""}
+CATALOG = {"catalog": "", **RUN, **BATCH, **FORMAT}
+JSON = {"json": ""}
+PROFILE = {"profile": "", **JSON}
+STORED_PROFILE = {"profile": 'SVC_PROFILE, or "default"', **JSON}
+
+COMMANDS = {
+    "accounts list": PROFILE,
+    "audience upload": {**AUDIENCE, "journal": "", "effective-at": "now", "expires-at": "13 months from now"},
+    "audience remove": {**AUDIENCE, "journal": ""},
+    "audience sync": {**AUDIENCE, **SYNC},
+    "auth login": {**STORED_PROFILE, "callback": "", "no-browser": ""},
+    "auth logout": STORED_PROFILE,
+    "auth whoami": {**PROFILE, "check": ""},
+    "catalog upload": {**CATALOG, "journal": ""},
+    "catalog delete": {**CATALOG, "journal": ""},
+    "catalog sync": {**CATALOG, **SYNC},
+    "demo": {"rows": "200000", "seed": "7", **JSON},
+    "do-not-reach upload": {**DO_NOT_REACH, "expires-at": "13 months from now"},
+    "do-not-reach remove": DO_NOT_REACH,
+    "job status": JSON,
+    "job resume": JSON,
+    "job report": {"out": "JSON to stdout"},
+    "sandbox": {"host": "127.0.0.1", "port": "8765", "seed": "7", "forward": "", **JSON},
+    "stream tail": PROFILE,
+    "trigger": {"user": "the first user of the sandbox", "set": "", "url": "http://127.0.0.1:8765", **JSON},
+    "webhook check": PROFILE,
+    "webhook listen": {"host": "127.0.0.1", "port": "9000", "save-dir": "", **PROFILE},
+    "webhook register": {"event": "", "user": "", **PROFILE},
+    "webhook sign": PROFILE,
+    "webhook verify": {"signature": "", **PROFILE},
+}
+GROUPS = ["", *dict.fromkeys(name.split()[0] for name in COMMANDS if " " in name)]
+OPTION = re.compile(r"│ +(?:\* +)?--(?P<name>[\w-]+)(?:.*\[default: (?P<default>.*?)\])?")
+COMMAND = re.compile(r"│ +(?P<name>[a-z][\w-]*) ")
+
+
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+
+
+@pytest.mark.parametrize(("command", "options"), COMMANDS.items(), ids=COMMANDS)
+def test_a_command_has_these_options_and_defaults(call: Call, command: str, options: dict[str, str]) -> None:
+    ended = call(*command.split(), "--help")
+
+    found = {match["name"]: match["default"] or "" for match in OPTION.finditer(ended.out)}
+    assert ended.code == 0
+    assert found == options
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=lambda group: group or "svc-async")
+def test_a_group_lists_its_commands_with_what_they_do(call: Call, group: str) -> None:
+    ended = call(*group.split(), "--help")
+
+    depth = len(group.split())
+    expected = {name.split()[depth] for name in COMMANDS if name.split()[:depth] == group.split()}
+    listed = {match["name"] for match in COMMAND.finditer(ended.out)}
+    assert listed == expected
+    assert all(re.search(rf"│ +{name} +[A-Z].*\.", ended.out) for name in expected)
