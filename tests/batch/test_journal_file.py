@@ -1,0 +1,223 @@
+"""The file of a journal: whose it is, who may use it, what it contains."""
+
+import asyncio
+import itertools
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from svc_async.batch.journal.codec import decode_intent, encode_intent
+from svc_async.batch.journal.schema import FORMAT
+from svc_async.errors import BatchError, UnusableFile
+from svc_async.sandbox import VirtualClock
+from tests.support.fake_service import FakeService, adds_up, make_error, make_members, wait_until
+from tests.support.journaled_uploads import (
+    Row,
+    create_users,
+    find_expected,
+    make_repeated_rows,
+    read_values,
+    upload,
+)
+from tests.support.journals import FULL_DISK, Death, create_ledgers
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "job.journal"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rows: [{**rows[0], "svc_id": "7777"}, *rows[1:]],
+        lambda rows: rows[1:],
+        lambda rows: [{"email": "bad"}, *rows[1:]],
+        lambda _: [],
+    ],
+    ids=["another value", "a row less", "a bad row", "nothing"],
+)
+async def test_a_changed_source_is_refused_and_nothing_is_sent(path: Path, change: Callable[[Any], Any]) -> None:
+    service = FakeService()
+    rows = make_repeated_rows()
+    service.script[9] = make_error(403)
+    with pytest.raises(BatchError):
+        await upload(service, rows, path, concurrency=2)
+    sent = len(service.bodies)
+    with pytest.raises(UnusableFile, match="belongs to a job with another source, or the source has changed"):
+        await upload(service, change(rows), path)
+    assert len(service.bodies) == sent
+    await upload(service, rows, path)
+    assert read_values(service) == find_expected(rows)
+
+
+class Ending(list[Row]):
+    """Rows that know whether they were read to their end."""
+
+    ended = False
+
+    def __iter__(self) -> Iterator[Row]:
+        yield from super().__iter__()
+        self.ended = True
+
+
+async def test_a_source_that_has_grown_after_its_end_is_refused(path: Path) -> None:
+    service = FakeService()
+    rows = Ending(make_repeated_rows())
+    answers = itertools.count()
+
+    def refuse(_: object) -> None:
+        if rows.ended and next(answers):  # the first may have been sent before
+            raise make_error(403)
+
+    service.always = refuse
+    with pytest.raises(BatchError):
+        await upload(service, rows, path, concurrency=1)
+    with pytest.raises(UnusableFile, match="belongs to a job with another source, or the source has changed"):
+        await upload(service, [*rows, {"partner_user_id": "new"}], path)
+    service.always = None
+    await upload(service, rows, path)
+    assert read_values(service) == find_expected(rows)
+
+
+async def test_a_journal_of_another_job_is_refused(path: Path) -> None:
+    service = FakeService()
+    await upload(service, make_members(3), path)
+    other = create_users(service, "c2")
+    with pytest.raises(UnusableFile, match="another job: destination is 'POST .*/c1/users' there"):
+        await other.upload(make_members(3), journal=path)
+    with pytest.raises(UnusableFile, match="ordered"):
+        await upload(service, make_members(3), path, ordering="none")
+
+
+async def test_a_removal_is_not_taken_for_an_upload(path: Path) -> None:
+    service = FakeService()
+    service.script[2] = make_error(403)
+    with pytest.raises(BatchError):
+        await upload(service, make_members(60), path, concurrency=1, users_per_operation=1)
+    with pytest.raises(UnusableFile, match="another job"):
+        await create_users(service).remove(make_members(60), journal=path)
+    await upload(service, make_members(60), path)
+    with pytest.raises(UnusableFile, match="another job"):
+        await create_users(service).remove(make_members(60), journal=path)
+
+
+async def test_journals_of_other_versions_and_other_files_are_refused(tmp_path: Path) -> None:
+    service = FakeService()
+    path = tmp_path / "newer"
+    await upload(service, make_members(3), path)
+    for version, which in ((FORMAT.version + 1, "a newer"), (FORMAT.version - 1, "an earlier")):
+        database = sqlite3.connect(path)
+        database.execute(f"PRAGMA user_version={version}")
+        database.close()
+        with pytest.raises(UnusableFile, match=f"was written by {which} version of this SDK"):
+            await upload(service, make_members(3), path)
+    other = tmp_path / "other"
+    database = sqlite3.connect(other)
+    database.execute("CREATE TABLE mine (x)")
+    database.commit()
+    database.close()
+    with pytest.raises(UnusableFile, match="is not a journal"):
+        await upload(service, make_members(3), other)
+    text = tmp_path / "text"
+    text.write_text("a customer file, long enough to be no database" * 100)
+    with pytest.raises(UnusableFile, match="not a database"):
+        await upload(service, make_members(3), text)
+    with pytest.raises(UnusableFile, match="unable to open"):
+        await upload(service, make_members(3), tmp_path / "no" / "folder")
+
+
+_OTHER = """
+import sqlite3, sys
+database = sqlite3.connect(sys.argv[1], isolation_level=None)
+database.execute("PRAGMA locking_mode=EXCLUSIVE")
+database.execute("BEGIN IMMEDIATE")
+database.execute("UPDATE job SET requests = requests")
+database.execute("COMMIT")
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+async def test_a_journal_in_use_by_another_process_is_refused(path: Path) -> None:
+    service = FakeService()
+    service.script[1] = make_error(403)
+    with pytest.raises(BatchError):
+        await upload(service, make_members(3), path)
+    pipe = asyncio.subprocess.PIPE
+    other = await asyncio.create_subprocess_exec(sys.executable, "-c", _OTHER, str(path), stdin=pipe, stdout=pipe)
+    assert other.stdout is not None
+    await other.stdout.readline()
+    with pytest.raises(UnusableFile, match="is locked by another job"):
+        await upload(service, make_members(3), path)
+    await other.communicate(b"")
+    assert (await upload(service, make_members(3), path)).accepted == 3
+
+
+async def test_two_jobs_of_one_process_do_not_share_a_journal(path: Path) -> None:
+    clock = VirtualClock(mode="manual")
+    service = FakeService(clock=clock, latency=5)
+    task = asyncio.create_task(upload(service, make_members(3), path))
+    await wait_until(lambda: service.in_flight == 1)
+    with pytest.raises(UnusableFile, match="is locked by another job"):
+        await upload(FakeService(), make_members(3), path)
+    await clock.advance(seconds=5)
+    assert (await task).accepted == 3
+
+
+async def test_a_full_disk_stops_the_job_clearly_and_it_can_be_resumed(path: Path) -> None:
+    service = FakeService()
+    rows = make_repeated_rows(6000, keys=5000)
+    create_ledger = create_ledgers(*FULL_DISK)
+    with pytest.raises(BatchError, match=r"journal .* cannot be written: database or disk is full") as caught:
+        await upload(service, rows, path, operations=2_500, concurrency=1, create_ledger=create_ledger)
+    assert adds_up(caught.value.report)
+    assert service.bodies == []
+    report = await upload(service, rows, path, operations=2_500)
+    assert (report.read, report.pending) == (6000, 0)
+    assert read_values(service) == find_expected(rows)
+
+
+def read_folder(folder: Path) -> bytes:
+    return b"".join(each.read_bytes() for each in folder.iterdir())
+
+
+async def test_no_identifier_and_no_token_is_in_the_journal(path: Path, tmp_path: Path) -> None:
+    service = FakeService()
+    service.script[2] = make_error(403)
+    rows = [{"email": f"someone{n}@example.org", "partner_user_id": f"partner-{n}"} for n in range(100)]
+    with pytest.raises(BatchError):
+        await upload(service, rows, path, concurrency=1)
+    written = read_folder(tmp_path)
+    for word in (b"example.org", b"partner-", sha256(b"someone1@example.org").hexdigest().encode()):
+        assert word not in written
+
+
+async def test_the_size_does_not_grow_with_the_rows(tmp_path: Path) -> None:
+    sizes: list[int] = []
+    for count in (2_000, 20_000):
+        path = tmp_path / str(count)
+        await upload(FakeService(), make_members(count), path, users_per_operation=10, concurrency=4)
+        sizes.append(path.stat().st_size)
+    assert sizes[1] <= sizes[0] * 1.2
+
+
+async def test_a_body_that_would_be_encoded_differently_stops_the_job(path: Path) -> None:
+    service = FakeService()
+    with pytest.raises(BatchError):
+        await upload(service, make_members(3), path, create_ledger=Death(2).create_ledger)
+    with closing(sqlite3.connect(path)) as database, database:
+        ((blob,),) = database.execute("SELECT intent FROM intents").fetchall()
+        intent = attrs.evolve(decode_intent(blob), digest=sha256(b"another body").hexdigest())
+        database.execute("UPDATE intents SET intent = ?", [encode_intent(intent)])
+    message = "was written by a version that encodes requests differently; finish it with that version"
+    with pytest.raises(UnusableFile, match=message):
+        await upload(service, make_members(3), path)
+    assert len(service.bodies) == 1

@@ -1,0 +1,86 @@
+"""Rows of sources that can be read only once are spooled beside the journal."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from svc_async.errors import BatchError, UnusableFile
+from tests.support.fake_service import FakeService, make_error, make_members
+from tests.support.journaled_uploads import Row, create_users, find_expected, make_repeated_rows, read_values, upload
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "job.journal"
+
+
+async def test_an_iterator_is_spooled_and_read_from_there(path: Path) -> None:
+    service = FakeService()
+    service.script[3] = make_error(403)
+    rows: list[Any] = [{"email": "no"}, *make_repeated_rows(), {"partner_user_id": "x" * 5_000_000}]
+    with pytest.raises(BatchError):
+        await upload(service, iter(rows), path, concurrency=2)
+    spool = path.with_name("job.journal.rows")
+    assert spool.stat().st_mode & 0o777 == 0o600
+    report = await upload(service, iter([]), path)
+    assert (report.read, report.failed) == (62, 2)
+    assert [(failure.position, failure.code) for failure in report.failures] == [(0, "INVALID_ROW"), (61, "TOO_LARGE")]
+    assert read_values(service) == find_expected(rows[1:-1])
+    assert not spool.exists()
+
+
+async def test_the_spool_of_a_job_whose_journal_is_gone_is_not_read(path: Path) -> None:
+    service = FakeService()
+    service.script[1] = make_error(403)
+    with pytest.raises(BatchError):
+        await upload(service, iter(make_members(5)), path, concurrency=1)
+    path.unlink()
+    report = await upload(service, iter(make_members(3, first=90)), path)
+    assert (report.read, {user["partner_user_id"][0] for user in service.users}) == (3, {"p90", "p91", "p92"})
+
+
+async def test_a_spool_that_is_gone_is_reported(path: Path) -> None:
+    service = FakeService()
+    service.script[1] = make_error(403)
+    with pytest.raises(BatchError):
+        await upload(service, iter(make_members(5)), path)
+    path.with_name("job.journal.rows").unlink()
+    with pytest.raises(UnusableFile, match=r"job.journal.rows is missing"):
+        await upload(service, iter(make_members(5)), path)
+
+
+async def test_an_iterator_that_fails_sends_nothing_and_is_read_anew(path: Path) -> None:
+    service = FakeService()
+
+    async def failing() -> AsyncIterator[Row]:
+        for row in make_repeated_rows():
+            yield row
+        raise LookupError("p7")
+
+    with pytest.raises(BatchError, match="LookupError") as caught:
+        await upload(service, failing(), path)
+    assert "p7" not in str(caught.value)
+    assert service.bodies == []
+    assert (await upload(service, iter(make_members(10)), path)).accepted == 10
+
+
+async def test_spooled_operations_keep_their_types_and_times(path: Path) -> None:
+    service = FakeService()
+    users = create_users(service)
+    end = service.clock.now() + timedelta(days=3)
+    operations = [
+        {"operation_type": "Update", "params": {"users": [{"svc_id": "1"}], "expires_at": end}},
+        {"operation_type": "Delete", "params": {"users": [{"svc_id": "2"}]}},
+        {"operation_type": "Update", "params": {"users": [{"svc_id": "3"}]}},
+    ]
+    service.script[1] = make_error(403)
+    with pytest.raises(BatchError):
+        await users.apply(iter(operations), journal=path)
+    await users.apply(iter(operations), journal=path)
+    kinds = {operation["operation_type"] for operation in service.accepted}
+    ends = {operation["params"].get("expires_at") for operation in service.accepted}
+    assert kinds == {"Update", "Delete"}
+    assert len(ends) == 3
