@@ -51,7 +51,7 @@ def run_job(spec: JobSpec, file: Path, options: RunOptions, journal: JournalOpti
     as_typed = attrs.evolve(spec, source=attrs.evolve(spec.source, path=str(file)))  # messages name the file so
     # Standard input is read here: in the event loop, waiting for it would delay the handling of signals.
     with closing(kept.spooled or open_rows(as_typed)) as source:
-        work: _Work = SyncWork(spec, source, options) if isinstance(spec, SyncSpec) else _Upload(spec, source, kept)
+        work: _Work = SyncWork(spec, source, options) if isinstance(spec, SyncSpec) else _UploadWork(spec, source, kept)
         job = _FileJob(spec=spec, file=file, options=options, source=source, journal=kept, work=work)
         return asyncio.run(job.run())
 
@@ -77,7 +77,7 @@ class _Work(Protocol):
 
 
 @attrs.frozen
-class _Upload:
+class _UploadWork:
     """Uploads rows, or removes them."""
 
     spec: UploadSpec

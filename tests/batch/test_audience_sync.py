@@ -107,7 +107,7 @@ async def test_everybody_leaves_by_the_identifier_by_which_they_are_known(audien
     assert audience.members == [{"email": [sha256("last@example.org")]}]
 
 
-async def test_failures_are_told_at_their_position_in_the_file(audience: Audience) -> None:
+async def test_failures_are_reported_at_their_position_in_the_file(audience: Audience) -> None:
     await audience.sync(numbered(1, 2, 3))
     content = f"{numbered(1, 2)}nobody\n{numbered(4)[6:]}nobody2\n"
     sync = await audience.sync(content)

@@ -72,7 +72,7 @@ async def test_only_what_changed_is_sent(catalog: Catalog) -> None:
     assert await catalog.held() == {**dict.fromkeys([*names[1:], "new"], "9.90 EUR"), "p1": "5.00 EUR"}
 
 
-async def test_a_product_that_failed_is_told_at_its_position_and_tried_again(catalog: Catalog) -> None:
+async def test_a_product_that_failed_is_reported_at_its_position_and_tried_again(catalog: Catalog) -> None:
     rows = [row("a"), row("b", "cheap"), row("c"), row("").removeprefix("x")]
     sync = await catalog.sync(*rows)
     assert (sync.sent.accepted, sync.sent.failed) == (2, 2)

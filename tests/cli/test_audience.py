@@ -128,7 +128,7 @@ async def test_a_file_without_failures_ends_well_and_leaves_no_list(
     assert [path.name for path in many.parent.iterdir()] == ["many.csv"]
 
 
-async def test_people_are_taken_out_again(command: Command, sandbox: Sandbox, tmp_path: Path) -> None:
+async def test_users_are_removed_again(command: Command, sandbox: Sandbox, tmp_path: Path) -> None:
     async with Session.sandbox(sandbox) as session:
         audience = session.account(sandbox.account_id).custom_audience(sandbox.audience_id)
         await audience.users.upload({"email": f"user{number}@example.org"} for number in range(60))
@@ -218,7 +218,7 @@ async def test_failures_of_standard_input_are_listed_where_the_command_runs(
     assert "0,2,email,must be" in (tmp_path / "stdin.failures.csv").read_text()
 
 
-def test_rows_without_lines_are_told_by_position(call: Call, here: Path) -> None:
+def test_rows_without_lines_are_listed_by_position(call: Call, here: Path) -> None:
     parquet.write_table(pa.table({"email": ["a@example.org", "b"]}), here / "x")
     ended = call("audience", "upload", "x", "--sandbox", "--format", "parquet")
     assert ended.code == 5
@@ -265,7 +265,7 @@ async def test_a_signal_ends_the_job_with_its_report(
     assert "Traceback" not in ended.err
 
 
-async def test_people_are_told_what_is_still_to_do(command: Command, sandbox: Sandbox, many: Path) -> None:
+async def test_an_interrupted_job_prints_what_is_still_to_do(command: Command, sandbox: Sandbox, many: Path) -> None:
     sandbox.faults.on("POST", USERS).nth(2).do(Fault.hang())
     running = await command.start(
         *("audience", "upload", str(many), *target(sandbox), "--concurrency", "1", "--users-per-operation", "1")
@@ -281,7 +281,7 @@ async def test_people_are_told_what_is_still_to_do(command: Command, sandbox: Sa
     assert "Run the same command again" in ended.err
 
 
-async def test_people_are_told_from_which_line_on_nothing_was_read(
+async def test_an_interrupted_job_prints_the_first_line_that_was_not_read(
     command: Command, sandbox: Sandbox, tmp_path: Path
 ) -> None:
     path = tmp_path / "endless.csv"
@@ -407,7 +407,7 @@ def test_account_and_audience_must_be_given(call: Call, here: Path) -> None:
     assert "--audience must be given" in ended.err
 
 
-def test_without_credentials_one_learns_how_to_give_them(call: Call, here: Path) -> None:
+def test_missing_credentials_are_explained(call: Call, here: Path) -> None:
     (here / "customers.csv").write_text(GOOD)
     ended = call("audience", "upload", "customers.csv", "--account", "a", "--audience", "b")
     assert ended.code == 2

@@ -71,10 +71,10 @@ async def test_a_user_logs_in_by_pin_works_and_logs_out(sandbox: Sandbox, tmp_pa
     assert json.loads((await command("auth", "whoami", "--json")).out)["credentials"] == "an app"
 
 
-async def test_a_login_tells_scripts_one_object_without_secrets(sandbox: Sandbox, tmp_path: Path) -> None:
+async def test_a_login_prints_one_object_without_secrets_for_scripts(sandbox: Sandbox, tmp_path: Path) -> None:
     ended = await log_in(tmp_path, sandbox, "--json")
-    told = json.loads(ended.out)
-    assert told == {
+    printed = json.loads(ended.out)
+    assert printed == {
         "profile": "default",
         "path": str(tmp_path / FILE),
         "user_id": sandbox.user_id,
@@ -168,11 +168,11 @@ def store(here: Path, text: str) -> Path:
     ("settings", "kind"),
     [(USER, "a user"), (APP, "an app"), ('bearer_token = "hush-4"\n', "an app, by its bearer token")],
 )
-def test_whoami_tells_the_kind_and_no_secret(call: Call, here: Path, settings: str, kind: str) -> None:
+def test_whoami_prints_the_kind_and_no_secret(call: Call, here: Path, settings: str, kind: str) -> None:
     store(here, f"[default]\n{settings}{HOSTS}")
-    told = json.loads(call("auth", "whoami", "--json").out)
-    assert told["credentials"] == kind
-    assert told["source"] == "the profile 'default'"
+    printed = json.loads(call("auth", "whoami", "--json").out)
+    assert printed["credentials"] == kind
+    assert printed["source"] == "the profile 'default'"
     ended = call("auth", "whoami")
     assert "base url        https://base.example.test" in ended.out
     assert "hush" not in ended.out + ended.err

@@ -163,7 +163,7 @@ def test_help_loads_no_other_command() -> None:
 
 
 @pytest.mark.parametrize("missing", ["cyclopts", "rich"])
-async def test_without_the_extra_one_learns_what_to_install(tmp_path: Path, missing: str) -> None:
+async def test_a_missing_extra_is_explained(tmp_path: Path, missing: str) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None; from svc_async.__main__ import main; sys.exit(main())"
     ended = await Command(tmp_path, {})("--help", program=("-c", code))
     assert ended.code == 2

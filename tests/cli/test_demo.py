@@ -5,7 +5,7 @@ import attrs
 import pytest
 
 from svc_async.cli.commands.demo import print_result, run_demo
-from svc_async.cli.messy_file import MessyFile
+from svc_async.cli.demo.messy_file import MessyFile
 from tests.support.command import Call
 
 QUICKLY = ("--quarantine", "0.001")
@@ -22,13 +22,13 @@ def test_the_demo_shows_that_the_sandbox_holds_what_the_file_says(call: Call) ->
 
 def test_the_demo_as_one_object(call: Call) -> None:
     ended = call("demo", "--rows", "2000", "--json", *QUICKLY)
-    story = json.loads(ended.out)
+    result = json.loads(ended.out)
     assert ended.code == 0
     assert ended.err == ""
-    assert story["rows"] == 2000 == story["accepted"] + story["coalesced"] + story["failed"]
-    assert story["faults_survived"] == ["503", "lost answer"]
-    assert story["equal"] is True
-    assert len(story["failed_by_reason"]) == 3
+    assert result["rows"] == 2000 == result["accepted"] + result["coalesced"] + result["failed"]
+    assert result["faults_survived"] == ["503", "lost answer"]
+    assert result["equal"] is True
+    assert len(result["failed_by_reason"]) == 3
 
 
 async def test_the_demo_fails_if_the_sandbox_holds_something_else(capfd: pytest.CaptureFixture[str]) -> None:

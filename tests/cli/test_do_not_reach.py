@@ -9,7 +9,7 @@ from tests.support.command import Call, Command
 USERS = "*/do_not_reach_lists/*/users"
 
 
-async def test_people_are_put_on_a_list_and_taken_off(command: Command, sandbox: Sandbox, tmp_path: Path) -> None:
+async def test_users_are_added_to_a_list_and_removed(command: Command, sandbox: Sandbox, tmp_path: Path) -> None:
     (tmp_path / "people.csv").write_text("email,phone\na@example.org,\n,+4930123456\nnobody,\n")
     target = ("--account", sandbox.account_id, "--list", "dnr7k1")
     ended = await command("do-not-reach", "upload", "people.csv", *target, "--expires-at", "2027-06-01T00:00:00Z")

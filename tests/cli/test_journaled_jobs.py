@@ -54,7 +54,7 @@ def read_list(path: Path) -> Sequence[tuple[str, ...]]:
 # --- the same command again
 
 
-async def test_a_killed_upload_goes_on_and_then_says_that_it_is_finished(
+async def test_a_killed_upload_resumes_and_then_reports_that_it_is_finished(
     command: Command, sandbox: Sandbox, people: Path, tmp_path: Path
 ) -> None:
     hang(sandbox, 2)
@@ -165,16 +165,16 @@ async def test_a_journal_in_use_is_refused_and_can_be_looked_at(
     assert status["ids"] == {"account": sandbox.account_id, "audience": sandbox.audience_id}
     running.send(signal.SIGKILL)
     await running.wait()
-    told = await command("job", "status", "job.journal")
-    assert told.code == 0
-    assert "people.csv: stopped" in told.out
-    assert "2,500 in doubt: in 1 request without an answer, the oldest sent " in told.out
-    assert "Resume it with: svc-async job resume job.journal" in told.out
+    status_text = await command("job", "status", "job.journal")
+    assert status_text.code == 0
+    assert "people.csv: stopped" in status_text.out
+    assert "2,500 in doubt: in 1 request without an answer, the oldest sent " in status_text.out
+    assert "Resume it with: svc-async job resume job.journal" in status_text.out
     for secret in environment_of(sandbox).values():
-        assert secret not in told.out
+        assert secret not in status_text.out
 
 
-async def test_standard_input_is_put_aside_and_not_asked_for_again(
+async def test_standard_input_is_spooled_and_not_read_again(
     command: Command, sandbox: Sandbox, people: Path, tmp_path: Path
 ) -> None:
     hang(sandbox, 2)

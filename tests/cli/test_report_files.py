@@ -25,8 +25,8 @@ def test_a_page_for_people(call: Call, here: Path) -> None:
 def test_an_object_for_programs(call: Call, here: Path) -> None:
     write(here)
     ended = call("audience", "upload", "people.csv", "--sandbox", "--report", "report.json", "--json")
-    told, report = json.loads(ended.out), json.loads((here / "report.json").read_text(encoding="utf-8"))
-    assert {name: report[name] for name in told} == told
+    printed, report = json.loads(ended.out), json.loads((here / "report.json").read_text(encoding="utf-8"))
+    assert {name: report[name] for name in printed} == printed
     assert report["reasons"] == {"email must be an e-mail address": 1}
     assert report["requests_per_minute_limit"] == 1_500
     assert report["timeline"][-1]["accepted"] == 5_000

@@ -1,4 +1,4 @@
-"""`svc-async stream tail`, against a service that is told what to send."""
+"""`svc-async stream tail`, against a service whose answers are scripted."""
 
 import json
 import signal
@@ -65,15 +65,15 @@ async def test_nothing_that_comes_is_obeyed_by_a_terminal(server: StreamServer, 
     await running.wait()
 
 
-async def test_trouble_is_told_to_people_and_the_stream_goes_on(server: StreamServer, tail: Command) -> None:
+async def test_disconnects_are_reported_and_the_stream_reconnects(server: StreamServer, tail: Command) -> None:
     server.scripts = [send_and_close(b"x\r\n"), refuse_with(400), hold]
     running = await tail.start("stream", "tail", "activity")
     await server.wait_for_connection(3)
     running.send(signal.SIGINT)
     ended = await running.wait()
     assert ended.code == 0
-    told = [text.split(":")[1].strip() for text in ended.err.splitlines() if text.startswith("svc-async:")]
-    assert told[:2] == ["a line of 1 bytes is no event", "not connected"]
+    problems = [text.split(":")[1].strip() for text in ended.err.splitlines() if text.startswith("svc-async:")]
+    assert problems[:2] == ["a line of 1 bytes is no event", "not connected"]
 
 
 async def test_what_no_repeat_changes_is_one_line_and_exit_1(server: StreamServer, tail: Command) -> None:

@@ -58,11 +58,11 @@ async def test_it_listens_until_it_is_stopped(command: Command, tmp_path: Path, 
     assert saved.parent.stat().st_mode & 0o777 == 0o700
 
 
-async def test_people_are_told_what_comes(command: Command) -> None:
+async def test_events_are_printed_one_a_line(command: Command) -> None:
     running = await command.start("webhook", "listen", "--port", "0")
     assert running.process.stderr is not None
-    told = (await running.process.stderr.readline()).decode()
-    send = sender(int(told.split("/ ")[0].rpartition(":")[2]))
+    printed = (await running.process.stderr.readline()).decode()
+    send = sender(int(printed.split("/ ")[0].rpartition(":")[2]))
     await send(*build_delivery({"data": activity("dm.read", uuid="a\x1b[31mb")}, KEY))
     await send("POST", "", {}, b"")
     assert (await running.line()).split()[1:] == ["dm.read", "a?[31mb"]
@@ -280,7 +280,7 @@ def test_a_file_that_is_not_there(call: Call, body: Path) -> None:
 # --- where the secret comes from
 
 
-def test_without_a_secret_one_learns_where_it_goes(call: Call) -> None:
+def test_a_missing_secret_is_explained(call: Call) -> None:
     ended = call("webhook", "sign", "x")
     assert ended.code == 2
     assert "credentials need SVC_CONSUMER_SECRET" in ended.err

@@ -46,7 +46,7 @@ async def test_a_receiver_that_is_not_up_is_named(command: Command, sandbox: San
     assert len(ended.err.splitlines()) == 1
 
 
-async def test_people_are_told_what_stands(command: Command, sandbox: Sandbox) -> None:
+async def test_a_registration_is_described(command: Command, sandbox: Sandbox) -> None:
     url = "https://hooks.example.test/svc"
     sandbox.deliver_to(url, WebhookReceiver(keys=[SigningKey(sandbox.credentials["consumer_secret"])]))
     ended = await command("webhook", "register", url, "--event", "dm.read", "--user", sandbox.user_id)

@@ -96,7 +96,7 @@ class CatalogTarget:
         found = await self._find_keys({name.decode() for _, name, key in state.removals() if key is None})
         gone = [number for number, name, key in state.removals() if key is None and name.decode() not in found]
         state.record_accepted("removals", gone)
-        deletions = _Deletions(state, observers)
+        deletions = _NumberedDeletions(state, observers)
         report = await self.products.delete(
             deletions.keys(found),
             **self._keywords(),
@@ -177,7 +177,7 @@ class _KeyCollector:
 
 
 @attrs.define
-class _Deletions:
+class _NumberedDeletions:
     """Keeps the number of the removal for each deletion, since not all removals have a key."""
 
     state: SyncStore

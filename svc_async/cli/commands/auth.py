@@ -57,7 +57,7 @@ def login(
         raise InvalidArgument("credentials", "must contain consumer_key and consumer_secret to log a user in")
     profiles.check(name)  # a token that cannot be stored is not requested
     try:
-        flow = _Flow(source, source.app, browser=not no_browser)
+        flow = _LoginFlow(source, source.app, browser=not no_browser)
         token = flow.run_with_callback(callback) if callback else flow.run_with_pin()
     except (Interrupted, KeyboardInterrupt):
         return Exit.INTERRUPTED
@@ -163,7 +163,7 @@ def _parse_address(callback: str) -> _Address:
 
 
 @attrs.frozen
-class _Flow:
+class _LoginFlow:
     """The three-legged flow."""
 
     source: ConnectionSettings

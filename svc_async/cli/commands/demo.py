@@ -22,8 +22,8 @@ from rich.text import Text
 
 from svc_async.batch.report import Report
 from svc_async.cli.console import stderr, stdout
+from svc_async.cli.demo.messy_file import MessyFile
 from svc_async.cli.exit_codes import Exit
-from svc_async.cli.messy_file import MessyFile
 from svc_async.cli.options import JsonFlag
 from svc_async.cli.progress import format_duration, open_display
 from svc_async.cli.signals import Interrupted, run_until_stopped
@@ -81,7 +81,7 @@ class _Expectation:
 
 
 @attrs.frozen(kw_only=True)
-class _Upload:
+class _UploadResult:
     """The uploader's report."""
 
     report: Report
@@ -98,7 +98,7 @@ class DemoResult:
     """The run of a demo, and what the sandbox holds afterwards."""
 
     file_size: int
-    upload: _Upload
+    upload: _UploadResult
     faults: Sequence[str]
     quarantine: float
     expected: _Expectation
@@ -159,7 +159,7 @@ async def run_demo(rows: int, seed: int, *, quarantine: float, quiet: bool) -> D
             )
 
 
-async def _upload(path: Path, sandbox: Sandbox, audience_id: str, *, quarantine: float, quiet: bool) -> _Upload:
+async def _upload(path: Path, sandbox: Sandbox, audience_id: str, *, quarantine: float, quiet: bool) -> _UploadResult:
     source = CsvSource(path, mapping={"Name": IGNORED})
     reasons: Counter[str] = Counter()
     async with Session.sandbox(sandbox) as session:
@@ -177,7 +177,7 @@ async def _upload(path: Path, sandbox: Sandbox, audience_id: str, *, quarantine:
                 on_failure=lambda failure: reasons.update([failure.reason]),
             )
         seconds = sandbox.clock.monotonic() - began
-    return _Upload(report=report, reasons=dict(reasons.most_common()), seconds=seconds)
+    return _UploadResult(report=report, reasons=dict(reasons.most_common()), seconds=seconds)
 
 
 def _list_faults(sandbox: Sandbox) -> list[str]:
