@@ -17,6 +17,7 @@ from svc_async.users.encoding import Rows
 
 __all__ = ["JobJournal", "JobNote", "SpooledSource", "describe_ids"]
 
+_SETTINGS = ("fingerprint", "profile", "failures_file", "report")
 _ID_NAMES = {"audience": "audience", "do_not_reach_list": "list", "catalog": "catalog"}
 
 
@@ -53,15 +54,15 @@ class JobNote:
         """
         if not record.note:
             raise UnusableFile("journal", record.path, "was not begun by a command; make the same call again")
-        note = dict(record.note)
         try:
-            spec = from_plain(note.pop("spec", None))
+            spec = from_plain(record.note.get("spec"))
         except InvalidArgument as error:
             problem = f"describes its job in a way that this version cannot read: {error}"
             raise UnusableFile("journal", record.path, problem) from None
         if not isinstance(spec, UploadSpec):
-            raise UnusableFile("journal", record.path, "is of a sync, which has no journal")
-        return cls(spec=spec, **note)
+            raise UnusableFile("journal", record.path, "describes a sync, which keeps no journal")
+        settings: dict[str, Any] = {name: record.note.get(name) for name in _SETTINGS}
+        return cls(spec=spec, **settings)
 
     def to_plain(self) -> Mapping[str, Any]:
         """Return plain values, ready for JSON."""

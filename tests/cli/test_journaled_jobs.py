@@ -7,10 +7,13 @@ import signal
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from svc_async import Session
+from svc_async.batch.journal.journal import annotate
+from svc_async.jobs.spec import SourceSpec, TargetSpec, UploadSpec, from_plain
 from svc_async.sandbox import Fault, Sandbox
 from tests.support.command import Call, Command, Running, environment_of
 
@@ -307,3 +310,46 @@ def test_what_is_no_journal_is_one_line_and_exit_2(call: Call, here: Path, what:
     del here
     ended = call("job", what, "nothing.journal")
     assert (ended.code, ended.err) == (2, "svc-async: journal nothing.journal does not exist\n")
+
+
+UNREADABLE = "describes its job in a way that this version cannot read"
+
+
+@pytest.mark.parametrize(
+    ("note", "problem"),
+    [
+        ({}, "was not begun by a command; make the same call again"),
+        (
+            {"command": ["audience", "upload", "people.csv"], "what": "Upload to an audience"},
+            f"{UNREADABLE}: spec must be a job that `to_plain` has encoded",
+        ),
+        (
+            {"spec": {"format": 99, "job": "upload"}},
+            f"{UNREADABLE}: spec is of format 99, but this version runs format 1",
+        ),
+    ],
+)
+async def test_a_job_that_this_version_cannot_resume_is_one_line_and_exit_2(
+    command: Command, tmp_path: Path, note: dict[str, Any], problem: str
+) -> None:
+    await annotate(tmp_path / "job.journal", note)
+
+    ended = await command("job", "resume", "job.journal")
+
+    assert (ended.code, ended.out, ended.err) == (2, "", f"svc-async: journal job.journal {problem}\n")
+
+
+async def test_the_journal_of_a_command_describes_its_job(
+    command: Command, sandbox: Sandbox, people: Path, tmp_path: Path
+) -> None:
+    await command(*upload(sandbox), "--map", "*=-", "--phone-region", "DE")
+
+    status = json.loads((await command("job", "status", "job.journal", "--json")).out)
+
+    spec = from_plain(status["spec"])
+    assert isinstance(spec, UploadSpec)
+    assert spec.target == TargetSpec(kind="audience", account_id=sandbox.account_id, list_id=sandbox.audience_id)
+    assert spec.source == SourceSpec(path=str(people), mapping={"*": "-"})
+    assert (spec.phone_region, spec.settings.concurrency, spec.settings.quarantine) == ("DE", 1, 0)
+    content = (tmp_path / "job.journal").read_bytes()
+    assert not [name for name, secret in environment_of(sandbox).items() if secret.encode() in content]

@@ -114,10 +114,10 @@ class Sync:
         sending = _PartRecorder(self.state, "upserts", observers)
         try:
             if plan.all_removals:
-                await removal.run(lambda observers: self.target.remove(self.state, observers))
+                await removal.run(lambda recorder: self.target.remove(self.state, recorder))
             if plan.upserts:
                 sending.before = removal.progress
-                await sending.run(lambda observers: self._send(observers, expires_at))
+                await sending.run(lambda recorder: self._send(recorder, expires_at))
         except BatchError as error:
             report = SyncReport(plan=plan, sent=sending.report, removed=removal.report)
             raise BatchError(str(error), report=report) from error.__cause__
