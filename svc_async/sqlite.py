@@ -168,7 +168,7 @@ class Writer:
         self._stop_on_error = stop_on_error
         self._failure: Exception | None = None
         self._closed = False
-        self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_QueuedWork | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="svc-async sqlite", daemon=True)
         self._thread.start()
 
@@ -180,12 +180,12 @@ class Writer:
             WrongState: the writer is closed.
         """
         future = asyncio.get_running_loop().create_future()
-        self._put(_Entry(work, future))
+        self._put(_QueuedWork(work, future))
         return cast(T, await future)
 
     def submit(self, work: Work[object]) -> None:
         """Do work with the next commit, without waiting for it; see `stop_on_error` for what happens if it fails."""
-        self._put(_Entry(work))
+        self._put(_QueuedWork(work))
 
     async def close(self) -> None:
         """Commit what is queued, close the file and release its lock, even if the caller is cancelled meanwhile."""
@@ -194,7 +194,7 @@ class Writer:
             self._queue.put(None)
         await in_thread(self._thread.join)
 
-    def _put(self, entry: "_Entry") -> None:
+    def _put(self, entry: "_QueuedWork") -> None:
         if self._closed:
             raise WrongState("the database file is closed")
         self._queue.put(entry)
@@ -209,9 +209,9 @@ class Writer:
             _resolve_in_loop(waiting)
         self._connection.close()
 
-    def _take_queued(self) -> "Sequence[_Entry]":
+    def _take_queued(self) -> "Sequence[_QueuedWork]":
         """Return what is queued, waiting for the first entry; nothing once the writer is closed."""
-        entries: list[_Entry] = []
+        entries: list[_QueuedWork] = []
         while (entry := self._queue.get()) is not None:
             entries.append(entry)
             if self._queue.empty():
@@ -268,7 +268,7 @@ async def in_thread(work: Callable[[], T], *, undo: Callable[[T], Awaitable[obje
 
 
 @attrs.frozen
-class _Entry:
+class _QueuedWork:
     work: Work[Any]
     future: asyncio.Future[Any] | None = None
 

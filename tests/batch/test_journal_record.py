@@ -1,4 +1,4 @@
-"""What a journal tells of its job, also while the job runs."""
+"""The record of a journal, also while its job runs."""
 
 import asyncio
 import sqlite3
@@ -33,7 +33,7 @@ async def run(
     return await users.upload(rows, journal=path, **{"users_per_operation": 1, "concurrency": 1, **settings})
 
 
-async def test_a_finished_job_tells_its_report(path: Path) -> None:
+async def test_the_record_of_a_finished_job_has_its_report(path: Path) -> None:
     report = await run(FakeService(), [*make_members(10), {"email": "no"}], path)
     record = JournalRecord.read(path)
     assert (record.finished, record.running, record.source_ended, record.runs) == (True, False, True, 1)
@@ -41,7 +41,7 @@ async def test_a_finished_job_tells_its_report(path: Path) -> None:
     assert record.doubts == ()
 
 
-async def test_a_job_that_stopped_tells_what_is_settled_and_adds_up(path: Path) -> None:
+async def test_the_record_of_a_stopped_job_adds_up(path: Path) -> None:
     service = FakeService()
     service.script[3] = make_error(403)
     rows = [*make_members(6), {"email": "no"}, *make_members(14, first=50)]
@@ -58,7 +58,7 @@ async def test_a_job_that_stopped_tells_what_is_settled_and_adds_up(path: Path) 
     assert (again.finished, again.runs, again.report.accepted) == (True, 2, 20)
 
 
-async def test_what_is_in_doubt_is_told_with_its_age_while_the_job_runs(path: Path) -> None:
+async def test_what_is_in_doubt_is_listed_with_its_time_while_the_job_runs(path: Path) -> None:
     clock = VirtualClock(mode="manual")
     service = FakeService(clock=clock, latency=5)
     task = asyncio.create_task(run(service, make_members(10), path))

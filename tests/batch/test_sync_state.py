@@ -107,7 +107,7 @@ async def test_a_change_that_failed_leaves_what_was_there(path: Path) -> None:
 
 
 @pytest.mark.parametrize("settle", [True, False])
-async def test_a_row_of_which_nothing_was_told_is_sent_again_or_removed(path: Path, *, settle: bool) -> None:
+async def test_a_row_without_an_outcome_is_sent_again_or_removed(path: Path, *, settle: bool) -> None:
     with SyncState(path, target="a") as state:
         await sync(state, {3: 30})
         await make_plan(state, {1: 10, 2: 20})

@@ -21,7 +21,7 @@ from svc_async.webhooks.adapters.aiohttp import serve
 from svc_async.webhooks.testing import build_crc, build_delivery
 from tests.support.command import Call, Command, Ended
 from tests.support.event_samples import activity
-from tests.support.receivers import sender
+from tests.support.receivers import create_sender
 
 KEY = SigningKey("consumer-secret")
 BODY = b'{"test_number":1,"test_string":"two"}'
@@ -43,7 +43,7 @@ async def test_it_listens_until_it_is_stopped(command: Command, tmp_path: Path, 
         "webhook", "listen", "--port", "0", "--json", "--save-dir", tmp_path / "saved" / "here"
     )
     port = int(json.loads(await running.line())["listening"].rstrip("/").rpartition(":")[2])
-    send = sender(port, "/any/path")
+    send = create_sender(port, "/any/path")
     assert (await send(*build_crc())).status == 200
     request = build_delivery({"data": activity("post.create", uuid="-3")}, KEY)
     assert (await send(*request)).status == 200
@@ -62,7 +62,7 @@ async def test_events_are_printed_one_a_line(command: Command) -> None:
     running = await command.start("webhook", "listen", "--port", "0")
     assert running.process.stderr is not None
     printed = (await running.process.stderr.readline()).decode()
-    send = sender(int(printed.split("/ ")[0].rpartition(":")[2]))
+    send = create_sender(int(printed.split("/ ")[0].rpartition(":")[2]))
     await send(*build_delivery({"data": activity("dm.read", uuid="a\x1b[31mb")}, KEY))
     await send("POST", "", {}, b"")
     assert (await running.line()).split()[1:] == ["dm.read", "a?[31mb"]
@@ -77,7 +77,7 @@ async def test_it_ends_quietly_when_nobody_reads_what_it_prints(command: Command
     os.close(writer)
     assert running.process.stderr is not None
     await running.process.stderr.readline()
-    send = sender(unused_tcp_port)
+    send = create_sender(unused_tcp_port)
     await send(*build_delivery({"data": activity("dm.read", uuid="1")}, KEY))
     assert os.read(reader, 100).split()[1:] == [b"dm.read", b"1"]
     os.close(reader)

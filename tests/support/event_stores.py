@@ -13,7 +13,7 @@ __all__ = ["BrokenStore", "MemoryInbox", "SlowStore"]
 
 @attrs.define
 class SlowStore(MemoryDedupe):
-    """Claims when it is told to."""
+    """Claims once `go` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,6 +25,8 @@ class SlowStore(MemoryDedupe):
 
 
 class BrokenStore(MemoryDedupe):
+    """Fails at steps, or at steps with a key, such as `claim` or `claim 2`."""
+
     def __init__(self, *broken: str) -> None:
         super().__init__()
         self.broken = set(broken)
@@ -44,7 +46,7 @@ class BrokenStore(MemoryDedupe):
 
 @attrs.define
 class MemoryInbox:
-    """An inbox in memory, which fails or waits when it is told to."""
+    """An inbox in memory, which can fail, or wait for `go`."""
 
     rows: dict[str, StoredEvent] = attrs.field(factory=dict[str, StoredEvent])
     go: asyncio.Event | None = None

@@ -1,4 +1,4 @@
-"""A receiver behind each of its doors, and a client that sends any bytes."""
+"""Receivers behind each entry point, and a client that sends any bytes."""
 
 import asyncio
 import socket
@@ -13,14 +13,14 @@ from svc_async.webhooks.verification import HttpAnswer
 
 Fields = Mapping[str, str] | Iterable[tuple[str, str]]
 Send = Callable[[str, str, Fields, bytes], Awaitable[HttpAnswer]]
-Door = Callable[[WebhookReceiver], AbstractAsyncContextManager[Send]]
+EntryPoint = Callable[[WebhookReceiver], AbstractAsyncContextManager[Send]]
 Server = Callable[[WebhookReceiver], AbstractAsyncContextManager[int]]
 
 PATH = "/hooks/svc"
 
 
 @asynccontextmanager
-async def on_aiohttp(receiver: WebhookReceiver) -> AsyncGenerator[int]:
+async def serve_with_aiohttp(receiver: WebhookReceiver) -> AsyncGenerator[int]:
     app = web.Application()
     receiver.attach(app, PATH)
     runner = web.AppRunner(app)
@@ -33,12 +33,12 @@ async def on_aiohttp(receiver: WebhookReceiver) -> AsyncGenerator[int]:
 
 
 @asynccontextmanager
-async def on_uvicorn(receiver: WebhookReceiver) -> AsyncGenerator[int]:
+async def serve_with_uvicorn(receiver: WebhookReceiver) -> AsyncGenerator[int]:
     config = uvicorn.Config(receiver.asgi(PATH), lifespan="on", log_level="critical", http="h11", ws="none")
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         serving = asyncio.create_task(server.serve(sockets=[listening]))
-        while not server.started and not serving.done():  # noqa: ASYNC110 - a server tells it in no other way
+        while not server.started and not serving.done():  # noqa: ASYNC110 - the server offers nothing to wait for
             await asyncio.sleep(0)
         try:
             yield listening.getsockname()[1]
@@ -47,41 +47,44 @@ async def on_uvicorn(receiver: WebhookReceiver) -> AsyncGenerator[int]:
             await serving
 
 
-SERVERS: Mapping[str, Server] = {"aiohttp": on_aiohttp, "asgi": on_uvicorn}
+SERVERS: Mapping[str, Server] = {"aiohttp": serve_with_aiohttp, "asgi": serve_with_uvicorn}
 
 
 @asynccontextmanager
-async def by_hand(receiver: WebhookReceiver) -> AsyncGenerator[Send]:
+async def call_directly(receiver: WebhookReceiver) -> AsyncGenerator[Send]:
     async with receiver:
         yield receiver.handle
 
 
-def through(server: Server) -> Door:
+def connect_through(server: Server) -> EntryPoint:
     @asynccontextmanager
-    async def door(receiver: WebhookReceiver) -> AsyncGenerator[Send]:
+    async def entry_point(receiver: WebhookReceiver) -> AsyncGenerator[Send]:
         async with server(receiver) as port:
-            yield sender(port)
+            yield create_sender(port)
 
-    return door
-
-
-DOORS: Mapping[str, Door] = {"handle": by_hand, **{name: through(server) for name, server in SERVERS.items()}}
+    return entry_point
 
 
-def sender(port: int, path: str = PATH) -> Send:
+ENTRY_POINTS: Mapping[str, EntryPoint] = {
+    "handle": call_directly,
+    **{name: connect_through(server) for name, server in SERVERS.items()},
+}
+
+
+def create_sender(port: int, path: str = PATH) -> Send:
     async def send(method: str, raw_query: str, headers: Fields, body: bytes) -> HttpAnswer:
         fields = headers.items() if isinstance(headers, Mapping) else headers
         lines = [f"{method} {path}?{raw_query} HTTP/1.1", "Host: localhost", "Connection: close"]
         lines += [f"{name}: {value}" for name, value in fields]
         if method != "GET":
             lines.append(f"Content-Length: {len(body)}")
-        return parsed(await raw(port, "\r\n".join([*lines, "", ""]).encode("latin-1") + body))
+        return parse_answer(await exchange_raw(port, "\r\n".join([*lines, "", ""]).encode("latin-1") + body))
 
     return send
 
 
-async def raw(port: int, request: bytes, *, then_end: bool = False) -> bytes:
-    """Send bytes, and give what comes back until the server closes."""
+async def exchange_raw(port: int, request: bytes, *, then_end: bool = False) -> bytes:
+    """Send bytes, and return what the server sends until it closes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
     if then_end:
@@ -95,7 +98,7 @@ async def raw(port: int, request: bytes, *, then_end: bool = False) -> bytes:
         writer.close()
 
 
-def parsed(answer: bytes) -> HttpAnswer:
+def parse_answer(answer: bytes) -> HttpAnswer:
     head, _, body = answer.partition(b"\r\n\r\n")
     status, *lines = head.decode("latin-1").split("\r\n")
     pairs = (line.split(": ", 1) for line in lines)

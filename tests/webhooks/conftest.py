@@ -1,8 +1,8 @@
 import pytest
 
-from tests.support.receivers import DOORS, Door
+from tests.support.receivers import ENTRY_POINTS, EntryPoint
 
 
-@pytest.fixture(params=sorted(DOORS))
-def door(request: pytest.FixtureRequest) -> Door:
-    return DOORS[request.param]
+@pytest.fixture(params=sorted(ENTRY_POINTS))
+def entry_point(request: pytest.FixtureRequest) -> EntryPoint:
+    return ENTRY_POINTS[request.param]

@@ -27,7 +27,7 @@ async def test_an_answer_does_not_wait_for_handlers() -> None:
 
 @pytest.mark.rule("WH-42", "LIM-01")
 @pytest.mark.parametrize("deadline", [None, 3.0])
-async def test_an_answer_is_given_within_ten_seconds_even_if_a_store_hangs(deadline: float | None) -> None:
+async def test_a_delivery_is_answered_within_ten_seconds_even_if_a_store_hangs(deadline: float | None) -> None:
     clock, store = VirtualClock(), SlowStore()
     ack = Ack.enqueue() if deadline is None else Ack.inline(deadline=deadline)
     receiver = WebhookReceiver(keys=[KEY], clock=clock, dedupe=store, ack=ack)
@@ -79,7 +79,7 @@ async def test_inline_answers_at_its_deadline_and_handlers_go_on(on_deadline: An
     assert seen == ["1"]
 
 
-async def test_a_body_that_does_not_come_is_given_up() -> None:
+async def test_a_body_that_does_not_arrive_is_rejected() -> None:
     clock = VirtualClock()
     receiver = WebhookReceiver(keys=[KEY], clock=clock)
     request = delivery()
@@ -134,7 +134,7 @@ async def test_of_a_compressed_body_nothing_is_read() -> None:
     assert (answer.status, answer.body) == (415, b"body_encoded")
 
 
-async def test_header_fields_may_be_given_so_that_they_are_read_once() -> None:
+async def test_header_fields_may_come_from_an_iterator() -> None:
     request = delivery()
     async with WebhookReceiver(keys=[KEY], crc_signature="verify_if_present") as receiver:
         assert (await receiver.handle("POST", "", iter(request.headers.items()), request.body)).status == 200
@@ -142,7 +142,7 @@ async def test_header_fields_may_be_given_so_that_they_are_read_once() -> None:
         assert (await receiver.handle(method, query, iter(headers.items()), body)).status == 200
 
 
-async def test_the_name_of_a_header_may_be_given_in_any_case() -> None:
+async def test_the_header_of_a_key_may_be_in_any_case() -> None:
     async with WebhookReceiver(keys=[SigningKey(KEY.secret, header="X-Svc-Webhooks-Signature")]) as receiver:
         assert (await receiver.handle(*delivery())).status == 200
 

@@ -13,11 +13,11 @@ from svc_async.webhooks.adapters.aiohttp import serve
 from svc_async.webhooks.adapters.asgi import AsgiApp
 from svc_async.webhooks.testing import build_crc
 from tests.support.deliveries import KEY, delivery
-from tests.support.receivers import PATH, sender
+from tests.support.receivers import PATH, create_sender
 
 
-async def spoken(app: AsgiApp, scope: dict[str, Any], *messages: dict[str, Any]) -> list[dict[str, Any]]:
-    """Give what the application says to a server that says these messages."""
+async def run_app(app: AsgiApp, scope: dict[str, Any], *messages: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what the application sends to a server that sends these messages."""
     waiting, said = list(messages), list[dict[str, Any]]()
 
     async def receive() -> Any:
@@ -31,7 +31,9 @@ async def spoken(app: AsgiApp, scope: dict[str, Any], *messages: dict[str, Any])
     return said
 
 
-def http(path: str = "/", *, root_path: str = "", query: bytes = b"crc_token=a", method: str = "GET") -> dict[str, Any]:
+def http_scope(
+    path: str = "/", *, root_path: str = "", query: bytes = b"crc_token=a", method: str = "GET"
+) -> dict[str, Any]:
     return {
         "type": "http",
         "method": method,
@@ -42,24 +44,24 @@ def http(path: str = "/", *, root_path: str = "", query: bytes = b"crc_token=a",
     }
 
 
-def statuses(said: Sequence[dict[str, Any]]) -> list[int]:
+def find_statuses(said: Sequence[dict[str, Any]]) -> list[int]:
     return [message["status"] for message in said if message["type"] == "http.response.start"]
 
 
 @pytest.mark.parametrize(
     ("path", "scope", "status"),
     [
-        (None, http("/anything"), 200),
-        ("/hook", http("/hook"), 200),
-        ("/hook", http("/other"), 404),
-        ("/hook", http("/mounted/hook", root_path="/mounted"), 200),
-        ("/hook", http("/mounted", root_path="/mounted"), 404),
-        (None, http("/", query=b""), 400),
+        (None, http_scope("/anything"), 200),
+        ("/hook", http_scope("/hook"), 200),
+        ("/hook", http_scope("/other"), 404),
+        ("/hook", http_scope("/mounted/hook", root_path="/mounted"), 200),
+        ("/hook", http_scope("/mounted", root_path="/mounted"), 404),
+        (None, http_scope("/", query=b""), 400),
     ],
 )
 async def test_an_asgi_application_serves_its_path(path: str | None, scope: dict[str, Any], status: int) -> None:
-    said = await spoken(WebhookReceiver(keys=[KEY]).asgi(path), scope)
-    assert statuses(said) == [status]
+    said = await run_app(WebhookReceiver(keys=[KEY]).asgi(path), scope)
+    assert find_statuses(said) == [status]
     length = dict(said[0]["headers"])[b"content-length"]
     assert int(length) == len(said[1]["body"])
 
@@ -67,19 +69,19 @@ async def test_an_asgi_application_serves_its_path(path: str | None, scope: dict
 async def test_a_mounted_application_is_run_by_its_host() -> None:
     receiver = WebhookReceiver(keys=[KEY])
     app, request = receiver.asgi(), delivery()
-    scope = http(method="POST")
+    scope = http_scope(method="POST")
     scope["headers"] = [(name.encode(), value.encode()) for name, value in request.headers.items()]
     body = {"type": "http.request", "body": request.body}
-    assert statuses(await spoken(app, scope, body)) == [503]
+    assert find_statuses(await run_app(app, scope, body)) == [503]
     async with receiver:
-        assert statuses(await spoken(app, scope, body)) == [200]
+        assert find_statuses(await run_app(app, scope, body)) == [200]
         half = {"type": "http.request", "body": request.body[:9], "more_body": True}
-        assert statuses(await spoken(app, scope, half, {"type": "http.disconnect"})) == [400]
+        assert find_statuses(await run_app(app, scope, half, {"type": "http.disconnect"})) == [400]
     assert receiver.stats.rejected == {"not_running": 1, "body_broken": 1}
 
 
 async def test_a_web_socket_is_refused() -> None:
-    said = await spoken(WebhookReceiver(keys=[KEY]).asgi(), {"type": "websocket"}, {"type": "websocket.connect"})
+    said = await run_app(WebhookReceiver(keys=[KEY]).asgi(), {"type": "websocket"}, {"type": "websocket.connect"})
     assert said == [{"type": "websocket.close"}]
 
 
@@ -87,7 +89,7 @@ STARTUP, SHUTDOWN = {"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}
 
 
 async def test_the_life_of_a_server_is_that_of_the_receiver() -> None:
-    said = await spoken(WebhookReceiver(keys=[KEY]).asgi(), {"type": "lifespan"}, STARTUP, SHUTDOWN)
+    said = await run_app(WebhookReceiver(keys=[KEY]).asgi(), {"type": "lifespan"}, STARTUP, SHUTDOWN)
     assert [message["type"] for message in said] == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
 
@@ -126,7 +128,7 @@ async def test_a_receiver_that_runs_is_left_running_by_an_application() -> None:
         runner = web.AppRunner(app)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        assert (await sender(runner.addresses[0][1])(*build_crc())).status == 200
+        assert (await create_sender(runner.addresses[0][1])(*build_crc())).status == 200
         await runner.cleanup()
         assert receiver.is_running
 
@@ -134,6 +136,6 @@ async def test_a_receiver_that_runs_is_left_running_by_an_application() -> None:
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br"])
 async def test_alone_it_does_not_decompress_what_it_refuses(encoding: str, caplog: pytest.LogCaptureFixture) -> None:
     async with serve(WebhookReceiver(keys=[KEY]), host="127.0.0.1", port=0) as port:
-        answer = await sender(port, "/")("POST", "", {"Content-Encoding": encoding}, b"nothing of the kind")
+        answer = await create_sender(port, "/")("POST", "", {"Content-Encoding": encoding}, b"nothing of the kind")
     assert (answer.status, answer.body) == (415, b"body_encoded")
     assert caplog.messages == []

@@ -74,7 +74,7 @@ async def client() -> AsyncIterator[Client]:
         yield client
 
 
-def receiving(sandbox: Sandbox, **settings: Any) -> tuple[WebhookReceiver, list[Event]]:
+def create_receiver(sandbox: Sandbox, **settings: Any) -> tuple[WebhookReceiver, list[Event]]:
     events: list[Event] = []
     dedupe = MemoryDedupe(clock=sandbox.clock)
     receiver = WebhookReceiver(
@@ -87,7 +87,7 @@ def receiving(sandbox: Sandbox, **settings: Any) -> tuple[WebhookReceiver, list[
 @pytest.mark.rule("WH-34", "WH-35", "WH-36", "WH-40c", "WH-41", "WH-60", "EV-01")
 @pytest.mark.parametrize("event_type", [*EventType])
 async def test_every_event_comes_through_in_process(client: Client, event_type: EventType) -> None:
-    receiver, events = receiving(client.sandbox, ack=Ack.inline())
+    receiver, events = create_receiver(client.sandbox, ack=Ack.inline())
     client.sandbox.deliver_to(URL, receiver)
     async with receiver:
         webhook_id = await client.register()
@@ -104,7 +104,7 @@ async def test_every_event_comes_through_in_process(client: Client, event_type: 
 @pytest.mark.rule("WH-34", "WH-35", "WH-36", "WH-40c", "WH-41")
 @pytest.mark.parametrize("server", SERVERS.values(), ids=SERVERS.keys())
 async def test_events_come_through_over_loopback(client: Client, server: Any) -> None:
-    receiver, events = receiving(client.sandbox)
+    receiver, events = create_receiver(client.sandbox)
     arrived = asyncio.Event()
     receiver.on("*")(lambda *_: arrived.set())
     async with server(receiver) as port:
@@ -129,7 +129,7 @@ async def test_a_receiver_with_another_secret_is_not_registered(client: Client) 
 
 
 async def test_an_asgi_receiver_in_process(client: Client) -> None:
-    receiver, events = receiving(client.sandbox, ack=Ack.inline())
+    receiver, events = create_receiver(client.sandbox, ack=Ack.inline())
     client.sandbox.deliver_to(URL, receiver.asgi())
     async with receiver:
         webhook_id = await client.register()
@@ -140,7 +140,7 @@ async def test_an_asgi_receiver_in_process(client: Client) -> None:
 
 
 async def test_faults_of_deliveries(client: Client) -> None:
-    receiver, events = receiving(client.sandbox, ack=Ack.inline())
+    receiver, events = create_receiver(client.sandbox, ack=Ack.inline())
     client.sandbox.deliver_to(URL, receiver)
     async with receiver:
         webhook_id = await client.register()
@@ -159,7 +159,7 @@ async def test_faults_of_deliveries(client: Client) -> None:
 
 
 async def test_what_an_offline_receiver_missed_is_replayed_once(client: Client) -> None:
-    receiver, events = receiving(client.sandbox, ack=Ack.inline())
+    receiver, events = create_receiver(client.sandbox, ack=Ack.inline())
     client.sandbox.deliver_to(URL, receiver)
     async with receiver:
         webhook_id = await client.register()

@@ -83,25 +83,25 @@ async def test_no_more_events_are_handled_at_a_time_than_there_are_workers() -> 
 # --- failures
 
 
-async def test_a_failure_is_told_then_buried_then_a_repeated_delivery_is_handled() -> None:
-    told: list[tuple[Any, ...]] = []
+async def test_a_failure_is_reported_and_dead_lettered_then_a_repeated_delivery_is_handled() -> None:
+    reported: list[tuple[Any, ...]] = []
     failing = True
 
     async def on_error(event: Event | None, error: BaseException) -> None:
         await asyncio.sleep(0)
-        told.append(("error", event and event.key, type(error)))
+        reported.append(("error", event and event.key, type(error)))
 
     receiver = WebhookReceiver(
         keys=[KEY],
         on_error=on_error,
-        dead_letter=lambda event, error: told.append(("dead", event.key, type(error))),
+        dead_letter=lambda event, error: reported.append(("dead", event.key, type(error))),
     )
 
     @receiver.on("*")
     def handler(event: Event, _: DeliveryContext) -> None:
         if failing:
             raise LookupError
-        told.append(("handled", event.key))
+        reported.append(("handled", event.key))
 
     async with receiver:
         assert (await receiver.handle(*delivery())).status == 200
@@ -110,7 +110,7 @@ async def test_a_failure_is_told_then_buried_then_a_repeated_delivery_is_handled
         assert (await receiver.handle(*delivery())).status == 200
         await run_ready_tasks()
         assert (await receiver.handle(*delivery())).status == 200
-    assert told == [("error", "1", LookupError), ("dead", "1", LookupError), ("handled", "1")]
+    assert reported == [("error", "1", LookupError), ("dead", "1", LookupError), ("handled", "1")]
     assert (receiver.stats.failed, receiver.stats.handled, receiver.stats.duplicates) == (1, 1, 1)
 
 
@@ -130,8 +130,8 @@ async def test_callbacks_that_fail_stop_nothing(caplog: pytest.LogCaptureFixture
 
 
 async def test_a_cancellation_within_a_handler_is_a_failure_and_no_end_of_a_worker() -> None:
-    told: list[type[BaseException]] = []
-    receiver = WebhookReceiver(keys=[KEY], workers=1, on_error=lambda _, error: told.append(type(error)))
+    reported: list[type[BaseException]] = []
+    receiver = WebhookReceiver(keys=[KEY], workers=1, on_error=lambda _, error: reported.append(type(error)))
 
     @receiver.on("*")
     async def handler(*_: object) -> None:
@@ -142,31 +142,33 @@ async def test_a_cancellation_within_a_handler_is_a_failure_and_no_end_of_a_work
     async with receiver:
         for number in range(3):
             await receiver.handle(*delivery(str(number)))
-    assert told == [asyncio.CancelledError] * 3
+    assert reported == [asyncio.CancelledError] * 3
 
 
 async def test_a_store_that_fails_refuses_deliveries_until_it_works_again() -> None:
-    told: list[tuple[Event | None, type[BaseException]]] = []
+    reported: list[tuple[Event | None, type[BaseException]]] = []
     store = BrokenStore("claim 2")
     receiver = WebhookReceiver(
-        keys=[KEY], dedupe=store, on_error=lambda event, error: told.append((event, type(error)))
+        keys=[KEY], dedupe=store, on_error=lambda event, error: reported.append((event, type(error)))
     )
     both = build_delivery({"data": [activity("post.create", uuid=uuid) for uuid in ("1", "2")]}, KEY)
     async with receiver:
         answer = await receiver.handle(*both)
         assert (answer.status, answer.body) == (503, b"accept_failed")
-        assert told == [(None, OSError)]
+        assert reported == [(None, OSError)]
         store.broken.clear()
         assert (await receiver.handle(*both)).status == 200
     assert receiver.stats.handled == 2
 
 
-async def test_a_commit_that_fails_is_told() -> None:
-    told: list[Event | None] = []
-    receiver = WebhookReceiver(keys=[KEY], dedupe=BrokenStore("commit"), on_error=lambda event, _: told.append(event))
+async def test_a_commit_that_fails_is_reported() -> None:
+    reported: list[Event | None] = []
+    receiver = WebhookReceiver(
+        keys=[KEY], dedupe=BrokenStore("commit"), on_error=lambda event, _: reported.append(event)
+    )
     async with receiver:
         assert (await receiver.handle(*delivery())).status == 200
-    assert [event.key for event in told if event] == ["1"]
+    assert [event.key for event in reported if event] == ["1"]
 
 
 async def test_an_order_that_fails_refuses_the_delivery() -> None:

@@ -74,7 +74,7 @@ async def test_a_receiver_that_starts_handles_what_is_left_in_the_inbox() -> Non
     assert second.stats.restored == 3
 
 
-async def test_what_failed_stays_in_the_inbox_unless_it_was_buried() -> None:
+async def test_a_failed_event_stays_in_the_inbox_unless_it_was_dead_lettered() -> None:
     def fails(*_: object) -> None:
         raise LookupError
 
@@ -87,7 +87,7 @@ async def test_what_failed_stays_in_the_inbox_unless_it_was_buried() -> None:
         assert [*inbox.rows] == left
 
 
-async def test_what_was_committed_and_not_let_go_of_is_not_handled_again() -> None:
+async def test_an_event_that_was_committed_and_not_removed_is_not_handled_again() -> None:
     inbox, dedupe = MemoryInbox(), MemoryDedupe()
     inbox.rows["1"] = StoredEvent(key="1", body=delivery().body, key_id="now", received_at=START)
     await dedupe.claim("1")

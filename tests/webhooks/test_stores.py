@@ -155,26 +155,26 @@ async def test_a_store_that_is_closed_says_so(tmp_path: Path) -> None:
         await store.claim("b")
 
 
-def stored(key: str, body: bytes = b"{}") -> StoredEvent:
+def make_stored(key: str, body: bytes = b"{}") -> StoredEvent:
     return StoredEvent(key=key, body=body, key_id="now", received_at=NOW)
 
 
-def modes(folder: Path) -> set[int]:
+def read_modes(folder: Path) -> set[int]:
     return {path.stat().st_mode & 0o777 for path in folder.iterdir()}
 
 
-async def test_what_people_wrote_is_kept_for_the_eyes_of_this_user_only(tmp_path: Path) -> None:
+async def test_files_with_messages_can_be_read_by_this_user_only(tmp_path: Path) -> None:
     async with SqliteInbox(tmp_path / "inbox.db") as inbox:
-        await inbox.store([stored("a")])
-        assert modes(tmp_path) == {0o600}
+        await inbox.store([make_stored("a")])
+        assert read_modes(tmp_path) == {0o600}
 
 
 async def test_an_inbox_keeps_events_in_their_order_until_they_are_done(tmp_path: Path) -> None:
     async with SqliteInbox(tmp_path / "inbox.db") as inbox:
-        await inbox.store([stored("b", b"\x00\xff"), stored("a")])
-        await inbox.store([stored("c"), stored("a", b"another")])
+        await inbox.store([make_stored("b", b"\x00\xff"), make_stored("a")])
+        await inbox.store([make_stored("c"), make_stored("a", b"another")])
     async with SqliteInbox(tmp_path / "inbox.db") as inbox:
-        assert [*await inbox.load()] == [stored("b", b"\x00\xff"), stored("a"), stored("c")]
+        assert [*await inbox.load()] == [make_stored("b", b"\x00\xff"), make_stored("a"), make_stored("c")]
         await inbox.remove("a")
         await inbox.remove("a")
         assert [each.key for each in await inbox.load()] == ["b", "c"]
@@ -182,7 +182,7 @@ async def test_an_inbox_keeps_events_in_their_order_until_they_are_done(tmp_path
 
 async def test_one_file_may_be_inbox_and_dedupe_store(tmp_path: Path) -> None:
     async with SqliteInbox(tmp_path / "events.db") as inbox, SqliteDedupe(tmp_path / "events.db") as dedupe:
-        await asyncio.gather(inbox.store([stored("a")]), dedupe.claim("a"))
+        await asyncio.gather(inbox.store([make_stored("a")]), dedupe.claim("a"))
         assert [each.key for each in await inbox.load()] == ["a"]
         assert not await dedupe.claim("a")
 
@@ -191,9 +191,9 @@ async def test_work_that_fails_spoils_no_other_that_shares_its_transaction(tmp_p
     async with SqliteInbox(tmp_path / "inbox.db") as inbox:
         bad: Any = StoredEvent(key="bad", body=b"", key_id=None, received_at=NOW)  # type: ignore[arg-type]  # breaks the table's rule
         outcomes = await asyncio.gather(
-            inbox.store([stored("1")]),
-            inbox.store([stored("2"), bad]),
-            inbox.store([stored("3")]),
+            inbox.store([make_stored("1")]),
+            inbox.store([make_stored("2"), bad]),
+            inbox.store([make_stored("3")]),
             return_exceptions=True,
         )
         assert [type(outcome) for outcome in outcomes] == [type(None), sqlite3.IntegrityError, type(None)]
@@ -202,7 +202,7 @@ async def test_work_that_fails_spoils_no_other_that_shares_its_transaction(tmp_p
 
 async def test_work_whose_caller_goes_away_is_done_all_the_same(tmp_path: Path) -> None:
     async with SqliteInbox(tmp_path / "inbox.db") as inbox:
-        storing = asyncio.create_task(inbox.store([stored("1")]))
+        storing = asyncio.create_task(inbox.store([make_stored("1")]))
         await asyncio.sleep(0)
         storing.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -22,13 +22,13 @@ from svc_async.webhooks.testing import SignedRequest, build_delivery
 from svc_async.wire.hmac_sha256 import sign
 from tests.support.deliveries import KEY, OAUTH2, delivery
 from tests.support.event_samples import activity
-from tests.support.receivers import PATH, SERVERS, Server, raw
+from tests.support.receivers import PATH, SERVERS, Server, exchange_raw
 
 ROOT = Path(svc_async.__file__).parents[1]
 
 
-def burst(rng: random.Random, count: int) -> list[SignedRequest]:
-    """Give deliveries of which every fifth repeats another one."""
+def make_burst(rng: random.Random, count: int) -> list[SignedRequest]:
+    """Return deliveries of which every fifth repeats another one."""
     uuids = [str(number) for number in range(count * 4 // 5)]
     uuids += rng.sample(uuids, count - len(uuids))
     rng.shuffle(uuids)
@@ -38,13 +38,13 @@ def burst(rng: random.Random, count: int) -> list[SignedRequest]:
 async def deliver_all(
     receiver: WebhookReceiver, requests: list[SignedRequest], rng: random.Random
 ) -> list[SignedRequest]:
-    """Send in handfuls and give what was not accepted."""
+    """Send groups of deliveries, and return those that were not accepted."""
     refused: list[SignedRequest] = []
     while requests:
-        handful, requests = requests[:40], requests[40:]
-        answers = await asyncio.gather(*(receiver.handle(*request) for request in handful))
+        group, requests = requests[:40], requests[40:]
+        answers = await asyncio.gather(*(receiver.handle(*request) for request in group))
         assert {answer.status for answer in answers} <= {200, 503}
-        refused += [request for request, answer in zip(handful, answers, strict=True) if answer.status != 200]
+        refused += [request for request, answer in zip(group, answers, strict=True) if answer.status != 200]
         for _ in range(rng.randrange(20)):
             await asyncio.sleep(0)
     return refused
@@ -68,7 +68,7 @@ async def test_of_a_burst_each_event_is_handled_once_or_reported() -> None:
 
     rounds = 0
     async with receiver:
-        requests = burst(rng, 5_000)
+        requests = make_burst(rng, 5_000)
         while requests:
             rounds += 1
             requests = await deliver_all(receiver, requests, rng)
@@ -103,7 +103,7 @@ async def test_of_a_burst_over_restarts_each_event_is_handled_once(
         receiver.on("*")(handler)
         return receiver
 
-    requests = burst(rng, count)
+    requests = make_burst(rng, count)
     left, restored, full = list[SignedRequest](), 0, 0
     for start in range(0, count, count // 5):
         async with started() as receiver:
@@ -114,7 +114,7 @@ async def test_of_a_burst_over_restarts_each_event_is_handled_once(
         async with started() as receiver:
             left = await deliver_all(receiver, left, rng)
         restored += receiver.stats.restored
-    while rows(tmp_path):
+    while count_stored(tmp_path):
         async with started():
             pass
     assert handled == Counter({str(number): 1 for number in range(count * 4 // 5)})
@@ -122,7 +122,7 @@ async def test_of_a_burst_over_restarts_each_event_is_handled_once(
     assert (restored > 0) == (drain_deadline == 0)
 
 
-def rows(folder: Path) -> int:
+def count_stored(folder: Path) -> int:
     connection = sqlite3.connect(folder / "inbox.db")
     try:
         (count,) = connection.execute("SELECT count(*) FROM svc_inbox").fetchone()
@@ -257,7 +257,7 @@ async def test_broken_requests_break_nothing(
 ) -> None:
     receiver = WebhookReceiver(keys=[KEY])
     async with server(receiver) as port:
-        answer = await raw(port, request_bytes, then_end=True)
+        answer = await exchange_raw(port, request_bytes, then_end=True)
         # Which version a server says that could not read the head is its own business.
         assert answer == b"" or re.match(rb"HTTP/1\.[01] 4\d\d ", answer)
     assert receiver.stats.handled == 0
