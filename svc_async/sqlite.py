@@ -23,7 +23,7 @@ import attrs
 
 from svc_async.errors import UnusableFile, WrongState
 
-__all__ = ["FileFormat", "Work", "Writer", "connect", "in_thread", "reporting_unusable"]
+__all__ = ["FileFormat", "Work", "Writer", "connect", "in_thread", "report_unusable"]
 
 T = TypeVar("T")
 
@@ -107,7 +107,7 @@ def connect(
     if private and path != _MEMORY:
         with suppress(OSError):  # SQLite reports what is wrong
             path.touch(mode=0o600)
-    with reporting_unusable(path, file_format):
+    with report_unusable(path, file_format):
         connection = sqlite3.connect(
             path,
             timeout=_WAIT_FOR_READERS if exclusive else _WAIT_FOR_WRITERS,
@@ -132,8 +132,8 @@ def connect(
 
 
 @contextmanager
-def reporting_unusable(path: Path, file_format: FileFormat) -> Generator[None]:
-    """Raise errors of SQLite as those of the file.
+def report_unusable(path: Path, file_format: FileFormat) -> Generator[None]:
+    """Report errors of SQLite within the block as those of the file.
 
     Raises:
         UnusableFile: the file is locked, or SQLite reports another error.

@@ -145,8 +145,6 @@ class WebhookReceiver:
         self._closing = asyncio.Event()
         self._main_task: asyncio.Task[None] | None = None
 
-    # --- interface
-
     def on(self, event_type: str) -> Callable[[H], H]:
         """Register the decorated function, `handler(event, context)`, for events of a type; see `EventRouter.on`."""
         return self._router.on(event_type)
@@ -186,8 +184,6 @@ class WebhookReceiver:
         from svc_async.webhooks.adapters.asgi import asgi_app  # noqa: PLC0415 - only this server needs it
 
         return asgi_app(self, path)
-
-    # --- life cycle
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -272,8 +268,6 @@ class WebhookReceiver:
         self._tasks = None
         for accepted in self._acceptor.drop_queue():
             await self._acceptor.dispatcher.abandon(accepted)
-
-    # --- requests
 
     async def receive(
         self, method: str, raw_query: str | bytes, headers: Headers, chunks: AsyncIterable[bytes]

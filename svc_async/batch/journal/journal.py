@@ -49,7 +49,7 @@ from svc_async.batch.ledger import Intent, JournalCheckpoint, LaneState, Settlem
 from svc_async.batch.report import Failure, Report
 from svc_async.batch.timeline import SLOT_WIDTH, SLOTS, widen_slots
 from svc_async.errors import SvcError, UnusableFile
-from svc_async.sqlite import Work, Writer, connect, in_thread, reporting_unusable
+from svc_async.sqlite import Work, Writer, connect, in_thread, report_unusable
 
 __all__ = ["Journal", "JournalUnwritable", "annotate"]
 
@@ -129,7 +129,7 @@ class Journal:
     ) -> "Journal":
         connection = connect(path, FORMAT, exclusive=True, factory=factory)
         try:
-            with reporting_unusable(path, FORMAT):
+            with report_unusable(path, FORMAT):
                 _begin_run(connection, path, about, lanes, now().timestamp())
                 return cls(path, connection, now)
         except BaseException:
@@ -281,7 +281,7 @@ async def annotate(path: str | Path, note: Mapping[str, Any]) -> None:
 
 
 def _annotate(path: Path, note: str) -> None:
-    with closing(connect(path, FORMAT, exclusive=True)) as connection, reporting_unusable(path, FORMAT):
+    with closing(connect(path, FORMAT, exclusive=True)) as connection, report_unusable(path, FORMAT):
         connection.execute("BEGIN IMMEDIATE")
         if not connection.execute("SELECT count(*) FROM job").fetchone()[0]:
             connection.execute("DELETE FROM note")

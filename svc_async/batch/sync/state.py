@@ -33,7 +33,7 @@ from svc_async.batch.sync.statements import (
     SNAPSHOT_TABLES,
 )
 from svc_async.errors import UnusableFile
-from svc_async.sqlite import connect, reporting_unusable
+from svc_async.sqlite import connect, report_unusable
 
 __all__ = ["SyncState"]
 
@@ -60,7 +60,7 @@ class SyncState:
         # A settlement is one transaction, which may be as large as the list.
         self._connection = connect(path, FORMAT, exclusive=True, journal_mode="DELETE", factory=factory)
         try:
-            with reporting_unusable(path, FORMAT):
+            with report_unusable(path, FORMAT):
                 self._prepare(target)
         except BaseException:
             self._connection.close()
@@ -86,7 +86,7 @@ class SyncState:
         Raises:
             UnusableFile: the file cannot be written.
         """
-        with reporting_unusable(self._path, FORMAT):
+        with report_unusable(self._path, FORMAT):
             await self.settle()
             self._connection.executescript(SNAPSHOT_TABLES)
             self._connection.execute("BEGIN IMMEDIATE")
@@ -99,7 +99,7 @@ class SyncState:
 
     def begin(self, *, expires: datetime | None = None) -> None:
         """Commit the plan; see `SyncStore`."""
-        with reporting_unusable(self._path, FORMAT):
+        with report_unusable(self._path, FORMAT):
             seconds = None if expires is None else _to_seconds(expires)
             self._connection.execute("UPDATE about SET expires = ?", [seconds])
             self._connection.execute("COMMIT")
@@ -118,7 +118,7 @@ class SyncState:
 
     def find_position(self, number: int) -> int:
         """Return the position in the snapshot of an upsert."""
-        with reporting_unusable(self._path, FORMAT):
+        with report_unusable(self._path, FORMAT):
             (position,) = self._connection.execute(
                 "SELECT position FROM upserts WHERE ordinal = ?", [number + 1]
             ).fetchone()
@@ -134,7 +134,7 @@ class SyncState:
 
     def record_service_keys(self, service_keys: Mapping[int, str]) -> None:
         """Record the service's own keys of upserts, by their key."""
-        with reporting_unusable(self._path, FORMAT):
+        with report_unusable(self._path, FORMAT):
             self._connection.executemany(
                 "INSERT OR REPLACE INTO service_keys VALUES (?, ?)",
                 zip(_to_signed(list(service_keys)), service_keys.values(), strict=True),
@@ -142,7 +142,7 @@ class SyncState:
 
     async def settle(self) -> None:
         """Apply the recorded outcomes, in one transaction; see `SyncStore`."""
-        with reporting_unusable(self._path, FORMAT):
+        with report_unusable(self._path, FORMAT):
             self._connection.executescript("DROP TABLE IF EXISTS temp.done; BEGIN IMMEDIATE;")
             try:
                 for part, statements in SETTLE.items():
@@ -201,7 +201,7 @@ class SyncState:
 
     def _record(self, part: Part, outcome: int, numbers: Sequence[int]) -> None:
         if numbers:
-            with reporting_unusable(self._path, FORMAT):
+            with report_unusable(self._path, FORMAT):
                 self._connection.execute(
                     "INSERT INTO outcomes VALUES (?, ?, ?)", [part, outcome, array("Q", numbers).tobytes()]
                 )
@@ -220,7 +220,7 @@ class SyncState:
     def _select_pages(self, query: str) -> Iterator[Any]:
         last = 0
         while True:
-            with reporting_unusable(self._path, FORMAT):
+            with report_unusable(self._path, FORMAT):
                 rows = self._connection.execute(f"{query} WHERE ordinal > ? LIMIT {_PAGE_ROWS}", [last]).fetchall()
             yield from rows
             if not rows:
