@@ -34,6 +34,7 @@ import enum
 from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import attrs
@@ -130,7 +131,6 @@ class Lane:
     superseded_unsettled: "array[int]" = attrs.field(factory=lambda: array("q"))
     _stopping: bool = attrs.field(init=False, default=False)
     _delays: Iterator[float] = attrs.field(init=False, repr=False)
-    _failure: Failed = attrs.field(init=False, repr=False)
     _next_step: _Step = attrs.field(init=False, repr=False)
 
     def handle(self, event: Event) -> Command | None:
@@ -200,8 +200,7 @@ class Lane:
         verdict, batch = event.verdict, self.queue[0]
         if verdict is None:
             self.in_doubt = True
-            self._failure = Failed(CountMismatch("the service counted other rows than were sent"))
-            return self._recover()
+            return self._recover(Failed(CountMismatch("the service counted other rows than were sent")))
         refused = verdict.refused
         if self.in_doubt:
             refused = {row: mark_as_repeat(reason) for row, reason in refused.items()}
@@ -218,12 +217,12 @@ class Lane:
         rest, mentioned = batch.split(unknown)
         self._replace_first([rest])
         self.in_doubt = True
-        self._failure = Failed(Unacknowledged(f"the answer does not mention {rest.rows} rows"))
+        failure = Failed(Unacknowledged(f"the answer does not mention {rest.rows} rows"))
         if not mentioned.rows:
-            return self._recover()
+            return self._recover(failure)
         indexes = [index for index in range(batch.rows) if index not in frozenset(unknown)]
         refused = {place: refused[index] for place, index in enumerate(indexes) if index in refused}
-        return self._settle(mentioned, refused, request_id, self._recover, in_doubt=rest)
+        return self._settle(mentioned, refused, request_id, partial(self._recover, failure), in_doubt=rest)
 
     def _settle(
         self,
@@ -241,45 +240,44 @@ class Lane:
         return self._record(Settle(receipt=receipt, superseded=superseded, in_doubt=in_doubt), then)
 
     def _fail(self, event: Failed) -> Command | None:
-        self._failure = event
         # The refusal of a repeat says nothing about the attempt before it.
         self.in_doubt = self.in_doubt or may_have_worked(event.error)
-        return self._recover() if self.in_doubt else self._record(_RELEASE, self._recover)
+        return self._recover(event) if self.in_doubt else self._record(_RELEASE, partial(self._recover, event))
 
-    def _recover(self) -> Command | None:
-        return self._RECOVERY[recovery_for(self._failure.error)](self)
+    def _recover(self, failure: Failed) -> Command | None:
+        return self._RECOVERY[recovery_for(failure.error)](self, failure)
 
-    def _repeat(self) -> Command | None:
+    def _repeat(self, failure: Failed) -> Command | None:
         delay = next(self._delays, None)
         if delay is None:
-            return self._give_up()
-        return self._wait(max(delay, self._failure.pause or 0.0), self._intend_again)
+            return self._give_up(failure)
+        return self._wait(max(delay, failure.pause or 0.0), partial(self._intend_again, failure))
 
-    def _wait_for_limit(self) -> Command | None:
-        pause = self._failure.pause
-        return self._wait(_RATE_LIMIT_WINDOW if pause is None else pause, self._intend_again)
+    def _wait_for_limit(self, failure: Failed) -> Command | None:
+        pause = _RATE_LIMIT_WINDOW if failure.pause is None else failure.pause
+        return self._wait(pause, partial(self._intend_again, failure))
 
-    def _quarantine(self) -> Command | None:
+    def _quarantine(self, failure: Failed) -> Command | None:
         delay = next(self._delays, None)
         if delay is None:  # newer rows must still not be undone
-            return self._wait(self.policy.quarantine, self._give_up)
-        return self._wait(max(delay, self.policy.quarantine), self._intend_again)
+            return self._wait(self.policy.quarantine, partial(self._give_up, failure))
+        return self._wait(max(delay, self.policy.quarantine), partial(self._intend_again, failure))
 
-    def _intend_again(self) -> Command | None:
-        return self._intend() if self.policy.budget.spend() else self._stop_job()
+    def _intend_again(self, failure: Failed) -> Command | None:
+        return self._intend() if self.policy.budget.spend() else self._stop_job(failure)
 
-    def _give_up(self) -> Command:
-        batch, error = self.queue[0], self._failure.error
+    def _give_up(self, failure: Failed) -> Command:
+        batch, error = self.queue[0], failure.error
         reason = ErrorDetail(code="GAVE_UP", message=f"gave up after {self.attempts} attempts: {summarize(error)}")
         self._replace_first([])
         return self._settle(batch, dict.fromkeys(range(batch.rows), reason), request_id_of(error), self._send_first)
 
-    def _isolate(self) -> Command | None:
+    def _isolate(self, failure: Failed) -> Command | None:
         """Send the other operations again, and the refused ones with one user each; a single refused row has failed."""
         batch, policy = self.queue[0], self.policy
-        reasons = find_refused_operations(self._failure.error, batch)
+        reasons = find_refused_operations(failure.error, batch)
         if not reasons:
-            return self._halve()
+            return self._halve(failure)
         named = sorted(reasons)
         refused, others = batch.split(named)
         single = [index for index, operation in enumerate(named) if len(batch.find_positions(operation)) == 1]
@@ -289,14 +287,14 @@ class Lane:
         if not single:
             return self._send_first()
         final = dict(enumerate(map(add_missing_fields, redacted)))
-        return self._settle(failed, final, request_id_of(self._failure.error), self._send_first)
+        return self._settle(failed, final, request_id_of(failure.error), self._send_first)
 
-    def _halve(self) -> Command | None:
+    def _halve(self, failure: Failed) -> Command | None:
         batch = self.queue[0]
         if batch.rows == 1:
-            return self._isolate()
+            return self._isolate(failure)
         if not self.policy.budget.spend():
-            return self._stop_job()
+            return self._stop_job(failure)
         self._replace_first(batch.split_in_half())
         return self._send_first()
 
@@ -305,12 +303,12 @@ class Lane:
         self.in_doubt = False
         self.queue.extendleft(batch for batch in reversed(batches) if batch.rows)
 
-    def _stop_job(self) -> Command:
+    def _stop_job(self, failure: Failed) -> Command:
         self.phase = Phase.STOPPED
-        return Stop(self._failure.error)
+        return Stop(failure.error)
 
     # fmt: off
-    _RECOVERY: ClassVar[Mapping[Recovery, Callable[["Lane"], Command | None]]] = {
+    _RECOVERY: ClassVar[Mapping[Recovery, Callable[["Lane", Failed], Command | None]]] = {
         Recovery.REPEAT:     _repeat,
         Recovery.WAIT:       _wait_for_limit,
         Recovery.QUARANTINE: _quarantine,

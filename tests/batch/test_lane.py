@@ -1,5 +1,6 @@
 """The machine of a lane: each transition, and random schedules; without its protection, the schedules fail."""
 
+import weakref
 from array import array
 from collections.abc import Mapping, Sequence
 from random import Random
@@ -142,6 +143,18 @@ def test_a_repeat_sends_the_same_bytes() -> None:
     assert handle(lane, fail(LOST), Elapsed(), Recorded()) == [Wait(45.0), Intend(), Send()]
     assert read_first_body(lane) == body
     assert lane.attempts == 2
+
+
+@pytest.mark.parametrize("status", [503, 429])
+def test_a_failure_is_not_kept_when_the_batch_is_sent_again(status: int) -> None:
+    lane = create_sending_lane()
+    error = make_error(status)
+    kept = weakref.ref(error)  # its traceback holds the body
+
+    handle(lane, fail(error), Recorded(), Elapsed())
+    del error
+
+    assert kept() is None
 
 
 def test_a_batch_is_given_up_when_its_delays_are_used_up() -> None:
