@@ -9,7 +9,7 @@ open batches of several lanes share requests.
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 
 from svc_async.batch.lane import Lane, Phase, count_pending
@@ -34,6 +34,7 @@ class Feeder:
 
     Attributes:
         lanes: the lanes; those that send tails come last.
+        stopped: whether nothing more is read or intended.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Feeder:
         self._packers: Sequence[Packer] = ()
         self._partitioner = Partitioner(())
         self._changed = asyncio.Event()
-        self._stopped = False
+        self.stopped = False
 
     def create_lanes(self) -> None:
         """Create as many lanes as the ledger says."""
@@ -100,10 +101,10 @@ class Feeder:
 
     def stop(self) -> None:
         """Read nothing more."""
-        self._stopped = True
+        self.stopped = True
         self.wake()
 
-    async def resend(self, unsettled: Sequence[Unsettled]) -> None:
+    async def resend(self, unsettled: Iterable[Unsettled]) -> None:
         """Send what earlier runs left unsettled, and return when it is settled."""
         lanes = [self._resume(each) for each in unsettled]
         while any(lane.phase.is_busy for lane in lanes):
@@ -132,14 +133,14 @@ class Feeder:
         """Read a source to its end and give its rows to the lanes; return the exception that ended it early."""
         async with aclosing(source.read()) as slices:
             failure = await self._read(slices)
-        if not self._stopped:
+        if not self.stopped:
             await self._flush()
             await self._send_tails()
         return failure
 
     async def _read(self, slices: AsyncGenerator[Slice, None]) -> Exception | None:
         for number in itertools.count(1):
-            if self._stopped:
+            if self.stopped:
                 break
             try:
                 part = await anext(slices)
@@ -190,7 +191,7 @@ class Feeder:
 
     async def _make_room(self) -> None:
         """Wait until more may be read."""
-        while not self._stopped:
+        while not self.stopped:
             while sum(packer.payload_size for packer in self._packers) > self._sizes.memory / 2:
                 self._seal_fullest()
             sealed = sum(batch.size for lane in self.lanes for batch in lane.queue)
@@ -211,7 +212,7 @@ class Feeder:
         """
         numbers = itertools.count(self._ledger.lanes)
         tails = [index for index, packer in enumerate(self._packers) if packer.rows]
-        while tails and not self._stopped:
+        while tails and not self.stopped:
             lanes = {index: self._lane_of(index) for index in tails}
             ready = {index: self._packers[index] for index in tails if not lanes[index].phase.is_busy}
             if not ready or any(lane.phase.is_busy and lane.phase is not Phase.WAITING for lane in lanes.values()):

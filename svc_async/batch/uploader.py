@@ -169,6 +169,8 @@ class Uploader(Generic[T]):
 
     async def _execute(self, lane: Lane, command: Command) -> Event | None:
         match command:
+            case Intend() if self._feeder.stopped:  # before its task began
+                return Abandoned()
             case Intend():
                 await self._intend(lane)
             case Send():

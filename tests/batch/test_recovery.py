@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from svc_async.batch.lists.audience_users import AudienceUsers
+from svc_async.batch.packing.limits import Limits
 from svc_async.batch.report import Progress, Receipt, Report
 from svc_async.errors import (
     ApiError,
@@ -153,6 +154,23 @@ async def test_a_final_refusal_stops_the_job_and_loses_no_row(
     assert (report.accepted, report.failed, report.requests) == (2500, 0, 2)
     assert report.pending == report.read - 2500
     assert adds_up(report)
+
+
+@pytest.mark.parametrize("lanes", [2, 4, 8])
+async def test_no_lane_begins_a_request_after_a_final_refusal(service: FakeService, lanes: int) -> None:
+    sent: list[int] = []
+
+    def refuse(_: object) -> None:
+        sent.append(len(service.bodies))
+        raise make_error(401)
+
+    service.script[1] = refuse
+    users = AudienceUsers(service, "a1", "c1", limits=Limits(operations=1))
+
+    with pytest.raises(BatchError):
+        await users.upload(make_members(10), users_per_operation=1, concurrency=lanes)
+
+    assert sent == [len(service.bodies)]
 
 
 async def test_lanes_that_wait_are_cancelled_when_the_job_stops(users: AudienceUsers, service: FakeService) -> None:
