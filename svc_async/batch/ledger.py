@@ -220,11 +220,12 @@ class Resumption:
 
     Attributes:
         source: the rows that are neither settled nor in an unsettled batch; to be read when these are settled.
-        unsettled: the batches that earlier runs left.
+        unsettled: the batches that earlier runs left, to be iterated over once; an iterator does not keep them in
+            memory while the source is read.
     """
 
     source: RowSource
-    unsettled: Sequence[Unsettled] = ()
+    unsettled: Iterable[Unsettled] = ()
 
 
 class Ledger(Protocol):

@@ -1,6 +1,7 @@
 """Jobs that are killed and resumed: nothing is lost or out of order, and only what is in doubt is sent twice."""
 
 import asyncio
+import gc
 import itertools
 import random
 import threading
@@ -15,6 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from svc_async.batch.journal.resume import SourceReplay
+from svc_async.batch.ledger import Unsettled
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.report import Failure, Progress
 from svc_async.errors import BatchError, ErrorDetail, UnusableFile
@@ -136,6 +139,21 @@ async def test_superseded_rows_of_a_request_that_was_halved_are_counted_once(tmp
         assert all(map(adds_up, seen))
         assert (report.read, report.failed, report.pending) == (24, 0, 0), f"killed at commit {commit}"
         assert read_values(service) == find_expected(rows)
+
+
+async def test_what_is_sent_again_is_not_kept_while_the_rest_is_sent(path: Path) -> None:
+    service = FakeService(latency=1)
+    rows = make_repeated_rows(20)
+    await cancel_in_flight(service, rows, path, concurrency=1)
+    kept: list[object] = []
+    service.script[3] = lambda _: kept.extend(
+        each for each in gc.get_objects() if isinstance(each, SourceReplay | Unsettled)
+    )
+
+    report = await upload(service, rows, path)
+
+    assert report.requests > 3
+    assert kept == []
 
 
 async def test_what_is_older_than_the_quarantine_is_sent_at_once(path: Path) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import sqlite3
 from array import array
-from collections.abc import AsyncGenerator, Collection, Iterable
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 from contextlib import aclosing
 from hashlib import sha256
 from pathlib import Path
@@ -146,7 +146,8 @@ class JournalLedger:
             self._check_digest(each)
             after = each.intent.after
             self._entries[each.intent.sender] = _Entry(after.settled_up_to, after.unsettled, each.intent)
-        return Resumption(RowSource(lambda: self._read_rest(source, replay), replayable=False), unsettled)
+        lane_of = replay.lane_of  # the rest of the replay is not kept
+        return Resumption(RowSource(lambda: self._read_rest(source, lane_of), replayable=False), iter(unsettled))
 
     async def _ensure_replayable(self, source: RowSource) -> RowSource:
         if source.replayable:
@@ -169,10 +170,10 @@ class JournalLedger:
                 "was written by a version that encodes requests differently; finish it with that version",
             )
 
-    async def _read_rest(self, source: RowSource, replay: SourceReplay) -> AsyncGenerator[Slice, None]:
+    async def _read_rest(self, source: RowSource, lane_of: Mapping[int, int]) -> AsyncGenerator[Slice, None]:
         settled = self._rows.settled
         if self._journal.checkpoint.rows:
-            await settled.load(self._journal, replay.lane_of)
+            await settled.load(self._journal, lane_of)
             self._entries = {lane: _Entry(settled.settled_up_to.get(lane, -1)) for lane in range(self.lanes)}
         async with aclosing(self._rows.read(source)) as slices:
             async for part in slices:
