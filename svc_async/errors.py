@@ -189,7 +189,7 @@ class TimedOut(TransportError):
     """No answer arrived within the timeout."""
 
 
-class _Answered(SvcError):
+class _AnsweredCall(SvcError):
     """An exception about an answer."""
 
     sent = Sent.YES
@@ -201,7 +201,7 @@ class _Answered(SvcError):
         self.request_id = request_id
 
 
-class UnexpectedAnswer(_Answered):
+class UnexpectedAnswer(_AnsweredCall):
     """The service answered with success, but the answer cannot be parsed.
 
     Attributes:
@@ -288,7 +288,7 @@ class WebhookInvalid(SvcError):
         self.webhook_id = webhook_id
 
 
-class ApiError(_Answered):
+class ApiError(_AnsweredCall):
     """The service refused a call.
 
     Attributes:

@@ -221,16 +221,16 @@ class Writer:
         return entries
 
     def _transact(self, works: Sequence[Work[Any]]) -> Sequence[object]:
-        """Return the result of each piece of work once they are committed, or a `_Failed` with the reason."""
+        """Return the result of each piece of work once they are committed, or a `_FailedWork` with the reason."""
         if self._failure is not None:
-            return [_Failed(self._failure)] * len(works)
+            return [_FailedWork(self._failure)] * len(works)
         try:
             return self._commit(works)
         except Exception as error:  # noqa: BLE001 - every caller that waits gets it
             with suppress(sqlite3.Error):  # SQLite may have rolled back by itself
                 self._connection.execute("ROLLBACK")
             self._failure = error if self._stop_on_error else None
-            return [_Failed(error)] * len(works)
+            return [_FailedWork(error)] * len(works)
 
     def _commit(self, works: Sequence[Work[Any]]) -> Sequence[object]:
         self._connection.execute("BEGIN IMMEDIATE")
@@ -250,7 +250,7 @@ class Writer:
             if not self._connection.in_transaction:  # a full disk, say: SQLite has rolled back all of it
                 raise
             self._connection.execute("ROLLBACK TO work")
-            result = _Failed(error)
+            result = _FailedWork(error)
         self._connection.execute("RELEASE work")
         return result
 
@@ -274,7 +274,7 @@ class _QueuedWork:
 
 
 @attrs.frozen
-class _Failed:
+class _FailedWork:
     error: Exception
 
 
@@ -290,7 +290,7 @@ def _resolve(outcomes: Mapping[asyncio.Future[Any], object]) -> None:
     for future, outcome in outcomes.items():
         if future.done():  # its caller was cancelled
             continue
-        if isinstance(outcome, _Failed):
+        if isinstance(outcome, _FailedWork):
             future.set_exception(outcome.error)
         else:
             future.set_result(outcome)

@@ -90,7 +90,7 @@ class Feeder:
         unsealed = self._partitioner.rows + sum(packer.rows for packer in self._packers)
         return unsealed + count_pending(self.lanes)
 
-    def packed(self, lane: Lane) -> Iterator[Collection[int]]:
+    def list_packed(self, lane: Lane) -> Iterator[Collection[int]]:
         """Yield the positions of the rows of a lane that are in open batches, and of those that they superseded."""
         for member in lane.members:
             yield from self._packers[member].outstanding

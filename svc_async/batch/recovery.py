@@ -75,7 +75,7 @@ class Budget(Protocol):
         ...
 
     def earn(self) -> None:
-        """Give something back, since a request was accepted."""
+        """Return a part of a repeat, since a request was accepted."""
         ...
 
 

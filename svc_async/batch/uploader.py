@@ -189,7 +189,7 @@ class Uploader(Generic[T]):
 
     async def _intend(self, lane: Lane) -> None:
         request = self._destination.build_request(lane.queue[0])
-        await self._ledger.intend(lane, request, self._feeder.packed(lane))
+        await self._ledger.intend(lane, request, self._feeder.list_packed(lane))
         self._requests[lane] = request
 
     async def _send(self, lane: Lane) -> Event:
@@ -209,7 +209,7 @@ class Uploader(Generic[T]):
     async def _settle(self, lane: Lane, settle: Settle) -> None:
         self._ledger.accounting.settle(settle.receipt)
         self._feeder.wake()
-        await self._ledger.settle(lane, settle, self._feeder.packed(lane))
+        await self._ledger.settle(lane, settle, self._feeder.list_packed(lane))
         self._notify_failures(settle.receipt.failures)
         if self._observers.on_receipt is not None:
             self._observers.on_receipt(settle.receipt)

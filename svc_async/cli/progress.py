@@ -77,7 +77,7 @@ class Lines(_Timed):
     def draw(self, progress: Progress) -> None:
         """Print a line."""
         done = _done(progress, self._source)
-        speed, left = _speed(progress, self._limit), _left(progress, done)
+        speed, left = _speed(progress, self._limit), _describe_remaining(progress, done)
         self._console.print(f"{done:4.0%} | {_counts(progress)} | {speed} | {left} left")
 
 
@@ -112,7 +112,7 @@ class Bar(_Timed):
         """Move the bar."""
         done = _done(progress, self._source)
         self._drawing.counts = _colour(progress)
-        speed, left = _speed(progress, self._limit), f"{_left(progress, done)} left"
+        speed, left = _speed(progress, self._limit), f"{_describe_remaining(progress, done)} left"
         self._drawing.update(self._task, completed=done, speed=speed, left=left)
 
 
@@ -148,7 +148,7 @@ def _done(progress: Progress, source: ReplayableSource) -> float:
     return source.bytes_read / source.size * settled / progress.read if progress.read else 0.0
 
 
-def _left(progress: Progress, done: float) -> str:
+def _describe_remaining(progress: Progress, done: float) -> str:
     return format_duration(progress.seconds * (1 - done) / done) if done else "?"
 
 

@@ -120,7 +120,7 @@ class Deletions(_CatalogDestination):
     def evaluate(self, answer: ProductDeleteResults, batch: Batch) -> Verdict:
         """Return which keys the service refused, and of which it says nothing."""
         failed = {
-            key: _join_reasons(result.message) for result in answer.delete_products for key in _failed_keys(result)
+            key: _join_reasons(result.message) for result in answer.delete_products for key in _find_failed_keys(result)
         }
         deleted = {result.product_key for result in answer.delete_products if not result.failed_product_key}
         keys = list(enumerate(_decode(batch)))
@@ -130,7 +130,7 @@ class Deletions(_CatalogDestination):
         )
 
 
-def _failed_keys(result: ProductDeleteResult) -> Sequence[str]:
+def _find_failed_keys(result: ProductDeleteResult) -> Sequence[str]:
     """Return the keys that were not deleted; the form of the field is not documented (UNS-product-result-shapes)."""
     failed = result.failed_product_key
     if isinstance(failed, str) and failed:

@@ -26,7 +26,7 @@ def asgi_app(receiver: Receiver, path: str | None = None) -> AsgiApp:
     """
 
     async def respond(scope: Scope, receive: Receive, send: Send) -> None:
-        if path is not None and _mounted_path(scope) != path:
+        if path is not None and _find_mounted_path(scope) != path:
             await _send_answer(send, _NOT_FOUND)
             return
         answer = await receiver.receive(scope["method"], scope["query_string"], scope["headers"], _chunks(receive))
@@ -58,7 +58,7 @@ async def _refuse_websocket(_: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "websocket.close"})
 
 
-def _mounted_path(scope: Scope) -> str:
+def _find_mounted_path(scope: Scope) -> str:
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", ""))
 
