@@ -270,7 +270,10 @@ class Ledger(Protocol):
 
     @property
     def in_transit(self) -> bool:
-        """Whether rows that an earlier run left were read and are in no packer yet: nothing may be recorded then."""
+        """Whether rows that an earlier run left were read, and `arrive` was not called since.
+
+        They count as left until then: nothing may be recorded between the packers' taking them and `arrive`.
+        """
         ...
 
     def arrive(self) -> None:

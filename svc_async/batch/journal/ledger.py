@@ -181,7 +181,7 @@ class JournalLedger:
 
     @property
     def in_transit(self) -> bool:
-        """Whether rows that an earlier run left were read and are in no packer yet."""
+        """Whether rows that an earlier run left were read, and may not be in a packer yet."""
         return self._rows.settled.in_transit
 
     def arrive(self) -> None:
