@@ -47,7 +47,7 @@ async def read_card(service: aioresponses, *components: object, keep_unknown: bo
 
 @pytest.mark.rule("CARD-01", "CARD-05", "CARD-05b", "CARD-05c", "CARD-05d", "CARD-08", "CARD-13")
 @pytest.mark.parametrize("keep_unknown", [False, True])
-async def test_components_are_told_apart_by_their_type_and_keep_their_order(
+async def test_components_are_distinguished_by_their_type_and_keep_their_order(
     service: aioresponses, *, keep_unknown: bool
 ) -> None:
     swipes = {"type": "SWIPEABLE_MEDIA", "media_keys": ["13_1", "3_2"]}
@@ -60,13 +60,14 @@ async def test_components_are_told_apart_by_their_type_and_keep_their_order(
     assert (button.destination.googleplay_app_id, button.label.value) == ("com.example", CardLabelValue("TO_COME"))
 
 
-async def test_a_component_of_a_type_to_come_stays_as_it_is(service: aioresponses) -> None:
+async def test_a_component_of_an_unknown_type_is_unchanged(service: aioresponses) -> None:
     assert (await read_card(service, DETAILS, TO_COME)).components[1] == TO_COME
 
 
 async def test_unknown_fields_inside_components_are_kept(service: aioresponses) -> None:
     found = await read_card(service, {**DETAILS, "salt": 1}, keep_unknown=True)
     details = found.components[0]
+
     assert isinstance(details, CardComponentDetails)
     assert (details.extra, found.extra) == ({"salt": 1}, {})
 
@@ -86,6 +87,7 @@ async def test_a_card_that_was_read_can_be_written(service: aioresponses, accoun
     await account.cards.update(found.id, components=found.components)
     request = [*service.requests.values()][-1][-1]
     media = {"type": "MEDIA", "media_key": "13_1"}
+
     assert json.loads(request.kwargs["data"]) == {"components": [media, DETAILS, TO_COME]}
 
 
@@ -98,9 +100,10 @@ async def test_the_deletion_of_a_poll_succeeds_whatever_it_answers(
 
 
 @pytest.mark.rule("POLL-01b", "POLL-06")
-async def test_a_deleted_poll_that_comes_back_is_read(service: aioresponses, account: AccountHandle) -> None:
+async def test_the_record_of_a_deleted_poll_is_read(service: aioresponses, account: AccountHandle) -> None:
     answer_any_method(service, wrap_in_envelope(POLL))
     found = await account.poll_cards.delete("c")
+
     assert found is not None
     assert (found.deleted, found.duration_in_minutes) == (True, "5")
 
@@ -109,6 +112,7 @@ async def test_a_deleted_poll_that_comes_back_is_read(service: aioresponses, acc
 async def test_features_are_keys_known_or_not(service: aioresponses, account: AccountHandle) -> None:
     answer_any_method(service, wrap_in_envelope(["CITY_TARGETING", "TO_COME"]))
     keys = [FeatureKey.CITY_TARGETING, FeatureKey("TO_COME")]
+
     assert await account.features.list().collect() == keys
     assert await account.features.add(keys) == keys
     assert await account.features.remove(keys) == keys
@@ -155,6 +159,7 @@ async def test_an_estimate_is_read_where_it_has_the_known_form(
 ) -> None:
     answer_any_method(service, wrap_in_envelope(data))
     size = (await account.audience_estimate(targeting_criteria=[{"targeting_type": "AGE"}])).audience_size
+
     assert (size and (size.min, size.max)) == bounds
 
 
@@ -168,6 +173,7 @@ async def test_each_product_has_its_result(service: aioresponses, catalog: Produ
     product = {"id": "1", "title": "t", "description": "d", "availability": "in stock", "condition": "new"}
     more = {"price": "1 EUR", "link": "https://x", "image_link": "https://x/y.png", "gtin": "1"}
     found = await catalog.products.send([{**product, **more}, {**product, **more, "id": "2"}])
+
     assert [(result.id, result.status, result.product_key) for result in found] == [
         ("1", "CREATE_SUCCESS", "k"),
         ("2", "ERROR", None),

@@ -278,7 +278,9 @@ async def use_video_conversation_cards(_: Session, account: AccountHandle) -> No
 async def test_every_operation_of_a_family_is_answered(family: str, sandbox: Sandbox) -> None:
     async with Session.sandbox(sandbox) as session:
         await WALKS[family](session, session.account(sandbox.account_id))
+
     answered = {entry.operation for entry in sandbox.requests if entry.status == OK}
+
     assert {entry.status for entry in sandbox.requests} == {OK}
     assert answered >= {name for name in OPERATIONS if name.partition(".")[0] == family}
 
@@ -291,6 +293,8 @@ def test_no_operation_is_left_out() -> None:
 async def test_an_unlisted_parameter_is_sent_by_a_plain_request(sandbox: Sandbox) -> None:
     path = f"/12/accounts/{sandbox.account_id}/post"
     params: Params = {"as_user_id": 756201191646691328, "text": "With a partner", "paid_partnership": True}
+
     async with Session.sandbox(sandbox) as session:
         answer = await session.request("POST", path, params=params)
+
     assert answer["request"]["params"]["paid_partnership"] is True

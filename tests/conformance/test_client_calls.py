@@ -70,6 +70,7 @@ async def test_every_parameter_is_sent_as_the_contract_says(
     placed = {
         place: {p["name"] for p in list_parameters(row) if p["in"] == place} for place in ("path", "query", "json")
     }
+
     assert (method, f"{url.origin()}{url.path}") == (
         row["method"],
         HOST[row["surface"]] + row["path"].format_map(values),
@@ -87,6 +88,7 @@ async def test_omitted_parameters_are_not_sent(operation: str, service: aiorespo
     values = {name: value for name, value in build_arguments(operation).items() if name in needed}
     await make_call(session, operation, values)
     _, url, body = find_request(service)
+
     assert {*url.query, *(body or {})} <= needed
 
 
@@ -100,8 +102,10 @@ async def test_omitted_parameters_are_not_sent(operation: str, service: aiorespo
 async def test_every_field_is_read(operation: str, service: aioresponses, *, keep_unknown: bool) -> None:
     payload, records = build_answer(OPERATIONS[operation])
     answer_any_method(service, payload)
+
     async with make_session(keep_unknown=keep_unknown) as session:
         found = await make_call(session, operation, build_arguments(operation))
+
     if OPERATIONS[operation]["response"]["record"] != "unspecified":
         assert to_plain(found) == records, f"operations.toml {operation}"
 
@@ -113,6 +117,7 @@ async def test_a_record_in_an_array_of_one_is_the_record(
 ) -> None:
     payload, records = build_answer(OPERATIONS[operation])
     answer_any_method(service, {**payload, "data": records})
+
     assert to_plain(await make_call(session, operation, build_arguments(operation))) == records
 
 

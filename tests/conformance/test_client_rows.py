@@ -60,6 +60,7 @@ def test_each_route_is_an_operation() -> None:
 def test_parameters_are_sent_where_the_contract_says(operation: str) -> None:
     name, row = find_route(operation)
     is_object = OPERATIONS[operation].get("body_shape") == "object"
+
     assert getattr(row, "json", False) == is_object, f"operations.toml {operation}, {name}"
 
 
@@ -77,6 +78,7 @@ def test_a_route_returns_the_record_of_the_contract(operation: str) -> None:
 def test_a_call_has_the_parameters_of_the_contract_and_no_others(operation: str, session: Session) -> None:
     taken = read_parameters(operation, session)
     listed = {row["name"] for row in list_parameters(OPERATIONS[operation])}
+
     assert listed - taken.keys() <= BOUND_IDS.keys(), f"operations.toml {operation}: a parameter is missing"
     assert taken.keys() <= listed, f"operations.toml {operation}: a parameter is not in the contract"
 

@@ -148,9 +148,12 @@ async def test_each_call_is_proven_as_the_contract_says(operation: str, service:
     for each in {path, "/oauth2/token"}:
         for method in ("GET", "POST", "PUT", "DELETE"):
             service.on(method, each, anything)
+
     async with service.session(USER) as session:
         await make_call(session, operation, service.clock.now())
+
     (seen,) = service.requests_to(path)
+
     assert seen.method == row["method"]
     assert seen.authorization.startswith(PROOFS[row["auth"]])
     assert ("oauth_token" in seen.authorization) == (row["auth"] in {"oauth1_user", "oauth1_request_token"})
@@ -159,7 +162,7 @@ async def test_each_call_is_proven_as_the_contract_says(operation: str, service:
 @pytest.mark.parametrize(
     "credentials", [AppCredentials(**APP), BearerToken("app"), OAuth2UserCredentials(access_token="b")]
 )
-async def test_no_call_is_made_by_looking_at_a_service(credentials: Any, service: ScriptedServer) -> None:
+async def test_accessing_a_service_sends_nothing(credentials: Any, service: ScriptedServer) -> None:
     async with service.session(credentials, app=AppCredentials(**APP)) as session:
         looked_at = (session.webhooks, session.activity.subscriptions, session.filtered_stream.rules)
         assert len({type(each) for each in (*looked_at, session.oauth1, session.oauth2)}) == 5

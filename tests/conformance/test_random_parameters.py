@@ -58,6 +58,7 @@ def generate_arguments(operation: str) -> st.SearchStrategy[dict[str, Any]]:
 async def test_any_parameters_give_a_typed_answer_or_a_typed_error(operation: str, data: st.DataObject) -> None:
     values = data.draw(generate_arguments(operation))
     validate = data.draw(st.booleans())
+
     async with Sandbox(clock=VirtualClock(mode="jump"), config=SandboxConfig(rate_limits=False)) as sandbox:
         async with Session.sandbox(sandbox, validate=validate) as session:
             catalog = await session.product_catalogs.create(name="Books")

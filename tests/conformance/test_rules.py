@@ -35,7 +35,7 @@ def test_a_rule_has_a_test_or_a_reason_to_have_none(rule: str) -> None:
     assert rule in MARKED or UNTESTABLE.get(rule), f"rules.toml {rule}: {RULES[rule]['statement']}"
 
 
-def test_what_can_be_tested_gives_no_reason() -> None:
+def test_a_testable_rule_has_no_reason() -> None:
     assert not UNTESTABLE.keys() & MARKED
 
 

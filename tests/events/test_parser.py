@@ -109,6 +109,7 @@ def test_every_type_had_a_pascal_case_name(name: str) -> None:
 def test_other_spellings_of_old_names_are_a_setting() -> None:
     parser = EventParser(old_names={"TweetMade": "post.create"})
     (event,) = parser.parse(encode_body({**activity("post.create"), "event_type": "TweetMade"}))
+
     assert isinstance(event, PostCreated)
 
 
@@ -188,6 +189,7 @@ def test_a_replayed_event_is_marked(inside: bool) -> None:
 def test_the_end_of_a_replay_job() -> None:
     status = {"webhook_id": "3", "job_state": "Complete", "job_state_description": "done", "job_id": 12}
     event = parse_one(json.dumps({"replay_job_status": status}).encode())
+
     assert isinstance(event, ReplayJobStatus)
     assert (event.job_id, event.webhook_id, event.job_state) == ("12", "3", ReplayJobState.COMPLETE)
     assert isinstance(event.job_state, ReplayJobState)
@@ -198,6 +200,7 @@ def test_the_end_of_a_replay_job() -> None:
 def test_events_of_the_older_account_activity_product() -> None:
     value = {"for_user_id": 7, "follow_events": [{"type": "follow"}], "users": {}}
     event = parse_one(json.dumps(value).encode())
+
     assert isinstance(event, AccountActivity)
     assert (event.for_user_id, event.user_id, event.event_type) == ("7", "7", "account_activity")
     assert event.events == {"follow_events": [{"type": "follow"}]}
@@ -208,6 +211,7 @@ def test_events_of_the_older_account_activity_product() -> None:
 def test_a_post_that_matches_a_rule_keeps_its_edit_history() -> None:
     post = {**PAYLOADS["post.create"], "edit_history_ids": ["10", "11"]}
     event = parse_one(encode_body(post, matching_rules=[{"id": 1, "tag": "boats"}]))
+
     assert isinstance(event, MatchedPost)
     assert (event.post.id, event.user_id) == ("11", "7")
     assert [(rule.id, rule.tag) for rule in event.matching_rules] == [("1", "boats")]

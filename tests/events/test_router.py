@@ -25,6 +25,7 @@ def build_event(event_type: str) -> Event:
 def test_a_pattern_is_a_type_or_a_prefix_or_everything(pattern: str, fits: list[str], differs: list[str]) -> None:
     router = EventRouter()
     router.on(pattern)(print)
+
     assert all(router.handlers(name) for name in fits)
     assert not any(router.handlers(name) for name in differs)
 
@@ -69,6 +70,7 @@ async def test_the_first_handler_that_raises_ends_the_dispatch() -> None:
     router.on("*")(lambda each: calls.append(each.key))
     with pytest.raises(LookupError):
         await router.dispatch(build_event("post.create"))
+
     assert calls == []
 
 

@@ -38,13 +38,16 @@ def make_session(service: ScriptedServer, **settings: Any) -> Session:
         ({"event_type": "chat.new", "user_id": "7", "direction": "sent"}, {"user_id": "7", "direction": "sent"}),
     ],
 )
-async def test_a_subscription_says_what_it_filters_by(
+async def test_a_subscription_has_its_filter(
     service: ScriptedServer, given: dict[str, str], filtered: dict[str, str]
 ) -> None:
     service.on("POST", ALL, Answer({"data": RECORD, "meta": {"total_subscriptions": 1}}))
+
     async with make_session(service) as session:
         await session.activity.subscriptions.create(**given, tag="mine", webhook_id="1")
+
     (seen,) = service.requests
+
     assert seen.json == {"event_type": given["event_type"], "filter": filtered, "tag": "mine", "webhook_id": "1"}
     assert seen.authorization == "Bearer mine"
 
@@ -52,8 +55,10 @@ async def test_a_subscription_says_what_it_filters_by(
 @pytest.mark.parametrize("data", [RECORD, [RECORD]])
 async def test_a_subscription_comes_alone_or_in_an_array(service: ScriptedServer, data: object) -> None:
     service.on("POST", ALL, Answer({"data": data, "meta": {"total_subscriptions": 1}}))
+
     async with make_session(service) as session:
         found = await session.activity.subscriptions.create(event_type="dm.received", user_id="7")
+
     assert (found.subscription_id, found.event_type, found.tag) == ("9", EventType.DM_RECEIVED, "mine")
     assert found.filter == EventFilter(user_id="7", direction=EventDirection.RECEIVED)
 
@@ -75,8 +80,10 @@ async def test_what_breaks_a_rule_is_not_sent(service: ScriptedServer, given: di
     async with make_session(service) as session:
         with pytest.raises(InvalidArgument, match=rule):
             await session.activity.subscriptions.create(**given)
+
     assert service.requests == []
     service.on("POST", ALL, Answer({"data": RECORD}))
+
     async with make_session(service, validate=False) as session:
         await session.activity.subscriptions.create(**given)
 
@@ -86,6 +93,7 @@ async def test_subscriptions_are_listed_page_by_page_until_no_token_is_left(serv
         return Answer({"data": [{**RECORD, "subscription_id": number}], "meta": {"result_count": 1, **meta}})
 
     service.on("GET", ALL, answer("1", next_token="b"), Answer({"meta": {"next_token": "c"}}), answer("2"))
+
     async with make_session(service) as session:
         found = await session.activity.subscriptions.list(max_results=1).collect()
         assert [each.subscription_id for each in found] == ["1", "2"]
@@ -96,6 +104,7 @@ async def test_subscriptions_are_listed_page_by_page_until_no_token_is_left(serv
         ]
         pages = session.activity.subscriptions.list().pages(cursor="c")
         assert [page.next_cursor async for page in pages] == [None]
+
     assert service.requests[-1].query == {"pagination_token": "c"}
 
 
@@ -109,19 +118,23 @@ async def test_a_page_holds_1_to_1000(service: ScriptedServer, max_results: int)
 async def test_a_subscription_is_changed_and_deleted(service: ScriptedServer) -> None:
     service.on("PUT", f"{ALL}/9", Answer({"data": RECORD}))
     service.on("DELETE", f"{ALL}/9", Answer({"data": {"deleted": True}}))
+
     async with make_session(service) as session:
         assert isinstance(await session.activity.subscriptions.update("9", tag="mine"), Subscription)
         assert (await session.activity.subscriptions.delete("9")).deleted
         with pytest.raises(InvalidArgument, match="^tag must be given where webhook_id is not"):
             await session.activity.subscriptions.update("9")
+
     assert service.requests[0].json == {"tag": "mine"}
     assert len(service.requests) == 2
 
 
 @pytest.mark.rule("EV-03")
-async def test_a_type_that_is_not_listed_is_kept(service: ScriptedServer) -> None:
+async def test_an_unlisted_type_is_kept(service: ScriptedServer) -> None:
     service.on("GET", ALL, Answer({"data": [{**RECORD, "event_type": "profile.update.banner"}], "meta": {}}))
+
     async with make_session(service) as session:
         found = await session.activity.subscriptions.list().first()
+
     assert found is not None
     assert (found.event_type, found.event_type.is_known) == ("profile.update.banner", False)

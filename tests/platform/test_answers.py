@@ -60,6 +60,7 @@ async def test_a_problem_is_named_by_its_failure(service: ScriptedServer, proble
 async def test_a_problem_names_its_parameters(service: ScriptedServer) -> None:
     complaint = {"parameters": {"max_results": ["0"]}, "message": "must be at least 1"}
     error = await get_refused(service, {"title": "Invalid Request", "detail": "No.", "errors": [complaint]}, 400)
+
     assert error.errors == (
         ErrorDetail(code="Invalid Request", message="No."),
         ErrorDetail(message="must be at least 1", parameter="max_results"),
@@ -72,12 +73,16 @@ async def test_a_success_with_reasons_and_without_data_is_a_refusal(service: Scr
     assert error.has_code("Not Found Error")
 
 
-async def test_a_success_with_data_and_reasons_gives_the_data_and_tells_the_reasons(service: ScriptedServer) -> None:
+async def test_a_success_with_data_and_reasons_returns_the_data_and_reports_the_reasons(
+    service: ScriptedServer,
+) -> None:
     told: list[CallEvent] = []
     body = {"data": [WEBHOOK], "errors": [{"title": "Not Found Error", "detail": "Could not find 2."}]}
     service.on("GET", ALL, Answer(body))
+
     async with make_session(service, on_event=told.append) as session:
         assert [webhook.id for webhook in await session.webhooks.list().collect()] == ["1"]
+
     assert told[0].error is None
     assert told[0].errors == (ErrorDetail(code="Not Found Error", message="Could not find 2."),)
 

@@ -27,9 +27,12 @@ async def test_rules_are_added(service: ScriptedServer) -> None:
     service.on(
         "POST", ALL, build_changes({"id": "1", "value": "cat", "tag": "pets"}, {"id": "2", "value": "dog"}, created=2)
     )
+
     async with make_session(service) as session:
         added = await session.filtered_stream.rules.add([Rule("cat", tag="pets"), "dog"])
+
     (seen,) = service.requests
+
     assert (seen.json, seen.query) == ({"add": [{"value": "cat", "tag": "pets"}, {"value": "dog"}]}, {})
     assert seen.authorization == "Bearer mine"
     assert added.created == [StreamRule(id="1", value="cat", tag="pets"), StreamRule(id="2", value="dog")]
@@ -40,9 +43,11 @@ async def test_rules_are_added(service: ScriptedServer) -> None:
 @pytest.mark.parametrize(("dry_run", "query"), [(True, {"dry_run": "true"}), (False, {"dry_run": "false"})])
 async def test_rules_are_tried(service: ScriptedServer, *, dry_run: bool, query: dict[str, str]) -> None:
     service.on("POST", ALL, build_changes(valid=1))
+
     async with make_session(service) as session:
         await session.filtered_stream.rules.add([{"value": "cat"}], dry_run=dry_run)
         await session.filtered_stream.rules.delete(["1"], dry_run=dry_run)
+
     assert [seen.query for seen in service.requests] == [query, query]
 
 
@@ -52,8 +57,10 @@ async def test_rules_that_were_not_created_are_named_by_position_and_reason(serv
         {"value": "(", "title": "InvalidRule", "detail": "unbalanced"},
     ]
     service.on("POST", ALL, build_changes({"id": "1", "value": "cat"}, errors=errors, created=1, not_created=3))
+
     async with make_session(service) as session:
         added = await session.filtered_stream.rules.add(["dog", "cat", "cat", "("])
+
     assert added.not_created == [
         RefusedRule(position=0, code="DuplicateRule", message="DuplicateRule"),
         RefusedRule(position=2),
@@ -63,17 +70,21 @@ async def test_rules_that_were_not_created_are_named_by_position_and_reason(serv
 
 async def test_no_rule_created_is_an_answer_not_an_error(service: ScriptedServer) -> None:
     service.on("POST", ALL, build_changes(errors=[{"value": "dog", "title": "DuplicateRule"}], not_created=1))
+
     async with make_session(service) as session:
         added = await session.filtered_stream.rules.add(["dog"])
+
     assert [refused.code for refused in added.not_created] == ["DuplicateRule"]
 
 
 async def test_a_call_that_is_refused_as_a_whole_is_an_error(service: ScriptedServer) -> None:
     body = {"title": "Invalid Request", "detail": "One or more rules are invalid.", "type": "about:blank"}
     service.on("POST", ALL, Answer({**body, "errors": [{"value": "(", "title": "InvalidRule"}]}, 400))
+
     async with make_session(service) as session:
         with pytest.raises(BadRequest) as caught:
             await session.filtered_stream.rules.add(["("])
+
     assert caught.value.has_code("InvalidRule")
     assert caught.value.has_code("Invalid Request")
 
@@ -81,6 +92,7 @@ async def test_a_call_that_is_refused_as_a_whole_is_an_error(service: ScriptedSe
 @pytest.mark.rule("FS-02")
 async def test_a_rule_has_up_to_2048_characters(service: ScriptedServer) -> None:
     service.on("POST", ALL, build_changes({"id": "1", "value": "x" * 2048}))
+
     async with make_session(service) as session:
         await session.filtered_stream.rules.add(["x" * 2048])
         with pytest.raises(InvalidArgument, match=r"^rules\[1\]\.value must have from 1 to 2048 characters") as caught:
@@ -92,7 +104,9 @@ async def test_a_rule_has_up_to_2048_characters(service: ScriptedServer) -> None
             await session.filtered_stream.rules.add([])
         with pytest.raises(InvalidArgument, match="^rules must be a sequence"):
             await session.filtered_stream.rules.add("cat")
+
     assert len(service.requests) == 1
+
     async with make_session(service, validate=False) as session:
         await session.filtered_stream.rules.add(["x" * 2049])
 
@@ -101,8 +115,10 @@ async def test_a_rule_has_up_to_2048_characters(service: ScriptedServer) -> None
 @pytest.mark.parametrize("operator", ["min-likes", "min-replies", "min-reposts"])
 async def test_operators_that_returned_are_sent(service: ScriptedServer, operator: str) -> None:
     service.on("POST", ALL, build_changes({"id": "1", "value": f"cat {operator}:5"}))
+
     async with make_session(service) as session:
         await session.filtered_stream.rules.add([f"cat {operator}:5"])
+
     assert service.requests[0].json["add"][0]["value"] == f"cat {operator}:5"
 
 
@@ -110,6 +126,7 @@ async def test_operators_that_returned_are_sent(service: ScriptedServer, operato
 async def test_rules_are_listed(service: ScriptedServer) -> None:
     page = {"data": [{"id": "1", "value": "cat", "tag": "pets"}], "meta": {"sent": SENT, "next_token": "b"}}
     service.on("GET", ALL, Answer(page), Answer({"meta": {"sent": SENT}}))
+
     async with make_session(service) as session:
         assert await session.filtered_stream.rules.list().collect() == [StreamRule(id="1", value="cat", tag="pets")]
 
@@ -121,12 +138,14 @@ async def test_rules_are_deleted_and_those_that_were_not_are_named(service: Scri
         {"value": "3", "title": "NotFound"},
     ]
     service.on("POST", ALL, build_changes(errors=errors, deleted=1, not_deleted=2))
+
     async with make_session(service) as session:
         deleted = await session.filtered_stream.rules.delete(["1", "2", "3"])
         with pytest.raises(InvalidArgument, match="^ids must not be empty"):
             await session.filtered_stream.rules.delete([])
         with pytest.raises(InvalidArgument, match="^ids must be a sequence"):
             await session.filtered_stream.rules.delete("1")
+
     assert service.requests[0].json == {"delete": {"ids": ["1", "2", "3"]}}
     assert deleted.not_deleted == [
         RefusedRule(position=1, message="Rule does not exist"),

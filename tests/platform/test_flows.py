@@ -45,7 +45,7 @@ def make_session(sandbox: Sandbox, credentials: Credentials | None = None, **set
 
 
 @pytest.mark.rule("AUTH-01", "AUTH-03", "AUTH-08", "AUTH-14", "AUTH-14c", "AUTH-14d", "AUTH-16", "AUTH-17", "ERR-01")
-async def test_an_app_becomes_a_user_s_by_pin_and_stops_being_it(sandbox: Sandbox) -> None:
+async def test_a_user_grants_access_by_pin_and_it_is_invalidated(sandbox: Sandbox) -> None:
     async with make_session(sandbox) as session:
         token = await session.oauth1.request_token(callback="oob")
         granted = await session.oauth1.access_token(token, verifier=sandbox.approve(token.oauth_token))
@@ -62,7 +62,7 @@ async def test_an_app_becomes_a_user_s_by_pin_and_stops_being_it(sandbox: Sandbo
 
 
 @pytest.mark.rule("AUTH-12e", "AUTH-14c")
-async def test_an_app_becomes_a_user_s_by_callback(sandbox: Sandbox) -> None:
+async def test_a_user_grants_access_by_callback(sandbox: Sandbox) -> None:
     async with make_session(sandbox) as session:
         token = await session.oauth1.request_token(callback=sandbox.callback_url)
         verifier = sandbox.approve(token.oauth_token)
@@ -86,11 +86,13 @@ async def test_the_bearer_token_of_the_app_is_one_and_the_same(sandbox: Sandbox)
 @pytest.mark.rule("AUTH-22", "ERR-02")
 async def test_an_app_with_a_wrong_secret_is_refused_with_code_99(sandbox: Sandbox) -> None:
     wrong = AppCredentials(consumer_key=sandbox.app["consumer_key"], consumer_secret="wrong")
+
     async with Session(wrong, endpoints=Endpoints(base_url=sandbox.base_url, ads_url=sandbox.ads_url)) as session:
         for _ in range(2):
             with pytest.raises(Forbidden) as caught:
                 await session.oauth2.token()
             assert caught.value.has_code(99)
+
     assert len([request for request in sandbox.requests if request.path == "/oauth2/token"]) == 1
 
 
@@ -106,12 +108,16 @@ async def grant_token(sandbox: Sandbox, session: Session) -> OAuth2UserCredentia
 @pytest.mark.rule("AUTH-26")
 async def test_a_user_grants_scopes_and_the_token_rotates(sandbox: Sandbox) -> None:
     told: list[OAuth2UserCredentials] = []
+
     async with make_session(sandbox) as session:
         first = await grant_token(sandbox, session)
+
     assert set(first.scopes) == {"follow.read", "offline.access"}
+
     async with make_session(sandbox, first, on_token=told.append) as session:
         second = await session.oauth2.refresh()
         third = await session.oauth2.refresh()
+
     assert told == [second, third]
     assert len({each.refresh_token for each in (first, second, third)}) == 3
 
@@ -124,6 +130,7 @@ async def test_a_refresh_token_works_once(sandbox: Sandbox) -> None:
     async with make_session(sandbox, first) as session:
         with pytest.raises(BadRequest) as caught:
             await session.oauth2.refresh()
+
     assert caught.value.has_code("invalid_grant")
 
 
@@ -197,6 +204,7 @@ async def test_a_webhook_is_ensured_loses_its_validity_and_gets_it_back(timed: S
 async def test_what_was_delivered_is_delivered_again_for_a_gap(timed: Sandbox) -> None:
     receiver = make_receiver(timed)
     timed.deliver_to(URL, receiver)
+
     async with Session.sandbox(timed) as session:
         webhook = await session.webhooks.ensure(URL)
         subscription = await session.activity.subscriptions.create(
@@ -210,14 +218,16 @@ async def test_what_was_delivered_is_delivered_again_for_a_gap(timed: Sandbox) -
         await timed.clock.sleep(7200)
         await session.webhooks.replay_gap(since)
         await timed.clock.sleep(60)
+
     events = [json.loads(body) for body in receiver.delivered]
     uuids = [each["data"]["event_uuid"] for each in events if "data" in each]
+
     assert set(uuids) == {json.loads(first)["data"]["event_uuid"]}
     assert len(uuids) > 1
 
 
 @pytest.mark.rule("ACT-01", "ACT-03")
-async def test_subscriptions_are_made_listed_changed_and_deleted(sandbox: Sandbox) -> None:
+async def test_subscriptions_are_created_listed_updated_and_deleted(sandbox: Sandbox) -> None:
     async with Session.sandbox(sandbox) as session:
         subscriptions = session.activity.subscriptions
         one = await subscriptions.create(event_type="dm.received", user_id=sandbox.user_id, direction="received")
@@ -250,7 +260,9 @@ async def test_rules_are_added_listed_and_deleted(sandbox: Sandbox) -> None:
 async def test_a_bearer_token_that_does_not_work_any_more_is_renewed(sandbox: Sandbox) -> None:
     async with make_session(sandbox, BearerToken("of-yesterday")) as session:
         assert await session.webhooks.list().collect() == []
+
     asked = [(request.path, request.status) for request in sandbox.requests]
+
     assert asked == [("/2/webhooks", 401), ("/oauth2/token", 200), ("/2/webhooks", 200)]
 
 

@@ -36,7 +36,7 @@ async def request_token(
 
 
 @pytest.mark.rule("AUTH-01", "AUTH-01b", "AUTH-01c", "AUTH-01d", "AUTH-01e", "AUTH-02", "AUTH-03", "AUTH-06", "AUTH-08")
-async def test_the_request_token_is_asked_for_by_the_app_alone(service: ScriptedServer) -> None:
+async def test_the_request_token_is_requested_by_the_app_alone(service: ScriptedServer) -> None:
     token, seen = await request_token(service)
     assert seen.oauth.keys() == {
         *("oauth_nonce", "oauth_callback", "oauth_signature_method", "oauth_timestamp", "oauth_consumer_key"),
@@ -79,15 +79,18 @@ async def test_the_access_type_travels_in_the_query(service: ScriptedServer, acc
 
 async def test_checks_can_be_left_to_the_service(service: ScriptedServer) -> None:
     service.on("POST", "/oauth/request_token", ASKED)
+
     async with service.session(APP_ONLY, validate=False) as session:
         await session.oauth1.request_token(callback="", access_type="all")
         assert session.oauth1.authenticate_url(PIN_TOKEN)
+
     assert len(service.requests) == 1
 
 
 async def test_a_callback_that_is_not_confirmed_is_no_success(service: ScriptedServer) -> None:
     answer = Answer("oauth_token=a&oauth_token_secret=b&oauth_callback_confirmed=false")
     service.on("POST", "/oauth/request_token", answer)
+
     async with service.session(APP_ONLY) as session:
         with pytest.raises(UnexpectedAnswer, match="did not confirm"):
             await session.oauth1.request_token(callback="oob")
@@ -104,6 +107,7 @@ async def test_an_answer_that_is_no_form_is_not_understood(service: ScriptedServ
 async def test_json_is_read_as_well_for_the_reference_lists_it(service: ScriptedServer) -> None:
     fields = {"oauth_token": "a", "oauth_token_secret": "b", "oauth_callback_confirmed": "true"}
     service.on("POST", "/oauth/request_token", Answer(fields))
+
     async with service.session(APP_ONLY) as session:
         assert (await session.oauth1.request_token(callback="oob")).oauth_token == "a"
 
@@ -114,6 +118,7 @@ async def test_the_pages_carry_the_request_token_and_no_callback(service: Script
         token = attrs.evolve(TOKEN, callback="https://example.test/back")
         authorize = session.oauth1.authorize_url(token, force_login=True, screen_name="a b")
         authenticate = session.oauth1.authenticate_url("re+quest")
+
     assert authorize == f"{service.base_url}/oauth/authorize?oauth_token=re%2Bquest&force_login=true&screen_name=a%20b"
     assert authenticate == f"{service.base_url}/oauth/authenticate?oauth_token=re%2Bquest"
     assert service.requests == []
@@ -131,9 +136,12 @@ async def test_the_pin_mode_goes_with_authorize(service: ScriptedServer) -> None
 @pytest.mark.rule("AUTH-14", "AUTH-14b", "AUTH-14d")
 async def test_the_exchange_is_signed_with_the_request_token(service: ScriptedServer) -> None:
     service.on("POST", "/oauth/access_token", GRANTED)
+
     async with service.session(APP_ONLY) as session:
         granted = await session.oauth1.access_token(TOKEN, verifier="1234567")
+
     (seen,) = service.requests
+
     assert (seen.oauth["oauth_token"], seen.oauth["oauth_verifier"]) == ("re+quest", "1234567")
     assert granted == AccessToken(oauth_token="7-abc", oauth_token_secret="hush-8", user_id="7", screen_name="ada")
     assert granted.credentials(APP_ONLY) == UserCredentials(**APP, token="7-abc", token_secret="hush-8")
@@ -168,9 +176,12 @@ async def test_the_verifier_is_read_from_the_redirect_of_this_flow_only(service:
 @pytest.mark.rule("AUTH-16", "AUTH-16b", "VER-02")
 async def test_a_user_s_token_is_invalidated_by_itself(service: ScriptedServer) -> None:
     service.on("POST", "/1.1/oauth/invalidate_token", Answer({"access_token": "hush-2"}))
+
     async with service.session(USER) as session:
         gone = await session.oauth1.invalidate_token()
+
     (seen,) = service.requests
+
     assert (seen.oauth["oauth_token"], seen.query, seen.body) == ("hush-2", {}, b"")
     assert gone.access_token == "hush-2"
     assert "hush" not in repr(gone)
@@ -180,9 +191,11 @@ async def test_a_user_s_token_is_invalidated_by_itself(service: ScriptedServer) 
 async def test_a_token_that_was_invalidated_is_refused_with_its_code(service: ScriptedServer) -> None:
     refusal = Answer({"errors": [{"code": 89, "message": "Invalid or expired token"}]}, 401)
     service.on("GET", "/ads/12/accounts", refusal)
+
     async with service.session(USER) as session:
         with pytest.raises(Unauthorized) as caught:
             await session.accounts.list().collect()
+
     assert caught.value.has_code(89)
     assert len(service.requests) == 1  # it is the user's, and nobody can renew it
 

@@ -28,7 +28,7 @@ def build_redirect(found: PendingAuthorization, **changes: str) -> str:
 
 
 @pytest.mark.rule("AUTH-26")
-async def test_the_page_is_told_the_scopes_and_a_challenge(service: ScriptedServer) -> None:
+async def test_the_page_receives_the_scopes_and_a_challenge(service: ScriptedServer) -> None:
     found = await begin_authorization(service)
     url = urlsplit(found.url)
     assert f"{url.scheme}://{url.netloc}{url.path}" == f"{service.base_url}/2/oauth2/authorize"
@@ -67,8 +67,10 @@ async def test_each_authorization_has_its_own_state_and_verifier(service: Script
 async def test_a_code_is_exchanged_with_its_verifier(service: ScriptedServer, app: AppCredentials) -> None:
     service.on("POST", "/2/oauth2/token", Answer({**GRANTED, "refresh_token": "hush-6"}))
     found = await begin_authorization(service)
+
     async with service.session(app) as session:
         granted = await session.oauth2.exchange(found, redirect=build_redirect(found))
+
     assert granted == OAuth2UserCredentials(
         access_token="hush-5",
         refresh_token="hush-6",
@@ -101,15 +103,18 @@ async def test_a_redirect_of_another_authorization_or_without_a_code_is_refused(
     service: ScriptedServer, changes: dict[str, str], rule: str
 ) -> None:
     found = await begin_authorization(service)
+
     async with service.session(PUBLIC) as session:
         with pytest.raises(InvalidArgument, match=rule):
             await session.oauth2.exchange(found, redirect=build_redirect(found, **changes))
+
     assert service.requests == []
 
 
 async def test_a_refused_grant_says_why(service: ScriptedServer) -> None:
     service.on("POST", "/2/oauth2/token", Answer({"error": "invalid_grant", "error_description": "Too old."}, 400))
     found = await begin_authorization(service)
+
     async with service.session(PUBLIC) as session:
         with pytest.raises(BadRequest, match=r"invalid_grant Too old\."):
             await session.oauth2.exchange(found, redirect=build_redirect(found))
@@ -118,8 +123,10 @@ async def test_a_refused_grant_says_why(service: ScriptedServer) -> None:
 async def test_a_token_without_an_end_has_none(service: ScriptedServer) -> None:
     service.on("POST", "/2/oauth2/token", Answer({"token_type": "Bearer", "access_token": "hush-5"}))
     found = await begin_authorization(service)
+
     async with service.session(PUBLIC) as session:
         granted = await session.oauth2.exchange(found, redirect=build_redirect(found))
+
     assert (granted.expires_at, granted.refresh_token, granted.scopes) == (None, None, ())
 
 

@@ -50,9 +50,12 @@ def build_problem(name: str, status: int = 400) -> Answer:
 @pytest.mark.rule("WH-09", "WH-60", "AUTH-25", "VER-01")
 async def test_a_webhook_is_registered(service: ScriptedServer) -> None:
     service.on("POST", ALL, Answer({"data": build_webhook()}, 201))
+
     async with make_session(service) as session:
         webhook = await session.webhooks.create(URL)
+
     (seen,) = service.requests
+
     assert (seen.json, seen.content_type, seen.authorization) == ({"url": URL}, "application/json", "Bearer mine")
     assert webhook == Webhook(id="1", url=URL, valid=True, created_at=datetime(2026, 6, 1, tzinfo=UTC))
 
@@ -90,8 +93,10 @@ async def test_a_url_that_the_service_would_refuse_is_not_sent(service: Scripted
         for call in (session.webhooks.create, session.webhooks.ensure):
             with pytest.raises(InvalidArgument, match="^url must"):
                 await call(url)
+
     assert service.requests == []
     service.on("POST", ALL, Answer({"data": build_webhook(url=url)}))
+
     async with make_session(service, validate=False) as session:
         assert (await session.webhooks.create(url)).url == url
 
@@ -110,9 +115,11 @@ async def test_any_other_url_is_sent(service: ScriptedServer, url: str) -> None:
 )
 async def test_the_reason_of_a_refusal_is_a_code(service: ScriptedServer, name: str) -> None:
     service.on("POST", ALL, build_problem(name))
+
     async with make_session(service) as session:
         with pytest.raises(BadRequest, match="HTTP 400") as caught:
             await session.webhooks.create(URL)
+
     assert caught.value.has_code(name)
     assert caught.value.status == 400
 
@@ -146,8 +153,10 @@ async def test_a_webhook_is_deleted(service: ScriptedServer) -> None:
 @pytest.mark.parametrize("fields", [{"valid": True}, {"valid": False}, {"attempted": True}])
 async def test_a_check_answers_either_way(service: ScriptedServer, fields: dict[str, bool]) -> None:
     service.on("PUT", f"{ALL}/1", Answer({"data": fields}))
+
     async with make_session(service) as session:
         check = await session.webhooks.validate("1")
+
     assert {"valid": check.valid, "attempted": check.attempted} == {"valid": None, "attempted": None, **fields}
 
 
@@ -156,22 +165,27 @@ async def test_a_check_answers_either_way(service: ScriptedServer, fields: dict[
 
 async def test_a_url_that_is_valid_already_is_left_alone(service: ScriptedServer) -> None:
     service.on("GET", ALL, list_webhooks(build_webhook(1, url="https://other.example.test"), build_webhook(2)))
+
     async with make_session(service) as session:
         assert (await session.webhooks.ensure(URL)).id == "2"
+
     assert [seen.method for seen in service.requests] == ["GET"]
 
 
 async def test_a_new_url_is_registered(service: ScriptedServer) -> None:
     service.on("GET", ALL, list_webhooks())
     service.on("POST", ALL, Answer({"data": build_webhook()}))
+
     async with make_session(service) as session:
         assert (await session.webhooks.ensure(URL)).valid
+
     assert [seen.method for seen in service.requests] == ["GET", "POST"]
 
 
 async def test_a_url_that_somebody_else_registers_meanwhile_is_taken(service: ScriptedServer) -> None:
     service.on("GET", ALL, list_webhooks(), list_webhooks(build_webhook()))
     service.on("POST", ALL, build_problem("DuplicateUrlFailed"))
+
     async with make_session(service) as session:
         assert (await session.webhooks.ensure(URL)).id == "1"
 
@@ -180,17 +194,21 @@ async def test_a_url_that_somebody_else_registers_meanwhile_is_taken(service: Sc
 async def test_a_url_that_cannot_be_registered_is_refused(service: ScriptedServer, refusal: str) -> None:
     service.on("GET", ALL, list_webhooks())
     service.on("POST", ALL, build_problem(refusal))
+
     async with make_session(service) as session:
         with pytest.raises(BadRequest) as caught:
             await session.webhooks.ensure(URL)
+
     assert caught.value.has_code(refusal)
 
 
 async def test_an_invalid_webhook_is_checked_and_waited_for(service: ScriptedServer) -> None:
     service.on("GET", ALL, *[list_webhooks(build_webhook(valid=False))] * 3, list_webhooks(build_webhook()))
     service.on("PUT", f"{ALL}/1", Answer({"data": {"attempted": True}}))
+
     async with make_session(service) as session:
         assert (await session.webhooks.ensure(URL)).valid
+
     assert [seen.method for seen in service.requests] == ["GET", "PUT", "GET", "GET", "GET"]
     assert service.clock.now() - NOW == timedelta(seconds=4)
 
@@ -198,9 +216,11 @@ async def test_an_invalid_webhook_is_checked_and_waited_for(service: ScriptedSer
 async def test_the_wait_for_a_valid_webhook_has_a_bound(service: ScriptedServer) -> None:
     service.on("GET", ALL, list_webhooks(build_webhook(valid=False)))
     service.on("PUT", f"{ALL}/1", Answer({"data": {"valid": False}}))
+
     async with make_session(service) as session:
         with pytest.raises(WebhookInvalid, match="the webhook 1 is not valid") as caught:
             await session.webhooks.ensure(URL, within=10)
+
     assert caught.value.webhook_id == "1"
     assert service.clock.now() - NOW == timedelta(seconds=10)
 
@@ -208,6 +228,7 @@ async def test_the_wait_for_a_valid_webhook_has_a_bound(service: ScriptedServer)
 async def test_a_webhook_that_is_deleted_while_it_is_waited_for_is_not_valid(service: ScriptedServer) -> None:
     service.on("GET", ALL, list_webhooks(build_webhook(valid=False)), list_webhooks())
     service.on("PUT", f"{ALL}/1", Answer({"data": {"attempted": True}}))
+
     async with make_session(service) as session:
         with pytest.raises(WebhookInvalid):
             await session.webhooks.ensure(URL)
@@ -235,9 +256,12 @@ BUSY = build_problem("ReplayConflictError", 409)
 async def test_a_replay_names_its_window_in_minutes_of_utc(service: ScriptedServer) -> None:
     service.on("POST", REPLAY, JOB)
     start = datetime(2026, 6, 10, 9, 1, 59, tzinfo=timezone(timedelta(hours=2)))
+
     async with make_session(service) as session:
         job = await session.webhooks.replay("1", from_date=start, to_date=NOW)
+
     (seen,) = service.requests
+
     assert seen.json == {"webhook_id": "1", "from_date": "202606100701", "to_date": "202606101200"}
     assert job.job_id == "7"
 
@@ -256,8 +280,10 @@ async def test_a_window_that_cannot_be_replayed_is_not_sent(
     async with make_session(service) as session:
         with pytest.raises(InvalidArgument, match=rule):
             await session.webhooks.replay("1", from_date=NOW - start, to_date=NOW - end)
+
     assert service.requests == []
     service.on("POST", REPLAY, JOB)
+
     async with make_session(service, validate=False) as session:
         await session.webhooks.replay("1", from_date=NOW - start, to_date=NOW - end)
 
@@ -276,9 +302,11 @@ async def test_a_window_needs_a_time_zone(service: ScriptedServer) -> None:
 async def test_the_deprecated_replay_points_to_the_new_one(service: ScriptedServer) -> None:
     path = "/2/account_activity/replay/webhooks/1/subscriptions/all"
     service.on("POST", path, JOB)
+
     async with make_session(service) as session:
         with pytest.warns(DeprecationWarning, match="use webhooks.replay") as warned:
             await session.webhooks.replay_account_activity("1", from_date=NOW - timedelta(hours=1), to_date=NOW)
+
     assert warned[0].filename == __file__
     (seen,) = service.requests
     assert seen.query == {"from_date": "202606101100", "to_date": "202606101200"}
@@ -287,6 +315,7 @@ async def test_the_deprecated_replay_points_to_the_new_one(service: ScriptedServ
 async def test_a_gap_is_replayed_in_two_jobs_for_its_end_must_settle(service: ScriptedServer) -> None:
     service.on("GET", ALL, list_webhooks(build_webhook()))
     service.on("POST", REPLAY, JOB)
+
     assert await replay_gap(service, timedelta(hours=2, seconds=30)) == [
         ("202606100959", "202606101150"),
         ("202606101150", "202606101201"),
@@ -297,6 +326,7 @@ async def test_a_gap_is_replayed_in_two_jobs_for_its_end_must_settle(service: Sc
 async def test_a_short_gap_waits_until_it_can_be_replayed(service: ScriptedServer) -> None:
     service.on("GET", ALL, list_webhooks(build_webhook()))
     service.on("POST", REPLAY, JOB)
+
     assert await replay_gap(service, timedelta(minutes=5)) == [("202606101155", "202606101201")]
     assert service.clock.now() - NOW == timedelta(minutes=26)
 
@@ -306,6 +336,7 @@ async def test_a_gap_reaches_back_no_further_than_the_service(service: ScriptedS
     service.on("GET", ALL, list_webhooks(build_webhook()))
     service.on("POST", REPLAY, JOB)
     (first, _) = await replay_gap(service, timedelta(hours=hours))
+
     assert first == ("202606091202", "202606101150")
 
 
@@ -313,6 +344,7 @@ async def test_one_job_runs_at_a_time_and_the_next_waits_for_it(service: Scripte
     service.on("GET", ALL, list_webhooks(build_webhook()))
     service.on("POST", REPLAY, BUSY, BUSY, JOB)
     windows = await replay_gap(service, timedelta(hours=24))
+
     assert [start for start, _ in windows[:3]] == ["202606091202", "202606091203", "202606091204"]
     assert len(windows) == 4
 
@@ -322,6 +354,7 @@ async def test_the_wait_for_another_job_has_a_bound(service: ScriptedServer) -> 
     service.on("POST", REPLAY, BUSY)
     with pytest.raises(Conflict) as caught:
         await replay_gap(service, timedelta(hours=2), within=150)
+
     assert caught.value.has_code("ReplayConflictError")
     assert len(service.requests_to(REPLAY)) == 3
 
@@ -331,6 +364,7 @@ async def test_another_refusal_of_a_replay_is_final(service: ScriptedServer) -> 
     service.on("POST", REPLAY, build_problem("WebhookIdInvalid"))
     with pytest.raises(BadRequest):
         await replay_gap(service, timedelta(hours=2))
+
     assert len(service.requests_to(REPLAY)) == 1
 
 
@@ -353,6 +387,7 @@ async def test_the_webhook_may_be_left_out_where_there_is_one(service: ScriptedS
         with pytest.raises(InvalidArgument, match="^webhook_id must name"):
             await replay_gap(service, timedelta(hours=2), webhook_id=webhook_id)
     await replay_gap(service, timedelta(hours=2), webhook_id="2")
+
     assert {seen.json["webhook_id"] for seen in service.requests_to(REPLAY)} == {"2"}
 
 
@@ -361,4 +396,5 @@ async def test_nothing_is_replayed_to_an_invalid_webhook(service: ScriptedServer
     service.on("GET", ALL, list_webhooks(build_webhook(valid=False)))
     with pytest.raises(WebhookInvalid):
         await replay_gap(service, timedelta(hours=2))
+
     assert service.requests_to(REPLAY) == []

@@ -52,6 +52,7 @@ def test_the_delimiter_is_detected_from_the_header(write: Write, delimiter: str)
 def test_a_mapping_names_and_ignores_columns(write: Write) -> None:
     path = write("Kundenmail,Notes,Phone\na@b.c,secret,+1\n")
     source = CsvSource(path, mapping={"kundenmail": "email", "notes": "-"})
+
     assert source.columns == ("email", "phone_number")
     assert source.ignored == ("Notes",)
     assert read_rows(source) == [("a@b.c", "+1")]
@@ -137,12 +138,14 @@ def test_lines_are_found_across_blank_lines_and_cells_of_several_lines(write: Wr
     path = write('email,phone\na,1\n\nb,"2\n2"\nc,3\n"d\r\nd\rd",4\ne,5')
     source = CsvSource(path)
     read_rows(source)
+
     assert [source.find_line(position) for position in range(5)] == [2, 4, 6, 7, 10]
 
 
 def test_a_header_of_several_lines_shifts_the_rows(write: Write) -> None:
     source = CsvSource(write('email,"pho\nne"\na,1\n'), mapping={"pho ne": "phone_number"})
     read_rows(source)
+
     assert source.find_line(0) == 3
 
 
@@ -156,6 +159,7 @@ def test_a_written_file_is_read_back_with_its_lines(
 ) -> None:
     path = write("")
     lines: list[int] = []
+
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n")
         writer.writerow(["email", "handle"])
@@ -201,6 +205,7 @@ def test_a_file_that_may_not_be_read(write: Write, monkeypatch: pytest.MonkeyPat
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "open", forbidden)
+
     assert open_and_fail(path).endswith("cannot be read: Permission denied")
 
 
@@ -278,6 +283,7 @@ async def test_the_check_finds_what_would_stop_a_job(write: Write, content: byte
     path = write(content)
     with pytest.raises(UnusableFile) as caught:
         await CsvSource(path).check()
+
     assert expected in str(caught.value)
     assert "b.c" not in str(caught.value)
 

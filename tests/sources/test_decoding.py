@@ -35,6 +35,7 @@ def test_no_other_encoding_is_guessed_but_it_can_be_named(write: Write) -> None:
     path = write("email\nzoë@example.org\n".encode("cp1252"))
     with pytest.raises(UnusableFile, match="is not UTF-8 on line 2; save it as UTF-8, or name its encoding"):
         read_rows(CsvSource(path))
+
     assert read_rows(CsvSource(path, encoding="cp1252")) == [("zoë@example.org",)]
 
 

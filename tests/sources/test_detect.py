@@ -81,6 +81,7 @@ def test_a_list_may_accept_fewer_identifiers(write: Write) -> None:
     vocabulary = USERS.restrict_to(["email", "phone_number"])
     with pytest.raises(UnusableFile, match="has unknown columns: 'handle'"):
         open_source(write("email,handle\n"), vocabulary=vocabulary)
+
     assert open_source(write(JSONL), vocabulary=vocabulary).columns == ("email", "phone_number")
 
 
@@ -102,4 +103,5 @@ def test_closing_releases_a_file_that_was_not_read_to_its_end(write: Write) -> N
     products = iter(feed.products())
     next(products)
     feed.close()
+
     assert list(products) == []

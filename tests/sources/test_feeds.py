@@ -53,6 +53,7 @@ ATOM = f"""<a:feed xmlns:a="urn:atom" xmlns:g="urn:products"><a:id>no</a:id><a:t
 def test_a_feed_in_xml_becomes_products(write: Write, content: str, encoding: str) -> None:
     feed = open_feed(write(content.encode(encoding), "feed"))
     products = list(feed.products())
+
     assert products == [SHIRT, {"id": "2", "title": "better"}]
     assert first_problem(PRODUCT_CHECKS, products[0]) is None
     assert list(feed.products()) == products
@@ -68,6 +69,7 @@ def test_a_feed_as_a_table_becomes_products(write: Write, mark: str) -> None:
     names = [*(f"g:{name}" if name == "price" else name.replace("_", " ").title() for name in SHIRT), "shipping(x)"]
     lines = [mark.join(names), mark.join(map(str, [*values.values(), "DE:4.90"])), mark.join(["2", "better"])]
     feed = open_feed(write("\r\n".join(lines)))
+
     assert list(feed.products()) == [SHIRT, {"id": "2", "title": "better"}]
     assert feed.ignored == ("shipping(x)",)
     assert [feed.find_line(position) for position in range(2)] == [2, 3]
@@ -102,6 +104,7 @@ def test_none_of_the_values_of_a_repeated_attribute_is_chosen(write: Write) -> N
 def test_a_stock_that_is_not_a_number_is_left_for_the_checks(write: Write, stock: str) -> None:
     (product,) = CsvFeed(write(f"id,inventory\n1,{stock}\n")).products()
     problem = first_problem(PRODUCT_CHECKS, {**SHIRT, **product})
+
     assert problem is not None
     assert problem.parameter == "inventory"
 
@@ -135,6 +138,7 @@ async def test_an_error_names_its_line_and_no_value(write: Write, content: str, 
     path = write(content, "feed")
     with pytest.raises(UnusableFile, match=expected) as caught:
         await open_feed(path).check()
+
     assert "secret " not in str(caught.value)
 
 
@@ -173,6 +177,7 @@ TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), mi
 def test_a_block_may_end_anywhere(write: Write, titles: list[str], size: int) -> None:
     items = "".join(f"<item><title>{escape(title)}</title></item>" for title in titles)
     feed = XmlFeed(write(f"<rss><channel>{items}</channel></rss>"), block_size=size)
+
     assert [product["title"] for product in feed.products()] == titles
 
 
@@ -189,12 +194,15 @@ def test_any_bytes_are_read_or_refused_as_an_unusable_feed(write: Write, content
 def test_memory_use_is_constant(tmp_path: Path) -> None:
     path = tmp_path / "feed.xml"
     item = ATTRIBUTES.replace("shirt-1", "%d")
+
     with path.open("w") as file:
         file.write("<rss><channel>")
         for number in range(5_000):
             file.write(f"<item>{item % number}</item>")
         file.write("</channel></rss>")
+
     assert path.stat().st_size > 3_000_000
     feed = open_feed(path)
+
     with limit_memory(1):
         assert sum(1 for _ in feed.products()) == 5_000

@@ -28,6 +28,7 @@ Compress = Callable[[bytes], bytes]
 def test_compressed_files_are_recognised_by_their_content(write: Write, compress: Compress) -> None:
     source = CsvSource(write(compress(CONTENT), "customers"))
     rows = read_rows(source)
+
     assert len(rows) == 20_000
     assert rows[-1] == ("user19999@example.org",)
     assert source.bytes_read == source.size == len(compress(CONTENT))
@@ -72,6 +73,7 @@ def test_a_file_that_expands_much_does_not_fill_the_memory(write: Write) -> None
     path = write(gzip.compress(b"email\n" + b"a@example.org\n" * 300_000))
     source = CsvSource(path)
     rows = source.rows().rows
+
     with limit_memory(2):
         assert count_rows(rows) == 300_000
 
@@ -105,10 +107,12 @@ async def test_a_fingerprint_is_of_the_content_and_its_meaning_and_not_of_times_
 def test_a_stream_can_be_read_again_by_several_readers() -> None:
     spooled = SpooledInput(io.BytesIO(CONTENT))
     assert (spooled.name, spooled.size) == ("standard input", len(CONTENT))
+
     with ByteReader(spooled) as one, ByteReader(spooled) as other:
         assert one.read(5) == other.read(5) == b"email"
         assert one.read(len(CONTENT)) == CONTENT[5:]
         assert other.read(len(CONTENT)) == CONTENT[5:]
+
     assert len(read_rows(CsvSource(spooled))) == 20_000
     spooled.close()
 
@@ -153,6 +157,7 @@ def test_xz_that_requires_gigabytes_of_memory_is_refused(write: Write) -> None:
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 2**29}]
     greedy = lzma.compress(b"email\n", filters=filters)
     assert len(greedy) == len(packed)
+
     with (
         ByteReader(FileInput(write(greedy, "x"))) as plain,
         pytest.raises(UnusableFile, match="needs more than 128 MiB"),

@@ -38,6 +38,7 @@ def test_names_are_mapped_and_ignored_wherever_they_first_occur(write: Write) ->
     path = write('{"Mail":"a"}\n' + '{"email":"x"}\n' * 9_000 + '{"Phone":"1","note":"n"}\n')
     source = JsonLinesSource(path, mapping={"mail": "-", "note": "-"})
     rows = read_objects(source)
+
     assert rows[0] == {}
     assert rows[-1] == {"phone_number": "1"}
     assert source.ignored == ("Mail", "note")
@@ -45,9 +46,11 @@ def test_names_are_mapped_and_ignored_wherever_they_first_occur(write: Write) ->
 
 async def test_values_of_other_types_fail_alone(write: Write) -> None:
     path = write('{"email":"a@example.org"}\n{"email":{"x":1}}\n{"email":1.5}\n{"email":true}\n{}\n')
+
     async with Sandbox() as sandbox, Session.sandbox(sandbox) as session:
         users = session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
         report = await users.upload(JsonLinesSource(path).rows())
+
     assert report.accepted == 1
     assert [failure.position for failure in report.failures] == [1, 2, 3, 4]
 
@@ -84,6 +87,7 @@ async def test_an_error_names_its_line_and_no_value(
     path = write(content)
     with pytest.raises(SvcError, match=expected) as caught:
         await JsonLinesSource(path, mapping=mapping).check()
+
     assert isinstance(caught.value, InvalidArgument if mapping else UnusableFile)
     assert "ann" not in str(caught.value)
     assert "bob" not in str(caught.value)
@@ -104,16 +108,20 @@ def test_written_objects_are_read_back_with_their_lines(write: Write, rows: list
     except InvalidArgument as error:
         assert "column" in error.rule
         return
+
     assert read_objects(source)[1:] == expected
     assert [source.find_line(position) for position in range(len(rows) + 1)] == list(range(1, len(rows) + 2))
 
 
 def test_memory_use_is_constant(tmp_path: Path) -> None:
     path = tmp_path / "many.jsonl"
+
     with path.open("w") as file:
         for number in range(60_000):
             file.write(f'{{"email":"user{number}@example.org"}}\n')
+
     source = JsonLinesSource(path)
     rows = source.rows().rows
+
     with limit_memory(2):
         assert count_rows(rows) == 60_000

@@ -30,6 +30,7 @@ def test_columns_are_recognised_and_values_are_strings_integers_or_lists(path: P
         "notes": [1.5, 2.5],
     }
     source: UserSource = ParquetSource(write_table(path, columns), mapping={"notes": "-"})
+
     assert source.columns == ("email", "svc_id", "phone_number")
     assert source.ignored == ("notes",)
     assert read_rows(source) == read_rows(source) == [("a@b.c", "12", ["+1", "+2"]), (None, None, None)]
@@ -41,6 +42,7 @@ def test_columns_are_recognised_and_values_are_strings_integers_or_lists(path: P
 def test_positions_continue_over_row_groups(path: Path) -> None:
     emails = [f"user{number}@example.org" for number in range(30_000)]
     source = ParquetSource(write_table(path, {"email": emails}, row_group_size=7_000))
+
     assert [row[0] for row in read_rows(source)] == emails
 
 
@@ -53,6 +55,7 @@ def test_a_file_without_rows_has_none(path: Path) -> None:
 def test_a_stream_can_be_parquet(path: Path) -> None:
     with write_table(path, {"email": ["a@b.c"]}).open("rb") as stream:
         spooled = SpooledInput(stream)
+
     source = ParquetSource(spooled)
     assert read_rows(source) == [("a@b.c",)]
     source.close()
@@ -109,6 +112,7 @@ def test_a_truncated_file_is_refused(path: Path, cut: int) -> None:
 async def test_a_fingerprint_is_of_the_content_and_its_meaning(path: Path) -> None:
     write_table(path, {"email": ["a@b.c"], "phone": ["1"]})
     plain, mapped = ParquetSource(path), ParquetSource(path, mapping={"phone": "-"})
+
     assert await plain.fingerprint() == await ParquetSource(path).fingerprint() != await mapped.fingerprint()
 
 
@@ -127,6 +131,8 @@ def test_a_row_group_of_any_size_is_read_in_parts(path: Path) -> None:
         write_table(path, {"email": emails}, row_group_size=len(emails), use_dictionary=False, compression="none")
     )
     before = pa.total_allocated_bytes()
+
     with limit_memory(4):
         most = max(pa.total_allocated_bytes() for _ in iter_rows(source)) - before
+
     assert most < path.stat().st_size / 4

@@ -31,6 +31,7 @@ async def test_a_database_cursor_becomes_an_audience(database: sqlite3.Connectio
     cursor = database.execute("SELECT * FROM customer ORDER BY mail")
     rows = from_cursor(cursor, mapping={"mail": "email", "name": "-"})
     assert rows.columns == ("email", "phone_number")
+
     async with Sandbox() as sandbox, Session.sandbox(sandbox) as session:
         users = session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
         assert (await users.upload(rows)).accepted == 1_500
@@ -39,6 +40,7 @@ async def test_a_database_cursor_becomes_an_audience(database: sqlite3.Connectio
 async def test_rows_of_a_row_factory_are_accepted(database: sqlite3.Connection) -> None:
     database.row_factory = sqlite3.Row
     cursor = database.execute("SELECT phone, mail AS email FROM customer LIMIT 1")
+
     assert await collect(from_cursor(cursor)) == [(None, "user0@example.org")]
 
 
@@ -73,6 +75,7 @@ async def test_an_async_iterable_is_reduced_to_the_columns_that_are_wanted() -> 
             yield f"user{number}", "N"
 
     found = await collect(from_rows(["email", "name"], rows(), mapping={"*": "-"}))
+
     assert found == [(f"user{number}",) for number in range(1_200)]
 
 
@@ -100,11 +103,13 @@ async def test_values_that_cannot_be_spooled_fail_and_do_not_become_other_values
     device = uuid.UUID(int=7)
     rows = [("a\ud800",), (object(),), (2**70,), (None,), 7, None, "ab", {"email": "x"}, (device,), ("ok@example.org",)]
     source = await SpooledRows.spool(Rows(["email"], rows))  # type: ignore[arg-type]
+
     with closing(source):
         assert read_rows(source)[3:] == [(None,), (), (), (), (), (str(device),), ("ok@example.org",)]
         async with Sandbox() as sandbox, Session.sandbox(sandbox) as session:
             users = session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
             report = await users.upload(source.rows())
+
     assert report.accepted == 1
     assert [failure.position for failure in report.failures] == list(range(9))
 

@@ -31,6 +31,7 @@ def test_any_chunking_produces_the_same_lines(data: bytes, cuts: list[int]) -> N
 def test_lines_are_what_is_between_line_feeds(data: bytes) -> None:
     *whole, tail = data.split(b"\n")
     expected = [OverlongLine(len(piece)) if len(piece) > LONG else piece.removesuffix(b"\r") for piece in whole]
+
     assert split_lines([data]) == (expected, len(tail))
 
 

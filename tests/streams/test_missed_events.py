@@ -33,6 +33,7 @@ async def test_a_short_gap_is_requested_in_minutes(
         refuse_with(503, retry_after="100"),
         send_and_hold(event_line(1), event_line(2)),
     ]
+
     async with follow(on_gap=gaps.append) as stream:
         assert [await skip_backoff(states, clock), await skip_backoff(states, clock)] == [0.25, 100]
         assert await take_keys(stream, 2) == ["-1", "-2"]
@@ -41,6 +42,7 @@ async def test_a_short_gap_is_requested_in_minutes(
             {"backfill_minutes": "1"},
             {"backfill_minutes": "2"},
         ]
+
     assert [(gap.recovery, round((gap.end - gap.start).total_seconds())) for gap in gaps] == [
         (GapRecovery.BACKFILL, 100)
     ]
@@ -50,9 +52,11 @@ async def test_a_gap_stays_open_until_a_connection_reaches_the_minimum_age(
     server: StreamServer, follow: Follow, states: StateLog, clock: VirtualClock
 ) -> None:
     server.scripts = [send_and_close(HEARTBEAT)]
+
     async with follow():
         while clock.monotonic() < 130:
             await skip_backoff(states, clock)
+
     assert [connection.params.get("backfill_minutes") for connection in server.connections][-1] == "3"
 
 
@@ -63,6 +67,7 @@ async def test_a_long_gap_is_replayed_on_a_second_connection(
     since = Checkpoint(at=clock.now(), key="-1")
     await clock.advance(hours=2)
     server.scripts = [send_and_hold(event_line(9)), send_and_close(event_line(1), event_line(2), event_line(3))]
+
     async with follow(since=since, on_gap=gaps.append) as stream:
         side = await server.wait_for_connection(2)
         assert side.params == {"start_time": "2026-06-10T11:59:50Z", "end_time": "2026-06-10T14:00:00Z"}
@@ -72,6 +77,7 @@ async def test_a_long_gap_is_replayed_on_a_second_connection(
         assert stream.checkpoint is not None
         assert stream.checkpoint.at == clock.now()
         assert server.open_connections == 1
+
     assert [(gap.recovery, gap.start) for gap in gaps] == [(GapRecovery.REPLAY, since.at)]
 
 
@@ -81,8 +87,10 @@ async def test_a_replay_comes_first_where_only_one_connection_is_allowed(
     since = Checkpoint(at=clock.now())
     await clock.advance(hours=2)
     server.scripts = [send_and_close(event_line(1), event_line(2)), send_and_hold(event_line(2), event_line(3))]
+
     async with follow(since=since, max_connections=1, queue_size=1) as stream:
         assert await take_keys(stream, 3) == ["-1", "-2", "-3"]
+
     assert [sorted(connection.params) for connection in server.connections] == [
         ["end_time", "start_time"],
         ["backfill_minutes"],
@@ -95,6 +103,7 @@ async def test_until_the_replay_is_complete_the_checkpoint_stays_before_the_gap(
     since = Checkpoint(at=clock.now())
     await clock.advance(hours=2)
     server.scripts = [send_and_hold(event_line(9)), send_and_hold(event_line(1))]
+
     async with follow(since=since) as stream:
         await take_keys(stream, 2)
         assert stream.checkpoint is not None
@@ -107,6 +116,7 @@ async def test_a_replay_with_only_heartbeats_is_complete(
     gaps: list[Gap] = []
     since = Checkpoint(at=clock.now())
     await clock.advance(hours=2)
+
     async with follow(since=since, on_gap=gaps.append) as stream:
         main, side = await server.wait_for_connection(1), await server.wait_for_connection(2)
         for connection, beats in ((main, 1), (side, 2), (main, 3)):
@@ -115,6 +125,7 @@ async def test_a_replay_with_only_heartbeats_is_complete(
             await wait_for_heartbeats(stream, beats)
         await side.send(HEARTBEAT)
         await side.closed.wait()
+
     assert [gap.recovery for gap in gaps] == [GapRecovery.REPLAY]
 
 
@@ -125,6 +136,7 @@ async def test_a_failed_replay_is_retried_and_finally_abandoned(
     since = Checkpoint(at=clock.now())
     await clock.advance(hours=2)
     server.scripts = [hold, refuse_with(503)]
+
     async with follow(since=since, on_gap=gaps.append) as stream:
         main = await server.wait_for_connection(1)
         for beats in range(30):
@@ -133,6 +145,7 @@ async def test_a_failed_replay_is_retried_and_finally_abandoned(
             await clock.advance(seconds=20)
         assert len(server.connections) == 6
         assert stream.stats.lost == 1
+
     assert [(gap.recovery, getattr(gap.error, "status", None)) for gap in gaps] == [(GapRecovery.NONE, 503)]
 
 
@@ -147,11 +160,13 @@ async def test_a_service_without_recovery_is_asked_once(
         send_and_close(),
         send_and_hold(event_line(2)),
     ]
+
     async with follow(on_gap=gaps.append) as stream:
         await skip_backoff(states, clock)
         await server.wait_for_connection(3)
         await skip_backoff(states, clock)
         assert await take_keys(stream, 2) == ["-1", "-2"]
+
     assert [connection.params for connection in server.connections] == [{}, {"backfill_minutes": "1"}, {}, {}]
     assert [(gap.recovery, getattr(gap.error, "status", None)) for gap in gaps] == [(GapRecovery.NONE, status)] * 2
 
@@ -163,11 +178,13 @@ async def test_a_refused_replay_disables_recovery(
     since = Checkpoint(at=clock.now())
     await clock.advance(hours=2)
     server.scripts = [hold, refuse_with(400), hold]
+
     async with follow(since=since, on_gap=gaps.append):
         await wait_until(lambda: gaps)
         (await server.wait_for_connection(1)).abort()
         await skip_backoff(states, clock)
         assert (await server.wait_for_connection(3)).params == {}
+
     assert [gap.recovery for gap in gaps][:1] == [GapRecovery.NONE]
 
 
@@ -176,10 +193,12 @@ async def test_without_recovery_nothing_is_requested_and_the_gap_is_reported(
 ) -> None:
     gaps: list[Gap] = []
     server.scripts = [send_and_close(), hold]
+
     async with follow(recover="off", on_gap=gaps.append):
         await skip_backoff(states, clock)
         assert (await server.wait_for_connection(2)).params == {}
         await states.wait_for(StreamState.OPEN)
+
     assert [gap.recovery for gap in gaps] == [GapRecovery.NONE]
 
 
@@ -190,10 +209,13 @@ async def test_events_older_than_a_day_are_lost_and_reported(
     since = Checkpoint(at=clock.now())
     await clock.advance(hours=30)
     server.scripts = [hold, send_and_close()]
+
     async with follow(since=since, on_gap=gaps.append) as stream:
         await wait_until(lambda: len(gaps) == 2)
         assert stream.stats.lost == 1
+
     lost = [(gap.start, (gap.end - gap.start).total_seconds()) for gap in gaps if gap.recovery is GapRecovery.NONE]
+
     assert lost == [(since.at, 6 * 3600)]
 
 
@@ -202,6 +224,7 @@ async def test_a_checkpoint_is_at_the_event_that_was_taken_last(
 ) -> None:
     stream = follow()
     assert stream.checkpoint is None
+
     async with stream:
         assert stream.checkpoint == Checkpoint(at=clock.now())
         connection = await server.wait_for_connection(1)
@@ -212,6 +235,7 @@ async def test_a_checkpoint_is_at_the_event_that_was_taken_last(
         await anext(stream)
         taken = stream.checkpoint
         assert taken == Checkpoint(at=clock.now() - timedelta(seconds=40), key="-1")
+
     assert stream.checkpoint == taken
 
 
@@ -232,6 +256,7 @@ async def test_the_event_taken_last_is_not_repeated_by_the_next_stream(
 ) -> None:
     server.scripts = [send_and_hold(event_line(1), event_line(2))]
     since = Checkpoint(at=clock.now() - timedelta(seconds=9), key="-1")
+
     async with follow(since=since) as stream:
         await wait_until(lambda: stream.stats.waiting)
         assert stream.checkpoint == since

@@ -39,24 +39,29 @@ async def test_bytes_are_returned_as_they_arrive_and_none_at_the_end(
         await connection.end()
 
     server.scripts = [speak]
+
     async with open_stream(transport, f"{server.url}/x?y=%20") as stream:
         assert (stream.answer.status, stream.answer.headers["content-type"]) == (200, "application/json")
         for expected in (b"a", b"bc", b"", b""):
             assert await stream.read_chunk() == expected
             turn.set()
+
     assert server.connections[0].target == "/x?y=%20"
     assert server.connections[0].headers["x-a"] == "1"
 
 
 async def test_leaving_the_block_closes_the_connection(server: StreamServer, transport: Transport) -> None:
     server.scripts = [send_and_hold(b"a")]
+
     async with open_stream(transport, server.url) as stream:
         await stream.read_chunk()
         assert server.open_connections == 1
+
     await server.connections[0].closed.wait()
     left = weakref.ref(stream)
     del stream
     gc.collect()
+
     assert left() is None  # the transport does not keep it
 
 
@@ -82,26 +87,32 @@ async def test_a_connection_is_never_reused(server: StreamServer, transport: Tra
 
 async def test_a_connection_that_is_lost_raises_stream_dropped(server: StreamServer, transport: Transport) -> None:
     server.scripts = [send_and_hold(b"a")]
+
     async with open_stream(transport, server.url) as stream:
         await stream.read_chunk()
         server.connections[0].abort()
         with pytest.raises(StreamDropped, match="^the stream was cut off$") as caught:
             await stream.read_chunk()
+
     assert caught.value.sent is Sent.YES
     assert caught.value.repeatable
 
 
 async def test_a_refusal_is_read_completely(server: StreamServer, transport: Transport) -> None:
     server.scripts = [refuse_with(409, {"title": "x"}, retry_after="7")]
+
     async with open_stream(transport, server.url) as stream:
         answer = stream.answer
+
     assert (answer.status, answer.body, answer.headers["retry-after"]) == (409, b'{"title": "x"}', "7")
 
 
 async def test_redirects_are_not_followed(server: StreamServer, transport: Transport) -> None:
     server.scripts = [refuse_with(302, location=f"{server.url}/else")]
+
     async with open_stream(transport, server.url) as stream:
         assert stream.answer.status == 302
+
     assert len(server.connections) == 1
 
 
@@ -113,6 +124,7 @@ async def test_a_dropped_connection_is_not_retried(server: StreamServer, transpo
     with pytest.raises(TransportError) as caught:
         async with open_stream(transport, server.url):
             pass
+
     assert caught.value.sent is Sent.MAYBE
     assert len(server.connections) == 1
 
@@ -170,6 +182,7 @@ async def test_closing_the_transport_drops_its_streams(server: StreamServer, tra
         await transport.close()
         with pytest.raises(StreamDropped):
             await reading
+
     await server.connections[0].closed.wait()
     with pytest.raises(WrongState, match="^the session was closed"):
         async with open_stream(transport, server.url):

@@ -14,11 +14,13 @@ async def test_block_makes_the_service_wait_and_loses_nothing(
     server: StreamServer, follow: Follow, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.scripts = [send_and_hold(b"".join(map(event_line, range(100))))]
+
     async with follow(queue_size=10) as stream:
         await wait_until(lambda: stream.stats.waiting == 10)
         assert stream.stats.events == 10
         assert await take_keys(stream, 100) == [f"-{number}" for number in range(100)]
         assert stream.stats.dropped == 0
+
     assert "stream queue is filling up: 8 of 10 events are waiting" in caplog.messages
 
 
@@ -45,6 +47,7 @@ async def test_an_overflow_by_a_replay_ends_the_stream(
 ) -> None:
     since = Checkpoint(at=clock.now() - timedelta(hours=2))
     server.scripts = [hold, send_and_hold(b"".join(map(event_line, range(20))))]
+
     async with follow(since=since, queue_size=10, overflow="error") as stream:
         for number in (1, 2):
             await (await server.wait_for_connection(number)).closed.wait()

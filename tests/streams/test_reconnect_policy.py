@@ -132,6 +132,7 @@ def test_failures_are_forgotten_only_after_the_minimum_age(age: float, expected:
     policy = ReconnectPolicy(Reconnects())
     for _ in range(3):
         policy.next_delay(Reason.CLOSED_EARLY, age=0, retry_after=0, sample=0.5)
+
     assert policy.next_delay(Reason.UNREACHABLE, age=age, retry_after=0, sample=0.5) == expected
 
 
@@ -171,6 +172,7 @@ def test_the_table_can_be_changed() -> None:
         Reason.TOO_MANY_CONNECTIONS: BackoffRule(name="x", initial=1, maximum=2, growth=Growth.LINEAR),
     }
     changed = ReconnectPolicy(Reconnects(rules=rules, min_age=5))
+
     assert [changed.next_delay(Reason.TOO_MANY_CONNECTIONS, age=0, retry_after=0, sample=0) for _ in range(3)] == [
         1,
         2,

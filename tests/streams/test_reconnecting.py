@@ -47,10 +47,12 @@ async def test_accept_and_close_costs_a_bounded_number_of_connects_in_an_hour(
     server: StreamServer, follow: Follow, states: StateLog, clock: VirtualClock
 ) -> None:
     server.scripts = [send_and_close(event_line(1))]
+
     async with follow(recover="off"):
         while clock.monotonic() < 3600:
             await skip_backoff(states, clock)
         assert 250 < len(server.connections) <= 258
+
     assert max(states.waits) == 16
 
 
@@ -118,6 +120,7 @@ async def test_a_final_refusal_is_raised_with_the_message_of_the_service(
     stream = follow()
     with pytest.raises(kind, match="RuleConfigurationIssue no rules"):
         await stream.__aenter__()
+
     assert len(server.connections) == 1
     assert stream.state is StreamState.CLOSED
 
@@ -155,8 +158,10 @@ async def test_too_many_connections_reported_in_the_stream_follows_the_same_rule
     server: StreamServer, follow: Follow, states: StateLog
 ) -> None:
     server.scripts = [send_and_hold(b'{"title":"ConnectionException","connection_issue":"TooManyConnections"}\r\n')]
+
     async with follow():
         change = await states.wait_for(StreamState.BACKOFF)
+
     assert change.wait == 15
     assert isinstance(change.error, TooManyConnections)
 

@@ -48,9 +48,12 @@ def answer_token(value: str) -> Script:
 @pytest.mark.rule("STR-01")
 async def test_the_activity_stream_is_an_endless_get(server: StreamServer, session: Session) -> None:
     server.scripts = [send_and_hold(event_line(1))]
+
     async with session.activity.stream() as stream:
         assert (await anext(stream)).event_type == "post.delete"
+
     connection = server.connections[0]
+
     assert (connection.method, connection.target) == ("GET", "/2/activity/stream")
     assert connection.headers["authorization"] == "Bearer bear"
 
@@ -59,8 +62,10 @@ async def test_the_filtered_stream_delivers_posts_with_the_rules_they_match(
     server: StreamServer, session: Session
 ) -> None:
     server.scripts = [send_and_hold(MATCH)]
+
     async with session.filtered_stream.stream() as stream:
         event = await anext(stream)
+
     assert isinstance(event, MatchedPost)
     assert (event.post.id, [rule.tag for rule in event.matching_rules]) == ("1", ["x"])
     assert server.connections[0].target == "/2/tweets/search/stream"
@@ -78,9 +83,12 @@ async def test_a_token_that_is_refused_is_renewed_once(
     server: StreamServer, endpoints: Endpoints, clock: VirtualClock, body: dict[str, Any]
 ) -> None:
     server.scripts = [answer_token("old"), refuse_with(401, body), answer_token("new"), send_and_hold(event_line(1))]
+
     async with Session(APP, endpoints=endpoints, clock=clock) as session, session.activity.stream() as stream:
         await anext(stream)
+
     streams = [connection for connection in server.connections if connection.path == "/2/activity/stream"]
+
     assert [connection.headers["authorization"] for connection in streams] == ["Bearer old", "Bearer new"]
 
 
@@ -89,9 +97,11 @@ async def test_a_renewed_token_that_is_refused_ends_the_stream(
     server: StreamServer, endpoints: Endpoints, clock: VirtualClock, again: str
 ) -> None:
     server.scripts = [answer_token("old"), refuse_with(401), answer_token(again), refuse_with(401)]
+
     async with Session(APP, endpoints=endpoints, clock=clock) as session:
         with pytest.raises(Unauthorized):
             await session.activity.stream().__aenter__()
+
     assert len(server.connections) == (4 if again == "new" else 3)
 
 
@@ -99,6 +109,7 @@ async def test_a_given_token_that_is_refused_cannot_be_renewed(server: StreamSer
     server.scripts = [refuse_with(401)]
     with pytest.raises(Unauthorized):
         await session.activity.stream().__aenter__()
+
     assert len(server.connections) == 1
 
 
@@ -120,8 +131,10 @@ async def test_a_user_with_scopes_follows_activity_with_them(
     server: StreamServer, endpoints: Endpoints, clock: VirtualClock
 ) -> None:
     credentials = OAuth2UserCredentials(access_token="scoped")
+
     async with Session(credentials, endpoints=endpoints, clock=clock) as session, session.activity.stream():
         pass
+
     assert server.connections[0].headers["authorization"] == "Bearer scoped"
 
 
@@ -161,11 +174,13 @@ async def test_too_many_open_streams_do_not_close_the_limit_of_connects(
 async def test_every_connect_is_reported(server: StreamServer, endpoints: Endpoints, clock: VirtualClock) -> None:
     events: list[CallEvent] = []
     server.scripts = [refuse_with(409), hold]
+
     async with Session(BearerToken("t"), endpoints=endpoints, clock=clock, on_event=events.append) as session:
         with pytest.raises(Conflict):
             await session.activity.stream().__aenter__()
         async with session.activity.stream():
             pass
+
     assert [(event.path, event.status, type(event.error)) for event in events] == [
         ("/2/activity/stream", 409, Conflict),
         ("/2/activity/stream", 200, type(None)),
@@ -177,6 +192,7 @@ async def test_closing_the_session_ends_its_streams(
 ) -> None:
     async with Session(BearerToken("t"), endpoints=endpoints, clock=clock) as session:
         stream = await session.activity.stream(on_state=states).__aenter__()
+
     await clock.advance(seconds=(await states.wait_for(StreamState.BACKOFF)).wait or 0)
     with pytest.raises(WrongState, match="^the session was closed"):
         await anext(stream)
@@ -196,8 +212,10 @@ async def test_the_app_of_a_user_requests_the_token_and_other_calls_stay_signed(
 ) -> None:
     user = UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret="u")
     server.scripts = [answer_token("bear"), hold]
+
     async with Session(user, endpoints=endpoints, clock=clock) as session, session.activity.stream():
         pass
+
     assert server.connections[1].headers["authorization"] == "Bearer bear"
 
 

@@ -42,6 +42,7 @@ async def test_events_are_typed_and_heartbeats_are_hidden_and_counted(server: St
 async def test_a_byte_at_a_time_makes_no_difference(server: StreamServer, follow: Follow) -> None:
     text = event_line(1, payload={"id": "é€😀"}) + HEARTBEAT + event_line(2)
     server.scripts = [send_and_hold(*(text[place : place + 1] for place in range(len(text))))]
+
     async with follow() as stream:
         assert await take_keys(stream, 2) == ["-1", "-2"]
         assert stream.stats.heartbeats == 1
@@ -63,6 +64,7 @@ async def test_a_line_that_the_connection_cut_off_is_discarded_and_counted(
         await connection.reader.read(1)  # until the test has seen the first line
 
     server.scripts = [cut, send_and_hold(event_line(2))]
+
     async with follow() as stream:
         assert await take_keys(stream, 1) == ["-1"]
         (await server.wait_for_connection(1)).abort()
@@ -86,9 +88,11 @@ async def test_a_malformed_line_is_reported_and_the_next_one_is_read(
 ) -> None:
     lines: list[MalformedLine] = []
     server.scripts = [send_and_hold(garbage + b"\r\n" + event_line(1))]
+
     async with follow(on_malformed=lines.append, max_line_bytes=1_000) as stream:
         assert await take_keys(stream, 1) == ["-1"]
         assert stream.stats.malformed == 1
+
     assert [each.reason for each in lines] == [reason]
     assert lines[0].line in {garbage, None}
     assert "html" not in repr(lines[0])
@@ -98,8 +102,10 @@ async def test_a_malformed_line_is_logged_without_its_content(
     server: StreamServer, follow: Follow, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.scripts = [send_and_hold(b"private\r\n", event_line(1))]
+
     async with follow() as stream:
         await anext(stream)
+
     assert caplog.messages == ["skipped a malformed line of 7 bytes in a stream: not a JSON object"]
 
 
@@ -130,14 +136,17 @@ async def test_a_router_receives_the_events_and_the_stream(server: StreamServer,
 
     async with stream:
         await stream.run(router)
+
     assert given == [("-1", stream), ("-2", stream)]
 
 
 async def test_leaving_closes_the_connection(server: StreamServer, follow: Follow) -> None:
     tasks = asyncio.all_tasks()
     server.scripts = [send_and_hold(event_line(1), event_line(2))]
+
     async with follow() as stream:
         await anext(stream)
+
     await (await server.wait_for_connection(1)).closed.wait()
     assert server.open_connections == 0
     assert stream.state is StreamState.CLOSED
@@ -182,6 +191,7 @@ async def test_an_error_of_an_observer_is_raised_to_the_caller(server: StreamSer
         await connection.wait_for_hangup()
 
     server.scripts = [all_at_once]
+
     async with follow(on_malformed=fail) as stream:
         with pytest.raises(LookupError, match="mine"):
             await anext(stream)
@@ -216,6 +226,7 @@ async def test_cancelling_at_any_point_leaves_no_task_and_no_connection(
         await using
     for connection in server.connections:
         await connection.closed.wait()
+
     assert server.open_connections == 0
     assert not {task for task in asyncio.all_tasks() - before if "svc_async" in repr(task.get_coro())}
 

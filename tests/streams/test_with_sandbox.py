@@ -78,6 +78,7 @@ async def test_events_of_subscriptions_come_typed(sandbox: Sandbox, session: Ses
     async with session.activity.stream() as stream:
         await post(1)
         event = await anext(stream)
+
     assert isinstance(event, PostCreated)
     assert (event.event_type, event.post.text, event.tag) == ("post.create", "number 1", "mine")
     assert event.filter.user_id == sandbox.user_id
@@ -85,7 +86,7 @@ async def test_events_of_subscriptions_come_typed(sandbox: Sandbox, session: Ses
 
 
 @pytest.mark.rule("ACT-01")
-async def test_only_the_user_that_was_subscribed_to_is_told_of(sandbox: Sandbox, session: Session, post: Post) -> None:
+async def test_only_events_of_the_subscribed_user_are_delivered(sandbox: Sandbox, session: Session, post: Post) -> None:
     async with session.activity.stream() as stream:
         await sandbox.trigger("post.create", user_id="999", payload={"text": "of somebody else"})
         await post(1)
@@ -93,7 +94,7 @@ async def test_only_the_user_that_was_subscribed_to_is_told_of(sandbox: Sandbox,
 
 
 @pytest.mark.rule("ACT-02")
-async def test_only_what_holds_the_keyword_is_told(sandbox: Sandbox, session: Session) -> None:
+async def test_only_events_with_the_keyword_are_delivered(sandbox: Sandbox, session: Session) -> None:
     await session.activity.subscriptions.create(event_type="post.create", keyword="cats")
     async with session.activity.stream() as stream:
         await sandbox.trigger("post.create", payload={"text": "of dogs"}, keyword="dogs")
@@ -102,7 +103,7 @@ async def test_only_what_holds_the_keyword_is_told(sandbox: Sandbox, session: Se
 
 
 @pytest.mark.rule("ACT-03")
-async def test_only_the_direction_that_was_subscribed_to_is_told(sandbox: Sandbox, session: Session) -> None:
+async def test_only_the_subscribed_direction_is_delivered(sandbox: Sandbox, session: Session) -> None:
     await session.activity.subscriptions.create(
         event_type="dm.read", user_id=sandbox.user_id, direction="received", tag="in"
     )
@@ -118,6 +119,7 @@ async def test_posts_come_with_the_rules_they_match(session: Session, post: Post
     async with session.filtered_stream.stream() as stream:
         await post(1)
         event = await anext(stream)
+
     assert isinstance(event, MatchedPost)
     rules = await session.filtered_stream.rules.list().collect()
     assert (event.post.text, [rule.id for rule in event.matching_rules]) == ("number 1", [rules[0].id])
@@ -155,6 +157,7 @@ async def test_events_missed_without_a_connection_are_backfilled_once(
     sandbox: Sandbox, session: Session, post: Post, clock: VirtualClock, states: StateLog
 ) -> None:
     gaps: list[Gap] = []
+
     async with session.activity.stream(on_state=states, on_gap=gaps.append) as stream:
         await post(1)
         assert await take_texts(stream, 1) == ["number 1"]
@@ -167,6 +170,7 @@ async def test_events_missed_without_a_connection_are_backfilled_once(
         await post(3)
         assert await take_texts(stream, 2) == ["number 2", "number 3"]
         assert stream.stats.duplicates == 1
+
     assert [gap.recovery for gap in gaps] == [GapRecovery.BACKFILL]
 
 
@@ -176,17 +180,21 @@ async def test_events_missed_between_two_streams_are_replayed(
 ) -> None:
     service = session.activity if product == "activity" else session.filtered_stream
     gaps: list[Gap] = []
+
     async with service.stream() as stream:
         await post(1)
         await take_texts(stream, 1)
+
     await clock.advance(hours=1)
     await post(2)
     await clock.advance(hours=1)
+
     async with service.stream(since=stream.checkpoint, on_gap=gaps.append) as stream:
         assert await take_texts(stream, 1) == ["number 2"]
         await post(3)
         assert await take_texts(stream, 1) == ["number 3"]
         await sandbox.streams[product].wait(1)
+
     assert GapRecovery.REPLAY in [gap.recovery for gap in gaps]
     assert GapRecovery.NONE not in [gap.recovery for gap in gaps]
 
@@ -200,6 +208,7 @@ class TestWithoutRecovery:
         self, sandbox: Sandbox, session: Session, post: Post, clock: VirtualClock, states: StateLog
     ) -> None:
         gaps: list[Gap] = []
+
         async with session.activity.stream(on_state=states, on_gap=gaps.append) as stream:
             for _ in range(2):
                 sandbox.streams["activity"].drop()
@@ -207,6 +216,7 @@ class TestWithoutRecovery:
             await post(1)
             assert await take_texts(stream, 1) == ["number 1"]
             assert (stream.stats.refusals, stream.stats.lost) == (1, 2)
+
         assert all(gap.recovery is GapRecovery.NONE and gap.error is not None for gap in gaps)
 
 
