@@ -213,14 +213,14 @@ class Lane:
         self, unknown: Collection[int], refused: Mapping[int, ErrorDetail], request_id: str | None
     ) -> Command | None:
         """Settle a part of the first batch; the outcome of the rest is unknown."""
-        batch = self.queue[0]
-        rest, mentioned = batch.split(unknown)
+        batch, left_out = self.queue[0], frozenset(unknown)
+        rest, mentioned = batch.split(left_out)
         self._replace_first([rest])
         self.in_doubt = True
         failure = Failed(Unacknowledged(f"the answer does not mention {rest.rows} rows"))
         if not mentioned.rows:
             return self._recover(failure)
-        indexes = [index for index in range(batch.rows) if index not in frozenset(unknown)]
+        indexes = [index for index in range(batch.rows) if index not in left_out]
         refused = {place: refused[index] for place, index in enumerate(indexes) if index in refused}
         return self._settle(mentioned, refused, request_id, partial(self._recover, failure), in_doubt=rest)
 
