@@ -35,7 +35,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import attrs
 
@@ -308,7 +308,8 @@ class Lane:
         return Stop(failure.error)
 
     # fmt: off
-    _RECOVERY: ClassVar[Mapping[Recovery, Callable[["Lane", Failed], Command | None]]] = {
+    # Each step takes the lane and the failure.
+    _RECOVERY: ClassVar[Mapping[Recovery, Callable[..., Command | None]]] = {
         Recovery.REPEAT:     _repeat,
         Recovery.WAIT:       _wait_for_limit,
         Recovery.QUARANTINE: _quarantine,
@@ -317,8 +318,8 @@ class Lane:
         Recovery.STOP:       _stop_job,
     }
 
-    # Each transition takes the event of its row.
-    _TRANSITIONS: ClassVar[Mapping[tuple[Phase, type[Event]], Callable[["Lane", Any], Command | None]]] = {
+    # Each transition takes the lane and the event of its row.
+    _TRANSITIONS: ClassVar[Mapping[tuple[Phase, type[Event]], Callable[..., Command | None]]] = {
         (Phase.IDLE,      Sealed):    _enqueue,
         (Phase.IDLE,      Resumed):   _resume,
         (Phase.IDLE,      Stopped):   _stop,

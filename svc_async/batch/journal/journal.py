@@ -121,7 +121,7 @@ class Journal:
             UnusableFile: the file belongs to another job, is locked, or cannot be opened.
         """
         text = json.dumps(about, sort_keys=True)
-        return await in_thread(lambda: cls._open(Path(path), text, lanes, now, factory), undo=cls._close)
+        return await in_thread(lambda: cls._open(Path(path), text, lanes, now, factory), undo=Journal._close)
 
     @classmethod
     def _open(
