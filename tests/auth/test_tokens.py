@@ -324,10 +324,10 @@ async def test_a_user_with_scopes_calls_by_them(service: ScriptedServer, clock: 
 
 
 async def test_a_token_is_refreshed_before_it_ends(service: ScriptedServer, clock: VirtualClock) -> None:
-    told: list[OAuth2UserCredentials] = []
+    received: list[OAuth2UserCredentials] = []
     service.on("POST", GRANT, grant(1))
     service.on("GET", SUBSCRIPTIONS, only("access-0"))
-    async with service.session(scoped(clock, 61), on_token=told.append) as session:
+    async with service.session(scoped(clock, 61), on_token=received.append) as session:
         await subscriptions(session)
         await clock.advance(seconds=1)
         service.on("GET", SUBSCRIPTIONS, only("access-1"))
@@ -337,7 +337,7 @@ async def test_a_token_is_refreshed_before_it_ends(service: ScriptedServer, cloc
     assert asked.form == {"grant_type": ["refresh_token"], "refresh_token": ["refresh-0"], "client_id": ["client"]}
     assert "Authorization" not in asked.headers
     assert len(service.requests_to(SUBSCRIPTIONS)) == 4  # none was refused
-    (new,) = told
+    (new,) = received
 
     assert (new.access_token, new.refresh_token, new.client_id) == ("access-1", "refresh-1", "client")
     assert new.scopes == ("follow.read", "offline.access")
@@ -420,17 +420,17 @@ async def test_without_a_refresh_token_a_refusal_is_final(service: ScriptedServe
 async def test_a_refresh_that_everybody_left_still_brings_its_token(
     service: ScriptedServer, clock: VirtualClock
 ) -> None:
-    told: list[OAuth2UserCredentials] = []
+    received: list[OAuth2UserCredentials] = []
     service.on("POST", GRANT, grant(1))
     service.gate = asyncio.Event()
-    async with service.session(scoped(clock, 0), on_token=told.append) as session:
+    async with service.session(scoped(clock, 0), on_token=received.append) as session:
         left = asyncio.ensure_future(subscriptions(session))
         await service.arrived.wait()
         left.cancel()
         await asyncio.wait({left})
         service.gate.set()
 
-    assert [credentials.refresh_token for credentials in told] == ["refresh-1"]
+    assert [credentials.refresh_token for credentials in received] == ["refresh-1"]
 
 
 @pytest.mark.parametrize(

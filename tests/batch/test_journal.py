@@ -220,9 +220,9 @@ async def test_failures_are_reported_again_and_counted_once(path: Path) -> None:
     with pytest.raises(BatchError) as caught:
         await upload(service, rows, path, concurrency=1, users_per_operation=1)
     (known,) = [failure for failure in caught.value.report.failures if failure.code == "BAD"]
-    told: list[Failure] = []
-    report = await upload(service, rows, path, on_failure=told.append)
-    assert sorted(failure.position for failure in told) == [0, known.position]
+    reported: list[Failure] = []
+    report = await upload(service, rows, path, on_failure=reported.append)
+    assert sorted(failure.position for failure in reported) == [0, known.position]
     assert (report.failed, report.accepted, report.read) == (2, 29, 31)
     assert report.requests == len(service.bodies)
 
@@ -367,7 +367,7 @@ async def test_any_faults_and_any_kills_leave_the_last_of_each_key(  # noqa: PLR
     assert (report.read, report.pending) == (len(rows), 0)
     assert adds_up(report)
     assert report.failed == keys.count(0) + len([each for each in report.failures if each.code != "INVALID_ROW"])
-    # A kill between the intent and the request cannot be told from one behind it.
+    # A kill between the intent and the request cannot be distinguished from one after it.
     assert len(service.bodies) - lanes * len(kills) <= report.requests <= len(service.bodies) + lanes * len(kills)
     wanted = find_expected([row for row in rows if "svc_id" in row])
     assert {name: value for name, value in read_values(service).items() if name not in failed} == {

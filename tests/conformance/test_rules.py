@@ -14,8 +14,8 @@ RULES = load_table("rules", "rule")
 UNTESTABLE = {row["id"]: row["reason"] for row in tomllib.loads((FOLDER / "untestable.toml").read_text())["untestable"]}
 
 
-def marked() -> Iterator[str]:
-    """Give the rules in the markers of all tests, whether or not they are collected now."""
+def find_marked() -> Iterator[str]:
+    """Yield the rules in the markers of all tests, whether or not they are collected now."""
     for file in TESTS.rglob("test_*.py"):
         for test in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(test, ast.FunctionDef | ast.AsyncFunctionDef) and test.name.startswith("test_"):
@@ -27,7 +27,7 @@ def _is_rule(decorator: ast.expr) -> bool:
     return isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.rule"
 
 
-MARKED = frozenset(marked())
+MARKED = frozenset(find_marked())
 
 
 @pytest.mark.parametrize("rule", RULES)

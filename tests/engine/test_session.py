@@ -549,19 +549,19 @@ async def test_no_request_is_ever_refused_for_going_too_fast(clock: VirtualClock
 
 
 async def test_every_attempt_is_told(sandbox: Sandbox) -> None:
-    told: list[CallEvent] = []
-    async with Session.sandbox(sandbox, on_event=told.append) as session:
+    received: list[CallEvent] = []
+    async with Session.sandbox(sandbox, on_event=received.append) as session:
         sandbox.faults.on(*READ).once().do(Fault.http(500))
         await session.accounts.get(sandbox.account_id)
         await session.request("GET", f"/12/accounts/{sandbox.account_id}")
 
-    assert [(event.method, event.path, event.status) for event in told] == [
+    assert [(event.method, event.path, event.status) for event in received] == [
         ("GET", "/12/accounts/{account_id}", 500),
         ("GET", "/12/accounts/{account_id}", 200),
         ("GET", "/12/accounts/{account_id}", 200),
     ]
-    assert isinstance(told[0].error, ServerError)
-    assert told[1].error is None
+    assert isinstance(received[0].error, ServerError)
+    assert received[1].error is None
 
 
 async def test_an_answer_that_breaks_off_still_tells_the_limits(sandbox: Sandbox, session: Session) -> None:

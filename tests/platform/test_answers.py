@@ -76,15 +76,15 @@ async def test_a_success_with_reasons_and_without_data_is_a_refusal(service: Scr
 async def test_a_success_with_data_and_reasons_returns_the_data_and_reports_the_reasons(
     service: ScriptedServer,
 ) -> None:
-    told: list[CallEvent] = []
+    received: list[CallEvent] = []
     body = {"data": [WEBHOOK], "errors": [{"title": "Not Found Error", "detail": "Could not find 2."}]}
     service.on("GET", ALL, Answer(body))
 
-    async with make_session(service, on_event=told.append) as session:
+    async with make_session(service, on_event=received.append) as session:
         assert [webhook.id for webhook in await session.webhooks.list().collect()] == ["1"]
 
-    assert told[0].error is None
-    assert told[0].errors == (ErrorDetail(code="Not Found Error", message="Could not find 2."),)
+    assert received[0].error is None
+    assert received[0].errors == (ErrorDetail(code="Not Found Error", message="Could not find 2."),)
 
 
 async def test_a_value_that_holds_the_word_errors_is_no_reason(service: ScriptedServer) -> None:

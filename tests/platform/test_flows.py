@@ -107,18 +107,18 @@ async def grant_token(sandbox: Sandbox, session: Session) -> OAuth2UserCredentia
 
 @pytest.mark.rule("AUTH-26")
 async def test_a_user_grants_scopes_and_the_token_rotates(sandbox: Sandbox) -> None:
-    told: list[OAuth2UserCredentials] = []
+    received: list[OAuth2UserCredentials] = []
 
     async with make_session(sandbox) as session:
         first = await grant_token(sandbox, session)
 
     assert set(first.scopes) == {"follow.read", "offline.access"}
 
-    async with make_session(sandbox, first, on_token=told.append) as session:
+    async with make_session(sandbox, first, on_token=received.append) as session:
         second = await session.oauth2.refresh()
         third = await session.oauth2.refresh()
 
-    assert told == [second, third]
+    assert received == [second, third]
     assert len({each.refresh_token for each in (first, second, third)}) == 3
 
 

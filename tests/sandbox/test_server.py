@@ -40,8 +40,8 @@ async def test_tokens_and_verifiers_are_hidden_wherever_they_stand(raw: RawClien
     query = {"oauth_verifier": "secret", "access_token": "secret", "code_challenge": "shown", "code": "secret"}
     headers = {"Proxy-Authorization": "Basic secret"}
     await raw("POST", "/oauth/access_token", query, base=raw.sandbox.base_url, authorization=header, headers=headers)
-    told = str(raw.sandbox.requests[0])
-    assert ("secret" in told, told.count("shown")) == (False, 2)
+    logged = str(raw.sandbox.requests[0])
+    assert ("secret" in logged, logged.count("shown")) == (False, 2)
 
 
 async def test_the_journal_counts_and_waits(raw: RawClient) -> None:
