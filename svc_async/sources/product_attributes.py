@@ -58,7 +58,7 @@ _NORMALIZERS: Mapping[str, Callable[[str], int | str]] = MappingProxyType(
 
 
 def normalize_value(name: str, value: str) -> int | str:
-    """Return a value in the form of the service; an invalid one is returned as it is, and found by the checks."""
+    """Return a value in the form of the service; an invalid one is returned unchanged, and found by the checks."""
     normalize = _NORMALIZERS.get(name)
     return normalize(value.strip()) if normalize else value.strip()
 

@@ -1,4 +1,4 @@
-"""Answers of forms that one family alone has."""
+"""Forms of answers that only one family has."""
 
 import json
 import re

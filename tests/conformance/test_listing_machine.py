@@ -1,4 +1,4 @@
-"""A small model of a family lives beside the real one: whatever is done to both, they show the same."""
+"""A small model of a family beside the real one: after the same calls, both show the same."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Every rule of the contract has a test that is marked with it, or a reason why none can tell."""
+"""Every rule of the contract has a test that is marked with it, or a reason why it cannot be tested."""
 
 import ast
 import tomllib

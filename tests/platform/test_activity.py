@@ -1,4 +1,4 @@
-"""Subscriptions: what is sent, and what is made of the answers."""
+"""Subscriptions: what is sent, and how answers are read."""
 
 from typing import Any
 

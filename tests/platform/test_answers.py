@@ -1,4 +1,4 @@
-"""How the main API says no, and how it says yes and no at once."""
+"""Refusals of the main API, and successes with reasons."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The three-legged flow: what each step sends, and what it makes of the answer."""
+"""The three-legged flow: what each step sends, and how it reads the answer."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Webhook management: what is sent, what is made of the answers, and what takes time."""
+"""Webhook management: what is sent, how answers are read, and what takes time."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any

@@ -220,8 +220,11 @@ def test_a_blank_first_line(write: Write, content: str | bytes) -> None:
 
 @pytest.mark.parametrize("first", ["ann@example.com,x", f"{'a1' * 32}", "Ann,+49 170 1234567", "email,ann@example.com"])
 def test_a_first_line_of_data_is_not_a_header_and_is_not_quoted(write: Write, first: str) -> None:
-    message = open_and_fail(write(f"{first}\n"))
-    assert "has no header: line 1 looks like data" in message
+    path = write(f"{first}\n")
+
+    message = open_and_fail(path).removeprefix(f"file {path} ")  # the name of a folder may hold any number
+
+    assert message.startswith("has no header: line 1 looks like data")
     assert not any(part in message for part in ("ann@", "Ann", "170", "a1a1"))
 
 

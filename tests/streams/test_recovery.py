@@ -1,4 +1,4 @@
-"""What to ask for after a gap, without sockets."""
+"""What to request after a gap, without sockets."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""The two streams of a session, and how their calls are proved and governed, from a service that misbehaves."""
+"""The two streams of a session, and how their calls are authorized and governed, against a scripted service."""
 
 import asyncio
 from collections.abc import Callable
