@@ -2,8 +2,9 @@
 
 import codecs
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import Any
 
@@ -11,14 +12,9 @@ import attrs
 
 from svc_async.errors import InvalidArgument
 from svc_async.sources.columns import USERS, Vocabulary
-from svc_async.sources.csv_feed import CsvFeed
-from svc_async.sources.csv_source import CsvSource
 from svc_async.sources.files import ByteReader, FileInput, Input, SpooledInput, unusable
-from svc_async.sources.json_lines import JsonLinesSource
-from svc_async.sources.parquet import ParquetSource
 from svc_async.sources.product_attributes import PRODUCTS
 from svc_async.sources.source import ProductFeed, UserSource
-from svc_async.sources.xml_feed import XmlFeed
 
 __all__ = ["STANDARD_INPUT", "open_feed", "open_source"]
 
@@ -32,38 +28,46 @@ _LEADING = codecs.BOM_UTF8 + codecs.BOM_UTF16 + b"\0 \t\r\n"
 
 @attrs.frozen(kw_only=True)
 class _FormatOptions:
-    """The options of a format."""
+    """What a caller says about a file."""
 
     mapping: Mapping[str, str] | None
     encoding: str | None
     vocabulary: Vocabulary
 
-    def open_csv(self, file: Input, make: Callable[..., Any], delimiter: str | None) -> Any:
-        return make(file, mapping=self.mapping, encoding=self.encoding, delimiter=delimiter, vocabulary=self.vocabulary)
 
-    def open_jsonl(self, file: Input) -> JsonLinesSource:
-        return JsonLinesSource(file, mapping=self.mapping, encoding=self.encoding, vocabulary=self.vocabulary)
+@attrs.frozen
+class _Format:
+    """A file format.
 
-    def open_parquet(self, file: Input) -> ParquetSource:
-        return ParquetSource(file, mapping=self.mapping, vocabulary=self.vocabulary)
+    Attributes:
+        reader: the class that reads it, as module and name; it is imported when a file of the format is opened.
+        takes_encoding: whether the caller may name an encoding; other formats define their own.
+        settings: arguments of the reader that are the same for all files.
+    """
 
-    def open_xml(self, file: Input) -> XmlFeed:
-        return XmlFeed(file, mapping=self.mapping, vocabulary=self.vocabulary)
+    reader: str
+    takes_encoding: bool = True
+    settings: Mapping[str, Any] = attrs.field(factory=dict)
+
+    def open(self, file: Input, options: _FormatOptions) -> Any:
+        encoding = {"encoding": options.encoding} if self.takes_encoding else {}
+        reader = resolve_name(f"svc_async.sources.{self.reader}")
+        return reader(file, mapping=options.mapping, vocabulary=options.vocabulary, **encoding, **self.settings)
 
 
-_SOURCES: Mapping[str, Callable[[_FormatOptions, Input], UserSource]] = MappingProxyType(
+_SOURCES: Mapping[str, _Format] = MappingProxyType(
     {
-        "csv": lambda options, file: options.open_csv(file, CsvSource, None),
-        "tsv": lambda options, file: options.open_csv(file, CsvSource, "\t"),
-        "jsonl": _FormatOptions.open_jsonl,
-        "parquet": _FormatOptions.open_parquet,
+        "csv": _Format("csv_source:CsvSource"),
+        "tsv": _Format("csv_source:CsvSource", settings={"delimiter": "\t"}),
+        "jsonl": _Format("json_lines:JsonLinesSource"),
+        "parquet": _Format("parquet:ParquetSource", takes_encoding=False),
     }
 )
-_FEEDS: Mapping[str, Callable[[_FormatOptions, Input], ProductFeed]] = MappingProxyType(
+_FEEDS: Mapping[str, _Format] = MappingProxyType(
     {
-        "csv": lambda options, file: options.open_csv(file, CsvFeed, None),
-        "tsv": lambda options, file: options.open_csv(file, CsvFeed, "\t"),
-        "xml": _FormatOptions.open_xml,
+        "csv": _Format("csv_feed:CsvFeed"),
+        "tsv": _Format("csv_feed:CsvFeed", settings={"delimiter": "\t"}),
+        "xml": _Format("xml_feed:XmlFeed", takes_encoding=False),
     }
 )
 _FIRST_CHARACTERS: Mapping[str, str] = MappingProxyType({"{": "jsonl", "[": "jsonl", "<": "xml"})
@@ -128,7 +132,7 @@ def open_feed(
 
 
 def _open(
-    formats: Mapping[str, Callable[[_FormatOptions, Input], Any]],
+    formats: Mapping[str, _Format],
     file: str | Path,
     chosen: str | None,
     options: _FormatOptions,
@@ -137,7 +141,7 @@ def _open(
         raise InvalidArgument("format", f"must be one of {', '.join(formats)}")
     source: Input = SpooledInput(sys.stdin.buffer) if str(file) == STANDARD_INPUT else FileInput(Path(file))
     try:
-        return formats[chosen or _detect_format(source, formats)](options, source)
+        return formats[chosen or _detect_format(source, formats)].open(source, options)
     except BaseException:
         source.close()
         raise
