@@ -24,7 +24,7 @@ def test_no_secret_shows_in_a_repr_or_in_the_name_for_limits(credentials: Creden
 @pytest.mark.parametrize("value", ["", "  ", "a ", " a", "a\nb", "a\x00", None, 5])
 def test_what_cannot_be_a_credential_is_refused_by_name(value: object) -> None:
     with pytest.raises(InvalidArgument, match="^token_secret must"):
-        UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret=value)  # type: ignore[arg-type]
+        UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret=value)  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_a_bearer_token_goes_out_as_it_came_in() -> None:

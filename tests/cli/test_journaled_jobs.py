@@ -117,7 +117,7 @@ async def test_refusals_of_earlier_runs_stay_listed(command: Command, sandbox: S
     assert json.loads(ended.out)["failed"] == 3
     assert read_list(failures) == [
         ("100", "102", "INVALID_ROW"), ("6001", "6003", "INVALID_ROW"), ("7", "9", "INVALID_PARAMETER"),
-    ]  # fmt: skip
+    ]  # fmt: skip  # one row of a table a line
     assert Counter(json.loads(ended.out)["failures"][0])["position"] == 7
 
 

@@ -67,7 +67,7 @@ async def test_a_dry_run_as_json_is_one_object(
     assert json.loads(ended.out) == {
         "dry_run": True, "additions": 7, "changes": 0, "refreshes": 0, "removals": 0, "unchanged": 0, "invalid_rows": 0,
         "present": 0, "requests": 1, "minutes": 0.001, "removal_share": 0.0,
-    }  # fmt: skip
+    }  # fmt: skip  # as it is typed
     assert not sandbox.requests.count(USERS)
     assert (tmp_path / "state").exists()
 

@@ -36,4 +36,4 @@ def test_unknown_values_can_be_copied_and_pickled() -> None:
 @pytest.mark.parametrize("value", [None, 1, b"ACCEPTED"])
 def test_what_is_no_string_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match="is not a valid"):
-        ApprovalStatus(value)  # type: ignore[arg-type]
+        ApprovalStatus(value)  # type: ignore[arg-type]  # wrong on purpose

@@ -202,7 +202,7 @@ async def test_a_cancelled_wait_makes_no_further_call() -> None:
 )
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InvalidArgument):
-        Retries(**wrong)  # type: ignore[arg-type]
+        Retries(**wrong)  # type: ignore[arg-type]  # wrong on purpose
 
 
 async def test_a_call_may_be_repeated_for_ever(clock: VirtualClock) -> None:

@@ -130,7 +130,7 @@ REFUSED = [
     pytest.param("what,ever\nsecret,1\n", "has no recognised column", id="none known"),
     pytest.param('{"id": "secret"}', "is jsonl, but must be one of csv, tsv, xml", id="jsonl"),
     pytest.param("", "is empty", id="empty"),
-]  # fmt: skip
+]  # fmt: skip  # one row a line
 
 
 @pytest.mark.parametrize(("content", "expected"), REFUSED)

@@ -102,7 +102,7 @@ async def test_spooled_rows_can_be_read_again_and_have_a_fingerprint() -> None:
 async def test_values_that_cannot_be_spooled_fail_and_do_not_become_other_values() -> None:
     device = uuid.UUID(int=7)
     rows = [("a\ud800",), (object(),), (2**70,), (None,), 7, None, "ab", {"email": "x"}, (device,), ("ok@example.org",)]
-    source = await SpooledRows.spool(Rows(["email"], rows))  # type: ignore[arg-type]
+    source = await SpooledRows.spool(Rows(["email"], rows))  # type: ignore[arg-type]  # wrong on purpose
 
     with closing(source):
         assert read_rows(source)[3:] == [(None,), (), (), (), (), (str(device),), ("ok@example.org",)]

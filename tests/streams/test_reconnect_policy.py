@@ -186,10 +186,10 @@ def test_the_table_can_be_changed() -> None:
 )
 def test_invalid_settings_are_refused(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
-        Reconnects(**wrong)  # type: ignore[arg-type]
+        Reconnects(**wrong)  # type: ignore[arg-type]  # wrong on purpose
 
 
 @pytest.mark.parametrize("field", ["initial", "maximum", "jitter", "max_failures"])
 def test_the_numbers_of_a_rule_must_not_be_negative(field: str) -> None:
     with pytest.raises(InvalidArgument, match=f"^{field} must be at least 0"):
-        BackoffRule(name="x", **{field: -1})  # type: ignore[arg-type]
+        BackoffRule(name="x", **{field: -1})  # type: ignore[arg-type]  # wrong on purpose

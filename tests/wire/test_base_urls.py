@@ -48,7 +48,7 @@ def test_plain_http_is_for_loopback_only(url: str) -> None:
 )
 def test_what_is_no_base_url_is_refused(url: object) -> None:
     with pytest.raises(InvalidArgument, match="^base_url must"):
-        Endpoints(base_url=url, ads_url="https://a.example.test")  # type: ignore[arg-type]
+        Endpoints(base_url=url, ads_url="https://a.example.test")  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_a_call_to_the_sandbox_host_says_when_there_is_none() -> None:

@@ -51,7 +51,7 @@ def test_moments_of_other_zones_are_written_in_utc() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [datetime(2026, 1, 1), ["a,b"], b"bytes", 1.5, {"a": 1}, date(2026, 1, 1), object(), [["a"], ["b,c"]], "\ud800"],  # noqa: DTZ001
+    [datetime(2026, 1, 1), ["a,b"], b"bytes", 1.5, {"a": 1}, date(2026, 1, 1), object(), [["a"], ["b,c"]], "\ud800"],  # noqa: DTZ001 - without a zone on purpose
 )
 def test_values_that_cannot_travel_are_refused_by_the_name_of_the_parameter(value: object) -> None:
     with pytest.raises(InvalidArgument, match="^start_time "):
