@@ -133,6 +133,20 @@ async def test_who_expires_soon_is_sent_again(audience: Audience) -> None:
     assert (await audience.sync(numbered(1, 2, 3))).sent.accepted == 0
 
 
+@pytest.mark.parametrize("lifetime", [timedelta(0), timedelta(days=-1), timedelta(hours=23)])
+async def test_a_lifetime_that_could_end_during_the_sync_is_refused_before_anything_is_sent(
+    audience: Audience, sandbox: Sandbox, lifetime: timedelta
+) -> None:
+    await audience.sync(numbered(1, 2))
+    before = sandbox.requests.count(USERS)
+
+    with pytest.raises(InvalidArgument, match="^lifetime must be at least 1 day$"):
+        await audience.sync(numbered(2, 3), lifetime=lifetime)
+
+    assert sandbox.requests.count(USERS) == before
+    assert sorted(audience.members, key=str) == sorted(emails(1, 2), key=str)
+
+
 async def test_a_run_that_was_ended_by_the_service_is_taken_up_again(audience: Audience, sandbox: Sandbox) -> None:
     await audience.sync(numbered(*range(20)))
     sandbox.faults.on("POST", USERS).nth(1).do(Fault.http(403))

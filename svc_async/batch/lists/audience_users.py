@@ -146,7 +146,7 @@ class AudienceUsers(UserList[BatchCounts]):
             members: the path of a file, or members as in `upload` that can be iterated again: all who are to belong to
                 the audience.
             state: path of the file that keeps what was accepted, one for each audience.
-            lifetime: how long members stay that are sent; by default 13 months.
+            lifetime: how long members stay that are sent, at least a day; by default 13 months.
             phone_region: the region of national phone numbers, such as `DE`; needs the extra `phone`.
 
         Raises:

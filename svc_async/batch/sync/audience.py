@@ -36,6 +36,8 @@ _PREFIXES: Mapping[str, bytes] = MappingProxyType(
 )
 """What stands for a kind of identifier in the state; it must never change."""
 _KINDS: Mapping[bytes, str] = MappingProxyType({prefix: kind for kind, prefix in _PREFIXES.items()})
+_MIN_LIFETIME = timedelta(days=1)
+"""Members must not expire while a sync that has counted their lifetime still removes others."""
 _match_first_identifier = re.compile(r'\{"(\w++)":\["((?:[^"\\]|\\.)*+)"').match
 
 
@@ -66,6 +68,9 @@ class AudienceTarget:
         phone_region: the region of national phone numbers.
         lifetime: how long members stay that are sent; by default 13 months, as the service has it.
         settings: how rows are sent.
+
+    Raises:
+        InvalidArgument: members would leave too early.
     """
 
     users: AudienceCalls
@@ -73,6 +78,10 @@ class AudienceTarget:
     phone_region: str | None = None
     lifetime: timedelta | None = None
     settings: BatchSettings = attrs.field(factory=BatchSettings)
+
+    def __attrs_post_init__(self) -> None:
+        if self.lifetime is not None and self.lifetime < _MIN_LIFETIME:
+            raise InvalidArgument("lifetime", f"must be at least {_MIN_LIFETIME.days} day")
 
     @property
     def replaces(self) -> bool:
