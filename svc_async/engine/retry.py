@@ -97,17 +97,17 @@ def decide(
         retries: the limits.
         chance: a random number from 0 to 1, for the jitter.
     """
-    if attempt >= retries.attempts or not _may_repeat(error, safe=safe):
+    if _is_final(error, attempt=attempt, safe=safe, retries=retries):
         return None
     wait = _wait(error, attempt=attempt, now=now, retries=retries, chance=chance)
     return wait if elapsed + wait <= retries.deadline else None
 
 
-def _may_repeat(error: SvcError, *, safe: bool) -> bool:
+def _is_final(error: SvcError, *, attempt: int, safe: bool, retries: Retries) -> bool:
     if isinstance(error, WouldWaitTooLong):  # a repeat would wait even longer than the caller is willing to
-        return False
+        return True
     repeat = outcome_of(error).repeat
-    return repeat is Repeat.ALWAYS or (safe and repeat is Repeat.SAFE)
+    return attempt >= retries.attempts or repeat is Repeat.NEVER or (repeat is Repeat.SAFE and not safe)
 
 
 def _wait(error: SvcError, *, attempt: int, now: datetime, retries: Retries, chance: float) -> float:
@@ -124,12 +124,15 @@ async def run(
 ) -> T:
     """Make a call, and repeat it as long as `decide` and the budget allow.
 
-    Tenacity is entered only after a failure, so that successful calls do not pay for it.
+    Tenacity is entered only after a failure that may be repeated: no other call pays for it, and no other error has its
+    frames in the traceback.
     """
     started = clock.monotonic()
     try:
         result = await call()
     except SvcError as error:
+        if _is_final(error, attempt=1, safe=safe, retries=retries):
+            raise
         repeats = _Repeats(retries=retries, safe=safe, clock=clock, budget=budget, started=started)
         result = await repeats.run(call, error)
     budget.earn()

@@ -66,6 +66,22 @@ async def test_an_error_that_is_not_ours_is_raised_at_once(clock: VirtualClock) 
     assert failures == [1]
 
 
+@pytest.mark.parametrize(
+    ("error", "retries"),
+    [(api_error(status=404), Retries()), (api_error(status=503), Retries(attempts=1))],
+)
+async def test_the_traceback_of_an_error_that_is_not_repeated_ends_in_the_call(
+    clock: VirtualClock, error: SvcError, retries: Retries
+) -> None:
+    async def call() -> None:
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        await retry.run(call, retries=retries, safe=True, clock=clock, budget=RetryBudget())
+
+    assert [entry.name for entry in caught.traceback][1:] == ["run", "call"]
+
+
 def test_a_caller_without_patience_is_not_made_to_wait_by_repeats() -> None:
     error = WouldWaitTooLong(until=VirtualClock().now(), limit="writes", max_wait=1)
 
