@@ -1,11 +1,12 @@
 """The front door: credentials, governor and services of one user, over one connection pool."""
 
+import copy
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar, cast
 
 import attrs
 
@@ -148,12 +149,6 @@ class Session(RawCalls):
         self._closing = AsyncExitStack()
 
     @classmethod
-    def _wrap(cls, source: SettingsSource, resources: SessionResources | None = None) -> "Session":
-        session = cls.__new__(cls)
-        session._bind(source, resources)  # noqa: SLF001 - the same class
-        return session
-
-    @classmethod
     def from_env(cls) -> "Session":
         """Return a session with credentials and hosts from `SVC_*` variables, and proxies from the usual variables.
 
@@ -174,14 +169,10 @@ class Session(RawCalls):
 
     @classmethod
     def _from(cls, source: profiles.ConnectionSettings) -> "Session":
-        return cls._wrap(
-            SessionSettings(
-                credentials=source.credentials,
-                app=source.app or app_of(source.credentials),
-                endpoints=source.endpoints,
-                proxies=profiles.find_proxies(source.endpoints),
-            )
-        )
+        session = cls(source.credentials, app=source.app, endpoints=source.endpoints)
+        settings = cast(SessionSettings, session._source)
+        session._bind(attrs.evolve(settings, proxies=profiles.find_proxies(source.endpoints)))
+        return session
 
     @classmethod
     def sandbox(
@@ -210,7 +201,9 @@ class Session(RawCalls):
             connector=connector,
             on_event=on_event,
         )
-        return cls._wrap(_SandboxSource(running, complete))
+        session = cls.__new__(cls)
+        session._bind(_SandboxSource(running, complete))  # noqa: SLF001 - the same class
+        return session
 
     async def __aenter__(self) -> Self:
         if self._resources is not None:
@@ -256,7 +249,9 @@ class Session(RawCalls):
             timeout=resources.pipeline.timeout if timeout is None else Timeouts(total=timeout).total,
             retries=retries or resources.pipeline.retries,
         )
-        return self._wrap(self._source, attrs.evolve(resources, pipeline=pipeline))
+        view = copy.copy(self)
+        view._bind(self._source, attrs.evolve(resources, pipeline=pipeline))  # noqa: SLF001 - the same class
+        return view
 
     @property
     def oauth1(self) -> OAuth1Flow:

@@ -1,5 +1,6 @@
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from svc_async import (
     UserCredentials,
     profiles,
 )
+from svc_async.auth.credentials import Credentials
 from svc_async.sandbox import Sandbox
 from svc_async.wire.route import Surface
 
@@ -199,6 +201,29 @@ def test_a_proxy_without_a_scheme_is_taken_and_one_of_another_kind_is_refused(
     monkeypatch.setenv("https_proxy", "socks5://proxy.example.test")
     with pytest.raises(InvalidArgument, match="^proxy must"):
         profiles.find_proxies(endpoints)
+
+
+class TenantSession(Session):
+    """A session with an attribute of its own."""
+
+    def __init__(self, credentials: Credentials, **settings: Any) -> None:
+        super().__init__(credentials, **settings)
+        self.tenant = "t1"
+
+
+async def test_a_subclass_is_initialised_from_the_environment_and_keeps_its_attributes_in_a_view(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    session = TenantSession.from_env()
+    assert isinstance(session, TenantSession)
+
+    async with session:
+        view = session.but(timeout=5)
+
+        assert isinstance(view, TenantSession)
+        assert (session.tenant, view.tenant) == ("t1", "t1")
 
 
 async def test_a_session_from_the_environment_works(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
