@@ -52,7 +52,7 @@ class Dispatcher:
             await self._succeed(accepted, handlers)
 
     async def abandon(self, accepted: AcceptedEvent) -> None:
-        """Give up an event that was not handled in time; an inbox keeps it for the next start."""
+        """Abandon an event that was not handled in time; an inbox keeps it for the next start."""
         self.counters.abandoned += 1
         if self.inbox is None:
             await self._dead_letter(accepted, NotHandled("the receiver closed before the event was handled"))
