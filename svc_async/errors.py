@@ -43,6 +43,8 @@ from typing import Any, ClassVar
 
 import attrs
 
+from svc_async.printable import clean
+
 __all__ = [
     "AccessDenied",
     "ApiError",
@@ -102,6 +104,9 @@ class SvcError(Exception):
 
     sent: Sent = Sent.NO
     repeatable: bool = False
+
+    def __str__(self) -> str:
+        return clean(super().__str__())  # messages quote names and the service's words
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions can be pickled although their constructors are keyword-only.

@@ -1,0 +1,51 @@
+"""Make text from outside safe to show: names, reasons and paths may hold what a terminal or a spreadsheet obeys.
+
+Everything that is printed, logged or written for people goes through `clean`, cells of tables through `clean_cell`.
+JSON needs neither: it is written in ASCII, where all of these characters are escaped.
+"""
+
+import unicodedata
+
+__all__ = ["clean", "clean_cell", "clean_lines"]
+
+_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Unicode categories: control, format (bidirectional and zero-width), surrogate, line and paragraph separator."""
+_INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0")
+"""Letters and marks of other categories that show nothing."""
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What begins a formula in a spreadsheet; some programs take the full-width forms for the same."""
+_NAMES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def clean(text: str) -> str:
+    r"""Return a text on one line, where control and invisible characters are escaped, such as `\x1b` and `\u202e`.
+
+    Line breaks are escaped too, so that a value cannot look like a line of its own.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escape(letter) if _is_unsafe(letter) else letter for letter in text)
+
+
+def clean_lines(text: str) -> str:
+    """Return a text like `clean`, but keep its line breaks."""
+    return "\n".join(map(clean, text.split("\n")))
+
+
+def clean_cell(text: str) -> str:
+    """Return a text for a cell of a table: like `clean`, and a spreadsheet does not take it for a formula.
+
+    An apostrophe is put before a first character that begins a formula.
+    """
+    text = clean(text)
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def _is_unsafe(letter: str) -> bool:
+    return unicodedata.category(letter) in _UNSAFE or letter in _INVISIBLE
+
+
+def _escape(letter: str) -> str:
+    code = ord(letter)
+    form = "\\x{:02x}" if code <= 0xFF else "\\u{:04x}" if code <= 0xFFFF else "\\U{:08x}"  # noqa: PLR2004 - sizes of escapes
+    return _NAMES.get(letter) or form.format(code)
