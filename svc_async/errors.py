@@ -79,7 +79,7 @@ class Sent(StrEnum):
     NO = "no"
     """It did not: nothing was written to a connection."""
     MAYBE = "maybe"
-    """Unknown: the connection failed after the request was begun."""
+    """Unknown: the connection failed after the request was begun, or a gateway may have answered for the service."""
     YES = "yes"
     """It did: the service answered."""
 
@@ -315,7 +315,9 @@ class ApiError(_AnsweredCall):
         request_id: str | None = None,
         retry_at: datetime | None = None,
         repeatable: bool = False,
+        sent: Sent = Sent.YES,
     ) -> None:
+        self.sent = sent
         self.errors = tuple(errors)
         self.operation_errors = dict(operation_errors or {})
         self.retry_at = retry_at

@@ -261,7 +261,9 @@ class Lane:
         delay = next(self._delays, None)
         if delay is None:  # newer rows must still not be undone
             return self._wait(self.policy.quarantine, partial(self._give_up, failure))
-        return self._wait(max(delay, self.policy.quarantine), partial(self._intend_again, failure))
+        return self._wait(
+            max(delay, self.policy.quarantine, failure.pause or 0.0), partial(self._intend_again, failure)
+        )
 
     def _intend_again(self, failure: Failed) -> Command | None:
         return self._intend() if self.policy.budget.spend() else self._stop_job(failure)

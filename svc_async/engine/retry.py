@@ -19,7 +19,7 @@ from tenacity import AsyncRetrying, RetryCallState
 
 from svc_async.clock import Clock
 from svc_async.errors import ApiError, InvalidArgument, Sent, SvcError, WouldWaitTooLong
-from svc_async.wire.outcome import Repeat, outcome_of
+from svc_async.wire.outcome import Effect, Repeat, outcome_of
 
 __all__ = ["Retries", "RetryBudget", "decide", "run"]
 
@@ -173,7 +173,7 @@ class _Repeats:
         error = state.outcome.exception() if state.outcome else None
         if not isinstance(error, SvcError):
             return False
-        self.in_doubt = self.in_doubt or outcome_of(error).repeat is Repeat.SAFE
+        self.in_doubt = self.in_doubt or outcome_of(error).effect is not Effect.NONE
         wait = decide(
             error,
             attempt=state.attempt_number,

@@ -93,7 +93,7 @@ class RequestScheduler:
         now = self.now()
         parsed = RateLimitHeaders.parse(headers, now=now, wall=self._wall, is_read=slot.kind.is_read)
         described = _find_described(slot.kind.buckets, parsed)
-        outcome = outcome_for_status(status) if status >= _FIRST_ERROR else _SUCCESS
+        outcome = outcome_for_status(status, headers=headers) if status >= _FIRST_ERROR else _SUCCESS
         for bucket in slot.kind.buckets:
             bucket.window.settle(1, now, parsed if bucket in described[:1] else None)
             if outcome.overload:

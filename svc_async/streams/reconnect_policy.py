@@ -23,7 +23,7 @@ from svc_async.errors import (
     TooManyConnections,
     TransportError,
 )
-from svc_async.wire.outcome import Repeat, outcome_for_status
+from svc_async.wire.outcome import Repeat, outcome_of
 
 __all__ = [
     "BACKOFF_RULES",
@@ -191,10 +191,10 @@ def classify_error(error: SvcError) -> DisconnectReason:
 
 
 def _classify_refusal(error: ApiError) -> DisconnectReason:
-    outcome = outcome_for_status(error.status)
+    outcome = outcome_of(error)
     if outcome.throttled:
         return DisconnectReason.RATE_LIMITED
-    # A stream also reconnects after a 5xx that no single call is repeated after.
+    # A stream also reconnects after a 5xx after which no single call is repeated.
     if isinstance(error, ServerError) or outcome.repeat is not Repeat.NEVER:
         return DisconnectReason.UNAVAILABLE
     return DisconnectReason.REFUSED

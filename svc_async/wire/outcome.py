@@ -37,7 +37,7 @@ class Effect(enum.Enum):
     NONE = "none"
     """It did not."""
     MAYBE = "maybe"
-    """Unknown: the answer was lost."""
+    """Unknown: the answer was lost, or says only that something failed."""
     DONE = "done"
     """The service acted on it."""
 
@@ -72,32 +72,38 @@ class Outcome:
 
 _Row = tuple[type[ApiError], Outcome]
 
-# Unspecified: which refusals had no effect (contract UNS-error-catalog). Only those that ask for patience are repeated
-# whatever the call is.
+# Unspecified: which refusals had no effect (contract UNS-error-catalog). Those of the second half may be the answers of
+# a gateway that stopped waiting while the service goes on: the call may take effect later. With `retry-after` a 503 had
+# no effect, since the service turned the call away; without, it may be a gateway's as well.
 # fmt: off
 _BY_STATUS: Mapping[int, _Row] = MappingProxyType({
     400: (BadRequest,   Outcome(Effect.NONE, Repeat.NEVER)),
     401: (Unauthorized, Outcome(Effect.NONE, Repeat.NEVER)),
     403: (Forbidden,    Outcome(Effect.NONE, Repeat.NEVER)),
     404: (NotFound,     Outcome(Effect.NONE, Repeat.NEVER)),
-    408: (ApiError,     Outcome(Effect.NONE, Repeat.SAFE)),
     409: (Conflict,     Outcome(Effect.NONE, Repeat.NEVER)),
     420: (ApiError,     Outcome(Effect.NONE, Repeat.NEVER, throttled=True)),  # an old name for 429
     423: (ApiError,     Outcome(Effect.NONE, Repeat.ALWAYS)),
     429: (RateLimited,  Outcome(Effect.NONE, Repeat.ALWAYS, throttled=True)),
-    500: (ServerError,  Outcome(Effect.NONE, Repeat.SAFE)),
-    502: (ServerError,  Outcome(Effect.NONE, Repeat.SAFE)),
-    503: (ServerError,  Outcome(Effect.NONE, Repeat.ALWAYS, overload=True)),
-    504: (ServerError,  Outcome(Effect.NONE, Repeat.SAFE)),
+    501: (ServerError,  Outcome(Effect.NONE, Repeat.NEVER)),
+    505: (ServerError,  Outcome(Effect.NONE, Repeat.NEVER)),
+
+    408: (ApiError,     Outcome(Effect.MAYBE, Repeat.SAFE)),
+    500: (ServerError,  Outcome(Effect.MAYBE, Repeat.SAFE)),
+    502: (ServerError,  Outcome(Effect.MAYBE, Repeat.SAFE, overload=True)),
+    503: (ServerError,  Outcome(Effect.MAYBE, Repeat.SAFE, overload=True)),
+    504: (ServerError,  Outcome(Effect.MAYBE, Repeat.SAFE, overload=True)),
 })
-_OTHER_4XX: _Row = (ApiError,    Outcome(Effect.NONE, Repeat.NEVER))
-_OTHER_5XX: _Row = (ServerError, Outcome(Effect.NONE, Repeat.NEVER))
+_OTHER_4XX: _Row = (ApiError,    Outcome(Effect.NONE,  Repeat.NEVER))
+_OTHER_5XX: _Row = (ServerError, Outcome(Effect.MAYBE, Repeat.SAFE))
 
 _CLASS_BY_CODE: Mapping[tuple[int, str], type[ApiError]] = MappingProxyType({
     (429, TooManyConnections.name): TooManyConnections,
 })
 _LATER: frozenset[str] = frozenset({"TOO_MANY_JOBS"})
 """Codes that say "later", whatever the status says."""
+_LATER_WITH_RETRY_AFTER: frozenset[int] = frozenset({HTTPStatus.SERVICE_UNAVAILABLE})
+"""Statuses that say "later" if `retry-after` says when."""
 
 _UNREADABLE = Outcome(Effect.MAYBE, Repeat.SAFE)
 _BY_SENT: Mapping[Sent, Outcome] = MappingProxyType({
@@ -108,21 +114,24 @@ _BY_SENT: Mapping[Sent, Outcome] = MappingProxyType({
 # fmt: on
 
 
-def outcome_for_status(status: int, codes: Iterable[str | int] = ()) -> Outcome:
+def outcome_for_status(
+    status: int, codes: Iterable[str | int] = (), headers: Mapping[str, str] = MappingProxyType({})
+) -> Outcome:
     """Return what a refusal means.
 
     Args:
         status: the HTTP status, which is no success.
         codes: the codes of its reasons; some change what the status says.
+        headers: its headers, with names in lower case (or looked up without regard to case).
     """
-    _, outcome = _row(status, codes)
+    _, outcome = _row(status, codes, headers)
     return outcome
 
 
 def outcome_of(error: SvcError) -> Outcome:
     """Return what an error means."""
     if isinstance(error, ApiError):
-        return outcome_for_status(error.status, (reason.code for reason in error.errors))
+        return outcome_for_status(error.status, (reason.code for reason in error.errors), error.headers)
     outcome = _UNREADABLE if isinstance(error, UnexpectedAnswer) else _BY_SENT[error.sent]
     return outcome if error.repeatable else attrs.evolve(outcome, repeat=Repeat.NEVER)
 
@@ -137,22 +146,24 @@ def api_error(
     retry_at: datetime | None = None,
 ) -> ApiError:
     """Build the exception of a refusal."""
-    error, outcome = _row(status, (reason.code for reason in errors))
+    lowered = {name.lower(): value for name, value in (headers or {}).items()}
+    error, outcome = _row(status, (reason.code for reason in errors), lowered)
     return error(
         status=status,
         errors=errors,
         operation_errors=operation_errors,
-        headers=headers,
+        headers=lowered,
         request_id=request_id,
         retry_at=retry_at,
         repeatable=outcome.repeat is not Repeat.NEVER,
+        sent=Sent.MAYBE if outcome.effect is Effect.MAYBE else Sent.YES,
     )
 
 
-def _row(status: int, codes: Iterable[str | int]) -> _Row:
+def _row(status: int, codes: Iterable[str | int], headers: Mapping[str, str]) -> _Row:
     names = set(map(str, codes))
     error, outcome = _BY_STATUS.get(status, _OTHER_5XX if status >= HTTPStatus.INTERNAL_SERVER_ERROR else _OTHER_4XX)
     error = next((_CLASS_BY_CODE[status, name] for name in names if (status, name) in _CLASS_BY_CODE), error)
-    if names & _LATER:
+    if names & _LATER or (status in _LATER_WITH_RETRY_AFTER and headers.get("retry-after", "").strip()):
         outcome = attrs.evolve(outcome, effect=Effect.NONE, repeat=Repeat.ALWAYS)
     return error, outcome

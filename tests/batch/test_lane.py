@@ -41,6 +41,8 @@ from tests.support.lane_model import run_schedule, run_schedules, seal_rows
 NO = ErrorDetail(code="NO", message="no")
 ACCEPTED = Answered(Verdict(), "r-1")
 LIMITS = Limits(operations=10, size=10_000)
+RETRY_AFTER = {"retry-after": "7"}
+TURNED_AWAY = make_error(503, headers=RETRY_AFTER)
 
 
 def create_lane(*, repeats: int = 10, retry_delays: Sequence[float] = (5.0,)) -> Lane:
@@ -100,9 +102,12 @@ def test_the_next_batch_is_intended_when_the_one_before_is_settled() -> None:
 @pytest.mark.parametrize(
     ("failure", "commands"),
     [
-        (fail(make_error(503)), [Release(), Wait(5.0)]),
-        (fail(make_error(503), 77.0), [Release(), Wait(77.0)]),
-        (fail(make_error(503), 1.0), [Release(), Wait(5.0)]),
+        (fail(TURNED_AWAY), [Release(), Wait(5.0)]),
+        (fail(TURNED_AWAY, 77.0), [Release(), Wait(77.0)]),
+        (fail(TURNED_AWAY, 1.0), [Release(), Wait(5.0)]),
+        (fail(make_error(423)), [Release(), Wait(5.0)]),
+        *((fail(make_error(status)), [Wait(45.0)]) for status in (408, 500, 502, 503, 504, 520)),
+        (fail(make_error(504), 77.0), [Wait(77.0)]),
         (fail(REFUSED), [Release(), Wait(5.0)]),
         (fail(make_error(429)), [Release(), Wait(60.0)]),
         (fail(make_error(429), 7.0), [Release(), Wait(7.0)]),
@@ -133,7 +138,7 @@ def test_the_delay_of_the_next_repeat_is_used_up_by_a_quarantine_but_not_by_a_42
 
     assert lane.handle(fail(LOST)) == Wait(45.0)
     handle(lane, Elapsed(), Recorded())
-    assert lane.handle(fail(make_error(503))) == Wait(100.0)
+    assert lane.handle(fail(TURNED_AWAY)) == Wait(100.0)
 
 
 def test_a_repeat_sends_the_same_bytes() -> None:
@@ -148,7 +153,7 @@ def test_a_repeat_sends_the_same_bytes() -> None:
 @pytest.mark.parametrize("status", [503, 429])
 def test_a_failure_is_not_kept_when_the_batch_is_sent_again(status: int) -> None:
     lane = create_sending_lane()
-    error = make_error(status)
+    error = make_error(status, headers=RETRY_AFTER)
     kept = weakref.ref(error)  # its traceback holds the body
 
     handle(lane, fail(error), Recorded(), Elapsed())
@@ -160,7 +165,7 @@ def test_a_failure_is_not_kept_when_the_batch_is_sent_again(status: int) -> None
 def test_a_batch_is_given_up_when_its_delays_are_used_up() -> None:
     lane = create_sending_lane(retry_delays=())
 
-    handle(lane, fail(make_error(503, request_id="r-9")))
+    handle(lane, fail(make_error(503, headers=RETRY_AFTER, request_id="r-9")))
     settle = lane.handle(Recorded())
 
     assert isinstance(settle, Settle)
@@ -254,7 +259,7 @@ def test_a_refused_batch_is_halved_down_to_the_row() -> None:
     assert list_positions(lane) == [[1], [2]]
 
 
-@pytest.mark.parametrize("failure", [fail(make_error(503)), fail(make_error(400)), fail(LOST)], ids=repr)
+@pytest.mark.parametrize("failure", [fail(TURNED_AWAY), fail(make_error(400)), fail(LOST)], ids=repr)
 def test_without_a_budget_the_job_stops_instead_of_repeating(failure: Failed) -> None:
     lane = create_sending_lane(repeats=0)
 
@@ -267,9 +272,9 @@ def test_without_a_budget_the_job_stops_instead_of_repeating(failure: Failed) ->
 
 def test_an_accepted_batch_earns_a_repeat() -> None:
     lane = create_sending_lane(repeats=1)
-    handle(lane, seal(1, first=4), fail(make_error(503)), Recorded(), Elapsed(), Recorded(), ACCEPTED, Recorded())
+    handle(lane, seal(1, first=4), fail(TURNED_AWAY), Recorded(), Elapsed(), Recorded(), ACCEPTED, Recorded())
 
-    handle(lane, Recorded(), fail(make_error(503)), Recorded())
+    handle(lane, Recorded(), fail(TURNED_AWAY), Recorded())
 
     assert lane.handle(Elapsed()) == Intend()
 
@@ -310,9 +315,7 @@ def test_a_resumed_batch_without_effect_is_sent_at_once() -> None:
     assert count_in_doubt([lane]) == 0
 
 
-@pytest.mark.parametrize(
-    "before", [[], [seal(1), Recorded(), fail(make_error(503)), Recorded()]], ids=["idle", "waiting"]
-)
+@pytest.mark.parametrize("before", [[], [seal(1), Recorded(), fail(TURNED_AWAY), Recorded()]], ids=["idle", "waiting"])
 def test_a_lane_without_a_request_stops_at_once(before: Sequence[Event]) -> None:
     lane = create_lane()
     handle(lane, *before)
@@ -324,7 +327,7 @@ def test_a_lane_without_a_request_stops_at_once(before: Sequence[Event]) -> None
 
 
 @pytest.mark.parametrize(
-    ("last", "pending"), [(ACCEPTED, 1), (fail(make_error(503)), 2), (fail(LOST), 2)], ids=["accepted", "503", "lost"]
+    ("last", "pending"), [(ACCEPTED, 1), (fail(TURNED_AWAY), 2), (fail(LOST), 2)], ids=["accepted", "503", "lost"]
 )
 def test_a_lane_that_sends_stops_after_its_request(last: Event, pending: int) -> None:
     lane = create_sending_lane(1)

@@ -64,7 +64,8 @@ async def test_operations_may_be_counted(service: FakeService) -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        *map(make_error, (408, 423, 500, 502, 503, 504)),
+        make_error(423),
+        make_error(503, headers={"retry-after": "0"}),
         make_error(400, errors=[ErrorDetail(code="TOO_MANY_JOBS")]),
         REFUSED,
     ],
@@ -85,7 +86,11 @@ async def test_transient_failures_are_repeated_with_the_same_bytes(
 
 async def test_retry_after_is_respected(users: AudienceUsers, service: FakeService) -> None:
     def ask_to_wait(_: list[Any]) -> None:
-        raise make_error(503, retry_at=datetime.fromtimestamp(service.clock.now().timestamp() + 77, UTC))
+        raise make_error(
+            503,
+            headers={"retry-after": "77"},
+            retry_at=datetime.fromtimestamp(service.clock.now().timestamp() + 77, UTC),
+        )
 
     service.script[1] = ask_to_wait
 
@@ -107,7 +112,14 @@ async def test_a_429_uses_up_no_retry_delay(users: AudienceUsers, service: FakeS
 
 
 @pytest.mark.parametrize(
-    "error", [LOST, TimedOut("no answer", sent=Sent.MAYBE), UnexpectedAnswer("no JSON", status=200)], ids=repr
+    "error",
+    [
+        LOST,
+        TimedOut("no answer", sent=Sent.MAYBE),
+        UnexpectedAnswer("no JSON", status=200),
+        *map(make_error, (408, 500, 502, 503, 504, 520)),
+    ],
+    ids=repr,
 )
 async def test_an_unknown_outcome_quarantines_the_lane_then_resends_the_bytes(
     users: AudienceUsers, service: FakeService, error: Exception

@@ -21,6 +21,7 @@ from svc_async.sandbox import VirtualClock
 from svc_async.wire.outcome import api_error
 
 UNREADABLE = UnexpectedAnswer("not JSON", status=200)
+TURNED_AWAY = api_error(status=503, headers={"retry-after": "0"})
 TOO_MANY_JOBS = api_error(status=400, errors=[ErrorDetail(code="TOO_MANY_JOBS")])
 
 
@@ -37,7 +38,8 @@ def is_repeated(error: SvcError, *, safe: bool) -> bool:
         (TimedOut("late", sent=Sent.MAYBE), True, False),
         (UNREADABLE, True, False),
         (api_error(status=429), True, True),
-        (api_error(status=503), True, True),
+        (api_error(status=503), True, False),
+        (TURNED_AWAY, True, True),
         (api_error(status=423), True, True),
         (TOO_MANY_JOBS, True, True),
         (api_error(status=500), True, False),
@@ -237,7 +239,8 @@ NOT_SENT = TransportError("connection refused", sent=Sent.NO)
         (TimedOut("request timed out", sent=Sent.MAYBE), Sent.MAYBE),
         (api_error(status=500), Sent.MAYBE),
         (UNREADABLE, Sent.MAYBE),
-        (api_error(status=503), Sent.NO),
+        (api_error(status=503), Sent.MAYBE),
+        (TURNED_AWAY, Sent.NO),
         (NOT_SENT, Sent.NO),
     ],
 )

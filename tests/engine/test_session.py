@@ -454,46 +454,6 @@ async def test_a_read_survives_every_passing_fault(
     assert sandbox.requests.count("*/accounts/*") == times + 1
 
 
-@pytest.mark.parametrize("stage", ["before", "after"])
-async def test_a_write_whose_answer_is_lost_is_not_sent_again(sandbox: Sandbox, session: Session, stage: Any) -> None:
-    service = session.account(sandbox.account_id).line_item_curated_categories
-    seeded = await service.list().collect()
-    sandbox.faults.on("POST", "*").once().do(Fault.drop_connection(), stage=stage)
-    with pytest.raises(TransportError) as caught:
-        await service.create(line_item_id=seeded[0].line_item_id, curated_category_id=seeded[0].curated_category_id)
-
-    assert caught.value.sent is Sent.MAYBE
-    assert sandbox.requests.count(method="POST") == 1
-    assert len(await service.list().collect()) == len(seeded) + (stage == "after")
-
-
-async def test_a_delete_whose_answer_is_lost_is_not_sent_again(sandbox: Sandbox, session: Session) -> None:
-    service = session.account(sandbox.account_id).line_item_curated_categories
-    seeded = await service.list().collect()
-    sandbox.faults.on("DELETE", "*").once().do(Fault.drop_connection(), stage="after")
-    with pytest.raises(TransportError):
-        await service.delete(seeded[0].id)
-
-    assert sandbox.requests.count(method="DELETE") == 1
-
-
-async def test_a_write_that_was_turned_away_is_sent_again(sandbox: Sandbox, session: Session) -> None:
-    sandbox.faults.on("PUT", "*").once().do(Fault.http(503, retry_after=20), stage="before")
-    before = sandbox.clock.now()
-
-    assert (await session.accounts.update(sandbox.account_id, name="New")).name == "New"
-    assert (sandbox.clock.now() - before).total_seconds() >= 20
-
-
-async def test_a_write_that_sets_values_is_sent_again_after_any_passing_fault(
-    sandbox: Sandbox, session: Session
-) -> None:
-    sandbox.faults.on("PUT", "*").once().do(Fault.drop_connection(), stage="after")
-
-    assert (await session.accounts.update(sandbox.account_id, name="New")).name == "New"
-    assert sandbox.requests.count(method="PUT") == 2
-
-
 async def test_every_attempt_is_signed_anew(sandbox: Sandbox, session: Session) -> None:
     sandbox.faults.on(*READ).times(2).do(Fault.http(500), stage="after")
     await session.accounts.get(sandbox.account_id)  # a nonce used twice would be refused

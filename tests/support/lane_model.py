@@ -386,7 +386,7 @@ def _lose(model: LaneModel, sender: _Sender) -> Event:
     if applied == "at once":
         model.apply(sender.body)
     model.lose(sender, applied_late=applied == "late")
-    return Failed(model.dice.choice([_LOST, _UNREADABLE]))
+    return Failed(model.dice.choice([_LOST, _UNREADABLE, api_error(status=504), api_error(status=500)]))
 
 
 def _refuse_operations(model: LaneModel, sender: _Sender) -> Event:
@@ -402,7 +402,7 @@ def _refuse_whole(model: LaneModel, sender: _Sender) -> Event:
 
 
 def _turn_away(model: LaneModel, _: _Sender) -> Event:
-    error = model.dice.choice([api_error(status=503), api_error(status=429), _NOT_SENT])
+    error = model.dice.choice([_TURNED_AWAY, api_error(status=429), _NOT_SENT])
     return Failed(error, model.dice.choice([None, 0.0, 7.0]))
 
 
@@ -425,6 +425,7 @@ def _choose(model: LaneModel, indexes: Sequence[int]) -> set[int]:
 
 _LOST = TransportError("the connection broke", sent=Sent.MAYBE)
 _NOT_SENT = TransportError("the connection was refused", sent=Sent.NO)
+_TURNED_AWAY = api_error(status=503, headers={"retry-after": "7"})
 _UNREADABLE = UnexpectedAnswer("no JSON", status=200)
 
 _OUTCOMES: Mapping[str, Callable[[LaneModel, _Sender], Event]] = {

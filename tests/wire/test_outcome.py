@@ -1,5 +1,6 @@
 """The table of outcomes, row by row, against the errors that answers raise."""
 
+import pickle
 import tomllib
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -36,41 +37,48 @@ from svc_async.wire.outcome import Effect, Repeat, api_error, outcome_for_status
 CONTRACT = Path(__file__).parents[1] / "contract"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
-TABLE: list[tuple[int, str | int, type[ApiError], Repeat]] = [
-    (400, "", BadRequest, Repeat.NEVER),
-    (400, "INVALID_PARAMETER", BadRequest, Repeat.NEVER),
-    (400, "MISSING_PARAMETER", BadRequest, Repeat.NEVER),
-    (400, "EXCLUSIVE_PARAMETERS", BadRequest, Repeat.NEVER),
-    (400, "FEATURE_NOT_AVAILABLE", BadRequest, Repeat.NEVER),
-    (400, "TOO_MANY_JOBS", BadRequest, Repeat.ALWAYS),
-    (401, "", Unauthorized, Repeat.NEVER),
-    (401, 89, Unauthorized, Repeat.NEVER),
-    (401, "UNAUTHORIZED_ACCESS", Unauthorized, Repeat.NEVER),
-    (403, "", Forbidden, Repeat.NEVER),
-    (403, 99, Forbidden, Repeat.NEVER),
-    (403, "ACCOUNT_NOT_FOUND", Forbidden, Repeat.NEVER),
-    (403, "UNAUTHORIZED_CLIENT_APPLICATION", Forbidden, Repeat.NEVER),
-    (404, "", NotFound, Repeat.NEVER),
-    (404, "LINE_ITEM_NOT_FOUND", NotFound, Repeat.NEVER),
-    (408, "CANCELLED_REQUEST", ApiError, Repeat.SAFE),
-    (409, "", Conflict, Repeat.NEVER),
-    (413, "", ApiError, Repeat.NEVER),
-    (418, "", ApiError, Repeat.NEVER),
-    (420, "", ApiError, Repeat.NEVER),
-    (302, "", ApiError, Repeat.NEVER),
-    (423, "LOCK_ACQUISITION_TIMEOUT", ApiError, Repeat.ALWAYS),
-    (429, "", RateLimited, Repeat.ALWAYS),
-    (429, "TOO_MANY_REQUESTS", RateLimited, Repeat.ALWAYS),
-    (429, "TooManyConnections", TooManyConnections, Repeat.ALWAYS),
-    (500, "", ServerError, Repeat.SAFE),
-    (500, "INTERNAL_ERROR", ServerError, Repeat.SAFE),
-    (501, "", ServerError, Repeat.NEVER),
-    (502, "", ServerError, Repeat.SAFE),
-    (503, "", ServerError, Repeat.ALWAYS),
-    (503, "OVER_CAPACITY", ServerError, Repeat.ALWAYS),
-    (503, "SERVICE_UNAVAILABLE", ServerError, Repeat.ALWAYS),
-    (504, "", ServerError, Repeat.SAFE),
-    (599, "", ServerError, Repeat.NEVER),
+NONE, MAYBE = Effect.NONE, Effect.MAYBE
+
+TABLE: list[tuple[int, str | int, type[ApiError], Effect, Repeat]] = [
+    (400, "", BadRequest, NONE, Repeat.NEVER),
+    (400, "INVALID_PARAMETER", BadRequest, NONE, Repeat.NEVER),
+    (400, "MISSING_PARAMETER", BadRequest, NONE, Repeat.NEVER),
+    (400, "EXCLUSIVE_PARAMETERS", BadRequest, NONE, Repeat.NEVER),
+    (400, "FEATURE_NOT_AVAILABLE", BadRequest, NONE, Repeat.NEVER),
+    (400, "TOO_MANY_JOBS", BadRequest, NONE, Repeat.ALWAYS),
+    (401, "", Unauthorized, NONE, Repeat.NEVER),
+    (401, 89, Unauthorized, NONE, Repeat.NEVER),
+    (401, "UNAUTHORIZED_ACCESS", Unauthorized, NONE, Repeat.NEVER),
+    (403, "", Forbidden, NONE, Repeat.NEVER),
+    (403, 99, Forbidden, NONE, Repeat.NEVER),
+    (403, "ACCOUNT_NOT_FOUND", Forbidden, NONE, Repeat.NEVER),
+    (403, "UNAUTHORIZED_CLIENT_APPLICATION", Forbidden, NONE, Repeat.NEVER),
+    (404, "", NotFound, NONE, Repeat.NEVER),
+    (404, "LINE_ITEM_NOT_FOUND", NotFound, NONE, Repeat.NEVER),
+    (408, "", ApiError, MAYBE, Repeat.SAFE),
+    (408, "CANCELLED_REQUEST", ApiError, MAYBE, Repeat.SAFE),
+    (409, "", Conflict, NONE, Repeat.NEVER),
+    (413, "", ApiError, NONE, Repeat.NEVER),
+    (418, "", ApiError, NONE, Repeat.NEVER),
+    (420, "", ApiError, NONE, Repeat.NEVER),
+    (499, "", ApiError, NONE, Repeat.NEVER),
+    (302, "", ApiError, NONE, Repeat.NEVER),
+    (423, "LOCK_ACQUISITION_TIMEOUT", ApiError, NONE, Repeat.ALWAYS),
+    (429, "", RateLimited, NONE, Repeat.ALWAYS),
+    (429, "TOO_MANY_REQUESTS", RateLimited, NONE, Repeat.ALWAYS),
+    (429, "TooManyConnections", TooManyConnections, NONE, Repeat.ALWAYS),
+    (500, "", ServerError, MAYBE, Repeat.SAFE),
+    (500, "INTERNAL_ERROR", ServerError, MAYBE, Repeat.SAFE),
+    (501, "", ServerError, NONE, Repeat.NEVER),
+    (502, "", ServerError, MAYBE, Repeat.SAFE),
+    (503, "", ServerError, MAYBE, Repeat.SAFE),
+    (503, "OVER_CAPACITY", ServerError, MAYBE, Repeat.SAFE),
+    (503, "SERVICE_UNAVAILABLE", ServerError, MAYBE, Repeat.SAFE),
+    (504, "", ServerError, MAYBE, Repeat.SAFE),
+    (504, "TOO_MANY_JOBS", ServerError, NONE, Repeat.ALWAYS),
+    (505, "", ServerError, NONE, Repeat.NEVER),
+    (520, "", ServerError, MAYBE, Repeat.SAFE),
+    (599, "", ServerError, MAYBE, Repeat.SAFE),
 ]
 
 
@@ -94,33 +102,70 @@ def test_the_table_has_every_documented_status_and_code() -> None:
     assert {*read_documented()} <= {(status, code) for status, code, *_ in TABLE}
 
 
-@pytest.mark.parametrize(("status", "code", "kind", "repeat"), TABLE)
+@pytest.mark.parametrize(("status", "code", "kind", "effect", "repeat"), TABLE)
 def test_an_answer_raises_the_class_of_its_row_and_means_what_the_row_says(
-    status: int, code: str | int, kind: type[ApiError], repeat: Repeat
+    status: int, code: str | int, kind: type[ApiError], effect: Effect, repeat: Repeat
 ) -> None:
     body = msgspec.json.encode({"errors": [{"code": code, "message": "No."}]})
     error = parse_refusal(Answer(status=status, headers={}, body=body), now=NOW)
 
     assert type(error) is kind
-    assert error.sent is Sent.YES
+    assert error.sent is (Sent.MAYBE if effect is MAYBE else Sent.YES)
     assert error.repeatable is (repeat is not Repeat.NEVER)
     assert outcome_of(error) == outcome_for_status(status, [code])
-    assert outcome_of(error).repeat is repeat
+    assert (outcome_of(error).effect, outcome_of(error).repeat) == (effect, repeat)
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 423, 429, 503])
-def test_a_call_that_was_turned_away_had_no_effect(status: int) -> None:
-    assert outcome_for_status(status).effect is Effect.NONE
+@pytest.mark.parametrize("status", range(300, 600))
+def test_a_refusal_whose_effect_is_unknown_is_never_repeated_for_every_call(status: int) -> None:
+    for headers in ({}, {"retry-after": "7"}):
+        outcome = outcome_for_status(status, headers=headers)
+        assert outcome.effect is NONE or outcome.repeat is Repeat.SAFE
 
 
-@pytest.mark.parametrize(("status", "code", "kind", "repeat"), TABLE)
-def test_only_503_means_overload_and_only_429_means_throttled(
-    status: int, code: str | int, kind: type[ApiError], repeat: Repeat
+@pytest.mark.parametrize(
+    ("status", "value", "effect"),
+    [
+        (503, "7", NONE),
+        (503, "0", NONE),
+        (503, "Wed, 10 Jun 2026 12:00:45 GMT", NONE),
+        (503, "", MAYBE),
+        (503, "  ", MAYBE),
+        (500, "7", MAYBE),
+        (502, "7", MAYBE),
+        (504, "7", MAYBE),
+        (408, "7", MAYBE),
+    ],
+)
+def test_a_503_that_says_when_to_come_back_had_no_effect_and_no_gateway_answer_gains_that_by_it(
+    status: int, value: str, effect: Effect
 ) -> None:
-    del kind, repeat
+    headers = {"retry-after": value}
+    error = parse_refusal(Answer(status=status, headers=headers, body=b""), now=NOW)
+
+    assert outcome_of(error) == outcome_for_status(status, headers=headers)
+    assert outcome_of(error).effect is effect
+    assert outcome_of(error).repeat is (Repeat.ALWAYS if effect is NONE else Repeat.SAFE)
+    assert outcome_of(error).overload is (status in {502, 503, 504})
+    assert error.sent is (Sent.YES if effect is NONE else Sent.MAYBE)
+
+
+def test_an_error_keeps_its_meaning_when_it_is_pickled() -> None:
+    error = pickle.loads(pickle.dumps(api_error(status=503, headers={"Retry-After": "7"})))
+
+    assert outcome_of(error).effect is NONE
+    assert error.sent is Sent.YES
+    assert pickle.loads(pickle.dumps(api_error(status=504))).sent is Sent.MAYBE
+
+
+@pytest.mark.parametrize(("status", "code", "kind", "effect", "repeat"), TABLE)
+def test_only_an_unavailable_service_means_overload_and_only_429_means_throttled(
+    status: int, code: str | int, kind: type[ApiError], effect: Effect, repeat: Repeat
+) -> None:
+    del kind, effect, repeat
     outcome = outcome_for_status(status, [code])
 
-    assert outcome.overload is (status == 503)
+    assert outcome.overload is (status in {502, 503, 504})
     assert outcome.throttled is (status in {429, 420})
 
 
@@ -150,9 +195,10 @@ def test_a_lost_answer_means_overload_and_a_refused_connection_does_not(sent: Se
     assert outcome_of(TransportError("broken", sent=sent)).overload is overload
 
 
-@pytest.mark.parametrize("status", [400, 409, 500])
+@pytest.mark.parametrize("status", [400, 409, 500, 502, 504])
 def test_too_many_jobs_says_later_with_any_status_and_wherever_it_is_named(status: int) -> None:
     error = api_error(status=status, errors=[ErrorDetail(code="OTHER"), ErrorDetail(code="TOO_MANY_JOBS")])
 
     assert error.repeatable
-    assert outcome_of(error).repeat is Repeat.ALWAYS
+    assert error.sent is Sent.YES
+    assert (outcome_of(error).effect, outcome_of(error).repeat) == (NONE, Repeat.ALWAYS)
