@@ -10,9 +10,9 @@ Settings are taken from one place and never mixed with another. The variable `SV
 """
 
 import json
+import logging
 import os
 import re
-import tempfile
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -23,6 +23,7 @@ import attrs
 
 from svc_async.auth.credentials import AppCredentials, BearerToken, Credentials, UserCredentials
 from svc_async.errors import InvalidArgument, UnusableFile
+from svc_async.private_files import is_exposed, write_private
 from svc_async.wire.base_urls import Endpoints, proxy_url
 from svc_async.wire.route import Surface
 
@@ -38,6 +39,8 @@ __all__ = [
     "remove",
     "write",
 ]
+
+_log = logging.getLogger("svc_async")
 
 _ADVICE = "; or try without credentials: Session.sandbox()"
 _APP = ("consumer_key", "consumer_secret")
@@ -89,6 +92,8 @@ def from_profile(name: str = "default", *, path: Path | None = None) -> Connecti
     """
     path = path or default_path()
     profile = _select(_load(path), name, path)
+    if is_exposed(path):
+        _log.warning("all users of this machine can open %s, which holds secrets; make it private with chmod 600", path)
     return _parse(f"the profile {name!r}", profile, lambda setting: setting)
 
 
@@ -210,19 +215,9 @@ def _parses_to(text: str, expected: Mapping[str, object]) -> bool:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Replace a file atomically; only the user can read it."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(descriptor)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink()
-            raise
+        write_private(path, text.encode())
     except OSError as error:
         raise UnusableFile("file", path, f"cannot be written: {error.strerror}") from None
 

@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeVar, cast
 import attrs
 
 from svc_async.errors import UnusableFile, WrongState
+from svc_async.private_files import check_private, ensure_private
 
 __all__ = ["FileFormat", "Work", "Writer", "connect", "in_thread", "report_unusable"]
 
@@ -34,6 +35,7 @@ _WAIT_FOR_READERS = 0.25
 """Seconds to wait for an exclusive lock: a reader of a journal holds the file only for a moment."""
 _WAIT_FOR_WRITERS = 5.0
 _MEMORY = Path(":memory:")
+_BESIDE = ("-wal", "-shm", "-journal")
 
 
 @attrs.frozen(kw_only=True)
@@ -85,18 +87,16 @@ def connect(
     file_format: FileFormat,
     *,
     exclusive: bool,
-    private: bool = False,
     journal_mode: Literal["WAL", "DELETE"] = "WAL",
     synchronous: Literal["FULL", "NORMAL"] = "FULL",
     factory: type[sqlite3.Connection] = sqlite3.Connection,
 ) -> sqlite3.Connection:
-    """Open a database file, or create it in a folder that exists.
+    """Open a database file, or create it in a folder that exists; only this user can read it.
 
     Args:
         path: the file.
         file_format: what the file holds.
         exclusive: lock the file against all other connections.
-        private: a file that is created can be read by this user only.
         journal_mode: DELETE for transactions that are too large for a write-ahead log.
         synchronous: FULL survives the loss of power, NORMAL the end of the process.
         factory: the class of the connection.
@@ -104,9 +104,7 @@ def connect(
     Raises:
         UnusableFile: the file is of another kind or version, is locked, or cannot be opened.
     """
-    if private and path != _MEMORY:
-        with suppress(OSError):  # SQLite reports what is wrong
-            path.touch(mode=0o600)
+    _make_private(path, file_format)
     with report_unusable(path, file_format):
         connection = sqlite3.connect(
             path,
@@ -129,6 +127,18 @@ def connect(
             connection.close()
             raise
     return connection
+
+
+def _make_private(path: Path, file_format: FileFormat) -> None:
+    """Make sure that only this user can open the file and those beside it, which SQLite creates with the same mode."""
+    if path == _MEMORY:
+        return
+    try:
+        ensure_private(path)
+        for suffix in _BESIDE:
+            check_private(f"{path}{suffix}")
+    except OSError as error:
+        raise UnusableFile(file_format.parameter, path, f"cannot be used: {error.strerror}") from None
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from svc_async.cli.failures import FailureList
 from svc_async.cli.progress import format_duration
 from svc_async.errors import BatchError, SvcError
 from svc_async.jobs.html_report import JobRecord, report_page
+from svc_async.private_files import write_private
 
 __all__ = ["JobOutcome"]
 
@@ -104,9 +105,8 @@ class JobOutcome:
 
     def write(self, path: Path) -> None:
         """Write a report file; its name decides its format."""
-        path.write_text(
-            json.dumps(self._full(), indent=1) if path.suffix == ".json" else self._page(), encoding="utf-8"
-        )
+        text = json.dumps(self._full(), indent=1) if path.suffix == ".json" else self._page()
+        write_private(path, text.encode())
 
     @property
     def _rows_per_second(self) -> float:

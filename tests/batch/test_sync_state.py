@@ -213,7 +213,7 @@ def test_a_file_of_a_newer_version_is_left_alone(path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_said(path: Path) -> None:
-    with pytest.raises(UnusableFile, match="cannot be used: unable to open database file"):
+    with pytest.raises(UnusableFile, match="cannot be used: No such file or directory"):
         SyncState(path / "nowhere", target="a")
 
 

@@ -282,7 +282,7 @@ async def test_a_report_of_a_job_that_stopped_and_of_one_that_is_finished(
     ("arguments", "expected"),
     [
         (("--journal", "people.csv"), "journal people.csv cannot be read: file is not a database"),
-        (("--journal", "nowhere/job.journal"), "unable to open database file"),
+        (("--journal", "nowhere/job.journal"), "No such file or directory"),
         (("--journal", "job.journal", "--sandbox"), "--journal must not be given with --sandbox"),
     ],
 )

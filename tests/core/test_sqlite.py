@@ -128,7 +128,7 @@ def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
 
 
 def test_a_folder_that_does_not_exist_is_reported(path: Path) -> None:
-    with pytest.raises(UnusableFile, match="cannot be used: unable to open database file$"):
+    with pytest.raises(UnusableFile, match="cannot be used: No such file or directory$"):
         sqlite.connect(path / "file", FORMAT, exclusive=False)
 
 
@@ -153,17 +153,50 @@ def test_only_an_exclusive_file_is_locked_against_readers_of_other_processes(pat
     assert (b"database is locked" in reader.stderr) == exclusive
 
 
-def test_a_file_is_private_on_request(tmp_path: Path) -> None:
-    with closing(sqlite.connect(tmp_path / "file", FORMAT, exclusive=False, private=True)):
+def test_a_file_is_private_with_those_beside_it(tmp_path: Path) -> None:
+    with closing(sqlite.connect(tmp_path / "file", FORMAT, exclusive=False)):
         modes = {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()}
 
     assert modes == {0o600}
 
 
-def test_a_private_database_may_be_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal"])
+@pytest.mark.parametrize("plant", [Path.symlink_to, Path.hardlink_to])
+def test_a_link_that_was_put_there_is_not_followed(
+    tmp_path: Path, suffix: str, plant: Callable[[Path, Path], None]
+) -> None:
+    target = tmp_path / "target"
+    target.touch(0o666)
+    plant(tmp_path / f"file{suffix}", target)
+
+    with pytest.raises(UnusableFile, match="link"):
+        sqlite.connect(tmp_path / "file", FORMAT, exclusive=False)
+
+    assert not target.read_bytes()
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-journal"])
+def test_a_file_that_all_users_could_open_is_withdrawn_from_them(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / f"file{suffix}").touch()
+    (tmp_path / f"file{suffix}").chmod(0o666)
+
+    with closing(sqlite.connect(tmp_path / "file", FORMAT, exclusive=False)):
+        assert not {each.name for each in tmp_path.iterdir() if each.stat().st_mode & 0o007}
+
+
+def test_opening_a_file_again_keeps_the_lock_of_a_connection_in_this_process(path: Path) -> None:
+    with closing(sqlite.connect(path, FORMAT, exclusive=True)):
+        with pytest.raises(UnusableFile, match="locked"):
+            sqlite.connect(path, FORMAT, exclusive=True)
+        reader = subprocess.run([sys.executable, "-c", _READ, str(path)], capture_output=True, check=False)
+
+    assert b"database is locked" in reader.stderr
+
+
+def test_a_database_may_be_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
-    sqlite.connect(Path(":memory:"), FORMAT, exclusive=False, private=True).close()
+    sqlite.connect(Path(":memory:"), FORMAT, exclusive=False).close()
 
     assert [*tmp_path.iterdir()] == []
 

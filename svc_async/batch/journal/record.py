@@ -22,6 +22,7 @@ from svc_async.batch.journal.schema import FORMAT
 from svc_async.batch.ledger import Intent
 from svc_async.batch.report import Failure, Report
 from svc_async.errors import UnusableFile
+from svc_async.private_files import write_private
 
 __all__ = ["Doubt", "JournalRecord", "Moment"]
 
@@ -199,8 +200,8 @@ def _copy(path: Path, copy: Path) -> None:
             break
     else:
         raise OSError("it changes all the time")
-    copy.write_bytes(pages)
-    copy.with_name(f"{copy.name}-wal").write_bytes(log)
+    write_private(copy, pages)
+    write_private(f"{copy}-wal", log)
 
 
 def _read_pages(path: Path) -> bytes | None:

@@ -16,6 +16,7 @@ from svc_async.batch.packing.rows import EncodedRows
 from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice
 from svc_async.errors import UnusableFile
+from svc_async.private_files import create_private
 from svc_async.users.template import RowTemplate
 
 __all__ = ["read_spool", "spool"]
@@ -62,7 +63,8 @@ def read_spool(path: Path, parse_group: Callable[[Any], OperationGroup]) -> RowS
 
 
 def _create(path: Path) -> BinaryIO:
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+    path.unlink(missing_ok=True)  # what a run that was killed has left, or a link that was put there
+    return create_private(path)
 
 
 def _write(file: BinaryIO, part: Slice) -> None:

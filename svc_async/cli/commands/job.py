@@ -24,6 +24,7 @@ from svc_async.errors import InvalidArgument
 from svc_async.jobs.html_report import JobRecord, report_page
 from svc_async.jobs.limits import requests_per_minute
 from svc_async.jobs.spec import UploadSpec, to_plain
+from svc_async.private_files import write_private
 
 __all__ = ["app"]
 
@@ -89,9 +90,9 @@ def report(path: Path, /, *, out: Path | None = None) -> int:
     if out is None:
         stdout().print(json.dumps(_report(record)))
     elif out.suffix == ".json":
-        out.write_text(json.dumps(_report(record), indent=1), encoding="utf-8")
+        write_private(out, json.dumps(_report(record), indent=1).encode())
     else:
-        out.write_text(report_page(_page(record)), encoding="utf-8")
+        write_private(out, report_page(_page(record)).encode())
     return Exit.DONE
 
 

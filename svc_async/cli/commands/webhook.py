@@ -19,6 +19,7 @@ from svc_async.cli.sessions import find_signing_key
 from svc_async.cli.signals import Interrupted, run_until_stopped
 from svc_async.errors import InvalidArgument
 from svc_async.events.models import Event
+from svc_async.private_files import write_private
 from svc_async.webhooks.adapters.aiohttp import serve
 from svc_async.webhooks.delivery import DeliveryContext
 from svc_async.webhooks.diagnosis import diagnose_signature
@@ -129,7 +130,7 @@ class _Printer:
     def __call__(self, event: Event, context: DeliveryContext) -> None:
         if self.folder:
             name = hashlib.sha256(context.body).hexdigest()[:16]
-            (self.folder / f"{name}.json").write_bytes(context.body)
+            write_private(self.folder / f"{name}.json", context.body)
         try:
             _print_line(json.dumps(_describe(event, context)) if self.as_json else _write_line(event, context))
         except BrokenPipeError:

@@ -56,7 +56,7 @@ class _Store:
         await self._close()
 
     def _open(self) -> Writer:
-        return Writer(connect(self._path, _FORMAT, exclusive=False, private=True, synchronous=self._synchronous))
+        return Writer(connect(self._path, _FORMAT, exclusive=False, synchronous=self._synchronous))
 
     async def _close(self) -> None:
         writer, self._writer = self._writer, None

@@ -1,0 +1,150 @@
+"""Creates and opens files that only their owner can read, because they may hold secrets or personal data.
+
+    open_private       the `opener` of `open`, for every mode: `open(path, "a", encoding="utf-8", opener=open_private)`
+    create_private     a new file; an existing one is an error
+    replace_private    new content, written beside the file and put in its place at once
+    ensure_private     for a library that opens the file itself, such as SQLite
+
+A file is created with mode 0600, whatever the umask. One that exists loses the permissions of all users; those of its
+group are an administrator's choice and stay. Symbolic links are not followed. A file is refused if somebody may have
+put it there to read or to redirect what is written: a hard link, a pipe, a device, or a file that belongs neither to
+this user, to root, nor to the owner of the folder.
+
+Every function raises OSError; its `strerror` says why.
+"""
+
+import errno
+import os
+import stat
+import tempfile
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+__all__ = [
+    "check_private",
+    "create_private",
+    "ensure_private",
+    "is_exposed",
+    "open_private",
+    "replace_private",
+    "write_private",
+]
+
+_MODE = 0o600
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)  # Windows has none
+_creating = threading.Lock()
+
+_Rule = tuple[Callable[[Path, os.stat_result], bool], int, str]
+
+_SPECIAL: Sequence[_Rule] = (
+    (lambda _, found: stat.S_ISLNK(found.st_mode), errno.ELOOP, "it is a symbolic link"),
+    (lambda _, found: not stat.S_ISREG(found.st_mode), errno.EINVAL, "it is not a regular file"),
+)
+_IN_PLACE: Sequence[_Rule] = (
+    *_SPECIAL,
+    (lambda _, found: found.st_nlink > 1, errno.EMLINK, "it is a hard link to another file"),
+    (lambda path, found: not _is_trusted(path, found), errno.EPERM, "it belongs to another user"),
+)
+
+
+def open_private(path: str | Path, flags: int) -> int:
+    """Open a file and return its descriptor; pass this function to `open` as its `opener`."""
+    path = Path(path)
+    _find(path, _IN_PLACE)  # before opening, which would wait for the other end of a pipe
+    descriptor = os.open(path, flags & ~os.O_TRUNC | _NOFOLLOW, _MODE)
+    try:
+        found = os.fstat(descriptor)
+        _refuse(path, found, _IN_PLACE)
+        _withdraw_from_others(descriptor, found)
+        if flags & os.O_TRUNC:  # not before it is known whose file it is
+            os.ftruncate(descriptor, 0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def create_private(path: str | Path) -> BinaryIO:
+    """Create a file; FileExistsError if anything has this name."""
+    return open(path, "xb", opener=open_private)
+
+
+@contextmanager
+def replace_private(path: str | Path) -> Generator[BinaryIO]:
+    """Yield a temporary file that takes the place of the file when the block ends; after an error it is deleted."""
+    path = Path(path)
+    _find(path, _SPECIAL)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".svc-async.")  # mode 0600
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(descriptor)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_private(path: str | Path, content: bytes) -> None:
+    """Replace a file by new content."""
+    with replace_private(path) as file:
+        file.write(content)
+
+
+def ensure_private(path: str | Path) -> None:
+    """Create an empty file, or check the one that exists, without opening it.
+
+    Closing any descriptor of a file would release all locks that the process holds on it, also those of SQLite.
+    """
+    path = Path(path)
+    with _creating:  # another thread locks the file only after the descriptor of its creation is closed
+        found = _find(path, _IN_PLACE)
+        if found is None:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW, _MODE))
+        else:
+            _withdraw_from_others(path, found)
+
+
+def check_private(path: str | Path) -> None:
+    """Check a file, if it exists, without opening it."""
+    if found := _find(Path(path), _IN_PLACE):
+        _withdraw_from_others(Path(path), found)
+
+
+def is_exposed(path: str | Path) -> bool:
+    """Return whether all users of the machine can read or write a file."""
+    return os.name == "posix" and bool(Path(path).stat().st_mode & (stat.S_IROTH | stat.S_IWOTH))
+
+
+def _find(path: Path, rules: Sequence[_Rule]) -> os.stat_result | None:
+    """Return what is known of a file, if it exists and may be used."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    _refuse(path, found, rules)
+    return found
+
+
+def _refuse(path: Path, found: os.stat_result, rules: Sequence[_Rule]) -> None:
+    for applies, code, reason in rules:
+        if applies(path, found):
+            raise OSError(code, reason, str(path))
+
+
+def _is_trusted(path: Path, found: os.stat_result) -> bool:
+    """Return whether a file belongs to this user, to root, or to the owner of the folder, who can replace it anyway."""
+    return os.name != "posix" or found.st_uid in {os.geteuid(), 0, path.parent.stat().st_uid}
+
+
+def _withdraw_from_others(file: Path | int, found: os.stat_result) -> None:
+    if os.name != "posix" or not found.st_mode & stat.S_IRWXO:
+        return
+    try:
+        os.chmod(file, stat.S_IMODE(found.st_mode) & ~stat.S_IRWXO)  # noqa: PTH101 - it may be a descriptor
+    except PermissionError:
+        raise OSError(errno.EPERM, "all users can open it, and its mode cannot be changed") from None
