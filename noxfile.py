@@ -54,7 +54,7 @@ def floors(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Check the types with both checkers."""
-    _install(session, "types", "test", "bench")
+    _install(session, "types", "test", "bench", "mutants")
     session.run("mypy")
     session.run("pyright")
 
@@ -97,6 +97,13 @@ def crash(session: nox.Session) -> None:
     """Kill clients (1,000 times by default) and compare the state of the service with a model."""
     _install(session, "test")
     session.run("python", "-m", "tests.crash", *session.posargs)
+
+
+@nox.session
+def mutants(session: nox.Session) -> None:
+    """Change random places of the client, and count the changes that no test of the same package notices."""
+    _install(session, "test", "mutants")
+    session.run("python", "-m", "tests.mutants", *session.posargs)
 
 
 @nox.session

@@ -1,0 +1,57 @@
+"""The mutants themselves: which changes are made, and that the list of equivalent ones is about code that exists."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.equivalents import read_equivalents
+from tests.mutants.places import find_in_module, find_mutants, sample
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("line", "changes"),
+    [
+        ("return a < 1", {"`a < 1` -> `a <= 1`", "`1` -> `2`", "-> `return None`"}),
+        ("if a and b: raise E", {"`a and b` -> `(a or b)`", "-> `(not (a and b))`", "`raise E` -> `pass`"}),
+        ("a[0] = True", {"-> `pass`", "`0` -> `1`", "`True` -> `False`"}),
+        ('a.get("key")', {"-> `pass`", "`\"key\"` -> `'keyx'`"}),
+        ('log("a sentence is no behaviour")', {"-> `pass`"}),
+        ("a: Literal['text'] = b", set()),
+        ("zip(a, b, strict=True)", {"-> `pass`"}),
+        ('return f"{a == b}"', {"-> `return None`"}),
+    ],
+)
+def test_each_place_is_changed_in_one_way(line: str, changes: set[str]) -> None:
+    source = f'def f():\n    """Docstrings are none."""\n    {line}\n'.encode()
+
+    ids = {mutant.id for mutant in find_in_module("m.py", source)}
+
+    assert len(ids) == len(changes)
+    assert all(any(change in each for each in ids) for change in changes)
+
+
+def test_every_mutant_of_the_client_can_be_compiled() -> None:
+    for mutant in find_mutants(ROOT, ROOT / "svc_async" / "governor"):
+        changed = mutant.apply((ROOT / mutant.module).read_bytes())
+
+        assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse((ROOT / mutant.module).read_bytes())), mutant.id
+
+
+def test_sample_stays_when_another_function_is_edited() -> None:
+    before = list(find_in_module("m.py", b"def f():\n    return 1\n\ndef g():\n    return 2\n"))
+    after = list(find_in_module("m.py", b"def f():\n    return 1 + h()\n\ndef g():\n    return 2\n"))
+
+    kept = {mutant.id for mutant in after} & {mutant.id for mutant in before}
+    assert [m.id for m in sample(before, count=9, seed=1) if m.id in kept] == [
+        m.id for m in sample(after, count=9, seed=1) if m.id in kept
+    ]
+
+
+def test_equivalent_mutants_exist() -> None:
+    packages = {id_.split("/")[1] for id_ in read_equivalents()}
+    ids = {m.id for package in packages for m in find_mutants(ROOT, ROOT / "svc_async" / package)}
+
+    assert set(read_equivalents()) - ids == set()
