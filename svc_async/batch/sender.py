@@ -1,5 +1,6 @@
 """What lists and jobs send requests with; a pipeline does."""
 
+from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from svc_async.clock import Clock
@@ -37,11 +38,24 @@ class BatchSender(Sender, Protocol):
         """Send a request and return its answer."""
         ...
 
-    def but(self, *, retries: Retries, priority: Priority, max_wait: float | None) -> Sender:
-        """Return a sender with these settings."""
+    def but(
+        self,
+        *,
+        retries: Retries,
+        priority: Priority,
+        max_wait: float | None,
+        before_sending: Callable[[], object] | None,
+    ) -> Sender:
+        """Return a sender with these settings; see `make_job_sender`."""
         ...
 
 
-def make_job_sender(sender: BatchSender) -> Sender:
-    """Return a sender with a lower priority than single calls, which waits as long as needed and repeats nothing."""
-    return sender.but(retries=Retries.none(), priority=Priority.BULK, max_wait=None)
+def make_job_sender(sender: BatchSender, *, before_sending: Callable[[], object] | None = None) -> Sender:
+    """Return a sender with a lower priority than single calls, which waits as long as needed and repeats nothing.
+
+    Args:
+        sender: what sends single calls.
+        before_sending: called when the rate limit admits a request, directly before it is sent; if it raises, nothing
+            is sent. A request may wait at the rate limit for minutes, so a time taken earlier says little.
+    """
+    return sender.but(retries=Retries.none(), priority=Priority.BULK, max_wait=None, before_sending=before_sending)

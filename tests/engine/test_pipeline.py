@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self, cast
 
+import attrs
 import pytest
 
 from svc_async import (
@@ -105,6 +106,17 @@ async def test_a_call_that_was_not_sent_gives_its_turn_back(governor: RecordingG
             await session.accounts.get("a")
 
     assert governor.steps == ["enter", "leave"]
+
+
+async def test_a_job_is_told_of_each_request_when_the_governor_admits_it_and_not_earlier(
+    sandbox: Sandbox, governor: RecordingGovernor
+) -> None:
+    async with make_session(sandbox, governor) as session:
+        users = session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
+        told = attrs.evolve(users, before_sending=lambda: governor.steps.append("told"))
+        await told.upload([{"email": "a@example.org"}])
+
+    assert governor.steps == ["enter", "told", "mark_sent", "learn 200", "leave"]
 
 
 async def test_a_given_proxy_stands_between_the_session_and_every_host() -> None:

@@ -52,16 +52,20 @@ class FakeCatalog:
     script: dict[int, Any] = attrs.field(factory=dict)
     """By the number of the request, from 1: what is raised, or what makes something else of the answer."""
     always: Any = None
+    _before_sending: Callable[[], object] | None = None
 
     def products(self, sizes: JobSizes | None = None, *, create_ledger: LedgerFactory = create_ledger) -> Products:
         """Return the products of the catalog."""
         # Jobs only send with it.
         return Products(cast("Pipeline", self), "c1", sizes=sizes or JobSizes(), create_ledger=create_ledger)
 
-    def but(self, **_: object) -> Self:
+    def but(self, *, before_sending: Callable[[], object] | None = None, **_: object) -> Self:
+        self._before_sending = before_sending
         return self
 
     async def send_with_id(self, request: Request[Any]) -> tuple[Any, str]:
+        if self._before_sending is not None:
+            self._before_sending()
         body = request.body
         assert isinstance(body, Blocks)
         joined = b"".join(body.blocks)

@@ -60,8 +60,10 @@ class FakeService:
     latency: float = 0.0
     in_flight: int = 0
     most_in_flight: int = 0
+    _before_sending: Callable[[], object] | None = None
 
-    def but(self, **_: object) -> Self:
+    def but(self, *, before_sending: Callable[[], object] | None = None, **_: object) -> Self:
+        self._before_sending = before_sending
         return self
 
     @property
@@ -86,6 +88,8 @@ class FakeService:
         return answer
 
     async def send_with_id(self, request: Request[T]) -> tuple[T, str | None]:
+        if self._before_sending is not None:
+            self._before_sending()
         body = _join(request.body)
         self.bodies.append(body)
         self.times.append(self.clock.monotonic())

@@ -46,6 +46,7 @@ class UserList(abc.ABC, Generic[T]):
         limits: what one request may hold.
         sizes: the amounts in which jobs work.
         create_ledger: creates the ledger of a job.
+        before_sending: called directly before each request of a job; see `make_job_sender`.
     """
 
     _sender: BatchSender
@@ -55,6 +56,7 @@ class UserList(abc.ABC, Generic[T]):
     limits: Limits = attrs.field(default=USER_LIMITS, kw_only=True, repr=False)
     sizes: JobSizes = attrs.field(factory=JobSizes, kw_only=True, repr=False)
     create_ledger: LedgerFactory = attrs.field(default=create_ledger, kw_only=True, repr=False)
+    before_sending: Callable[[], object] | None = attrs.field(default=None, kw_only=True, repr=False)
 
     @property
     @abc.abstractmethod
@@ -315,7 +317,7 @@ class UserList(abc.ABC, Generic[T]):
         )
         return Uploader(
             source,
-            sender=make_job_sender(self._sender),
+            sender=make_job_sender(self._sender, before_sending=self.before_sending),
             destination=destination,
             settings=settings,
             observers=observers,

@@ -51,10 +51,12 @@ class Products(CatalogProducts):
     Attributes:
         sizes: the amounts in which jobs work.
         create_ledger: creates the ledger of a job.
+        before_sending: called directly before each request of a job; see `make_job_sender`.
     """
 
     sizes: JobSizes = attrs.field(factory=JobSizes, kw_only=True, repr=False)
     create_ledger: LedgerFactory = attrs.field(default=create_ledger, kw_only=True, repr=False)
+    before_sending: Callable[[], object] | None = attrs.field(default=None, kw_only=True, repr=False)
 
     async def upsert(
         self,
@@ -235,7 +237,7 @@ class Products(CatalogProducts):
     ) -> Uploader[T]:
         return Uploader(
             source,
-            sender=make_job_sender(self._pipeline),
+            sender=make_job_sender(self._pipeline, before_sending=self.before_sending),
             destination=destination,
             settings=settings,
             observers=observers,
