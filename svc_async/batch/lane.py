@@ -17,10 +17,10 @@ the result of that command. Time passes between a command and its event, so the 
 
 What follows a failure:
 
-    REPEAT       turned away, connection refused, wrong counts     the same bytes again, after a delay
+    REPEAT       turned away, connection refused                   the same bytes again, after a delay
     WAIT         429                                               the same bytes again, as often as it takes
-    QUARANTINE   no answer, an unreadable one, rows not mentioned  the same bytes again, after a delay and a quarantine:
-                                                                   the request may be applied late, and must not undo
+    QUARANTINE   no answer, that of a gateway, an unreadable one,  the same bytes again, after a delay and a quarantine:
+                 wrong counts, rows not mentioned                  the request may be applied late, and must not undo
                                                                    newer rows
     ISOLATE      some operations are named                         the others again, the named ones with one user each
     HALVE        refused as a whole                                each half by itself, down to the row
@@ -190,7 +190,10 @@ class Lane:
         return command
 
     def _wait(self, seconds: float, then: _Step) -> Command | None:
-        if seconds <= 0 or self._stopping:
+        if self._stopping:  # what follows the wait is left to a later run
+            self.phase = Phase.STOPPED
+            return None
+        if seconds <= 0:
             return then()
         self.phase, self._next_step = Phase.WAITING, then
         return Wait(seconds)
@@ -284,12 +287,14 @@ class Lane:
         refused, others = batch.split(named)
         single = [index for index, operation in enumerate(named) if len(batch.find_positions(operation)) == 1]
         failed, suspects = refused.split(single)
-        redacted = [policy.redact(reasons[named[index]], batch.write_users(named[index])) for index in single]
+        final = [policy.redact(reasons[named[index]], batch.write_users(named[index])) for index in single]
+        final = [*map(add_missing_fields, final)]
+        if self.in_doubt:
+            final = [*map(mark_as_repeat, final)]
         self._replace_first([others, *suspects.one_user_each(policy.limits)])
         if not single:
             return self._send_first()
-        final = dict(enumerate(map(add_missing_fields, redacted)))
-        return self._settle(failed, final, request_id_of(failure.error), self._send_first)
+        return self._settle(failed, dict(enumerate(final)), request_id_of(failure.error), self._send_first)
 
     def _halve(self, failure: Failed) -> Command | None:
         batch = self.queue[0]

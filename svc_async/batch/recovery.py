@@ -54,9 +54,12 @@ class Recovery(enum.Enum):
 
 
 class CountMismatch(SvcError):
-    """The service counted other rows than were sent, so none is accepted (contract ERR-09, CAU-12)."""
+    """The answer counts other rows than were sent, so none is accepted (contract ERR-09, CAU-12).
 
-    sent = Sent.YES
+    It may be the answer to another request, so nothing is known of this one.
+    """
+
+    sent = Sent.MAYBE
     repeatable = True
 
 
@@ -107,7 +110,7 @@ def recovery_for(error: SvcError) -> Recovery:
     outcome = outcome_of(error)
     if isinstance(error, _STOPS_THE_JOB):
         return Recovery.STOP
-    if outcome.effect is Effect.MAYBE:
+    if outcome.effect is not Effect.NONE:
         return Recovery.QUARANTINE
     if outcome.repeat is not Repeat.NEVER:
         return Recovery.WAIT if outcome.throttled else Recovery.REPEAT

@@ -114,7 +114,7 @@ def test_the_next_batch_is_intended_when_the_one_before_is_settled() -> None:
         (fail(make_error(429), 0.0), [Release(), Intend()]),
         (fail(LOST), [Wait(45.0)]),
         (fail(UnexpectedAnswer("no JSON", status=200), 1.0), [Wait(45.0)]),
-        (Answered(None), [Wait(5.0)]),
+        (Answered(None), [Wait(45.0)]),
         (Answered(Verdict(unknown=range(4))), [Wait(45.0)]),
         (fail(make_error(400)), [Release(), Intend()]),
         (fail(make_error(400, operation_errors={1: (NO,)})), [Release(), "Settle"]),
@@ -339,6 +339,15 @@ def test_a_lane_that_sends_stops_after_its_request(last: Event, pending: int) ->
         command = lane.handle(Recorded())
 
     assert (lane.phase, count_pending([lane])) == (Phase.STOPPED, pending)
+
+
+@pytest.mark.parametrize("stopped_first", [True, False])
+def test_a_batch_of_unknown_outcome_stays_in_doubt_when_its_quarantine_is_cut_short(*, stopped_first: bool) -> None:
+    lane = create_sending_lane(1, retry_delays=())  # it would be given up after the quarantine
+
+    handle(lane, *([Stopped(), fail(LOST)] if stopped_first else [fail(LOST), Stopped()]))
+
+    assert (lane.phase, count_pending([lane]), count_in_doubt([lane])) == (Phase.STOPPED, 1, 1)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ __all__ = [
     "adds_up",
     "answer_counts",
     "apply_and_raise",
+    "apply_late_and_raise",
     "make_error",
     "make_members",
     "wait_until",
@@ -142,6 +143,16 @@ def apply_and_raise(service: FakeService, error: Exception) -> Outcome:
 
     def outcome(operations: Operations) -> BatchCounts | None:
         service.accepted += operations
+        raise error
+
+    return outcome
+
+
+def apply_late_and_raise(service: FakeService, error: Exception, seconds: float) -> Outcome:
+    """Script a request that is answered with an error, and applied some seconds later."""
+
+    def outcome(operations: Operations) -> BatchCounts | None:
+        service.clock.call_later(seconds, lambda: service.accepted.extend(operations))
         raise error
 
     return outcome

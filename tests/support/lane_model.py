@@ -372,12 +372,14 @@ def _leave_rows_out(model: LaneModel, sender: _Sender) -> Event:
 
 
 def _miscount(model: LaneModel, sender: _Sender) -> Event:
-    """Apply a part of a request, and answer with its count."""
+    """Apply a part of a request, and answer with its count; or give it the answer to another request."""
     users = _list_users(sender.body)
-    model.apply(_write_body(users[: len(users) // 2]))
+    is_foreign = bool(model.dice.randrange(2))
+    if not is_foreign:
+        model.apply(_write_body(users[: len(users) // 2]))
     if model.trusts_counts:
         return Answered(Verdict(), "r")
-    sender.doubtful = sender.body
+    model.lose(sender, applied_late=is_foreign)
     return Answered(None, "r")
 
 
