@@ -24,7 +24,7 @@ import attrs
 from svc_async.errors import UnusableFile, WrongState
 from svc_async.private_files import check_private, ensure_private
 
-__all__ = ["FileFormat", "Work", "Writer", "connect", "in_thread", "report_unusable"]
+__all__ = ["FileFormat", "Work", "Writer", "connect", "in_thread", "outlast", "report_unusable"]
 
 T = TypeVar("T")
 
@@ -266,15 +266,37 @@ class Writer:
 
 
 async def in_thread(work: Callable[[], T], *, undo: Callable[[T], Awaitable[object]] | None = None) -> T:
-    """Return what a thread returns. If the caller is cancelled meanwhile, the work is finished, then undone."""
-    task = asyncio.create_task(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        if task.exception() is None and undo is not None:
-            await undo(task.result())
-        raise
+    """Return what a thread returns, or raise what it raises.
+
+    If the caller is cancelled meanwhile, however often, the work is finished and then undone, before the cancellation
+    goes on.
+
+    Args:
+        work: what the thread does.
+        undo: undoes it; must itself finish when it is cancelled, as whatever ends with this function does.
+    """
+    # Not a task, which would be cancelled with all others when the loop ends, while the thread goes on.
+    future = asyncio.get_running_loop().run_in_executor(None, work)
+    cancelled = await outlast(future)
+    if cancelled is None:
+        return future.result()
+    if future.exception() is None and undo is not None:
+        await undo(future.result())
+    raise cancelled
+
+
+async def outlast(future: asyncio.Future[Any]) -> asyncio.CancelledError | None:
+    """Wait until a future is done; return the cancellation of the caller, if it was cancelled meanwhile.
+
+    The caller raises it once everything is released.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    return cancelled
 
 
 @attrs.frozen

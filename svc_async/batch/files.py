@@ -1,6 +1,5 @@
 """Rows given as a file: opened off the event loop, checked before anything is sent, and closed afterwards."""
 
-import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing
@@ -13,6 +12,7 @@ from svc_async.batch.source import RowSource, Slice
 from svc_async.errors import InvalidArgument
 from svc_async.sources.detect import STANDARD_INPUT
 from svc_async.sources.source import ReplayableSource
+from svc_async.sqlite import in_thread
 
 __all__ = ["open_file", "read_file"]
 
@@ -58,9 +58,13 @@ async def open_file(name: str, file: str | Path, open_: Callable[[Path], SourceT
 
 @asynccontextmanager
 async def _open(path: Path, open_: Callable[[Path], SourceT]) -> AsyncGenerator[SourceT]:
-    with closing(await asyncio.to_thread(open_, path)) as source:
+    with closing(await in_thread(lambda: open_(path), undo=_close)) as source:
         await source.check()
         yield source
+
+
+async def _close(source: ReplayableSource) -> None:
+    source.close()
 
 
 class _FileRows(Generic[SourceT]):

@@ -7,6 +7,7 @@ from typing import Generic, Self, TypeVar
 
 from svc_async.batch.report import Receipt, Report
 from svc_async.batch.uploader import Uploader
+from svc_async.sqlite import outlast
 
 __all__ = ["Receipts"]
 
@@ -62,10 +63,13 @@ class Receipts(Generic[T]):
         return self._task
 
     async def aclose(self) -> None:
-        """End the job, if it runs, and wait until it has released everything."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        """End the job, if it runs, and wait until it has released everything, even if the caller is cancelled."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        cancelled = await outlast(self._task)
+        if cancelled is not None:
+            raise cancelled
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,6 +1,5 @@
 """Runs jobs from their specs."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, nullcontext
 from functools import partial
@@ -22,6 +21,7 @@ from svc_async.sources.columns import USERS
 from svc_async.sources.detect import STANDARD_INPUT, open_feed, open_source
 from svc_async.sources.product_attributes import PRODUCT_KEYS, PRODUCTS
 from svc_async.sources.source import ProductFeed, ReplayableRows, ReplayableSource, UnparsedRow, UserSource
+from svc_async.sqlite import in_thread
 from svc_async.users.encoding import Rows
 
 __all__ = ["check_access", "open_rows", "run"]
@@ -116,9 +116,13 @@ async def run(
 @asynccontextmanager
 async def _open_checked(spec: JobSpec) -> AsyncGenerator[ReplayableSource]:
     """Open the source of a job, and check it before anything is sent."""
-    with closing(await asyncio.to_thread(open_rows, spec)) as source:
+    with closing(await in_thread(lambda: open_rows(spec), undo=_close)) as source:
         await source.check()
         yield source
+
+
+async def _close(source: ReplayableSource) -> None:
+    source.close()
 
 
 async def _upload(spec: UploadSpec, session: Session, source: ReplayableSource, keywords: Mapping[str, Any]) -> Report:

@@ -1,6 +1,7 @@
 """A job that is cancelled at any turn of the event loop releases everything and loses nothing."""
 
 import asyncio
+import threading
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -19,6 +20,7 @@ LAST = {row["partner_user_id"]: sha256(row["svc_id"].encode()).hexdigest() for r
 
 TURNS = st.integers(0, 300)
 LANES = st.integers(1, 4)
+AGAIN = st.integers(0, 9)
 LATENCIES = st.sampled_from([0.0, 0.5])
 LOSSES = st.sets(st.integers(1, 8), max_size=3)
 
@@ -28,8 +30,8 @@ def create_service(losses: set[int], latency: float) -> FakeService:
     return FakeService(latency=latency, script=script)
 
 
-async def cancel_after(turns: int, service: FakeService, lanes: int, journal: Path | None) -> Report:
-    """Cancel an upload after some turns, check that nothing of it is left running, and return its report."""
+async def cancel_after(turns: int, service: FakeService, lanes: int, journal: Path | None, *, again: int = 0) -> Report:
+    """Cancel an upload after some turns and again in the next ones; check that nothing is left running."""
     users = AudienceUsers(service, "a1", "c1")
     stream = users.stream(ROWS, concurrency=lanes, users_per_operation=1, quarantine=5, journal=journal)
 
@@ -42,9 +44,13 @@ async def cancel_after(turns: int, service: FakeService, lanes: int, journal: Pa
     for _ in range(turns):
         await asyncio.sleep(0)
     task.cancel()
+    for _ in range(again):
+        await asyncio.sleep(0)
+        task.cancel()
     with suppress(asyncio.CancelledError):
         await task
     assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert "svc-async sqlite" not in {thread.name for thread in threading.enumerate()}
     return stream.report
 
 
@@ -64,16 +70,16 @@ async def test_rows_add_up_whenever_a_job_is_cancelled(
 
 @pytest.mark.parametrize("times", [1, 3])
 @settings(max_examples=25)
-@given(turns=TURNS, lanes=LANES, latency=LATENCIES, losses=LOSSES)
-async def test_a_job_with_a_journal_is_resumed_however_often_it_is_cancelled(
-    times: int, turns: int, lanes: int, latency: float, losses: set[int]
+@given(turns=TURNS, lanes=LANES, latency=LATENCIES, losses=LOSSES, again=AGAIN)
+async def test_a_job_with_a_journal_is_resumed_however_often_it_is_cancelled(  # noqa: PLR0917 - hypothesis gives them
+    times: int, turns: int, lanes: int, latency: float, losses: set[int], again: int
 ) -> None:
     service = create_service(losses, latency)
 
     with TemporaryDirectory() as folder:
         journal = Path(folder) / "journal"
         for _ in range(times):
-            await cancel_after(turns, service, lanes, journal)
+            await cancel_after(turns, service, lanes, journal, again=again)
         users = AudienceUsers(service, "a1", "c1")
         report = await users.upload(ROWS, concurrency=lanes, users_per_operation=1, quarantine=5, journal=journal)
 

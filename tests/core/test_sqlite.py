@@ -6,6 +6,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -329,39 +330,93 @@ async def test_work_whose_caller_is_cancelled_is_done_all_the_same(path: Path) -
     assert entries_in(path) == ["a", "b"]
 
 
-async def test_closing_is_finished_when_it_is_cancelled(path: Path) -> None:
+async def cancel_until_done(task: asyncio.Task[Any], release: threading.Event, times: int) -> None:
+    """Cancel a task some times, let its thread go on, and check that the task ends as cancelled."""
+    for _ in range(times):
+        task.cancel()
+        await asyncio.sleep(0)
+    assert not task.done()
+    release.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize("times", [1, 2, 5])
+async def test_closing_is_finished_however_often_it_is_cancelled(path: Path, times: int) -> None:
     commits = Commits()
     writer = Writer(sqlite.connect(path, FORMAT, exclusive=True), before_commit=commits)
     writer.submit(insert("a"))
     await asyncio.to_thread(commits.began.wait)
     closing_ = asyncio.create_task(writer.close())
     await asyncio.sleep(0)
-    closing_.cancel()
-    commits.release.set()
 
-    with pytest.raises(asyncio.CancelledError):
-        await closing_
+    await cancel_until_done(closing_, commits.release, times)
+
+    assert not find_threads()
     assert entries_in(path) == ["a"]
 
 
-async def test_opening_that_is_cancelled_is_undone() -> None:
+@pytest.mark.parametrize("times", [1, 2, 5])
+async def test_opening_is_undone_however_often_it_is_cancelled(path: Path, times: int) -> None:
     began, release = threading.Event(), threading.Event()
-    undone: list[str] = []
 
-    def work() -> str:
+    def open_() -> Writer:
         began.set()
         assert release.wait(30)
-        return "opened"
+        return Writer(sqlite.connect(path, FORMAT, exclusive=True))
 
-    async def undo(result: str) -> None:
-        undone.append(result)
-
-    opening = asyncio.create_task(in_thread(work, undo=undo))
+    opening = asyncio.create_task(in_thread(open_, undo=Writer.close))
     await asyncio.to_thread(began.wait)
-    opening.cancel()
-    await asyncio.sleep(0)
-    release.set()
 
-    with pytest.raises(asyncio.CancelledError):
-        await opening
-    assert undone == ["opened"]
+    await cancel_until_done(opening, release, times)
+
+    assert not find_threads()
+    assert entries_in(path) == []
+
+
+async def test_the_cancellation_wins_over_the_failure_of_the_work() -> None:
+    began, release = threading.Event(), threading.Event()
+
+    def fail() -> None:
+        began.set()
+        assert release.wait(30)
+        raise OSError("full")
+
+    async def undo(_: None) -> None:
+        raise AssertionError
+
+    working = asyncio.create_task(in_thread(fail, undo=undo))
+    await asyncio.to_thread(began.wait)
+
+    await cancel_until_done(working, release, 1)
+
+
+def test_opening_is_undone_when_the_loop_ends(path: Path) -> None:
+    began, release = threading.Event(), threading.Event()
+    opened: list[asyncio.Task[Any]] = []
+
+    def open_() -> Writer:
+        began.set()
+        assert release.wait(30)
+        return Writer(sqlite.connect(path, FORMAT, exclusive=True))
+
+    async def leave_open() -> None:
+        opened.append(asyncio.create_task(in_thread(open_, undo=Writer.close)))
+        opened.append(asyncio.create_task(release_when_cancelled()))
+        await asyncio.to_thread(began.wait)
+
+    async def release_when_cancelled() -> Any:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            release.set()
+
+    asyncio.run(leave_open())
+
+    assert all(task.cancelled() for task in opened)
+    assert not find_threads()
+    assert entries_in(path) == []
+
+
+def find_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "svc-async sqlite"]
