@@ -3,70 +3,40 @@
 Messages quote the names of columns only when the first line is certain to be a header.
 """
 
-import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from types import MappingProxyType
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 
 import attrs
 
 from svc_async.errors import InvalidArgument, SvcError
-from svc_async.users.identifiers import IDENTIFIERS, is_hash
+from svc_async.users.names import USERS, Vocabulary, normalize_name, quote_name, quote_names
 
-__all__ = ["IGNORED", "OTHERS", "USERS", "ColumnMatcher", "Vocabulary", "looks_like_data", "normalize_name"]
+__all__ = ["IGNORED", "OTHERS", "ColumnMatcher", "FoundColumn"]
 
 IGNORED = "-"
 """The key of a column that is left out."""
 OTHERS = "*"
 """The name in a mapping that stands for all columns that are not recognised."""
-
-_is_data = re.compile(r"[^@\s]+@[^@\s]+|\+?[\d\s().-]{7,}").fullmatch
-
-
-def normalize_name(name: str) -> str:
-    """Return a name in the form in which names are compared."""
-    return re.sub(r"[\s_-]+", "_", name.strip()).casefold()
-
-
-def looks_like_data(names: Collection[str]) -> bool:
-    """Return whether one of the names is more likely an address, number or hash of a person."""
-    return any(_is_data(name.strip()) or is_hash(name.strip()) for name in names)
-
-
-@attrs.frozen(kw_only=True)
-class Vocabulary:
-    """What columns may contain.
-
-    Attributes:
-        keys: the service's names.
-        aliases: other common names for them, normalized.
-        lenient: whether columns that are not recognised are left out silently.
-    """
-
-    keys: Collection[str]
-    aliases: Mapping[str, str] = MappingProxyType({})
-    lenient: bool = False
-
-    def find_key(self, name: str) -> str | None:
-        """Return the key that the name of a column stands for, None if it is not recognised."""
-        name = normalize_name(name)
-        key = self.aliases.get(name, name)
-        return key if key in self.keys else None
-
-    def restrict_to(self, keys: Collection[str]) -> "Vocabulary":
-        """Return a vocabulary of some of the keys."""
-        return attrs.evolve(self, keys=tuple(key for key in self.keys if key in keys))
-
-
-USERS = Vocabulary(
-    keys=tuple(IDENTIFIERS),
-    aliases=MappingProxyType(
-        {"e_mail": "email", "email_address": "email", "e_mail_address": "email", "phone": "phone_number"}
-    ),
-)
-"""What the columns of a user file may contain."""
+_PROPOSED_NAMES = 10
 
 
 @attrs.frozen
+class FoundColumn:
+    """A column of a file.
+
+    Attributes:
+        name: its name in the file.
+        key: what it contains, `-` if it is ignored, None if it is not recognised.
+        proposal: what a column that is not recognised may contain, by its name.
+    """
+
+    name: str
+    key: str | None
+    proposal: str | None = None
+
+
+@attrs.frozen(slots=False)
 class ColumnMatcher:
     """Finds out what each column of a header contains.
 
@@ -78,6 +48,7 @@ class ColumnMatcher:
         vocabulary: what columns may contain.
         place: what the names were read from.
         where: the place of the names in messages, if it is not obvious.
+        continued: whether other names of the input were matched before.
     """
 
     name: str
@@ -87,6 +58,7 @@ class ColumnMatcher:
     vocabulary: Vocabulary = USERS
     place: str = "the header"
     where: str = ""
+    continued: bool = False
 
     def match_columns(self) -> Sequence[str]:
         """Return a key for each column of a table, `-` for one that is ignored.
@@ -108,28 +80,39 @@ class ColumnMatcher:
         """
         self._check_mapping()
         keys = [self._find_key(name) for name in self.header]
-        if not self.mapping and not any(keys):
-            # The names are not listed: without a header they are personal data.
-            raise self.refuse(
-                f"has no recognised column; {self.place} needs at least one of {self._known_keys}, "
-                "or name a column with --map COLUMN=KEY"
-            )
+        if not (self.mapping or self.continued or any(keys)):
+            raise self.refuse(self._describe_unrecognised())
         if not self.vocabulary.lenient:
             self._check_unknown([index for index, key in enumerate(keys) if key is None])
         return [key or IGNORED for key in keys]
+
+    def find_columns(self) -> Sequence[FoundColumn]:
+        """Return what each column contains, as far as it is recognised, with a proposal for the others."""
+        keys = [self._find_key(name) for name in self.header]
+        return [
+            FoundColumn(name, key, None if key else self.vocabulary.propose_key(name))
+            for name, key in zip(self.header, keys, strict=True)
+        ]
 
     @property
     def _known_keys(self) -> str:
         return ", ".join(self.vocabulary.keys)
 
+    @cached_property
+    def _keys(self) -> Mapping[str, str]:
+        """The keys of the mapping by normalized names; they may be other common names of a key too."""
+        return {
+            normalize_name(name): (key == key.strip() and self.vocabulary.find_key(key)) or key
+            for name, key in self.mapping.items()
+            if name != OTHERS
+        }
+
     def _find_key(self, name: str) -> str | None:
-        for known, key in self.mapping.items():
-            if known != OTHERS and normalize_name(known) == normalize_name(name):
-                return key
-        return self.vocabulary.find_key(name) or self.mapping.get(OTHERS)
+        key = self._keys.get(normalize_name(name))
+        return key or self.vocabulary.find_key(name) or self.mapping.get(OTHERS)
 
     def _check_mapping(self) -> None:
-        wrong = set(self.mapping.values()) - set(self.vocabulary.keys) - {IGNORED}
+        wrong = set(self._keys.values()) - set(self.vocabulary.keys) - {IGNORED}
         if wrong or self.mapping.get(OTHERS, IGNORED) != IGNORED:
             raise InvalidArgument(
                 "map", f"must be COLUMN=KEY, where KEY is one of {self._known_keys}, or - to ignore the column"
@@ -137,26 +120,35 @@ class ColumnMatcher:
         names = set(map(normalize_name, self.header))
         absent = [name for name in self.mapping if name != OTHERS and normalize_name(name) not in names]
         if absent:
-            raise InvalidArgument("map", f"names columns that {self.name} does not have: {_quote(absent)}")
+            raise InvalidArgument("map", f"names columns that {self.name} does not have: {quote_names(absent)}")
+
+    def _describe_unrecognised(self) -> str:
+        needs = f"has no recognised column; {self.place} needs at least one of {self._known_keys}"
+        # Without a proposal the names are not quoted: if the file has no header, they are the data of a person.
+        proposed = self._propose(self.header)
+        return f"{needs}; {proposed}" if proposed else f"{needs}, or name a column with --map COLUMN=KEY"
 
     def _check_unknown(self, unknown: Sequence[int]) -> None:
         if unknown:
             names = [self.header[index] or f"(column {index + 1}, without a name)" for index in unknown]
+            proposed = self._propose(names) or "name the content of each with --map COLUMN=KEY"
             raise self.refuse(
-                f"has unknown columns{self.where}: {_quote(names)}; name the content of each with --map COLUMN=KEY, "
+                f"has unknown columns{self.where}: {quote_names(names)}; {proposed}, "
                 f"ignore it with --map COLUMN={IGNORED}, or ignore all of them with --map '{OTHERS}={IGNORED}'"
             )
 
+    def _propose(self, names: Sequence[str]) -> str:
+        """Return advice that assigns the first names to what they may contain, none if no name resembles a key."""
+        proposals = [(name, self.vocabulary.propose_key(name)) for name in names[:_PROPOSED_NAMES]]
+        options = [f"--map {quote_name(f'{name}={key}')}" for name, key in proposals if key]
+        return f"name the content of each, such as {' '.join(options)}" if options else ""
+
     def _check_usable(self, keys: Sequence[str]) -> None:
-        used = [key for key in keys if key != IGNORED]
+        used = Counter(key for key in keys if key != IGNORED)
         if not used:
             raise self.refuse(f"has no column left to send; map one to {self._known_keys}")
-        repeated = sorted({key for key in used if used.count(key) > 1})
+        repeated = sorted(key for key, count in used.items() if count > 1)
         if repeated:
             raise self.refuse(
-                f"has more than one column of {_quote(repeated)}; ignore the others with --map COLUMN={IGNORED}"
+                f"has more than one column of {quote_names(repeated)}; ignore the others with --map COLUMN={IGNORED}"
             )
-
-
-def _quote(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names))

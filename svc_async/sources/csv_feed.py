@@ -5,13 +5,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from svc_async.sources.columns import IGNORED, ColumnMatcher, Vocabulary
+from svc_async.sources.blocks.decoding import TextReader
+from svc_async.sources.blocks.files import Input, compute_digest, open_input
+from svc_async.sources.columns import IGNORED, ColumnMatcher
 from svc_async.sources.csv_table import CsvTable
-from svc_async.sources.decoding import TextReader
-from svc_async.sources.files import Input, compute_digest, open_input
 from svc_async.sources.line_index import LineIndex
 from svc_async.sources.product_attributes import PRODUCTS, normalize_value
 from svc_async.sources.source import ReplayableRows, UnparsedRow
+from svc_async.users.names import Vocabulary
 
 __all__ = ["CsvFeed"]
 

@@ -4,13 +4,14 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
-from svc_async.sources.columns import IGNORED, USERS, ColumnMatcher, Vocabulary
+from svc_async.sources.blocks.decoding import BLOCK_SIZE, TextReader
+from svc_async.sources.blocks.files import Input, compute_digest, open_input
+from svc_async.sources.columns import IGNORED, ColumnMatcher
 from svc_async.sources.csv_table import CsvTable
-from svc_async.sources.decoding import BLOCK_SIZE, TextReader
-from svc_async.sources.files import Input, compute_digest, open_input
 from svc_async.sources.line_index import LineIndex
 from svc_async.sources.source import ReplayableRows
 from svc_async.users.encoding import SLICE_ROWS, Rows
+from svc_async.users.names import USERS, Vocabulary
 
 __all__ = ["CsvSource"]
 

@@ -13,10 +13,10 @@ from itertools import chain, islice
 from operator import itemgetter
 
 from svc_async.errors import UnusableFile
-from svc_async.sources.columns import looks_like_data
-from svc_async.sources.decoding import TextReader, split_lines
+from svc_async.sources.blocks.decoding import TextReader, split_lines
 from svc_async.sources.line_index import LineIndex
 from svc_async.users.encoding import SLICE_ROWS
+from svc_async.users.names import looks_like_data
 
 __all__ = ["DELIMITERS", "CsvTable"]
 

@@ -11,10 +11,10 @@ from typing import Any
 import attrs
 
 from svc_async.errors import InvalidArgument
-from svc_async.sources.columns import USERS, Vocabulary
-from svc_async.sources.files import ByteReader, FileInput, Input, SpooledInput, unusable
+from svc_async.sources.blocks.files import ByteReader, FileInput, Input, SpooledInput, unusable
 from svc_async.sources.product_attributes import PRODUCTS
 from svc_async.sources.source import ProductFeed, UserSource
+from svc_async.users.names import USERS, Vocabulary
 
 __all__ = ["STANDARD_INPUT", "open_feed", "open_source"]
 

@@ -9,16 +9,19 @@ from typing import Any
 
 import msgspec
 
-from svc_async.sources.columns import IGNORED, OTHERS, USERS, ColumnMatcher, Vocabulary, looks_like_data
-from svc_async.sources.decoding import BLOCK_SIZE, TextReader
-from svc_async.sources.files import Input, compute_digest, open_input
+from svc_async.sources.blocks.decoding import BLOCK_SIZE, MAX_LINE, TextReader
+from svc_async.sources.blocks.files import Input, compute_digest, open_input
+from svc_async.sources.columns import IGNORED, OTHERS, ColumnMatcher
 from svc_async.sources.line_index import LineIndex
 from svc_async.sources.source import ReplayableRows
 from svc_async.users.encoding import Rows
+from svc_async.users.names import USERS, Vocabulary, looks_like_data
 
 __all__ = ["JsonLinesSource"]
 
 _ROW = ("",)
+_MAX_SPELLINGS = 100
+"""Names of one identifier; values are looked up by each of them."""
 _decoder = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -65,6 +68,8 @@ class JsonLinesSource:
         self._mapping = mapping or {}
         self._vocabulary = vocabulary
         self._keys: dict[str, str] = {}
+        self._names: dict[str, list[str]] = {key: [] for key in self.columns}
+        self._size_of_names = 0
         self._lines = LineIndex()
         self._slices: Generator[Iterable[Sequence[Any]], None, None] | None = None
         with closing(self._read_slices(LineIndex())) as slices:
@@ -144,7 +149,7 @@ class JsonLinesSource:
         return zip(*(self._find_values(key, objects, first) for key in self.columns), strict=True)
 
     def _find_values(self, key: str, objects: Sequence[Mapping[str, Any]], first: int) -> Iterable[Any]:
-        names = [name for name, meant in self._keys.items() if meant == key]
+        names = self._names[key]
         if not names:
             return repeat(None, len(objects))
         if len(names) == 1:
@@ -185,13 +190,10 @@ class JsonLinesSource:
         """Match the names that were not read before."""
         for line, each in enumerate(objects, first):
             if not each.keys() <= self._keys.keys():
-                self._keys = self._match_names([*self._keys, *(name for name in each if name not in self._keys)], line)
+                self._match_names([name for name in each if name not in self._keys], line)
 
-    def _match_names(self, names: Sequence[str], line: int) -> dict[str, str]:
-        if looks_like_data(names):
-            raise self._text.refuse(
-                f"has a name that looks like data near line {line}; names must say what values mean"
-            )
+    def _match_names(self, names: Sequence[str], line: int) -> None:
+        self._check_names(names, line)
         header = dict.fromkeys([*names, *(name for name in self._mapping if name != OTHERS)])
         matcher = ColumnMatcher(
             self.name,
@@ -201,5 +203,20 @@ class JsonLinesSource:
             self._vocabulary,
             place="an object",
             where=f" near line {line}",
+            continued=bool(self._keys),
         )
-        return dict(zip(names, matcher.match_names(), strict=False))
+        for name, key in zip(names, matcher.match_names(), strict=False):
+            self._keys[name] = key
+            if key != IGNORED:
+                self._names[key].append(name)
+                if len(self._names[key]) > _MAX_SPELLINGS:
+                    raise self._text.refuse(f"has more than {_MAX_SPELLINGS} names of {key!r} near line {line}")
+
+    def _check_names(self, names: Sequence[str], line: int) -> None:
+        if looks_like_data(names):
+            raise self._text.refuse(
+                f"has a name that looks like data near line {line}; names must say what values mean"
+            )
+        self._size_of_names += sum(map(len, names))
+        if self._size_of_names > MAX_LINE:
+            raise self._text.refuse(f"has too many names near line {line}: they are longer than 4 MiB in total")

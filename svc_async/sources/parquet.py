@@ -12,10 +12,11 @@ from typing import Any
 import attrs
 
 from svc_async.errors import InvalidArgument
-from svc_async.sources.columns import IGNORED, USERS, ColumnMatcher, Vocabulary
-from svc_async.sources.files import Input, compute_digest, open_input, unusable
+from svc_async.sources.blocks.files import Input, compute_digest, open_input, unusable
+from svc_async.sources.columns import IGNORED, ColumnMatcher
 from svc_async.sources.source import ReplayableRows
 from svc_async.users.encoding import Rows
+from svc_async.users.names import USERS, Vocabulary
 
 __all__ = ["ParquetSource"]
 

@@ -6,7 +6,7 @@ from types import MappingProxyType
 import attrs
 
 from svc_async.ads.products import Product
-from svc_async.sources.columns import Vocabulary
+from svc_async.users.names import Vocabulary
 
 __all__ = ["PRODUCTS", "PRODUCT_KEYS", "join_values", "normalize_value"]
 

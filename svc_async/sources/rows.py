@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 
 from svc_async.errors import InvalidArgument, UnusableFile
-from svc_async.sources.columns import IGNORED, USERS, ColumnMatcher, Vocabulary
+from svc_async.sources.columns import IGNORED, ColumnMatcher
 from svc_async.sources.source import ReplayableRows
 from svc_async.users.encoding import SLICE_ROWS, Rows
+from svc_async.users.names import USERS, Vocabulary
 
 __all__ = ["SpooledRows", "from_cursor", "from_rows"]
 

@@ -17,10 +17,11 @@ from xml.parsers import expat
 import attrs
 
 from svc_async.errors import InvalidArgument, UnusableFile
-from svc_async.sources.columns import IGNORED, Vocabulary, normalize_name
-from svc_async.sources.files import ByteReader, Input, compute_digest, open_input, unusable
+from svc_async.sources.blocks.files import ByteReader, Input, compute_digest, open_input, unusable
+from svc_async.sources.columns import IGNORED
 from svc_async.sources.product_attributes import PRODUCTS, join_values
 from svc_async.sources.source import ReplayableRows
+from svc_async.users.names import Vocabulary, normalize_name
 
 __all__ = ["XmlFeed"]
 

@@ -332,3 +332,39 @@ def test_closing_releases_a_file_that_was_not_read_to_its_end(write: Write) -> N
     assert len(list(left)) < 1_999
     assert not source.exhausted
     assert len(read_rows(source)) == 2_000
+
+
+def test_of_many_columns_the_first_ten_are_quoted(write: Write) -> None:
+    names = [f"column {number}" for number in range(100_001)]
+    message = open_and_fail(write(",".join(["email", *names])))
+    assert "'column 0', 'column 1'" in message
+    assert "'column 9' and 99,991 more; name the content of each" in message
+    assert "column 10'" not in message
+    assert len(open_and_fail(write(f"email,{'x' * 100_000}"))) < 500
+
+
+def test_a_column_that_resembles_a_key_is_proposed(write: Write) -> None:
+    message = open_and_fail(write("Kunden-Mail;Handy privat;Ort\n"))
+    assert "name the content of each, such as --map 'Kunden-Mail=email' --map 'Handy privat=phone_number'" in message
+    assert "--map 'emial=email'" in open_and_fail(write("emial,handle\n"))
+
+
+@pytest.mark.parametrize(
+    ("header", "columns"),
+    [
+        ("E-Mail-Adresse;Telefon", ("email", "phone_number")),
+        ("EMAIL ADDRESS,Mobile-Number", ("email", "phone_number")),
+        ("e.mail,Téléphone", ("email", "phone_number")),
+        ("Adresse e-mail\tNuméro de téléphone", ("email", "phone_number")),
+        ("EmailAddress,PhoneNumber,SvcID", ("email", "phone_number", "svc_id")),
+    ],
+)
+def test_common_names_are_recognised_in_any_spelling(write: Write, header: str, columns: tuple[str, ...]) -> None:
+    assert CsvSource(write(f"{header}\n")).columns == columns
+
+
+def test_a_mapping_may_use_a_common_name_of_a_key(write: Write) -> None:
+    assert CsvSource(write("Rufnummer,Post\n"), mapping={"Rufnummer": "phone", "post": "E-Mail"}).columns == (
+        "phone_number",
+        "email",
+    )

@@ -9,13 +9,13 @@ import pytest
 from pyarrow import parquet
 
 from svc_async import InvalidArgument, UnusableFile
-from svc_async.sources.columns import USERS
 from svc_async.sources.csv_feed import CsvFeed
 from svc_async.sources.csv_source import CsvSource
 from svc_async.sources.detect import open_feed, open_source
 from svc_async.sources.json_lines import JsonLinesSource
 from svc_async.sources.parquet import ParquetSource
 from svc_async.sources.xml_feed import XmlFeed
+from svc_async.users.names import USERS
 from tests.support.files import Write, iter_rows, read_rows
 
 CSV = b"email\na@b.c\n"

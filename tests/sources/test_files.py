@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from svc_async import UnusableFile
+from svc_async.sources.blocks.files import ByteReader, FileInput, SpooledInput
 from svc_async.sources.csv_source import CsvSource
-from svc_async.sources.files import ByteReader, FileInput, SpooledInput
 from tests.support.files import Write, count_rows, iter_rows, limit_memory, read_rows
 
 CONTENT = b"email\n" + b"".join(b"user%d@example.org\n" % number for number in range(20_000))
@@ -54,7 +54,7 @@ def test_the_library_for_zstandard_is_named_if_it_is_missing(write: Write, monke
     def missing(name: str) -> Any:
         raise ImportError(name)
 
-    monkeypatch.setattr("svc_async.sources.files.import_module", missing)
+    monkeypatch.setattr("svc_async.sources.blocks.compression.import_module", missing)
     with pytest.raises(
         UnusableFile,
         match=r'customers\.csv is compressed with Zstandard, which needs Python 3\.14 or the extra "feeds"',

@@ -6,7 +6,7 @@ import pytest
 from pyarrow import parquet
 
 from svc_async import InvalidArgument, UnusableFile
-from svc_async.sources.files import SpooledInput
+from svc_async.sources.blocks.files import SpooledInput
 from svc_async.sources.parquet import ParquetSource
 from svc_async.sources.source import UserSource
 from tests.support.files import Write, iter_rows, limit_memory, read_rows

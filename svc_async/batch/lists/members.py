@@ -16,10 +16,10 @@ from svc_async.batch.packing.rows import EncodedRows
 from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice, is_replayable, slice_rows
 from svc_async.errors import InvalidArgument
-from svc_async.sources.columns import USERS
 from svc_async.sources.detect import open_source
 from svc_async.sources.source import UserSource
 from svc_async.users.encoding import EncodedUsers, MemberEncoder, Rows
+from svc_async.users.names import USERS
 
 __all__ = ["MemberReader", "Members", "open_members"]
 

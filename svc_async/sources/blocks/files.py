@@ -5,29 +5,29 @@ use stays constant.
 """
 
 import asyncio
-import bz2
-import gzip
 import lzma
 import os
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from hashlib import sha256
-from importlib import import_module
 from io import BufferedReader, RawIOBase
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any, BinaryIO, Protocol, Self, TypeVar
 
 from svc_async.errors import UnusableFile
+from svc_async.sources.blocks.compression import MAX_MAGIC, MAX_WINDOW, MissingLibrary, open_decompressed
 
 __all__ = ["ByteReader", "FileInput", "Input", "SpooledInput", "compute_digest", "open_input", "unusable"]
 
 T = TypeVar("T")
 
 _BLOCK = 1_048_576
-_XZ_MEMORY = 134_217_728
-"""Bytes of memory that decompressing xz may use; the largest preset, -9, needs half of them."""
+_MAX_RATIO = 1_100
+"""Times that a file may expand; gzip expands 1,032 times at most, files of people far less."""
+_ALWAYS_ALLOWED = 1_073_741_824
+"""Bytes to which any file may expand."""
 
 
 class Input(Protocol):
@@ -212,74 +212,6 @@ class _SharedFileReader(RawIOBase):
         return count
 
 
-class _XzReader(RawIOBase):
-    """Decompresses xz within bounded memory: the file decides how much is needed, and may require gigabytes."""
-
-    def __init__(self, raw: BinaryIO) -> None:
-        self._raw = raw
-        self._rest = b""
-        self._stream: lzma.LZMADecompressor | None = None
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        plain = b""
-        while not plain:
-            stream = self._stream = self._stream or self._next_stream()
-            if stream is None:
-                return 0
-            block, self._rest = self._rest or (self._raw.read(_BLOCK) if stream.needs_input else b""), b""
-            if stream.needs_input and not block:
-                raise EOFError
-            plain = stream.decompress(block, len(buffer))
-            if stream.eof:
-                self._rest, self._stream = stream.unused_data, None
-        buffer[: len(plain)] = plain
-        return len(plain)
-
-    def _next_stream(self) -> lzma.LZMADecompressor | None:
-        """Start the next stream, which padding may precede; return None if there is no more."""
-        while not (rest := self._rest.lstrip(b"\0")):
-            self._rest = self._raw.read(_BLOCK)
-            if not self._rest:
-                return None
-        self._rest = rest
-        return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
-
-
-def _open_zstd(raw: BinaryIO, name: str) -> BinaryIO:
-    """Open Zstandard with Python 3.14, or with the extra `feeds`."""
-    for module, open_with in _ZSTD_LIBRARIES.items():
-        try:
-            library = import_module(module)
-        except ImportError:
-            continue
-        stream: BinaryIO = open_with(library, raw)
-        return stream
-    raise unusable(
-        name,
-        'is compressed with Zstandard, which needs Python 3.14 or the extra "feeds": pip install "svc-async[feeds]"',
-    )
-
-
-_ZSTD_LIBRARIES: Mapping[str, Callable[[Any, BinaryIO], Any]] = MappingProxyType(
-    {
-        "compression.zstd": lambda zstd, raw: zstd.ZstdFile(raw),
-        "pyarrow": lambda arrow, raw: arrow.CompressedInputStream(arrow.PythonFile(raw, mode="r"), "zstd"),
-    }
-)
-_DECOMPRESSORS: Mapping[bytes, Callable[[BinaryIO, str], Any]] = MappingProxyType(
-    {
-        b"\x1f\x8b": lambda raw, _: gzip.GzipFile(fileobj=raw),
-        b"BZh": lambda raw, _: bz2.BZ2File(raw),
-        b"\xfd7zXZ\0": lambda raw, _: BufferedReader(_XzReader(raw)),
-        b"\x28\xb5\x2f\xfd": _open_zstd,
-    }
-)
-_MAX_MAGIC = max(map(len, _DECOMPRESSORS))
-
-
 class ByteReader:
     """Reads an input from the start, decompressed.
 
@@ -292,6 +224,8 @@ class ByteReader:
 
     def __init__(self, source: Input) -> None:
         self.stored = 0
+        self._plain_size = 0
+        self._most = max(_ALWAYS_ALLOWED, source.size * _MAX_RATIO)
         self._input = source
         self._raw = source.open()
         try:
@@ -316,17 +250,24 @@ class ByteReader:
         """
         block = self._guard(lambda: self._plain.read(size))
         self.stored = self._raw.tell()
+        self._plain_size += len(block)
+        if self._plain_size > self._most:
+            raise unusable(self._input.name, f"expands more than {_MAX_RATIO:,} times when it is decompressed")
         if not block:
             self._input.check_unchanged()
         return block
 
     def _decompress(self) -> Any:
-        first = self._guard(lambda: self._raw.read(_MAX_MAGIC))
+        first = self._guard(lambda: self._raw.read(MAX_MAGIC))
         self._raw.seek(0)
-        for magic, decompress in _DECOMPRESSORS.items():
-            if first.startswith(magic):
-                return decompress(self._raw, self._input.name)
-        return self._raw
+        try:
+            return open_decompressed(self._raw, first)
+        except MissingLibrary:
+            raise unusable(
+                self._input.name,
+                "is compressed with Zstandard, which needs Python 3.14 or the extra "
+                '"feeds": pip install "svc-async[feeds]"',
+            ) from None
 
     def _guard(self, read: Callable[[], bytes]) -> bytes:
         name = self._input.name
@@ -336,7 +277,7 @@ class ByteReader:
             raise unusable(name, "is truncated: its compressed data has no end") from None
         except lzma.LZMAError as error:
             if "limit" in str(error):
-                raise unusable(name, f"needs more than {_XZ_MEMORY >> 20} MiB of memory; use xz -9") from None
+                raise unusable(name, f"needs more than {MAX_WINDOW >> 20} MiB of memory; use xz -9") from None
             raise unusable(name, "is damaged: it cannot be decompressed") from None
         except zlib.error:
             raise unusable(name, "is damaged: it cannot be decompressed") from None

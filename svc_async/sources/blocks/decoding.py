@@ -12,13 +12,14 @@ from io import IncrementalNewlineDecoder, StringIO
 from types import MappingProxyType
 
 from svc_async.errors import InvalidArgument, UnusableFile
-from svc_async.sources.files import ByteReader, Input, unusable
+from svc_async.sources.blocks.files import ByteReader, Input, unusable
 
-__all__ = ["BLOCK_SIZE", "TextReader", "split_lines"]
+__all__ = ["BLOCK_SIZE", "MAX_LINE", "TextReader", "split_lines"]
 
 BLOCK_SIZE = 65_536
 """Bytes that are read and decoded at a time."""
-_MAX_LINE = 4_194_304
+MAX_LINE = 4_194_304
+"""Characters of a line."""
 _MARKS: Mapping[bytes, str] = MappingProxyType(
     {
         codecs.BOM_UTF8: "utf-8-sig",
@@ -81,7 +82,7 @@ class TextReader:
                 text = rest + block
                 end = max(text.rfind("\n"), text.rfind("\r", 0, -1)) + 1
                 rest = text[end:]
-                if len(rest) > _MAX_LINE:
+                if len(rest) > MAX_LINE:
                     raise self.refuse("has a line longer than 4 MiB; is this really CSV or JSON lines?")
                 yield text[:end]
         yield rest

@@ -1,0 +1,130 @@
+"""How columns and keys are named: compare names, propose the one that was meant, quote some of many.
+
+Messages quote a name only if it does not look like the data of a person.
+"""
+
+import re
+import unicodedata
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+from itertools import islice
+from types import MappingProxyType
+
+import attrs
+
+from svc_async.users.identifiers import IDENTIFIERS, is_hash
+
+__all__ = ["USERS", "Vocabulary", "looks_like_data", "normalize_name", "quote_name", "quote_names"]
+
+_QUOTED_NAMES = 10
+_QUOTED_LENGTH = 60
+_SIMILARITY = 0.75
+"""How similar a name must be to be proposed, from 0 to 1: `emial` and `email` are by 0.8."""
+
+_is_data = re.compile(r"[^@\s]+@[^@\s]+|\+?[\d\s().-]{7,}").fullmatch
+_umlauts = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue"})
+
+
+def normalize_name(name: str) -> str:
+    """Return a name in the form in which names are compared: without case and accents, `_` between words."""
+    name = unicodedata.normalize("NFC", name.strip()).casefold().translate(_umlauts)
+    letters = "".join(each for each in unicodedata.normalize("NFKD", name) if not unicodedata.combining(each))
+    return re.sub(r"[\s_./-]+", "_", letters).strip("_")
+
+
+def looks_like_data(names: Collection[str]) -> bool:
+    """Return whether one of the names is more likely an address, number or hash of a person."""
+    return any(_is_data(name.strip()) or is_hash(name.strip()) for name in names)
+
+
+def quote_name(name: str) -> str:
+    """Return a name in quotes, shortened if it is long."""
+    return repr(name if len(name) <= _QUOTED_LENGTH else f"{name[: _QUOTED_LENGTH - 1]}…")
+
+
+def quote_names(names: Collection[str]) -> str:
+    """Return names in quotes: the first ten, and how many more there are."""
+    quoted = ", ".join(map(quote_name, islice(names, _QUOTED_NAMES)))
+    more = len(names) - _QUOTED_NAMES
+    return f"{quoted} and {more:,} more" if more > 0 else quoted
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Vocabulary:
+    """What names may stand for.
+
+    Attributes:
+        keys: the service's names.
+        aliases: other common names for them, normalized.
+        hints: what a name for a key may contain, as a regular expression; such a key is proposed, never assumed.
+        lenient: whether names that are not recognised are left out silently.
+    """
+
+    keys: Collection[str]
+    aliases: Mapping[str, str] = MappingProxyType({})
+    hints: Mapping[str, str] = MappingProxyType({})
+    lenient: bool = False
+    _spellings: Mapping[str, str] = attrs.field(init=False, repr=False)
+
+    @_spellings.default
+    def _spell(self) -> Mapping[str, str]:
+        """Return the keys by their names and aliases, without separators."""
+        names = {
+            **{name: key for name, key in self.aliases.items() if key in self.keys},
+            **{key: key for key in self.keys},
+        }
+        return {name.replace("_", ""): key for name, key in names.items()}
+
+    def find_key(self, name: str) -> str | None:
+        """Return the key that a name stands for, None if it is not recognised."""
+        return self._spellings.get(normalize_name(name).replace("_", ""))
+
+    def propose_key(self, name: str) -> str | None:
+        """Return the key that a name that is not recognised may stand for, None if there is none."""
+        compact = normalize_name(name[:_QUOTED_LENGTH]).replace("_", "")
+        hinted = next((key for key, hint in self.hints.items() if key in self.keys and re.search(hint, compact)), None)
+        near = get_close_matches(compact, self._spellings, 1, _SIMILARITY)
+        return hinted or (self._spellings[near[0]] if near else None)
+
+    def restrict_to(self, keys: Collection[str]) -> "Vocabulary":
+        """Return a vocabulary of some of the keys."""
+        return attrs.evolve(self, keys=tuple(key for key in self.keys if key in keys))
+
+
+USERS = Vocabulary(
+    keys=tuple(IDENTIFIERS),
+    aliases=MappingProxyType(
+        {
+            "adresse_e_mail": "email",
+            "correo_electronico": "email",
+            "courriel": "email",
+            "e_mail": "email",
+            "e_mail_address": "email",
+            "e_mail_adresse": "email",
+            "email_address": "email",
+            "mail_address": "email",
+            "mail_adresse": "email",
+            "cell_phone": "phone_number",
+            "handynummer": "phone_number",
+            "mobile_number": "phone_number",
+            "mobile_phone": "phone_number",
+            "mobilnummer": "phone_number",
+            "numero_de_telephone": "phone_number",
+            "phone": "phone_number",
+            "telefon": "phone_number",
+            "telefono": "phone_number",
+            "telefonnummer": "phone_number",
+            "telephone": "phone_number",
+            "telephone_number": "phone_number",
+        }
+    ),
+    hints=MappingProxyType(
+        {
+            "email": "mail",
+            "phone_number": "phone|telef|mobil|handy|cell|^tel",
+            "device_id": "idfa|gaid|advertisingid|deviceid",
+            "handle": "handle|username|screenname",
+        }
+    ),
+)
+"""What the columns and keys of users may be named."""
