@@ -22,7 +22,7 @@ __all__ = ["Acceptor"]
 
 @attrs.define(kw_only=True)
 class Acceptor:
-    """Accepts deliveries that were verified."""
+    """Accepts deliveries that were verified, within one event loop."""
 
     dedupe: DedupeStore
     inbox: Inbox | None
@@ -30,15 +30,11 @@ class Acceptor:
     order_by: Callable[[Event], str | None]
     maxsize: int
     counters: Counters
-    queue: KeyedQueue[AcceptedEvent] = attrs.field(
-        default=attrs.Factory(lambda self: self._create_queue(), takes_self=True), init=False
-    )
+    queue: KeyedQueue[AcceptedEvent] = attrs.field(init=False)
     _lock: KeyedLock = attrs.field(factory=KeyedLock, init=False)
 
-    def drop_queue(self) -> Sequence[AcceptedEvent]:
-        """Replace the queue by an empty one, for the next event loop, and return what was not finished."""
-        unfinished, self.queue = self.queue.unfinished, self._create_queue()
-        return unfinished
+    def __attrs_post_init__(self) -> None:
+        self.queue = KeyedQueue(self.dispatcher.handle, maxsize=self.maxsize)
 
     async def accept(self, events: Sequence[Event], context: DeliveryContext) -> Sequence[AcceptedEvent] | RejectReason:
         """Accept the events of a delivery without those accepted before; return these, or why none is accepted."""
@@ -103,9 +99,6 @@ class Acceptor:
     def _prepare(self, event: Event, context: DeliveryContext) -> AcceptedEvent:
         done = asyncio.get_running_loop().create_future()
         return AcceptedEvent(event=event, context=context, order_key=self.order_by(event), done=done)
-
-    def _create_queue(self) -> KeyedQueue[AcceptedEvent]:
-        return KeyedQueue[AcceptedEvent](self.dispatcher.handle, maxsize=self.maxsize)
 
 
 def _to_stored(accepted: AcceptedEvent) -> StoredEvent:

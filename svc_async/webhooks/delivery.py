@@ -45,8 +45,8 @@ class AcceptedEvent:
     done: asyncio.Future[bool]
 
     def finish(self, *, handled: bool) -> None:
-        """Resolve `done`."""
-        if not self.done.done():
+        """Resolve `done`, unless its event loop was closed and nothing waits any more."""
+        if not self.done.done() and not self.done.get_loop().is_closed():
             self.done.set_result(handled)
 
 

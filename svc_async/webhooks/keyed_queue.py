@@ -57,10 +57,10 @@ class KeyedQueue(Generic[T]):
         self._unfinished[id(item)] = item
         self._idle.clear()
 
-    @property
-    def unfinished(self) -> Sequence[T]:
-        """The items that wait or are being processed, the oldest first."""
-        return tuple(self._unfinished.values())
+    def clear(self) -> Sequence[T]:
+        """Remove the items that wait or are being processed, and return them, the oldest first."""
+        unfinished, self._unfinished = self._unfinished, {}
+        return tuple(unfinished.values())
 
     @property
     def oldest(self) -> T | None:

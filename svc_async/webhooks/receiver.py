@@ -5,13 +5,13 @@
                                                                                          or on_error → release
 
 A delivery whose acceptance has begun is not abandoned half-way, even if its caller is cancelled: it runs in the
-receiver's own task group, as the workers do. CRC checks bypass all of this.
+receiver's own task group, as the workers do. CRC checks bypass all of this. A receiver may be made when a module is
+imported; what belongs to an event loop is a `Run`, made each time it is entered.
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, get_args
 
@@ -22,8 +22,9 @@ from svc_async.events.parser import EventParser
 from svc_async.events.router import EventRouter, Handler
 from svc_async.webhooks.acceptance import Acceptor
 from svc_async.webhooks.ack import Ack
-from svc_async.webhooks.delivery import AcceptedEvent, DeliveryContext
+from svc_async.webhooks.delivery import DeliveryContext
 from svc_async.webhooks.dispatch import DeadLetter, Dispatcher, OnError
+from svc_async.webhooks.run import Acceptance, Run
 from svc_async.webhooks.stats import Counters, Health, Stats
 from svc_async.webhooks.stores.dedupe import DedupeStore, MemoryDedupe
 from svc_async.webhooks.verification import (
@@ -48,7 +49,6 @@ __all__ = ["WebhookReceiver"]
 
 H = TypeVar("H", bound=Handler)
 
-_log = logging.getLogger("svc_async.webhooks")
 _OK = HttpAnswer(200, {}, b"")
 
 
@@ -121,29 +121,20 @@ class WebhookReceiver:
         self._router = router or EventRouter()
         self._parser = parser or EventParser()
         self._counters = Counters()
-        self._acceptor = Acceptor(
+        self._dispatcher = Dispatcher(
+            router=self._router,
             dedupe=self._dedupe,
             inbox=self._ack.inbox,
-            dispatcher=Dispatcher(
-                router=self._router,
-                dedupe=self._dedupe,
-                inbox=self._ack.inbox,
-                on_error=on_error,
-                dead_letter=dead_letter,
-                counters=self._counters,
-            ),
-            order_by=order_by,
-            maxsize=self._ack.maxsize,
+            on_error=on_error,
+            dead_letter=dead_letter,
             counters=self._counters,
         )
+        self._order_by = order_by
         self._workers = workers
         self._read_deadline = read_deadline
         self._retry_after = retry_after
         self._drain_deadline = drain_deadline
-        self._accepting: set[asyncio.Task[Sequence[AcceptedEvent] | RejectReason]] = set()
-        self._tasks: asyncio.TaskGroup | None = None
-        self._closing = asyncio.Event()
-        self._main_task: asyncio.Task[None] | None = None
+        self._run: Run | None = None
 
     def on(self, event_type: str) -> Callable[[H], H]:
         """Register the decorated function, `handler(event, context)`, for events of a type; see `EventRouter.on`."""
@@ -152,8 +143,8 @@ class WebhookReceiver:
     @property
     def stats(self) -> Stats:
         """What was received, verified, rejected and handled, and how fast."""
-        queue = self._acceptor.queue
-        oldest = queue.oldest
+        queue = self._run.acceptor.queue if self._run else ()
+        oldest = self._run.acceptor.queue.oldest if self._run else None
         lag = (self._clock.now() - oldest.context.received_at).total_seconds() if oldest else 0.0
         return self._counters.stats(waiting=len(queue), lag=lag)
 
@@ -164,7 +155,7 @@ class WebhookReceiver:
     @property
     def is_running(self) -> bool:
         """Whether deliveries are accepted."""
-        return self._tasks is not None and not self._closing.is_set()
+        return self._run is not None and self._run.is_accepting
 
     def attach(self, app: "web.Application", path: str) -> None:
         """Serve a path of an aiohttp application, which starts and drains the receiver."""
@@ -173,17 +164,20 @@ class WebhookReceiver:
         attach(app, path, self)
 
     def asgi(self, path: str | None = None) -> "AsgiApp":
-        """Return an ASGI application.
+        """Return an ASGI application, an object that servers and frameworks call.
 
-        As the root of a server it starts and drains the receiver. A mounted application gets no lifespan events: enter
-        the receiver in the lifespan of the host.
+        As the root of a server it starts and drains the receiver. A route or a mounted application gets no lifespan
+        events: enter the receiver in the lifespan of the host.
 
         Args:
             path: the only path to serve, below where the application is mounted; by default every path.
-        """
-        from svc_async.webhooks.adapters.asgi import asgi_app  # noqa: PLC0415 - only this server needs it
 
-        return asgi_app(self, path)
+        Raises:
+            InvalidArgument: the path does not begin with a slash.
+        """
+        from svc_async.webhooks.adapters.asgi import AsgiApp  # noqa: PLC0415 - only this server needs it
+
+        return AsgiApp(self, path)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -195,79 +189,64 @@ class WebhookReceiver:
         await self.aclose()
 
     async def start(self) -> None:
-        """Start to accept deliveries, and handle what the inbox still holds.
+        """Start to accept deliveries in this event loop, and handle what the inbox still holds.
 
         Raises:
-            WrongState: it was started already.
+            WrongState: it was started already, and its event loop is not closed.
         """
-        if self._main_task is not None:
+        former = self._run
+        if former is not None and not former.has_ended:
             raise WrongState("the receiver was started already")
-        self._closing.clear()
-        started = asyncio.get_running_loop().create_future()
-        task = self._main_task = asyncio.create_task(self._run(started), name="svc-async webhook receiver")
+        run = self._run = self._create_run()
         try:
-            await asyncio.wait({task, started}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if not started.done():
-                self._main_task = None
-                await _cancel(task)
-        if task.done():
-            task.result()
+            if former is not None:  # its event loop was closed, and the receiver was not
+                await former.abandon()
+            await run.start()
+        except BaseException:
+            self._run = None
+            raise
 
     async def aclose(self) -> None:
         """Reject new deliveries, finish accepted events within the drain deadline, and stop.
 
         Events that are not finished by then stay in the inbox or, without one, become dead letters.
         """
-        task, self._main_task = self._main_task, None
-        if task is None:
+        run = self._run
+        if run is None:
             return
-        self._closing.set()
         try:
-            await asyncio.shield(task)
+            await (run.abandon() if run.has_ended else run.close())
         finally:
-            await _cancel(task)
+            if self._run is run and run.has_ended:
+                self._run = None
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Run the receiver within the block, unless it runs already; then leave it running."""
-        if self.is_running:
+        """Run the receiver within the block, unless it runs already in this event loop; then leave it running."""
+        if self._run is not None and self._run.is_accepting:
+            self._run.check_loop()
             yield
             return
         async with self:
             yield
 
-    async def _run(self, started: "asyncio.Future[None]") -> None:
-        async with AsyncExitStack() as stack:
-            for store in (self._dedupe, self._ack.inbox):
-                if isinstance(store, AbstractAsyncContextManager):
-                    await stack.enter_async_context(store)
-            stack.push_async_callback(self._abandon)
-            await self._acceptor.restore(self._parser)
-            async with asyncio.TaskGroup() as tasks:
-                workers = [tasks.create_task(self._acceptor.queue.work()) for _ in range(self._workers)]
-                self._tasks = tasks
-                started.set_result(None)
-                await self._closing.wait()
-                await self._drain()
-                for task in (*workers, *self._accepting):
-                    task.cancel()
-
-    async def _drain(self) -> None:
-        if not self._drain_deadline:
-            return
-        try:
-            async with self._clock.timeout(self._drain_deadline):
-                if self._accepting:
-                    await asyncio.wait(self._accepting)
-                await self._acceptor.queue.join()
-        except TimeoutError:
-            _log.warning("closed with %d events not handled", len(self._acceptor.queue))
-
-    async def _abandon(self) -> None:
-        self._tasks = None
-        for accepted in self._acceptor.drop_queue():
-            await self._acceptor.dispatcher.abandon(accepted)
+    def _create_run(self) -> Run:
+        acceptor = Acceptor(
+            dedupe=self._dedupe,
+            inbox=self._ack.inbox,
+            dispatcher=self._dispatcher,
+            order_by=self._order_by,
+            maxsize=self._ack.maxsize,
+            counters=self._counters,
+        )
+        return Run(
+            acceptor=acceptor,
+            stores=(self._dedupe, self._ack.inbox),
+            parser=self._parser,
+            workers=self._workers,
+            drain_deadline=self._drain_deadline,
+            clock=self._clock,
+        )
 
     async def receive(
         self, method: str, raw_query: str | bytes, headers: Headers, chunks: AsyncIterable[bytes]
@@ -340,11 +319,9 @@ class WebhookReceiver:
             raise Rejected(RejectReason.NOT_AN_OBJECT) from None
 
     async def _accept_in_time(self, events: Sequence[Event], context: DeliveryContext) -> RejectReason | None:
-        if self._tasks is None or self._closing.is_set():
+        task = self._run.accept(events, context) if self._run else None
+        if task is None:
             return RejectReason.NOT_RUNNING
-        task = self._tasks.create_task(self._acceptor.accept(events, context))
-        self._accepting.add(task)
-        task.add_done_callback(self._accepting.discard)
         try:
             async with self._clock.timeout(self._ack.deadline):
                 await asyncio.wait({task})  # which does not cancel the task if the caller is cancelled
@@ -353,9 +330,7 @@ class WebhookReceiver:
             may_ack = task.done() and self._ack.on_deadline == "ack_and_continue"
             return None if may_ack else RejectReason.TOO_LATE
 
-    async def _wait_for_handlers(
-        self, task: "asyncio.Task[Sequence[AcceptedEvent] | RejectReason]"
-    ) -> RejectReason | None:
+    async def _wait_for_handlers(self, task: Acceptance) -> RejectReason | None:
         accepted = RejectReason.NOT_RUNNING if task.cancelled() else task.result()
         if isinstance(accepted, RejectReason):
             return accepted
@@ -371,12 +346,6 @@ class WebhookReceiver:
     def _reject(self, reason: RejectReason) -> HttpAnswer:
         self._counters.reject(reason)
         return reject(reason, retry_after=self._retry_after)
-
-
-async def _cancel(task: asyncio.Task[None]) -> None:
-    """Cancel a task if it still runs, and wait until it has ended."""
-    task.cancel()
-    await asyncio.wait({task})
 
 
 def _check_at_least(least: int, **settings: float) -> None:

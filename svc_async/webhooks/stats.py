@@ -3,6 +3,7 @@
 from collections import Counter, deque
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 import attrs
 
@@ -50,6 +51,10 @@ class Stats:
     ack_p50: float
     ack_p99: float
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts as values that JSON can write."""
+        return attrs.asdict(self)
+
 
 @attrs.frozen(kw_only=True)
 class Health:
@@ -67,6 +72,15 @@ class Health:
     last_crc_ok: datetime | None
     last_event: datetime | None
     probably_valid: bool | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the health as values that JSON can write; times are in ISO 8601."""
+        return {
+            "running": self.running,
+            "last_crc_ok": self.last_crc_ok and self.last_crc_ok.isoformat(),
+            "last_event": self.last_event and self.last_event.isoformat(),
+            "probably_valid": self.probably_valid,
+        }
 
 
 @attrs.define(kw_only=True)

@@ -1,9 +1,11 @@
 """The life of a receiver, and what it reports."""
 
 import asyncio
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import attrs
 import pytest
 
 from svc_async.errors import InvalidArgument, WrongState
@@ -240,6 +242,21 @@ async def test_health_guesses_whether_the_webhook_is_valid() -> None:
         assert health.last_event == START + timedelta(hours=28)
         await clock.advance(seconds=1)
         assert receiver.health().probably_valid is False
+
+
+async def test_health_and_statistics_are_json() -> None:
+    receiver = WebhookReceiver(keys=[KEY], clock=VirtualClock(START.isoformat()))
+    before = {"running": False, "last_crc_ok": None, "last_event": None, "probably_valid": None}
+    assert json.loads(json.dumps(receiver.health().to_dict())) == before
+    async with receiver:
+        await receiver.handle(*build_crc())
+        await receiver.handle(*delivery())
+        start = START.isoformat()
+        after = {"running": True, "last_crc_ok": start, "last_event": start, "probably_valid": True}
+        assert json.loads(json.dumps(receiver.health().to_dict())) == after
+    stats = json.loads(json.dumps(receiver.stats.to_dict()))
+    assert (stats["handled"], stats["verified"], stats["rejected"]) == (1, {"now": 1}, {})
+    assert stats == attrs.asdict(receiver.stats)
 
 
 async def test_a_router_may_be_shared() -> None:

@@ -3,40 +3,60 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
 
+import attrs
+
+from svc_async.errors import InvalidArgument
 from svc_async.webhooks.adapters.receiver import Receiver
 from svc_async.webhooks.verification import HttpAnswer, Rejected, RejectReason
 
-__all__ = ["AsgiApp", "asgi_app"]
+__all__ = ["AsgiApp"]
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _NOT_FOUND = HttpAnswer(404, {"content-type": "text/plain; charset=utf-8"}, b"not_found")
 
 
-def asgi_app(receiver: Receiver, path: str | None = None) -> AsgiApp:
-    """Return an ASGI application.
+@attrs.frozen
+class AsgiApp:
+    """An ASGI application.
+
+    It is an object and not a function, so that frameworks pass the request on instead of calling it as a view.
 
     Args:
         receiver: the receiver.
         path: the only path to serve, below where the application is mounted; by default every path.
+
+    Raises:
+        InvalidArgument: the path does not begin with a slash.
     """
 
-    async def respond(scope: Scope, receive: Receive, send: Send) -> None:
-        if path is not None and _find_mounted_path(scope) != path:
+    receiver: Receiver
+    path: str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.path is not None and not self.path.startswith("/"):
+            raise InvalidArgument("path", "must begin with a slash")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a connection, or the lifespan of the server."""
+        serve = {"http": self._respond, "lifespan": self._run_lifespan, "websocket": _refuse_websocket}
+        await serve[scope["type"]](scope, receive, send)
+
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.path is not None and _find_mounted_path(scope) != self.path:
             await _send_answer(send, _NOT_FOUND)
             return
-        answer = await receiver.receive(scope["method"], scope["query_string"], scope["headers"], _chunks(receive))
+        answer = await self.receiver.receive(scope["method"], scope["query_string"], scope["headers"], _chunks(receive))
         await _send_answer(send, answer)
 
-    async def run_lifespan(_: Scope, receive: Receive, send: Send) -> None:
+    async def _run_lifespan(self, _: Scope, receive: Receive, send: Send) -> None:
         await receive()
         phase = "startup"
         try:
-            async with receiver.running():
+            async with self.receiver.running():
                 await send({"type": "lifespan.startup.complete"})
                 phase = "shutdown"
                 await receive()
@@ -45,13 +65,6 @@ def asgi_app(receiver: Receiver, path: str | None = None) -> AsgiApp:
             raise
         await send({"type": "lifespan.shutdown.complete"})
 
-    by_type = {"http": respond, "lifespan": run_lifespan, "websocket": _refuse_websocket}
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await by_type[scope["type"]](scope, receive, send)
-
-    return app
-
 
 async def _refuse_websocket(_: Scope, receive: Receive, send: Send) -> None:
     await receive()
@@ -59,8 +72,10 @@ async def _refuse_websocket(_: Scope, receive: Receive, send: Send) -> None:
 
 
 def _find_mounted_path(scope: Scope) -> str:
+    """Return the path below the mount; servers and frameworks differ in whether `path` contains `root_path`."""
     path: str = scope["path"]
-    return path.removeprefix(scope.get("root_path", ""))
+    root = scope.get("root_path", "").rstrip("/")
+    return path.removeprefix(root) if path.startswith(f"{root}/") or path == root else path
 
 
 async def _chunks(receive: Receive) -> AsyncIterator[bytes]:

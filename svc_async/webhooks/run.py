@@ -1,0 +1,131 @@
+"""One run of a receiver: everything that belongs to the event loop in which the receiver was entered."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+
+import attrs
+
+from svc_async.clock import Clock
+from svc_async.errors import WrongState
+from svc_async.events.models import Event
+from svc_async.events.parser import EventParser
+from svc_async.webhooks.acceptance import Acceptor
+from svc_async.webhooks.delivery import AcceptedEvent, DeliveryContext
+from svc_async.webhooks.verification import RejectReason
+
+__all__ = ["Acceptance", "Run"]
+
+Acceptance = asyncio.Task[Sequence[AcceptedEvent] | RejectReason]
+"""Accepts a delivery; a caller that is cancelled does not abandon it half-way."""
+
+_log = logging.getLogger("svc_async.webhooks")
+
+
+@attrs.define(kw_only=True, eq=False)
+class Run:
+    """Accepts deliveries and runs workers from `start` to `close`, in the event loop in which it was created."""
+
+    acceptor: Acceptor
+    stores: Sequence[object]
+    parser: EventParser
+    workers: int
+    drain_deadline: float
+    clock: Clock
+    _loop: asyncio.AbstractEventLoop = attrs.field(factory=asyncio.get_running_loop, init=False)
+    _closing: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
+    _accepting: set[Acceptance] = attrs.field(factory=set[Acceptance], init=False)
+    _tasks: asyncio.TaskGroup | None = attrs.field(default=None, init=False)
+    _main_task: asyncio.Task[None] | None = attrs.field(default=None, init=False)
+
+    @property
+    def is_accepting(self) -> bool:
+        """Whether deliveries are accepted."""
+        return self._tasks is not None and not self._closing.is_set() and not self._loop.is_closed()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the run was closed, or its event loop was."""
+        return self._loop.is_closed() or (self._main_task is not None and self._main_task.done())
+
+    async def start(self) -> None:
+        """Open the stores, accept what the inbox still holds, and start the workers; undo all of it on an error."""
+        started = self._loop.create_future()
+        task = self._main_task = self._loop.create_task(self._serve(started), name="svc-async webhook receiver")
+        try:
+            await asyncio.wait({task, started}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not started.done():
+                await _cancel(task)
+        if task.done():
+            task.result()
+
+    async def close(self) -> None:
+        """Reject new deliveries, finish accepted events within the drain deadline, and stop."""
+        self.check_loop()
+        self._closing.set()
+        if self._main_task is None:
+            return
+        try:
+            await asyncio.shield(self._main_task)
+        finally:
+            await _cancel(self._main_task)
+
+    def accept(self, events: Sequence[Event], context: DeliveryContext) -> Acceptance | None:
+        """Begin to accept the events of a delivery, unless the run is not started or closing."""
+        if self._tasks is None or not self.is_accepting:
+            return None
+        self.check_loop()
+        task = self._tasks.create_task(self.acceptor.accept(events, context))
+        self._accepting.add(task)
+        task.add_done_callback(self._accepting.discard)
+        return task
+
+    async def abandon(self) -> None:
+        """Abandon the events that are not finished."""
+        self._tasks = None
+        for accepted in self.acceptor.queue.clear():
+            await self.acceptor.dispatcher.abandon(accepted)
+
+    def check_loop(self) -> None:
+        """Make sure that the caller runs in the event loop of this run.
+
+        Raises:
+            WrongState: it runs in another.
+        """
+        if asyncio.get_running_loop() is not self._loop:
+            raise WrongState("the receiver runs in another event loop, where it was entered")
+
+    async def _serve(self, started: "asyncio.Future[None]") -> None:
+        async with AsyncExitStack() as stack:
+            for store in self.stores:
+                if isinstance(store, AbstractAsyncContextManager):
+                    await stack.enter_async_context(store)
+            stack.push_async_callback(self.abandon)
+            await self.acceptor.restore(self.parser)
+            async with asyncio.TaskGroup() as tasks:
+                workers = [tasks.create_task(self.acceptor.queue.work()) for _ in range(self.workers)]
+                self._tasks = tasks
+                started.set_result(None)
+                await self._closing.wait()
+                await self._drain()
+                for task in (*workers, *self._accepting):
+                    task.cancel()
+
+    async def _drain(self) -> None:
+        if not self.drain_deadline:
+            return
+        try:
+            async with self.clock.timeout(self.drain_deadline):
+                if self._accepting:
+                    await asyncio.wait(self._accepting)
+                await self.acceptor.queue.join()
+        except TimeoutError:
+            _log.warning("closed with %d events not handled", len(self.acceptor.queue))
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    """Cancel a task if it still runs, and wait until it has ended."""
+    task.cancel()
+    await asyncio.wait({task})

@@ -1,0 +1,184 @@
+"""The ASGI application within real frameworks and servers; the pages of the documentation run the recipes."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypercorn.asyncio import serve
+from hypercorn.config import Config
+from starlette.applications import Starlette
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.testclient import TestClient
+
+from svc_async.errors import InvalidArgument, WrongState
+from svc_async.webhooks import WebhookReceiver
+from svc_async.webhooks.testing import build_crc
+from tests.support.deliveries import KEY, delivery
+from tests.support.receivers import create_sender
+
+ROOT = Path(__file__).parents[2]
+
+Routes = Callable[[WebhookReceiver], list[BaseRoute]]
+
+
+def build_app(receiver: WebhookReceiver, routes: Routes) -> Starlette:
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+        async with receiver:
+            yield
+
+    return Starlette(lifespan=lifespan, routes=routes(receiver))
+
+
+ROUTES: dict[str, Routes] = {
+    "route": lambda receiver: [Route("/hooks/svc", receiver.asgi())],
+    "route with the path": lambda receiver: [Route("/hooks/svc", receiver.asgi("/hooks/svc"))],
+    "mounted folder": lambda receiver: [Mount("/hooks", app=receiver.asgi("/svc"))],
+    "mounted twice": lambda receiver: [Mount("/hooks", routes=[Mount("", app=receiver.asgi("/svc"))])],
+    "mounted root": lambda receiver: [Mount("", app=receiver.asgi("/hooks/svc"))],
+    "route in a mount": lambda receiver: [Mount("/hooks", routes=[Route("/svc", receiver.asgi())])],
+}
+
+
+@pytest.mark.parametrize("routes", ROUTES.values(), ids=ROUTES)
+def test_a_url_is_served_without_a_redirect(routes: Routes) -> None:
+    receiver = WebhookReceiver(keys=[KEY])
+    seen: list[str] = []
+    receiver.on("*")(lambda event, _: seen.append(event.key))
+    request = delivery()
+    with TestClient(build_app(receiver, routes), follow_redirects=False) as client:
+        assert client.get("/hooks/svc?crc_token=a").status_code == 200
+        assert client.post("/hooks/svc", content=request.body, headers=dict(request.headers)).status_code == 200
+        assert client.put("/hooks/svc").status_code == 405
+        assert client.get("/hooks/other?crc_token=a").status_code == 404
+    assert seen == ["1"]
+
+
+def test_a_mount_serves_the_url_with_a_slash() -> None:
+    app = build_app(WebhookReceiver(keys=[KEY]), lambda receiver: [Mount("/hooks/svc", app=receiver.asgi())])
+    with TestClient(app, follow_redirects=False) as client:
+        assert client.get("/hooks/svc/?crc_token=a").status_code == 200
+
+
+@pytest.mark.parametrize("root_path", ["/api", "/api/", "/hook"])
+def test_a_server_behind_a_proxy_has_a_root_path(root_path: str) -> None:
+    with TestClient(WebhookReceiver(keys=[KEY]).asgi("/hooks/svc"), root_path=root_path) as client:
+        assert client.get("/hooks/svc?crc_token=a").status_code == 200
+
+
+def test_a_path_begins_with_a_slash() -> None:
+    with pytest.raises(InvalidArgument, match="path must begin with a slash"):
+        WebhookReceiver(keys=[KEY]).asgi("hooks/svc")
+
+
+async def test_hypercorn_starts_and_drains_the_receiver() -> None:
+    receiver, stop, config = WebhookReceiver(keys=[KEY]), asyncio.Event(), Config()
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+    config.bind, config.errorlog = [f"fd://{listening.detach()}"], None
+    app: Any = receiver.asgi("/hooks/svc")
+    serving = asyncio.create_task(serve(app, config, shutdown_trigger=stop.wait))
+    send = create_sender(port)
+    assert (await send(*build_crc())).status == 200
+    assert (await send(*delivery())).status == 200
+    stop.set()
+    await serving
+    assert receiver.stats.handled == 1
+    assert not receiver.is_running
+
+
+# --- event loops
+
+
+def handle_once(receiver: WebhookReceiver, uuid: str) -> int:
+    async def live() -> int:
+        async with receiver:
+            return (await receiver.handle(*delivery(uuid))).status
+
+    return asyncio.run(live())
+
+
+def test_a_receiver_runs_in_one_event_loop_after_the_other() -> None:
+    receiver, seen = WebhookReceiver(keys=[KEY]), list[str]()
+    receiver.on("*")(lambda event, _: seen.append(event.key))
+    assert [handle_once(receiver, uuid) for uuid in ("1", "2", "1")] == [200] * 3
+    assert seen == ["1", "2"]
+
+
+def test_two_test_clients_may_follow_each_other() -> None:
+    receiver = WebhookReceiver(keys=[KEY])
+    app = build_app(receiver, ROUTES["route"])
+    for uuid in ("1", "2", "3"):
+        request = delivery(uuid)
+        with TestClient(app) as client:
+            posted = client.post("/hooks/svc", content=request.body, headers=dict(request.headers))
+            assert posted.status_code == 200
+    assert receiver.stats.handled == 3
+
+
+CLOSED_AROUND_IT = """
+import asyncio, os
+from svc_async.webhooks import WebhookReceiver
+from tests.support.deliveries import KEY, delivery
+
+dead, hang = [], True
+receiver = WebhookReceiver(keys=[KEY], dead_letter=lambda event, _: dead.append(event.key))
+
+@receiver.on("*")
+async def handler(*_):
+    if hang:
+        await asyncio.get_running_loop().create_future()
+
+loop = asyncio.new_event_loop()
+loop.run_until_complete(receiver.start())
+loop.run_until_complete(receiver.handle(*delivery()))
+kept = asyncio.all_tasks(loop)
+loop.close()
+print(receiver.is_running)
+hang = False
+
+async def live():
+    async with receiver:
+        print((await receiver.handle(*delivery())).status)
+
+asyncio.run(live())
+print(dead, receiver.stats.handled, flush=True)
+os._exit(0)
+"""
+
+
+def test_it_runs_again_after_an_event_loop_that_was_closed_around_it() -> None:
+    program = [sys.executable, "-c", CLOSED_AROUND_IT]
+    ended = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.stdout.splitlines() == ["False", "200", "['1'] 1"], ended.stderr
+
+
+def test_asyncio_run_ends_a_receiver_that_was_not_closed() -> None:
+    receiver = WebhookReceiver(keys=[KEY])
+    asyncio.run(receiver.start())
+    assert not receiver.is_running
+    assert handle_once(receiver, "1") == 200
+
+
+def test_a_closed_event_loop_does_not_keep_the_receiver_from_closing() -> None:
+    receiver = WebhookReceiver(keys=[KEY])
+    asyncio.run(receiver.start())
+    asyncio.run(receiver.aclose())
+    assert receiver.stats.waiting == 0
+
+
+async def test_another_event_loop_is_refused_while_it_runs() -> None:
+    receiver = WebhookReceiver(keys=[KEY])
+    async with receiver:
+        for call in (lambda: receiver.handle(*delivery()), receiver.aclose, receiver.running().__aenter__):
+            with pytest.raises(WrongState, match="another event loop"):
+                await asyncio.to_thread(asyncio.run, call())
+        with pytest.raises(WrongState, match="started already"):
+            await asyncio.to_thread(asyncio.run, receiver.start())
+        assert (await receiver.handle(*delivery())).status == 200
