@@ -20,7 +20,7 @@ from svc_async.auth.credentials import AppCredentials, Credentials, OAuth2UserCr
 from svc_async.clock import Clock, SystemClock
 from svc_async.engine.pipeline import CallEvent, Pipeline
 from svc_async.engine.retry import Retries
-from svc_async.engine.transport import Connector, Timeouts
+from svc_async.engine.transport import MAX_ANSWER_BYTES, Connector, Timeouts
 from svc_async.errors import InvalidArgument, WrongState
 from svc_async.governor.governor import Governor
 from svc_async.handles import AccountHandle, ProductCatalogHandle
@@ -88,6 +88,7 @@ class Session(RawCalls):
         governor: shares rate limits with other sessions of the same event loop.
         retries: how often and how long calls are repeated.
         timeouts: how long one exchange may take.
+        max_answer_bytes: how large an answer may be, decompressed; more of it is not read.
         connector: an aiohttp connector, which the caller closes, or an `ssl.SSLContext`.
         proxy: the URL of an HTTP proxy for all hosts.
         clock: the source of time.
@@ -113,6 +114,7 @@ class Session(RawCalls):
         governor: Governor | None = None,
         retries: Retries | None = None,
         timeouts: Timeouts | None = None,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
         connector: Connector | None = None,
         proxy: str | None = None,
         clock: Clock | None = None,
@@ -134,6 +136,7 @@ class Session(RawCalls):
             governor=governor,
             retries=retries or Retries(),
             timeouts=timeouts or Timeouts(),
+            max_answer_bytes=_check_size(max_answer_bytes),
             connector=connector,
             proxies=dict.fromkeys(Surface, proxy_url(proxy)) if proxy else {},
             clock=clock or SystemClock(),
@@ -184,6 +187,7 @@ class Session(RawCalls):
         governor: Governor | None = None,
         retries: Retries | None = None,
         timeouts: Timeouts | None = None,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
         connector: Connector | None = None,
         on_event: Callable[[CallEvent], object] | None = None,
     ) -> "Session":
@@ -198,6 +202,7 @@ class Session(RawCalls):
             governor=governor,
             retries=retries or Retries(),
             timeouts=timeouts or Timeouts(),
+            max_answer_bytes=_check_size(max_answer_bytes),
             connector=connector,
             on_event=on_event,
         )
@@ -347,3 +352,9 @@ class Session(RawCalls):
     @property
     def _app_pipeline(self) -> Pipeline:
         return self._require_open().app_pipeline
+
+
+def _check_size(max_answer_bytes: int) -> int:
+    if max_answer_bytes < 1:
+        raise InvalidArgument("max_answer_bytes", "must be at least 1")
+    return max_answer_bytes

@@ -20,7 +20,7 @@ from svc_async.auth.tokens import AppTokens, UserTokens
 from svc_async.clock import Clock, SystemClock
 from svc_async.engine.pipeline import CallEvent, Pipeline
 from svc_async.engine.retry import Retries, RetryBudget
-from svc_async.engine.transport import Connector, Timeouts, Transport
+from svc_async.engine.transport import MAX_ANSWER_BYTES, Connector, Timeouts, Transport
 from svc_async.errors import AccessDenied
 from svc_async.governor.governor import Governor
 from svc_async.platform.oauth2 import fetch_app_token, refresh_user_token
@@ -55,6 +55,7 @@ class SessionSettings:
     governor: Governor | None = None
     retries: Retries = attrs.field(factory=Retries)
     timeouts: Timeouts = attrs.field(factory=Timeouts)
+    max_answer_bytes: int = MAX_ANSWER_BYTES
     connector: Connector | None = None
     proxies: Mapping[Surface, str] = attrs.field(factory=dict, repr=False)  # may contain the password of a proxy
     clock: Clock = attrs.field(factory=SystemClock)
@@ -129,6 +130,7 @@ def _build_pipeline(settings: SessionSettings, governor: Governor) -> Pipeline:
             user_agent=f"svc-async/{__version__}",
             clock=settings.clock,
             timeouts=settings.timeouts,
+            max_answer_bytes=settings.max_answer_bytes,
             connector=settings.connector,
         ),
         endpoints=settings.endpoints,

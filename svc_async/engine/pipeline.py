@@ -13,7 +13,7 @@ from svc_async.auth.tokens import Tokens
 from svc_async.clock import Clock
 from svc_async.engine import retry
 from svc_async.engine.retry import Retries, RetryBudget
-from svc_async.engine.transport import OpenStream, Transport
+from svc_async.engine.transport import OpenStream, Transport, WireRequest
 from svc_async.errors import ApiError, ErrorDetail, SvcError, TooManyConnections, UnexpectedAnswer
 from svc_async.governor.governor import Governor
 from svc_async.governor.slot import Priority, Slot
@@ -153,19 +153,20 @@ class Pipeline:
 
     def _send_once(self, request: Request[Any], authorization: Authorization, slot: Slot) -> Awaitable[Answer]:
         # Signed inside the slot: nonce and timestamp would be outdated after a wait.
+        return self.transport.exchange(self._sign(request, authorization), timeout=self.timeout, on_sent=slot.mark_sent)
+
+    def _sign(self, request: Request[Any], authorization: Authorization) -> WireRequest:
         url = self.endpoints.of(request.surface) + request.path
         header = authorization(request.method, url, request.query, request.oauth)
         headers = {"Authorization": header} if header else {}
         if request.body is not None:
             headers["Content-Type"] = request.content_type
-        return self.transport.exchange(
-            request.method,
-            _add_query(url, request),
+        return WireRequest(
+            method=request.method,
+            url=_add_query(url, request),
             headers=headers,
             body=request.body,
             proxy=self.proxies.get(request.surface),
-            timeout=self.timeout,
-            on_sent=slot.mark_sent,
         )
 
     @asynccontextmanager
@@ -222,15 +223,7 @@ class Pipeline:
     def _open_stream_once(
         self, request: Request[Any], authorization: Authorization, slot: Slot, seconds: float
     ) -> AbstractAsyncContextManager[OpenStream]:
-        url = self.endpoints.of(request.surface) + request.path
-        return self.transport.stream(
-            request.method,
-            _add_query(url, request),
-            headers={"Authorization": authorization(request.method, url, request.query)},
-            proxy=self.proxies.get(request.surface),
-            timeout=seconds,
-            on_sent=slot.mark_sent,
-        )
+        return self.transport.stream(self._sign(request, authorization), timeout=seconds, on_sent=slot.mark_sent)
 
     def _status_for_governor(self, answer: Answer) -> int:
         """Return the status that the governor learns: too many open streams are not too many requests."""

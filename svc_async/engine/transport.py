@@ -1,10 +1,14 @@
-"""One exchange with the service, or one open stream; the only importer of aiohttp's client.
+"""Exchanges with the service, and open streams; beside `exchange.py` the only importer of aiohttp's client.
 
 Nothing is sent twice: aiohttp's own retry on a dropped connection is disabled, redirects are not followed, and every
-failure says whether the request may have reached the service.
+failure says whether the request may have reached the service. Failures are built while aiohttp's exceptions are handled
+and raised afterwards, from a frame without secrets: aiohttp's frames hold the URL, the headers and the body, and its
+messages hold some of them.
 """
 
 import asyncio
+import os
+import socket
 import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -12,17 +16,16 @@ from typing import Final
 
 import aiohttp
 import attrs
-from aiohttp.abc import AbstractStreamWriter
 from aiohttp.client_proto import ResponseHandler
-from aiohttp.connector import Connection
-from aiohttp.payload import Payload
 from yarl import URL
 
 from svc_async.clock import Clock
+from svc_async.engine.exchange import ConnectionBroken, ConnectionUnusable, Exchange, ObservedRequest, UsedConnections
 from svc_async.errors import (
     InvalidArgument,
     Sent,
     StreamDropped,
+    SvcError,
     TimedOut,
     TransportError,
     UnexpectedAnswer,
@@ -31,11 +34,14 @@ from svc_async.errors import (
 from svc_async.wire.envelope import Answer
 from svc_async.wire.route import Blocks
 
-__all__ = ["Connector", "OpenStream", "Timeouts", "Transport"]
+__all__ = ["MAX_ANSWER_BYTES", "Connector", "OpenStream", "Timeouts", "Transport", "WireRequest"]
 
 Connector = aiohttp.BaseConnector | ssl.SSLContext
 """The caller's own connection pool, which the caller closes, or only a TLS context."""
 
+MAX_ANSWER_BYTES: Final = 2**26
+"""The default bound of an answer of success, decompressed."""
+_MAX_REFUSAL_BYTES: Final = 2**20
 _READ_BUFFER: Final = 2**18
 
 
@@ -56,58 +62,26 @@ class Timeouts:
             raise InvalidArgument("timeouts", "must be greater than 0 seconds")
 
 
-class _ConnectionBroken(Exception):
-    """A connection broke. aiohttp would resend a GET, PUT or DELETE if it saw its own exception."""
+_FAILURES: Final = (ConnectionBroken, ConnectionUnusable, aiohttp.ClientError, OSError)
 
 
-_FAILURES: Final = (_ConnectionBroken, aiohttp.ClientError, OSError)
+@attrs.frozen(kw_only=True)
+class WireRequest:
+    """A request as it is written to the wire; its secrets are not in its repr, and so in no local of a traceback.
 
+    Attributes:
+        method: the HTTP method.
+        url: the full, quoted URL; it is sent unchanged.
+        headers: the headers of this request.
+        body: the body.
+        proxy: the proxy's URL.
+    """
 
-class _BlocksPayload(Payload):
-    """A body in blocks of known total size: sent without joining them and without chunked coding, at every attempt."""
-
-    def __init__(self, body: Blocks) -> None:
-        super().__init__(body)
-        self._size = body.size
-
-    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        return b"".join(self._value.blocks).decode(encoding, errors)
-
-    async def write(self, writer: AbstractStreamWriter) -> None:
-        for block in self._value.blocks:
-            await writer.write(block)
-
-
-@attrs.define
-class _Exchange:
-    """The state of one exchange in progress; it is a middleware of the request in aiohttp."""
-
-    on_sent: Callable[[], None]
-    sent: bool = False
-
-    def mark_sent(self) -> None:
-        self.sent = True
-        self.on_sent()
-
-    async def __call__(
-        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
-    ) -> aiohttp.ClientResponse:
-        if isinstance(request, _ObservedRequest):
-            request.exchange = self
-        try:
-            return await handler(request)
-        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-            raise _ConnectionBroken from error
-
-
-class _ObservedRequest(aiohttp.ClientRequest):
-    """Notifies its exchange when it is sent; aiohttp's tracing would do so at ten times the cost."""
-
-    exchange: _Exchange
-
-    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-        self.exchange.mark_sent()
-        return await super().send(conn)
+    method: str
+    url: str = attrs.field(repr=False)
+    headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    body: bytes | Blocks | None = attrs.field(default=None, repr=False)
+    proxy: str | None = attrs.field(default=None, repr=False)
 
 
 @attrs.frozen
@@ -133,18 +107,26 @@ class OpenStream:
             raise StreamDropped("the stream was cut off") from error
 
 
-@attrs.define
+@attrs.define(repr=False)
 class Transport:
     """A pool of connections to the service; to be opened in the running event loop."""
 
     _client: aiohttp.ClientSession
     _clock: Clock
     _timeouts: Timeouts
+    _max_answer_bytes: int
+    _used: UsedConnections = attrs.field(factory=UsedConnections, init=False)
     _streams: set[aiohttp.ClientResponse] = attrs.field(factory=set[aiohttp.ClientResponse], init=False)
 
     @classmethod
     def open(
-        cls, *, user_agent: str, clock: Clock, timeouts: Timeouts, connector: Connector | None = None
+        cls,
+        *,
+        user_agent: str,
+        clock: Clock,
+        timeouts: Timeouts,
+        connector: Connector | None = None,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> "Transport":
         """Open an empty pool; connections are made by calls."""
         own_pool = connector if isinstance(connector, aiohttp.BaseConnector) else None
@@ -156,9 +138,9 @@ class Transport:
             headers={"User-Agent": user_agent, "Accept": "application/json"},
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeouts.connect),
             read_bufsize=_READ_BUFFER,
-            request_class=_ObservedRequest,
+            request_class=ObservedRequest,
         )
-        return cls(client, clock, timeouts)
+        return cls(client, clock, timeouts, max_answer_bytes)
 
     async def close(self) -> None:
         """Close the connections of this transport; consumers of open streams get `StreamDropped`."""
@@ -168,57 +150,51 @@ class Transport:
 
     async def exchange(
         self,
-        method: str,
-        url: str,
+        request: WireRequest,
         *,
-        headers: Mapping[str, str],
-        body: bytes | Blocks | None = None,
-        proxy: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - on the injected clock
         on_sent: Callable[[], None],
     ) -> Answer:
         """Send one request and return its whole answer.
 
         Args:
-            method: the HTTP method.
-            url: the full, quoted URL; it is sent unchanged.
-            headers: the headers of this request.
-            body: the body.
-            proxy: the proxy's URL.
+            request: the request.
             timeout: seconds for this exchange, if other than the transport's.
             on_sent: called once, after connecting, before the request is written.
 
         Raises:
             TransportError: no answer arrived; `sent` says whether the request may have arrived.
-            UnexpectedAnswer: an answer of success was cut off.
+            UnexpectedAnswer: an answer of success was cut off, or is too large.
             WrongState: the transport was closed.
         """
         self._check_open()
-        exchange = _Exchange(on_sent)
+        result = await self._try_exchange(request, Exchange(on_sent, self._used), timeout or self._timeouts.total)
+        if isinstance(result, SvcError):
+            raise result
+        return result
+
+    async def _try_exchange(self, request: WireRequest, exchange: Exchange, seconds: float | None) -> Answer | SvcError:
         try:
-            async with self._clock.timeout(timeout or self._timeouts.total):
-                return await self._exchange(exchange, method, url, headers=headers, body=body, proxy=proxy)
+            async with self._clock.timeout(seconds), await self._send(request, exchange) as response:
+                body = await _read(response, self._max_answer_bytes)
+                if isinstance(body, SvcError):
+                    return body
+                return Answer(status=response.status, headers=response.headers, body=body)
         except _FAILURES as error:
-            raise _transport_error(error, exchange) from _safe_cause(error)
+            return _transport_error(error, exchange)
 
     @asynccontextmanager
     async def stream(
         self,
-        method: str,
-        url: str,
+        request: WireRequest,
         *,
-        headers: Mapping[str, str],
-        proxy: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - on the injected clock
         on_sent: Callable[[], None],
     ) -> AsyncGenerator[OpenStream]:
         """Send one request and receive its answer as a stream within the block; then close the connection.
 
         Args:
-            method: the HTTP method.
-            url: the full, quoted URL; it is sent unchanged.
-            headers: the headers of this request.
-            proxy: the proxy's URL.
+            request: the request.
             timeout: seconds until the answer begins, or until a refusal is read; the rest has no limit.
             on_sent: called once, after connecting, before the request is written.
 
@@ -227,24 +203,38 @@ class Transport:
             WrongState: the transport was closed.
         """
         self._check_open()
-        exchange = _Exchange(on_sent)
         async with AsyncExitStack() as stack:
-            try:
-                async with self._clock.timeout(timeout or self._timeouts.total):
-                    response = await self._client.request(
-                        method,
-                        URL(url, encoded=True),
-                        headers=headers,
-                        allow_redirects=False,
-                        proxy=proxy,
-                        middlewares=(exchange,),
-                    )
-                    stack.push_async_callback(self._close_connection, response)
-                    self._track(response)
-                    body = b"" if response.ok else await _read(response)
-            except _FAILURES as error:
-                raise _transport_error(error, exchange) from _safe_cause(error)
-            yield OpenStream(Answer(status=response.status, headers=response.headers, body=body), response.content)
+            exchange = Exchange(on_sent, self._used)
+            opened = await self._try_open(request, exchange, timeout or self._timeouts.total, stack)
+            if isinstance(opened, SvcError):
+                raise opened
+            yield opened
+
+    async def _try_open(
+        self, request: WireRequest, exchange: Exchange, seconds: float | None, stack: AsyncExitStack
+    ) -> OpenStream | SvcError:
+        try:
+            async with self._clock.timeout(seconds):
+                response = await self._send(request, exchange)
+                stack.push_async_callback(self._close_connection, response)
+                self._track(response)
+                body = b"" if response.ok else await _read(response, _MAX_REFUSAL_BYTES)
+        except _FAILURES as error:
+            return _transport_error(error, exchange)
+        if isinstance(body, SvcError):
+            return body
+        return OpenStream(Answer(status=response.status, headers=response.headers, body=body), response.content)
+
+    async def _send(self, request: WireRequest, exchange: Exchange) -> aiohttp.ClientResponse:
+        return await self._client.request(
+            request.method,
+            URL(request.url, encoded=True),
+            headers=request.headers,
+            data=exchange.payload(request.body),
+            allow_redirects=False,
+            proxy=request.proxy,
+            middlewares=(exchange,),
+        )
 
     def _track(self, response: aiohttp.ClientResponse) -> None:
         self._streams.add(response)
@@ -265,57 +255,62 @@ class Transport:
         if self._client.closed:
             raise WrongState("the session was closed")
 
-    async def _exchange(
-        self,
-        exchange: _Exchange,
-        method: str,
-        url: str,
-        *,
-        headers: Mapping[str, str],
-        body: bytes | Blocks | None,
-        proxy: str | None,
-    ) -> Answer:
-        async with self._client.request(
-            method,
-            URL(url, encoded=True),
-            headers=headers,
-            data=_BlocksPayload(body) if isinstance(body, Blocks) else body,
-            allow_redirects=False,
-            proxy=proxy,
-            middlewares=(exchange,),
-        ) as response:
-            return Answer(status=response.status, headers=response.headers, body=await _read(response))
-
 
 def _protocol(response: aiohttp.ClientResponse) -> ResponseHandler | None:
     return None if response.connection is None else response.connection.protocol
 
 
-async def _read(response: aiohttp.ClientResponse) -> bytes:
+async def _read(response: aiohttp.ClientResponse, most: int) -> bytes | UnexpectedAnswer:
+    """Read a body block by block, since a small compressed one may become very large; return it, or what is wrong."""
+    most = most if response.ok else min(most, _MAX_REFUSAL_BYTES)
+    blocks: list[bytes] = []
+    size = 0
     try:
-        return await response.read()
-    except (aiohttp.ClientError, OSError) as error:
-        if response.ok:
-            raise UnexpectedAnswer(
-                "the answer was cut off", status=response.status, headers=response.headers
-            ) from error
+        while block := await response.content.readany():
+            blocks.append(block)
+            size += len(block)
+            if size > most:
+                response.close()
+                return _unusable_body(response, f"the answer has more than max_answer_bytes={most:,} bytes")
+    except (aiohttp.ClientError, OSError):
+        response.close()
+        return _unusable_body(response, "the answer was cut off", may_help=True)
+    return b"".join(blocks)
+
+
+def _unusable_body(
+    response: aiohttp.ClientResponse, problem: str, *, may_help: bool = False
+) -> bytes | UnexpectedAnswer:
+    if not response.ok:
         return b""  # the status is enough for a refusal
+    error = UnexpectedAnswer(problem, status=response.status, headers=response.headers)
+    error.repeatable = may_help
+    return error
 
 
-def _transport_error(error: BaseException, exchange: _Exchange) -> TransportError:
+def _transport_error(error: BaseException, exchange: Exchange) -> TransportError:
+    """Build the failure of an exchange, without a reference to aiohttp's exception."""
     sent = Sent.MAYBE if exchange.sent else Sent.NO
-    cause = error.__cause__ if isinstance(error, _ConnectionBroken) else error
-    if isinstance(cause, TimeoutError):
+    found = (error.__cause__ or error) if isinstance(error, ConnectionBroken) else error
+    if isinstance(found, TimeoutError):
         return TimedOut("request timed out", sent=sent)
-    return TransportError(_MESSAGES.get(type(cause), "connection failed"), sent=sent)
+    failure = TransportError(_MESSAGES.get(type(found), "connection failed"), sent=sent)
+    failure.__cause__ = _describe_cause(found)
+    return failure
 
 
-def _safe_cause(error: BaseException) -> BaseException | None:
-    """Return the cause that a traceback may show: some messages contain the URL, with its query or a password."""
-    return None if isinstance(error, aiohttp.ClientResponseError) else error
+def _describe_cause(error: BaseException) -> OSError | None:
+    """Return what the operating system or OpenSSL said, as an exception of its own: without frames, URL and headers."""
+    said = getattr(error, "os_error", None)
+    if isinstance(said, OSError):
+        kinds: tuple[type[OSError], ...] = (ssl.SSLError, socket.gaierror)
+        return next((kind for kind in kinds if isinstance(said, kind)), OSError)(said.errno, said.strerror)
+    return OSError(error.errno, os.strerror(error.errno)) if isinstance(error, OSError) and error.errno else None
 
 
 _MESSAGES: Mapping[type, str] = {
+    ConnectionBroken: "an answer arrived before the request was written",
+    ConnectionUnusable: "the connection was closed, or had an answer on it, before a request was written",
     aiohttp.ClientConnectorDNSError: "the host name cannot be resolved",
     aiohttp.ClientConnectorCertificateError: "certificate verification failed",
     aiohttp.ClientConnectorSSLError: "TLS handshake failed",

@@ -81,7 +81,7 @@ class Request(Generic[T]):
     surface: Surface
     template: str
     path: str
-    query: tuple[tuple[str, str], ...] = ()
+    query: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=False)
     scope: Mapping[str, str] = attrs.field(factory=dict)
     body: bytes | Blocks | None = attrs.field(default=None, repr=False)
     content_type: str = _JSON

@@ -6,6 +6,7 @@ import pytest
 
 from svc_async import Session
 from svc_async.sandbox import Sandbox, VirtualClock
+from tests.support.raw_peer import peer, transport  # noqa: F401 - fixtures
 
 
 @pytest.fixture

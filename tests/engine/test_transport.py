@@ -1,7 +1,6 @@
 import asyncio
 import ssl
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable
 
 import aiohttp
 import pytest
@@ -12,78 +11,12 @@ from svc_async.engine.transport import Timeouts, Transport
 from svc_async.errors import InvalidArgument, Sent, TimedOut, TransportError, UnexpectedAnswer, WrongState
 from svc_async.sandbox import VirtualClock
 from svc_async.wire.route import Blocks
-
-Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
-
-
-class Peer:
-    """A server that answers with scripted bytes and records what it receives."""
-
-    def __init__(self) -> None:
-        self.heads: list[bytes] = []
-        self.bodies: list[bytes] = []
-        self.url = ""
-        self.script: Script = self.answer(OK)
-
-    def answer(self, raw: bytes, *, close: bool = False) -> Script:
-        async def script(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(raw)
-            await writer.drain()
-            if close:
-                writer.close()
-
-        return script
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while not writer.is_closing():
-                head = await reader.readuntil(b"\r\n\r\n")
-                self.heads.append(head)
-                self.bodies.append(await reader.readexactly(parse_content_length(head)))
-                await self.script(reader, writer)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-
-
-def parse_content_length(head: bytes) -> int:
-    for line in head.lower().split(b"\r\n"):
-        if line.startswith(b"content-length:"):
-            return int(line.partition(b":")[2])
-    return 0
-
-
-@pytest.fixture
-async def peer() -> AsyncIterator[Peer]:
-    peer = Peer()
-    server = await asyncio.start_server(peer.serve, "127.0.0.1", 0)
-    peer.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    yield peer
-    server.close()
-
-
-@pytest.fixture
-async def transport() -> AsyncIterator[Transport]:
-    transport = Transport.open(user_agent="t", clock=SystemClock(), timeouts=Timeouts())
-    yield transport
-    await transport.close()
-
-
-class SendCounter:
-    """Counts the calls of `on_sent`."""
-
-    count = 0
-
-    def __call__(self) -> None:
-        self.count += 1
+from tests.support.raw_peer import OK, Peer, SendCounter, send
 
 
 async def test_an_answer_comes_back_as_it_was_sent(peer: Peer, transport: Transport) -> None:
     sent = SendCounter()
-    answer = await transport.exchange("GET", f"{peer.url}/a?b=%20", headers={"X-A": "1"}, on_sent=sent)
+    answer = await send(transport, "GET", f"{peer.url}/a?b=%20", headers={"X-A": "1"}, on_sent=sent)
 
     assert (answer.status, answer.body) == (200, b"{}")
     assert answer.headers["content-length"] == "2"
@@ -96,14 +29,14 @@ async def test_an_answer_comes_back_as_it_was_sent(peer: Peer, transport: Transp
 
 @pytest.mark.parametrize("path", ["/a%2Fb", "/%C3%A9", "/a?x=%27%24%2C%3A%2B~%25", "/a?x=%2520&y="])
 async def test_a_url_goes_to_the_wire_as_it_was_quoted(peer: Peer, transport: Transport, path: str) -> None:
-    await transport.exchange("GET", peer.url + path, headers={}, on_sent=SendCounter())
+    await send(transport, "GET", peer.url + path, headers={}, on_sent=SendCounter())
     assert peer.heads[0].split(b" ")[1].decode() == path
 
 
 async def test_a_body_in_blocks_is_sent_with_its_length_and_not_chunked(peer: Peer, transport: Transport) -> None:
     blocks = Blocks([b"[" + b"1," * 70_000, b"2" * 70_000, b"]"], 210_002)
-    await transport.exchange("POST", peer.url, headers={}, body=blocks, on_sent=SendCounter())
-    await transport.exchange("POST", peer.url, headers={}, body=blocks, on_sent=SendCounter())
+    await send(transport, "POST", peer.url, headers={}, body=blocks, on_sent=SendCounter())
+    await send(transport, "POST", peer.url, headers={}, body=blocks, on_sent=SendCounter())
 
     assert peer.bodies == [b"".join(blocks.blocks)] * 2
     assert b"content-length: 210002\r\n" in peer.heads[0].lower()
@@ -114,11 +47,11 @@ async def test_a_body_in_blocks_is_sent_with_its_length_and_not_chunked(peer: Pe
 async def test_a_dropped_kept_alive_connection_is_not_used_to_send_again(
     peer: Peer, transport: Transport, method: str
 ) -> None:
-    await transport.exchange("GET", peer.url, headers={}, on_sent=SendCounter())
+    await send(transport, "GET", peer.url, headers={}, on_sent=SendCounter())
     peer.script = peer.answer(b"", close=True)
     sent = SendCounter()
     with pytest.raises(TransportError) as caught:
-        await transport.exchange(method, peer.url, headers={}, on_sent=sent)
+        await send(transport, method, peer.url, headers={}, on_sent=sent)
 
     assert caught.value.sent is Sent.MAYBE
     assert sent.count == 1
@@ -132,7 +65,7 @@ async def test_a_refused_connection_was_certainly_not_sent(transport: Transport)
     await server.wait_closed()
     sent = SendCounter()
     with pytest.raises(TransportError, match="connection refused") as caught:
-        await transport.exchange("POST", f"http://127.0.0.1:{port}", headers={}, on_sent=sent)
+        await send(transport, "POST", f"http://127.0.0.1:{port}", headers={}, on_sent=sent)
 
     assert caught.value.sent is Sent.NO
     assert caught.value.repeatable
@@ -145,14 +78,14 @@ async def test_a_reset_before_an_answer_may_have_been_sent(peer: Peer, transport
 
     peer.script = reset
     with pytest.raises(TransportError) as caught:
-        await transport.exchange("POST", peer.url, headers={}, body=b"{}", on_sent=SendCounter())
+        await send(transport, "POST", peer.url, headers={}, body=b"{}", on_sent=SendCounter())
 
     assert caught.value.sent is Sent.MAYBE
 
 
 async def test_redirects_are_not_followed(peer: Peer, transport: Transport) -> None:
     peer.script = peer.answer(b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n")
-    answer = await transport.exchange("GET", peer.url, headers={"Authorization": "secret"}, on_sent=SendCounter())
+    answer = await send(transport, "GET", peer.url, headers={"Authorization": "secret"}, on_sent=SendCounter())
 
     assert answer.status == 302
     assert len(peer.heads) == 1
@@ -162,7 +95,7 @@ async def test_cookies_are_not_kept(peer: Peer, transport: Transport) -> None:
     peer.script = peer.answer(b"HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nContent-Length: 2\r\n\r\n{}")
     url = peer.url.replace("127.0.0.1", "localhost")  # cookies of bare addresses are not kept in any case
     for _ in range(2):
-        await transport.exchange("GET", url, headers={}, on_sent=SendCounter())
+        await send(transport, "GET", url, headers={}, on_sent=SendCounter())
 
     assert b"cookie" not in peer.heads[1].lower()
 
@@ -170,14 +103,14 @@ async def test_cookies_are_not_kept(peer: Peer, transport: Transport) -> None:
 async def test_a_success_that_breaks_off_is_unexpected(peer: Peer, transport: Transport) -> None:
     peer.script = peer.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{", close=True)
     with pytest.raises(UnexpectedAnswer, match="the answer was cut off") as caught:
-        await transport.exchange("GET", peer.url, headers={}, on_sent=SendCounter())
+        await send(transport, "GET", peer.url, headers={}, on_sent=SendCounter())
 
     assert caught.value.status == 200
 
 
 async def test_a_refusal_that_breaks_off_is_still_a_refusal(peer: Peer, transport: Transport) -> None:
     peer.script = peer.answer(b"HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nContent-Length: 50\r\n\r\n{", close=True)
-    answer = await transport.exchange("GET", peer.url, headers={}, on_sent=SendCounter())
+    answer = await send(transport, "GET", peer.url, headers={}, on_sent=SendCounter())
 
     assert (answer.status, answer.body, answer.headers["retry-after"]) == (503, b"", "7")
 
@@ -185,7 +118,7 @@ async def test_a_refusal_that_breaks_off_is_still_a_refusal(peer: Peer, transpor
 async def test_what_is_not_http_is_a_transport_error(peer: Peer, transport: Transport) -> None:
     peer.script = peer.answer(b"\x00\x01 not http at all\r\n\r\n", close=True)
     with pytest.raises(TransportError) as caught:
-        await transport.exchange("GET", peer.url, headers={}, on_sent=SendCounter())
+        await send(transport, "GET", peer.url, headers={}, on_sent=SendCounter())
 
     assert caught.value.sent is Sent.MAYBE
 
@@ -200,7 +133,7 @@ async def test_a_call_that_takes_too_long_ends_on_the_injected_clock(peer: Peer)
 
     peer.script = silence
     transport = Transport.open(user_agent="t", clock=clock, timeouts=Timeouts(total=30))
-    call = asyncio.ensure_future(transport.exchange("GET", peer.url, headers={}, on_sent=SendCounter()))
+    call = asyncio.ensure_future(send(transport, "GET", peer.url, headers={}, on_sent=SendCounter()))
     await arrived.wait()
     await clock.advance(seconds=29)
 
@@ -221,7 +154,7 @@ async def test_cancelling_a_call_is_not_turned_into_an_error(peer: Peer, transpo
         await reader.read()
 
     peer.script = silence
-    call = asyncio.ensure_future(transport.exchange("GET", peer.url, headers={}, on_sent=SendCounter()))
+    call = asyncio.ensure_future(send(transport, "GET", peer.url, headers={}, on_sent=SendCounter()))
     await arrived.wait()
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -229,8 +162,8 @@ async def test_cancelling_a_call_is_not_turned_into_an_error(peer: Peer, transpo
 
 
 async def test_a_proxy_is_asked_for_the_whole_url(peer: Peer, transport: Transport) -> None:
-    answer = await transport.exchange(
-        "GET", "http://ads.example.test/x?y=%20", headers={}, proxy=peer.url, on_sent=SendCounter()
+    answer = await send(
+        transport, "GET", "http://ads.example.test/x?y=%20", headers={}, proxy=peer.url, on_sent=SendCounter()
     )
 
     assert answer.status == 200
@@ -239,8 +172,8 @@ async def test_a_proxy_is_asked_for_the_whole_url(peer: Peer, transport: Transpo
 
 async def test_a_proxy_that_is_not_there_was_not_sent_to(transport: Transport) -> None:
     with pytest.raises(TransportError) as caught:
-        await transport.exchange(
-            "GET", "http://ads.example.test/", headers={}, proxy="http://127.0.0.1:1", on_sent=SendCounter()
+        await send(
+            transport, "GET", "http://ads.example.test/", headers={}, proxy="http://127.0.0.1:1", on_sent=SendCounter()
         )
 
     assert caught.value.sent is Sent.NO
@@ -258,12 +191,12 @@ async def test_tls_takes_the_given_context_and_no_certificate_is_taken_on_trust(
 
     transport = Transport.open(user_agent="t", clock=SystemClock(), timeouts=Timeouts(), connector=trusting)
 
-    assert (await transport.exchange("GET", url, headers={}, on_sent=SendCounter())).status == 200
+    assert (await send(transport, "GET", url, headers={}, on_sent=SendCounter())).status == 200
     await transport.close()
 
     doubtful = Transport.open(user_agent="t", clock=SystemClock(), timeouts=Timeouts())
     with pytest.raises(TransportError, match="certificate verification failed") as caught:
-        await doubtful.exchange("GET", url, headers={}, on_sent=SendCounter())
+        await send(doubtful, "GET", url, headers={}, on_sent=SendCounter())
 
     assert caught.value.sent is Sent.NO
     await doubtful.close()
@@ -273,7 +206,7 @@ async def test_tls_takes_the_given_context_and_no_certificate_is_taken_on_trust(
 async def test_a_connector_of_the_callers_stays_open(peer: Peer) -> None:
     connector = aiohttp.TCPConnector(limit=1)
     transport = Transport.open(user_agent="t", clock=SystemClock(), timeouts=Timeouts(), connector=connector)
-    await transport.exchange("GET", peer.url, headers={}, on_sent=SendCounter())
+    await send(transport, "GET", peer.url, headers={}, on_sent=SendCounter())
     await transport.close()
 
     assert not connector.closed
@@ -288,7 +221,7 @@ async def test_two_hundred_calls_do_not_open_two_hundred_connections(peer: Peer,
         writer.write(OK)
 
     peer.script = record
-    calls = (transport.exchange("GET", peer.url, headers={}, on_sent=SendCounter()) for _ in range(200))
+    calls = (send(transport, "GET", peer.url, headers={}, on_sent=SendCounter()) for _ in range(200))
     await asyncio.gather(*calls)
 
     assert len(peer.heads) == 200
@@ -309,7 +242,7 @@ def format_traceback(error: BaseException) -> str:
 async def test_no_traceback_holds_a_value_of_the_query(peer: Peer, transport: Transport) -> None:
     peer.script = peer.answer(b"\x00\x01 not http at all\r\n\r\n", close=True)
     with pytest.raises(TransportError) as caught:
-        await transport.exchange("GET", f"{peer.url}/?q=private", headers={}, on_sent=SendCounter())
+        await send(transport, "GET", f"{peer.url}/?q=private", headers={}, on_sent=SendCounter())
 
     assert "private" not in format_traceback(caught.value)
 
@@ -318,7 +251,7 @@ async def test_no_traceback_holds_the_password_of_a_proxy(peer: Peer, transport:
     peer.script = peer.answer(b"HTTP/1.1 407 Who are you\r\nContent-Length: 0\r\n\r\n")
     proxy = peer.url.replace("//", "//user:hush@")
     with pytest.raises(TransportError, match="the proxy refused the request") as caught:
-        await transport.exchange("GET", "https://ads.example.test/", headers={}, proxy=proxy, on_sent=SendCounter())
+        await send(transport, "GET", "https://ads.example.test/", headers={}, proxy=proxy, on_sent=SendCounter())
 
     assert caught.value.sent is Sent.NO
     assert peer.heads[0].startswith(b"CONNECT ads.example.test:443 ")
@@ -329,7 +262,7 @@ async def test_no_traceback_holds_the_password_of_a_proxy(peer: Peer, transport:
 async def test_a_closed_transport_says_so(transport: Transport) -> None:
     await transport.close()
     with pytest.raises(WrongState, match="^the session was closed"):
-        await transport.exchange("GET", "http://127.0.0.1:1/", headers={}, on_sent=SendCounter())
+        await send(transport, "GET", "http://127.0.0.1:1/", headers={}, on_sent=SendCounter())
 
 
 async def test_no_timeout_but_ours_ends_a_call() -> None:
@@ -340,7 +273,7 @@ async def test_no_timeout_but_ours_ends_a_call() -> None:
 
 
 async def test_a_request_says_who_sends_it_and_what_it_takes(peer: Peer, transport: Transport) -> None:
-    await transport.exchange("GET", peer.url, headers={}, on_sent=SendCounter())
+    await send(transport, "GET", peer.url, headers={}, on_sent=SendCounter())
 
     assert b"\r\nUser-Agent: t\r\n" in peer.heads[0]
     assert b"\r\nAccept: application/json\r\n" in peer.heads[0]

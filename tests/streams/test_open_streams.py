@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from svc_async.engine.transport import OpenStream, Timeouts, Transport
+from svc_async.engine.transport import OpenStream, Timeouts, Transport, WireRequest
 from svc_async.errors import Sent, StreamDropped, TimedOut, TransportError, WrongState
 from svc_async.sandbox import VirtualClock
 from tests.support.stream_server import Script, ServerConnection, StreamServer, hold, refuse_with, send_and_hold
@@ -22,7 +22,8 @@ async def transport(clock: VirtualClock) -> AsyncIterator[Transport]:
 
 
 def open_stream(transport: Transport, url: str) -> contextlib.AbstractAsyncContextManager[OpenStream]:
-    return transport.stream("GET", url, headers={"X-A": "1"}, timeout=25, on_sent=lambda: None)
+    request = WireRequest(method="GET", url=url, headers={"X-A": "1"})
+    return transport.stream(request, timeout=25, on_sent=lambda: None)
 
 
 async def test_bytes_are_returned_as_they_arrive_and_none_at_the_end(

@@ -18,6 +18,7 @@ class SessionOptions(TypedDict, total=False):
     governor: Governor | None
     retries: Retries | None
     timeouts: Timeouts | None
+    max_answer_bytes: int
     on_event: Callable[[CallEvent], object] | None
     on_token: Callable[[OAuth2UserCredentials], object] | None
     request_id_header: str | None

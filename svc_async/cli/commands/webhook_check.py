@@ -14,7 +14,7 @@ from svc_async.cli.options import JsonFlag
 from svc_async.cli.sessions import find_signing_key
 from svc_async.cli.signals import Interrupted, run_until_stopped
 from svc_async.clock import SystemClock
-from svc_async.engine.transport import Timeouts, Transport
+from svc_async.engine.transport import Timeouts, Transport, WireRequest
 from svc_async.errors import InvalidArgument, SvcError
 from svc_async.webhooks.diagnosis import diagnose_crc
 from svc_async.wire.envelope import Answer
@@ -85,7 +85,7 @@ async def _send_checks(transport: Transport, url: str, key: SigningKey) -> _Find
 async def _ask(transport: Transport, url: str, token: str) -> Answer:
     joint = "&" if urlsplit(url).query else "?"
     whole = f"{url}{joint}crc_token={quote(token, safe='')}"
-    return await transport.exchange("GET", whole, headers={}, on_sent=lambda: None)
+    return await transport.exchange(WireRequest(method="GET", url=whole), on_sent=lambda: None)
 
 
 async def _signs_anything(transport: Transport, url: str, key: SigningKey) -> bool:
