@@ -22,8 +22,9 @@ _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.NotIn: ast.In,
 }
 _STATEMENTS = (ast.Expr, ast.Assign, ast.AugAssign, ast.Raise, ast.Delete, ast.Break, ast.Continue)
-_GUARDS = {"kw_only", "slots", "frozen", "strict", "stacklevel"}
+_GUARDS = {"eq", "frozen", "init", "kw_only", "slots", "stacklevel", "strict"}
 """Arguments that guard against mistakes of the code itself: changing one changes no behaviour."""
+_TYPE_VARIABLES = {"ParamSpec", "TypeVar"}
 
 
 @attrs.frozen
@@ -106,13 +107,13 @@ _Place = tuple[str, ast.expr | ast.stmt, str]
 
 
 class _Finder:
-    """Walks a module; leaves out what has no behaviour: annotations, docstrings, `__all__`, texts with spaces."""
+    """Walks a module; leaves out what has no behaviour: annotations, docstrings, exports, texts with spaces."""
 
     def __init__(self) -> None:
         self._scope: list[str] = []
 
     def find(self, node: ast.AST) -> Iterator[_Place]:
-        if isinstance(node, ast.JoinedStr) or _is_export_list(node):
+        if isinstance(node, ast.JoinedStr) or _declares_names(node):
             return
         named = [node.name] if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) else []
         self._scope.extend(named)
@@ -170,5 +171,9 @@ def _is_none(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
-def _is_export_list(node: ast.AST) -> bool:
-    return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+def _declares_names(node: ast.AST) -> bool:
+    """Return whether a statement is for readers and type checkers only: a list of exports, a type variable."""
+    if not isinstance(node, ast.Assign):
+        return False
+    called = node.value.func if isinstance(node.value, ast.Call) else None
+    return ast.unparse(node.targets[0]) == "__all__" or (isinstance(called, ast.Name) and called.id in _TYPE_VARIABLES)

@@ -64,11 +64,11 @@ def copy_project(folder: Path) -> Path:
     return folder
 
 
-def measure_reach(project: Path, package: str, tests: str) -> Reach:
+def measure_reach(project: Path, package: str, tests: Sequence[str]) -> Reach:
     """Run the tests of a package once, and return which lines each of them executes."""
     file = project / f"coverage-{package}"
     options = (f"--cov=svc_async/{package}", "--cov-context=test", "--cov-report=", *_FASTER)
-    command = [sys.executable, "-m", "pytest", *options, tests]
+    command = [sys.executable, "-m", "pytest", *options, *tests]
     environment = os.environ | _settings(project) | {"COVERAGE_FILE": str(file)}
     ended = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
     if ended.returncode:
