@@ -94,7 +94,7 @@ def demo(session: nox.Session) -> None:
 
 @nox.session
 def crash(session: nox.Session) -> None:
-    """Kill clients (1,000 times by default) and compare the state of the service with a model."""
+    """Kill clients for some minutes (`-- --seed N --minutes M`), and compare the state of the service with a model."""
     _install(session, "test")
     session.run("python", "-m", "tests.crash", *session.posargs)
 

@@ -1,4 +1,8 @@
-"""Uploads rows to the service under test, in a process that is killed. `without` removes what protects the rows."""
+"""One life of a client: a process that is forked, does a step of a job, and may be killed meanwhile.
+
+It kills itself before a commit of its files, between two statements, or after it has a connection and before it sends;
+the service kills it when a request has arrived, has taken effect or was answered; and a timer at any moment.
+"""
 
 import asyncio
 import json
@@ -6,116 +10,168 @@ import os
 import random
 import signal
 import sqlite3
-import sys
-from collections.abc import Mapping
-from functools import partial
-from pathlib import Path
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal
 
+import aiohttp
 import attrs
+from aiohttp.connector import Connection
 
-from svc_async import Endpoints, Governor, Retries, Session, Timeouts, UserCredentials
-from svc_async.batch.destination import Verdict
-from svc_async.batch.journal.ledger import LedgerFactory, create_ledger
-from svc_async.batch.lane import Lane
-from svc_async.batch.lane_events import Command, Event, Resumed
-from svc_async.batch.lists.destination import ListDestination
-from svc_async.batch.packing.limits import Limits
+from svc_async import Endpoints, Governor, Session, UserCredentials
+from svc_async.errors import BatchError, InvalidArgument, SvcError, UnusableFile
 from svc_async.governor.limits import LIMITS, change_limit
+from tests.crash.simulated_loop import SimulatedClock, SimulatedLoop
+from tests.crash.world import World
 
-__all__ = ["Order", "make_rows"]
+__all__ = ["Death", "Life", "Place", "Result", "Step", "live"]
 
 _CREDENTIALS = UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret="ts")
 
-_HANDLE = Lane.handle
+_CONNECT = sqlite3.connect
+
+Place = Literal["commit", "statement", "connected", "received", "applied", "late", "answered", "moment"]
+Result = Mapping[str, Any]
+"""How a life ended, in plain values: `end` is `done`, `stopped`, `refused`, `interrupted` or `failed`."""
+Step = Callable[[Session], Awaitable[Any]]
+"""Does a step and returns its report."""
+
+
+@attrs.frozen
+class Death:
+    """Where a client is killed: at the n-th event of a place, or after `number` real milliseconds."""
+
+    place: Place
+    number: int
 
 
 @attrs.frozen(kw_only=True)
-class Order:
+class Life:
     """What a client does.
 
     Attributes:
-        die_at: the commit of the journal at which it kills itself; 0 for never.
-        die_after: after the commit, not before it.
-        without: `lanes`, `counts`, `quarantine` or `wait`; empty for none.
+        step: what it does.
+        death: where it is killed; None for never.
+        cancellations: for each attempt of the step before the last, after how many turns of its event loop it is
+            cancelled, and how many turns lie between the first and the second cancellation.
+        limit: requests in a minute.
+        prepare: changes the process before it begins.
+        seed: decides what its governor does at random, and with what its monotonic clock began.
     """
 
-    address: str
-    journal: str | None
-    seed: int
-    rows: int = 1500
-    keys: int = 400
-    quarantine: float = 0.4
-    die_at: int = 0
-    die_after: bool = False
-    without: str = ""
+    world: World
+    port: int
+    poke: int
+    step: Step
+    prepare: Callable[[], None]
+    death: Death | None = None
+    cancellations: tuple[tuple[int, int], ...] = ()
+    limit: int | None = None
+    seed: int = 0
 
 
-def make_rows(seed: int, rows: int, keys: int) -> list[Mapping[str, str]]:
-    """Return the rows; no value comes twice."""
-    dice = random.Random(seed)
-    return [{"partner_user_id": f"p{dice.randrange(keys)}", "svc_id": str(number)} for number in range(rows)]
+def live(life: Life, output: int) -> None:
+    """Do the step, and write the result; then the process is over."""
+    life.prepare()
+    loop = SimulatedLoop(life.world, life.poke)
+    _watch_databases(loop, life.death)
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        result = runner.run(_live(life, loop))
+    os.write(output, json.dumps(result, default=str).encode())
 
 
-async def upload(order: Order) -> Mapping[str, Any]:
-    endpoints = Endpoints(base_url=order.address, ads_url=order.address)
-    limits = change_limit(LIMITS, "ads.audience_users", requests=1_000_000)
-    async with Session(
-        _CREDENTIALS,
-        endpoints=endpoints,
-        governor=Governor(limits=limits),
-        retries=Retries.none(),
-        timeouts=Timeouts(total=0.3),
-    ) as session:
-        users = attrs.evolve(
-            session.account("a").custom_audience("c").users,
-            limits=Limits(operations=12),
-            create_ledger=_create_dying_ledgers(order.die_at, after=order.die_after),
-        )
-        report = await users.upload(
-            make_rows(order.seed, order.rows, order.keys),
-            journal=None if order.journal is None else Path(order.journal),
-            concurrency=4,
-            users_per_operation=2,
-            ordering="none" if order.without == "lanes" else "key",
-            quarantine=0 if order.without == "quarantine" else order.quarantine,
-            retry_delays=[0.01] * 100,
-        )
-        return report.as_dict()
+async def _live(life: Life, loop: SimulatedLoop) -> Result:
+    dice = random.Random(life.seed)
+    clock = SimulatedClock(life.world, booted=dice.uniform(0, 10_000))
+    limits = LIMITS if life.limit is None else change_limit(LIMITS, "ads.audience_users", requests=life.limit)
+    address = f"http://127.0.0.1:{life.port}"
+    async with (
+        _Connector(loop, life.death) as connector,
+        Session(
+            _CREDENTIALS,
+            endpoints=Endpoints(base_url=address, ads_url=address),
+            governor=Governor(limits=limits, clock=clock, rng=dice),
+            connector=connector,
+            clock=clock,
+        ) as session,
+    ):
+        for turns, between in life.cancellations:
+            await _run_and_cancel(life.step(session), turns, between)
+        return await _describe(life.step(session))
 
 
-def prepare(order: Order) -> None:
-    """Remove protection."""
-    if order.without == "counts":
-        ListDestination.evaluate = lambda *_: Verdict()  # type: ignore[method-assign]  # a control
-    if order.without == "wait":
-        Lane.handle = _handle_at_once  # type: ignore[method-assign,assignment]  # a control
+async def _run_and_cancel(step: Awaitable[Any], turns: int, between: int) -> None:
+    """Cancel a step twice."""
+    task = asyncio.ensure_future(step)
+    for pause in (turns, between):
+        for _ in range(pause):
+            await asyncio.sleep(0)
+        task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.exception()  # it may have failed, or ended, before
 
 
-def _create_dying_ledgers(commit: int, *, after: bool) -> LedgerFactory:
-    class Connection(sqlite3.Connection):
-        commits = -2  # two commits open a journal
-
-        def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
-            if sql != "COMMIT":
-                return super().execute(sql, parameters)
-            self.commits += 1
-            is_last = commit > 0 and self.commits == commit
-            if is_last and not after:
-                os.kill(os.getpid(), signal.SIGKILL)
-            cursor = super().execute(sql)
-            if is_last:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return cursor
-
-    return partial(create_ledger, factory=Connection)
+async def _describe(step: Awaitable[Any]) -> Result:
+    try:
+        return {"end": "done", "report": (await step).as_dict()}
+    except BatchError as error:
+        return {"end": "stopped", "why": str(error)}
+    except (UnusableFile, InvalidArgument) as error:
+        return {"end": "refused", "why": str(error)}
+    except SvcError as error:
+        return {"end": "interrupted", "why": f"{type(error).__name__}: {error}"}
+    except Exception as error:  # noqa: BLE001 - what a user would see as a traceback
+        return {"end": "failed", "why": f"{type(error).__name__}: {error}"}
 
 
-def _handle_at_once(lane: Lane, event: Event) -> Command | None:
-    return _HANDLE(lane, attrs.evolve(event, pause=0.0) if isinstance(event, Resumed) else event)
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
-if __name__ == "__main__":
-    ordered = Order(**json.loads(sys.argv[1]))
-    prepare(ordered)
-    sys.stdout.write(json.dumps(asyncio.run(upload(ordered))))
+@attrs.define
+class _Countdown:
+    """Kills the process at the n-th event."""
+
+    left: int
+
+    def __call__(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            _die()
+
+
+def _countdown(death: Death | None, place: Place) -> Callable[[], None]:
+    return _Countdown(death.number) if death is not None and death.place == place else lambda: None
+
+
+def _watch_databases(loop: SimulatedLoop, death: Death | None) -> None:
+    """Follow every database that is opened from now on."""
+    at_commit, at_statement = _countdown(death, "commit"), _countdown(death, "statement")
+
+    def trace(statement: str) -> None:
+        at_statement()
+        if statement.startswith("COMMIT"):
+            at_commit()
+
+    def connect(*arguments: Any, **keywords: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = _CONNECT(*arguments, **keywords)
+        connection.set_trace_callback(trace)
+        loop.databases.append(connection)
+        return connection
+
+    sqlite3.connect = connect  # type: ignore[assignment]  # in this process only
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Counts the requests that are about to be sent."""
+
+    def __init__(self, loop: SimulatedLoop, death: Death | None) -> None:
+        super().__init__()
+        self._trial_loop = loop
+        self._at_request = _countdown(death, "connected")
+
+    async def connect(self, *arguments: Any, **keywords: Any) -> Connection:
+        connection = await super().connect(*arguments, **keywords)
+        self._at_request()
+        self._trial_loop.begun += 1
+        return connection

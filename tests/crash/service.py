@@ -1,175 +1,142 @@
-"""A service that keeps its own state and fails in every way, on a socket.
+"""The service under test: it keeps what it is sent, and fails in every way.
 
-It knows nothing of the SDK: a request is a list of operations, a user has one `partner_user_id` and one `svc_id`, and
-the state is the last `svc_id` of each. `events` counts what happens to requests, and `on_event` is called at each, in
-the middle of the request.
+It knows nothing of the SDK. `Holdings` say what a request means; the service decides what becomes of it. What takes
+effect late does so in the order of time, before anything that happens later is looked at.
 """
 
-import asyncio
+import heapq
 import json
 import random
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from typing import Any, Protocol
 
 import attrs
-from aiohttp import web
 
-__all__ = ["CALM", "FAULTS", "Service", "serve"]
+from tests.crash.faults import CALM, Fate, Faults
+from tests.crash.server import Exchange
+from tests.crash.world import World
 
-CALM: Mapping[str, float] = {}
-FAULTS: Mapping[str, float] = {
-    "429": 0.01,
-    "503": 0.06,
-    "reset before": 0.06,
-    "reset after": 0.06,
-    "late": 0.06,
-    "hang before": 0.02,
-    "hang after": 0.02,
-    "wrong counts": 0.06,
-    "unreadable": 0.04,
-}
-"""What may happen to a request, with its probability."""
+__all__ = ["Holdings", "Service"]
 
 
-@attrs.define
+class Holdings(Protocol):
+    """What a service keeps."""
+
+    def find_refused(self, exchange: Exchange) -> Mapping[int, str]:
+        """Return the operations that are refused, which refuse the whole request."""
+        ...
+
+    def apply(self, exchange: Exchange, *, partial: bool) -> bytes:
+        """Do what a request asks for, or a part of it, and return the right answer to that."""
+        ...
+
+
+@attrs.define(eq=False)
 class Service:
-    """The state, and what happens to requests.
+    """A service, and what happens to requests.
 
     Attributes:
-        faults: the faults and their probabilities.
-        late: seconds after which a late request is applied.
-        state: the last value of each key.
-        sent: how many times each row arrived.
-        faults_seen: how often each fault was chosen.
-        events: how many events there were.
-        on_event: called with the number of each event.
+        holdings: what it keeps.
+        faults: what may happen to a request.
+        latest: seconds after its arrival by which a request has taken effect, if ever.
+        restarts: the probability that a request is followed by a restart.
+        jumps: the probability that the wall clock of the clients jumps at a request.
+        limit: requests in a minute that it takes; it refuses others.
+        fates: how often what happened.
+        late: requests that took effect late.
+        crossed: those of them that did so after a later request had been received.
+        requests: how many requests there were.
+        over_limit: requests that were refused because there were too many.
+        on_point: called when a request has taken effect or is going to, before it is answered.
     """
 
-    faults: Mapping[str, float]
+    world: World
+    holdings: Holdings
     dice: random.Random
-    late: float = 0.15
-    state: dict[str, str] = attrs.field(factory=dict)
-    sent: Counter[str] = attrs.field(factory=Counter)
-    faults_seen: Counter[str] = attrs.field(factory=Counter)
-    events: int = 0
-    on_event: Callable[[int], None] = lambda _: None
+    faults: Faults = attrs.field(factory=lambda: CALM)
+    latest: float = 115.0
+    restarts: float = 0.0
+    jumps: float = 0.0
+    limit: int | None = None
+    fates: Counter[str] = attrs.field(factory=Counter)
+    late: int = 0
+    crossed: int = 0
+    requests: int = 0
+    over_limit: int = 0
+    on_point: Callable[[str], None] = lambda _: None
+    _times: list[float] = attrs.field(factory=list)
+    _effects: list[tuple[float, int, int, Callable[[], object]]] = attrs.field(factory=list)
+    _numbers: "count[int]" = attrs.field(factory=count)
 
-    def count_event(self) -> None:
-        self.events += 1
-        self.on_event(self.events)
+    def handle(self, exchange: Exchange) -> None:
+        """Decide what becomes of a request."""
+        self.take_late_effects(self.world.time)
+        self.requests += 1
+        if self.jumps and self.dice.random() < self.jumps:
+            self.world.jump = draw_jump(self.dice)
+        if self._is_over_limit():
+            self.over_limit += 1
+            exchange.answer(429, b"", {"x-rate-limit-reset": str(int(self._now()) + 60)})
+            return
+        refused = self.holdings.find_refused(exchange)
+        fate = Fate.draw(self.faults, self.dice)
+        self.fates[f"{fate.name}, {fate.effect}"] += 1
+        if refused:
+            self._refuse(exchange, fate, refused)
+        else:
+            self._execute(exchange, fate)
+        if self.dice.random() < self.restarts:
+            exchange.server.restart(refused=self.dice.randrange(3))
 
-    def choose_fault(self) -> str:
-        kinds = list(self.faults)
-        weights = [*self.faults.values(), max(0.0, 1 - sum(self.faults.values()))]
-        (kind,) = self.dice.choices([*kinds, "fine"], weights)
-        self.faults_seen[kind] += 1
-        return kind
+    def _now(self) -> float:
+        return self.world.service_now().timestamp()
 
-    def apply(self, operations: list[Any]) -> int:
-        users = [user for operation in operations for user in operation["params"]["users"]]
-        self.state.update({user["partner_user_id"][0]: user["svc_id"][0] for user in users})
-        return len(users)
+    def _is_over_limit(self) -> bool:
+        now = self.world.time
+        self._times = [moment for moment in self._times if moment > now - 60]
+        if self.limit is not None and len(self._times) >= self.limit:
+            return True
+        self._times.append(now)
+        return False
 
-    async def handle(self, request: web.Request) -> web.StreamResponse:
-        operations = json.loads(await request.read())
-        self.sent.update(user["svc_id"][0] for operation in operations for user in operation["params"]["users"])
-        self.count_event()
-        kind = self.choose_fault()
-        response = await _ANSWERS[kind](self, request, operations)
-        self.count_event()
-        return response
+    def _refuse(self, exchange: Exchange, fate: Fate, refused: Mapping[int, str]) -> None:
+        if fate.is_answered:
+            exchange.answer(400, _write_refusal(refused))
+        else:
+            fate.answer(exchange, b'{"request":{},"data":{"success_count":0,"total_count":0}}', self.dice)
 
+    def _execute(self, exchange: Exchange, fate: Fate) -> None:
+        right = b'{"request":{},"data":{"success_count":1,"total_count":1}}'
+        if fate.effect == "now":
+            right = self.holdings.apply(exchange, partial=fate.partial)
+        elif fate.effect == "late":
+            due = self.world.time + self.dice.uniform(0, self.latest)
+            effect = (due, next(self._numbers), self.requests, lambda: self.holdings.apply(exchange, partial=False))
+            heapq.heappush(self._effects, effect)
+            self.on_point("late")
+        self.on_point("applied")
+        fate.answer(exchange, right, self.dice)
 
-Answer = Callable[[Service, web.Request, list[Any]], Awaitable[web.Response]]
-
-
-async def _accept(service: Service, _: web.Request, operations: list[Any]) -> web.Response:
-    return _answer_counts(service.apply(operations))
-
-
-async def _turn_away(_: Service, __: web.Request, ___: list[Any]) -> web.Response:
-    return web.Response(status=503)
-
-
-async def _limit(_: Service, __: web.Request, ___: list[Any]) -> web.Response:
-    return web.Response(status=429, headers={"x-rate-limit-reset": str(int(time.time()) + 1)})
-
-
-async def _reset_before(_: Service, request: web.Request, __: list[Any]) -> web.Response:
-    return _break(request)
-
-
-async def _reset_after(service: Service, request: web.Request, operations: list[Any]) -> web.Response:
-    service.apply(operations)
-    service.count_event()
-    return _break(request)
-
-
-async def _apply_late(service: Service, request: web.Request, operations: list[Any]) -> web.Response:
-    asyncio.get_running_loop().call_later(service.late, service.apply, operations)
-    return _break(request)
-
-
-async def _hang_before(_: Service, __: web.Request, ___: list[Any]) -> web.Response:
-    await asyncio.sleep(3600)
-    raise AssertionError
-
-
-async def _hang_after(service: Service, request: web.Request, operations: list[Any]) -> web.Response:
-    service.apply(operations)
-    service.count_event()
-    return await _hang_before(service, request, operations)
-
-
-async def _miscount(service: Service, _: web.Request, operations: list[Any]) -> web.Response:
-    applied = service.apply(operations[: len(operations) // 2])
-    return _answer_counts(applied, total=sum(len(operation["params"]["users"]) for operation in operations))
+    def take_late_effects(self, until: float) -> None:
+        """Let what is due by then take effect."""
+        while self._effects and self._effects[0][0] <= until:
+            _, _, requests_before, effect = heapq.heappop(self._effects)
+            effect()
+            self.late += 1
+            self.crossed += self.requests > requests_before
 
 
-async def _answer_unreadably(service: Service, _: web.Request, operations: list[Any]) -> web.Response:
-    service.apply(operations)
-    return web.Response(body=b'{"data": {"success', content_type="application/json")
+def draw_jump(dice: random.Random) -> float:
+    """Return how far a wall clock that jumped is off."""
+    return dice.choice([0.0, dice.uniform(-5, 5), dice.uniform(-400, 400), dice.uniform(-100_000, 100_000)])
 
 
-_ANSWERS: Mapping[str, Answer] = {
-    "fine": _accept,
-    "429": _limit,
-    "503": _turn_away,
-    "reset before": _reset_before,
-    "reset after": _reset_after,
-    "late": _apply_late,
-    "hang before": _hang_before,
-    "hang after": _hang_after,
-    "wrong counts": _miscount,
-    "unreadable": _answer_unreadably,
-}
-
-
-def _answer_counts(success: int, *, total: int | None = None) -> web.Response:
-    counts = {"success_count": success, "total_count": success if total is None else total}
-    return web.json_response({"request": {}, "data": counts})
-
-
-def _break(request: web.Request) -> web.Response:
-    if request.transport is not None:
-        request.transport.abort()
-    return web.Response()
-
-
-@asynccontextmanager
-async def serve(service: Service) -> AsyncIterator[str]:
-    """Serve requests, and yield the address."""
-    application = web.Application(client_max_size=10_000_000)
-    application.router.add_post("/{path:.*}", service.handle)
-    runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        (address,) = runner.addresses
-        yield f"http://127.0.0.1:{address[1]}"
-    finally:
-        await runner.cleanup()
+def _write_refusal(refused: Mapping[int, str]) -> bytes:
+    last = max(refused)
+    errors: Sequence[Any] = [
+        [{"code": "INVALID_PARAMETER", "message": refused[index]}] if index in refused else []
+        for index in range(last + 1)
+    ]
+    return json.dumps({"errors": [], "operation_errors": errors, "request": []}).encode()

@@ -1,44 +1,114 @@
 """Clients that are killed with SIGKILL lose nothing and get nothing wrong; without their protection they do.
 
-This is the short run. `nox -s crash` kills a thousand times.
+This is the short run. `nox -s crash` goes on as long as it is told to.
 """
 
+import json
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from svc_async.batch.lists.audience_users import AudienceUsers
 from tests.crash.bad_rows import count_problems, upload_bad_rows
-from tests.crash.service import CALM
-from tests.crash.trial import CONTROLS, run_job, run_while_late
+from tests.crash.controls import CONTROLS
+from tests.crash.figures import Figures, read_figures
+from tests.crash.model import Change, check_report, compare, find_allowed
 from tests.support.fake_service import FakeService
 
-
-async def test_killed_clients_lose_nothing_and_get_nothing_wrong(tmp_path: Path) -> None:
-    trial = await run_job(tmp_path, 1, kills=3, rows=500)
-
-    assert trial.kills == 3
-    assert (trial.lost, trial.wrong) == (0, 0)
-    report = trial.report
-    assert report["read"] == report["accepted"] + report["coalesced"] + report["failed"] == 500
+_ROOT = Path(__file__).parents[2]
+_KINDS = ("upload", "removal", "products")
 
 
-@pytest.mark.parametrize("without", CONTROLS)
-async def test_without_protection_there_is_damage(tmp_path: Path, without: str) -> None:
-    how = CONTROLS[without]
-
-    assert not (await run_job(tmp_path, 2, **how)).damaged
-    assert (await run_job(tmp_path, 2, without=without, **how)).damaged
+pytestmark = pytest.mark.timeout(300)  # as long as it may take beside other work; it takes some seconds
 
 
-async def test_without_a_wait_a_resumed_job_does_damage(tmp_path: Path) -> None:
-    assert (await run_while_late(tmp_path, late=4.0, without="wait")).damaged
+@pytest.fixture(scope="module")
+def figures() -> Figures:
+    """What came of a few jobs and the controls, in a process of its own, since it forks."""
+    arguments = ["--jobs", "3", "--workers", "2", "--schedules", "20", "--bad-rows", "100", "--kinds", *_KINDS]
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.crash", *arguments], cwd=_ROOT, capture_output=True, text=True, check=False
+    )
+    assert run.stdout, run.stderr
+    return Figures(**json.loads(run.stdout.splitlines()[-1]))
 
 
-async def test_a_calm_service_gets_every_row_once(tmp_path: Path) -> None:
-    trial = await run_job(tmp_path, 4, faults=CALM, rows=300)
+def test_killed_clients_lose_nothing_and_get_nothing_wrong(figures: Figures) -> None:
+    assert (dict(figures.damage), figures.examples) == ({}, [])
+    assert set(figures.kills) == {*_KINDS}
+    assert sum(figures.kills.values()) >= 20
+    assert figures.totals["late effects that crossed"] > 0
 
-    assert (trial.damaged, trial.resent) == (False, 0)
+
+@pytest.mark.parametrize("protection", CONTROLS)
+def test_without_protection_there_is_damage(figures: Figures, protection: str) -> None:
+    assert figures.controls[protection]
+
+
+def test_figures_of_runs_add_up(figures: Figures, tmp_path: Path) -> None:
+    path = tmp_path / "figures"
+    path.write_text(f"{figures.to_json()}\n{figures.to_json()}\n")
+
+    total = read_figures([str(path)])
+
+    assert total.kills == figures.kills + figures.kills
+    assert total.controls == figures.controls
+    assert total.seeds == figures.seeds
+
+
+def test_a_control_that_once_did_no_damage_is_seen_in_the_sum() -> None:
+    total = Figures(controls={"lanes": 0}) + Figures(controls={"lanes": 3})
+
+    assert not total.good
+
+
+@pytest.mark.parametrize(
+    ("state", "found"),
+    [
+        ({"a": "2", "b": "1"}, (0, 0, 0)),
+        ({"a": "1", "b": "1"}, (0, 1, 0)),
+        ({"b": "1"}, (1, 0, 0)),
+        ({"a": "2", "b": "1", "c": "1"}, (0, 0, 1)),
+        ({"a": "2", "b": "1", "d": "1"}, (0, 0, 1)),
+    ],
+)
+def test_the_model_sees_what_is_lost_wrong_and_extra(state: dict[str, str], found: tuple[int, int, int]) -> None:
+    changes = [Change(0, "a", "1"), Change(1, "b", "1"), Change(2, "a", "2"), Change(3, "c", None)]
+
+    damage = compare(find_allowed({"c": "1"}, changes, failed=()), state)
+
+    assert (len(damage.lost), len(damage.wrong), len(damage.extra)) == found
+
+
+def test_a_row_that_failed_may_have_been_applied_or_not() -> None:
+    allowed = find_allowed({}, [Change(0, "a", "1"), Change(1, "a", "2")], failed={1})
+
+    assert allowed == {"a": {"1", "2"}}
+
+
+def test_a_row_that_is_always_refused_has_no_effect() -> None:
+    assert find_allowed({}, [Change(0, "poison1", "1")], failed={0}) == {"poison1": {None}}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"read": 4},
+        {"accepted": 1},
+        {"accepted": 1, "pending": 1},
+        {"failures": []},
+        {"failures": [{"position": 1, "reason": "no"}]},
+    ],
+)
+def test_the_model_sees_rows_that_are_unaccounted_for(change: dict[str, Any]) -> None:
+    counts = {"read": 3, "accepted": 2, "coalesced": 0, "failed": 1, "pending": 0}
+    report = {**counts, "failures": [{"position": 2, "reason": "no"}], **change}
+
+    assert bool(check_report(report, 3, must_fail={2}, may_fail={2})) is bool(change)
 
 
 async def test_bad_rows_fail_by_themselves_typed_and_unseen() -> None:

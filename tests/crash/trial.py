@@ -1,138 +1,225 @@
-"""One job whose client is killed and restarted, and the state of the service in the end."""
+"""One job: its clients are killed and started again until it has ended, and what the service then has is compared."""
 
-import asyncio
+import gc
 import json
+import os
 import random
-import sys
-from collections.abc import Mapping
-from hashlib import sha256
+import signal
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, get_args
 
 import attrs
 
-from tests.crash.client import Order, make_rows
-from tests.crash.service import CALM, FAULTS, Service, serve
+from tests.crash.client import Death, Life, Place, Result, Step, live
+from tests.crash.model import Damage
+from tests.crash.server import Hung, Server
+from tests.crash.service import Service, draw_jump
 
-__all__ = ["CONTROLS", "Trial", "run_job", "run_while_late"]
+__all__ = ["Job", "Setting", "Trial", "find_folder", "run_trial"]
 
-_ROOT = Path(__file__).parents[2]
-_KILLED = -9
-
-CONTROLS: Mapping[str, Mapping[str, Any]] = {
-    "lanes": {"faults": {"late": 0.2, "503": 0.2}, "keys": 30, "rows": 300},
-    "counts": {"faults": {"wrong counts": 0.3}, "rows": 300},
-    "quarantine": {"faults": {"late": 0.3}, "keys": 30, "rows": 300},
-}
-"""Jobs that do damage without this protection."""
+_MOST_LIVES = 200
 
 
 @attrs.frozen(kw_only=True)
-class Trial:
-    """The result of a job.
+class Setting:
+    """The conditions of a trial.
 
     Attributes:
-        kills: how many times its client was killed.
-        lost: keys that the service does not have.
-        wrong: keys whose value is not the last one.
-        resent: rows that arrived more than once, as a share of all.
-        report: the last client's report.
-        faults_seen: how often each fault was chosen.
+        kills: how many clients are killed at most.
+        jumps: whether the wall clock of the clients jumps.
+        cancels: whether clients cancel their work, twice, before they do it.
+        limit: requests in a minute.
+        prepare: changes a client before it begins; for controls.
+        places: where clients are killed.
     """
 
-    kills: int
-    lost: int
-    wrong: int
-    resent: float
-    report: Mapping[str, Any]
-    faults_seen: Mapping[str, int]
+    kills: int = 6
+    jumps: bool = True
+    cancels: bool = True
+    limit: int | None = None
+    prepare: Callable[[], None] = lambda: None
+    places: Sequence[Place] = get_args(Place)
+
+
+class Job(Protocol):
+    """A job, and what it must come to."""
 
     @property
-    def damaged(self) -> bool:
-        """Whether rows were lost or have wrong values."""
-        return bool(self.lost or self.wrong)
+    def service(self) -> Service:
+        """The service that it works on."""
+        ...
+
+    def next_step(self) -> Step | None:
+        """Return what the next life does; None when the job has ended."""
+        ...
+
+    def take_result(self, result: Result) -> None:
+        """Take the result of a life that ended by itself."""
+
+    def find_damage(self) -> Damage:
+        """Compare what the service has with what it must have."""
+        ...
 
 
-async def run_job(
-    folder: Path,
-    seed: int,
-    *,
-    kills: int = 0,
-    faults: Mapping[str, float] = FAULTS,
-    late: float = 0.15,
-    **order: Any,
-) -> Trial:
-    """Run a job to its end; before that, kill its client some times, at moments that the seed chooses."""
-    dice = random.Random(seed)
-    service = Service(faults, random.Random(dice.random()), late)
-    journal = str(folder / f"{seed}.journal") if kills else None
-    killed = 0
-    async with serve(service) as address:
-        ordered = Order(address=address, journal=journal, seed=seed, **order)
-        while True:
-            status, output = await _run_client(service, ordered, dice, mortal=killed < kills)
-            if status != _KILLED:
-                break
-            killed += 1
-        await asyncio.sleep(late)
-    report = json.loads(output) if status == 0 else {}
-    return _evaluate(service, ordered, killed, report)
+@attrs.define(kw_only=True)
+class Trial:
+    """What came of a job."""
+
+    kills: Counter[str] = attrs.field(factory=Counter)
+    lives: int = 0
+    cancelled: int = 0
+    damage: Damage = attrs.field(factory=Damage)
 
 
-async def run_while_late(folder: Path, *, late: float, without: str = "") -> Trial:
-    """Kill a client whose first request will be applied late, and let another resume the job: the worst case."""
-    service = Service({"late": 1.0}, random.Random(0), late)
-    async with serve(service) as address:
-        order = Order(
-            address=address, journal=str(folder / "journal"), seed=0, rows=100, keys=20, quarantine=late + 0.5
+@attrs.define
+class _Runner:
+    job: Job
+    setting: Setting
+    dice: random.Random
+    trial: Trial = attrs.field(factory=Trial)
+    server: Server = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.server = Server(self.job.service.world, self.job.service.handle)
+
+    def run(self) -> Trial:
+        try:
+            problems = [*self._live_on()]
+        finally:
+            self.server.shut_down()
+        service = self.job.service
+        service.take_late_effects(float("inf"))
+        damage = self.job.find_damage()
+        self.trial.damage = attrs.evolve(damage, other=[*damage.other, *problems])
+        return self.trial
+
+    def _live_on(self) -> Iterator[str]:
+        while (step := self.job.next_step()) is not None:
+            self.trial.lives += 1
+            if self.trial.lives > _MOST_LIVES:
+                yield "the job does not come to an end"
+                return
+            try:
+                result = self._spend_life(step)
+            except Hung:
+                yield "a client hung"
+                return
+            if result is not None:
+                self.job.take_result(result)
+            self._pass_time()
+
+    def _spend_life(self, step: Step) -> Result | None:
+        """Fork a client and serve it; return its result, or None if it was killed."""
+        death = self._draw_death()
+        cancellations = self._draw_cancellations()
+        self.trial.cancelled += len(cancellations)
+        world = self.job.service.world
+        world.handled = 0
+        poke, result = os.pipe(), os.pipe()
+        life = Life(
+            world=world,
+            port=self.server.port,
+            poke=poke[1],
+            step=step,
+            prepare=self.setting.prepare,
+            death=death,
+            cancellations=cancellations,
+            limit=self.setting.limit,
+            seed=self.dice.getrandbits(32),
         )
-        process = await _start(order)
+        pid = os.fork()
+        if pid == 0:
+            self._become_client(life, result[1])
+        os.close(result[1])
+        try:
+            output = self._serve(pid, death, result[0], poke[0])
+        finally:
+            _, status = os.waitpid(pid, 0)
+            for end in (result[0], *poke):
+                os.close(end)
+        if os.WIFSIGNALED(status):
+            if os.WTERMSIG(status) != signal.SIGKILL:
+                return {"end": "failed", "why": signal.Signals(os.WTERMSIG(status)).name}
+            self.trial.kills[death.place if death else "hung"] += 1
+            return None
+        return _read_result(output)
 
-        def kill(_: int) -> None:
-            if service.faults_seen["late"] and process.returncode is None:
-                process.kill()
-                service.faults = CALM
+    def _become_client(self, life: Life, output: int) -> None:
+        try:
+            self.server.close_in_child()
+            live(life, output)
+        except BaseException:  # noqa: BLE001 - there is nobody to raise it to
+            os.write(output, json.dumps({"end": "failed", "why": traceback.format_exc()}).encode())
+        finally:
+            os._exit(0)
 
-        service.on_event = kill
-        await process.communicate()
-        service.on_event = lambda _: None
-        output, _ = await (await _start(attrs.evolve(order, without=without))).communicate()
-        await asyncio.sleep(late)
-    return _evaluate(service, order, 1, json.loads(output))
+    def _serve(self, pid: int, death: Death | None, result: int, poke: int) -> bytes:
+        left = death.number if death is not None else 0
+
+        def on_point(place: str) -> None:
+            nonlocal left
+            if death is not None and death.place == place:
+                left -= 1
+                if left == 0:
+                    os.kill(pid, signal.SIGKILL)
+
+        self.server.on_point = self.job.service.on_point = on_point
+        after = death.number / 1000 if death is not None and death.place == "moment" else None
+        return self.server.serve(pid, result, poke, after)
+
+    def _draw_death(self) -> Death | None:
+        if sum(self.trial.kills.values()) >= self.setting.kills:
+            return None
+        place: Place = self.dice.choice(self.setting.places)
+        number = min(self.dice.randrange(1, _FARTHEST[place]) for _ in range(2))
+        return Death(place, number)
+
+    def _draw_cancellations(self) -> tuple[tuple[int, int], ...]:
+        if not self.setting.cancels or self.dice.random() < 0.75:
+            return ()
+        return tuple((self.dice.randrange(300), self.dice.randrange(4)) for _ in range(self.dice.randint(1, 2)))
+
+    def _pass_time(self) -> None:
+        """Let time pass between two lives, after which the clock may be another."""
+        world, dice = self.job.service.world, self.dice
+        world.time += dice.choice([0.0, 0.0, dice.uniform(0, 60), dice.uniform(0, 400)])
+        if self.setting.jumps and dice.random() < 0.3:
+            world.jump = draw_jump(dice)
+        if dice.random() < 0.2:
+            self.server.refused = dice.randrange(3)
 
 
-async def _start(order: Order) -> asyncio.subprocess.Process:
-    arguments = ["-m", "tests.crash.client", json.dumps(attrs.asdict(order))]
-    return await asyncio.create_subprocess_exec(sys.executable, *arguments, cwd=_ROOT, stdout=asyncio.subprocess.PIPE)
+_FARTHEST: Mapping[Place, int] = {
+    "commit": 16,
+    "statement": 60,
+    "connected": 12,
+    "received": 12,
+    "applied": 12,
+    "late": 4,
+    "answered": 12,
+    "moment": 60,
+}
+"""How far a kill is from the beginning of a life at most."""
 
 
-async def _run_client(service: Service, order: Order, dice: random.Random, *, mortal: bool) -> tuple[int, bytes]:
-    """Run a client until it ends; a mortal one is killed at an event of the service or a commit of its journal."""
-    place = dice.choice(["service", "journal", "journal"]) if mortal else "never"
-    number = dice.randrange(1, 25)
-    if place == "journal":
-        order = attrs.evolve(order, die_at=number, die_after=dice.random() < 1 / 2)
-    process = await _start(order)
-    last = service.events + number
-
-    def kill(event: int) -> None:
-        if event == last and process.returncode is None:
-            process.kill()
-
-    service.on_event = kill if place == "service" else lambda _: None
-    output, _ = await process.communicate()
-    return process.returncode or 0, output
+def _read_result(output: bytes) -> Result:
+    try:
+        result: dict[str, Any] = json.loads(output)
+    except ValueError:
+        return {"end": "failed", "why": "the client ended without a result"}
+    return result
 
 
-def _evaluate(service: Service, order: Order, kills: int, report: Mapping[str, Any]) -> Trial:
-    rows = make_rows(order.seed, order.rows, order.keys)
-    model = {row["partner_user_id"]: sha256(row["svc_id"].encode()).hexdigest() for row in rows}
-    state = service.state
-    return Trial(
-        kills=kills,
-        lost=len(model.keys() - state.keys()),
-        wrong=sum(state[name] != value for name, value in model.items() if name in state),
-        resent=sum(times - 1 for times in service.sent.values()) / order.rows,
-        report=report,
-        faults_seen=service.faults_seen,
-    )
+def run_trial(job: Job, setting: Setting, seed: int) -> Trial:
+    """Run a job to its end."""
+    gc.freeze()  # the clients share this memory as long as nobody touches it
+    return _Runner(job, setting, random.Random(seed)).run()
+
+
+def find_folder() -> Path | None:
+    """Return where files are cheap, if there is such a place: in memory, since it is processes that die here."""
+    memory = Path("/dev/shm")  # noqa: S108 - a folder of its own is made in it
+    return memory if memory.is_dir() else None

@@ -1,0 +1,335 @@
+"""Uploads, removals and products: jobs with a journal, which is used again after they have ended."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from svc_async import Session
+from svc_async.batch.packing.limits import Limits
+from svc_async.batch.settings import JobSizes
+from tests.crash.client import Result, Step
+from tests.crash.faults import make_faults
+from tests.crash.holdings import POISON, PRODUCT, Audience, Catalog
+from tests.crash.model import Change, Damage, check_report, compare, find_allowed
+from tests.crash.service import Service
+from tests.crash.world import World
+
+__all__ = [
+    "QUARANTINE",
+    "BatchJob",
+    "Options",
+    "Work",
+    "create_products_job",
+    "create_removal_job",
+    "create_upload_job",
+    "hash_value",
+]
+
+QUARANTINE = 120.0
+_SIZES = JobSizes(slice_rows=8, partition_rows=24)
+"""Lets a few rows be a long source of many requests."""
+_PATIENT = (0.0, *[5.0] * 100)
+
+
+@attrs.frozen(kw_only=True)
+class Options:
+    """What a trial may change of a job.
+
+    Attributes:
+        rows: how many rows it has.
+        keys: how many people or products its rows are about.
+        share: of requests that something goes wrong with; by default, chosen by the seed.
+        weights: what goes wrong, compared to each other.
+        call: settings of the call.
+        limit: requests in a minute.
+        reuse: whether a journal may be used again once its job has ended.
+    """
+
+    rows: int | None = None
+    keys: int | None = None
+    share: float | None = None
+    weights: Mapping[str, float] | None = None
+    call: Mapping[str, Any] = attrs.field(factory=dict)
+    limit: int | None = None
+    reuse: bool = False
+
+    def create_service(self, world: World, holdings: Audience | Catalog, dice: random.Random) -> Service:
+        """Return a service whose faults the seed chooses."""
+        share = dice.choice([0.05, 0.2, 0.4, 0.6]) if self.share is None else self.share
+        faults = make_faults(share) if self.weights is None else make_faults(share, self.weights)
+        return Service(
+            world,
+            holdings,
+            random.Random(dice.random()),
+            faults=faults,
+            restarts=dice.choice([0.0, 0.02]),
+            jumps=dice.choice([0.0, 0.0, 0.05]),
+            limit=self.limit,
+        )
+
+
+@attrs.frozen
+class Work:
+    """The rows of a job, and what they mean.
+
+    Attributes:
+        changes: what the valid rows ask for.
+        rows: how many rows there are.
+        run: does the job, given a session, the path of the journal and settings.
+        must_fail: the positions of rows that fail, whatever happens.
+        may_fail: the positions of rows that may fail, whatever happens.
+    """
+
+    changes: Sequence[Change]
+    rows: int
+    run: Callable[[Session, Path, Mapping[str, Any]], Any]
+    must_fail: Sequence[int]
+    may_fail: Sequence[int]
+
+
+@attrs.define(kw_only=True)
+class BatchJob:
+    """A job with a journal, then perhaps the same again, then perhaps another one with the same journal."""
+
+    service: Service
+    journal: Path
+    settings: Mapping[str, Any]
+    before: Mapping[str, str]
+    work: Work
+    other: Work
+    read_state: Callable[[], Mapping[str, str]]
+    phases: list[str]
+    patient: bool
+    report: Mapping[str, Any] = attrs.field(factory=dict)
+    problems: list[str] = attrs.field(factory=list)
+    ignored: bool = False
+    _requests: int = 0
+
+    def next_step(self) -> Step | None:
+        """Return what is next."""
+        if not self.phases:
+            return None
+        work = self.other if self.phases[0] == "other" else self.work
+        self._requests = self.service.requests
+        return lambda session: work.run(session, self.journal, self.settings)
+
+    def take_result(self, result: Result) -> None:
+        """Take the result of a life."""
+        phase, end = self.phases[0], result["end"]
+        if end == "stopped":
+            return
+        self.phases.pop(0)
+        if phase == "other":
+            self._expect_refusal(end)
+        elif end != "done":
+            self.problems.append(f"{phase}: {end}: {result['why']}")
+            self.phases.clear()
+        elif phase == "again":
+            if result["report"] != self.report or self.service.requests != self._requests:
+                self.problems.append("a finished job did something else when it was run again")
+        else:
+            self.report = result["report"]
+
+    def _expect_refusal(self, end: str) -> None:
+        """Note it if a journal that belongs to other rows was taken, and nothing was sent."""
+        self.ignored = end == "done"
+        if end == "failed":
+            self.problems.append("another job with this journal failed")
+
+    def find_damage(self) -> Damage:
+        """Compare what the service has, and what the report says, with the rows."""
+        if not self.report:
+            return Damage(other=self.problems)
+        failed = {failure["position"] for failure in self.report["failures"]}
+        state = self.read_state()
+        damage = compare(find_allowed(self.before, self.work.changes, failed), state)
+        if self.ignored:
+            state = {**state}
+            found = compare(find_allowed({}, self.other.changes, self.other.may_fail), state)
+            damage += Damage(lost=[f"rows of another source: {lost}" for lost in found.lost[:1]])
+        may_fail = self.work.may_fail if self.patient else range(self.work.rows)
+        checked = check_report(self.report, self.work.rows, self.work.must_fail, may_fail)
+        return damage + checked + Damage(other=self.problems)
+
+
+def _draw_settings(dice: random.Random, options: Options, *, patient: bool) -> Mapping[str, Any]:
+    settings: dict[str, Any] = {"concurrency": dice.randint(1, 6), "quarantine": QUARANTINE}
+    if patient:
+        settings["retry_delays"] = _PATIENT
+    return {**settings, **options.call}
+
+
+def _draw_phases(dice: random.Random, options: Options) -> list[str]:
+    if not options.reuse:
+        return ["run"]
+    return ["run", *(["again"] if dice.random() < 0.3 else []), *(["other"] if dice.random() < 0.3 else [])]
+
+
+def hash_value(value: str) -> str:
+    """Return a value as the client sends it."""
+    return sha256(value.encode()).hexdigest()
+
+
+@attrs.frozen
+class _PeopleRows:
+    """Rows about people: which operation, on whom, and the value."""
+
+    rows: Sequence[tuple[str, str, str]]
+    invalid: frozenset[int]
+
+    @classmethod
+    def draw(cls, dice: random.Random, options: Options, *, prefix: str, deletes: float, unique: bool) -> "_PeopleRows":
+        count = options.rows or dice.randint(40, 160)
+        keys = options.keys or dice.randint(5, 60)
+        rows = []
+        for number in range(count):
+            name = f"{POISON if dice.random() < 0.02 else prefix}{dice.randrange(keys)}"
+            value = str(number if unique else dice.randrange(3))
+            rows.append(("Delete", name, "") if dice.random() < deletes else ("Update", name, value))
+        invalid = frozenset(position for position in range(count) if dice.random() < 0.02)
+        return cls(rows, invalid)
+
+    @property
+    def changes(self) -> list[Change]:
+        return [
+            Change(position, key, None if operation == "Delete" else hash_value(value))
+            for position, (operation, key, value) in enumerate(self.rows)
+            if position not in self.invalid
+        ]
+
+    @property
+    def may_fail(self) -> list[int]:
+        return [
+            position
+            for position, (operation, key, _) in enumerate(self.rows)
+            if position in self.invalid or (operation == "Update" and key.startswith(POISON))
+        ]
+
+    @property
+    def must_fail(self) -> list[int]:
+        """The positions of rows that fail, unless an equal one fails in their place."""
+        last = {row: position for position, row in enumerate(self.rows) if position not in self.invalid}
+        return [place for place in self.may_fail if place in self.invalid or last[self.rows[place]] == place]
+
+    def make_members(self) -> list[Mapping[str, str]]:
+        return [self._make_member(position) for position in range(len(self.rows))]
+
+    def make_operations(self) -> list[Mapping[str, Any]]:
+        return [
+            {"operation_type": operation, "params": {"users": [self._make_member(position)]}}
+            for position, (operation, _, _) in enumerate(self.rows)
+        ]
+
+    def _make_member(self, position: int) -> Mapping[str, str]:
+        operation, key, value = self.rows[position]
+        if position in self.invalid:
+            return {"email": "no address"}
+        return {"partner_user_id": key} if operation == "Delete" else {"partner_user_id": key, "svc_id": value}
+
+
+def _create_people_job(dice: random.Random, folder: Path, options: Options, *, deletes: float, call: str) -> BatchJob:
+    audience = Audience()
+    patient = dice.random() < 0.75
+    draw = partial(_PeopleRows.draw, dice, options, deletes=deletes, unique=not patient)
+    rows, other = draw(prefix="p"), draw(prefix="other")
+    before = {f"p{number}": hash_value(f"before{number}") for number in range(70)} if deletes else {}
+    for name, value in before.items():
+        first = ("partner_user_id", name)
+        audience.people[first] = frozenset({first, ("svc_id", value)})
+    limits = Limits(operations=dice.randint(1, 6))
+    once = call != "apply" and dice.random() < 0.3
+    per_operation = {"users_per_operation": dice.choice([1, 2, 5])}
+
+    def make_work(people: _PeopleRows) -> Work:
+        source = people.make_operations() if call == "apply" else people.make_members()
+
+        async def run(session: Session, journal: Path, settings: Mapping[str, Any]) -> Any:
+            users = attrs.evolve(session.account("a").custom_audience("c").users, limits=limits, sizes=_SIZES)
+            given = iter(source) if once else source
+            return await getattr(users, call)(given, journal=journal, **per_operation, **settings)
+
+        return Work(people.changes, len(people.rows), run, people.must_fail, people.may_fail)
+
+    return BatchJob(
+        service=options.create_service(World(), audience, dice),
+        journal=folder / "journal",
+        settings=_draw_settings(dice, options, patient=patient),
+        before=before,
+        work=make_work(rows),
+        other=make_work(other),
+        read_state=lambda: _read_people(audience),
+        phases=_draw_phases(dice, options),
+        patient=patient,
+    )
+
+
+def _read_people(audience: Audience) -> Mapping[str, str]:
+    return {first[1]: dict(held).get("svc_id", "") for first, held in audience.people.items()}
+
+
+def create_upload_job(seed: int, folder: Path, options: Options) -> BatchJob:
+    """Return an upload of people, some of them several times."""
+    return _create_people_job(random.Random(seed), folder, options, deletes=0.0, call="upload")
+
+
+def create_removal_job(seed: int, folder: Path, options: Options) -> BatchJob:
+    """Return a removal of people; in two of three, others are added again in the same job."""
+    dice = random.Random(seed)
+    pure = dice.random() < 1 / 3
+    return _create_people_job(dice, folder, options, deletes=1.0 if pure else 0.6, call="remove" if pure else "apply")
+
+
+def create_products_job(seed: int, folder: Path, options: Options) -> BatchJob:
+    """Return an upload of products, or a deletion of some."""
+    dice = random.Random(seed)
+    catalog = Catalog()
+    patient = dice.random() < 0.75
+    deletes = dice.random() < 0.25
+    if deletes:
+        catalog.titles = {f"p{number}": f"t{number}" for number in range(400)}
+    before = {**catalog.titles}
+    make_work = _make_deletions if deletes else _make_upserts
+    return BatchJob(
+        service=options.create_service(World(), catalog, dice),
+        journal=folder / "journal",
+        settings=_draw_settings(dice, options, patient=patient),
+        before=before,
+        work=make_work(dice, options, "p"),
+        other=make_work(dice, options, "other"),
+        read_state=lambda: catalog.titles,
+        phases=_draw_phases(dice, options),
+        patient=patient and not deletes,
+    )
+
+
+def _make_upserts(dice: random.Random, options: Options, prefix: str) -> Work:
+    count, keys = options.rows or dice.randint(40, 200), options.keys or dice.randint(2, 40)
+    names = [f"{POISON if dice.random() < 0.02 else prefix}{dice.randrange(keys)}" for _ in range(count)]
+    changes = [Change(position, name, f"t{position}") for position, name in enumerate(names)]
+    products = [{**PRODUCT, "id": change.key, "title": change.value} for change in changes]
+
+    async def run(session: Session, journal: Path, settings: Mapping[str, Any]) -> Any:
+        catalog = attrs.evolve(session.product_catalog("k").products, sizes=_SIZES)
+        return await catalog.upsert(products, journal=journal, **settings)
+
+    refused = [position for position, name in enumerate(names) if name.startswith(POISON)]
+    return Work(changes, count, run, refused, refused)
+
+
+def _make_deletions(dice: random.Random, options: Options, prefix: str) -> Work:
+    count = options.rows or dice.randint(100, 300)
+    changes = [
+        Change(position, f"{prefix}{number}", None) for position, number in enumerate(dice.sample(range(400), count))
+    ]
+    keys = [f"key-{change.key}" for change in changes]
+
+    async def run(session: Session, journal: Path, settings: Mapping[str, Any]) -> Any:
+        catalog = attrs.evolve(session.product_catalog("k").products, sizes=_SIZES)
+        return await catalog.delete(keys, journal=journal, **settings)
+
+    return Work(changes, count, run, [], [])

@@ -1,0 +1,120 @@
+"""Trials of every kind, for some time, in several processes; and the controls."""
+
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import count, islice
+from pathlib import Path
+
+import attrs
+
+from tests.crash.batch_jobs import BatchJob, Options, create_products_job, create_removal_job, create_upload_job
+from tests.crash.controls import CONTROLS, Control
+from tests.crash.figures import Figures, read_figures
+from tests.crash.holdings import Audience
+from tests.crash.sync_jobs import create_audience_sync_job, create_catalog_sync_job
+from tests.crash.trial import Job, Setting, Trial, find_folder, run_trial
+
+__all__ = ["KINDS", "count_repeats", "run_campaign", "run_controls", "run_job"]
+
+KINDS: Mapping[str, Callable[[int, Path, Options], Job]] = {
+    "upload": create_upload_job,
+    "removal": create_removal_job,
+    "products": create_products_job,
+    "sync": create_audience_sync_job,
+    "catalog sync": create_catalog_sync_job,
+}
+_JOBS_OF_A_RUN = 1_000_000
+_TRIES = 30
+
+
+def run_job(kind: str, seed: int, options: Options | None = None, setting: Setting | None = None) -> tuple[Job, Trial]:
+    """Run one job."""
+    with tempfile.TemporaryDirectory(dir=find_folder()) as folder:
+        job = KINDS[kind](seed, Path(folder), options or Options())
+        return job, run_trial(job, setting or Setting(), seed)
+
+
+def run_campaign(
+    *, seed: int, seconds: float, workers: int, kinds: Sequence[str] = tuple(KINDS), jobs: int | None = None
+) -> Figures:
+    """Run jobs for some time, or some jobs in each worker, and return what came of them."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / f"{number}.json" for number in range(workers)]
+        pids = [
+            _fork(partial(_work, seeds, began + seconds, kinds, path))
+            for seeds, path in zip(_share_seeds(seed, workers, jobs), paths, strict=True)
+        ]
+        failed = [os.waitpid(pid, 0)[1] for pid in pids]
+        figures = read_figures([str(path) for path in paths if path.exists()])
+    if any(failed):
+        figures.damage["a worker failed"] += 1
+    return figures
+
+
+def _fork(work: Callable[[], object]) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        work()
+        status = 0
+    except BaseException:  # noqa: BLE001 - there is nobody to raise it to
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(status)
+
+
+def _share_seeds(seed: int, workers: int, jobs: int | None) -> Iterator[Iterable[int]]:
+    """Yield the seeds of the jobs of each worker."""
+    for number in range(workers):
+        yield islice(count(seed * _JOBS_OF_A_RUN + number, workers), jobs)
+
+
+def _work(seeds: Iterable[int], until: float, kinds: Sequence[str], path: Path) -> None:
+    """Run jobs, always of the kind with the fewest kills so far."""
+    figures = Figures()
+    for job_seed in seeds:
+        if time.monotonic() >= until:
+            break
+        kind = min(kinds, key=lambda name: figures.kills[name])
+        job, trial = run_job(kind, job_seed)
+        figures.add_trial(kind, job_seed, trial, job.service)
+        if trial.damage:
+            sys.stdout.write(f"{figures.examples[-1]}\n")
+            sys.stdout.flush()
+    path.write_text(figures.to_json())
+
+
+def run_controls(seed: int) -> Mapping[str, int]:
+    """Return how many jobs it took until there was damage, by the protection that was removed."""
+    return {name: _count_until_damage(control, seed) for name, control in CONTROLS.items()}
+
+
+def _count_until_damage(control: Control, seed: int) -> int:
+    """Return how many jobs it took; 0 if there was no damage, or some with the protection."""
+    for number in range(_TRIES):
+        _, trial = run_job(control.kind, seed + number, control.options, control.setting)
+        if trial.damage.is_visible:
+            setting = attrs.evolve(control.setting, prepare=lambda: None)
+            _, protected = run_job(control.kind, seed + number, control.protected or control.options, setting)
+            return 0 if protected.damage else number + 1
+    return 0
+
+
+def count_repeats(seed: int) -> int:
+    """Return how many rows a service got more than once although it failed in no way."""
+    setting = Setting(kills=0, jumps=False, cancels=False)
+    job, _ = run_job("upload", seed, Options(share=0.0), setting)
+    audience = job.service.holdings
+    assert isinstance(audience, Audience)
+    assert isinstance(job, BatchJob)
+    accepted: int = job.report["accepted"]
+    return audience.users - accepted

@@ -1,0 +1,98 @@
+"""Jobs without one of their protections: each of them must do damage, or the trials would prove nothing."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, get_args
+
+import attrs
+
+from svc_async.batch import recovery
+from svc_async.batch.destination import Verdict
+from svc_async.batch.lane import Lane
+from svc_async.batch.lane_events import Command, Event, Resumed
+from svc_async.batch.lists.destination import ListDestination
+from svc_async.batch.sync.audience import AudienceTarget
+from svc_async.errors import ApiError, SvcError
+from svc_async.wire.outcome import Effect, Outcome, Repeat, outcome_of
+from tests.crash.batch_jobs import Options
+from tests.crash.client import Place
+from tests.crash.trial import Setting
+
+__all__ = ["CONTROLS", "Control"]
+
+_HANDLE = Lane.handle
+_GATEWAY = {"500": 1.0, "502": 1.0, "504": 1.0, "408": 1.0, "503": 1.0}
+_LOST = {"closed": 1.0, "reset": 1.0}
+
+
+@attrs.frozen
+class Control:
+    """A job without a protection.
+
+    Attributes:
+        kind: the kind of job.
+        options: what differs in the job.
+        prepare: removes the protection, in the process of a client.
+        protected: what the same job needs to do no damage, in place of `options`.
+        places: where its clients are killed.
+    """
+
+    kind: str
+    options: Options = attrs.field(factory=Options)
+    prepare: Callable[[], None] = lambda: None
+    protected: Options | None = None
+    places: Sequence[Place] = get_args(Place)
+
+    @property
+    def setting(self) -> Setting:
+        """The conditions of its trials."""
+        return Setting(prepare=self.prepare, places=self.places, cancels=False)
+
+
+def _trust_counts() -> None:
+    _change(ListDestination, "evaluate", lambda *_: Verdict())
+
+
+def _resume_at_once() -> None:
+    def handle(lane: Lane, event: Event) -> Command | None:
+        return _HANDLE(lane, attrs.evolve(event, pause=0.0) if isinstance(event, Resumed) else event)
+
+    _change(Lane, "handle", handle)
+
+
+def _believe_gateways() -> None:
+    def believe(error: SvcError) -> Outcome:
+        if isinstance(error, ApiError) and str(error.status) in _GATEWAY:
+            return Outcome(Effect.NONE, Repeat.ALWAYS)
+        return outcome_of(error)
+
+    _change(recovery, "outcome_of", believe)
+
+
+def _add_without_removal() -> None:
+    _change(AudienceTarget, "replaces", property(lambda _: False))
+
+
+def _change(owner: Any, name: str, value: Any) -> None:
+    setattr(owner, name, value)
+
+
+CONTROLS: Mapping[str, Control] = {
+    "lanes": Control(
+        "upload",
+        Options(reuse=False, keys=8, share=0.4, weights=_LOST, call={"ordering": "none"}),
+        protected=Options(reuse=False, keys=8, share=0.4, weights=_LOST),
+    ),
+    "counts": Control("upload", Options(reuse=False, share=0.3, weights={"partial": 1.0}), _trust_counts),
+    "quarantine": Control(
+        "upload",
+        Options(reuse=False, keys=8, share=0.4, weights=_LOST, call={"quarantine": 0.0}),
+        protected=Options(reuse=False, keys=8, share=0.4, weights=_LOST),
+    ),
+    "wait after a resume": Control(
+        "upload", Options(reuse=False, keys=8, share=0.2, weights=_LOST), _resume_at_once, places=("late",)
+    ),
+    "doubt about gateways": Control(
+        "upload", Options(reuse=False, keys=8, share=0.4, weights=_GATEWAY), _believe_gateways
+    ),
+    "removal before a change": Control("sync", Options(share=0.05, weights=_LOST), _add_without_removal),
+}

@@ -1,0 +1,106 @@
+"""What a service must have once a job has ended, for each person or product; nothing else of the job is needed."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from tests.crash.holdings import POISON
+
+__all__ = ["Change", "Damage", "check_report", "compare", "find_allowed"]
+
+
+@attrs.frozen
+class Change:
+    """What one row of a job asks for: a value of a key, or None for its removal."""
+
+    position: int
+    key: str
+    value: str | None
+
+
+@attrs.frozen
+class Damage:
+    """What is not as it must be, in words."""
+
+    lost: Sequence[str] = ()
+    wrong: Sequence[str] = ()
+    extra: Sequence[str] = ()
+    other: Sequence[str] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.lost or self.wrong or self.extra or self.other)
+
+    @property
+    def is_visible(self) -> bool:
+        """Whether the service has something else than it must have."""
+        return bool(self.lost or self.wrong or self.extra)
+
+    def __add__(self, more: "Damage") -> "Damage":
+        return Damage(
+            [*self.lost, *more.lost],
+            [*self.wrong, *more.wrong],
+            [*self.extra, *more.extra],
+            [*self.other, *more.other],
+        )
+
+
+def find_allowed(
+    before: Mapping[str, str], changes: Iterable[Change], failed: Collection[int]
+) -> Mapping[str, set[str | None]]:
+    """Return the values that each key may have: that of its last accepted row, or of a row after it that failed.
+
+    A row that the service always refuses has no effect; another one that failed may have one.
+    """
+    allowed: dict[str, set[str | None]] = {key: {value} for key, value in before.items()}
+    for change in changes:
+        values = allowed.setdefault(change.key, {None})
+        if change.position not in failed:
+            values.clear()
+        elif change.key.startswith(POISON):
+            continue
+        values.add(change.value)
+    return allowed
+
+
+def compare(allowed: Mapping[str, set[str | None]], state: Mapping[str, str]) -> Damage:
+    """Compare what a service has with what it may have."""
+    lost: list[str] = []
+    wrong: list[str] = []
+    extra: list[str] = []
+    for key in allowed.keys() | state.keys():
+        values, value = allowed.get(key, {None}), state.get(key)
+        if value in values:
+            continue
+        where = extra if values == {None} else lost if value is None else wrong
+        where.append(f"{key} has {value} and not {sorted(map(str, values))}")
+    return Damage(lost, wrong, extra)
+
+
+def check_report(report: Mapping[str, Any], rows: int, must_fail: Collection[int], may_fail: Collection[int]) -> Damage:
+    """Compare a report with what must be in it: every row, once.
+
+    Args:
+        report: the report.
+        rows: how many rows the source has.
+        must_fail: the positions of rows that fail in any case.
+        may_fail: the positions of rows that may fail.
+    """
+    return Damage(other=[*_check_report(report, rows, must_fail, may_fail)])
+
+
+def _check_report(
+    report: Mapping[str, Any], rows: int, must_fail: Collection[int], may_fail: Collection[int]
+) -> Iterator[str]:
+    failed = [failure["position"] for failure in report["failures"]]
+    if report["read"] != rows:
+        yield f"{report['read']} rows were read, not {rows}"
+    if report["accepted"] + report["coalesced"] + report["failed"] != rows or report["pending"]:
+        yield f"rows are unaccounted for: {report}"
+    if len({*failed}) != len(failed) or len(failed) != report["failed"]:
+        yield f"{report['failed']} rows failed, and {len({*failed})} of {len(failed)} failures are listed"
+    if missing := {*must_fail} - {*failed}:
+        yield f"rows {sorted(missing)} should have failed"
+    if more := {*failed} - {*may_fail}:
+        reasons = [failure["reason"] for failure in report["failures"] if failure["position"] in more]
+        yield f"rows {sorted(more)} failed: {reasons[:2]}"

@@ -1,0 +1,251 @@
+"""An HTTP server without an event loop: a client is forked from its process, and it does nothing by itself.
+
+It serves one client until that ends. What becomes of a request is decided by `handle`, which answers it, now or later,
+breaks its connection or keeps it waiting. Whenever something has happened to a request, `on_point` is told.
+"""
+
+import heapq
+import os
+import selectors
+import signal
+import socket
+import struct
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from email.utils import format_datetime
+from itertools import count
+from typing import Any
+
+import attrs
+
+from tests.crash.world import World
+
+__all__ = ["Exchange", "Hung", "Server"]
+
+_LONGEST_LIFE = 30.0
+"""Real seconds after which a client that has not ended is taken for hung."""
+
+
+class Hung(Exception):
+    """A client did not end."""
+
+
+@attrs.define(eq=False)
+class _Connection:
+    """A connection of a client, and what was received on it."""
+
+    socket: socket.socket
+    received: bytearray = attrs.field(factory=bytearray)
+    closed: bool = False
+
+    def send(self, data: bytes) -> None:
+        with suppress(OSError):  # the client is dead or has given up
+            self.socket.sendall(data)
+
+    def close(self, *, reset: bool = False) -> None:
+        if not self.closed and reset:
+            with suppress(OSError):
+                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.closed = True
+        self.socket.close()
+
+
+@attrs.define(eq=False)
+class Exchange:
+    """A request, and what may be done with it; exactly one of the methods is called."""
+
+    server: "Server"
+    connection: _Connection
+    method: str
+    path: str
+    body: bytes
+
+    def answer(self, status: int, body: bytes, headers: Mapping[str, str] | None = None, *, copies: int = 1) -> None:
+        """Answer it; with several copies, what follows is nobody's answer."""
+        self.connection.send(copies * self._render(status, body, headers))
+        self.server.finish()
+
+    def cut(self, status: int, body: bytes) -> None:
+        """Send the first half of an answer, and close the connection."""
+        whole = self._render(status, body, None)
+        self.connection.send(whole[: len(whole) - len(body) // 2 - 1])
+        self.server.close(self.connection)
+        self.server.finish()
+
+    def drop(self, *, reset: bool) -> None:
+        """Close the connection without an answer."""
+        self.server.close(self.connection, reset=reset)
+        self.server.finish()
+
+    def hold(self) -> None:
+        """Never answer."""
+        self.server.finish()
+
+    def answer_in(self, seconds: float, status: int, body: bytes) -> None:
+        """Answer later, by the time of the trial."""
+        data = self._render(status, body, None)
+        self.server.schedule(seconds, lambda: self.connection.send(data))
+        self.server.finish()
+
+    def _render(self, status: int, body: bytes, headers: Mapping[str, str] | None) -> bytes:
+        kind = "text/html" if body.startswith(b"<") else "application/json"
+        now = format_datetime(self.server.world.service_now(), usegmt=True)
+        fields = {"content-type": kind, "content-length": str(len(body)), "date": now, **(headers or {})}
+        head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        return f"HTTP/1.1 {status} X\r\n{head}\r\n".encode() + body
+
+
+class Server:
+    """Serves the clients of one trial, one after another."""
+
+    def __init__(self, world: World, handle: Callable[[Exchange], None]) -> None:
+        self.world = world
+        self.port = 0
+        self.refused = 0
+        self.on_point: Callable[[str], None] = lambda _: None
+        self._handle = handle
+        self._selector = selectors.DefaultSelector()
+        self._connections: set[_Connection] = set()
+        self._later: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
+        self._listener = self._listen()
+
+    def _listen(self) -> socket.socket:
+        listener = socket.create_server(("127.0.0.1", self.port), backlog=128)
+        listener.setblocking(False)
+        self.port = listener.getsockname()[1]
+        self._selector.register(listener, selectors.EVENT_READ, self._accept)
+        return listener
+
+    def close_in_child(self) -> None:
+        """Close what a forked client has no business with."""
+        self._listener.close()
+        self._selector.close()
+
+    def shut_down(self) -> None:
+        """Stop for good."""
+        self._forget_client()
+        self._selector.unregister(self._listener)
+        self._listener.close()
+        self._selector.close()
+
+    def restart(self, refused: int) -> None:
+        """Break all connections, as a restart does, and then refuse the next ones."""
+        for connection in [*self._connections]:
+            self.close(connection, reset=True)
+        self.refused = refused
+
+    def serve(self, pid: int, result: int, poke: int, die_after: float | None) -> bytes:
+        """Serve a client until it ends, and return what it wrote to its pipe.
+
+        Args:
+            pid: its process.
+            result: the pipe of its result.
+            poke: the pipe by which it says that time has gone on.
+            die_after: real seconds after which it is killed.
+
+        Raises:
+            Hung: it did not end.
+        """
+        output, ended, began = bytearray(), False, time.monotonic()
+
+        def read_result() -> None:
+            nonlocal ended
+            data = os.read(result, 65536)
+            output.extend(data)
+            ended = not data
+
+        self._selector.register(result, selectors.EVENT_READ, read_result)
+        self._selector.register(poke, selectors.EVENT_READ, lambda: self._do_what_is_due(poke))
+        try:
+            while not ended:
+                rest = None if die_after is None else die_after - (time.monotonic() - began)
+                if rest is not None and rest <= 0:
+                    os.kill(pid, signal.SIGKILL)
+                    die_after = rest = None
+                events = self._selector.select(_LONGEST_LIFE if rest is None else rest)
+                if not events and rest is None:
+                    os.kill(pid, signal.SIGKILL)
+                    raise Hung
+                for key, _ in events:
+                    if self._selector.get_map().get(key.fd) == key:  # not closed since
+                        key.data()
+        finally:
+            self._selector.unregister(result)
+            self._selector.unregister(poke)
+            self._forget_client()
+        return bytes(output)
+
+    def _forget_client(self) -> None:
+        for connection in [*self._connections]:
+            self.close(connection)
+        self._later = []
+        self.world.due = float("inf")
+
+    def finish(self) -> None:
+        """Count a request that needs nothing more for now."""
+        self.world.handled += 1
+
+    def schedule(self, seconds: float, action: Callable[[], None]) -> None:
+        """Do something later, by the time of the trial."""
+        heapq.heappush(self._later, (self.world.time + seconds, next(self._numbers), action))
+        self.world.due = self._later[0][0]
+
+    def _do_what_is_due(self, poke: int) -> None:
+        os.read(poke, 4096)
+        while self._later and self._later[0][0] <= self.world.time:
+            heapq.heappop(self._later)[2]()
+        self.world.due = self._later[0][0] if self._later else float("inf")
+        self.finish()
+
+    def _accept(self) -> None:
+        with suppress(BlockingIOError):
+            accepted, _ = self._listener.accept()
+            connection = _Connection(accepted)
+            if self.refused:
+                self.refused -= 1
+                connection.close(reset=True)
+                self.finish()
+                return
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._connections.add(connection)
+            self._selector.register(accepted, selectors.EVENT_READ, lambda: self._receive(connection))
+
+    def close(self, connection: _Connection, *, reset: bool = False) -> None:
+        """Close a connection."""
+        if connection in self._connections:
+            self._connections.discard(connection)
+            self._selector.unregister(connection.socket)
+        connection.close(reset=reset)
+
+    def _receive(self, connection: _Connection) -> None:
+        try:
+            data = connection.socket.recv(2**18)
+        except OSError:
+            data = b""
+        if not data:
+            self.close(connection)
+            return
+        connection.received += data
+        exchange = self._parse(connection)
+        if exchange is not None:
+            self.on_point("received")
+            self._handle(exchange)
+            self.on_point("answered")
+
+    def _parse(self, connection: _Connection) -> Exchange | None:
+        head, found, rest = bytes(connection.received).partition(b"\r\n\r\n")
+        if not found:
+            return None
+        lines = head.decode("latin-1").split("\r\n")
+        fields: dict[str, Any] = {}
+        for line in lines[1:]:
+            name, _, value = line.partition(":")
+            fields[name.lower()] = value.strip()
+        size = int(fields.get("content-length", 0))
+        if len(rest) < size:
+            return None
+        connection.received = bytearray(rest[size:])
+        method, path, _ = lines[0].split(" ")
+        return Exchange(self, connection, method, path, rest[:size])

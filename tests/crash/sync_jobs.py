@@ -1,0 +1,170 @@
+"""Syncs of people and of products, over several nights; the file changes between runs, also after one was killed."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from svc_async import Session
+from svc_async.batch.packing.limits import Limits
+from svc_async.batch.settings import JobSizes
+from tests.crash.batch_jobs import QUARANTINE, Options, hash_value
+from tests.crash.client import Result, Step
+from tests.crash.holdings import POISON, PRODUCT, Audience, Catalog, Identifier
+from tests.crash.model import Damage, compare
+from tests.crash.service import Service
+from tests.crash.world import World
+
+__all__ = ["SyncJob", "create_audience_sync_job", "create_catalog_sync_job"]
+
+_SIZES = JobSizes(slice_rows=8, partition_rows=24)
+
+Snapshot = Mapping[str, int]
+"""The version of each person or product in the file."""
+
+
+@attrs.define(kw_only=True)
+class SyncJob:
+    """Some nights, each with a sync that is repeated until it is done; the last until nothing is left to do."""
+
+    service: Service
+    state: Path
+    dice: random.Random
+    run: Callable[[Session, Path, Snapshot], Any]
+    names: Sequence[str]
+    nights: int
+    strangers: Mapping[str, str]
+    describe: Callable[[str, int], str]
+    read_state: Callable[[], Mapping[str, str]]
+    snapshot: dict[str, int] = attrs.field(factory=dict)
+    ended: bool = False
+    problems: list[str] = attrs.field(factory=list)
+    _versions: int = 0
+    _began: bool = False
+
+    def next_step(self) -> Step | None:
+        """Return what is next; the file may have changed since the last run."""
+        if self.ended:
+            return None
+        if self.nights and (not self._began or self.dice.random() < 0.4):
+            self._change_file()
+        self._began = True
+        snapshot = {**self.snapshot}
+        return lambda session: self.run(session, self.state, snapshot)
+
+    def _change_file(self) -> None:
+        """Add, change and remove people or products."""
+        for name in self.dice.sample(self.names, self.dice.randint(1, max(1, len(self.names) // 3))):
+            self._versions += 1
+            if name in self.snapshot and self.dice.random() < 0.5:
+                del self.snapshot[name]
+            else:
+                self.snapshot[name] = self._versions
+
+    def take_result(self, result: Result) -> None:
+        """Take the result of a night."""
+        if result["end"] in {"stopped", "interrupted"}:
+            return
+        if result["end"] != "done":
+            self.problems.append(f"{result['end']}: {result['why']}")
+            self.ended = True
+            return
+        report = result["report"]
+        for part in ("sent", "removed"):
+            counts = report[part]
+            settled = counts["accepted"] + counts["coalesced"] + counts["failed"]
+            if settled != counts["read"] or counts["pending"]:
+                self.problems.append(f"rows are unaccounted for: {counts}")
+        if self.nights:
+            self.nights -= 1
+            self._change_file()
+        else:
+            refused = sum(name.startswith(POISON) for name in self.snapshot)
+            self.ended = report["sent"]["failed"] == refused and report["removed"]["failed"] == 0
+
+    def find_damage(self) -> Damage:
+        """Compare what the service has with the file of the last night."""
+        present = {name: self.describe(name, version) for name, version in self.snapshot.items()}
+        allowed: dict[str, set[str | None]] = {
+            name: {value} for name, value in {**present, **self.strangers}.items() if not name.startswith(POISON)
+        }
+        damage = compare(allowed, self.read_state()) if self.ended and not self.problems else Damage()
+        return damage + Damage(other=self.problems)
+
+
+def _draw_call(dice: random.Random, options: Options) -> Mapping[str, Any]:
+    delays = dice.choice([(0.0, 60.0, 300.0), (0.0, *[5.0] * 100)])
+    drawn = {"concurrency": dice.randint(1, 6), "quarantine": QUARANTINE, "retry_delays": delays}
+    return {**drawn, "max_removal_share": 1.0, **options.call}
+
+
+def _draw_names(dice: random.Random, options: Options, *, poison: float) -> list[str]:
+    count = options.keys or dice.randint(15, 80)
+    return [f"{POISON if dice.random() < poison else 'p'}{number}" for number in range(count)]
+
+
+def create_audience_sync_job(seed: int, folder: Path, options: Options) -> SyncJob:
+    """Return syncs of an audience, in which people change their identifiers."""
+    dice = random.Random(seed)
+    audience = Audience(adds=True)
+    for number in range(5):
+        first = ("partner_user_id", f"stranger{number}")
+        audience.people[first] = frozenset({first})
+    strangers = _read_people(audience)
+    limits = Limits(operations=dice.randint(1, 3))
+    per_operation = dice.choice([1, 1, 2])
+    call = _draw_call(dice, options)
+
+    async def run(session: Session, state: Path, snapshot: Snapshot) -> Any:
+        users = attrs.evolve(session.account("a").custom_audience("c").users, limits=limits, sizes=_SIZES)
+        members = [{"partner_user_id": name, "email": f"x{version}@example.com"} for name, version in snapshot.items()]
+        return await users.sync(members, state=state, users_per_operation=per_operation, **call)
+
+    return SyncJob(
+        service=options.create_service(World(), audience, dice),
+        state=folder / "state",
+        dice=dice,
+        run=run,
+        names=_draw_names(dice, options, poison=0.01),
+        nights=dice.randint(1, 4),
+        strangers=strangers,
+        describe=lambda name, version: _describe(
+            {("partner_user_id", name), ("email", hash_value(f"x{version}@example.com"))}
+        ),
+        read_state=lambda: _read_people(audience),
+    )
+
+
+def _describe(identifiers: "frozenset[Identifier] | set[Identifier]") -> str:
+    return " ".join(sorted(value for _, value in identifiers))
+
+
+def _read_people(audience: Audience) -> Mapping[str, str]:
+    return {first[1]: _describe(held) for first, held in audience.people.items()}
+
+
+def create_catalog_sync_job(seed: int, folder: Path, options: Options) -> SyncJob:
+    """Return syncs of a catalog, in which products get other titles."""
+    dice = random.Random(seed)
+    catalog = Catalog({f"stranger{number}": "t" for number in range(5)})
+    strangers = {**catalog.titles}
+    call = _draw_call(dice, options)
+
+    async def run(session: Session, state: Path, snapshot: Snapshot) -> Any:
+        products = attrs.evolve(session.product_catalog("k").products, sizes=_SIZES)
+        rows = [{**PRODUCT, "id": name, "title": f"t{version}"} for name, version in snapshot.items()]
+        return await products.sync(rows, state=state, **call)
+
+    return SyncJob(
+        service=options.create_service(World(), catalog, dice),
+        state=folder / "state",
+        dice=dice,
+        run=run,
+        names=_draw_names(dice, options, poison=0.0),
+        nights=dice.randint(1, 4),
+        strangers=strangers,
+        describe=lambda _, version: f"t{version}",
+        read_state=lambda: catalog.titles,
+    )
