@@ -11,7 +11,7 @@ imported; what belongs to an event loop is a `Run`, made each time it is entered
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, get_args
 
@@ -22,6 +22,7 @@ from svc_async.events.parser import EventParser
 from svc_async.events.router import EventRouter, Handler
 from svc_async.webhooks.acceptance import Acceptor
 from svc_async.webhooks.ack import Ack
+from svc_async.webhooks.bodies import Bodies, Body
 from svc_async.webhooks.delivery import DeliveryContext
 from svc_async.webhooks.dispatch import DeadLetter, Dispatcher, OnError
 from svc_async.webhooks.run import Acceptance, Run
@@ -77,6 +78,9 @@ class WebhookReceiver:
         crc_key: the key that answers CRC checks, by default the first.
         crc_signature: how to treat a signature of the CRC check itself.
         max_body: the largest body, in bytes.
+        max_bodies: how many deliveries may be read or wait for their answer at a time; a further one is answered with
+            503 before it is read.
+        max_bytes: how many bytes their bodies may have in total.
         read_deadline: seconds within which a body must be received.
         retry_after: seconds after which the service may retry a request that was answered with 503.
         drain_deadline: seconds that closing waits for accepted events; 0 does not wait.
@@ -101,6 +105,8 @@ class WebhookReceiver:
         crc_key: SigningKey | None = None,
         crc_signature: CrcSignature = "ignore",
         max_body: int = 2**20,
+        max_bodies: int = 1_000,
+        max_bytes: int = 2**26,
         read_deadline: float = 5.0,
         retry_after: int = 30,
         drain_deadline: float = 30.0,
@@ -111,9 +117,11 @@ class WebhookReceiver:
             raise InvalidArgument("keys", "must contain at least one key: without one nothing can be verified")
         if crc_signature not in get_args(CrcSignature):
             raise InvalidArgument("crc_signature", f"must be one of {', '.join(get_args(CrcSignature))}")
-        _check_at_least(1, workers=workers, max_body=max_body, retry_after=retry_after)
+        _check_at_least(1, workers=workers, max_body=max_body, max_bodies=max_bodies, retry_after=retry_after)
+        _check_at_least(max_body, max_bytes=max_bytes)
         _check_at_least(0, read_deadline=read_deadline, drain_deadline=drain_deadline)
         self._verifier = Verifier(keys=keys, crc_key=crc_key or keys[0], crc_signature=crc_signature, max_body=max_body)
+        self._bodies = Bodies(largest=max_body, max_count=max_bodies, max_bytes=max_bytes)
         self._key_ids = {key: key.key_id or f"key-{position}" for position, key in enumerate(keys, 1)}
         self._ack = ack or Ack.enqueue()
         self._clock = clock or SystemClock()
@@ -251,19 +259,23 @@ class WebhookReceiver:
     async def receive(
         self, method: str, raw_query: str | bytes, headers: Headers, chunks: AsyncIterable[bytes]
     ) -> HttpAnswer:
-        """Answer a request, reading its body; see `handle`."""
+        """Answer a request; its body is read if its header fields promise a delivery. See `handle`."""
         fields = parse_fields(headers)
         if method != "POST":
             return await self.handle(method, raw_query, fields, b"")
         try:
-            self._verifier.check_encoding(fields)
-            async with self._clock.timeout(self._read_deadline):
-                body = await self._verifier.read(chunks)
-        except TimeoutError:
-            return self._reject_early(RejectReason.TOO_SLOW)
+            self._verifier.check_head(fields)
+            with self._admit() as body:
+                content = await self._read(body, chunks)
+                return await self.handle(method, raw_query, fields, content)
         except Rejected as rejected:
-            return self._reject_early(rejected.reason)
-        return await self.handle(method, raw_query, fields, body)
+            self._counters.received += 1
+            return self._reject(rejected.reason)
+
+    def _admit(self) -> AbstractContextManager[Body]:
+        if not self.is_running:
+            raise Rejected(RejectReason.NOT_RUNNING)
+        return self._bodies.admit()
 
     async def handle(self, method: str, raw_query: str | bytes, headers: Headers, body: bytes) -> HttpAnswer:
         """Answer a request to the webhook URL; for frameworks without an adapter.
@@ -339,9 +351,12 @@ class WebhookReceiver:
         await asyncio.wait([each.done for each in accepted])
         return None if all(each.done.result() for each in accepted) else RejectReason.HANDLER_FAILED
 
-    def _reject_early(self, reason: RejectReason) -> HttpAnswer:
-        self._counters.received += 1
-        return self._reject(reason)
+    async def _read(self, body: Body, chunks: AsyncIterable[bytes]) -> bytes:
+        try:
+            async with self._clock.timeout(self._read_deadline):
+                return await body.read(chunks)
+        except TimeoutError:
+            raise Rejected(RejectReason.TOO_SLOW) from None
 
     def _reject(self, reason: RejectReason) -> HttpAnswer:
         self._counters.reject(reason)

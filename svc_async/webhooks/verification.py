@@ -3,7 +3,7 @@
 Nothing is parsed before it is verified. The signature covers the body byte for byte.
 """
 
-from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Literal, NamedTuple, cast
 
@@ -49,6 +49,7 @@ class RejectReason(StrEnum):
     CRC_TOKEN = "crc_token_refused"  # noqa: S105 - it names a parameter
     ENCODED = "body_encoded"
     TOO_LARGE = "body_too_large"
+    TOO_MANY_BODIES = "too_many_bodies"
     TOO_SLOW = "body_too_slow"
     BROKEN = "body_broken"
     SIGNATURE_REPEATED = "signature_repeated"
@@ -70,6 +71,7 @@ _STATUS: Mapping[RejectReason, int] = {
     RejectReason.CRC_TOKEN: 400,
     RejectReason.ENCODED: 415,
     RejectReason.TOO_LARGE: 413,
+    RejectReason.TOO_MANY_BODIES: 503,
     RejectReason.TOO_SLOW: 408,
     RejectReason.BROKEN: 400,
     RejectReason.SIGNATURE_REPEATED: 400,
@@ -147,6 +149,20 @@ class Verifier:
                 return key
         raise Rejected(_diagnose([value for _, value in received]))
 
+    def check_head(self, fields: Fields) -> None:
+        """Check what the header fields of a delivery say, before its body is read.
+
+        Raises:
+            Rejected: the body is compressed or too large, or has no signature that might be right.
+        """
+        self.check_encoding(fields)
+        for name, value in fields:
+            if name == "content-length":
+                self.check_size(_parse_length(value))
+        signatures = [value for _, values in self._signatures(fields) for value in values]
+        if not any(map(is_signature, signatures)):
+            raise Rejected(_diagnose(signatures))
+
     def check_encoding(self, fields: Fields) -> None:
         """Reject a compressed body: some servers decompress it, and the signed bytes are lost.
 
@@ -164,18 +180,6 @@ class Verifier:
         """
         if size > self.max_body:
             raise Rejected(RejectReason.TOO_LARGE)
-
-    async def read(self, chunks: AsyncIterable[bytes]) -> bytes:
-        """Read a body, but no more of it than is allowed.
-
-        Raises:
-            Rejected: the body is too large, or its connection broke.
-        """
-        body = bytearray()
-        async for chunk in chunks:
-            body += chunk
-            self.check_size(len(body))
-        return bytes(body)
 
     def _is_signed(self, fields: Fields) -> bool:
         return any(values for _, values in self._signatures(fields))
@@ -196,6 +200,13 @@ def parse_fields(headers: Headers) -> Fields:
 
 def _decode(value: str | bytes) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else value
+
+
+def _parse_length(value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise Rejected(RejectReason.BROKEN) from None
 
 
 def _diagnose(signatures: Sequence[str]) -> RejectReason:

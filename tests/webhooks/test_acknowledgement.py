@@ -106,7 +106,8 @@ async def test_no_more_of_a_body_is_read_than_is_allowed() -> None:
             yield b"x" * 10
 
     receiver = WebhookReceiver(keys=[KEY], max_body=100)
-    assert (await receiver.receive("POST", "", {}, endless())).status == 413
+    async with receiver:
+        assert (await receiver.receive("POST", "", delivery().headers, endless())).status == 413
     assert read == 11
 
 

@@ -1,0 +1,66 @@
+"""Many connections with large bodies take no more memory than the receiver is allowed."""
+
+import asyncio
+import socket
+from collections import Counter
+
+import pytest
+
+from svc_async.webhooks import WebhookReceiver
+from svc_async.wire.hmac_sha256 import sign
+from tests.support.bounded_process import MIB, measure_peak
+from tests.support.deliveries import KEY, STRANGER
+from tests.support.receivers import PATH, SERVERS
+
+CONNECTIONS = 300
+HELD = 8 * MIB
+BOUND = 128 * MIB
+"""What is held, and 0.3 MiB for each connection in the server's own buffers."""
+PART = memoryview(b"x" * (MIB - 1))
+"""A body of 1 MiB without its last byte, so that the server waits for more."""
+
+
+async def flood(server: str, *, signed: bool, framing: str) -> Counter[str]:
+    """Return the statuses that so many connections at a time are answered with."""
+    receiver = WebhookReceiver(keys=[KEY], max_bytes=HELD, read_deadline=0.5)
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\n{framing}\r\n"
+    if signed:
+        head += f"{KEY.header}: {sign(STRANGER, b'')}\r\n"
+    prefix = b"100000\r\n" if "chunked" in framing else b""
+    async with SERVERS[server](receiver) as port:
+        answers = await asyncio.gather(*(send(port, f"{head}\r\n".encode() + prefix) for _ in range(CONNECTIONS)))
+    return Counter(answers)
+
+
+async def send(port: int, head: bytes) -> str:
+    """Send a request that does not end, and return the status of its answer."""
+    loop = asyncio.get_running_loop()
+    with socket.socket() as connection:
+        connection.setblocking(False)
+        await loop.sock_connect(connection, ("127.0.0.1", port))
+        sending = asyncio.create_task(send_body(connection, head))
+        answer = await loop.sock_recv(connection, 100)
+        sending.cancel()
+        await asyncio.wait({sending})
+    return answer.split()[1].decode()
+
+
+async def send_body(connection: socket.socket, head: bytes) -> None:
+    loop = asyncio.get_running_loop()
+    await loop.sock_sendall(connection, head)
+    await loop.sock_sendall(connection, PART)
+
+
+async def flood_twice(server: str, framing: str) -> list[Counter[str]]:
+    return [await flood(server, signed=signed, framing=framing) for signed in (False, True)]
+
+
+@pytest.mark.parametrize("framing", [f"Content-Length: {MIB}", "Transfer-Encoding: chunked"], ids=["length", "chunked"])
+@pytest.mark.parametrize("server", SERVERS)
+def test_bodies_are_not_read_without_a_signature_and_held_up_to_a_size_with_one(server: str, framing: str) -> None:
+    peak = measure_peak(flood_twice, server, framing)
+    unsigned, signed = peak.value
+    assert unsigned == {"401": CONNECTIONS}
+    assert sum(signed.values()) == CONNECTIONS
+    assert set(signed) <= {"408", "503"}
+    assert peak.bytes < BOUND
