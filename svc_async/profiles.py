@@ -196,6 +196,8 @@ def _change(name: str, added: Mapping[str, str], removed: Iterable[str], path: P
 
 def _edit_file(name: str, added: Mapping[str, str], removed: Iterable[str], path: Path) -> str:
     """Return the new content of the file, if it can be changed safely."""
+    if not name.isprintable():
+        raise InvalidArgument("profile", "must have a name of printable characters")
     if path.is_symlink():
         raise UnusableFile("file", path, "is a symbolic link, through which no secrets are written")
     before = _load(path) if path.exists() else {}

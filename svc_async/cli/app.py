@@ -1,13 +1,14 @@
 """The commands, and where each is defined; its module is imported when it is called or asked for help."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from cyclopts import App, CycloptsError
 
 from svc_async._version import __version__
-from svc_async.cli.console import complain
-from svc_async.cli.exit_codes import Exit, exit_of, explain
+from svc_async.cli.console import complain, show_json
+from svc_async.cli.exit_codes import Exit, Interrupted, describe, exit_of, explain
 from svc_async.errors import SvcError
 
 __all__ = ["run"]
@@ -47,23 +48,30 @@ app.command("svc_async.cli.commands.webhook:app", name="webhook", help="Register
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command line and return the exit code."""
+    """Run the command line and return the exit code; with `--json`, an error is printed as an object too."""
+    as_json = "--json" in arguments
     try:
         code: object = app(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        _complain(f"{' '.join(str(error).split())} See `svc-async --help`.")
-        return Exit.USAGE
+        message = f"{' '.join(str(error).split())} See `svc-async --help`."
+        return _fail(Exit.USAGE, message, {"type": "UsageError", "message": message}, as_json=as_json)
     except SvcError as error:
-        _complain(explain(error))
-        return exit_of(error)
+        return _fail(exit_of(error), explain(error), describe(error), as_json=as_json)
     except BrokenPipeError:
         raise
     except OSError as error:
-        _complain(f"I/O error: {error.strerror or type(error).__name__}")
-        return Exit.FAILURE
+        message = f"I/O error: {error.strerror or type(error).__name__}"
+        return _fail(Exit.FAILURE, message, {"type": "OSError", "message": message}, as_json=as_json)
+    except (Interrupted, KeyboardInterrupt):
+        if as_json:
+            show_json({"error": {"type": "Interrupted", "message": "interrupted by a signal"}})
+        return Exit.INTERRUPTED
     return code if isinstance(code, int) else Exit.DONE
 
 
-def _complain(message: str) -> None:
+def _fail(code: Exit, message: str, facts: Mapping[str, Any], *, as_json: bool) -> Exit:
+    if as_json:
+        show_json({"error": facts})
     sys.stdout.flush()
     complain(message)
+    return code

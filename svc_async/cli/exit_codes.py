@@ -1,11 +1,13 @@
-"""The exit codes of the command, and how it explains an error."""
+"""The exit codes of the command, and how it describes an error to people and to programs."""
 
 import enum
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 from svc_async.errors import (
     AccessDenied,
+    ApiError,
     BatchError,
     Forbidden,
     InvalidArgument,
@@ -19,7 +21,7 @@ from svc_async.errors import (
     WrongState,
 )
 
-__all__ = ["Exit", "exit_of", "explain"]
+__all__ = ["Exit", "Interrupted", "describe", "exit_of", "explain"]
 
 
 class Exit(enum.IntEnum):
@@ -30,6 +32,10 @@ class Exit(enum.IntEnum):
     USAGE = 2
     SOME_FAILED = 5
     INTERRUPTED = 130
+
+
+class Interrupted(Exception):
+    """SIGINT (Ctrl-C) or SIGTERM arrived; the work was cancelled and has cleaned up."""
 
 
 _ADVICE: Mapping[type[SvcError], str] = MappingProxyType(
@@ -98,19 +104,26 @@ def explain(error: SvcError) -> str:
     if isinstance(error, BatchError) and isinstance(error.__cause__, SvcError):
         return explain(error.__cause__)
     advice = next((advice for kind, advice in _ADVICE.items() if isinstance(error, kind)), None)
-    return _one_line(f"{error}; {advice}" if advice else str(error))
+    return f"{error}; {advice}" if advice else str(error)
+
+
+def describe(error: SvcError) -> Mapping[str, Any]:
+    """Return what programs can use of an error, ready for JSON."""
+    if isinstance(error, BatchError) and isinstance(error.__cause__, SvcError):
+        return describe(error.__cause__)
+    facts: dict[str, Any] = {"type": type(error).__name__, "message": explain(error)}
+    facts |= {"sent": str(error.sent), "repeatable": error.repeatable}
+    if not isinstance(error, ApiError):
+        return facts
+    codes = [reason.code for reason in error.errors]
+    return {**facts, "status": error.status, "codes": codes, "request_id": error.request_id}
 
 
 def _explain_problem(parameter: str, problem: str) -> str:
     name = _OPTIONS.get(parameter, parameter)
     what, advice, _ = problem.partition(_ADVICE_IN_PYTHON)
     if advice or parameter in {"credentials", "profile"}:
-        return _one_line(f"{name} {what}; {_WAYS_IN}")
+        return f"{name} {what}; {_WAYS_IN}"
     if (parameter, problem) == ("account_id", "must be given"):
         return f"{name} {problem}; `svc-async accounts list` shows yours"
-    return _one_line(f"{name} {problem}")
-
-
-def _one_line(text: str) -> str:
-    """Keep a message of the service on one line, without control characters."""
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    return f"{name} {problem}"

@@ -9,6 +9,7 @@ from typing import Self, TextIO
 
 from svc_async.batch.report import KEPT_FAILURES, Failure
 from svc_async.errors import InvalidArgument
+from svc_async.printable import clean_cell
 from svc_async.sources.source import ReplayableSource
 from svc_async.users.identifiers import IDENTIFIERS
 
@@ -107,12 +108,12 @@ class FailureList:
         """List a removal that failed, of something that is not in the file."""
         reason = f"could not be removed: {failure.reason}"
         self._count(reason)
-        self._writer.writerow(("", "", "", reason, failure.code))
+        self._writer.writerow(("", "", "", clean_cell(reason), clean_cell(failure.code)))
 
     def _list(self, failure: Failure, line: int | None) -> None:
         field, reason = split_reason(failure)
         self._count(f"{field} {reason}".strip())
-        self._writer.writerow((failure.position, line, field, reason, failure.code))
+        self._writer.writerow((failure.position, line, *map(clean_cell, (field, reason, failure.code))))
 
     def _count(self, reason: str) -> None:
         self.count += 1

@@ -1,7 +1,6 @@
 """Runs the job of a command: shows its progress, lists its failures and reports how it ended."""
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -13,15 +12,15 @@ from svc_async.batch.report import KEPT_FAILURES, Failure, Progress, Report
 from svc_async.batch.settings import Observers
 from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.timeline import Timeline
-from svc_async.cli.console import complain, stderr, stdout
-from svc_async.cli.exit_codes import Exit, explain
+from svc_async.cli.console import complain, say, show_json, stderr
+from svc_async.cli.exit_codes import Exit, Interrupted, explain
 from svc_async.cli.failures import FailureList
 from svc_async.cli.job_journal import JobJournal
 from svc_async.cli.options import JournalOptions, RunOptions
 from svc_async.cli.outcome import JobOutcome
 from svc_async.cli.progress import Display, open_display
 from svc_async.cli.sessions import open_session
-from svc_async.cli.signals import Interrupted, run_until_stopped
+from svc_async.cli.signals import run_until_stopped
 from svc_async.cli.sync_command import SyncWork
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import BatchError, InvalidArgument
@@ -166,6 +165,8 @@ class _FileJob:
         self._print(outcome)
         if self.options.report is not None:
             outcome.write(self.options.report)
+            if not self.options.as_json:
+                say(f"The report is in {self.options.report}.")
         return outcome.exit
 
     @property
@@ -239,15 +240,15 @@ class _FileJob:
 
     def _print(self, outcome: JobOutcome) -> None:
         if self.options.as_json:
-            stdout().print(json.dumps(outcome.as_dict()))
+            show_json(outcome.as_dict())
         else:
             outcome.print()
         if self.journal.is_finished and not self.options.as_json:
-            stderr().print("The job was finished before: nothing was sent. A new job needs a new journal.")
+            say("The job was finished before: nothing was sent. A new job needs a new journal.")
         if outcome.error is not None:
             complain(explain(outcome.error))
         if outcome.is_early and not self.options.as_json:
-            stderr().print(self._describe_rest(outcome.report))
+            say(self._describe_rest(outcome.report))
 
     def _describe_rest(self, report: Report) -> str:
         if self.journal.path is not None:

@@ -6,19 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from rich.text import Text
 
 from svc_async.batch.report import Report
 from svc_async.batch.timeline import Timeline
-from svc_async.cli.console import stdout
+from svc_async.cli.console import show
 from svc_async.cli.exit_codes import Exit, exit_of, explain
 from svc_async.cli.failures import FailureList
 from svc_async.cli.progress import format_duration
-from svc_async.errors import BatchError, SvcError
+from svc_async.errors import BatchError, SvcError, UnusableFile
 from svc_async.jobs.html_report import JobRecord, report_page
 from svc_async.private_files import write_private
 
-__all__ = ["JobOutcome"]
+__all__ = ["JobOutcome", "write_report"]
 
 _LISTED = 5
 """Reasons that are printed."""
@@ -87,26 +86,23 @@ class JobOutcome:
 
     def print(self) -> None:
         """Print the counts, and the most frequent reasons of failures."""
-        report, out = self.report, stdout()
+        report = self.report
         requests = f"{report.requests:,} request{'' if report.requests == 1 else 's'}"
-        out.print(
-            Text.assemble(
-                (self.name, "bold"),
-                f": {report.read:,} rows read in {format_duration(self.seconds)}",
-                (f" ({self._rows_per_second:,.0f} rows/s, {requests})", "dim"),
-            )
+        show(
+            (self.name, "bold"),
+            f": {report.read:,} rows read in {format_duration(self.seconds)}",
+            (f" ({self._rows_per_second:,.0f} rows/s, {requests})", "dim"),
         )
         for number, style, what in _counts(report):
-            out.print(Text.assemble((f"{number:>13,} ", style), what))
+            show((f"{number:>13,} ", style), what)
             if what == "failed":
                 self._print_reasons()
         for name, count in self.more.items():
-            out.print(Text.assemble((f"{count:>13,} ", "dim"), name.replace("_", " ")))
+            show((f"{count:>13,} ", "dim"), name.replace("_", " "))
 
     def write(self, path: Path) -> None:
         """Write a report file; its name decides its format."""
-        text = json.dumps(self._full(), indent=1) if path.suffix == ".json" else self._page()
-        write_private(path, text.encode())
+        write_report(path, json.dumps(self._full(), indent=1) if path.suffix == ".json" else self._page())
 
     @property
     def _rows_per_second(self) -> float:
@@ -114,10 +110,9 @@ class JobOutcome:
         return (report.accepted + report.coalesced + report.failed) / self.seconds if self.seconds else 0.0
 
     def _print_reasons(self) -> None:
-        out = stdout()
         for reason, count in self.failures.reasons.most_common(_LISTED):
-            out.print(Text.assemble((f"{count:>17,} ", "red"), (reason, "dim")))
-        out.print(Text.assemble(" " * 14, ("listed in ", "dim"), str(self.failures.path)))
+            show((f"{count:>17,} ", "red"), (reason, "dim"))
+        show(" " * 14, ("listed in ", "dim"), str(self.failures.path))
 
     def _full(self) -> Mapping[str, Any]:
         return {
@@ -140,6 +135,18 @@ class JobOutcome:
             more={name.replace("_", " "): number for name, number in self.more.items()},
         )
         return report_page(record)
+
+
+def write_report(path: Path, content: str) -> None:
+    """Write a report that only its owner can read.
+
+    Raises:
+        UnusableFile: it cannot be written.
+    """
+    try:
+        write_private(path, content.encode())
+    except OSError as error:
+        raise UnusableFile("report", path, f"cannot be written: {error.strerror}") from None
 
 
 def _counts(report: Report) -> list[tuple[int, str, str]]:

@@ -6,15 +6,13 @@ from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-__all__ = ["Interrupted", "run_until_stopped"]
+from svc_async.cli.exit_codes import Interrupted
+
+__all__ = ["run_until_stopped"]
 
 T = TypeVar("T")
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-class Interrupted(Exception):
-    """SIGINT (Ctrl-C) or SIGTERM arrived; the work was cancelled and has cleaned up."""
 
 
 async def run_until_stopped(work: Coroutine[Any, Any, T]) -> T:

@@ -1,6 +1,5 @@
 """Runs the sync of a command: finds the state file and prints the plan."""
 
-import json
 import os
 import tempfile
 from collections.abc import Callable, Generator, Mapping
@@ -10,7 +9,6 @@ from pathlib import Path
 from types import MappingProxyType
 
 import attrs
-from rich.text import Text
 
 from svc_async.ads.products import MAX_PRODUCTS
 from svc_async.batch.lists.user_list import USER_LIMITS
@@ -18,7 +16,7 @@ from svc_async.batch.report import Report
 from svc_async.batch.settings import Observers
 from svc_async.batch.sync.plan import Plan
 from svc_async.batch.sync.settings import SyncObservers
-from svc_async.cli.console import stdout
+from svc_async.cli.console import show, show_json
 from svc_async.cli.failures import FailureList
 from svc_async.cli.options import RunOptions
 from svc_async.cli.progress import format_duration
@@ -98,22 +96,19 @@ class SyncWork:
         requests, minutes = _estimate(self.spec, plan)
         if self.options.as_json:
             facts = {**_count(plan), "present": plan.present, "requests": requests, "minutes": round(minutes, 3)}
-            stdout().print(json.dumps({"dry_run": True, **facts, "removal_share": round(plan.removal_share, 6)}))
+            show_json({"dry_run": True, **facts, "removal_share": round(plan.removal_share, 6)})
             return
-        out = stdout()
-        out.print(
-            Text.assemble(
-                ("plan", "bold"),
-                f": {plan.upserts:,} rows to send and {plan.all_removals:,} to remove, ",
-                f"{plan.present:,} are on the list; about {requests:,} request{'' if requests == 1 else 's'}, ",
-                f"{format_duration(minutes * 60)} at the limit",
-            )
+        show(
+            ("plan", "bold"),
+            f": {plan.upserts:,} rows to send and {plan.all_removals:,} to remove, ",
+            f"{plan.present:,} are on the list; about {requests:,} request{'' if requests == 1 else 's'}, ",
+            f"{format_duration(minutes * 60)} at the limit",
         )
         if self.spec.sync.dry_run:
             for name, count in _count(plan).items():
-                out.print(f"{count:>13,} {name.replace('_', ' ')}")
+                show(f"{count:>13,} {name.replace('_', ' ')}")
             if plan.removal_share > self.spec.sync.max_removal_share:
-                out.print(f"It would stop: {plan.removal_share:.1%} of the rows on the list would be removed.")
+                show(f"It would stop: {plan.removal_share:.1%} of the rows on the list would be removed.")
 
 
 def _estimate(spec: SyncSpec, plan: Plan) -> tuple[int, float]:

@@ -1,12 +1,13 @@
 """The report of a job as one HTML page, which loads nothing from elsewhere."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
+from html import escape as escape_markup
 
 import attrs
 
 from svc_async.batch.report import Report
 from svc_async.batch.timeline import Sample
+from svc_async.printable import clean
 
 __all__ = ["JobRecord", "report_page"]
 
@@ -54,9 +55,9 @@ class JobRecord:
 def report_page(record: JobRecord) -> str:
     """Return the page."""
     parts = [
-        f"<h1>{escape(record.title)}</h1>",
+        f"<h1>{_escape(record.title)}</h1>",
         f'<p class="note">{_format_duration(record.seconds)}</p>',
-        f"<p><strong>Not finished:</strong> {escape(record.ended_early)}</p>" if record.ended_early else "",
+        f"<p><strong>Not finished:</strong> {_escape(record.ended_early)}</p>" if record.ended_early else "",
         _table(("", "Rows"), _totals(record.report)),
         _section("Compared with the last time", ("", "Rows"), record.more),
         _section("Failures by reason", ("Reason", "Rows"), record.reasons),
@@ -71,9 +72,14 @@ def report_page(record: JobRecord) -> str:
     ]
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{escape(record.title)}</title>\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{_escape(record.title)}</title>\n"
         f"<style>{_STYLE}</style>\n</head>\n<body>\n" + "\n".join(filter(None, parts)) + "\n</body>\n</html>\n"
     )
+
+
+def _escape(text: str) -> str:
+    return escape_markup(clean(text))
 
 
 def _totals(report: Report) -> Mapping[str, int]:
@@ -89,11 +95,11 @@ def _totals(report: Report) -> Mapping[str, int]:
 
 
 def _section(title: str, header: tuple[str, str], numbers: Mapping[str, int]) -> str:
-    return f"<h2>{escape(title)}</h2>\n{_table(header, numbers)}" if numbers else ""
+    return f"<h2>{_escape(title)}</h2>\n{_table(header, numbers)}" if numbers else ""
 
 
 def _table(header: tuple[str, str], numbers: Mapping[str, int]) -> str:
-    rows = (f'<tr><td>{escape(name)}</td><td class="n">{number:,}</td></tr>' for name, number in numbers.items())
+    rows = (f'<tr><td>{_escape(name)}</td><td class="n">{number:,}</td></tr>' for name, number in numbers.items())
     return f'<table>\n<tr><th>{header[0]}</th><th class="n">{header[1]}</th></tr>\n' + "\n".join(rows) + "\n</table>"
 
 

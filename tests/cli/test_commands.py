@@ -49,7 +49,7 @@ async def test_a_service_in_trouble_is_an_error_of_one_line(command: Command, sa
     sandbox.faults.on("GET", "*/accounts").do(Fault.http(400, message="bad\nluck \x1b[31m"))
     ended = await command("accounts", "list")
     assert ended.code == 1
-    assert ended.err.splitlines() == ["svc-async: HTTP 400: BAD_REQUEST bad luck [31m"]
+    assert ended.err.splitlines() == ["svc-async: HTTP 400: BAD_REQUEST bad\\nluck \\x1b[31m"]
 
 
 # --- sandbox

@@ -60,7 +60,7 @@ async def test_each_event_is_one_object_in_one_line(server: StreamServer, tail: 
 async def test_nothing_that_comes_is_obeyed_by_a_terminal(server: StreamServer, tail: Command) -> None:
     server.scripts = [send_and_hold(event_line(1, event_uuid="\x1b[31m\n\x9b1"))]
     running = await tail.start("stream", "tail", "activity")
-    assert (await running.line()).split() == ["post.delete", "7", "[31m", "1"]
+    assert (await running.line()).split() == ["post.delete", "7", "\\x1b[31m\\n\\x9b1"]
     running.send(signal.SIGINT)
     await running.wait()
 

@@ -1,16 +1,18 @@
 """`svc-async accounts`: the ad accounts of the user."""
 
 import asyncio
+import json
 
 from cyclopts import App
 from rich.table import Table
 
 from svc_async.ads.accounts import Account
-from svc_async.cli.console import stderr, stdout
+from svc_async.cli.console import say, show_json, stdout
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.options import JsonFlag
 from svc_async.cli.sessions import open_session
-from svc_async.cli.signals import Interrupted, run_until_stopped
+from svc_async.cli.signals import run_until_stopped
+from svc_async.printable import clean
 from svc_async.wire.writing import to_json
 
 __all__ = ["app"]
@@ -26,16 +28,13 @@ def list_accounts(*, profile: str | None = None, as_json: JsonFlag = False) -> i
         profile: Use the credentials and hosts of this profile, not SVC_* variables.
         as_json: Print only JSON.
     """
-    try:
-        accounts = asyncio.run(_fetch(profile))
-    except Interrupted:
-        return Exit.INTERRUPTED
+    accounts = asyncio.run(_fetch(profile))
     if as_json:
-        stdout().print(to_json({"accounts": accounts}).decode())
+        show_json(json.loads(to_json({"accounts": accounts})))
     elif accounts:
         stdout().print(_table(accounts))
     else:
-        stderr().print("These credentials have no accounts.")
+        say("These credentials have no accounts.")
     return Exit.DONE
 
 
@@ -49,5 +48,6 @@ def _table(accounts: list[Account]) -> Table:
     for heading in ("ID", "Name", "Status", "Time zone"):
         table.add_column(heading)
     for account in accounts:
-        table.add_row(account.id, account.name, account.approval_status, account.timezone)
+        facts = (account.id, account.name, account.approval_status, account.timezone)
+        table.add_row(*(clean(fact or "") for fact in facts))
     return table

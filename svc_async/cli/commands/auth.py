@@ -1,7 +1,6 @@
 """`svc-async auth`: log a user in and out, and show the credentials in use."""
 
 import asyncio
-import json
 import os
 import sys
 import webbrowser
@@ -15,13 +14,14 @@ from cyclopts import App
 
 from svc_async import profiles
 from svc_async.auth.credentials import AppCredentials, BearerToken, UserCredentials
-from svc_async.cli.console import stderr, stdout
+from svc_async.cli.console import say, show, show_json, stderr
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.options import Flag, JsonFlag
 from svc_async.cli.sessions import session_from
-from svc_async.cli.signals import Interrupted, run_until_stopped
+from svc_async.cli.signals import run_until_stopped
 from svc_async.errors import InvalidArgument, Unauthorized
 from svc_async.platform.oauth1_flow import OUT_OF_BAND, AccessToken, OAuth1Flow, RequestToken
+from svc_async.printable import clean
 from svc_async.profiles import ConnectionSettings
 from svc_async.session import Session
 from svc_async.wire.route import Surface
@@ -56,17 +56,14 @@ def login(
     if source.app is None:
         raise InvalidArgument("credentials", "must contain consumer_key and consumer_secret to log a user in")
     profiles.check(name)  # a token that cannot be stored is not requested
-    try:
-        flow = _LoginFlow(source, source.app, browser=not no_browser)
-        token = flow.run_with_callback(callback) if callback else flow.run_with_pin()
-    except (Interrupted, KeyboardInterrupt):
-        return Exit.INTERRUPTED
+    flow = _LoginFlow(source, source.app, browser=not no_browser)
+    token = flow.run_with_callback(callback) if callback else flow.run_with_pin()
     path = profiles.write(name, _settings(source, token.credentials(source.app)))
     if as_json:
         stored = {"profile": name, "path": str(path), "user_id": token.user_id, "screen_name": token.screen_name}
-        stdout().print(json.dumps(stored))
+        show_json(stored)
     else:
-        stderr().print(f"You are logged in as {token.screen_name}; the profile {name!r} in {path} holds the token.")
+        say(f"You are logged in as {token.screen_name}; the profile {name!r} in {path} holds the token.")
     return Exit.DONE
 
 
@@ -81,16 +78,13 @@ def whoami(*, profile: str | None = None, check: Flag = False, as_json: JsonFlag
     """
     source = profiles.find(profile)
     facts = _describe(source)
-    try:
-        facts |= asyncio.run(run_until_stopped(_fetch_access(source))) if check else {}
-    except Interrupted:
-        return Exit.INTERRUPTED
+    facts |= asyncio.run(run_until_stopped(_fetch_access(source))) if check else {}
     if as_json:
-        stdout().print(json.dumps(facts))
+        show_json(facts)
     else:
         for heading, value in facts.items():
             shown = ", ".join(value) if isinstance(value, list) else value
-            stdout().print(f"{heading.replace('_', ' '):<16}{shown or 'none'}")
+            show(f"{heading.replace('_', ' '):<16}{shown or 'none'}")
     return Exit.DONE
 
 
@@ -106,16 +100,13 @@ def logout(*, profile: str | None = None, as_json: JsonFlag = False) -> int:
     source = profiles.from_profile(name)
     if isinstance(source.credentials, AppCredentials):
         raise InvalidArgument("token", f"is not in the profile {name!r}: nobody is logged in")
-    try:
-        invalidated = asyncio.run(run_until_stopped(_invalidate(source)))
-    except Interrupted:
-        return Exit.INTERRUPTED
+    invalidated = asyncio.run(run_until_stopped(_invalidate(source)))
     path = profiles.remove(name, _TOKENS)
     if as_json:
-        stdout().print(json.dumps({"profile": name, "path": str(path), "invalidated": invalidated}))
+        show_json({"profile": name, "path": str(path), "invalidated": invalidated})
     else:
         fate = "no longer works" if invalidated else "still works, since the profile names no app to revoke it"
-        stderr().print(f"The token {fate}; it was deleted from the profile {name!r} in {path}.")
+        say(f"The token {fate}; it was deleted from the profile {name!r} in {path}.")
     return Exit.DONE
 
 
@@ -205,8 +196,8 @@ class _LoginFlow:
         return session_from(self.source, surface=Surface.BASE, credentials=self.app)
 
     def _show(self, page: str) -> None:
-        stderr().print("Open this page and approve:")
-        stderr().print(f"  {page}", soft_wrap=True)
+        say("Open this page and approve:")
+        stderr().print(f"  {clean(page)}", soft_wrap=True)
         if self.browser:
             webbrowser.open(page)
 

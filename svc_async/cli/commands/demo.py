@@ -7,7 +7,6 @@ uploader, so that neither can hide a mistake of the other.
 import asyncio
 import csv
 import hashlib
-import json
 import re
 import tempfile
 from collections import Counter
@@ -21,12 +20,12 @@ from rich.panel import Panel
 from rich.text import Text
 
 from svc_async.batch.report import Report
-from svc_async.cli.console import stderr, stdout
+from svc_async.cli.console import Part, say, show_json, stderr, stdout
 from svc_async.cli.demo.messy_file import MessyFile
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.options import JsonFlag
 from svc_async.cli.progress import format_duration, open_display
-from svc_async.cli.signals import Interrupted, run_until_stopped
+from svc_async.cli.signals import run_until_stopped
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.limits import requests_per_minute
 from svc_async.sandbox import Fault, Sandbox
@@ -59,16 +58,16 @@ def demo(
     """
     if rows < 1:
         raise InvalidArgument("--rows", "must be at least 1")
-    try:
-        result = asyncio.run(run_until_stopped(run_demo(rows, seed, quarantine=quarantine, quiet=as_json)))
-    except Interrupted:
-        return Exit.INTERRUPTED
+    result = asyncio.run(run_until_stopped(run_demo(rows, seed, quarantine=quarantine, quiet=as_json)))
     return print_result(result, as_json=as_json)
 
 
 def print_result(result: "DemoResult", *, as_json: bool) -> int:
     """Print the result of a demo and return the exit code: 0 if the sandbox holds exactly what it should."""
-    stdout().print(json.dumps(result.as_dict()) if as_json else _panel(result), soft_wrap=as_json)
+    if as_json:
+        show_json(result.as_dict())
+    else:
+        stdout().print(_panel(result), soft_wrap=False)
     return Exit.DONE if result.equal else Exit.FAILURE
 
 
@@ -134,21 +133,21 @@ class DemoResult:
 
 async def run_demo(rows: int, seed: int, *, quarantine: float, quiet: bool) -> DemoResult:
     """Upload a file of some rows to a sandbox of its own."""
-    say = _ignore if quiet else stderr().print
+    tell = _ignore if quiet else say
     with tempfile.TemporaryDirectory(prefix="svc-demo-") as folder:
         path = Path(folder) / "customers.csv"
-        say(f"Writing a customer file of {rows:,} messy rows: invented people of ten countries ...")
+        tell(f"Writing a customer file of {rows:,} messy rows: invented people of ten countries ...")
         MessyFile(rows=rows, seed=seed).write(path)
         await asyncio.sleep(0)
         async with Sandbox() as sandbox:
-            say(f"A sandbox of the platform is open at {sandbox.base_url}.")
-            say("It injects two faults: one answer is 503, and one request is applied but its answer is lost.")
+            tell(f"A sandbox of the platform is open at {sandbox.base_url}.")
+            tell("It injects two faults: one answer is 503, and one request is applied but its answer is lost.")
             sandbox.faults.on("POST", _ROUTE).nth(1).do(Fault.http(503))
             sandbox.faults.on("POST", _ROUTE).nth(2).do(Fault.drop_connection(), stage="after")
-            say(f"(The quarantine after a lost answer is {quarantine:g} s here; the default is 120 s.)")
+            tell(f"(The quarantine after a lost answer is {quarantine:g} s here; the default is 120 s.)")
             audience_id = sandbox.add_audience()
             upload = await _upload(path, sandbox, audience_id, quarantine=quarantine, quiet=quiet)
-            say("Everything is sent. Computing from the file alone who must be in the audience ...")
+            tell("Everything is sent. Computing from the file alone who must be in the audience ...")
             return DemoResult(
                 file_size=path.stat().st_size,
                 upload=upload,
@@ -221,7 +220,7 @@ def _compute_expected(path: Path) -> _Expectation:
     return _Expectation(held=held, sendable=sendable)
 
 
-def _ignore(_: str) -> None:
+def _ignore(*_: Part) -> None:
     """Print nothing."""
 
 

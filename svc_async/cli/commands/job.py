@@ -1,22 +1,22 @@
 """`svc-async job`: inspect and resume jobs that keep a journal."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import attrs
 from cyclopts import App
-from rich.text import Text
 
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.timeline import Sample
-from svc_async.cli.console import stdout
+from svc_async.cli.console import Part, say, show, show_json
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.failures import count_reasons
 from svc_async.cli.job_journal import JobNote, describe_ids
 from svc_async.cli.options import JournalOptions, JsonFlag, RunOptions, absolute
+from svc_async.cli.outcome import write_report
 from svc_async.cli.progress import format_duration
 from svc_async.cli.upload_command import start
 from svc_async.clock import SystemClock
@@ -24,7 +24,6 @@ from svc_async.errors import InvalidArgument
 from svc_async.jobs.html_report import JobRecord, report_page
 from svc_async.jobs.limits import requests_per_minute
 from svc_async.jobs.spec import UploadSpec, to_plain
-from svc_async.private_files import write_private
 
 __all__ = ["app"]
 
@@ -44,10 +43,10 @@ def status(path: Path, /, *, as_json: JsonFlag = False) -> int:
     record = JournalRecord.read(path)
     now = SystemClock().now()
     if as_json:
-        stdout().print(json.dumps(_status(record, now)))
+        show_json(_status(record, now))
     else:
         for line in _lines(record, now):
-            stdout().print(line)
+            show(*line)
     return Exit.DONE
 
 
@@ -75,12 +74,13 @@ def resume(path: Path, /, *, as_json: JsonFlag = False) -> int:
 
 
 @app.command
-def report(path: Path, /, *, out: Path | None = None) -> int:
+def report(path: Path, /, *, out: Path | None = None, as_json: JsonFlag = False) -> int:
     """Write a report of a job, finished or not: totals, failures by reason, and its progress against the limit.
 
     Args:
         path: The job's journal.
         out: Write to this file: .html to read, .json for programs. [default: JSON to stdout]
+        as_json: Print only JSON.
     """
     record = JournalRecord.read(path)
     if out is not None and (out.suffix not in {".html", ".json"} or not out.parent.is_dir()):
@@ -88,11 +88,14 @@ def report(path: Path, /, *, out: Path | None = None) -> int:
     if out is not None and out.resolve() == path.resolve():
         raise InvalidArgument("--out", "must not be the journal itself")
     if out is None:
-        stdout().print(json.dumps(_report(record)))
-    elif out.suffix == ".json":
-        write_private(out, json.dumps(_report(record), indent=1).encode())
+        show_json(_report(record))
+        return Exit.DONE
+    content = json.dumps(_report(record), indent=1) if out.suffix == ".json" else report_page(_page(record))
+    write_report(out, content)
+    if as_json:
+        show_json({"report": str(out)})
     else:
-        write_private(out, report_page(_page(record)).encode())
+        say(f"The report is in {out}.")
     return Exit.DONE
 
 
@@ -155,20 +158,20 @@ def _age(moment: datetime, now: datetime) -> float:
     return round(max(0.0, (now - moment).total_seconds()), 3)
 
 
-def _lines(record: JournalRecord, now: datetime) -> Iterator[Text]:
-    yield Text.assemble((_title(record), "bold"), f": {_state(record)}")
+def _lines(record: JournalRecord, now: datetime) -> Iterator[Sequence[Part]]:
+    yield (_title(record), "bold"), f": {_state(record)}"
     spec = _find_spec(record)
     for name, value in describe_ids(spec.target).items() if spec else ():
-        yield Text(f"  {name} {value}")
+        yield (f"  {name} {value}",)
     if record.begun_at is not None and record.active_at is not None:
         runs = f"{record.runs} run{'' if record.runs == 1 else 's'}"
         ago = format_duration(_age(record.active_at, now))
-        yield Text(f"  begun {record.begun_at:%Y-%m-%d %H:%M:%S} UTC, {runs}, last activity {ago} ago")
+        yield (f"  begun {record.begun_at:%Y-%m-%d %H:%M:%S} UTC, {runs}, last activity {ago} ago",)
         yield from _totals(record, now)
-    yield Text(_next(record))
+    yield (_next(record),)
 
 
-def _totals(record: JournalRecord, now: datetime) -> Iterator[Text]:
+def _totals(record: JournalRecord, now: datetime) -> Iterator[Sequence[Part]]:
     totals = record.report
     more = "" if record.source_ended else " so far"
     rows = [(totals.read, f"rows read{more}"), (totals.accepted, "accepted")]
@@ -176,11 +179,11 @@ def _totals(record: JournalRecord, now: datetime) -> Iterator[Text]:
     rows += [(totals.failed, "failed")] if totals.failed else []
     rows += [(totals.pending, "pending: read, without a result")] if totals.pending else []
     for number, what in [*rows, (totals.requests, f"request{'' if totals.requests == 1 else 's'}")]:
-        yield Text(f"{number:>13,} {what}")
+        yield (f"{number:>13,} {what}",)
     if record.doubts:
         oldest = format_duration(_age(record.doubts[0].sent_at, now))
         count = f"{len(record.doubts):,} request{'' if len(record.doubts) == 1 else 's'}"
-        yield Text(f"{totals.in_doubt:>13,} in doubt: in {count} without an answer, the oldest sent {oldest} ago")
+        yield (f"{totals.in_doubt:>13,} in doubt: in {count} without an answer, the oldest sent {oldest} ago",)
 
 
 def _title(record: JournalRecord) -> str:

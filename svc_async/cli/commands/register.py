@@ -1,18 +1,17 @@
 """`svc-async webhook register`: register a webhook and subscribe it to events."""
 
 import asyncio
-import json
 from collections.abc import Sequence
 from typing import Annotated
 
 import attrs
 from cyclopts import Parameter
 
-from svc_async.cli.console import stderr, stdout
+from svc_async.cli.console import say, show_json
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.options import JsonFlag
 from svc_async.cli.sessions import open_session
-from svc_async.cli.signals import Interrupted, run_until_stopped
+from svc_async.cli.signals import run_until_stopped
 from svc_async.errors import InvalidArgument
 from svc_async.platform.activity import Subscription, Subscriptions
 from svc_async.platform.webhooks import Webhook
@@ -46,16 +45,13 @@ def register(
     if bool(event) != bool(user):
         raise InvalidArgument("--event and --user", "go together: the events of a user")
     wanted = _Registration(url, event or (), user)
-    try:
-        webhook, subscriptions = asyncio.run(_register(wanted, profile))
-    except Interrupted:
-        return Exit.INTERRUPTED
+    webhook, subscriptions = asyncio.run(_register(wanted, profile))
     if as_json:
-        stdout().print(json.dumps(_describe(webhook, subscriptions)))
+        show_json(_describe(webhook, subscriptions))
         return Exit.DONE
-    stderr().print(f"The webhook {webhook.id} is valid; events for it go to {webhook.url}.")
+    say(f"The webhook {webhook.id} is valid; events for it go to {webhook.url}.")
     for each in subscriptions:
-        stderr().print(f"It is subscribed to {each.event_type} of user {each.filter.user_id}.")
+        say(f"It is subscribed to {each.event_type} of user {each.filter.user_id}.")
     return Exit.DONE
 
 

@@ -1,8 +1,8 @@
 """`svc-async sandbox`: serve a sandbox."""
 
 import asyncio
-import json
 import shlex
+import sys
 from collections.abc import Mapping
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -11,10 +11,10 @@ from cyclopts import Parameter
 from rich.panel import Panel
 from rich.text import Text
 
-from svc_async.cli.console import stderr, stdout
-from svc_async.cli.exit_codes import Exit
+from svc_async.cli.console import say, show, show_json, stderr
+from svc_async.cli.exit_codes import Exit, Interrupted
 from svc_async.cli.options import JsonFlag, check_port
-from svc_async.cli.signals import Interrupted, run_until_stopped
+from svc_async.cli.signals import run_until_stopped
 from svc_async.errors import InvalidArgument
 from svc_async.sandbox import Sandbox
 
@@ -49,7 +49,7 @@ def sandbox(
         reason = error.strerror or "not possible"
         raise InvalidArgument("sandbox", f"cannot listen on {host} port {port}: {reason}") from None
     if not as_json:
-        stderr().print("The sandbox is closed.")
+        say("The sandbox is closed.")
     return Exit.DONE
 
 
@@ -67,20 +67,15 @@ def _forward(sandbox: Sandbox, pair: str) -> tuple[str, str]:
 async def _serve(sandbox: Sandbox, forwarded: Mapping[str, str], *, as_json: bool) -> None:
     async with sandbox:
         if as_json:
-            _print_line(json.dumps(_describe(sandbox)))
+            show_json(_describe(sandbox))
         else:
             stderr().print(_panel(sandbox))
             for url, target in forwarded.items():
                 stderr().print(_explain_forward(sandbox, url, target))
             for name, value in _variables(sandbox).items():
-                _print_line(f"export {name}={shlex.quote(value)}")
+                show(f"export {name}={shlex.quote(value)}")
+            sys.stdout.flush()
         await run_until_stopped(asyncio.Event().wait())
-
-
-def _print_line(line: str) -> None:
-    console = stdout()
-    console.print(line)
-    console.file.flush()
 
 
 def _variables(sandbox: Sandbox) -> Mapping[str, str]:

@@ -1,17 +1,16 @@
 """`svc-async stream`: print the events of a stream."""
 
 import asyncio
-import json
+import sys
 from typing import Literal
 
 from cyclopts import App
 
-from svc_async.cli.console import complain, stderr, stdout
-from svc_async.cli.exit_codes import Exit, explain
+from svc_async.cli.console import complain, say, show, show_json
+from svc_async.cli.exit_codes import Exit, Interrupted, explain
 from svc_async.cli.options import JsonFlag
 from svc_async.cli.sessions import open_session
-from svc_async.cli.signals import Interrupted, run_until_stopped
-from svc_async.events.models import Event
+from svc_async.cli.signals import run_until_stopped
 from svc_async.session import Session
 from svc_async.streams.recovery import Gap, GapRecovery
 from svc_async.streams.states import MalformedLine, StateChange, StreamState
@@ -40,7 +39,7 @@ def tail(name: Name, /, *, profile: str | None = None, as_json: JsonFlag = False
     try:
         asyncio.run(_tail(name, profile, as_json=as_json))
     except Interrupted:
-        stderr().print("The stream is closed.")
+        say("The stream is closed.")
     return Exit.DONE
 
 
@@ -55,25 +54,18 @@ def _open_stream(session: Session, name: Name) -> EventStream:
 
 
 async def _print_events(stream: EventStream, *, as_json: bool) -> None:
-    write, console = _write_json if as_json else _write_line, stdout()
     async with stream:
         async for event in stream:
-            console.print(write(event))
-            console.file.flush()
-
-
-def _write_json(event: Event) -> str:
-    return json.dumps(dict(event.raw))
-
-
-def _write_line(event: Event) -> str:
-    text = f"{event.event_type:<26} {event.user_id or '-':<20} {event.key}"
-    return "".join(letter if letter.isprintable() else " " for letter in text)  # no control sequences on a terminal
+            if as_json:
+                show_json(dict(event.raw))
+            else:
+                show(f"{event.event_type:<26} {event.user_id or '-':<20} {event.key}")
+                sys.stdout.flush()
 
 
 def _print_state(change: StateChange) -> None:
     if change.state is StreamState.OPEN:
-        stderr().print("The stream is open. Ctrl-C ends it.")
+        say("The stream is open. Ctrl-C ends it.")
     elif change.wait is not None and change.error is not None:
         complain(f"not connected: {explain(change.error)}; again in {change.wait:.3g} s")
 

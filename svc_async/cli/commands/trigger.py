@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from cyclopts import Parameter
 
-from svc_async.cli.console import stdout
+from svc_async.cli.console import show, show_json
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.options import JsonFlag
 from svc_async.errors import InvalidArgument
@@ -44,9 +44,9 @@ def trigger(
         wanted["user_id"] = user
     happened = _post(_parse_address(url), wanted)
     if as_json:
-        stdout().print(json.dumps(happened))
+        show_json(happened)
     else:
-        stdout().print(f"{happened['event_type']} happened to user {happened['user_id']}{_describe_targets(happened)}.")
+        show(f"{happened['event_type']} happened to user {happened['user_id']}{_describe_targets(happened)}.")
     return Exit.DONE
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,13 +11,14 @@ from cyclopts import App
 
 from svc_async.cli.commands.register import register
 from svc_async.cli.commands.webhook_check import check
-from svc_async.cli.console import complain, printable, stderr, stdout
-from svc_async.cli.exit_codes import Exit
+from svc_async.cli.console import complain, say, show, show_json
+from svc_async.cli.exit_codes import Exit, Interrupted
 from svc_async.cli.options import JsonFlag, check_port
 from svc_async.cli.sessions import find_signing_key
-from svc_async.cli.signals import Interrupted, run_until_stopped
+from svc_async.cli.signals import run_until_stopped
 from svc_async.errors import InvalidArgument
 from svc_async.events.models import Event
+from svc_async.printable import clean
 from svc_async.private_files import write_private
 from svc_async.webhooks.adapters.aiohttp import serve
 from svc_async.webhooks.delivery import DeliveryContext
@@ -71,7 +71,7 @@ def listen(
         reason = error.strerror or "not possible"
         raise InvalidArgument("webhook", f"cannot listen on {host} port {port}: {reason}") from None
     if not as_json:
-        stderr().print(_summarize(receiver.stats))
+        say(_summarize(receiver.stats))
     return Exit.DONE
 
 
@@ -86,7 +86,10 @@ def sign(file: Path, /, *, profile: str | None = None, as_json: JsonFlag = False
     """
     key = find_signing_key(profile)
     signature = sign_body(key, _read(file))
-    stdout().print(json.dumps({"header": key.header, "signature": signature}) if as_json else signature)
+    if as_json:
+        show_json({"header": key.header, "signature": signature})
+    else:
+        show(signature)
     return Exit.DONE
 
 
@@ -102,9 +105,9 @@ def verify(file: Path, /, *, signature: str, profile: str | None = None, as_json
     """
     problem = diagnose_signature(find_signing_key(profile), _read(file), signature)
     if as_json:
-        stdout().print(json.dumps({"ok": problem is None, "problem": problem}))
+        show_json({"ok": problem is None, "problem": problem})
     else:
-        stdout().print(f"The signature {problem or 'is good'}.")
+        show(f"The signature {problem or 'is good'}.")
     return Exit.FAILURE if problem else Exit.DONE
 
 
@@ -112,9 +115,9 @@ async def _listen(receiver: WebhookReceiver, printer: "_Printer", host: str, por
     async with serve(receiver, host=host, port=port, path="/{path:.*}") as taken:
         url = f"http://{host}:{taken}/"
         if printer.as_json:
-            _print_line(json.dumps({"listening": url}))
+            show_json({"listening": url})
         else:
-            stderr().print(f"Listening on {url} and every path below. Ctrl-C stops it.")
+            say(f"Listening on {url} and every path below. Ctrl-C stops it.")
         await run_until_stopped(printer.closed_pipe.wait())
         raise BrokenPipeError
 
@@ -132,7 +135,10 @@ class _Printer:
             name = hashlib.sha256(context.body).hexdigest()[:16]
             write_private(self.folder / f"{name}.json", context.body)
         try:
-            _print_line(json.dumps(_describe(event, context)) if self.as_json else _write_line(event, context))
+            if self.as_json:
+                show_json(_describe(event, context))
+            else:
+                _print_line(_write_line(event, context))
         except BrokenPipeError:
             self.closed_pipe.set()
 
@@ -149,7 +155,7 @@ def _describe(event: Event, context: DeliveryContext) -> Mapping[str, object]:
 
 def _write_line(event: Event, context: DeliveryContext) -> str:
     parts = (f"{context.received_at:%H:%M:%S}", event.event_type, event.key, *(["replayed"] if event.replayed else []))
-    return "  ".join(printable(part) for part in parts)
+    return "  ".join(map(clean, parts))
 
 
 def _print_line(line: str) -> None:

@@ -1,18 +1,17 @@
 """`svc-async webhook check`: send a CRC check as the service does, and find out what is wrong."""
 
 import asyncio
-import json
 import secrets
 from urllib.parse import quote, urlsplit
 
 import attrs
 
 from svc_async._version import __version__
-from svc_async.cli.console import printable, stderr, stdout
+from svc_async.cli.console import say, show, show_json
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.options import JsonFlag
 from svc_async.cli.sessions import find_signing_key
-from svc_async.cli.signals import Interrupted, run_until_stopped
+from svc_async.cli.signals import run_until_stopped
 from svc_async.clock import SystemClock
 from svc_async.engine.transport import Timeouts, Transport, WireRequest
 from svc_async.errors import InvalidArgument, SvcError
@@ -36,13 +35,10 @@ def check(url: str, /, *, profile: str | None = None, as_json: JsonFlag = False)
     """
     _check_url(url)
     key = find_signing_key(profile)
-    try:
-        finding = asyncio.run(_examine(url, key))
-    except Interrupted:
-        return Exit.INTERRUPTED
+    finding = asyncio.run(_examine(url, key))
     notes = _notes(url)
     if as_json:
-        stdout().print(json.dumps({"url": url, "ok": not finding.problem, **attrs.asdict(finding), "notes": notes}))
+        show_json({"url": url, "ok": not finding.problem, **attrs.asdict(finding), "notes": notes})
     else:
         _print_finding(finding, notes)
     return Exit.FAILURE if finding.problem else Exit.DONE
@@ -109,14 +105,14 @@ def _check_url(url: str) -> None:
 def _notes(url: str) -> list[str]:
     parts = urlsplit(url)
     notes = {
-        "the service accepts https:// only (WH-01)": parts.scheme != "https",
-        "the service accepts no port (WH-02)": parts.port is not None,
+        "the service accepts https:// only": parts.scheme != "https",
+        "the service accepts no port": parts.port is not None,
     }
     return [note for note, holds in notes.items() if holds]
 
 
 def _print_finding(finding: _Finding, notes: list[str]) -> None:
     took = f" after {finding.seconds:.2f} s" if finding.seconds is not None else ""
-    stdout().print(printable(finding.problem or "The CRC check was answered correctly") + took + ".")
+    show(finding.problem or "The CRC check was answered correctly", took, ".")
     for note in notes:
-        stderr().print(f"Note: {note}.")
+        say(f"Note: {note}.")

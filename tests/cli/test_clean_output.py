@@ -1,0 +1,138 @@
+"""Nothing that comes from outside is obeyed by a terminal: names, reasons and paths are escaped when printed."""
+
+import csv
+import io
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from svc_async.printable import clean_lines
+from tests.support.command import Call, Ended
+from tests.support.hostile_service import HOSTILE, run_hostile_service
+
+NAME = HOSTILE.replace("\t", "") + os.fsdecode(b"\xe9")
+"""Part of a file name; one byte of it is no text."""
+USERS = ("--account", "a", "--audience", "b", "--quarantine", "0")
+LIST = ("--account", "a", "--list", "b", "--quarantine", "0")
+CATALOG = ("--catalog", "c", "--quarantine", "0")
+STATE = ("--state", f"{NAME}.sqlite")
+
+COMMANDS = {
+    "accounts list": (),
+    "audience upload": (f"{NAME}.csv", *USERS, "--report", f"{NAME}.html"),
+    "audience remove": (f"{NAME}.csv", *USERS, "--report", f"{NAME}.json"),
+    "audience sync": (f"{NAME}.csv", *USERS, *STATE),
+    "auth login": ("--profile", "hostile", "--no-browser"),
+    "auth logout": ("--profile", "hostile"),
+    "auth whoami": ("--check",),
+    "catalog upload": (f"{NAME}.feed.csv", *CATALOG),
+    "catalog delete": (f"{NAME}.keys.csv", *CATALOG),
+    "catalog sync": (f"{NAME}.feed.csv", *CATALOG, *STATE),
+    "do-not-reach upload": (f"{NAME}.csv", *LIST),
+    "do-not-reach remove": (f"{NAME}.csv", *LIST),
+    "job status": (f"{NAME}.journal",),
+    "job resume": (f"{NAME}.journal",),
+    "job report": (f"{NAME}.journal",),
+    "trigger": (HOSTILE, "--url", "URL"),
+    "webhook check": ("URL/hook",),
+    "webhook register": ("https://hooks.example.test/svc", "--event", HOSTILE, "--user", "7"),
+    "webhook sign": (f"{NAME}.csv",),
+    "webhook verify": (f"{NAME}.csv", "--signature", HOSTILE),
+}
+ELSEWHERE = {"demo", "sandbox", "stream tail", "webhook listen"}
+"""They have no service, or run until they are stopped: tests of their own check what they print."""
+FEED = """id,title,description,link,image_link,price,availability,condition
+1,T,D,https://example.org/1,https://example.org/1.png,9.90 EUR,in stock,new
+"""
+
+
+@pytest.fixture(params=[False, True], ids=["answering", "refusing"])
+def url(request: pytest.FixtureRequest, here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    (here / f"{NAME}.csv").write_text("email\na@example.org\nnobody\n")
+    (here / f"{NAME}.feed.csv").write_text(FEED)
+    (here / f"{NAME}.keys.csv").write_text("product_key\n1\n")
+    with run_hostile_service(refusing=request.param) as url:
+        settings = {"BASE_URL": url, "ADS_URL": f"{url}/ads", "CONSUMER_KEY": "k", "CONSUMER_SECRET": "s"}
+        settings |= {"ACCESS_TOKEN": "t", "ACCESS_TOKEN_SECRET": "s"}
+        for name, value in settings.items():
+            monkeypatch.setenv(f"SVC_{name}", value)
+        lines = [f'{name.lower()} = "{value}"' for name, value in settings.items()]
+        (here / "svc_async").mkdir(mode=0o700)
+        (here / "svc_async" / "profiles.toml").write_text("\n".join(["[hostile]", *lines]))
+        yield url
+
+
+@pytest.fixture
+def run(url: str, call: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
+    def run(*arguments: str | Path) -> Ended:
+        monkeypatch.setattr("sys.stdin", io.StringIO("1234\n"))  # the PIN of a login
+        return call(*(str(argument).replace("URL", url) for argument in arguments))
+
+    return run
+
+
+def assert_clean(ended: Ended) -> None:
+    for output in (ended.out, ended.err):
+        assert clean_lines(output) == output
+    assert ended.out or ended.err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_a_command_prints_is_clean(run: Call, command: str) -> None:
+    if command.startswith("job"):
+        run("audience", "upload", f"{NAME}.csv", *USERS, "--journal", f"{NAME}.journal")
+    ended = run(*command.split(), *COMMANDS[command])
+    assert_clean(ended)
+    if not ended.err.startswith("svc-async: "):
+        assert ended.code in (0, 1, 5)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_json_is_ascii(run: Call, command: str) -> None:
+    if command.startswith("job"):
+        run("audience", "upload", f"{NAME}.csv", *USERS, "--journal", f"{NAME}.journal")
+    ended = run(*command.split(), *COMMANDS[command], "--json")
+    assert_clean(ended)
+    assert ended.out.isascii()
+    assert ended.out.count("\n") == 1
+    assert isinstance(json.loads(ended.out), dict)
+
+
+def test_files_for_people_are_clean(run: Call, here: Path) -> None:
+    run("audience", "upload", f"{NAME}.csv", *USERS, "--report", "report.html")
+    for path in (*here.glob("*.html"), *here.glob("*.failures.csv")):
+        content = path.read_text(encoding="utf-8")
+        assert clean_lines(content) == content
+
+
+def test_reasons_are_no_formulas_in_a_spreadsheet(run: Call, here: Path, url: str) -> None:
+    del url
+    run("audience", "upload", f"{NAME}.csv", *USERS)
+    for path in here.glob("*.failures.csv"):
+        with path.open(encoding="utf-8", newline="") as file:
+            cells = [cell for row in csv.reader(file) for cell in row]
+        assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
+
+
+def test_colours_are_the_only_sequences_on_a_terminal(run: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    for command in ("accounts list", "audience upload", "audience sync"):
+        ended = run(*command.split(), *COMMANDS[command])
+        for output in (ended.out, ended.err):
+            shown = re.sub(r"\x1b\[[\d;]*m|\x1b\[\?25[lh]|\x1b\[[12]?[KA]|\r", "", output)
+            assert clean_lines(shown) == shown
+
+
+def test_every_command_is_listed_here(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def find(*group: str) -> list[str]:
+        return re.findall(r"│ +([a-z][\w-]*) ", call(*group, "--help").out)
+
+    names = {name for name in find() if name in ELSEWHERE | set(COMMANDS)}
+    names |= {f"{group} {name}" for group in find() if group not in names for name in find(group)}
+    assert names == set(COMMANDS) | ELSEWHERE
