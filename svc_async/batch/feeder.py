@@ -160,6 +160,7 @@ class Feeder:
     def _take(self, part: Slice) -> bool:
         """Collect rows; return whether it is time to flush."""
         self._ledger.accounting.read += part.count
+        self._ledger.accounting.partly_valid += part.partly_valid
         is_time_to_flush = self._partitioner.add(part.rows)
         self._on_failures(part.failures)
         return is_time_to_flush

@@ -144,6 +144,7 @@ class Accounting:
     failed: int = 0
     requests: int = 0
     rate_limited: int = 0
+    partly_valid: int = 0
     failures: list[Failure] = attrs.field(factory=list, init=False)
 
     def resume(self, totals: Totals) -> None:
@@ -197,6 +198,7 @@ class Accounting:
             pending=pending,
             in_doubt=in_doubt,
             requests=self.requests,
+            partly_valid=self.partly_valid,
             failures=tuple(sorted(self.failures, key=lambda failure: failure.position)),
         )
 

@@ -128,6 +128,8 @@ class Report:
         pending: rows without a result, because the job ended early.
         in_doubt: pending rows that were sent and may have been applied.
         requests: how many times a request was sent.
+        partly_valid: rows that have a valid identifier beside an invalid one: with `bad_identifiers="fail"` they are
+            among the failed, and `"drop"` would send them; with `"drop"` they were sent without the invalid ones.
         failures: the first 10,000 failures, by position.
     """
 
@@ -138,6 +140,7 @@ class Report:
     pending: int = 0
     in_doubt: int = 0
     requests: int = 0
+    partly_valid: int = 0
     failures: Sequence[Failure] = ()
 
     @classmethod
@@ -164,6 +167,7 @@ class Report:
             pending=self.pending + other.pending,
             in_doubt=self.in_doubt + other.in_doubt,
             requests=self.requests + other.requests,
+            partly_valid=self.partly_valid + other.partly_valid,
             failures=_first_failures((*self.failures, *other.failures)),
         )
 

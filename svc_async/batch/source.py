@@ -24,11 +24,13 @@ class Slice:
         count: how many were read.
         rows: those that can be sent.
         failures: the others.
+        partly_valid: rows that have a valid identifier beside an invalid one.
     """
 
     count: int
     rows: EncodedRows
     failures: Sequence[Failure]
+    partly_valid: int = 0
 
 
 @attrs.frozen

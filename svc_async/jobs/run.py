@@ -48,7 +48,9 @@ def open_rows(spec: JobSpec) -> ReplayableSource:
     """
     source = spec.source
     open_ = _SOURCES[spec.target.kind, _operation(spec)]
-    return open_(source.path, format=source.format, mapping=source.mapping, encoding=source.encoding)
+    return open_(
+        source.path, format=source.format, mapping=source.mapping, encoding=source.encoding, empty=source.empty
+    )
 
 
 async def check_access(target: TargetSpec, session: Session) -> None:
@@ -138,10 +140,10 @@ async def _upload(spec: UploadSpec, session: Session, source: ReplayableSource, 
     if is_piped and isinstance(members.rows, Iterable):
         members = Rows(members.columns, iter(members.rows))  # read once, so the journal spools them
     if spec.operation == "remove":
-        return await users.remove(members, phone_region=spec.phone_region, **keywords)
+        return await users.remove(members, **_reading(spec), **keywords)
     times = {"effective_at": spec.effective_at, "expires_at": spec.expires_at}
     given: dict[str, Any] = {name: moment for name, moment in times.items() if moment is not None}
-    return await users.upload(members, phone_region=spec.phone_region, **given, **keywords)
+    return await users.upload(members, **_reading(spec), **given, **keywords)
 
 
 async def _sync(spec: SyncSpec, session: Session, source: ReplayableSource, keywords: Mapping[str, Any]) -> SyncReport:
@@ -154,11 +156,15 @@ async def _sync(spec: SyncSpec, session: Session, source: ReplayableSource, keyw
         return await products.sync(cast("ProductFeed", source).products(), state=spec.state, **sync, **keywords)
     users = session.account(str(spec.target.account_id)).custom_audience(str(spec.target.list_id)).users
     members = cast("UserSource", source).rows()
-    return await users.sync(members, state=spec.state, phone_region=spec.phone_region, **sync, **keywords)
+    return await users.sync(members, state=spec.state, **_reading(spec), **sync, **keywords)
 
 
 def _operation(spec: JobSpec) -> Operation:
     return spec.operation if isinstance(spec, UploadSpec) else "upload"
+
+
+def _reading(spec: JobSpec) -> Mapping[str, Any]:
+    return {"phone_region": spec.phone_region, "bad_identifiers": spec.bad_identifiers}
 
 
 def _settings(spec: JobSpec) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import msgspec
 from svc_async.batch.settings import BatchSettings
 from svc_async.batch.sync.settings import SyncSettings
 from svc_async.errors import InvalidArgument
+from svc_async.users.encoding import BadIdentifiers
 
 __all__ = [
     "JobSpec",
@@ -69,12 +70,14 @@ class SourceSpec:
         format: its format; detected from the content if None.
         mapping: from names of columns to the service's keys.
         encoding: its encoding, if it is not Unicode.
+        empty: what stands for no value in it, such as `n/a`.
     """
 
     path: str
     format: str | None = None
     mapping: Mapping[str, str] = attrs.field(factory=dict)
     encoding: str | None = None
+    empty: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -113,6 +116,7 @@ class UploadSpec:
         effective_at: when members of an audience become members; now if None.
         expires_at: when members cease to be members; in 13 months if None.
         phone_region: the region of national phone numbers.
+        bad_identifiers: whether a row with an invalid identifier fails, or is sent with its other identifiers.
         settings: how rows are sent.
 
     Raises:
@@ -125,6 +129,7 @@ class UploadSpec:
     effective_at: datetime | None = None
     expires_at: datetime | None = None
     phone_region: str | None = None
+    bad_identifiers: BadIdentifiers = "fail"
     settings: BatchSettings = attrs.field(factory=BatchSettings)
 
     def __attrs_post_init__(self) -> None:
@@ -148,6 +153,7 @@ class SyncSpec:
         source: the file with all rows that the list is to have.
         state: the file that keeps the state of the list between syncs.
         phone_region: the region of national phone numbers.
+        bad_identifiers: whether a row with an invalid identifier fails, or is sent with its other identifiers.
         settings: how rows are sent.
         sync: what the sync may do.
 
@@ -159,6 +165,7 @@ class SyncSpec:
     source: SourceSpec
     state: str | None = None
     phone_region: str | None = None
+    bad_identifiers: BadIdentifiers = "fail"
     settings: BatchSettings = attrs.field(factory=BatchSettings)
     sync: SyncSettings = attrs.field(factory=SyncSettings)
 

@@ -1,6 +1,6 @@
 """Merchant feeds in CSV or TSV."""
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from svc_async.sources.blocks.decoding import TextReader
 from svc_async.sources.blocks.files import Input, compute_digest, open_input
 from svc_async.sources.columns import IGNORED, ColumnMatcher
 from svc_async.sources.csv_table import CsvTable
+from svc_async.sources.empty_values import EmptyValues
 from svc_async.sources.line_index import LineIndex
 from svc_async.sources.product_attributes import PRODUCTS, normalize_value
 from svc_async.sources.source import ReplayableRows, UnparsedRow
@@ -30,6 +31,7 @@ class CsvFeed:
         encoding: any of Python's, if it is not Unicode.
         delimiter: the character between cells, if it cannot be detected from the header.
         vocabulary: what columns may contain.
+        empty: texts that stand for no value, such as `n/a`, in any case.
 
     Attributes:
         name: its path.
@@ -51,13 +53,15 @@ class CsvFeed:
         encoding: str | None = None,
         delimiter: str | None = None,
         vocabulary: Vocabulary = PRODUCTS,
+        empty: Collection[str] = (),
     ) -> None:
         self._input = open_input(file)
         self.name = self._input.name
         self.size = self._input.size
         self.exhausted = False
         self._text = TextReader(self._input, encoding=encoding)
-        self._table = CsvTable(self._text, delimiter=delimiter)
+        self._empty = EmptyValues.parse(empty)
+        self._table = CsvTable(self._text, delimiter=delimiter, empty=self._empty)
         header = [_strip_prefix(name) for name in self._table.header]
         mapping = {_strip_prefix(name): key for name, key in (mapping or {}).items()}
         keys = ColumnMatcher(self.name, header, mapping, self._text.refuse, vocabulary).match_columns()
@@ -90,9 +94,8 @@ class CsvFeed:
 
     async def fingerprint(self) -> str:
         """Return a digest of the file and of what its columns mean."""
-        return await compute_digest(
-            self._input, "csv", self._text.encoding, self._table.delimiter, self.columns, self._wanted
-        )
+        settings = self._text.encoding, self._table.delimiter, self.columns, self._wanted, self._empty.texts
+        return await compute_digest(self._input, "csv", *settings)
 
     def close(self) -> None:
         """Close the file, if `products()` was not read to its end."""

@@ -1,6 +1,6 @@
 """User files in CSV."""
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -8,6 +8,7 @@ from svc_async.sources.blocks.decoding import BLOCK_SIZE, TextReader
 from svc_async.sources.blocks.files import Input, compute_digest, open_input
 from svc_async.sources.columns import IGNORED, ColumnMatcher
 from svc_async.sources.csv_table import CsvTable
+from svc_async.sources.empty_values import EmptyValues
 from svc_async.sources.line_index import LineIndex
 from svc_async.sources.source import ReplayableRows
 from svc_async.users.encoding import SLICE_ROWS, Rows
@@ -31,6 +32,7 @@ class CsvSource:
         encoding: any of Python's, if it is not Unicode.
         delimiter: the character between cells, if it cannot be detected from the header.
         vocabulary: what columns may contain.
+        empty: texts that stand for no value, such as `n/a`, in any case.
         block_size: bytes that are decoded at a time.
         slice_size: rows that are parsed at a time.
 
@@ -54,6 +56,7 @@ class CsvSource:
         encoding: str | None = None,
         delimiter: str | None = None,
         vocabulary: Vocabulary = USERS,
+        empty: Collection[str] = (),
         block_size: int = BLOCK_SIZE,
         slice_size: int = SLICE_ROWS,
     ) -> None:
@@ -62,7 +65,8 @@ class CsvSource:
         self.size = self._input.size
         self.exhausted = False
         self._text = TextReader(self._input, encoding=encoding, block_size=block_size)
-        self._table = CsvTable(self._text, delimiter=delimiter, slice_size=slice_size)
+        self._empty = EmptyValues.parse(empty)
+        self._table = CsvTable(self._text, delimiter=delimiter, slice_size=slice_size, empty=self._empty)
         header = self._table.header
         keys = ColumnMatcher(self.name, header, mapping or {}, self._text.refuse, vocabulary).match_columns()
         self.columns: Sequence[str] = tuple(key for key in keys if key != IGNORED)
@@ -94,9 +98,8 @@ class CsvSource:
 
     async def fingerprint(self) -> str:
         """Return a digest of the file and of what its columns mean."""
-        return await compute_digest(
-            self._input, "csv", self._text.encoding, self._table.delimiter, self.columns, self._wanted
-        )
+        settings = self._text.encoding, self._table.delimiter, self.columns, self._wanted, self._empty.texts
+        return await compute_digest(self._input, "csv", *settings)
 
     def close(self) -> None:
         """Close the file, if `rows()` was not read to its end."""

@@ -14,6 +14,7 @@ from operator import itemgetter
 
 from svc_async.errors import UnusableFile
 from svc_async.sources.blocks.decoding import TextReader, split_lines
+from svc_async.sources.empty_values import NO_EMPTY_VALUES, EmptyValues
 from svc_async.sources.line_index import LineIndex
 from svc_async.users.encoding import SLICE_ROWS
 from svc_async.users.names import looks_like_data
@@ -30,6 +31,7 @@ class CsvTable:
         text: its text.
         delimiter: the character between cells; comma, semicolon, tab or bar, detected from the header, if None.
         slice_size: rows that are parsed at a time.
+        empty: what stands for no value.
 
     Attributes:
         header: the names of the columns.
@@ -39,7 +41,15 @@ class CsvTable:
         UnusableFile: there is no header.
     """
 
-    def __init__(self, text: TextReader, *, delimiter: str | None = None, slice_size: int = SLICE_ROWS) -> None:
+    def __init__(
+        self,
+        text: TextReader,
+        *,
+        delimiter: str | None = None,
+        slice_size: int = SLICE_ROWS,
+        empty: EmptyValues = NO_EMPTY_VALUES,
+    ) -> None:
+        self._empty = empty
         self._text = text
         self._slice_size = slice_size
         self.header, self.delimiter = self._read_header(delimiter)
@@ -84,7 +94,8 @@ class CsvTable:
             widths = set(map(len, rows))
             lines.add(rows, reader.line_num, blank=0 in widths)
             if widths == {len(self.header)}:
-                yield zip(*(map(itemgetter(index), rows) for index in wanted), strict=True)
+                clear_all = self._empty.clear_all
+                yield zip(*(clear_all(map(itemgetter(index), rows)) for index in wanted), strict=True)
             else:
                 yield [self._fit_to_header(row, wanted) for row in rows if row]
 
@@ -106,7 +117,7 @@ class CsvTable:
     def _fit_to_header(self, row: Sequence[str], wanted: Sequence[int]) -> Sequence[str]:
         if len(row) > len(self.header):
             return ()
-        return [row[index] if index < len(row) else "" for index in wanted]
+        return list(self._empty.clear_all(row[index] if index < len(row) else "" for index in wanted))
 
     def _read_header(self, delimiter: str | None) -> tuple[Sequence[str], str]:
         with closing(self._text.read_blocks()) as blocks:

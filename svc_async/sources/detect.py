@@ -33,6 +33,7 @@ class _FormatOptions:
     mapping: Mapping[str, str] | None
     encoding: str | None
     vocabulary: Vocabulary
+    empty: Collection[str]
 
 
 @attrs.frozen
@@ -52,7 +53,8 @@ class _Format:
     def open(self, file: Input, options: _FormatOptions) -> Any:
         encoding = {"encoding": options.encoding} if self.takes_encoding else {}
         reader = resolve_name(f"svc_async.sources.{self.reader}")
-        return reader(file, mapping=options.mapping, vocabulary=options.vocabulary, **encoding, **self.settings)
+        settings = {"mapping": options.mapping, "vocabulary": options.vocabulary, "empty": options.empty}
+        return reader(file, **settings, **encoding, **self.settings)
 
 
 _SOURCES: Mapping[str, _Format] = MappingProxyType(
@@ -81,6 +83,7 @@ def open_source(
     mapping: Mapping[str, str] | None = None,
     encoding: str | None = None,
     vocabulary: Vocabulary = USERS,
+    empty: Collection[str] = (),
 ) -> UserSource:
     """Open a file of users.
 
@@ -93,14 +96,14 @@ def open_source(
             that are not recognised.
         encoding: any of Python's, if it is not Unicode.
         vocabulary: what columns may contain.
+        empty: texts that stand for no value, such as `n/a`, in any case.
 
     Raises:
         UnusableFile: the message says what is wrong with the file and where, never a value.
         InvalidArgument: an option cannot be used.
     """
-    source: UserSource = _open(
-        _SOURCES, file, format, _FormatOptions(mapping=mapping, encoding=encoding, vocabulary=vocabulary)
-    )
+    options = _FormatOptions(mapping=mapping, encoding=encoding, vocabulary=vocabulary, empty=empty)
+    source: UserSource = _open(_SOURCES, file, format, options)
     return source
 
 
@@ -111,6 +114,7 @@ def open_feed(
     mapping: Mapping[str, str] | None = None,
     encoding: str | None = None,
     vocabulary: Vocabulary = PRODUCTS,
+    empty: Collection[str] = (),
 ) -> ProductFeed:
     """Open a product feed of a merchant.
 
@@ -120,14 +124,14 @@ def open_feed(
         mapping: from names of columns or elements to attributes of products; `-` ignores one.
         encoding: any of Python's, if it is not Unicode; XML declares its own.
         vocabulary: what columns may contain.
+        empty: texts that stand for no value, such as `n/a`, in any case.
 
     Raises:
         UnusableFile: the message says what is wrong with the file and where, never a value.
         InvalidArgument: an option cannot be used.
     """
-    feed: ProductFeed = _open(
-        _FEEDS, file, format, _FormatOptions(mapping=mapping, encoding=encoding, vocabulary=vocabulary)
-    )
+    options = _FormatOptions(mapping=mapping, encoding=encoding, vocabulary=vocabulary, empty=empty)
+    feed: ProductFeed = _open(_FEEDS, file, format, options)
     return feed
 
 

@@ -1,7 +1,7 @@
 """User files in JSON lines: one object on each line."""
 
 import asyncio
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain, repeat
 from pathlib import Path
@@ -12,6 +12,7 @@ import msgspec
 from svc_async.sources.blocks.decoding import BLOCK_SIZE, MAX_LINE, TextReader
 from svc_async.sources.blocks.files import Input, compute_digest, open_input
 from svc_async.sources.columns import IGNORED, OTHERS, ColumnMatcher
+from svc_async.sources.empty_values import EmptyValues
 from svc_async.sources.line_index import LineIndex
 from svc_async.sources.source import ReplayableRows
 from svc_async.users.encoding import Rows
@@ -37,6 +38,7 @@ class JsonLinesSource:
             not recognised.
         encoding: any of Python's, if it is not Unicode.
         vocabulary: what columns may contain.
+        empty: texts that stand for no value, such as `n/a`, in any case.
         block_size: bytes that are decoded at a time.
 
     Attributes:
@@ -57,6 +59,7 @@ class JsonLinesSource:
         mapping: Mapping[str, str] | None = None,
         encoding: str | None = None,
         vocabulary: Vocabulary = USERS,
+        empty: Collection[str] = (),
         block_size: int = BLOCK_SIZE,
     ) -> None:
         self._input = open_input(file)
@@ -65,6 +68,7 @@ class JsonLinesSource:
         self.columns: Sequence[str] = tuple(vocabulary.keys)
         self.exhausted = False
         self._text = TextReader(self._input, encoding=encoding, block_size=block_size)
+        self._empty = EmptyValues.parse(empty)
         self._mapping = mapping or {}
         self._vocabulary = vocabulary
         self._keys: dict[str, str] = {}
@@ -105,9 +109,8 @@ class JsonLinesSource:
 
     async def fingerprint(self) -> str:
         """Return a digest of the file and of what its names mean."""
-        return await compute_digest(
-            self._input, "jsonl", self._text.encoding, self.columns, sorted(self._mapping.items())
-        )
+        settings = self._text.encoding, self.columns, sorted(self._mapping.items()), self._empty.texts
+        return await compute_digest(self._input, "jsonl", *settings)
 
     def close(self) -> None:
         """Close the file, if `rows()` was not read to its end."""
@@ -146,7 +149,8 @@ class JsonLinesSource:
                 yield self._build_rows(objects, line - height)
 
     def _build_rows(self, objects: Sequence[Mapping[str, Any]], first: int) -> Iterable[Sequence[Any]]:
-        return zip(*(self._find_values(key, objects, first) for key in self.columns), strict=True)
+        columns = (self._find_values(key, objects, first) for key in self.columns)
+        return zip(*map(self._empty.clear_all, columns), strict=True)
 
     def _find_values(self, key: str, objects: Sequence[Mapping[str, Any]], first: int) -> Iterable[Any]:
         names = self._names[key]

@@ -1,7 +1,7 @@
 """User files in Parquet, read column by column, a few thousand rows at a time. Needs the extra `feeds`."""
 
 import asyncio
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from importlib import import_module
@@ -14,6 +14,7 @@ import attrs
 from svc_async.errors import InvalidArgument
 from svc_async.sources.blocks.files import Input, compute_digest, open_input, unusable
 from svc_async.sources.columns import IGNORED, ColumnMatcher
+from svc_async.sources.empty_values import EmptyValues
 from svc_async.sources.source import ReplayableRows
 from svc_async.users.encoding import Rows
 from svc_async.users.names import USERS, Vocabulary
@@ -36,6 +37,7 @@ class ParquetSource:
         mapping: from names of columns to the service's keys; `-` ignores a column, and `*` stands for all columns
             that are not recognised.
         vocabulary: what columns may contain.
+        empty: texts that stand for no value, such as `n/a`, in any case.
 
     Attributes:
         name: its path.
@@ -51,8 +53,14 @@ class ParquetSource:
     """
 
     def __init__(
-        self, file: str | Path | Input, *, mapping: Mapping[str, str] | None = None, vocabulary: Vocabulary = USERS
+        self,
+        file: str | Path | Input,
+        *,
+        mapping: Mapping[str, str] | None = None,
+        vocabulary: Vocabulary = USERS,
+        empty: Collection[str] = (),
     ) -> None:
+        self._empty = EmptyValues.parse(empty)
         self._input = open_input(file)
         self._arrow = _Arrow.load()
         self.name = self._input.name
@@ -90,7 +98,7 @@ class ParquetSource:
 
     async def fingerprint(self) -> str:
         """Return a digest of the file and of what its columns mean."""
-        return await compute_digest(self._input, "parquet", self.columns, self._wanted)
+        return await compute_digest(self._input, "parquet", self.columns, self._wanted, self._empty.texts)
 
     def close(self) -> None:
         """Close the file, if `rows()` was not read to its end."""
@@ -117,7 +125,10 @@ class ParquetSource:
             batches = table.iter_batches(batch_size=_SLICE, columns=self._wanted, use_threads=False)
             while (batch := self._read_batch(batches)) is not None:
                 self.bytes_read += batch.num_rows
-                yield zip(*(self._list_values(batch.column(name)) for name in self._wanted), strict=True)
+                yield zip(
+                    *(self._empty.clear_all(self._list_values(batch.column(name))) for name in self._wanted),
+                    strict=True,
+                )
         self._input.check_unchanged()
 
     def _read_batch(self, batches: Any) -> Any:

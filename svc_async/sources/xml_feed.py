@@ -6,7 +6,7 @@ declaration is refused where it begins, before any of it is used, as libraries f
 """
 
 import asyncio
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
@@ -19,6 +19,7 @@ import attrs
 from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.sources.blocks.files import ByteReader, Input, compute_digest, open_input, unusable
 from svc_async.sources.columns import IGNORED
+from svc_async.sources.empty_values import EmptyValues
 from svc_async.sources.product_attributes import PRODUCTS, join_values
 from svc_async.sources.source import ReplayableRows
 from svc_async.users.names import Vocabulary, normalize_name
@@ -48,6 +49,7 @@ class XmlFeed:
         file: its path, or an input.
         mapping: from names of elements to attributes; `-` ignores an element.
         vocabulary: what elements may contain.
+        empty: texts that stand for no value, such as `n/a`, in any case.
         block_size: bytes that are parsed at a time.
 
     Attributes:
@@ -67,6 +69,7 @@ class XmlFeed:
         *,
         mapping: Mapping[str, str] | None = None,
         vocabulary: Vocabulary = PRODUCTS,
+        empty: Collection[str] = (),
         block_size: int = _BLOCK_SIZE,
     ) -> None:
         self._input = open_input(file)
@@ -76,6 +79,7 @@ class XmlFeed:
         self.bytes_read = 0
         self.exhausted = False
         self._names = _ElementNames.build(mapping or {}, vocabulary)
+        self._empty = EmptyValues.parse(empty)
         self._products: Generator[Mapping[str, Any], None, None] | None = None
         with closing(self._read_parts()) as parts:
             next(parts)
@@ -106,7 +110,7 @@ class XmlFeed:
 
     async def fingerprint(self) -> str:
         """Return a digest of the file and of what its elements mean."""
-        return await compute_digest(self._input, "xml", sorted(self._names.mapping.items()))
+        return await compute_digest(self._input, "xml", sorted(self._names.mapping.items()), self._empty.texts)
 
     def close(self) -> None:
         """Close the file, if `products()` was not read to its end."""
@@ -129,7 +133,7 @@ class XmlFeed:
         self.exhausted = True
 
     def _read_parts(self) -> Generator[Sequence[Mapping[str, Any]], None, None]:
-        parser = _FeedParser(self.name, self._names)
+        parser = _FeedParser(self.name, self._names, self._empty)
         with ByteReader(self._input) as file:
             while True:
                 block = file.read(self._block_size)
@@ -182,7 +186,8 @@ class _Item:
 class _FeedParser:
     """Turns the events of the XML parser into products, in one pass over a feed."""
 
-    def __init__(self, name: str, names: _ElementNames) -> None:
+    def __init__(self, name: str, names: _ElementNames, empty: EmptyValues) -> None:
+        self._empty = empty
         self._name = name
         self._names = names
         self._fed = 0
@@ -267,7 +272,7 @@ class _FeedParser:
         if self._item is None:
             return
         if len(self._path) == self._depth + 1 and self._attribute:
-            self._item.add(self._element, self._attribute, "".join(self._text))
+            self._item.add(self._element, self._attribute, self._empty.clear("".join(self._text)))
             self._attribute = ""
         elif len(self._path) == self._depth:
             self._done.append(self._item.build_product())

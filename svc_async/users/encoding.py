@@ -9,7 +9,8 @@ A row that cannot be sent does not delay the others: it is returned as invalid, 
 
 from collections.abc import AsyncIterable, Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal, get_args
 
 import attrs
 
@@ -22,14 +23,22 @@ from svc_async.users.identifiers import (
     InvalidIdentifier,
     select_identifiers,
 )
+from svc_async.users.names import USERS, quote_name
 from svc_async.users.template import RowTemplate
 from svc_async.wire.writing import to_plain
 
-__all__ = ["SLICE_ROWS", "EncodedUsers", "MemberEncoder", "RowEncoder", "Rows"]
+__all__ = ["MAX_VALUES", "SLICE_ROWS", "BadIdentifiers", "EncodedUsers", "MemberEncoder", "RowEncoder", "Rows"]
 
 SLICE_ROWS = 512
 """Rows that are read and encoded between two turns of the event loop."""
 
+MAX_VALUES = 5_000
+"""Values that one identifier of a row may have."""
+BadIdentifiers = Literal["fail", "drop"]
+"""What an identifier that breaks its rule does: its row fails, or is sent with its other identifiers."""
+
+_MAX_BITS = 256
+"""Of an integer; Python writes those of more than 4,300 digits only on request."""
 _SEPARATOR = '","'
 """Between two tokens of one identifier; no token contains it, since quotes inside are escaped."""
 _RETRY_ROWS = 8
@@ -61,6 +70,8 @@ class EncodedUsers:
         users: the users in JSON, without what their template has.
         indexes: the index of each in the slice.
         invalid: the rule that a row breaks which cannot be sent, by its index in the slice.
+        attributes: the identifier that such a rule is about, where it is about one.
+        partly_valid: how many rows have a valid identifier beside an invalid one.
     """
 
     template: RowTemplate
@@ -68,17 +79,31 @@ class EncodedUsers:
     users: Sequence[str]
     indexes: Sequence[int]
     invalid: Mapping[int, str]
+    attributes: Mapping[int, str] = MappingProxyType({})
+    partly_valid: int = 0
 
 
 class RowEncoder:
     """Encodes rows of one set of columns.
 
+    Args:
+        columns: the names of identifiers.
+        identifiers: those that there are.
+        bad_identifiers: whether a row with an invalid identifier fails, or is sent without it.
+
     Raises:
         InvalidArgument: a column is not an identifier or is repeated, or there is none.
     """
 
-    def __init__(self, columns: Sequence[str], *, identifiers: Mapping[str, Identifier] = IDENTIFIERS) -> None:
+    def __init__(
+        self,
+        columns: Sequence[str],
+        *,
+        identifiers: Mapping[str, Identifier] = IDENTIFIERS,
+        bad_identifiers: BadIdentifiers = "fail",
+    ) -> None:
         _check_columns(columns, identifiers)
+        self._drops = bad_identifiers == "drop"
         self._width = len(columns)
         self._identifiers = [identifier for name, identifier in identifiers.items() if name in columns]
         self._columns = [columns.index(identifier.name) for identifier in self._identifiers]
@@ -94,17 +119,27 @@ class RowEncoder:
         """
         invalid = {} if invalid is None else invalid
         by_column = self._transpose(rows, invalid)
+        problems: dict[int, _Problem] = {}
         tokens = [
-            _tokenize(identifier, by_column[index], invalid)
+            _tokenize(identifier, by_column[index], problems)
             for identifier, index in zip(self._identifiers, self._columns, strict=True)
         ]
         keys = _find_keys(self._identifiers, tokens)
         users = tokens[0] if len(tokens) == 1 else self._join_fields(tokens)
+        partly_valid = [index for index in problems if keys[index] and index not in invalid]
+        if self._drops:
+            problems = {index: problem for index, problem in problems.items() if not keys[index]}
+        for index, problem in problems.items():
+            invalid.setdefault(index, f"{problem.attribute} {problem.rule}")
         if "" in keys:
             for index, key in enumerate(keys):
                 if not key:
                     invalid.setdefault(index, "must have at least one identifier")
-        return _leave_out(invalid, self._template, keys, users)
+        encoded = _leave_out(invalid, self._template, keys, users)
+        if not problems and not partly_valid:
+            return encoded
+        attributes = {index: problem.attribute for index, problem in problems.items()}
+        return attrs.evolve(encoded, attributes=attributes, partly_valid=len(partly_valid))
 
     def _join_fields(self, columns: Sequence[Sequence[str]]) -> list[str]:
         """Write the fields of each user, with a comma before all but the first column."""
@@ -139,16 +174,44 @@ class MemberEncoder:
     Args:
         phone_region: the region of national phone numbers.
         names: the keys that the service accepts.
+        bad_identifiers: whether a row with an invalid identifier fails, or is sent without it.
+
+    Raises:
+        InvalidArgument: there is no such region or choice.
     """
 
-    def __init__(self, *, phone_region: str | None = None, names: Collection[str] = tuple(IDENTIFIERS)) -> None:
+    def __init__(
+        self,
+        *,
+        phone_region: str | None = None,
+        names: Collection[str] = tuple(IDENTIFIERS),
+        bad_identifiers: BadIdentifiers = "fail",
+    ) -> None:
+        if bad_identifiers not in get_args(BadIdentifiers):
+            raise InvalidArgument("bad_identifiers", f"must be one of {', '.join(get_args(BadIdentifiers))}")
         known = select_identifiers(phone_region)
+        self._bad_identifiers = bad_identifiers
         self._identifiers = {name: known[name] for name in names}
         self._encoders: dict[frozenset[str], tuple[list[str], RowEncoder]] = {}
 
     def for_rows(self, columns: Sequence[str]) -> RowEncoder:
         """Compile an encoder for a set of columns."""
-        return RowEncoder(columns, identifiers=self._identifiers)
+        return RowEncoder(columns, identifiers=self._identifiers, bad_identifiers=self._bad_identifiers)
+
+    def check_first(self, member: object, where: str) -> None:
+        """Check the keys of the first member: one that is not known is most likely wrong in all of them.
+
+        Args:
+            member: the member.
+            where: its place in messages.
+
+        Raises:
+            InvalidArgument: it has a key that is not known.
+        """
+        mapping = _parse_member(member, 0, {})
+        unknown = [key for key in mapping if key not in self._identifiers]
+        if unknown:
+            raise InvalidArgument(where, _describe_unknown_keys(unknown, self._identifiers))
 
     def encode(self, members: Sequence[object]) -> EncodedUsers:
         """Encode a slice of members."""
@@ -170,17 +233,25 @@ class MemberEncoder:
 
 def _check_columns(columns: Sequence[str], known: Collection[str]) -> None:
     if not columns or not set(columns) <= set(known):
-        raise InvalidArgument("columns", f"must be among {', '.join(known)} (contract CAU-07, DNR-03)")
+        raise InvalidArgument("columns", f"must be among {', '.join(known)}")
     if len(set(columns)) != len(columns):
         raise InvalidArgument("columns", "must not repeat; several values of one kind are a list in one column")
 
 
-def _tokenize(identifier: Identifier, values: Sequence[object], invalid: dict[int, str]) -> list[str]:
+@attrs.frozen
+class _Problem:
+    """An identifier of a row that breaks its rule."""
+
+    attribute: str
+    rule: str
+
+
+def _tokenize(identifier: Identifier, values: Sequence[object], problems: dict[int, _Problem]) -> list[str]:
     """Turn a column of values into tokens: empty for none, several joined by the separator."""
     texts = list(filter(None, values))
     tokens = _tokenize_plain(identifier, texts) if texts else []
     if tokens is None:
-        return _tokenize_each(identifier, values, invalid)
+        return _tokenize_each(identifier, values, problems)
     if len(tokens) == len(values):
         return tokens
     remaining = iter(tokens)
@@ -194,34 +265,47 @@ def _tokenize_plain(identifier: Identifier, texts: Sequence[Any]) -> list[str] |
         return None
 
 
-def _tokenize_each(identifier: Identifier, values: Sequence[object], invalid: dict[int, str]) -> list[str]:
+def _tokenize_each(identifier: Identifier, values: Sequence[object], problems: dict[int, _Problem]) -> list[str]:
     tokens: list[str] = []
     for start in range(0, len(values), _RETRY_ROWS):
         part = values[start : start + _RETRY_ROWS]
         plain = _tokenize_plain(identifier, part) if all(part) else None
         tokens += plain or [
-            _tokenize_value(identifier, value, index, invalid) for index, value in enumerate(part, start)
+            _tokenize_value(identifier, value, index, problems) for index, value in enumerate(part, start)
         ]
     return tokens
 
 
-def _tokenize_value(identifier: Identifier, value: object, index: int, invalid: dict[int, str]) -> str:
+def _tokenize_value(identifier: Identifier, value: object, index: int, problems: dict[int, _Problem]) -> str:
+    """Turn the values of one row into tokens, and note the first problem; the valid ones are kept."""
+    tokens: dict[str, None] = {}
     try:
-        return _SEPARATOR.join(dict.fromkeys(filter(None, map(identifier.tokenize, _list_texts(value)))))
+        for text in _list_texts(value):
+            try:
+                tokens[identifier.tokenize(text)] = None
+            except InvalidIdentifier as error:
+                problems.setdefault(index, _Problem(identifier.name, str(error)))
     except InvalidIdentifier as error:
-        invalid.setdefault(index, f"{identifier.name} {error}")
+        problems.setdefault(index, _Problem(identifier.name, str(error)))
         return ""
+    return _SEPARATOR.join(filter(None, tokens))
 
 
 def _list_texts(value: object) -> Iterable[str]:
+    if isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping):
+        if len(value) > MAX_VALUES:
+            raise InvalidIdentifier(f"must have at most {MAX_VALUES:,} values")
+        return [text for element in value if (text := _to_text(element))]
+    return (_to_text(value),)
+
+
+def _to_text(value: object) -> str:
     if value is None:
-        return ()
+        return ""
     if isinstance(value, str):
-        return (value,)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return (str(value),)
-    if isinstance(value, Collection) and not isinstance(value, bytes | Mapping):
-        return [text for element in value for text in _list_texts(element)]
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= _MAX_BITS:
+        return str(value)
     raise InvalidIdentifier("must be text, or several texts")
 
 
@@ -282,7 +366,14 @@ def _parse_member(member: object, index: int, invalid: dict[int, str]) -> Mappin
 def _refuse_unknown_keys(
     members: Sequence[Mapping[str, object]], known: Collection[str], invalid: dict[int, str]
 ) -> None:
-    rule = f"must have no key but {', '.join(known)} (contract CAU-07, DNR-03)"
     for index, member in enumerate(members):
         if not member.keys() <= set(known):
-            invalid[index] = rule
+            invalid[index] = _describe_unknown_keys([key for key in member if key not in known], known)
+
+
+def _describe_unknown_keys(unknown: Sequence[object], known: Collection[str]) -> str:
+    """Return the rule, with the first key that resembles a known one; others may be the data of a person."""
+    vocabulary = USERS.restrict_to(known)
+    meant = ((key, vocabulary.find_key(key) or vocabulary.propose_key(key)) for key in unknown if isinstance(key, str))
+    proposal = next((f"; write {found!r} for {quote_name(key)}" for key, found in meant if found), "")
+    return f"must have no key but {', '.join(known)}{proposal}"

@@ -56,6 +56,7 @@ class HashedIdentifier:
         rule: the same in words.
         clean: normalises lines whose ends are trimmed.
         parse_other: normalises a value that does not match, or returns None.
+        explain: returns a clearer rule for a value that is often seen, or None.
     """
 
     name: str
@@ -63,6 +64,7 @@ class HashedIdentifier:
     rule: str
     clean: Callable[[str], str] = _keep
     parse_other: Callable[[str], str | None] | None = None
+    explain: Callable[[str], str | None] | None = None
 
     def tokenize(self, text: str) -> str:
         """Hash one value; a hash stays as it is, and blank text becomes an empty token.
@@ -95,7 +97,7 @@ class HashedIdentifier:
             return line
         normal = self.parse_other(text) if self.parse_other else None
         if normal is None:
-            raise InvalidIdentifier(self.rule)
+            raise InvalidIdentifier((self.explain and self.explain(text)) or self.rule)
         return normal
 
     @cached_property
@@ -166,11 +168,21 @@ def _strip_punctuation(lines: str) -> str:
     return lines.replace("(0)", "?").translate(_punctuation)
 
 
+_is_rounded = re.compile(r"\+?[0-9]+(?:[.,][0-9]+)?[eE]\+?[0-9]{1,2}").fullmatch
+
+
+def _explain_phone_number(text: str) -> str | None:
+    if _is_rounded(text):
+        return "must have all its digits: a spreadsheet has rounded it, as 4.4E+11; export the column as text"
+    return None
+
+
 _PHONE_NUMBER = HashedIdentifier(
     name="phone_number",
     pattern=r"\+[1-9][0-9]{6,14}+",
     rule="must be a phone number in E.164 with a leading +; national numbers need phone_region",
     clean=_strip_punctuation,
+    explain=_explain_phone_number,
 )
 # The order decides a row's key: the first identifier that the row has.
 # Unspecified: how raw values are normalised (contract UNS-hash-normalization), except that partner ids are not hashed.

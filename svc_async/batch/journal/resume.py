@@ -188,8 +188,9 @@ class RemainingRows:
         self._digest.invalid_rows += len(failures)
         indexes = self.settled.find_open(rows, self._lanes)
         if indexes is None:
-            return Slice(part.count, rows, failures)
-        return Slice(part.count - len(rows.keys) + len(indexes), rows.select(indexes), failures)
+            return attrs.evolve(part, rows=rows, failures=failures)
+        count = part.count - len(rows.keys) + len(indexes)
+        return attrs.evolve(part, count=count, rows=rows.select(indexes), failures=failures)
 
     def _fit(self, rows: EncodedRows) -> tuple[EncodedRows, Iterable[Failure]]:
         """Return the rows that fit into a request, and failures for the others.

@@ -73,7 +73,16 @@ def _write(file: BinaryIO, part: Slice) -> None:
     keys, positions = array("Q", rows.keys).tobytes(), array("q", rows.positions).tobytes()
     failures = [attrs.astuple(failure) for failure in part.failures]
     record = msgspec.msgpack.encode(
-        [part.count, rows.group.to_plain(), template, keys, "\n".join(rows.users), positions, failures]
+        [
+            part.count,
+            rows.group.to_plain(),
+            template,
+            keys,
+            "\n".join(rows.users),
+            positions,
+            failures,
+            part.partly_valid,
+        ]
     )
     file.write(len(record).to_bytes(_LENGTH) + record)
 
@@ -83,7 +92,7 @@ async def _read(path: Path, parse_group: Callable[[Any], OperationGroup]) -> Asy
     with path.open("rb") as file:
         while length := file.read(_LENGTH):
             record = msgspec.msgpack.decode(file.read(int.from_bytes(length)))
-            count, group, template, keys, users, positions, failures = record
+            count, group, template, keys, users, positions, failures, partly_valid = record
             rows = EncodedRows(
                 parse_group(group),
                 templates.setdefault(tuple(template), RowTemplate(*template)),
@@ -91,7 +100,7 @@ async def _read(path: Path, parse_group: Callable[[Any], OperationGroup]) -> Asy
                 users.split("\n") if keys else [],
                 _unpack_numbers("q", positions),
             )
-            yield Slice(count, rows, [Failure(*failure) for failure in failures])
+            yield Slice(count, rows, [Failure(*failure) for failure in failures], partly_valid)
 
 
 def _unpack_numbers(typecode: str, packed: bytes) -> Sequence[int]:

@@ -22,6 +22,7 @@ from svc_async.batch.sync.settings import SYNC_DEFAULTS, SyncObservers, SyncSett
 from svc_async.batch.sync.state import SyncState
 from svc_async.batch.sync.sync import Sync
 from svc_async.clock import months_after
+from svc_async.users.encoding import BadIdentifiers
 from svc_async.users.identifiers import IDENTIFIERS
 from svc_async.wire.route import Request
 
@@ -85,6 +86,7 @@ class AudienceUsers(UserList[BatchCounts]):
         effective_at: datetime | None = None,
         expires_at: datetime | None = None,
         phone_region: str | None = None,
+        bad_identifiers: BadIdentifiers = "fail",
         concurrency: int = DEFAULTS.concurrency,
         users_per_operation: int = DEFAULTS.users_per_operation,
         ordering: Ordering = DEFAULTS.ordering,
@@ -106,7 +108,7 @@ class AudienceUsers(UserList[BatchCounts]):
         """
         operation = self._build_operation(BatchOperationType.UPDATE, effective_at=effective_at, expires_at=expires_at)
         return await self._run(
-            self._read(members, operation, phone_region),
+            self._read(members, operation, phone_region, bad_identifiers),
             BatchSettings(
                 concurrency=concurrency,
                 users_per_operation=users_per_operation,
@@ -128,6 +130,7 @@ class AudienceUsers(UserList[BatchCounts]):
         refresh_within: timedelta = SYNC_DEFAULTS.refresh_within,
         lifetime: timedelta | None = None,
         phone_region: str | None = None,
+        bad_identifiers: BadIdentifiers = "fail",
         concurrency: int = DEFAULTS.concurrency,
         users_per_operation: int = DEFAULTS.users_per_operation,
         ordering: Ordering = DEFAULTS.ordering,
@@ -150,6 +153,8 @@ class AudienceUsers(UserList[BatchCounts]):
             state: path of the file that keeps what was accepted, one for each audience.
             lifetime: how long members stay that are sent, at least a day; by default 13 months.
             phone_region: the region of national phone numbers, such as `DE`; needs the extra `phone`.
+            bad_identifiers: whether a row with an identifier that breaks its rule fails ("fail"), or is sent with its
+                other identifiers ("drop"); `Report.partly_valid` counts these rows.
 
         Raises:
             InvalidArgument: invalid setting or source, or too many members would be removed; nothing was sent.
@@ -178,6 +183,7 @@ class AudienceUsers(UserList[BatchCounts]):
                 users=self,
                 members=source,
                 phone_region=phone_region,
+                bad_identifiers=bad_identifiers,
                 lifetime=lifetime,
                 settings=batch,
             )
@@ -195,6 +201,7 @@ class AudienceUsers(UserList[BatchCounts]):
         effective_at: datetime | None = None,
         expires_at: datetime | None = None,
         phone_region: str | None = None,
+        bad_identifiers: BadIdentifiers = "fail",
         concurrency: int = DEFAULTS.concurrency,
         users_per_operation: int = DEFAULTS.users_per_operation,
         ordering: Ordering = DEFAULTS.ordering,
@@ -217,7 +224,7 @@ class AudienceUsers(UserList[BatchCounts]):
         """
         operation = self._build_operation(operation_type, effective_at=effective_at, expires_at=expires_at)
         return self._stream(
-            self._read(members, operation, phone_region),
+            self._read(members, operation, phone_region, bad_identifiers),
             BatchSettings(
                 concurrency=concurrency,
                 users_per_operation=users_per_operation,

@@ -63,7 +63,7 @@ class MemberReader:
         """Return the source of a job that applies one operation to all members.
 
         Raises:
-            InvalidArgument: the members cannot be iterated, or are no local file.
+            InvalidArgument: the members cannot be iterated, are no local file, or the first has an unknown key.
         """
         if isinstance(members, str | Path):
             open_ = _make_opener(self.identifiers)
@@ -72,8 +72,12 @@ class MemberReader:
             rows, encode = members.rows, self._encoder.for_rows(members.columns).encode
             return RowSource(lambda: _encode(rows, operation, encode, self.slice_rows), is_replayable(rows))
         _check_iterable("members", members)
+        if isinstance(members, Sequence) and members:
+            self._encoder.check_first(members[0], "members[0]")
+        encoder = self._encoder
         return RowSource(
-            lambda: _encode(members, operation, self._encoder.encode, self.slice_rows), is_replayable(members)
+            lambda: _encode(members, operation, encoder.encode, self.slice_rows, encoder.check_first),
+            is_replayable(members),
         )
 
     def read_operations(self, operations: Operations, parse: ParseOperation) -> RowSource:
@@ -101,6 +105,8 @@ async def _encode_operations(
             index += 1
             async with aclosing(slice_rows(users, slice_size)) as slices:
                 async for part in slices:
+                    if first == 0:
+                        encoder.check_first(part[0], f"operations[{index - 1}].params.users[0]")
                     yield _build_slice(encoder.encode(part), operation, first, len(part))
                     first += len(part)
 
@@ -110,10 +116,13 @@ async def _encode(
     operation: UserOperation,
     encode: Callable[[Sequence[Any]], EncodedUsers],
     slice_size: int,
+    check_first: Callable[[Any, str], None] | None = None,
 ) -> AsyncGenerator[Slice, None]:
     first = 0
     async with aclosing(slice_rows(rows, slice_size)) as parts:
         async for part in parts:
+            if check_first is not None and first == 0:
+                check_first(part[0], "members[0]")
             yield _build_slice(encode(part), operation, first, len(part))
             first += len(part)
 
@@ -122,9 +131,13 @@ def _build_slice(encoded: EncodedUsers, operation: UserOperation, first: int, co
     positions: Sequence[int] = range(first, first + count)
     if encoded.invalid:
         positions = [first + index for index in encoded.indexes]
-    failures = [Failure(first + index, rule, "INVALID_ROW") for index, rule in sorted(encoded.invalid.items())]
+    attributes = encoded.attributes
+    failures = [
+        Failure(first + index, rule, "INVALID_ROW", attributes.get(index))
+        for index, rule in sorted(encoded.invalid.items())
+    ]
     rows = EncodedRows(operation, encoded.template, encoded.keys, encoded.users, positions)
-    return Slice(count, rows, failures)
+    return Slice(count, rows, failures, encoded.partly_valid)
 
 
 def _make_opener(identifiers: Sequence[str]) -> Callable[[Path], UserSource]:

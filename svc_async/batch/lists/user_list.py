@@ -26,7 +26,7 @@ from svc_async.batch.settings import DEFAULTS, BatchSettings, JobSizes, Observer
 from svc_async.batch.source import RowSource
 from svc_async.batch.uploader import Uploader
 from svc_async.errors import UnexpectedAnswer
-from svc_async.users.encoding import MemberEncoder
+from svc_async.users.encoding import BadIdentifiers, MemberEncoder
 from svc_async.wire.route import Request
 from svc_async.wire.writing import to_json, to_plain
 
@@ -76,6 +76,7 @@ class UserList(abc.ABC, Generic[T]):
         *,
         expires_at: datetime | None = None,
         phone_region: str | None = None,
+        bad_identifiers: BadIdentifiers = "fail",
         concurrency: int = DEFAULTS.concurrency,
         users_per_operation: int = DEFAULTS.users_per_operation,
         ordering: Ordering = DEFAULTS.ordering,
@@ -102,6 +103,8 @@ class UserList(abc.ABC, Generic[T]):
             members: mappings with the service's keys, each a string or several; `Rows`, which is faster; or a file.
             expires_at: when they cease to be members; by default in 13 months.
             phone_region: the region of national phone numbers, such as `DE`; needs the extra `phone`.
+            bad_identifiers: whether a row with an identifier that breaks its rule fails ("fail"), or is sent with its
+                other identifiers ("drop"); `Report.partly_valid` counts these rows.
             journal: path of the journal. Repeat the call after a crash to resume; a finished job returns its report
                 at once. The source must yield the same rows; a one-shot iterator is first spooled, hashed, next to the
                 journal.
@@ -114,7 +117,7 @@ class UserList(abc.ABC, Generic[T]):
         """
         operation = self._build_operation(BatchOperationType.UPDATE, expires_at=expires_at)
         return await self._run(
-            self._read(members, operation, phone_region),
+            self._read(members, operation, phone_region, bad_identifiers),
             BatchSettings(
                 concurrency=concurrency,
                 users_per_operation=users_per_operation,
@@ -131,6 +134,7 @@ class UserList(abc.ABC, Generic[T]):
         members: Members,
         *,
         phone_region: str | None = None,
+        bad_identifiers: BadIdentifiers = "fail",
         concurrency: int = DEFAULTS.concurrency,
         users_per_operation: int = DEFAULTS.users_per_operation,
         ordering: Ordering = DEFAULTS.ordering,
@@ -147,7 +151,7 @@ class UserList(abc.ABC, Generic[T]):
         """
         operation = self._build_operation(BatchOperationType.DELETE)
         return await self._run(
-            self._read(members, operation, phone_region),
+            self._read(members, operation, phone_region, bad_identifiers),
             BatchSettings(
                 concurrency=concurrency,
                 users_per_operation=users_per_operation,
@@ -165,6 +169,7 @@ class UserList(abc.ABC, Generic[T]):
         operations: Operations,
         *,
         phone_region: str | None = None,
+        bad_identifiers: BadIdentifiers = "fail",
         concurrency: int = DEFAULTS.concurrency,
         users_per_operation: int = DEFAULTS.users_per_operation,
         ordering: Ordering = DEFAULTS.ordering,
@@ -187,7 +192,7 @@ class UserList(abc.ABC, Generic[T]):
             operations: as for `send`, as an iterable or async iterable.
         """
         return await self._run(
-            self._create_reader(phone_region).read_operations(operations, self._parse),
+            self._create_reader(phone_region, bad_identifiers).read_operations(operations, self._parse),
             BatchSettings(
                 concurrency=concurrency,
                 users_per_operation=users_per_operation,
@@ -207,6 +212,7 @@ class UserList(abc.ABC, Generic[T]):
         operation_type: BatchOperationType | str = BatchOperationType.UPDATE,
         expires_at: datetime | None = None,
         phone_region: str | None = None,
+        bad_identifiers: BadIdentifiers = "fail",
         concurrency: int = DEFAULTS.concurrency,
         users_per_operation: int = DEFAULTS.users_per_operation,
         ordering: Ordering = DEFAULTS.ordering,
@@ -226,7 +232,7 @@ class UserList(abc.ABC, Generic[T]):
         """
         operation = self._build_operation(operation_type, expires_at=expires_at)
         return self._stream(
-            self._read(members, operation, phone_region),
+            self._read(members, operation, phone_region, bad_identifiers),
             BatchSettings(
                 concurrency=concurrency,
                 users_per_operation=users_per_operation,
@@ -266,12 +272,16 @@ class UserList(abc.ABC, Generic[T]):
     def _build_operation(self, operation_type: str, **times: datetime | None) -> UserOperation:
         return OperationParser(self._rules).build(operation_type, times, self._sender.clock.now())
 
-    def _create_reader(self, phone_region: str | None) -> MemberReader:
-        encoder = MemberEncoder(phone_region=phone_region, names=self._rules.identifiers)
+    def _create_reader(self, phone_region: str | None, bad_identifiers: BadIdentifiers) -> MemberReader:
+        encoder = MemberEncoder(
+            phone_region=phone_region, names=self._rules.identifiers, bad_identifiers=bad_identifiers
+        )
         return MemberReader(encoder, self._rules.identifiers, self.sizes.slice_rows)
 
-    def _read(self, members: Members, operation: UserOperation, phone_region: str | None) -> RowSource:
-        return self._create_reader(phone_region).read(members, operation)
+    def _read(
+        self, members: Members, operation: UserOperation, phone_region: str | None, bad_identifiers: BadIdentifiers
+    ) -> RowSource:
+        return self._create_reader(phone_region, bad_identifiers).read(members, operation)
 
     async def _run(
         self,

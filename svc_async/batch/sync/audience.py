@@ -19,7 +19,7 @@ from svc_async.batch.sync.plan import Entries
 from svc_async.batch.sync.store import SyncStore
 from svc_async.clock import months_after
 from svc_async.errors import InvalidArgument
-from svc_async.users.encoding import SLICE_ROWS, EncodedUsers, MemberEncoder, Rows
+from svc_async.users.encoding import SLICE_ROWS, BadIdentifiers, EncodedUsers, MemberEncoder, Rows
 from svc_async.users.identifiers import IDENTIFIERS, PartnerId
 
 __all__ = ["AudienceCalls", "AudienceTarget"]
@@ -66,6 +66,7 @@ class AudienceTarget:
         users: the users of the audience.
         members: all who are to belong to it; they can be iterated again.
         phone_region: the region of national phone numbers.
+        bad_identifiers: whether a row with an invalid identifier fails, or is sent without it.
         lifetime: how long members stay that are sent; by default 13 months, as the service has it.
         settings: how rows are sent.
 
@@ -76,6 +77,7 @@ class AudienceTarget:
     users: AudienceCalls
     members: Rows | Iterable[Any] | AsyncIterable[Any]
     phone_region: str | None = None
+    bad_identifiers: BadIdentifiers = "fail"
     lifetime: timedelta | None = None
     settings: BatchSettings = attrs.field(factory=BatchSettings)
 
@@ -99,9 +101,13 @@ class AudienceTarget:
 
     async def entries(self) -> AsyncIterator[Entries]:
         """Read the members from the start."""
-        encode = self._encoder()
+        encoder = MemberEncoder(phone_region=self.phone_region, bad_identifiers=self.bad_identifiers)
+        columns = self.members.columns if isinstance(self.members, Rows) else None
+        encode = encoder.encode if columns is None else encoder.for_rows(columns).encode
         rows, first = iter(self.rows()), 0
         while part := list(islice(rows, SLICE_ROWS)):
+            if first == 0 and columns is None:
+                encoder.check_first(part[0], "members[0]")
             yield _entries(encode(part), first)
             first += len(part)
             await asyncio.sleep(0)
@@ -132,13 +138,10 @@ class AudienceTarget:
             members,
             expires_at=expires_at,
             phone_region=self.phone_region,
+            bad_identifiers=self.bad_identifiers,
             **_keywords(self.settings),
             **_keywords(observers),
         )
-
-    def _encoder(self) -> Callable[[Sequence[Any]], EncodedUsers]:
-        encoder = MemberEncoder(phone_region=self.phone_region)
-        return encoder.for_rows(self.members.columns).encode if isinstance(self.members, Rows) else encoder.encode
 
 
 def _keywords(value: BatchSettings | Observers) -> Mapping[str, Any]:

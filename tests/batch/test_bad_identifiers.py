@@ -1,0 +1,139 @@
+"""Rows with an invalid identifier, and members with unknown keys."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from svc_async import BatchError, InvalidArgument, Rows
+from svc_async.handles import CustomAudienceHandle
+from svc_async.sandbox import Sandbox
+from svc_async.users.encoding import MAX_VALUES, RowEncoder
+from tests.support.user_operations import hash_value
+
+COLUMNS = ("email", "phone_number")
+ROWS = [
+    ("a@b.de", "+4930123456"),
+    ("n/a", "+4930123457"),
+    ("nobody", "none"),
+    (["c@d.de", "no"], None),
+    ("d@d.de", "4.42079E+11"),
+]
+EMAIL, PHONE = "must be an e-mail address", "must have all its digits: a spreadsheet has rounded it"
+
+
+def read_list(sandbox: Sandbox) -> set[str]:
+    users = sandbox.audience(sandbox.audience_id).users
+    return {value for user in users for values in user.values() for value in values}
+
+
+async def test_a_row_with_an_invalid_identifier_fails_and_is_counted(
+    sandbox: Sandbox, audience: CustomAudienceHandle
+) -> None:
+    report = await audience.users.upload(Rows(COLUMNS, ROWS))
+
+    assert (report.accepted, report.failed, report.partly_valid) == (1, 4, 3)
+    assert [(each.position, each.attribute, each.code) for each in report.failures] == [
+        (1, "email", "INVALID_ROW"),
+        (2, "email", "INVALID_ROW"),
+        (3, "email", "INVALID_ROW"),
+        (4, "phone_number", "INVALID_ROW"),
+    ]
+    assert [each.reason.startswith(f"email {EMAIL}") for each in report.failures] == [True, True, True, False]
+    assert report.failures[3].reason.startswith(f"phone_number {PHONE}")
+    assert read_list(sandbox) == {hash_value("a@b.de"), hash_value("+4930123456")}
+
+
+@pytest.mark.parametrize("is_journaled", [False, True])
+async def test_a_row_is_sent_without_its_invalid_identifiers_on_request(
+    sandbox: Sandbox, audience: CustomAudienceHandle, tmp_path: Path, is_journaled: bool
+) -> None:
+    journal = tmp_path / "upload.journal" if is_journaled else None
+    rows = Rows(COLUMNS, iter(ROWS) if is_journaled else ROWS)
+    report = await audience.users.upload(rows, bad_identifiers="drop", journal=journal)
+
+    assert (report.accepted, report.failed, report.partly_valid) == (4, 1, 3)
+    assert [each.position for each in report.failures] == [2]
+    kept = {"a@b.de", "+4930123456", "+4930123457", "c@d.de", "d@d.de"}
+    assert read_list(sandbox) == set(map(hash_value, kept))
+
+
+async def test_a_sync_knows_only_the_identifiers_that_are_sent(
+    sandbox: Sandbox, audience: CustomAudienceHandle, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    rows: list[dict[str, object]] = [dict(zip(COLUMNS, row, strict=True)) for row in ROWS]
+    await audience.users.sync(rows, state=state, bad_identifiers="drop")
+    assert len(sandbox.audience(sandbox.audience_id).users) == 4
+    await audience.users.sync(rows[:1], state=state, bad_identifiers="drop", max_removal_share=1)
+    assert read_list(sandbox) == {hash_value("a@b.de"), hash_value("+4930123456")}
+
+
+@pytest.mark.parametrize("choice", ["keep", "", None])
+async def test_there_are_two_choices(audience: CustomAudienceHandle, choice: Any) -> None:
+    with pytest.raises(InvalidArgument, match="bad_identifiers must be one of fail, drop"):
+        await audience.users.upload([], bad_identifiers=choice)
+
+
+@pytest.mark.parametrize("bad_identifiers", ["fail", "drop"])
+def test_valid_rows_are_encoded_alike(bad_identifiers: Literal["fail", "drop"]) -> None:
+    rows = [(f"u{number}@b.de", "") for number in range(20)]
+    encoded = RowEncoder(COLUMNS, bad_identifiers=bad_identifiers).encode(rows)
+    assert len(encoded.users) == 20
+    assert encoded.partly_valid == 0
+
+
+MEMBERS = [{"mail": "a@b.de"}] * 3
+
+
+async def yield_members() -> AsyncIterator[dict[str, str]]:
+    for member in MEMBERS:
+        yield member
+
+
+async def test_an_unknown_key_of_the_first_member_is_refused_with_the_nearest_name(
+    sandbox: Sandbox, audience: CustomAudienceHandle, tmp_path: Path
+) -> None:
+    expected = "members\\[0\\] must have no key but partner_user_id, .*; write 'email' for 'mail'"
+    with pytest.raises(InvalidArgument, match=expected):
+        await audience.users.upload(MEMBERS)
+    for members in (iter(MEMBERS), yield_members()):
+        with pytest.raises(BatchError, match=expected) as caught:
+            await audience.users.upload(members)
+        assert isinstance(caught.value.__cause__, InvalidArgument)
+        assert caught.value.report.accepted == 0
+    with pytest.raises((InvalidArgument, BatchError), match="write 'email' for 'mail'"):
+        await audience.users.sync(MEMBERS, state=tmp_path / "state")
+    operation = {"operation_type": "Update", "params": {"users": MEMBERS}}
+    with pytest.raises(BatchError, match="operations\\[0\\].params.users\\[0\\] must have no key but"):
+        await audience.users.apply([operation])
+    assert read_list(sandbox) == set()
+
+
+async def test_an_unknown_key_of_a_later_member_fails_that_row(
+    sandbox: Sandbox, audience: CustomAudienceHandle
+) -> None:
+    members: list[dict[str, str]] = [{"email": "a@b.de"}, {"handle": "b"}, {"Phone": "+4930123456"}, {"Ann Lee": "x"}]
+    report = await audience.users.upload(members)
+
+    assert [each.position for each in report.failures] == [2, 3]
+    assert report.failures[0].reason.endswith("; write 'phone_number' for 'Phone'")
+    assert "Ann" not in report.failures[1].reason
+    assert read_list(sandbox) == {hash_value("a@b.de"), hash_value("b")}
+
+
+@pytest.mark.parametrize(
+    ("value", "rule"),
+    [
+        (json.loads("[" * 900 + "]" * 900), "email must be text, or several texts"),
+        (["a@b.de"] * (MAX_VALUES + 1), f"email must have at most {MAX_VALUES:,} values"),
+        (10**5_000, "email must be text, or several texts"),
+        (["a@b.de", 10**5_000], "email must be text, or several texts"),
+    ],
+    ids=["nested", "many", "long number", "long number in a list"],
+)
+def test_a_value_that_is_no_text_fails_its_row(value: object, rule: str) -> None:
+    encoded = RowEncoder(("email",)).encode([("a@b.de",), (value,)])
+    assert encoded.invalid == {1: rule}
