@@ -206,16 +206,21 @@ class _AnsweredCall(SvcError):
         self.request_id = request_id
 
 
+_KEPT_BODY = 2**20
+
+
 class UnexpectedAnswer(_AnsweredCall):
     """The service answered with success, but the answer cannot be parsed.
+
+    The service has done what the call asked for, unless the answer was cut off or came from a proxy: then `repeatable`
+    is True. An answer that is whole has the same form if the call is repeated.
 
     Attributes:
         status: the HTTP status.
         headers: the answer's headers, their names in lower case.
         request_id: the server-assigned request id, if any.
+        body: the answer as it came, at most its first MiB; it may contain personal data.
     """
-
-    repeatable = True
 
     def __init__(
         self,
@@ -224,7 +229,11 @@ class UnexpectedAnswer(_AnsweredCall):
         status: int,
         headers: Mapping[str, str] | None = None,
         request_id: str | None = None,
+        body: bytes = b"",
+        repeatable: bool = False,
     ) -> None:
+        self.body = body[:_KEPT_BODY]
+        self.repeatable = repeatable
         super().__init__(
             f"{message} (HTTP {status}{_name_request(request_id)})",
             status=status,

@@ -85,6 +85,8 @@ class Session(RawCalls):
         endpoints: the base URLs; there are no defaults.
         validate: reject calls that break a known rule before a request is sent.
         keep_unknown: keep fields that this SDK does not know in `record.extra`, at some cost in speed.
+        strict_reading: raise `UnexpectedAnswer` for an answer with values that do not fit; by default they are left out
+            of their record, or their record out of its page, and reported.
         governor: shares rate limits with other sessions of the same event loop.
         retries: how often and how long calls are repeated.
         timeouts: how long one exchange may take.
@@ -111,6 +113,7 @@ class Session(RawCalls):
         endpoints: Endpoints | None = None,
         validate: bool = True,
         keep_unknown: bool = False,
+        strict_reading: bool = False,
         governor: Governor | None = None,
         retries: Retries | None = None,
         timeouts: Timeouts | None = None,
@@ -133,6 +136,7 @@ class Session(RawCalls):
             endpoints=endpoints,
             validate=validate,
             keep_unknown=keep_unknown,
+            strict_reading=strict_reading,
             governor=governor,
             retries=retries or Retries(),
             timeouts=timeouts or Timeouts(),
@@ -184,6 +188,7 @@ class Session(RawCalls):
         *,
         validate: bool = True,
         keep_unknown: bool = False,
+        strict_reading: bool = False,
         governor: Governor | None = None,
         retries: Retries | None = None,
         timeouts: Timeouts | None = None,
@@ -199,6 +204,7 @@ class Session(RawCalls):
             SessionSettings,
             validate=validate,
             keep_unknown=keep_unknown,
+            strict_reading=strict_reading,
             governor=governor,
             retries=retries or Retries(),
             timeouts=timeouts or Timeouts(),

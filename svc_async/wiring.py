@@ -52,6 +52,7 @@ class SessionSettings:
     endpoints: Endpoints
     validate: bool = True
     keep_unknown: bool = False
+    strict_reading: bool = False
     governor: Governor | None = None
     retries: Retries = attrs.field(factory=Retries)
     timeouts: Timeouts = attrs.field(factory=Timeouts)
@@ -139,7 +140,11 @@ def _build_pipeline(settings: SessionSettings, governor: Governor) -> Pipeline:
         governor=governor,
         retries=settings.retries,
         budget=RetryBudget(),
-        reader=Reader(keep_unknown=settings.keep_unknown, request_id_header=settings.request_id_header),
+        reader=Reader(
+            keep_unknown=settings.keep_unknown,
+            strict=settings.strict_reading,
+            request_id_header=settings.request_id_header,
+        ),
         clock=settings.clock,
         proxies=settings.proxies,
         max_wait=governor.max_wait,

@@ -86,11 +86,7 @@ class AccountHistoryEntry(Record):
     change_type: HistoryChangeType
 
     def campaign(self) -> CampaignSnapshot | None:
-        """Return the snapshot of a campaign, the only documented form; None for other entities.
-
-        Raises:
-            UnexpectedAnswer: the snapshot is not a campaign.
-        """
+        """Return the snapshot of a campaign, the only documented form; None for other entities."""
         if self.entity_data is None or self.entity.upper() != HistoryEntityType.CAMPAIGN:
             return None
         return read_as(CampaignSnapshot, self.entity_data)

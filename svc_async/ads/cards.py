@@ -29,7 +29,7 @@ from svc_async.wire.checks import (
     sized,
 )
 from svc_async.wire.fields import fields_of
-from svc_async.wire.records import Record, Timestamp
+from svc_async.wire.records import READ_ONLY, Record, Timestamp
 from svc_async.wire.route import Listing, Route
 
 __all__ = [
@@ -140,18 +140,28 @@ class CardButtonLabel(Record):
 
 @attrs.frozen(kw_only=True)
 class CardComponentMedia(Record):
-    """One image or video (contract CARD-05)."""
+    """One image or video (contract CARD-05).
+
+    Attributes:
+        media_metadata: the media by their keys, as the service describes them; a public fact beyond the reference.
+    """
 
     type: CardComponentType = CardComponentType.MEDIA
     media_key: str
+    media_metadata: Mapping[str, Any] | None = attrs.field(default=None, metadata=READ_ONLY)
 
 
 @attrs.frozen(kw_only=True)
 class CardComponentSwipeableMedia(Record):
-    """Two to six images or videos (contract CARD-05b)."""
+    """Two to six images or videos (contract CARD-05b).
+
+    Attributes:
+        media_metadata: as in `CardComponentMedia`.
+    """
 
     type: CardComponentType = CardComponentType.SWIPEABLE_MEDIA
     media_keys: Sequence[str]
+    media_metadata: Mapping[str, Any] | None = attrs.field(default=None, metadata=READ_ONLY)
 
 
 @attrs.frozen(kw_only=True)

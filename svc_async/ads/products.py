@@ -26,6 +26,7 @@ from svc_async.wire.checks import (
     requires,
     satisfies,
 )
+from svc_async.wire.fields import list_field_names
 from svc_async.wire.records import Record
 from svc_async.wire.route import Listing, Route
 
@@ -261,7 +262,7 @@ def _skip_unset(check: Check) -> Check:
 
 
 _REQUIRED = ("id", "title", "description", "availability", "condition", "price", "link", "image_link")
-_TEXTS = tuple(field.name for field in attrs.fields(Product) if field.init and field.name != "inventory")
+_TEXTS = tuple(name for name in list_field_names(Product) if name != "inventory")
 _ENUMS: Mapping[str, type[OpenEnum]] = {
     "availability": ProductAvailability,
     "condition": ProductCondition,

@@ -3,7 +3,7 @@
 import attrs
 
 from svc_async.open_enum import OpenEnum
-from svc_async.wire.records import Record
+from svc_async.wire.records import EXACT, Record
 
 __all__ = ["MEMBERSHIP_MONTHS", "AdProductType", "BatchCounts", "BatchOperationType", "Placement"]
 
@@ -38,5 +38,5 @@ class BatchOperationType(OpenEnum):
 class BatchCounts(Record):
     """How many users the service accepted, and how many it received (contract CAU-10, DNR-02)."""
 
-    success_count: int
-    total_count: int
+    success_count: int = attrs.field(metadata=EXACT)
+    total_count: int = attrs.field(metadata=EXACT)

@@ -26,6 +26,9 @@ class Pager(Generic[T]):
 
     Each iteration starts at the first page, so a pager can be iterated over many times. The next page is requested
     while the current one is consumed. An empty page is not the end; a missing `next_cursor` is (contract GEN-04).
+
+    Records that cannot be read are in `page.unreadable` of their page. The other ways to iterate skip them; the session
+    logs each page with such records, and its `on_event` receives their number.
     """
 
     _pipeline: Pipeline
@@ -47,15 +50,23 @@ class Pager(Generic[T]):
         return self._iterate_pages(self._request.at(cursor))
 
     async def first(self) -> T | None:
-        """Return the first record, or None if there is none."""
+        """Return the first record that can be read, or None if there is none at all.
+
+        Raises:
+            UnexpectedAnswer: there are records, but none can be read.
+        """
+        problem = ""
         async with aclosing(self._iterate_pages(self._request)) as pages:
             async for page in pages:
                 if page.items:
                     return page.items[0]
+                problem = problem or next((each.problem for each in page.unreadable), "")
+        if problem:
+            raise UnexpectedAnswer(f"no record can be read: {problem}", status=HTTPStatus.OK)
         return None
 
     async def collect(self, *, limit: int | None = None) -> list[T]:
-        """Return the records as a list.
+        """Return the records that can be read as a list.
 
         Args:
             limit: the maximum number of records; None returns all.
@@ -94,6 +105,8 @@ class Pager(Generic[T]):
             finally:
                 fetching.cancel()
         yield page
+        if page.broken_cursor is not None:
+            raise page.broken_cursor
 
 
 @attrs.frozen

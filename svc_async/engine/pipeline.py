@@ -18,10 +18,10 @@ from svc_async.errors import ApiError, ErrorDetail, SvcError, TooManyConnections
 from svc_async.governor.governor import Governor
 from svc_async.governor.slot import Priority, Slot
 from svc_async.wire.base_urls import Endpoints
-from svc_async.wire.envelope import Answer, errors_beside_data, is_withheld, parse_refusal
+from svc_async.wire.envelope import Answer, Page, errors_beside_data, is_withheld, parse_refusal
 from svc_async.wire.outcome import Effect, outcome_of
 from svc_async.wire.params import query_string
-from svc_async.wire.reading import Reader
+from svc_async.wire.reading import OnMisfit, Reader
 from svc_async.wire.route import Reply, Request, Surface
 
 __all__ = ["CallEvent", "Pipeline"]
@@ -42,6 +42,8 @@ class CallEvent:
         status: the status of the answer; None without an answer.
         error: why the attempt failed, if it did.
         errors: errors that the main API reports in an answer of success.
+        misfits: what is left out of the value of an answer because it does not fit: places and rules, no values.
+        unreadable: how many records of a page could not be read; they are in `page.unreadable`.
     """
 
     method: str
@@ -50,6 +52,8 @@ class CallEvent:
     status: int | None
     error: SvcError | None
     errors: Sequence[ErrorDetail] = ()
+    misfits: Sequence[str] = ()
+    unreadable: int = 0
 
 
 @attrs.frozen(kw_only=True, repr=False)  # every service holds one, and the URL of a proxy may contain a password
@@ -130,13 +134,17 @@ class Pipeline:
 
     async def _attempt(self, request: Request[T], authorization: Authorization) -> tuple[T, str | None]:
         started = self.clock.monotonic()
+        misfits: list[str] = []
         try:
             answer = await self._send_in_turn(request, authorization)
-            value = self._parse(request, answer)
+            value = self._parse(request, answer, misfits.append)
         except SvcError as error:
             self._report(request, started, getattr(error, "status", None), error)
             raise
-        self._report(request, started, answer.status, answer=answer)
+        if misfits:
+            _log.warning("%s %s: the answer does not fit: %s", request.method, request.template, _shorten(misfits))
+        unreadable = len(value.unreadable) if isinstance(value, Page) else 0
+        self._report(request, started, answer.status, answer=answer, misfits=misfits, unreadable=unreadable)
         return value, answer.request_id(self.reader.request_id_header)
 
     async def _send_in_turn(self, request: Request[Any], authorization: Authorization) -> Answer:
@@ -230,10 +238,10 @@ class Pipeline:
         is_crowded = not answer.is_success and isinstance(self._parse_refusal(answer), TooManyConnections)
         return HTTPStatus.OK if is_crowded else answer.status
 
-    def _parse(self, request: Request[T], answer: Answer) -> T:
+    def _parse(self, request: Request[T], answer: Answer, on_misfit: OnMisfit) -> T:
         if not answer.is_success or (request.surface is Surface.BASE and _is_withheld(request, answer)):
             raise self._parse_refusal(answer)
-        return self.reader.read(request, answer)
+        return self.reader.read(request, answer, on_misfit=on_misfit)
 
     def _parse_refusal(self, answer: Answer) -> ApiError:
         return parse_refusal(answer, now=self.clock.now(), request_id_header=self.reader.request_id_header)
@@ -244,7 +252,10 @@ class Pipeline:
         started: float,
         status: int | None,
         error: SvcError | None = None,
+        *,
         answer: Answer | None = None,
+        misfits: Sequence[str] = (),
+        unreadable: int = 0,
     ) -> None:
         if self.on_event is None:
             return
@@ -255,6 +266,8 @@ class Pipeline:
             status=status,
             error=error,
             errors=errors_beside_data(answer) if answer and request.surface is Surface.BASE else (),
+            misfits=tuple(misfits),
+            unreadable=unreadable,
         )
         try:
             self.on_event(event)
@@ -268,6 +281,11 @@ def _settle_failure(slot: Slot, error: SvcError) -> None:
         slot.learn(error.status, error.headers)
     elif outcome_of(error).effect is not Effect.NONE:
         slot.mark_lost()
+
+
+def _shorten(misfits: Sequence[str]) -> str:
+    more = len(misfits) - 3
+    return "; ".join(misfits[:3]) + (f"; and {more:,} more" if more > 0 else "")
 
 
 def _add_query(url: str, request: Request[Any]) -> str:

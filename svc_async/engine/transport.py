@@ -283,9 +283,7 @@ def _unusable_body(
 ) -> bytes | UnexpectedAnswer:
     if not response.ok:
         return b""  # the status is enough for a refusal
-    error = UnexpectedAnswer(problem, status=response.status, headers=response.headers)
-    error.repeatable = may_help
-    return error
+    return UnexpectedAnswer(problem, status=response.status, headers=response.headers, repeatable=may_help)
 
 
 def _transport_error(error: BaseException, exchange: Exchange) -> TransportError:

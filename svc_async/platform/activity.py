@@ -57,7 +57,9 @@ _ALL = "/2/activity/subscriptions"
 _ONE = "/2/activity/subscriptions/{subscription_id}"
 
 _TAG = length("tag", 200, least=1)
-_CREATE = Route("POST", _ALL, Subscription, surface=Surface.BASE, json=True)
+# Unspecified: that the record may be in `data.subscription` (contract UNS-activity-bodies).
+_WRAPPER = "subscription"
+_CREATE = Route("POST", _ALL, Subscription, surface=Surface.BASE, json=True, wrapper=_WRAPPER)
 _CREATE_CHECKS = (
     not_empty("event_type", "user_id", "keyword"),
     satisfies(
@@ -77,7 +79,15 @@ _CREATE_CHECKS = (
 _LIST = Listing(
     _ALL, Subscription, surface=Surface.BASE, reply=Reply.META_PAGE, checks=(between("max_results", 1, 1000),)
 )
-_UPDATE = Route("PUT", _ONE, Subscription, surface=Surface.BASE, json=True, checks=(any_of("tag", "webhook_id"), _TAG))
+_UPDATE = Route(
+    "PUT",
+    _ONE,
+    Subscription,
+    surface=Surface.BASE,
+    json=True,
+    wrapper=_WRAPPER,
+    checks=(any_of("tag", "webhook_id"), _TAG),
+)
 _DELETE = Route("DELETE", _ONE, DeletedSubscription, surface=Surface.BASE)
 
 

@@ -17,7 +17,7 @@ from svc_async.streams.stream import EventStream, Recover, StreamSettings
 from svc_async.wire.checks import each, first_problem, length, not_empty, required
 from svc_async.wire.envelope import parse_detail
 from svc_async.wire.fields import fields_of
-from svc_async.wire.records import Record, Timestamp
+from svc_async.wire.records import EXACT, Record, Timestamp
 from svc_async.wire.route import Listing, Reply, Route, Surface
 
 __all__ = [
@@ -113,14 +113,14 @@ class DeletedRules:
 
 
 @attrs.frozen(kw_only=True)
-class _ChangeMeta:
+class _ChangeMeta(Record):
     sent: Timestamp | None = None
     summary: RuleSummary = RuleSummary()
 
 
 @attrs.frozen(kw_only=True)
-class _RuleChanges:
-    data: Sequence[StreamRule] = ()
+class _RuleChanges(Record):
+    data: Sequence[StreamRule] = attrs.field(default=(), metadata=EXACT)
     meta: _ChangeMeta = _ChangeMeta()
     errors: Sequence[Mapping[str, Any]] = ()
 

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-import attrs
-
 from svc_async.ads.products import Product
 from svc_async.users.names import Vocabulary
+from svc_async.wire.fields import list_field_names
 
 __all__ = ["PRODUCTS", "PRODUCT_KEYS", "join_values", "normalize_value"]
 
@@ -14,7 +13,7 @@ _ASSIGNED_BY_THE_SERVICE = frozenset({"product_key", "item_group_key"})  # contr
 
 # Unspecified: which other names merchants use, and that columns without an attribute are left out silently.
 PRODUCTS = Vocabulary(
-    keys=tuple(field.name for field in attrs.fields(Product) if field.name not in _ASSIGNED_BY_THE_SERVICE),
+    keys=tuple(name for name in list_field_names(Product) if name not in _ASSIGNED_BY_THE_SERVICE),
     aliases=MappingProxyType(
         {
             "additional_image_links": "additional_image_link",

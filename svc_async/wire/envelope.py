@@ -10,15 +10,37 @@ from typing import Any, Generic, TypeVar
 import attrs
 import msgspec
 
-from svc_async.errors import ApiError, ErrorDetail
+from svc_async.errors import ApiError, ErrorDetail, UnexpectedAnswer
 from svc_async.wire.outcome import api_error
 
-__all__ = ["NOT_JSON", "Answer", "Page", "errors_beside_data", "is_withheld", "parse_detail", "parse_refusal"]
+__all__ = [
+    "NOT_JSON",
+    "Answer",
+    "Page",
+    "Unreadable",
+    "errors_beside_data",
+    "is_withheld",
+    "parse_detail",
+    "parse_refusal",
+]
 
 T = TypeVar("T")
 
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Exceptions of decoding a body; the last for one that is nested too deeply."""
+
+
+@attrs.frozen(kw_only=True)
+class Unreadable:
+    """A record of a page whose required fields do not fit.
+
+    Attributes:
+        raw: the record as it came.
+        problem: what does not fit.
+    """
+
+    raw: Any = attrs.field(repr=False)
+    problem: str
 
 
 @attrs.frozen(kw_only=True)
@@ -29,11 +51,15 @@ class Page(Generic[T]):
         items: the records of this page; an empty page is not necessarily the last.
         next_cursor: where the next page starts; None on the last page only.
         total_count: the number of records on all pages, if it was requested.
+        unreadable: the records that do not fit; they are not among the items.
+        broken_cursor: why the next page cannot be requested, if the service sent a cursor that does not fit.
     """
 
     items: Sequence[T]
     next_cursor: str | None = None
     total_count: int | None = None
+    unreadable: tuple[Unreadable, ...] = ()
+    broken_cursor: UnexpectedAnswer | None = attrs.field(default=None, eq=False, repr=False)
 
 
 @attrs.frozen(kw_only=True)

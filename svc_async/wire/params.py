@@ -29,11 +29,15 @@ def timestamp(moment: datetime) -> str:
     """Format a datetime as ISO 8601 in UTC, to the second (contract GEN-12).
 
     Raises:
-        InvalidArgument: the datetime has no time zone, so it is ambiguous.
+        InvalidArgument: the datetime has no time zone, so it is ambiguous, or has no year of four digits in UTC.
     """
     if moment.tzinfo is None:
         raise InvalidArgument("timestamp", "must have a time zone (contract GEN-12)")
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    try:
+        in_utc = moment.astimezone(UTC)
+    except OverflowError:
+        raise InvalidArgument("timestamp", "must be in the years 1 to 9999 in UTC") from None
+    return in_utc.replace(tzinfo=None).isoformat(timespec="seconds") + "Z"  # strftime does not pad the year
 
 
 def to_pairs(params: Mapping[str, Param]) -> tuple[tuple[str, str], ...]:

@@ -1,31 +1,32 @@
-"""Decodes answers into models in two readings, which agree on everything that both accept.
+"""Decodes answers into models: at once where an answer is to the letter, else with a closer look.
 
-The fast reading decodes bytes directly into attrs models; it is strict in types and drops unknown fields. An answer
-that it rejects goes to the tolerant reading. That one accepts a record in an array of one, ids sent as numbers, numbers
-sent as strings and datetimes without a time zone; it selects the model of a union by its `type`, and can keep unknown
-fields in `Record.extra`.
+The fast reading decodes bytes directly into attrs models; it is strict in types and drops unknown fields. What it
+refuses is decoded to plain values, from which `wire/tolerant.py` builds the models: what does not fit is left out of a
+record, and records that do not fit are left out of a page. Only an answer that has no value at all is an error.
 """
 
+import json
+import math
+import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from functools import cache, lru_cache
-from types import UnionType
-from typing import Any, Generic, TypeVar, Union, cast, get_args, get_origin
+from functools import lru_cache
+from typing import Any, Generic, NoReturn, TypeVar, cast
 from urllib.parse import parse_qsl
 
 import attrs
-import cattrs
 import msgspec
-from cattrs.gen import make_dict_structure_fn
 
 from svc_async.errors import UnexpectedAnswer
-from svc_async.wire.envelope import NOT_JSON, Answer, Page
-from svc_async.wire.records import Record
-from svc_async.wire.route import Reply, Request
+from svc_async.wire.envelope import NOT_JSON, Answer, Page, Unreadable
+from svc_async.wire.route import Reply, Request, Surface
+from svc_async.wire.tolerant import Builder, Misfit
 
-__all__ = ["Reader", "read_as"]
+__all__ = ["OnMisfit", "Reader", "read_as"]
 
 T = TypeVar("T")
+
+OnMisfit = Callable[[str], object]
+"""Called with what is left out of a value: the place and the rule, never what came."""
 
 
 @attrs.frozen(kw_only=True)
@@ -33,35 +34,28 @@ class Reader:
     """Decodes answers of success.
 
     Attributes:
-        keep_unknown: fill `Record.extra`, at the cost of the slower reading.
+        keep_unknown: keep fields that the models do not have in `Record.extra`, at the cost of the slower reading.
+        strict: refuse an answer from which something would be left out.
         request_id_header: the header with the server-assigned request id, if there is one.
     """
 
     keep_unknown: bool = False
+    strict: bool = False
     request_id_header: str | None = None
 
-    def read(self, request: Request[T], answer: Answer) -> T:
+    def read(self, request: Request[T], answer: Answer, *, on_misfit: OnMisfit | None = None) -> T:
         """Return the value of an answer.
 
         Raises:
-            UnexpectedAnswer: the body is not JSON or does not fit the type of the operation.
+            UnexpectedAnswer: the body is not JSON, or has no value of the type of the operation.
         """
-        if request.reply is Reply.UNSTATED:
-            return self._read_if_possible(request, answer)
         if request.reply is Reply.FORM:
-            return self._read_form(request, answer)
+            return self._read_form(request, answer, on_misfit)
         try:
             return cast(T, self._read_fast(request, answer.body))
-        except msgspec.ValidationError:
-            pass  # valid JSON of another form
         except NOT_JSON:
-            raise self._unexpected(answer, _not_encoded_as("JSON", answer)) from None
-        try:
-            return cast(T, _tolerant(self.keep_unknown).read(request, answer.body))
-        except NOT_JSON:
-            raise self._unexpected(answer, _not_encoded_as("JSON", answer)) from None
-        except (cattrs.BaseValidationError, _UnexpectedShape) as error:
-            raise self._unexpected(answer, f"the answer does not fit: {_describe_misfit(error)}") from None
+            look = _CloserLook(self, request, answer, on_misfit or (lambda _: None))
+            return cast(T, look.read())
 
     def _read_fast(self, request: Request[Any], body: bytes) -> Any:
         if request.into is None and request.reply is Reply.BODY:
@@ -71,43 +65,42 @@ class Reader:
             raise msgspec.ValidationError
         return _UNWRAP[request.reply](decoder.decode(body))
 
-    def _read_if_possible(self, request: Request[T], answer: Answer) -> T:
-        try:
-            return self.read(attrs.evolve(request, reply=Reply.RECORD), answer)
-        except UnexpectedAnswer:
-            return cast(T, None)  # the type of such an operation includes None
-
-    def _read_form(self, request: Request[T], answer: Answer) -> T:
+    def _read_form(self, request: Request[T], answer: Answer, on_misfit: OnMisfit | None) -> T:
         # The reference lists these answers as JSON, although its samples are form-encoded (contract AUTH-08).
+        as_body = attrs.evolve(request, reply=Reply.BODY)
         if answer.body.lstrip().startswith(b"{"):
-            return self.read(attrs.evolve(request, reply=Reply.BODY), answer)
+            return self.read(as_body, answer, on_misfit=on_misfit)
         try:
             fields = dict(parse_qsl(answer.body.decode("ascii"), strict_parsing=True))
         except ValueError:
-            raise self._unexpected(answer, _not_encoded_as("form-encoded", answer)) from None
-        return self.read(
-            attrs.evolve(request, reply=Reply.BODY), attrs.evolve(answer, body=msgspec.json.encode(fields))
-        )
+            raise self.unexpected(answer, _not_encoded_as("form-encoded", answer), repeatable=True) from None
+        return self.read(as_body, attrs.evolve(answer, body=msgspec.json.encode(fields)), on_misfit=on_misfit)
 
-    def _unexpected(self, answer: Answer, message: str) -> UnexpectedAnswer:
+    def unexpected(self, answer: Answer, message: str, *, repeatable: bool = False) -> UnexpectedAnswer:
+        """Return the exception of an answer that cannot be read."""
         return UnexpectedAnswer(
             message,
             status=answer.status,
             headers=answer.headers,
             request_id=answer.request_id(self.request_id_header),
+            body=answer.body,
+            repeatable=repeatable,
         )
 
 
-def read_as(into: type[T], value: object) -> T:
+def read_as(into: type[T], value: object, *, on_misfit: OnMisfit | None = None) -> T:
     """Convert a plain value inside a record, such as a snapshot of another record, to a model.
 
     Raises:
         UnexpectedAnswer: the value does not fit.
     """
     try:
-        return _tolerant(keep_unknown=False).converter.structure(value, into)
-    except cattrs.BaseValidationError as error:
-        raise UnexpectedAnswer(f"the value does not fit: {_describe_misfit(error)}", status=200) from None
+        model, left_out = Builder().build(into, value)
+    except Misfit as error:
+        raise UnexpectedAnswer(f"the value does not fit: {error}", status=200) from None
+    for each in left_out if on_misfit else ():
+        on_misfit(each)  # type: ignore[misc]  # it is given if there is anything to call it with
+    return cast(T, model)
 
 
 @attrs.frozen
@@ -135,146 +128,168 @@ class _MetaPageBody(Generic[T]):
 
 _UNWRAP: Mapping[Reply, Callable[[Any], Any]] = {
     Reply.RECORD: lambda body: body.data,
-    Reply.PAGE: lambda body: Page(items=body.data, next_cursor=body.next_cursor, total_count=body.total_count),
-    Reply.META_PAGE: lambda body: Page(items=body.data, next_cursor=body.meta.next_token),
+    Reply.UNSTATED: lambda body: body.data,
+    Reply.PAGE: lambda body: Page(items=body.data, next_cursor=body.next_cursor or None, total_count=body.total_count),
+    Reply.META_PAGE: lambda body: Page(items=body.data, next_cursor=body.meta.next_token or None),
     Reply.BODY: lambda body: body,
 }
-
-
-def _body_type(reply: Reply, into: Any) -> Any:
-    value = Any if into is None else into
-    shapes: Mapping[Reply, Any] = {
-        Reply.RECORD: _RecordBody,
-        Reply.PAGE: _PageBody,
-        Reply.META_PAGE: _MetaPageBody,
-    }
-    return value if reply is Reply.BODY else shapes[reply][value]
+_BODIES: Mapping[Reply, Any] = {
+    Reply.RECORD: _RecordBody,
+    Reply.UNSTATED: _RecordBody,
+    Reply.PAGE: _PageBody,
+    Reply.META_PAGE: _MetaPageBody,
+}
 
 
 @lru_cache(maxsize=1024)  # a caller's own models come and go
 def _decoder(reply: Reply, into: Any) -> msgspec.json.Decoder[Any] | None:
+    value = Any if into is None else into
     try:
-        return msgspec.json.Decoder(_body_type(reply, into))
+        return msgspec.json.Decoder(value if reply is Reply.BODY else _BODIES[reply][value])
     except TypeError:
         return None  # msgspec has no unions of attrs models
 
 
-_WITH_DATA = frozenset({Reply.RECORD, Reply.PAGE})
-
-
-class _UnexpectedShape(Exception):
-    """The envelope of an answer is not the expected one."""
-
-
 @attrs.frozen
-class _Tolerant:
-    """The second reading, from plain values."""
+class _CloserLook:
+    """The second reading of one answer, from plain values."""
 
-    converter: cattrs.Converter
+    reader: Reader
+    request: Request[Any]
+    answer: Answer
+    on_misfit: OnMisfit
 
-    def read(self, request: Request[Any], raw: bytes) -> Any:
-        body = msgspec.json.decode(raw)
-        if not isinstance(body, Mapping) or (request.reply in _WITH_DATA and "data" not in body):
-            raise _UnexpectedShape("it has no `data`")
-        if request.reply is Reply.RECORD:
-            body = {"data": _unwrap_single(body["data"])}
-        return _UNWRAP[request.reply](self.converter.structure(body, _body_type(request.reply, request.into)))
+    def read(self) -> Any:
+        if self.request.reply is Reply.UNSTATED:
+            return self._read_if_possible()
+        body = self._decode()
+        if self.request.reply in {Reply.PAGE, Reply.META_PAGE}:
+            return self._read_page(body)
+        return self._build(body if self.request.reply is Reply.BODY else self._find_record(body))
 
+    def _read_if_possible(self) -> Any:
+        try:
+            return self._build(self._find_record(self._decode()))
+        except UnexpectedAnswer as error:
+            if self.answer.body.strip():
+                self.on_misfit(str(error))
+            return None  # the type of such an operation includes None
 
-def _unwrap_single(data: Any) -> Any:
-    if not isinstance(data, list):
-        return data
-    if len(data) != 1:
-        raise _UnexpectedShape(f"it contains {len(data)} records instead of one")
-    return data[0]
+    def _decode(self) -> Any:
+        # A main-API call that is answered with no content is done (contract UNS-webhook-payloads).
+        is_command = self.request.surface is Surface.BASE and self.request.method != "GET"
+        if is_command and not self.answer.body.strip():
+            return {}
+        try:
+            return json.loads(self.answer.body, parse_int=_parse_int, parse_float=_parse_float)
+        except RecursionError:
+            raise self.reader.unexpected(self.answer, "the answer is nested too deeply") from None
+        except ValueError:
+            message = _not_encoded_as("JSON", self.answer)
+            raise self.reader.unexpected(self.answer, message, repeatable=True) from None
 
+    def _find_record(self, body: Any) -> Any:
+        data = body
+        if isinstance(body, Mapping) and "data" in body:
+            data = body["data"]
+        elif self.request.surface is not Surface.BASE or not isinstance(body, Mapping):
+            self._refuse("it has no `data`")
+        if isinstance(data, list):
+            if len(data) != 1:
+                self._refuse(f"it contains {len(data)} records instead of one")
+            data = data[0]
+        wrapper = self.request.wrapper
+        return data[wrapper] if wrapper and isinstance(data, Mapping) and wrapper in data else data
 
-@cache
-def _tolerant(keep_unknown: bool) -> _Tolerant:  # noqa: FBT001 - a cache key
-    converter = cattrs.Converter()
-    # By default cattrs calls the type, so that null becomes "None" and "false" becomes True.
-    converter.register_structure_hook(str, _to_str)
-    converter.register_structure_hook(int, _to_int)
-    converter.register_structure_hook(float, _to_float)
-    converter.register_structure_hook(bool, _to_bool)
-    converter.register_structure_hook(datetime, _to_datetime)
-    converter.register_structure_hook_factory(
-        lambda kind: len(_models_by_type(kind)) > 1, lambda kind: _structure_by_type(_models_by_type(kind), converter)
-    )
-    if keep_unknown:
-        converter.register_structure_hook_factory(
-            lambda kind: isinstance(kind, type) and issubclass(kind, Record),
-            lambda kind: _structure_keeping_unknown(kind, make_dict_structure_fn(kind, converter)),
+    def _read_page(self, body: Any) -> Page[Any]:
+        if isinstance(body, list) and self.request.surface is Surface.BASE:
+            body = {"data": body}
+        if not isinstance(body, Mapping) or ("data" not in body and self.request.reply is Reply.PAGE):
+            self._refuse("it has no `data`")
+        records = body.get("data")
+        if records is None and self.request.reply is Reply.META_PAGE:
+            records = []
+        if not isinstance(records, list):
+            self._refuse("`data` must be an array")
+        items: list[Any] = []
+        unreadable: list[Unreadable] = []
+        read = self._read_item_fast if self._may_be_fast() else self._read_item
+        for position, raw in enumerate(records):
+            try:
+                items.append(read(raw, f"data[{position}]: "))
+            except Misfit as error:
+                self._leave_out(f"data[{position}] is unreadable: {error}")
+                unreadable.append(Unreadable(raw=raw, problem=str(error)))
+        return self._make_page(body, items, tuple(unreadable))
+
+    def _make_page(self, body: Mapping[str, Any], items: list[Any], unreadable: tuple[Unreadable, ...]) -> Page[Any]:
+        source = body.get("meta", {}) if self.request.reply is Reply.META_PAGE else body
+        name = "next_token" if self.request.reply is Reply.META_PAGE else "next_cursor"
+        cursor, total = self._read_field(source, name, str), self._read_field(body, "total_count", int)
+        has_none = isinstance(source, Mapping) and source.get(name) in (None, "")
+        broken = None if cursor or has_none else self.reader.unexpected(self.answer, f"`{name}` must be a string")
+        return Page(
+            items=items, next_cursor=cursor or None, total_count=total, unreadable=unreadable, broken_cursor=broken
         )
-    return _Tolerant(converter)
+
+    def _read_field(self, source: Any, name: str, kind: type[T]) -> T | None:
+        value = source.get(name) if isinstance(source, Mapping) else source
+        try:
+            return cast(T | None, Builder().build(kind | None, value)[0])
+        except Misfit as error:
+            self._leave_out(f"`{name}` does not fit: {error}")
+            return None
+
+    def _may_be_fast(self) -> bool:
+        if self.reader.keep_unknown or _LONE_SURROGATE.search(self.answer.body):
+            return False
+        return _decoder(self.request.reply, self.request.into) is not None
+
+    def _read_item_fast(self, raw: Any, place: str) -> Any:
+        try:
+            return msgspec.convert(raw, Any if self.request.into is None else self.request.into)
+        except (msgspec.ValidationError, RecursionError):
+            return self._read_item(raw, place)
+
+    def _read_item(self, raw: Any, place: str) -> Any:
+        if self.request.into is None:
+            return raw
+        builder = Builder(keep_unknown=self.reader.keep_unknown, strict=self.reader.strict)
+        model, left_out = builder.build(self.request.into, raw)
+        for each in left_out:
+            self.on_misfit(place + each)
+        return model
+
+    def _build(self, raw: Any) -> Any:
+        try:
+            return self._read_item(raw, "")
+        except Misfit as error:
+            self._refuse(str(error))
+
+    def _leave_out(self, problem: str) -> None:
+        if self.reader.strict:
+            self._refuse(problem)
+        self.on_misfit(problem)
+
+    def _refuse(self, problem: str) -> NoReturn:
+        raise self.reader.unexpected(self.answer, f"the answer does not fit: {problem}") from None
 
 
-def _models_by_type(kind: Any) -> Mapping[str, type[Any]]:
-    """Return the models of a union by the default of their field `type`."""
-    members = [member for member in get_args(kind) if attrs.has(member)]
-    if get_origin(kind) not in {Union, UnionType} or len(members) == 1:
-        return {}
-    return {str(attrs.fields(member).type.default): member for member in members}
+_LONE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+"""Or a pair of them: a string with a lone one is mended."""
 
 
-def _structure_by_type(models: Mapping[str, type[Any]], converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
-    def structure(value: Any, _: Any) -> Any:
-        if not isinstance(value, Mapping):
-            raise TypeError
-        model = models.get(str(value.get("type")))
-        return converter.structure(value, model) if model else value  # an unknown type is left unchanged
-
-    return structure
+def _parse_int(digits: str) -> int | str:
+    return int(digits) if len(digits) <= _MAX_DIGITS else digits
 
 
-def _structure_keeping_unknown(
-    kind: type[Record], structure: Callable[[Any, Any], Record]
-) -> Callable[[Any, Any], Record]:
-    known = {field.name for field in attrs.fields(cast(Any, kind))}
-
-    def keep(value: Any, target: Any) -> Record:
-        record = structure(value, target)
-        record.keep({name: value[name] for name in value.keys() - known})
-        return record
-
-    return keep
+def _parse_float(number: str) -> float | str:
+    return value if math.isfinite(value := float(number)) else number
 
 
-def _to_str(value: Any, kind: type[str]) -> str:
-    return kind(value if isinstance(value, str) else _to_int(value, int))  # this hook is called for StrEnums as well
-
-
-def _to_int(value: Any, _: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise TypeError
-    return int(value)
-
-
-def _to_float(value: Any, _: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise TypeError
-    return float(value)
-
-
-def _to_bool(value: Any, _: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError
-    return value
-
-
-def _to_datetime(value: Any, _: Any) -> datetime:
-    if not isinstance(value, str):
-        raise TypeError
-    time = datetime.fromisoformat(value)
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
+_MAX_DIGITS = 4_300  # what Python converts
 
 
 def _not_encoded_as(wanted: str, answer: Answer) -> str:
     kind = answer.headers.get("content-type", "no content type")
     return f"the answer is not {wanted} ({kind}, {len(answer.body)} bytes)"
-
-
-def _describe_misfit(error: cattrs.BaseValidationError | _UnexpectedShape) -> str:
-    if isinstance(error, _UnexpectedShape):
-        return str(error)
-    return "; ".join(cattrs.transform_error(error)[:3])

@@ -1,36 +1,66 @@
 """The base class of all records."""
 
+import json
 from collections.abc import Mapping
 from datetime import datetime
+from enum import Enum
 from types import MappingProxyType
 from typing import Annotated, Any
 
+import attrs
 import msgspec
 
-__all__ = ["Record", "Timestamp"]
+__all__ = ["EXACT", "READ_ONLY", "Record", "Timestamp"]
 
 Timestamp = Annotated[datetime, msgspec.Meta(tz=True)]
 """A datetime of the service, always with a time zone (contract GEN-12)."""
 
+EXACT: Mapping[str, bool] = MappingProxyType({"exact": True})
+"""Metadata of a field that is read as documented or not at all, because it decides what counts as done."""
+READ_ONLY: Mapping[str, bool] = MappingProxyType({"read_only": True})
+"""Metadata of a field that the service adds to what it was sent; it is not sent back."""
 
-_NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
+@attrs.frozen(kw_only=True, slots=False)
 class Record:
     """Base class of the attrs classes of records: a record of the service as of the time of the answer."""
 
-    # Not a field: one that nearly every record leaves empty would slow the decoding of all of them by a fifth.
-    __slots__ = ("_extra",)
-    _extra: Mapping[str, Any]
+    _extra: Mapping[str, Any] | None = attrs.field(default=None, eq=False, repr=False)
 
     @property
     def extra(self) -> Mapping[str, Any]:
-        """Fields that this SDK does not know, kept by sessions with `keep_unknown=True`.
+        """Fields whose value did not fit or came in another form, as they came, and unknown ones with `keep_unknown`.
 
-        Comparisons ignore them; copies and pickles leave them out.
+        Copies, pickles and `attrs.evolve` keep them; comparisons ignore them.
         """
-        return getattr(self, "_extra", _NO_FIELDS)
+        return MappingProxyType(dict(self._extra)) if self._extra else _NOTHING
 
-    def keep(self, extra: Mapping[str, Any]) -> None:
-        """Store fields that this SDK does not know; only the decoder calls this."""
-        object.__setattr__(self, "_extra", MappingProxyType(dict(extra)))
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as values that JSON can represent; those in `extra` as they came."""
+        return {name: _to_plain(value) for name, value in {**_list_fields(self), **self.extra}.items()}
+
+    def to_json(self) -> str:
+        """Return `to_dict()` as JSON in ASCII."""
+        return json.dumps(self.to_dict())
+
+
+# The fallback of an instance without the attribute: the decoder then has nothing to set, as it would in every record.
+Record._extra = None  # noqa: SLF001 - its own class; frozen for instances
+
+
+def _list_fields(record: Record) -> dict[str, Any]:
+    return {field.name: getattr(record, field.name) for field in attrs.fields(type(record)) if field.name != "_extra"}
+
+
+def _to_plain(value: Any) -> Any:
+    if isinstance(value, Record):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {name: _to_plain(element) for name, element in value.items()}
+    if isinstance(value, list | tuple):
+        return [_to_plain(element) for element in value]
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    return value.value if isinstance(value, Enum) else value

@@ -40,7 +40,7 @@ class Reply(enum.Enum):
     """Where an answer has its value."""
 
     RECORD = "record"
-    """`data` is one record: an object, or an array of one."""
+    """`data` is one record: an object, or an array of one. On the main API the whole body may be the record."""
     PAGE = "page"
     """`data` is an array of records, possibly with `next_cursor` and `total_count` beside it."""
     META_PAGE = "meta_page"
@@ -74,6 +74,7 @@ class Request(Generic[T]):
         content_type: the media type of the body.
         oauth: protocol parameters of OAuth 1.0a besides those of every call, by their full names; not quoted.
         into: the model of the answer; None for plain JSON values.
+        wrapper: the name under which `data` may hold the record, instead of being it.
         problem: the first rule that the parameters break, for sessions that validate before sending.
     """
 
@@ -88,6 +89,7 @@ class Request(Generic[T]):
     oauth: Mapping[str, str] | None = attrs.field(default=None, repr=False)
     reply: Reply = Reply.RECORD
     into: Any = None
+    wrapper: str | None = None
     problem: InvalidArgument | None = None
 
     @property
@@ -129,6 +131,7 @@ class Route(Generic[T]):
         form: they are sent form-encoded in the body.
         oauth: those sent in the `Authorization` header of OAuth 1.0a, by their full names.
         reply: where the answer has its value.
+        wrapper: the name under which `data` may hold the record, instead of being it.
         checks: the rules that are checked before sending.
     """
 
@@ -140,6 +143,7 @@ class Route(Generic[T]):
     form: bool = attrs.field(default=False, kw_only=True)
     oauth: Sequence[str] = attrs.field(default=(), kw_only=True)
     reply: Reply = attrs.field(default=Reply.RECORD, kw_only=True)
+    wrapper: str | None = attrs.field(default=None, kw_only=True)
     checks: Sequence[Check] = attrs.field(default=(), kw_only=True)
 
     def __call__(self, **params: Any) -> Request[T]:
@@ -159,6 +163,7 @@ class Route(Generic[T]):
             oauth=oauth,
             reply=self.reply,
             into=self.into,
+            wrapper=self.wrapper,
             problem=problem,
         )
 

@@ -12,21 +12,19 @@ from yarl import URL
 
 from svc_async import InvalidArgument, Session
 from svc_async.engine.paging import Pager
-from tests.support.client_calls import BOUND_IDS, CALLS, bind, read_parameters
-from tests.support.contract import OPERATIONS, Row, build_answer, find_value, format_query_value, list_parameters
+from tests.support.client_calls import CALLS, bind, read_parameters
+from tests.support.contract import (
+    OPERATIONS,
+    Row,
+    build_answer,
+    build_arguments,
+    find_value,
+    format_query_value,
+    list_parameters,
+)
 from tests.support.fake_http import ENDPOINTS, answer_any_method, make_session
 
-EXCLUSIVE = {"cards.create": "slides", "cards.update": "slides"}
-"""Parameters that cannot be given together with all others."""
-
 HOST = {"ads": ENDPOINTS.ads_url, "ads_sandbox": ENDPOINTS.ads_sandbox_url}
-
-
-def build_arguments(operation: str) -> dict[str, Any]:
-    """Return a value for every parameter."""
-    without = EXCLUSIVE.get(operation)
-    rows = list_parameters(OPERATIONS[operation])
-    return {row["name"]: BOUND_IDS.get(row["name"], find_value(row)) for row in rows if row["name"] != without}
 
 
 async def make_call(session: Session, operation: str, values: Mapping[str, Any]) -> list[Any]:
@@ -53,7 +51,8 @@ def to_plain(value: Any) -> Any:
 
 def _list_fields(value: Any) -> Any:
     if attrs.has(type(value)):
-        return {field.name: _list_fields(getattr(value, field.name)) for field in attrs.fields(type(value))}
+        names = [field.name for field in attrs.fields(type(value)) if field.name != "_extra"]
+        return {name: _list_fields(getattr(value, name)) for name in names}
     return [_list_fields(element) for element in value] if isinstance(value, list | tuple) else value
 
 

@@ -20,7 +20,8 @@ from svc_async.errors import (
 from svc_async.sandbox import VirtualClock
 from svc_async.wire.outcome import api_error
 
-UNREADABLE = UnexpectedAnswer("not JSON", status=200)
+UNREADABLE = UnexpectedAnswer("not JSON", status=200, repeatable=True)
+ANOTHER_FORM = UnexpectedAnswer("another form", status=200)
 TURNED_AWAY = api_error(status=503, headers={"retry-after": "0"})
 TOO_MANY_JOBS = api_error(status=400, errors=[ErrorDetail(code="TOO_MANY_JOBS")])
 
@@ -37,6 +38,7 @@ def is_repeated(error: SvcError, *, safe: bool) -> bool:
         (TransportError("reset", sent=Sent.MAYBE), True, False),
         (TimedOut("late", sent=Sent.MAYBE), True, False),
         (UNREADABLE, True, False),
+        (ANOTHER_FORM, False, False),
         (api_error(status=429), True, True),
         (api_error(status=503), True, False),
         (TURNED_AWAY, True, True),

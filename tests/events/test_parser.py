@@ -137,11 +137,10 @@ def test_an_event_of_an_unknown_type_is_kept_completely(name: str) -> None:
         (activity("post.create", payload=None), "an object was expected"),
         (activity("post.create", payload=["x"]), "an object was expected"),
         (activity("post.create", payload={"text": "secret"}), "id"),
-        (activity("post.create", payload={"id": "1", "created_at": "secret"}), "$.created_at"),
         (activity("post.create", filter="secret"), "an object was expected"),
-        (activity("dm.sent", payload={"direct_message_events": ["secret"]}), "$.direct_message_events"),
+        (activity("dm.sent", payload={"direct_message_events": ["secret"]}), "direct_message_events"),
         (activity("spaces.start", payload={"user": {}}), "broadcast_id"),
-        ({**activity("post.create"), "event_type": None}, "$.event_type"),
+        ({**activity("post.create"), "event_type": None}, "event_type"),
     ],
 )
 def test_an_event_that_does_not_fit_is_kept_and_never_routed_by_its_type(data: Any, names: str) -> None:

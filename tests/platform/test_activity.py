@@ -52,9 +52,9 @@ async def test_a_subscription_has_its_filter(
     assert seen.authorization == "Bearer mine"
 
 
-@pytest.mark.parametrize("data", [RECORD, [RECORD]])
-async def test_a_subscription_comes_alone_or_in_an_array(service: ScriptedServer, data: object) -> None:
-    service.on("POST", ALL, Answer({"data": data, "meta": {"total_subscriptions": 1}}))
+@pytest.mark.parametrize("body", [{"data": RECORD}, {"data": [RECORD]}, {"data": {"subscription": RECORD}}, RECORD])
+async def test_a_subscription_comes_in_several_shapes(service: ScriptedServer, body: dict[str, Any]) -> None:
+    service.on("POST", ALL, Answer({**body, "meta": {"total_subscriptions": 1}}))
 
     async with make_session(service) as session:
         found = await session.activity.subscriptions.create(event_type="dm.received", user_id="7")

@@ -142,6 +142,21 @@ async def test_no_webhooks_are_an_answer_without_data(service: ScriptedServer) -
 
 
 @pytest.mark.rule("WH-11")
+async def test_a_webhook_may_come_without_an_envelope(service: ScriptedServer) -> None:
+    service.answer_all(Answer(build_webhook()))
+    async with make_session(service) as session:
+        assert (await session.webhooks.create(URL)).id == "1"
+        service.answer_all(Answer([build_webhook()]))
+        assert [webhook.id for webhook in await session.webhooks.list().collect()] == ["1"]
+
+
+async def test_an_answer_without_content_means_that_it_is_done(service: ScriptedServer) -> None:
+    service.answer_all(Answer("", 204))
+    async with make_session(service) as session:
+        assert (await session.webhooks.delete("1")).deleted
+        assert (await session.webhooks.validate("1")).valid is None
+
+
 async def test_a_webhook_is_deleted(service: ScriptedServer) -> None:
     service.on("DELETE", f"{ALL}/1", Answer({"data": {"deleted": True}}))
     async with make_session(service) as session:

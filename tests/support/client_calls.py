@@ -8,21 +8,9 @@ import attrs
 
 from svc_async import Session
 from svc_async.handles import AccountHandle, ProductCatalogHandle
-from tests.support.contract import OPERATIONS, Row
+from tests.support.contract import BOUND_IDS, OPERATIONS, Row
 
-__all__ = ["BOUND_IDS", "CALLS", "WITHOUT_CALL", "bind", "has_default", "read_parameters"]
-
-BOUND_IDS: Mapping[str, str] = {
-    name: f"{name}-0"
-    for name in (
-        "account_id",
-        "custom_audience_id",
-        "do_not_reach_list_id",
-        "product_catalog_id",
-        "tailored_audience_id",
-    )
-}
-"""The ids that handles are bound to."""
+__all__ = ["CALLS", "WITHOUT_CALL", "bind", "has_default", "read_parameters"]
 
 
 @attrs.frozen

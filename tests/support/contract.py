@@ -18,6 +18,8 @@ def load_table(file: str, name: str, key: str = "id") -> dict[str, Row]:
 
 ENUMS = load_table("enums", "enum")
 RECORDS = load_table("records", "record", "name")
+MORE_FIELDS = {name: row["field"] for name, row in load_table("beyond/cards", "record", "name").items()}
+"""Public fields of records beyond the documents, by record."""
 OPERATIONS = {
     name: row for name, row in load_table("operations", "operation").items() if row["surface"].startswith("ads")
 }
@@ -40,6 +42,21 @@ PRODUCT = {
     "image_link": "https://example.test/p.png",
     "brand": "b",
 }
+
+BOUND_IDS: Mapping[str, str] = {
+    name: f"{name}-0"
+    for name in (
+        "account_id",
+        "custom_audience_id",
+        "do_not_reach_list_id",
+        "product_catalog_id",
+        "tailored_audience_id",
+    )
+}
+"""The ids that handles are bound to."""
+
+_EXCLUSIVE = {"cards.create": "slides", "cards.update": "slides"}
+"""Parameters that cannot be given together with all others."""
 
 _VALUES: Mapping[str, Any] = {
     "advertiser_domain": "example.test",
@@ -87,9 +104,16 @@ def format_query_value(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
+def build_arguments(operation: str) -> dict[str, Any]:
+    """Return a value for every parameter of a method, but those that cannot be given with all others."""
+    without = _EXCLUSIVE.get(operation)
+    rows = list_parameters(OPERATIONS[operation])
+    return {row["name"]: BOUND_IDS.get(row["name"], find_value(row)) for row in rows if row["name"] != without}
+
+
 def build_record(record: str) -> Row:
     """Return a record with every field of the contract."""
-    return {field["name"]: _build_field(field) for field in RECORDS[record]["field"]}
+    return {field["name"]: _build_field(field) for field in [*RECORDS[record]["field"], *MORE_FIELDS.get(record, [])]}
 
 
 def build_answer(operation: Row) -> Any:

@@ -87,9 +87,14 @@ class ScriptedServer:
     arrived: asyncio.Event = attrs.field(factory=asyncio.Event)
     gate: asyncio.Event | None = None
     _scripts: dict[tuple[str, str], list[Script]] = attrs.field(factory=dict)
+    _other: Script = Answer("unknown", 404)
 
     def on(self, method: str, path: str, *answers: Script) -> None:
         self._scripts[method, path] = [*answers]
+
+    def answer_all(self, answer: Script) -> None:
+        """Answer every request with this, whatever its method and path."""
+        self._other = answer
 
     def requests_to(self, path: str) -> list[ReceivedRequest]:
         return [request for request in self.requests if request.path == path]
@@ -97,7 +102,8 @@ class ScriptedServer:
     def session(self, credentials: Credentials | None = USER, **options: Unpack[SessionOptions]) -> Session:
         """Return a session with this server that, by default, repeats no call."""
         options.setdefault("retries", Retries.none())
-        endpoints = Endpoints(base_url=self.base_url, ads_url=f"{self.base_url}/ads")
+        ads_url = f"{self.base_url}/ads"
+        endpoints = Endpoints(base_url=self.base_url, ads_url=ads_url, ads_sandbox_url=ads_url)
         return Session(credentials, endpoints=endpoints, clock=self.clock, **options)
 
     async def answer(self, request: web.Request) -> web.Response:
@@ -112,7 +118,7 @@ class ScriptedServer:
         self.arrived.set()
         if self.gate is not None:
             await self.gate.wait()
-        script = self._scripts.get((request.method, request.path), [Answer("unknown", 404)])
+        script = self._scripts.get((request.method, request.path), [self._other])
         chosen = script.pop(0) if len(script) > 1 else script[0]
         return (chosen if isinstance(chosen, Answer) else chosen(received)).response()
 

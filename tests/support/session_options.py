@@ -15,6 +15,7 @@ class SessionOptions(TypedDict, total=False):
     app: AppCredentials | None
     validate: bool
     keep_unknown: bool
+    strict_reading: bool
     governor: Governor | None
     retries: Retries | None
     timeouts: Timeouts | None

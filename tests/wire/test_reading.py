@@ -1,4 +1,6 @@
+import copy
 import json
+import pickle
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,6 +11,8 @@ from hypothesis import strategies as st
 
 from svc_async.ads.accounts import Account, ApprovalStatus
 from svc_async.ads.custom_audiences import BatchCounts, TargetedAudienceEntry, TargetedAudienceLineItem
+from svc_async.ads.poll_cards import PollCard
+from svc_async.ads.posts import Post
 from svc_async.errors import UnexpectedAnswer
 from svc_async.wire.envelope import Answer, Page
 from svc_async.wire.reading import Reader
@@ -30,6 +34,8 @@ ACCOUNT: dict[str, Any] = {
     "updated_at": "2026-01-02T03:04:05Z",
     "deleted": False,
 }
+
+POLL = {"id": "p", "created_at": "2026-01-02T03:04:05Z", "updated_at": "2026-01-02T03:04:05Z", "deleted": False}
 
 
 def answer(body: object, status: int = 200) -> Answer:
@@ -129,11 +135,16 @@ def test_answers_that_are_not_to_the_letter_are_read_all_the_same(
     assert read_both_ways(GET, {"data": ACCOUNT | change}) == attrs.evolve(straight, **expected)
 
 
-def test_numbers_that_come_as_strings_are_numbers() -> None:
-    counts = Route("POST", "/x", BatchCounts)()
-    assert read_both_ways(counts, {"data": {"success_count": "4", "total_count": 4}}) == BatchCounts(
-        success_count=4, total_count=4
-    )
+def test_numbers_that_come_as_strings_are_numbers_and_are_written_as_strings() -> None:
+    poll = read_both_ways(Route("GET", "/x", PollCard)(), {"data": {**POLL, "content_duration_seconds": "8"}})
+    assert (poll.content_duration_seconds, poll.extra) == (8.0, {"content_duration_seconds": "8"})
+    assert poll.to_dict()["content_duration_seconds"] == "8"
+
+
+@pytest.mark.parametrize("count", ["4", 4.0, True, None, "x"])
+def test_counts_that_decide_what_is_done_are_integers_or_unexpected(count: object) -> None:
+    with pytest.raises(UnexpectedAnswer, match="success_count"):
+        Reader().read(Route("POST", "/x", BatchCounts)(), answer({"data": {"success_count": count, "total_count": 4}}))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +160,7 @@ def test_numbers_that_come_as_strings_are_numbers() -> None:
     ],
 )
 def test_a_misfit_names_the_field_and_never_its_value(change: dict[str, Any], where: str) -> None:
-    with pytest.raises(UnexpectedAnswer, match=where) as caught:
+    with pytest.raises(UnexpectedAnswer, match=f"Account.{where} must be a") as caught:
         Reader().read(GET, answer({"data": ACCOUNT | change}))
 
     assert "yesterday" not in str(caught.value)
@@ -162,14 +173,13 @@ def test_a_missing_field_is_named() -> None:
         Reader().read(GET, answer({"data": body}))
 
 
-@pytest.mark.parametrize(
-    "body", [b"[" * 100_000, b"", b"<html></html>", b'{"data": {', b"\xff", b'{"data": ["\xc3\x28"]}']
-)
-def test_what_is_not_json_is_unexpected(body: bytes) -> None:
+@pytest.mark.parametrize("body", [b"", b"<html></html>", b'{"data": {', b"\xff", b'{"data": ["\xc3\x28"]}'])
+def test_what_is_not_json_is_unexpected_and_may_be_another_s_answer(body: bytes) -> None:
     with pytest.raises(UnexpectedAnswer, match="the answer is not JSON") as caught:
         Reader().read(GET, answer(body))
 
     assert caught.value.repeatable
+    assert caught.value.body == body
     assert caught.value.sent == "yes"
 
 
@@ -208,7 +218,7 @@ def test_a_message_names_three_misfits_and_no_more() -> None:
     with pytest.raises(UnexpectedAnswer) as caught:
         Reader().read(GET, answer({"data": ACCOUNT | wrong}))
 
-    assert str(caught.value).count("$.data") == 3
+    assert str(caught.value).count("Account.") == 3
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -232,6 +242,100 @@ RECORDS = st.fixed_dictionaries(
 @given(st.lists(RECORDS, max_size=3), st.none() | TEXT)
 def test_both_readings_agree(records: list[dict[str, Any]], cursor: str | None) -> None:
     assert len(read_both_ways(LIST, {"data": records, "next_cursor": cursor}).items) == len(records)
+
+
+def read_post(**fields: object) -> Post:
+    post: Post = read_both_ways(Route("POST", "/x", Post)(), {"data": {"id": 7, **fields}})
+    return post
+
+
+@pytest.mark.rule("POST-14")
+def test_posts_are_dated_in_another_form() -> None:
+    post = read_post(created_at="Tue Aug 27 22:22:12 +0000 2019")
+    assert (post.created_at, post.extra) == (datetime(2019, 8, 27, 22, 22, 12, tzinfo=UTC), {})
+
+
+@pytest.mark.parametrize("date", ["Tue Foo 27 22:22:12 +0000 2019", "Tue Aug 32 22:22:12 +0000 2019", 1_566_944_532])
+def test_what_does_not_fit_is_none_and_stands_in_extra(date: object) -> None:
+    told: list[str] = []
+    read = Reader().read(
+        Route("POST", "/x", Post)(), answer({"data": {"id": 7, "created_at": date}}), on_misfit=told.append
+    )
+    assert (read.id, read.created_at, read.extra) == (7, None, {"created_at": date})
+    assert told == ["Post.created_at must be a datetime"]
+
+
+def test_what_came_survives_copies() -> None:
+    post = read_post(created_at="yesterday")
+    copies = [
+        attrs.evolve(post, id=8),
+        copy.copy(post),
+        copy.deepcopy(post),
+        pickle.loads(pickle.dumps(post)),
+        pickle.loads(pickle.dumps(attrs.evolve(post))),
+    ]
+    assert [each.extra for each in copies] == [{"created_at": "yesterday"}] * len(copies)
+    assert read_post().extra == attrs.evolve(read_post(), id=8).extra == {}
+    assert read_post() == read_post(created_at="yesterday")
+
+
+def test_what_came_cannot_be_changed() -> None:
+    with pytest.raises(TypeError):
+        read_post(created_at="yesterday").extra["created_at"] = None  # type: ignore[index]  # that is the point
+
+
+def test_a_record_is_written_as_it_came() -> None:
+    post = read_post(created_at="yesterday", text="cut \ud83d off", user={"id": 1}, nullcast=None)
+    assert post.text == "cut \ufffd off"
+    written = json.loads(post.to_json())
+    assert written == post.to_dict()
+    came = {"id": 7, "created_at": "yesterday", "text": "cut \ud83d off", "user": {"id": 1}, "nullcast": None}
+    assert came.items() <= written.items()
+    assert json.loads(read_post(created_at="2026-01-02T03:04:05.678Z").to_json())["created_at"] == (
+        "2026-01-02T03:04:05.678000Z"
+    )
+
+
+@pytest.mark.parametrize("reader", [Reader(), Reader(keep_unknown=True)])
+def test_a_page_tells_which_records_it_could_not_read(reader: Reader) -> None:
+    bad, told = ACCOUNT | {"name": None, "deleted": "no"}, list[str]()
+    page = reader.read(LIST, answer({"data": [ACCOUNT, bad, 5, ACCOUNT | {"id": 9}]}), on_misfit=told.append)
+
+    assert [account.id for account in page.items] == ["18ce54d4x5t", "9"]
+    assert [each.raw for each in page.unreadable] == [bad, 5]
+    assert page.unreadable[0].problem == "Account.name must be a string; Account.deleted must be a boolean"
+    assert told == [
+        "data[1] is unreadable: Account.name must be a string; Account.deleted must be a boolean",
+        "data[2] is unreadable: Account must be an object",
+    ]
+    assert "Ärger" not in repr(page.unreadable)
+
+
+def test_a_strict_reading_leaves_nothing_out() -> None:
+    strict = Reader(strict=True)
+    assert strict.read(GET, answer({"data": ACCOUNT | {"id": 9}})).id == "9"
+    cases: list[tuple[Request[Any], dict[str, Any]]] = [
+        (GET, {"data": ACCOUNT | {"business_name": 5.5}}),
+        (LIST, {"data": [ACCOUNT, ACCOUNT | {"name": None}]}),
+        (LIST, {"data": [ACCOUNT | {"business_name": []}]}),
+        (LIST, {"data": [], "total_count": "many"}),
+        (LIST, {"data": [], "next_cursor": {}}),
+    ]
+    for request, body in cases:
+        with pytest.raises(UnexpectedAnswer, match=r"name|total_count|next_cursor") as caught:
+            strict.read(request, answer(body))
+        assert json.loads(caught.value.body) == body
+
+
+@pytest.mark.parametrize(("total", "expected"), [("7", 7), (7, 7), ([], None), (None, None)])
+def test_a_total_that_does_not_fit_is_none(total: object, expected: object) -> None:
+    assert Reader().read(LIST, answer({"data": [ACCOUNT | {"id": 1}], "total_count": total})).total_count == expected
+
+
+@pytest.mark.parametrize(("cursor", "expected"), [(5, "5"), ("", None), (None, None)])
+def test_a_cursor_that_is_a_number_is_a_cursor(cursor: object, expected: object) -> None:
+    page = Reader().read(LIST, answer({"data": [ACCOUNT], "next_cursor": cursor}))
+    assert (page.next_cursor, page.broken_cursor) == (expected, None)
 
 
 @given(

@@ -20,7 +20,7 @@ from svc_async.errors import InvalidArgument
 from svc_async.sources.detect import open_feed
 from svc_async.sources.source import UnparsedRow
 from svc_async.users.template import PLAIN
-from svc_async.wire.fields import fields_of
+from svc_async.wire.fields import fields_of, list_field_names
 from svc_async.wire.writing import to_plain
 
 __all__ = [
@@ -39,7 +39,7 @@ IterableProducts = Iterable[Product | Mapping[str, Any]] | AsyncIterable[Product
 ProductRows = IterableProducts | str | Path
 """Mappings with the attributes of a merchant's feed, records, or a file."""
 
-_ATTRIBUTES = frozenset(field.name for field in attrs.fields(Product) if field.init)
+_ATTRIBUTES = frozenset(list_field_names(Product))
 _escape = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 
 Encode = Callable[[Any], tuple[str, str]]

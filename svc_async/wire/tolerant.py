@@ -1,0 +1,301 @@
+"""Builds models from plain values, leaving out of a record what does not fit.
+
+A record takes ids that are sent as numbers, numbers that are sent as strings, and datetimes without a time zone or in
+the form of posts. An optional field whose value fits in no way has its default; a required one makes the record
+unreadable. What is in no field as it came is in `Record.extra`.
+"""
+
+import math
+import re
+from collections import abc
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from functools import lru_cache
+from types import UnionType
+from typing import Annotated, Any, Union, cast, get_args, get_origin
+
+import attrs
+import cattrs
+
+from svc_async.wire.records import Record
+
+__all__ = ["Builder", "Misfit"]
+
+
+class Misfit(Exception):
+    """A value does not fit its type; the message names fields and rules, never values."""
+
+
+@attrs.frozen
+class Builder:
+    """Builds models from plain values.
+
+    Attributes:
+        keep_unknown: keep fields that a record's model does not have in `Record.extra`.
+        strict: refuse what would be left out.
+    """
+
+    keep_unknown: bool = False
+    strict: bool = False
+
+    def build(self, kind: Any, value: Any) -> tuple[Any, tuple[str, ...]]:
+        """Return the model, and what was left out of it.
+
+        Raises:
+            Misfit: a required field is missing or does not fit.
+        """
+        left_out: list[str] = []
+        token = _LEFT_OUT.set(left_out)
+        try:
+            return _converter(self).structure(value, kind), tuple(left_out)
+        except Exception as error:  # noqa: BLE001 - code of a caller's model may run, such as its converters
+            raise _describe(error, kind) from None
+        finally:
+            _LEFT_OUT.reset(token)
+
+
+_LEFT_OUT: ContextVar[list[str]] = ContextVar("_LEFT_OUT")
+"""Of the value that is being built; the hooks of a converter are shared by all values."""
+
+
+@lru_cache
+def _converter(builder: Builder) -> cattrs.Converter:
+    converter = cattrs.Converter(detailed_validation=False)
+    # By default cattrs calls the type, so that null becomes "None", "false" becomes True, and "ab" a list of two.
+    for kind, hook in _SCALARS.items():
+        converter.register_structure_hook(kind, hook)
+    converter.register_structure_hook_factory(_is_list, lambda kind: _list_hook(kind, converter))
+    converter.register_structure_hook_factory(_is_object, lambda kind: _object_hook(kind, converter))
+    converter.register_structure_hook_factory(
+        lambda kind: len(_models_by_type(kind)) > 1, lambda kind: _union_hook(kind, builder, converter)
+    )
+    converter.register_structure_hook_factory(
+        lambda kind: isinstance(kind, type) and attrs.has(kind), lambda kind: _ModelHook(kind, builder, converter)
+    )
+    return converter
+
+
+@attrs.frozen
+class _Parts:
+    """What has been read of one model."""
+
+    fields: dict[str, Any] = attrs.field(factory=dict[str, Any])
+    extra: dict[str, Any] = attrs.field(factory=dict[str, Any])
+    problems: list[str] = attrs.field(factory=list[str])
+
+
+class _ModelHook:
+    """Builds one model, field by field."""
+
+    def __init__(self, kind: type[attrs.AttrsInstance], builder: Builder, converter: cattrs.Converter) -> None:
+        self._kind = kind
+        self._fields = [field for field in attrs.fields(attrs.resolve_types(kind)) if _is_read(field)]
+        self._is_record = issubclass(kind, Record)
+        self._is_tolerant = self._is_record and not builder.strict
+        self._known = {field.name for field in self._fields} if builder.keep_unknown and self._is_record else None
+        self._converter = converter
+
+    def __call__(self, value: Any, _: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise Misfit(f"{self._kind.__name__} must be an object")
+        parts = _Parts()
+        for field in self._fields:
+            if field.name in value:
+                self._read_field(field, value[field.name], parts)
+            elif field.default is attrs.NOTHING:
+                parts.problems.append(f"{self._name(field)} is missing")
+        if parts.problems:
+            raise Misfit("; ".join(parts.problems[:3]))
+        if self._known is not None:
+            parts.extra.update((name, value[name]) for name in value.keys() - self._known)
+        return self._kind(**parts.fields, **({"extra": parts.extra} if parts.extra else {}))
+
+    def _read_field(self, field: "attrs.Attribute[Any]", raw: Any, parts: "_Parts") -> None:
+        told = len(_LEFT_OUT.get())
+        try:
+            read = parts.fields[field.alias or field.name] = self._convert(field, raw)
+        except Exception as error:  # noqa: BLE001 - see `build`
+            del _LEFT_OUT.get()[told:]
+            is_null = raw is None and field.default is not attrs.NOTHING  # a way to say that there is no value
+            problem = str(_describe(error, field.type, self._name(field)))
+            if not is_null and not self._may_leave_out(field):
+                parts.problems.append(problem)
+                return
+            if self._is_record:
+                parts.extra[field.name] = raw
+            if not is_null:
+                _LEFT_OUT.get().append(problem)
+        else:
+            if self._is_record and _has_other_form(raw, read):
+                parts.extra[field.name] = raw
+
+    def _may_leave_out(self, field: "attrs.Attribute[Any]") -> bool:
+        return self._is_tolerant and field.default is not attrs.NOTHING and not field.metadata.get("exact")
+
+    def _convert(self, field: "attrs.Attribute[Any]", raw: Any) -> Any:
+        read = self._converter.structure(raw, cast(Any, field.type))
+        if field.metadata.get("exact") and _has_other_form(raw, read):
+            raise TypeError
+        return read
+
+    def _name(self, field: "attrs.Attribute[Any]") -> str:
+        return f"{self._kind.__name__}.{field.name}"
+
+
+def _is_read(field: "attrs.Attribute[Any]") -> bool:
+    return field.init and field.name != "_extra"
+
+
+def _has_other_form(raw: Any, read: Any) -> bool:
+    """Return whether a number was read from a string or another kind of number, a string from one, or was mended."""
+    if isinstance(raw, list) and isinstance(read, list | tuple):
+        return any(map(_has_other_form, raw, read))
+    if isinstance(raw, str):
+        return isinstance(read, int | float) or (isinstance(read, str) and read != raw)
+    return isinstance(raw, int | float) and not isinstance(read, float | type(raw) | list | tuple)
+
+
+def _is_list(kind: Any) -> bool:
+    return get_origin(kind) in {list, tuple, abc.Sequence}
+
+
+def _list_hook(kind: Any, converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
+    element = get_args(kind)[0]
+    make: Callable[[Any], Sequence[Any]] = tuple if get_origin(kind) is tuple else list
+
+    def structure(value: Any, _: Any) -> Any:
+        if not isinstance(value, list):
+            raise Misfit("must be an array")
+        return make(converter.structure(each, element) for each in value)
+
+    return structure
+
+
+def _is_object(kind: Any) -> bool:
+    return get_origin(kind) in {dict, abc.Mapping}
+
+
+def _object_hook(kind: Any, converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
+    _, element = get_args(kind)
+
+    def structure(value: Any, _: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise Misfit("must be an object")
+        return {name: converter.structure(each, element) for name, each in value.items()}
+
+    return structure
+
+
+def _models_by_type(kind: Any) -> Mapping[str, type[Any]]:
+    """Return the models of a union by the default of their field `type`."""
+    if get_origin(kind) not in {Union, UnionType}:
+        return {}
+    members = [member for member in get_args(kind) if attrs.has(member)]
+    return {str(fields["type"].default): each for each in members if "type" in (fields := attrs.fields_dict(each))}
+
+
+def _union_hook(kind: Any, builder: Builder, converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
+    models = _models_by_type(kind)
+
+    def structure(value: Any, _: Any) -> Any:
+        if value is None and type(None) in get_args(kind):
+            return None
+        if not isinstance(value, Mapping):
+            raise Misfit("must be an object")
+        model = models.get(str(value.get("type")))
+        if model is None:
+            return value  # an unknown type is left unchanged
+        try:
+            return converter.structure(value, model)
+        except Misfit as error:
+            if builder.strict:
+                raise
+            _LEFT_OUT.get().append(f"left as it came: {error}")
+            return value
+
+    return structure
+
+
+_NUMBER = re.compile(r"-?\d{1,300}(\.\d{1,300})?([eE][+-]?\d{1,3})?", re.ASCII)
+_INTEGER = re.compile(r"-?\d{1,300}", re.ASCII)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_DATE_OF_POSTS = re.compile(r"[A-Z][a-z]{2} ([A-Z][a-z]{2}) (\d\d) (\d\d:\d\d:\d\d) ([+-]\d{4}) (\d{4})", re.ASCII)
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def _to_str(value: Any, kind: type[str]) -> str:
+    """Return a string, or the member of an enum of strings."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        raise TypeError
+    return kind(_SURROGATE.sub("\ufffd", value))
+
+
+def _to_int(value: Any, _: Any) -> int:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str) and _INTEGER.fullmatch(value):
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError
+    return value
+
+
+def _to_float(value: Any, _: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise TypeError
+    if isinstance(value, str) and not _NUMBER.fullmatch(value):
+        raise ValueError
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+def _to_bool(value: Any, _: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def _to_datetime(value: Any, _: Any) -> datetime:
+    if not isinstance(value, str):
+        raise TypeError
+    # Unspecified: posts of the advertising API have this form (UNS-post-type-field), all else ISO 8601.
+    if match := _DATE_OF_POSTS.fullmatch(value):
+        month, day, clock, offset, year = match.groups()
+        value = f"{year}-{_MONTHS.index(month) + 1:02}-{day}T{clock}{offset}"
+    time = datetime.fromisoformat(value)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+_SCALARS: Mapping[Any, Callable[[Any, Any], Any]] = {
+    str: _to_str,
+    int: _to_int,
+    float: _to_float,
+    bool: _to_bool,
+    datetime: _to_datetime,
+}
+_NOUNS: Mapping[Any, str] = {
+    str: "a string",
+    int: "an integer",
+    float: "a number",
+    bool: "a boolean",
+    datetime: "a datetime",
+}
+
+
+def _describe(error: Exception, kind: Any, name: str = "the value") -> Misfit:
+    """Return what is wrong with a value, without the value."""
+    if isinstance(error, Misfit):
+        return error if name == "the value" else Misfit(f"{name} does not fit: {error}")
+    nouns = [noun for each, noun in _NOUNS.items() if _mentions(kind, each)]
+    return Misfit(f"{name} must be {' or '.join(nouns) or 'of its documented type'}")
+
+
+def _mentions(kind: Any, scalar: type[Any]) -> bool:
+    if isinstance(kind, type):
+        return kind is scalar or (issubclass(kind, scalar) and kind is not bool)
+    return get_origin(kind) in {Union, UnionType, Annotated} and any(_mentions(each, scalar) for each in get_args(kind))
