@@ -90,7 +90,7 @@ async def test_a_card_that_was_read_can_be_written(service: aioresponses, accoun
     request = [*service.requests.values()][-1][-1]
     media = {"type": "MEDIA", "media_key": "13_1"}
 
-    assert json.loads(request.kwargs["data"]) == {"components": [media, DETAILS, TO_COME]}
+    assert json.loads(request.kwargs["data"].decode()) == {"components": [media, DETAILS, TO_COME]}
 
 
 @pytest.mark.parametrize("body", ["", "null", "{}", '{"data": null}', '{"data": {"deleted": true}}', "<html></html>"])

@@ -41,7 +41,7 @@ def find_request(service: aioresponses) -> tuple[str, URL, Any]:
     """Return the one request that was sent: method, URL, body."""
     (((method, url), (request,)),) = service.requests.items()
     body = request.kwargs.get("data")
-    return method, url, body if body is None else json.loads(body)
+    return method, url, body if body is None else json.loads(body.decode())
 
 
 def to_plain(value: Any) -> Any:
