@@ -1,8 +1,9 @@
 """Sends requests: check → with token → with retries → attempt → in turn → once. A stream takes the same path, once."""
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from datetime import datetime
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -176,6 +177,10 @@ class Pipeline:
             body=request.body,
             proxy=self.proxies.get(request.surface),
         )
+
+    def restore(self, request: Request[Any], sent_at: Iterable[datetime]) -> None:
+        """Count requests like this one that an earlier process sent at these times; see `Governor.restore`."""
+        self.governor.restore(request, user=self.user, sent_at=sent_at)
 
     @asynccontextmanager
     async def stream(self, request: Request[Any], *, timeout: float) -> AsyncGenerator[OpenStream]:  # noqa: ASYNC109 - on the injected clock

@@ -25,7 +25,7 @@ Windows come from a store (`window_store.py`): counts may be local or shared. A 
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -140,6 +140,22 @@ class Governor:
         """
         kind = self._buckets.classify(request, user)
         return Slot(self._scheduler, kind, priority is Priority.BULK, max_wait)
+
+    def restore(self, request: Request[Any], *, user: str, sent_at: Iterable[datetime]) -> None:
+        """Count requests that an earlier process sent, so that a restart does not exceed the limit.
+
+        Call it before the first request is sent. What was sent longer ago than the period of its limit counts no more;
+        a time in the future, which only a clock that was set back can produce, counts as now. A store of windows that
+        outlives the process has counted them, and ignores this.
+
+        Args:
+            request: one like those that were sent; its template, method, query and account decide what they took.
+            user: as for `slot`.
+            sent_at: when each of them was sent, in any order.
+        """
+        ticks = self._scheduler.to_ticks(sent_at)
+        for bucket in self._buckets.classify(request, user).buckets:
+            bucket.window.restore(ticks)
 
     def snapshot(self) -> tuple[BucketState, ...]:
         """Return the state of every bucket."""

@@ -4,7 +4,8 @@ Where time alone ends the wait, a part answers `opens_at`: the tick from which i
 is the one expression `time + period <= now`, so what `opens_at` returns is open at that very tick.
 """
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Iterable
 
 import attrs
 
@@ -59,6 +60,14 @@ class SlidingLog:
             removed = min(cost, run[1])
             run[1] -= removed
             self.used -= removed
+
+    def restore(self, times: Iterable[int]) -> None:
+        """Record costs of 1 that came before those recorded so far, or between them."""
+        runs = Counter(map(self._round_up, times))
+        for time, cost in self._runs:
+            runs[time] += cost
+        self._runs = deque([time, cost] for time, cost in sorted(runs.items()))
+        self.used = runs.total()
 
     def count(self, now: int) -> int:
         """Drop what has left and return the cost of the rest."""

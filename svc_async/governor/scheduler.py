@@ -6,7 +6,7 @@ The state is only touched between awaits, so one event loop needs no lock.
 
 import asyncio
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from http import HTTPStatus
@@ -49,6 +49,11 @@ class RequestScheduler:
     def to_datetime(self, tick: int, now: int) -> datetime:
         """Return the time of day of a tick; the current time for one that has passed."""
         return self._clock.now() + timedelta(microseconds=max(0, tick - now))
+
+    def to_ticks(self, times: Iterable[datetime]) -> Sequence[int]:
+        """Return the ticks of times of day that have passed; the current tick for one that has not."""
+        now, today = self.now(), self._clock.now()
+        return [now - max(0, round((today - time) / timedelta(microseconds=1))) for time in times]
 
     def enter(self, slot: Slot) -> "asyncio.Future[None] | None":
         """Grant at once, or add the slot to its flow and return what to await.

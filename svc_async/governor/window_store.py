@@ -13,7 +13,7 @@ that shares its counts with other processes keeps three promises:
   and says so in its state.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import attrs
@@ -96,6 +96,9 @@ class CountingWindow(Protocol):
 
     def refund(self, cost: int, granted_at: int) -> None:
         """Take back a grant of which nothing was sent."""
+
+    def restore(self, sent_at: Sequence[int]) -> None:
+        """Count requests that an earlier process sent at these ticks, unless the store has counted them already."""
 
     def settle(self, cost: int, now: int, headers: RateLimitHeaders | None = None) -> None:
         """End a request that was sent: with what its answer says about this limit, or with nothing."""

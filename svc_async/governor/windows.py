@@ -7,7 +7,7 @@ grant and its answer, so this count is exact in any window of the service, howev
 The rest is up to its parts (`parts.py`): `opens_at` is the latest of theirs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import attrs
 
@@ -25,6 +25,8 @@ _BURST = 100
 """An evenly paced limit may run ahead by one hundredth of itself."""
 _RESERVE = 20
 """Of a limit that may burst, bulk leaves one twentieth to interactive requests."""
+_RESTORED_LATENCY = 5 * SECOND
+"""Of a request of an earlier process it is known when it was sent, not when the service counted it."""
 _EPSILON = 1e-9
 """100 x 0.97 must not become 96 by rounding."""
 
@@ -156,6 +158,12 @@ class Window:
         self.in_flight += cost
         self.granted.add(cost, now)
         self.pace.take(cost, now)
+
+    def restore(self, sent_at: Sequence[int]) -> None:
+        """Count requests that were sent by an earlier process, each as late as it may have been counted."""
+        counted = [tick + _RESTORED_LATENCY for tick in sent_at]
+        self.granted.restore(counted)
+        self.answered.restore(counted)
 
     def refund(self, cost: int, granted_at: int) -> None:
         """Take back a grant that was not used."""

@@ -1,9 +1,8 @@
 """Controls of docs/design.md: what happens to a governor without its second count, or without headroom."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-import attrs
 import pytest
 
 from svc_async.governor.governor import Governor
@@ -12,7 +11,7 @@ from svc_async.governor.parts import SlidingLog
 from svc_async.governor.window_store import LocalWindows, WindowSpec
 from svc_async.governor.windows import Window
 from tests.support.clock import DrivenClock
-from tests.support.counting_service import CountingService, FixedWindows
+from tests.support.counting_service import CountingService, FixedWindows, SilentService
 from tests.support.rate_limits import users_batch
 
 MINUTE = 60.0
@@ -33,15 +32,6 @@ class GrantsOnly(LocalWindows):
         window = super().window(spec, on_change)
         window.answered = UnboundedLog(window.period)
         return window
-
-
-@attrs.define(eq=False)
-class SilentService(CountingService):
-    """A service that sends no rate-limit headers."""
-
-    def count(self, *, is_ours: bool = True) -> tuple[int, Mapping[str, str]]:
-        status, _ = super().count(is_ours=is_ours)
-        return status, {}
 
 
 async def keep_sending(service: CountingService, governor: Governor, minutes: float, *, senders: int) -> None:

@@ -15,6 +15,7 @@ from tests.support.rate_limits import request_slot
 __all__ = [
     "CountingService",
     "FixedWindows",
+    "SilentService",
     "SlidingWindow",
     "WindowCount",
     "WindowsFromFirstRequest",
@@ -141,6 +142,15 @@ class CountingService:
                 first += 1
             worst = max(worst, last - first + 1)
         return worst
+
+
+@attrs.define(eq=False)
+class SilentService(CountingService):
+    """A service that sends no rate-limit headers."""
+
+    def count(self, *, is_ours: bool = True) -> tuple[int, Mapping[str, str]]:
+        status, _ = super().count(is_ours=is_ours)
+        return status, {}
 
 
 def uneven_latency(seed: int, mean: float) -> Callable[[], float]:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import attrs
@@ -114,6 +114,9 @@ class LeasedWindow:
     def refund(self, cost: int, granted_at: int) -> None:
         self._window.refund(cost, granted_at)
         self.store.notify(self.spec)
+
+    def restore(self, sent_at: Sequence[int]) -> None:
+        """Do nothing: the shared count has them."""
 
     def settle(self, cost: int, now: int, headers: RateLimitHeaders | None = None) -> None:
         self._window.settle(cost, now, headers)
