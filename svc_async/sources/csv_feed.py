@@ -11,7 +11,7 @@ from svc_async.sources.columns import IGNORED, ColumnMatcher
 from svc_async.sources.csv_table import CsvTable
 from svc_async.sources.empty_values import EmptyValues
 from svc_async.sources.line_index import LineIndex
-from svc_async.sources.product_attributes import PRODUCTS, normalize_value
+from svc_async.sources.product_attributes import LONG_PRODUCT, MAX_PRODUCT, PRODUCTS, normalize_value
 from svc_async.sources.source import ReplayableRows, UnparsedRow
 from svc_async.users.names import Vocabulary
 
@@ -115,11 +115,14 @@ class CsvFeed:
 
     def _read_products(self) -> Generator[Mapping[str, Any], None, None]:
         for row in chain.from_iterable(self._table.read_slices(self._wanted, self._lines)):
-            # The table yields a row without cells if it has too many.
-            yield self._parse_row(row) if row else UnparsedRow("must not have more cells than the header")
+            yield self._parse_row(row)
         self.exhausted = True
 
     def _parse_row(self, row: Sequence[str]) -> Mapping[str, Any]:
+        if not row:  # so the table yields a row with too many cells
+            return UnparsedRow("must not have more cells than the header")
+        if sum(map(len, row)) > MAX_PRODUCT:
+            return UnparsedRow(LONG_PRODUCT)
         cells = zip(self.columns, row, strict=True)
         return {name: normalize_value(name, value) for name, value in cells if value.strip()}
 

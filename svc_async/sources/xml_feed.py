@@ -20,8 +20,8 @@ from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.sources.blocks.files import ByteReader, Input, compute_digest, open_input, unusable
 from svc_async.sources.columns import IGNORED
 from svc_async.sources.empty_values import EmptyValues
-from svc_async.sources.product_attributes import PRODUCTS, join_values
-from svc_async.sources.source import ReplayableRows
+from svc_async.sources.product_attributes import LONG_PRODUCT, MAX_PRODUCT, PRODUCTS, join_values
+from svc_async.sources.source import ReplayableRows, UnparsedRow
 from svc_async.users.names import Vocabulary, normalize_name
 
 __all__ = ["XmlFeed"]
@@ -29,7 +29,11 @@ __all__ = ["XmlFeed"]
 _BLOCK_SIZE = 65_536
 _MAX_DEPTH = 64
 _MAX_LENGTH = 4_194_304
-"""Bytes of one tag or comment, and characters of one product."""
+"""Bytes of one tag or comment, characters of one product, and of all different names of elements and attributes."""
+_MAX_NAMES = 10_000
+"""Different names of elements and attributes, which the parser keeps to the end; feeds have some dozens."""
+_MAX_NAME = 1_000
+"""Characters of the name of an element."""
 _ITEMS: Mapping[tuple[str, ...], str] = MappingProxyType({("rss", "channel"): "item", ("feed",): "entry"})
 """The path of the products, and the name of their elements."""
 _UNPREFIXED: Mapping[str, str] = MappingProxyType({"summary": "description"})
@@ -150,6 +154,7 @@ class _ElementNames:
 
     mapping: Mapping[str, str]
     vocabulary: Vocabulary
+    _found: dict[str, str] = attrs.field(factory=dict[str, str], init=False, repr=False)
 
     @classmethod
     def build(cls, mapping: Mapping[str, str], vocabulary: Vocabulary) -> "_ElementNames":
@@ -161,11 +166,17 @@ class _ElementNames:
             )
         return cls({normalize_name(name.removeprefix(_PREFIX)): key for name, key in mapping.items()}, vocabulary)
 
-    def find_attribute(self, element: str) -> str | None:
-        """Return the attribute that an element stands for, None if it is ignored or not recognised."""
+    def find_attribute(self, element: str) -> str:
+        """Return the attribute that an element stands for, empty if it is ignored or not recognised."""
+        attribute = self._found.get(element)
+        if attribute is None:
+            attribute = self._found[element] = self._match(element)
+        return attribute
+
+    def _match(self, element: str) -> str:
         name = normalize_name(element.removeprefix(_PREFIX))
         key = self.mapping.get(name) or self.vocabulary.find_key(_UNPREFIXED.get(name, name))
-        return None if key == IGNORED else key
+        return "" if key is None or key == IGNORED else key
 
 
 @attrs.define
@@ -180,6 +191,7 @@ class _Item:
             (self.prefixed if element.startswith(_PREFIX) else self.unprefixed).setdefault(attribute, []).append(value)
 
     def build_product(self) -> Mapping[str, Any]:
+        """Return the product, with one value for each attribute."""
         return {name: join_values(name, values) for name, values in {**self.unprefixed, **self.prefixed}.items()}
 
 
@@ -197,6 +209,8 @@ class _FeedParser:
         self._text: list[str] = []
         self._length = 0
         self._done: list[Mapping[str, Any]] = []
+        self._known_names: dict[str, str] = {}
+        self._name_count = 0
         self._parser = self._create_parser()
 
     def feed(self, block: bytes) -> None:
@@ -214,6 +228,8 @@ class _FeedParser:
         self._fed += len(block)
         if self._fed - self._parser.CurrentByteIndex > _MAX_LENGTH:
             raise self._refuse("has a tag or comment longer than 4 MiB")
+        if len(self._known_names) > self._name_count:
+            self._check_names()
 
     def take_products(self) -> list[Mapping[str, Any]]:
         """Return the products that were completed since the last call."""
@@ -221,7 +237,8 @@ class _FeedParser:
         return done
 
     def _create_parser(self) -> expat.XMLParserType:
-        parser = expat.ParserCreate()
+        parser = expat.ParserCreate(intern=self._known_names)
+        parser.buffer_text = True  # otherwise each character reference is a text of its own
         parser.StartDoctypeDeclHandler = self._on_doctype
         parser.StartElementHandler = self._on_start
         parser.EndElementHandler = self._on_end
@@ -231,6 +248,11 @@ class _FeedParser:
     def _on_doctype(self, *_: object) -> None:
         raise self._refuse("has a document type declaration, which is not allowed")
 
+    def _check_names(self) -> None:
+        self._name_count = len(self._known_names)
+        if self._name_count > _MAX_NAMES or sum(map(len, self._known_names)) > _MAX_LENGTH:
+            raise self._refuse("has more different names of elements than a feed has")
+
     def _refuse(self, problem: str) -> UnusableFile:
         return unusable(self._name, f"{problem}, on line {self._parser.CurrentLineNumber}")
 
@@ -239,6 +261,8 @@ class _FeedParser:
             raise self._refuse("is not a merchant feed: the first element must be rss or feed")
         if len(self._path) >= _MAX_DEPTH:
             raise self._refuse("has elements that are nested too deeply")
+        if len(element) > _MAX_NAME:
+            raise self._refuse(f"has an element whose name is longer than {_MAX_NAME:,} characters")
         if self._item is None:
             if _ITEMS.get(tuple(self._path)) == _strip_namespace(element):
                 self._item, self._length = _Item(), 0
@@ -253,11 +277,11 @@ class _FeedParser:
 
     def _start_attribute(self, element: str, attributes: Mapping[str, str]) -> None:
         self._element = element if element.startswith(_PREFIX) else _strip_namespace(element)
-        self._attribute = self._names.find_attribute(self._element) or ""
+        self._attribute = self._names.find_attribute(self._element)
         # A link of Atom is in `href`; only the alternate one leads to the page of the product.
-        self._text = (
-            [attributes["href"]] if attributes.get("rel", "alternate") == "alternate" and "href" in attributes else []
-        )
+        self._text = []
+        if attributes.get("rel", "alternate") == "alternate" and "href" in attributes:
+            self._on_text(attributes["href"])
 
     def _on_text(self, text: str) -> None:
         if self._item is None or not self._attribute:
@@ -265,7 +289,8 @@ class _FeedParser:
         self._length += len(text)
         if self._length > _MAX_LENGTH:
             raise self._refuse("has a product longer than 4 MiB")
-        self._text.append(text)
+        if self._length <= MAX_PRODUCT:
+            self._text.append(text)
 
     def _on_end(self, _: str) -> None:
         self._path.pop()
@@ -275,7 +300,8 @@ class _FeedParser:
             self._item.add(self._element, self._attribute, self._empty.clear("".join(self._text)))
             self._attribute = ""
         elif len(self._path) == self._depth:
-            self._done.append(self._item.build_product())
+            is_long = self._length > MAX_PRODUCT
+            self._done.append(UnparsedRow(LONG_PRODUCT) if is_long else self._item.build_product())
             self._item = None
 
 
