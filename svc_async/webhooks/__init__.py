@@ -3,8 +3,9 @@
 verification   what a request is, decided without I/O       stores         handled events, and events to be handled
 diagnosis      what is wrong with a signature               keyed_queue    a bounded queue that keeps order by key
 receiver       accepts, acknowledges, handles               adapters       aiohttp and ASGI
-acceptance     claims, stores and queues events             testing        signed requests for your own tests
-dispatch       calls handlers, commits or reports
+run            what belongs to one event loop               bodies         bounds what is read at a time
+acceptance     claims, stores and queues events             event_keys     keeps the events of two apps apart
+dispatch       calls handlers, commits or reports           testing        signed requests for your own tests
 """
 
 from svc_async.webhooks.ack import Ack
@@ -12,6 +13,7 @@ from svc_async.webhooks.delivery import DeliveryContext, NotHandled
 from svc_async.webhooks.receiver import WebhookReceiver
 from svc_async.webhooks.stores.dedupe import DedupeStore, MemoryDedupe
 from svc_async.webhooks.stores.sqlite import SqliteDedupe, SqliteInbox
+from svc_async.webhooks.verification import Rejected, RejectReason
 from svc_async.wire.hmac_sha256 import SigningKey
 
 __all__ = [
@@ -20,6 +22,8 @@ __all__ = [
     "DeliveryContext",
     "MemoryDedupe",
     "NotHandled",
+    "RejectReason",
+    "Rejected",
     "SigningKey",
     "SqliteDedupe",
     "SqliteInbox",

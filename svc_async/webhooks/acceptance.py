@@ -1,7 +1,7 @@
 """Accepts the events of a delivery: claims, stores and queues all of them, or none."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import attrs
@@ -10,6 +10,7 @@ from svc_async.events.models import Event, UnknownEvent
 from svc_async.events.parser import EventParser
 from svc_async.webhooks.delivery import AcceptedEvent, DeliveryContext
 from svc_async.webhooks.dispatch import Dispatcher
+from svc_async.webhooks.event_keys import build_event_key, parse_event_key
 from svc_async.webhooks.keyed_lock import KeyedLock
 from svc_async.webhooks.keyed_queue import KeyedQueue
 from svc_async.webhooks.stats import Counters
@@ -22,13 +23,18 @@ __all__ = ["Acceptor"]
 
 @attrs.define(kw_only=True)
 class Acceptor:
-    """Accepts deliveries that were verified, within one event loop."""
+    """Accepts deliveries that were verified, within one event loop.
+
+    Attributes:
+        apps: the app of each signing key by its id; see `event_keys`.
+    """
 
     dedupe: DedupeStore
     inbox: Inbox | None
     dispatcher: Dispatcher
     order_by: Callable[[Event], str | None]
     maxsize: int
+    apps: Mapping[str, str]
     counters: Counters
     queue: KeyedQueue[AcceptedEvent] = attrs.field(init=False)
     _lock: KeyedLock = attrs.field(factory=KeyedLock, init=False)
@@ -56,16 +62,17 @@ class Acceptor:
                 key_id=stored.key_id, received_at=stored.received_at, body=stored.body, restored=True
             )
             self.counters.restored += 1
-            self._put(self._prepare(_find_event(stored, parser), context))
+            self._put(self._prepare(stored.key, _find_event(stored, parser), context))
 
     async def _claim_and_queue(self, events: Sequence[Event], context: DeliveryContext) -> Sequence[AcceptedEvent]:
-        by_key = {event.key: event for event in events}
+        app = self.apps[context.key_id]
+        by_key = {build_event_key(app, event.key): event for event in events}
         # A repeated delivery waits: it must not be acknowledged because of one that is rejected afterwards.
         async with self._lock.hold(by_key), self._release_on_error() as claimed:
             for key, event in by_key.items():
                 if await self.dedupe.claim(key):
-                    claimed.append(event)
-            accepted = [self._prepare(event, context) for event in claimed]
+                    claimed[key] = event
+            accepted = [self._prepare(key, event, context) for key, event in claimed.items()]
             await self._store_and_put(accepted)
         self.counters.duplicates += len(events) - len(accepted)
         if accepted:
@@ -73,13 +80,13 @@ class Acceptor:
         return accepted
 
     @asynccontextmanager
-    async def _release_on_error(self) -> AsyncGenerator[list[Event]]:
-        claimed: list[Event] = []
+    async def _release_on_error(self) -> AsyncGenerator[dict[str, Event]]:
+        claimed: dict[str, Event] = {}
         try:
             yield claimed
         except BaseException:
-            for event in claimed:
-                await self.dispatcher.release(event)
+            for key, event in claimed.items():
+                await self.dispatcher.release(key, event)
             raise
 
     async def _store_and_put(self, accepted: Sequence[AcceptedEvent]) -> None:
@@ -96,19 +103,18 @@ class Acceptor:
     def _put(self, accepted: AcceptedEvent) -> None:
         self.queue.put(accepted, accepted.order_key)
 
-    def _prepare(self, event: Event, context: DeliveryContext) -> AcceptedEvent:
+    def _prepare(self, key: str, event: Event, context: DeliveryContext) -> AcceptedEvent:
         done = asyncio.get_running_loop().create_future()
-        return AcceptedEvent(event=event, context=context, order_key=self.order_by(event), done=done)
+        return AcceptedEvent(key=key, event=event, context=context, order_key=self.order_by(event), done=done)
 
 
 def _to_stored(accepted: AcceptedEvent) -> StoredEvent:
     context = accepted.context
-    return StoredEvent(
-        key=accepted.event.key, body=context.body, key_id=context.key_id, received_at=context.received_at
-    )
+    return StoredEvent(key=accepted.key, body=context.body, key_id=context.key_id, received_at=context.received_at)
 
 
 def _find_event(stored: StoredEvent, parser: EventParser) -> Event:
+    key = parse_event_key(stored.key)
     events = {event.key: event for event in parser.parse(stored.body)}
     # An earlier version may have given an event another key.
-    return events.get(stored.key) or UnknownEvent(key=stored.key, event_type="unknown", raw={}, problem="not found")
+    return events.get(key) or UnknownEvent(key=key, event_type="unknown", raw={}, problem="not found")

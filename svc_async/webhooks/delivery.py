@@ -33,12 +33,14 @@ class AcceptedEvent:
     """An event to handle.
 
     Attributes:
+        key: the key under which it is claimed and stored; see `event_keys`.
         event: the event.
         context: its delivery.
         order_key: events with the same key are handled in the order in which they were accepted.
         done: resolves to whether the event was handled.
     """
 
+    key: str
     event: Event
     context: DeliveryContext
     order_key: str | None

@@ -56,12 +56,12 @@ class Dispatcher:
         self.counters.abandoned += 1
         if self.inbox is None:
             await self._dead_letter(accepted, NotHandled("the receiver closed before the event was handled"))
-        await self.release(accepted.event)
+        await self.release(accepted.key, accepted.event)
         accepted.finish(handled=False)
 
-    async def release(self, event: Event) -> None:
+    async def release(self, key: str, event: Event) -> None:
         """Release the claim of an event, so that a repeated delivery is accepted."""
-        await self._attempt(self.dedupe.release(event.key), event)
+        await self._attempt(self.dedupe.release(key), event)
 
     async def remove(self, key: str) -> None:
         """Remove an event from the inbox."""
@@ -82,16 +82,16 @@ class Dispatcher:
     async def _succeed(self, accepted: AcceptedEvent, handlers: int) -> None:
         self.counters.handled += 1
         self.counters.unhandled += not handlers
-        if await self._attempt(self.dedupe.commit(accepted.event.key), accepted.event):
-            await self.remove(accepted.event.key)
+        if await self._attempt(self.dedupe.commit(accepted.key), accepted.event):
+            await self.remove(accepted.key)
         accepted.finish(handled=True)
 
     async def _fail(self, accepted: AcceptedEvent, error: BaseException) -> None:
         self.counters.failed += 1
         await self.report(accepted.event, error)
         if await self._dead_letter(accepted, error):
-            await self.remove(accepted.event.key)
-        await self.release(accepted.event)
+            await self.remove(accepted.key)
+        await self.release(accepted.key, accepted.event)
         accepted.finish(handled=False)
 
     async def _dead_letter(self, accepted: AcceptedEvent, error: BaseException) -> bool:

@@ -25,6 +25,7 @@ from svc_async.webhooks.ack import Ack
 from svc_async.webhooks.bodies import Bodies, Body
 from svc_async.webhooks.delivery import DeliveryContext
 from svc_async.webhooks.dispatch import DeadLetter, Dispatcher, OnError
+from svc_async.webhooks.event_keys import name_keys
 from svc_async.webhooks.run import Acceptance, Run
 from svc_async.webhooks.stats import Counters, Health, Stats
 from svc_async.webhooks.stores.dedupe import DedupeStore, MemoryDedupe
@@ -64,7 +65,8 @@ class WebhookReceiver:
     registered at any time. An event is handled once, unless the process dies after its handlers and before the commit.
 
     Args:
-        keys: the keys that may sign deliveries: the app's consumer secret, and others while secrets are rotated.
+        keys: the keys that may sign deliveries: the app's consumer secret, and others while secrets are rotated. Each
+            of several names its app; an event is handled once for each app that signed it.
         ack: when a delivery is acknowledged.
         dedupe: remembers handled events; by default in memory for 25 hours.
         router: the handlers; by default a new router, which may also be shared with streams.
@@ -87,7 +89,7 @@ class WebhookReceiver:
         clock: the source of time.
 
     Raises:
-        InvalidArgument: there is no key, or a setting is out of bounds.
+        InvalidArgument: there is no key, one of several keys names no app, or a setting is out of bounds.
     """
 
     def __init__(
@@ -122,7 +124,7 @@ class WebhookReceiver:
         _check_at_least(0, read_deadline=read_deadline, drain_deadline=drain_deadline)
         self._verifier = Verifier(keys=keys, crc_key=crc_key or keys[0], crc_signature=crc_signature, max_body=max_body)
         self._bodies = Bodies(largest=max_body, max_count=max_bodies, max_bytes=max_bytes)
-        self._key_ids = {key: key.key_id or f"key-{position}" for position, key in enumerate(keys, 1)}
+        self._keys = name_keys(keys)
         self._ack = ack or Ack.enqueue()
         self._clock = clock or SystemClock()
         self._dedupe = dedupe or MemoryDedupe(clock=self._clock)
@@ -245,6 +247,7 @@ class WebhookReceiver:
             dispatcher=self._dispatcher,
             order_by=self._order_by,
             maxsize=self._ack.maxsize,
+            apps=dict(self._keys.values()),
             counters=self._counters,
         )
         return Run(
@@ -296,6 +299,21 @@ class WebhookReceiver:
         except Rejected as rejected:
             return self._reject(rejected.reason)
 
+    def unwrap(self, body: bytes, headers: Headers) -> tuple[Event, ...]:
+        """Return the events of a delivery once its signature is verified, for code that handles them itself.
+
+        Nothing is claimed, stored, handled or counted; the receiver need not run.
+
+        Args:
+            body: the body, byte for byte.
+            headers: the header fields; a mapping, or pairs.
+
+        Raises:
+            Rejected: no key signed exactly these bytes, or they are no delivery; `status` is the status to answer with.
+        """
+        _, events = self._verify(parse_fields(headers), body)
+        return events
+
     async def _answer(self, method: str, raw_query: str | bytes, fields: Fields, body: bytes) -> HttpAnswer:
         if method == "GET":
             return self._answer_crc(raw_query, fields)
@@ -312,11 +330,8 @@ class WebhookReceiver:
 
     async def _answer_delivery(self, fields: Fields, body: bytes) -> HttpAnswer:
         began = self._clock.monotonic()
-        self._verifier.check_encoding(fields)
-        self._verifier.check_size(len(body))
-        key_id = self._key_ids[self._verifier.verify(body, fields)]
+        key_id, events = self._verify(fields, body)
         self._counters.verified[key_id] += 1
-        events = self._parse(body)
         context = DeliveryContext(key_id=key_id, received_at=self._clock.now(), body=body)
         reason = await self._accept_in_time(events, context)
         if reason:
@@ -324,9 +339,13 @@ class WebhookReceiver:
         self._counters.acknowledge(self._clock.monotonic() - began)
         return _OK
 
-    def _parse(self, body: bytes) -> tuple[Event, ...]:
+    def _verify(self, fields: Fields, body: bytes) -> tuple[str, tuple[Event, ...]]:
+        """Return the id of the key that signed a delivery, and its events."""
+        self._verifier.check_encoding(fields)
+        self._verifier.check_size(len(body))
+        key_id, _ = self._keys[self._verifier.verify(body, fields)]
         try:
-            return self._parser.parse(body)
+            return key_id, self._parser.parse(body)
         except InvalidArgument:
             raise Rejected(RejectReason.NOT_AN_OBJECT) from None
 

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, cast
 
 import attrs
 
-from svc_async.errors import InvalidArgument
+from svc_async.errors import InvalidArgument, SvcError
 from svc_async.wire.hmac_sha256 import SigningKey, crc_answer, crc_token, is_signature, verify
 
 __all__ = [
@@ -89,12 +89,22 @@ _TRY_LATER = 503
 _UNENCODED = frozenset({"", "identity"})
 
 
-class Rejected(Exception):
-    """A request is not accepted."""
+class Rejected(SvcError):
+    """A request is not accepted.
+
+    Attributes:
+        reason: why.
+        status: the status to answer with.
+    """
 
     def __init__(self, reason: RejectReason) -> None:
-        super().__init__(reason.value)
+        super().__init__(f"the request is rejected: {reason.value.replace('_', ' ')}")
         self.reason = reason
+
+    @property
+    def status(self) -> int:
+        """The status to answer with."""
+        return _STATUS[self.reason]
 
 
 def reject(reason: RejectReason, *, retry_after: int) -> HttpAnswer:

@@ -42,6 +42,11 @@ def _check_header(_: object, field: "attrs.Attribute[Any]", value: object) -> No
         raise InvalidArgument(field.name, "must be the name of a header")
 
 
+def _check_app(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
+    if value is not None and not (isinstance(value, str) and value and value.isprintable()):
+        raise InvalidArgument(field.name, "must be a non-empty string of printable characters")
+
+
 @attrs.frozen
 class SigningKey:
     """A secret with which deliveries are signed.
@@ -50,12 +55,15 @@ class SigningKey:
         secret: the app's consumer secret (contract WH-35), or the OAuth 2.0 client secret for another header.
         header: the header that contains the signature by this key; case-insensitive.
         key_id: identifies the key in statistics and handlers; never part of the secret.
+        app: a name for the app whose secret it is; a receiver with several keys needs it. Keys of one app may sign the
+            same event: its new secret and its former one, or a second signature.
     """
 
     secret: str = attrs.field(repr=False, validator=_check_secret)
     # Unspecified: a second signature in another header (UNS-signature).
     header: str = attrs.field(default=SIGNATURE_HEADER, kw_only=True, validator=_check_header)
     key_id: str | None = attrs.field(default=None, kw_only=True)
+    app: str | None = attrs.field(default=None, kw_only=True, validator=_check_app)
 
 
 def sign(key: SigningKey, message: bytes) -> str:

@@ -191,7 +191,7 @@ async def test_closing_does_not_wait_for_a_store_that_hangs() -> None:
 
 async def test_statistics_count_what_happens() -> None:
     clock = VirtualClock(START.isoformat())
-    receiver = WebhookReceiver(keys=[KEY, OLD, SigningKey("unnamed")], clock=clock, workers=1)
+    receiver = WebhookReceiver(keys=[KEY, OLD, SigningKey("unnamed", app="shop")], clock=clock, workers=1)
     go = asyncio.Event()
     receiver.on("post.create")(lambda *_: go.wait())
     async with receiver:

@@ -14,7 +14,7 @@ class StoredEvent:
     """An event with the delivery that it came in.
 
     Attributes:
-        key: identifies the event within the delivery.
+        key: identifies the event.
         body: the verified body of the delivery.
         key_id: the key that signed it.
         received_at: when it was received.
