@@ -46,7 +46,7 @@ class Options:
         share: of requests that something goes wrong with; by default, chosen by the seed.
         weights: what goes wrong, compared to each other.
         call: settings of the call.
-        limit: requests in a minute.
+        limits: whether the service may take only some requests in a minute.
         reuse: whether a journal may be used again once its job has ended.
     """
 
@@ -55,21 +55,26 @@ class Options:
     share: float | None = None
     weights: Mapping[str, float] | None = None
     call: Mapping[str, Any] = attrs.field(factory=dict)
-    limit: int | None = None
+    limits: bool = True
     reuse: bool = False
 
     def create_service(self, world: World, holdings: Audience | Catalog, dice: random.Random) -> Service:
         """Return a service whose faults the seed chooses."""
         share = dice.choice([0.05, 0.2, 0.4, 0.6]) if self.share is None else self.share
         faults = make_faults(share) if self.weights is None else make_faults(share, self.weights)
+        # With a limit, the clock is right: what another clock says about an earlier life says nothing of the limit.
+        limit = (
+            dice.choice([12, 30]) if isinstance(holdings, Audience) and self.limits and dice.random() < 0.2 else None
+        )
         return Service(
             world,
             holdings,
             random.Random(dice.random()),
             faults=faults,
-            restarts=dice.choice([0.0, 0.02]),
-            jumps=dice.choice([0.0, 0.0, 0.05]),
-            limit=self.limit,
+            restarts=dice.choice([0.0, 0.02]) if share else 0.0,
+            jumps=0.0 if limit else dice.choice([0.0, 0.0, 0.05]),
+            jumps_between=0.0 if limit else dice.choice([0.0, 0.5]),
+            limit=limit,
         )
 
 
@@ -149,9 +154,7 @@ class BatchJob:
         state = self.read_state()
         damage = compare(find_allowed(self.before, self.work.changes, failed), state)
         if self.ignored:
-            state = {**state}
-            found = compare(find_allowed({}, self.other.changes, self.other.may_fail), state)
-            damage += Damage(lost=[f"rows of another source: {lost}" for lost in found.lost[:1]])
+            damage += Damage(lost=["the rows of another job, whose journal was taken for finished"])
         may_fail = self.work.may_fail if self.patient else range(self.work.rows)
         checked = check_report(self.report, self.work.rows, self.work.must_fail, may_fail)
         return damage + checked + Damage(other=self.problems)

@@ -112,7 +112,7 @@ def _count_until_damage(control: Control, seed: int) -> int:
 def count_repeats(seed: int) -> int:
     """Return how many rows a service got more than once although it failed in no way."""
     setting = Setting(kills=0, jumps=False, cancels=False)
-    job, _ = run_job("upload", seed, Options(share=0.0), setting)
+    job, _ = run_job("upload", seed, Options(share=0.0, limits=False), setting)
     audience = job.service.holdings
     assert isinstance(audience, Audience)
     assert isinstance(job, BatchJob)

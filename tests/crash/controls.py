@@ -79,20 +79,20 @@ def _change(owner: Any, name: str, value: Any) -> None:
 CONTROLS: Mapping[str, Control] = {
     "lanes": Control(
         "upload",
-        Options(reuse=False, keys=8, share=0.4, weights=_LOST, call={"ordering": "none"}),
-        protected=Options(reuse=False, keys=8, share=0.4, weights=_LOST),
+        Options(limits=False, keys=8, share=0.4, weights=_LOST, call={"ordering": "none"}),
+        protected=Options(limits=False, keys=8, share=0.4, weights=_LOST),
     ),
-    "counts": Control("upload", Options(reuse=False, share=0.3, weights={"partial": 1.0}), _trust_counts),
+    "counts": Control("upload", Options(limits=False, share=0.3, weights={"partial": 1.0}), _trust_counts),
     "quarantine": Control(
         "upload",
-        Options(reuse=False, keys=8, share=0.4, weights=_LOST, call={"quarantine": 0.0}),
-        protected=Options(reuse=False, keys=8, share=0.4, weights=_LOST),
+        Options(limits=False, keys=8, share=0.4, weights=_LOST, call={"quarantine": 0.0}),
+        protected=Options(limits=False, keys=8, share=0.4, weights=_LOST),
     ),
     "wait after a resume": Control(
-        "upload", Options(reuse=False, keys=8, share=0.2, weights=_LOST), _resume_at_once, places=("late",)
+        "upload", Options(limits=False, keys=8, share=0.2, weights=_LOST), _resume_at_once, places=("late",)
     ),
     "doubt about gateways": Control(
-        "upload", Options(reuse=False, keys=8, share=0.4, weights=_GATEWAY), _believe_gateways
+        "upload", Options(limits=False, keys=8, share=0.4, weights=_GATEWAY), _believe_gateways
     ),
-    "removal before a change": Control("sync", Options(share=0.05, weights=_LOST), _add_without_removal),
+    "removal before a change": Control("sync", Options(limits=False, share=0.05, weights=_LOST), _add_without_removal),
 }

@@ -6,6 +6,7 @@ breaks its connection or keeps it waiting. Whenever something has happened to a 
 
 import heapq
 import os
+import random
 import selectors
 import signal
 import socket
@@ -102,39 +103,50 @@ class Server:
     def __init__(self, world: World, handle: Callable[[Exchange], None]) -> None:
         self.world = world
         self.port = 0
-        self.refused = 0
         self.on_point: Callable[[str], None] = lambda _: None
         self._handle = handle
+        self._reset_next = 0
         self._selector = selectors.DefaultSelector()
         self._connections: set[_Connection] = set()
         self._later: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
-        self._listener = self._listen()
+        self._listener: socket.socket | None = None
+        self._listen()
 
-    def _listen(self) -> socket.socket:
+    def _listen(self) -> None:
         listener = socket.create_server(("127.0.0.1", self.port), backlog=128)
         listener.setblocking(False)
         self.port = listener.getsockname()[1]
-        self._selector.register(listener, selectors.EVENT_READ, self._accept)
-        return listener
+        self._selector.register(listener, selectors.EVENT_READ, lambda: self._accept(listener))
+        self._listener = listener
+
+    def _stop_listening(self) -> None:
+        if self._listener is not None:
+            self._selector.unregister(self._listener)
+            self._listener.close()
+            self._listener = None
 
     def close_in_child(self) -> None:
         """Close what a forked client has no business with."""
-        self._listener.close()
+        if self._listener is not None:
+            self._listener.close()
         self._selector.close()
 
     def shut_down(self) -> None:
         """Stop for good."""
         self._forget_client()
-        self._selector.unregister(self._listener)
-        self._listener.close()
+        self._stop_listening()
         self._selector.close()
 
-    def restart(self, refused: int) -> None:
-        """Break all connections, as a restart does, and then refuse the next ones."""
+    def restart(self, dice: random.Random) -> None:
+        """Break all connections, and then refuse others for some time, or break the next ones, too."""
         for connection in [*self._connections]:
             self.close(connection, reset=True)
-        self.refused = refused
+        if dice.random() < 1 / 2:
+            self._reset_next = dice.randrange(3)
+        else:
+            self._stop_listening()
+            self.schedule(dice.uniform(0, 30), self._listen)
 
     def serve(self, pid: int, result: int, poke: int, die_after: float | None) -> bytes:
         """Serve a client until it ends, and return what it wrote to its pipe.
@@ -181,6 +193,8 @@ class Server:
         for connection in [*self._connections]:
             self.close(connection)
         self._later = []
+        if self._listener is None:
+            self._listen()
         self.world.due = float("inf")
 
     def finish(self) -> None:
@@ -199,12 +213,12 @@ class Server:
         self.world.due = self._later[0][0] if self._later else float("inf")
         self.finish()
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         with suppress(BlockingIOError):
-            accepted, _ = self._listener.accept()
+            accepted, _ = listener.accept()
             connection = _Connection(accepted)
-            if self.refused:
-                self.refused -= 1
+            if self._reset_next:
+                self._reset_next -= 1
                 connection.close(reset=True)
                 self.finish()
                 return

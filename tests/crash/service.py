@@ -43,6 +43,7 @@ class Service:
         latest: seconds after its arrival by which a request has taken effect, if ever.
         restarts: the probability that a request is followed by a restart.
         jumps: the probability that the wall clock of the clients jumps at a request.
+        jumps_between: the probability that it jumps between two lives.
         limit: requests in a minute that it takes; it refuses others.
         fates: how often what happened.
         late: requests that took effect late.
@@ -59,6 +60,7 @@ class Service:
     latest: float = 115.0
     restarts: float = 0.0
     jumps: float = 0.0
+    jumps_between: float = 0.0
     limit: int | None = None
     fates: Counter[str] = attrs.field(factory=Counter)
     late: int = 0
@@ -88,7 +90,7 @@ class Service:
         else:
             self._execute(exchange, fate)
         if self.dice.random() < self.restarts:
-            exchange.server.restart(refused=self.dice.randrange(3))
+            exchange.server.restart(self.dice)
 
     def _now(self) -> float:
         return self.world.service_now().timestamp()
@@ -130,7 +132,8 @@ class Service:
 
 def draw_jump(dice: random.Random) -> float:
     """Return how far a wall clock that jumped is off."""
-    return dice.choice([0.0, dice.uniform(-5, 5), dice.uniform(-400, 400), dice.uniform(-100_000, 100_000)])
+    far = dice.choice([5, 400, 400, 100_000])
+    return dice.choice([0.0, dice.uniform(0, far), dice.uniform(0, far), dice.uniform(-far, 0)])
 
 
 def _write_refusal(refused: Mapping[int, str]) -> bytes:

@@ -31,7 +31,6 @@ class Setting:
         kills: how many clients are killed at most.
         jumps: whether the wall clock of the clients jumps.
         cancels: whether clients cancel their work, twice, before they do it.
-        limit: requests in a minute.
         prepare: changes a client before it begins; for controls.
         places: where clients are killed.
     """
@@ -39,7 +38,6 @@ class Setting:
     kills: int = 6
     jumps: bool = True
     cancels: bool = True
-    limit: int | None = None
     prepare: Callable[[], None] = lambda: None
     places: Sequence[Place] = get_args(Place)
 
@@ -127,7 +125,7 @@ class _Runner:
             prepare=self.setting.prepare,
             death=death,
             cancellations=cancellations,
-            limit=self.setting.limit,
+            limit=self.job.service.limit,
             seed=self.dice.getrandbits(32),
         )
         pid = os.fork()
@@ -173,7 +171,8 @@ class _Runner:
     def _draw_death(self) -> Death | None:
         if sum(self.trial.kills.values()) >= self.setting.kills:
             return None
-        place: Place = self.dice.choice(self.setting.places)
+        places = self.setting.places
+        place: Place = self.dice.choice([*places, *(place for place in places if place == _WORST)])
         number = min(self.dice.randrange(1, _FARTHEST[place]) for _ in range(2))
         return Death(place, number)
 
@@ -186,12 +185,12 @@ class _Runner:
         """Let time pass between two lives, after which the clock may be another."""
         world, dice = self.job.service.world, self.dice
         world.time += dice.choice([0.0, 0.0, dice.uniform(0, 60), dice.uniform(0, 400)])
-        if self.setting.jumps and dice.random() < 0.3:
+        if self.setting.jumps and dice.random() < self.job.service.jumps_between:
             world.jump = draw_jump(dice)
-        if dice.random() < 0.2:
-            self.server.refused = dice.randrange(3)
 
 
+_WORST: Place = "late"
+"""Chosen twice as often as each of the others."""
 _FARTHEST: Mapping[Place, int] = {
     "commit": 16,
     "statement": 60,
