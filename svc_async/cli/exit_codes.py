@@ -74,6 +74,7 @@ _OPTIONS: Mapping[str, str] = MappingProxyType(
                 "failures_file",
                 "format",
                 "map",
+                "max_failure_share",
                 "max_removal_share",
                 "ordering",
                 "phone_region",

@@ -1,19 +1,31 @@
-"""Lists the rows that failed in a CSV file, as they fail."""
+"""Lists the rows that failed in a CSV file, as they fail.
+
+A run writes `FILE.new`, which it locks, and puts it in the place of the list at its end. The list of the last run stays
+until then, and for good if this run does nothing: a dry run, a connection that fails, another run at the same time.
+"""
 
 import csv
+import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TextIO
+from typing import Any, Self, TextIO
 
 from svc_async.batch.report import KEPT_FAILURES, Failure
 from svc_async.errors import InvalidArgument
 from svc_async.printable import clean_cell
+from svc_async.private_files import check_private, open_private
 from svc_async.sources.source import ReplayableSource
 from svc_async.users.identifiers import IDENTIFIERS
 
-__all__ = ["FailureList", "count_reasons", "split_reason"]
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks: two runs at once must name different files
+    fcntl = None  # type: ignore[assignment]  # an optional module
+
+__all__ = ["FailureList", "count_reasons", "describe_failures", "split_reason"]
 
 _HEADER = ("position", "line", "field", "reason", "code")
 _REASONS = 100
@@ -24,39 +36,48 @@ _FOUND_AGAIN = frozenset({"INVALID_ROW", "TOO_LARGE"})
 class FailureList:
     """A file of failures.
 
-    It is created at once, so that a path that cannot be written shows early, and deleted if nothing failed. The list of
-    an earlier job is replaced, that of an earlier run of the same job is continued; any other file is left unchanged.
+    Entering it only checks and locks: nothing is changed before the first failure, or `resume`. A failure that cannot
+    be written is counted all the same, so that a full disk stops no job.
 
     Args:
         path: the file.
         source: finds the line of a row.
         lasting: whether each failure is written at once, so that it survives a kill.
-        again: whether an earlier run has begun the job; its list stays unchanged until `resume`.
 
     Attributes:
         path: the file.
         count: how many rows failed.
         reasons: how many of them for each reason.
-
-    Raises:
-        InvalidArgument: the file holds something else, or cannot be written.
+        problem: why the list could not be written, if it could not.
     """
 
-    def __init__(self, path: Path, source: ReplayableSource, *, lasting: bool = False, again: bool = False) -> None:
+    def __init__(self, path: Path, source: ReplayableSource, *, lasting: bool = False) -> None:
         self.path = path
         self.count = 0
         self.reasons: Counter[str] = Counter()
+        self.problem: str | None = None
+        self._new = path.with_name(f"{path.name}.new")
         self._source = source
         self._known: frozenset[int] = frozenset()
         self._unlisted: Sequence[Failure] = ()
-        self._is_touched = not again
         self._buffering = 1 if lasting else -1
-        self._file = self._open("a" if again else "w")
-        self._writer = csv.writer(self._file)
-        if not again:
-            self._writer.writerow(_HEADER)
+        self._is_begun = False
+        self._is_finished = False
 
     def __enter__(self) -> Self:
+        """Check that the list can be written, and that no other run writes it.
+
+        Raises:
+            InvalidArgument: the file holds something else, cannot be written, or is being written.
+        """
+        try:
+            check_private(self.path)
+            if not _is_list(self.path) or not _is_list(self._new):
+                raise InvalidArgument("failures_file", f"must not be {self.path}, which holds something else")
+            self._file = self._lock()
+        except OSError as error:
+            raise InvalidArgument("failures_file", f"cannot be written to {self.path}: {error.strerror}") from None
+        self._writer = csv.writer(self._file)
         return self
 
     def __exit__(
@@ -64,12 +85,20 @@ class FailureList:
     ) -> None:
         for failure in self._unlisted:
             self._list(failure, self._source.find_line(failure.position) if self._source.exhausted else None)
-        self._file.close()
-        if (self._is_touched and not self.count) or not self.path.stat().st_size:
-            self.path.unlink()
+        try:
+            self._put_in_place()
+        except OSError as failed:
+            self.problem = failed.strerror
+        finally:
+            with suppress(OSError):  # what could not be written is known already
+                self._file.close()
+
+    def finish(self) -> None:
+        """Note that the job is finished: without failures, the list of the last run is deleted."""
+        self._is_finished = True
 
     def resume(self, failures: Sequence[Failure], *, finished: bool) -> None:
-        """Continue the list of earlier runs.
+        """Continue the list of earlier runs of the same job.
 
         Rows that break a rule are found again, and listed anew; what the service has refused stays as it was listed.
 
@@ -78,24 +107,19 @@ class FailureList:
                 deleted; a job that is not finished announces them again.
             finished: whether no failure will be announced any more.
         """
-        self._is_touched = True
         known = {str(failure.position) for failure in failures}
         knows_all = len(failures) < KEPT_FAILURES
         listed: set[str] = set()
-        self._file.close()
-        fresh = self.path.with_name(f"{self.path.name}.new")
-        with fresh.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(_HEADER)
+        try:
+            self._keep_list_of_killed_run()
             for row in _rows(self.path):
                 # The journal decides: a kill may come between the listing of a refusal and its commit.
                 if row[0] in known or not (knows_all or (row[-1] in _FOUND_AGAIN and not finished)):
-                    writer.writerow(row)
-                    self._count(f"{row[2]} {row[3]}".strip())
+                    self._write(row)
+                    self._count(" ".join(map(_uncell, row[2:4])).strip())
                     listed |= {row[0]} & known
-        fresh.replace(self.path)
-        self._file = self._open("a")
-        self._writer = csv.writer(self._file)
+        except OSError as error:
+            self.problem = error.strerror
         self._known = frozenset(failure.position for failure in failures)
         self._unlisted = [failure for failure in failures if str(failure.position) not in listed]
 
@@ -108,32 +132,90 @@ class FailureList:
         """List a removal that failed, of something that is not in the file."""
         reason = f"could not be removed: {failure.reason}"
         self._count(reason)
-        self._writer.writerow(("", "", "", clean_cell(reason), clean_cell(failure.code)))
+        self._write(("", "", "", clean_cell(reason), clean_cell(failure.code)))
 
     def _list(self, failure: Failure, line: int | None) -> None:
         field, reason = split_reason(failure)
         self._count(f"{field} {reason}".strip())
-        self._writer.writerow((failure.position, line, *map(clean_cell, (field, reason, failure.code))))
+        self._write((failure.position, line, *map(clean_cell, (field, reason, failure.code))))
 
     def _count(self, reason: str) -> None:
         self.count += 1
         _count(self.reasons, reason)
 
-    def _open(self, mode: str) -> TextIO:
+    def _write(self, row: Sequence[object]) -> None:
         try:
-            if self.path.exists() and not _is_list(self.path):
-                raise InvalidArgument("failures_file", f"must not be {self.path}, which holds something else")
-            return self.path.open(mode, encoding="utf-8", newline="", buffering=self._buffering)  # type: ignore[return-value]  # a text mode
+            if not self._is_begun:
+                self._is_begun = True
+                self._file.truncate(0)
+                self._writer.writerow(_HEADER)
+            if self.problem is None:
+                self._writer.writerow(row)
         except OSError as error:
-            raise InvalidArgument("failures_file", f"cannot be written to {self.path}: {error.strerror}") from None
+            self.problem = error.strerror
+
+    def _lock(self) -> TextIO:
+        """Open the new list and lock it."""
+        while True:
+            file: TextIO = open(  # noqa: SIM115 - closed when the list is
+                self._new, "a", encoding="utf-8", newline="", buffering=self._buffering, opener=open_private
+            )
+            try:
+                if fcntl is not None:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _is_at(self._new, file):
+                    return file
+            except BlockingIOError:
+                file.close()
+                raise InvalidArgument(
+                    "failures_file", f"{self.path} is being written by another run; wait for it, or name another file"
+                ) from None
+            file.close()  # another run has just put it in place
+
+    def _keep_list_of_killed_run(self) -> None:
+        """Put what a killed run has written in the place of the list."""
+        if self._is_begun or not self._new.stat().st_size:
+            return
+        killed = self._file
+        self._new.replace(self.path)
+        self._file = self._lock()
+        self._writer = csv.writer(self._file)
+        killed.close()
+
+    def _put_in_place(self) -> None:
+        self._file.flush()
+        if fcntl is None:  # Windows renames no open file
+            self._file.close()
+        if self.problem is None and self._is_begun and self.count:
+            self._new.replace(self.path)
+            return
+        if self._is_begun or not self._new.stat().st_size:
+            self._new.unlink()
+        if self._is_finished and not self.count:
+            self.path.unlink(missing_ok=True)
 
 
 def split_reason(failure: Failure) -> tuple[str, str]:
     """Return the field that a failure is about, empty if it is about none, and what is wrong."""
     if failure.attribute is not None:
-        return failure.attribute, failure.reason
+        return failure.attribute, failure.reason.removeprefix(f"{failure.attribute} ")
     field, _, reason = failure.reason.partition(" ")
     return (field, reason) if field in IDENTIFIERS else ("", failure.reason)
+
+
+def describe_failures(
+    failures: Iterable[Failure], find_line: Callable[[int], int | None] = lambda _: None
+) -> Sequence[Mapping[str, Any]]:
+    """Return failures as plain values, ready for JSON, with their lines where these are known."""
+    return [
+        {
+            "position": failure.position,
+            "line": find_line(failure.position),
+            **dict(zip(("field", "reason"), split_reason(failure), strict=True)),
+            "code": failure.code,
+        }
+        for failure in failures
+    ]
 
 
 def count_reasons(failures: Iterable[Failure]) -> "Counter[str]":
@@ -151,6 +233,8 @@ def _count(reasons: "Counter[str]", reason: str) -> None:
 
 def _rows(path: Path) -> Iterator[list[str]]:
     """Read the list; a line that a kill has cut short is skipped."""
+    if not path.exists():
+        return
     with path.open(encoding="utf-8", newline="") as file:
         rows = csv.reader(line for line in file if line.endswith("\n"))
         next(rows, None)
@@ -158,6 +242,22 @@ def _rows(path: Path) -> Iterator[list[str]]:
 
 
 def _is_list(path: Path) -> bool:
+    """Return whether a file is a list, or is empty or missing."""
+    if not path.exists():
+        return True
     with path.open("rb") as file:
         first = file.readline(100)
     return not first or first.decode("utf-8", "replace").rstrip("\r\n") == ",".join(_HEADER)
+
+
+def _is_at(path: Path, file: TextIO) -> bool:
+    """Return whether the file is still the one of this name."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
+
+
+def _uncell(cell: str) -> str:
+    """Return the text of a cell."""
+    return cell[1:] if cell.startswith("'") and clean_cell(cell[1:]) == cell else cell

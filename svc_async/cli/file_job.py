@@ -1,6 +1,7 @@
 """Runs the job of a command: shows its progress, lists its failures and reports how it ended."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -157,9 +158,10 @@ class _FileJob:
                 self._failures_path,
                 self.source,
                 lasting=self.journal.path is not None,
-                again=self.journal.record is not None,
             ) as failures:
                 outcome = await self._run(target, session, failures)
+                if outcome is not None and not outcome.is_early:
+                    failures.finish()
         if outcome is None:
             return Exit.DONE
         self._print(outcome)
@@ -175,7 +177,18 @@ class _FileJob:
 
     @property
     def _failures_path(self) -> Path:
-        return self.options.failures_file or self.file.with_name(f"{self._name}.failures.csv")
+        return self.options.failures_file or self.file.with_name(f"{self._name}.{self._job_name}.failures.csv")
+
+    @property
+    def _job_name(self) -> str:
+        """The list and the operation, so that jobs with the same file do not share a list of failures."""
+        target = self.spec.target
+        list_id = "sandbox" if self.options.sandbox else target.list_id
+        return re.sub(r"[^\w.-]", "-", f"{target.kind}-{list_id}.{self._operation}".replace("_", "-"), flags=re.ASCII)
+
+    @property
+    def _operation(self) -> str:
+        return self.spec.operation if isinstance(self.spec, UploadSpec) else "sync"
 
     @property
     def _requests_per_minute(self) -> float:
@@ -221,11 +234,13 @@ class _FileJob:
             report=report,
             seconds=self.clock.monotonic() - began,
             failures=failures,
+            find_line=self.source.find_line,
             timeline=watch.timeline,
             requests_per_minute=limit,
             more=self.work.more,
             error=error,
             interrupted=interrupted,
+            options=self.options,
         )
 
     async def _work(self, target: TargetSpec, session: Session, watch: _Watch) -> Report | None:
@@ -247,6 +262,8 @@ class _FileJob:
             say("The job was finished before: nothing was sent. A new job needs a new journal.")
         if outcome.error is not None:
             complain(explain(outcome.error))
+        if outcome.failures.problem is not None:
+            complain(f"{outcome.failures.path} could not be written: {outcome.failures.problem}")
         if outcome.is_early and not self.options.as_json:
             say(self._describe_rest(outcome.report))
 

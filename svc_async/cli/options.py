@@ -62,16 +62,24 @@ class RunOptions:
     Attributes:
         profile: Use the credentials and hosts of this profile, not SVC_* variables.
         sandbox: Try it: start an embedded sandbox and send the file there. No credentials are needed.
-        failures_file: Write the rows that failed to this file. [default: FILE.failures.csv]
+        failures_file: Write the rows that failed to this file. [default: FILE.LIST.OPERATION.failures.csv]
+        max_failure_share: The exit code is 0 if at most this share of the rows failed, such as 0.01.
         report: Write a report to this file: .html to read, .json for programs.
         as_json: Print only JSON.
+        omit_failures: With --json, print how many rows failed and not which.
     """
 
     profile: str | None = None
     sandbox: Flag = False
     failures_file: Path | None = None
+    max_failure_share: float = 0.0
     report: Path | None = None
     as_json: JsonFlag = False
+    omit_failures: Flag = False
+
+    def __attrs_post_init__(self) -> None:
+        if not 0 <= self.max_failure_share <= 1:
+            raise InvalidArgument("max_failure_share", "must be from 0 to 1, such as 0.01 for one row in a hundred")
 
 
 @Parameter(name="*")

@@ -1,7 +1,7 @@
 """How a job ended, as the command prints it and writes it to a report file."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,9 @@ import attrs
 from svc_async.batch.report import Report
 from svc_async.batch.timeline import Timeline
 from svc_async.cli.console import show
-from svc_async.cli.exit_codes import Exit, exit_of, explain
-from svc_async.cli.failures import FailureList
+from svc_async.cli.exit_codes import Exit, describe, exit_of, explain
+from svc_async.cli.failures import FailureList, describe_failures
+from svc_async.cli.options import RunOptions
 from svc_async.cli.progress import format_duration
 from svc_async.errors import BatchError, SvcError, UnusableFile
 from svc_async.jobs.html_report import JobRecord, report_page
@@ -40,6 +41,8 @@ class JobOutcome:
         more: further counts.
         error: what ended it early.
         interrupted: whether a signal ended it.
+        find_line: finds the line of a row.
+        options: how it is printed, and how many failures are tolerated.
     """
 
     title: str
@@ -54,6 +57,8 @@ class JobOutcome:
     more: Mapping[str, int]
     error: BatchError | None = None
     interrupted: bool = False
+    find_line: Callable[[int], int | None]
+    options: RunOptions
 
     @property
     def exit(self) -> Exit:
@@ -63,7 +68,9 @@ class JobOutcome:
         if self.error is not None:
             cause = self.error.__cause__
             return exit_of(cause) if isinstance(cause, SvcError) else Exit.FAILURE
-        return Exit.SOME_FAILED if self.report.failed else Exit.DONE
+        if self.failures.problem is not None:
+            return Exit.FAILURE
+        return Exit.SOME_FAILED if self._failure_share > self.options.max_failure_share else Exit.DONE
 
     @property
     def is_early(self) -> bool:
@@ -72,16 +79,19 @@ class JobOutcome:
 
     def as_dict(self) -> Mapping[str, Any]:
         """Return plain values, ready for JSON."""
+        totals = {name: value for name, value in self.report.as_dict().items() if name != "failures"}
+        listed = {} if self.options.omit_failures else {"failures": self._describe_failures()}
         return {
             "file": str(self.file),
-            **self.report.as_dict(),
+            **totals,
+            **listed,
             **self.more,
             "journal": str(self.journal) if self.journal is not None else None,
-            "failures_file": str(self.failures.path) if self.failures.count else None,
+            "failures_file": str(self.failures.path) if self._is_listed else None,
             "seconds": round(self.seconds, 3),
             "rows_per_second": round(self._rows_per_second, 1),
             "interrupted": self.interrupted,
-            "error": explain(self.error) if self.error else None,
+            "error": describe(self.error) if self.error else None,
         }
 
     def print(self) -> None:
@@ -105,6 +115,19 @@ class JobOutcome:
         write_report(path, json.dumps(self._full(), indent=1) if path.suffix == ".json" else self._page())
 
     @property
+    def _is_listed(self) -> bool:
+        return bool(self.failures.count) and self.failures.problem is None
+
+    @property
+    def _failure_share(self) -> float:
+        """The share of the rows that failed; in a sync, of all rows of the file."""
+        rows = self.report.read + self.more.get("unchanged", 0)
+        return self.report.failed / rows if rows else 0.0
+
+    def _describe_failures(self) -> Sequence[Mapping[str, Any]]:
+        return describe_failures(self.report.failures, self.find_line)
+
+    @property
     def _rows_per_second(self) -> float:
         report = self.report
         return (report.accepted + report.coalesced + report.failed) / self.seconds if self.seconds else 0.0
@@ -112,7 +135,8 @@ class JobOutcome:
     def _print_reasons(self) -> None:
         for reason, count in self.failures.reasons.most_common(_LISTED):
             show((f"{count:>17,} ", "red"), (reason, "dim"))
-        show(" " * 14, ("listed in ", "dim"), str(self.failures.path))
+        if self._is_listed:
+            show(" " * 14, ("listed in ", "dim"), str(self.failures.path))
 
     def _full(self) -> Mapping[str, Any]:
         return {

@@ -15,6 +15,7 @@ from svc_async import Session
 from svc_async.sandbox import Fault, Sandbox
 from tests.support.command import PROGRAM, Call, Command, Ended, environment_of
 
+LISTED = "audience-{}.upload.failures.csv"
 USERS = "*/custom_audiences/*/users"
 
 MESSY = """E-Mail;Phone;Notes
@@ -77,7 +78,7 @@ async def test_a_messy_file_becomes_an_audience(command: Command, sandbox: Sandb
     assert "1 coalesced" in ended.out
     assert "5 failed" in ended.out
     assert "1 email must be an e-mail address" in ended.out
-    assert f"listed in {messy}.failures.csv" in ended.out
+    assert f"listed in {messy}.{LISTED.format(sandbox.audience_id)}" in ended.out
 
 
 async def test_failures_are_listed_by_line_and_reason_and_never_by_value(
@@ -108,7 +109,7 @@ async def test_json_is_one_object_and_all_that_is_said(command: Command, sandbox
     assert report["pending"] == report["in_doubt"] == 0
     assert report["requests"] == 1
     assert report["file"] == str(messy)
-    assert report["failures_file"] == f"{messy}.failures.csv"
+    assert report["failures_file"] == f"{messy}.{LISTED.format(sandbox.audience_id)}"
     assert report["interrupted"] is False
     assert report["error"] is None
     assert report["seconds"] > 0
@@ -120,7 +121,9 @@ async def test_json_is_one_object_and_all_that_is_said(command: Command, sandbox
 async def test_a_file_without_failures_ends_well_and_leaves_no_list(
     command: Command, sandbox: Sandbox, many: Path
 ) -> None:
-    (many.parent / "many.csv.failures.csv").write_text("position,line,field,reason,code\n1,3,,of last time,X\n")
+    (many.parent / f"many.csv.{LISTED.format(sandbox.audience_id)}").write_text(
+        "position,line,field,reason,code\n1,3,,of last time,X\n"
+    )
     ended = await command("audience", "upload", str(many), *target(sandbox), "--concurrency", "4")
     assert ended.code == 0
     assert len(sandbox.audience(sandbox.audience_id).users) == 6_000
@@ -215,14 +218,14 @@ async def test_failures_of_standard_input_are_listed_where_the_command_runs(
     ended = await running.wait(b"email\nann\n")
     assert ended.code == 5
     assert "stdin: 1 rows read" in ended.out
-    assert "0,2,email,must be" in (tmp_path / "stdin.failures.csv").read_text()
+    assert "0,2,email,must be" in (tmp_path / f"stdin.audience-{sandbox.audience_id}.remove.failures.csv").read_text()
 
 
 def test_rows_without_lines_are_listed_by_position(call: Call, here: Path) -> None:
     parquet.write_table(pa.table({"email": ["a@example.org", "b"]}), here / "x")
     ended = call("audience", "upload", "x", "--sandbox", "--format", "parquet")
     assert ended.code == 5
-    assert "1,,email,must be" in (here / "x.failures.csv").read_text()
+    assert "1,,email,must be" in (here / "x.audience-sandbox.upload.failures.csv").read_text()
 
 
 def test_an_empty_file_with_a_header_is_done_at_once(call: Call, here: Path) -> None:
@@ -333,7 +336,7 @@ def test_an_audience_that_is_not_there_leaves_a_report(call: Call, here: Path) -
     assert "check the ids" in ended.err
     as_json = call("audience", "upload", "customers.csv", "--sandbox", "--audience", "nowhere", "--json")
     assert as_json.code == 1
-    assert "HTTP 404" in json.loads(as_json.out)["error"]
+    assert "HTTP 404" in json.loads(as_json.out)["error"]["message"]
 
 
 # --- refused before
@@ -388,7 +391,7 @@ def test_wrong_input_is_one_line_and_exit_2(
     assert len(ended.err.splitlines()) == 1
     assert not [part for part in ("example.org", "Ann", "Smith") if part in ended.err]
     assert (here / "notes.txt").read_text() == "mine\n"
-    assert not (here / "customers.csv.failures.csv").exists()
+    assert not [*here.glob("*.failures.csv*")]
 
 
 def test_a_folder_is_no_file(call: Call, here: Path) -> None:
@@ -425,7 +428,7 @@ def test_what_breaks_in_the_middle_leaves_a_report(call: Call, here: Path, monke
     ended = call("audience", "upload", "customers.csv", "--sandbox", "--json")
     report = json.loads(ended.out)
     assert ended.code == 2
-    assert "has unmatched quotes on line 2002" in report["error"]
+    assert "has unmatched quotes on line 2002" in report["error"]["message"]
     assert report["accepted"] == report["read"] == 1_536
     assert report["pending"] == 0
 

@@ -35,7 +35,7 @@ async def test_a_feed_becomes_a_catalog_and_goes_again(
     assert "2 accepted" in ended.out
     assert "price must be a number, a space and a 3-letter currency code" in ended.out
     assert "1 must not have more cells than the header" in ended.out
-    assert '2,4,price,"must be a number' in (tmp_path / "feed.csv.failures.csv").read_text()
+    assert '2,4,price,"must be a number' in (tmp_path / f"feed.csv.catalog-{catalog}.upload.failures.csv").read_text()
     keys = await list_keys(sandbox, catalog)
     (tmp_path / "gone.csv").write_text(f"product_key,title\n{keys['a']},x\n")
     gone = await command("catalog", "delete", "gone.csv", "--catalog", catalog, "--json")
@@ -70,7 +70,7 @@ def test_anybody_can_try_it_on_a_sandbox(call: Call, here: Path) -> None:
     ended = call("catalog", "upload", "feed.xml", "--sandbox")
     assert ended.code == 5
     assert "1 failed" in ended.out
-    assert "0,,title,must be given" in (here / "feed.xml.failures.csv").read_text()
+    assert "0,,title,must be given" in (here / "feed.xml.catalog-sandbox.upload.failures.csv").read_text()
 
 
 @pytest.mark.parametrize(

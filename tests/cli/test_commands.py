@@ -178,3 +178,27 @@ async def test_a_reader_that_has_had_enough_is_no_error(command: Command) -> Non
 
 
 _BASH = "import subprocess, sys; sys.exit(subprocess.run(['bash', *sys.argv[1:]], check=False).returncode)"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "kind"),
+    [
+        (("audience", "upload"), 2, "UsageError"),
+        (("audience", "upload", "nowhere.csv", "--sandbox"), 2, "UnusableFile"),
+        (("audience", "upload", "f.csv", "--account", "a"), 2, "InvalidArgument"),
+        (("audience", "upload", "f.csv", "--sandbox", "--account", "18ce55gze09"), 1, "Forbidden"),
+        (("accounts", "list"), 2, "InvalidArgument"),
+        (("job", "status", "nowhere"), 2, "UnusableFile"),
+        (("job", "report", "nowhere"), 2, "UnusableFile"),
+        (("webhook", "check", "x"), 2, "InvalidArgument"),
+        (("trigger", "x", "--url", "http://127.0.0.1:9"), 2, "InvalidArgument"),
+    ],
+)
+def test_an_error_is_an_object_too(call: Call, here: Path, arguments: tuple[str, ...], code: int, kind: str) -> None:
+    (here / "f.csv").write_text("email\na@example.org\n")
+    ended = call(*arguments, "--json")
+    assert ended.code == code
+    assert ended.out.count("\n") == 1
+    error = json.loads(ended.out)["error"]
+    assert error["type"] == kind
+    assert ended.err == f"svc-async: {error['message']}\n"

@@ -6,7 +6,16 @@ import pytest
 
 from tests.support.command import Call
 
-RUN = {"profile": "", "sandbox": "", "failures-file": "FILE.failures.csv", "report": "", "json": ""}
+JSON = {"json": ""}
+RUN = {
+    "profile": "",
+    "sandbox": "",
+    "failures-file": "FILE.LIST.OPERATION.failures.csv",
+    "max-failure-share": "0.0",
+    "report": "",
+    **JSON,
+    "omit-failures": "",
+}
 BATCH = {"map": "", "encoding": "", "concurrency": "32", "ordering": "key", "quarantine": "120.0"}
 FORMAT = {"format": "detected from the content"}
 USERS = {**FORMAT, "phone-region": "", "users-per-operation": "25"}
@@ -19,7 +28,6 @@ SYNC = {
 AUDIENCE = {"account": "", "audience": "", **RUN, **BATCH, **USERS}
 DO_NOT_REACH = {"account": "", "list": "", **RUN, **BATCH, **USERS, "journal": ""}
 CATALOG = {"catalog": "", **RUN, **BATCH, **FORMAT}
-JSON = {"json": ""}
 PROFILE = {"profile": "", **JSON}
 STORED_PROFILE = {"profile": 'SVC_PROFILE, or "default"', **JSON}
 
@@ -39,7 +47,7 @@ COMMANDS = {
     "do-not-reach remove": DO_NOT_REACH,
     "job status": JSON,
     "job resume": JSON,
-    "job report": {"out": "JSON to stdout"},
+    "job report": {"out": "JSON to stdout", **JSON},
     "sandbox": {"host": "127.0.0.1", "port": "8765", "seed": "7", "forward": "", **JSON},
     "stream tail": PROFILE,
     "trigger": {"user": "the first user of the sandbox", "set": "", "url": "http://127.0.0.1:8765", **JSON},

@@ -69,7 +69,7 @@ async def test_a_killed_upload_resumes_and_then_reports_that_it_is_finished(
     assert report["requests"] == 4
     assert report["journal"] == "job.journal"
     assert count_members(sandbox) == 6_000
-    assert read_list(Path(f"{people}.failures.csv")) == [
+    assert read_list(Path(f"{people}.audience-{sandbox.audience_id}.upload.failures.csv")) == [
         ("100", "102", "INVALID_ROW"),
         ("6001", "6003", "INVALID_ROW"),
     ]
@@ -80,7 +80,7 @@ async def test_a_killed_upload_resumes_and_then_reports_that_it_is_finished(
     assert "2 email must be an e-mail address" in once_more.out
     assert "finished before: nothing was sent" in once_more.err
     assert sandbox.requests.count(USERS) == requests
-    assert read_list(Path(f"{people}.failures.csv")) == [
+    assert read_list(Path(f"{people}.audience-{sandbox.audience_id}.upload.failures.csv")) == [
         ("100", "102", "INVALID_ROW"),
         ("6001", "6003", "INVALID_ROW"),
     ]
@@ -106,13 +106,15 @@ async def test_refusals_of_earlier_runs_stay_listed(command: Command, sandbox: S
     sandbox.faults.on("POST", USERS).nth(1).do(Fault.operation_errors({7: "no such person"}))
     hang(sandbox, 3)
     await kill(await command.start(*upload(sandbox)), sandbox, 3)
-    failures = Path(f"{people}.failures.csv")
-    before = failures.read_bytes()
+    failures = Path(f"{people}.audience-{sandbox.audience_id}.upload.failures.csv")
+    being_written = Path(f"{failures}.new")
+    before = being_written.read_bytes()
     hang(sandbox, 4)
     await kill(await command.start(*upload(sandbox)), sandbox, 4)
-    assert before.splitlines()[0] in failures.read_bytes()
-    assert [row for row in read_list(failures) if row[2] != "INVALID_ROW"] == [("7", "9", "INVALID_PARAMETER")]
+    assert before.splitlines()[0] in being_written.read_bytes()
+    assert [row for row in read_list(being_written) if row[2] != "INVALID_ROW"] == [("7", "9", "INVALID_PARAMETER")]
     failures.unlink()
+    being_written.unlink()
     ended = await command(*upload(sandbox), "--json")
     assert json.loads(ended.out)["failed"] == 3
     assert read_list(failures) == [
@@ -124,7 +126,7 @@ async def test_refusals_of_earlier_runs_stay_listed(command: Command, sandbox: S
 async def test_a_changed_file_is_refused_and_nothing_is_sent(command: Command, sandbox: Sandbox, people: Path) -> None:
     hang(sandbox, 2)
     await kill(await command.start(*upload(sandbox)), sandbox, 2)
-    failures = Path(f"{people}.failures.csv")
+    failures = Path(f"{people}.audience-{sandbox.audience_id}.upload.failures.csv.new")
     before = failures.read_bytes()
     text = people.read_text()
     people.write_text(text + "late@example.org\n")

@@ -116,7 +116,10 @@ async def test_removals_that_fail_are_listed_without_a_position(
     ended = await command(*sync)
     assert ended.code == 5
     assert "could not be removed: " in ended.out
-    assert ",,,could not be removed: " in (tmp_path / "people.csv.failures.csv").read_text()
+    assert (
+        ",,,could not be removed: "
+        in (tmp_path / f"people.csv.audience-{sandbox.audience_id}.sync.failures.csv").read_text()
+    )
     assert (await command(*sync)).code == 0
     assert count_members(sandbox) == 2
 

@@ -13,7 +13,7 @@ from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.timeline import Sample
 from svc_async.cli.console import Part, say, show, show_json
 from svc_async.cli.exit_codes import Exit
-from svc_async.cli.failures import count_reasons
+from svc_async.cli.failures import count_reasons, describe_failures
 from svc_async.cli.job_journal import JobNote, describe_ids
 from svc_async.cli.options import JournalOptions, JsonFlag, RunOptions, absolute
 from svc_async.cli.outcome import write_report
@@ -209,6 +209,7 @@ def _report(record: JournalRecord) -> Mapping[str, Any]:
         "state": _state(record),
         **_job(record),
         **record.report.as_dict(),
+        "failures": describe_failures(record.report.failures),
         "reasons": _reasons(record),
         "seconds": round(record.worked, 3),
         "runs": record.runs,

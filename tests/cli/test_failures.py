@@ -1,0 +1,143 @@
+"""The list of failures: whose it is, when it is replaced, and what happens if it cannot be written."""
+
+import json
+import shutil
+import signal
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from svc_async.sandbox import Fault, Sandbox
+from tests.support.command import Call, Command
+
+USERS = "*/custom_audiences/*/users"
+LAST_NIGHT = "position,line,field,reason,code\n1,3,,of last night,X\n"
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    path = tmp_path / "people.csv"
+    path.write_text("email\nnobody\n" + "".join(f"user{n}@example.org\n" for n in range(3_000)))
+    return path
+
+
+def upload(sandbox: Sandbox, *options: str) -> tuple[str, ...]:
+    target = ("--account", sandbox.account_id, "--audience", sandbox.audience_id)
+    return "audience", "upload", "people.csv", *target, *options
+
+
+def listed(people: Path, audience_id: str = "1nmth", operation: str = "upload") -> Path:
+    return Path(f"{people}.audience-{audience_id}.{operation}.failures.csv")
+
+
+async def test_jobs_with_the_same_file_have_lists_of_their_own(
+    command: Command, sandbox: Sandbox, people: Path
+) -> None:
+    other = sandbox.add_audience()
+    for audience_id, operation in ((sandbox.audience_id, "upload"), (other, "upload"), (other, "remove")):
+        target = ("--account", sandbox.account_id, "--audience", audience_id)
+        assert (await command("audience", operation, "people.csv", *target)).code == 5
+        assert "0,2,email," in listed(people, audience_id, operation).read_text()
+
+
+@pytest.mark.parametrize("options", [(), ("--journal", "job.journal")], ids=["plain", "journaled"])
+async def test_a_second_run_at_the_same_time_leaves_the_list_of_the_first_alone(
+    command: Command, sandbox: Sandbox, people: Path, options: tuple[str, ...]
+) -> None:
+    sandbox.faults.on("POST", USERS).nth(1).do(Fault.hang())
+    running = await command.start(*upload(sandbox, *options))
+    await sandbox.requests.wait(count=1, route=USERS)
+    refused = await command(*upload(sandbox, *options))
+    assert refused.code == 2
+    assert "another" in refused.err
+    running.send(signal.SIGINT)
+    ended = await running.wait()
+    assert "1 failed" in ended.out
+    assert f"listed in people.csv{listed(people).name.removeprefix('people.csv')}" in ended.out
+    assert "0,2,email," in listed(people).read_text()
+
+
+async def test_a_run_that_does_nothing_leaves_the_last_list(command: Command, sandbox: Sandbox, people: Path) -> None:
+    lists = [listed(people), listed(people, operation="sync")]
+    for path in lists:
+        path.write_text(LAST_NIGHT)
+    sync = ("audience", "sync", "people.csv", *upload(sandbox)[3:])
+    assert (await command(*sync, "--dry-run")).code == 0
+    sandbox.invalidate(sandbox.credentials["token"])
+    assert (await command(*upload(sandbox))).code == 1
+    assert (await command(*sync)).code == 1
+    assert [path.read_text() for path in lists] == [LAST_NIGHT, LAST_NIGHT]
+    assert not [*people.parent.glob("*.new")]
+
+
+async def test_a_list_that_cannot_be_written_keeps_no_summary_from_being_printed(
+    command: Command, sandbox: Sandbox, people: Path
+) -> None:
+    folder = people.parent / "lists"
+    folder.mkdir()
+    sandbox.faults.on("POST", USERS).nth(1).do(Fault.latency(0))
+    sandbox.faults.on("POST", USERS).nth(2).do(Fault.hang())
+    options = ("--failures-file", "lists/failed.csv", "--concurrency", "1", "--users-per-operation", "1")
+    running = await command.start(*upload(sandbox, *options))
+    await sandbox.requests.wait(count=2, route=USERS)
+    shutil.rmtree(folder)
+    running.send(signal.SIGINT)
+    ended = await running.wait()
+    assert ended.code == 130
+    assert "1 failed" in ended.out
+    assert "listed in" not in ended.out
+    assert "lists/failed.csv could not be written: No such file or directory" in ended.err
+
+
+@pytest.mark.parametrize("name", ["people.csv.audience-sandbox.upload.failures.csv{}", "failed.csv{}"])
+@pytest.mark.parametrize("suffix", ["", ".new"])
+def test_links_are_not_followed(call: Call, here: Path, people: Path, name: str, suffix: str) -> None:
+    del people
+    (here / "mine.txt").write_text("")
+    (here / name.format(suffix)).symlink_to(here / "mine.txt")
+    options = ("--failures-file", "failed.csv") if name.startswith("failed") else ()
+    ended = call("audience", "upload", "people.csv", "--sandbox", *options)
+    assert ended.code == 2
+    assert "--failures-file cannot be written" in ended.err
+    assert (here / "mine.txt").read_text() == ""
+
+
+def test_only_its_owner_can_read_it(call: Call, here: Path, people: Path) -> None:
+    del people
+    call("audience", "upload", "people.csv", "--sandbox")
+    (path,) = here.glob("*.failures.csv")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(("share", "code"), [("0", 5), ("0.0001", 5), ("0.001", 0), ("1", 0)])
+def test_a_share_of_failures_can_be_tolerated(call: Call, people: Path, share: str, code: int) -> None:
+    del people
+    ended = call("audience", "upload", "people.csv", "--sandbox", "--max-failure-share", share)
+    assert ended.code == code
+    assert "1 failed" in ended.out
+
+
+def test_a_share_is_from_0_to_1(call: Call, people: Path) -> None:
+    del people
+    ended = call("audience", "upload", "people.csv", "--sandbox", "--max-failure-share", "5")
+    assert ended.code == 2
+    assert "--max-failure-share must be from 0 to 1" in ended.err
+
+
+def test_failures_in_json_have_line_and_field_and_can_be_left_out(call: Call, people: Path) -> None:
+    del people
+    report: Mapping[str, object] = json.loads(call("audience", "upload", "people.csv", "--sandbox", "--json").out)
+    assert report["failures"] == [
+        {
+            "position": 0,
+            "line": 2,
+            "field": "email",
+            "reason": "must be an e-mail address",
+            "code": "INVALID_ROW",
+        }
+    ]
+    short = json.loads(call("audience", "upload", "people.csv", "--sandbox", "--json", "--omit-failures").out)
+    assert short["failed"] == 1
+    assert "failures" not in short
