@@ -18,6 +18,7 @@ from svc_async.errors import (
     TransportError,
     Unauthorized,
     UnusableFile,
+    WebhookInvalid,
     WrongState,
 )
 
@@ -38,6 +39,10 @@ class Interrupted(Exception):
     """SIGINT (Ctrl-C) or SIGTERM arrived; the work was cancelled and has cleaned up."""
 
 
+_CHECK_THE_RECEIVER = (
+    "start the receiver first; `svc-async webhook check URL` shows what is wrong with its answer; a sandbox reaches it "
+    "with `svc-async sandbox --forward URL=http://127.0.0.1:PORT/PATH`"
+)
 _ADVICE: Mapping[type[SvcError], str] = MappingProxyType(
     {
         Unauthorized: "check the credentials (SVC_* variables or --profile)",
@@ -48,7 +53,16 @@ _ADVICE: Mapping[type[SvcError], str] = MappingProxyType(
         NotFound: "check the ids",
         RateLimited: "the limit is used up; try again later",
         ServerError: "the service has an internal problem; try again later",
+        WebhookInvalid: _CHECK_THE_RECEIVER,
         TransportError: "check SVC_BASE_URL and SVC_ADS_URL, the network and the proxy",
+    }
+)
+_ADVICE_BY_CODE: Mapping[str, str] = MappingProxyType(
+    {
+        "CrcValidationFailed": _CHECK_THE_RECEIVER,
+        "DuplicateSubscription": "`svc-async webhook register --move` moves events from one webhook to another",
+        "UrlValidationFailed": "the URL must be public, with https and without a port",
+        "WebhookLimitExceeded": "the app has no room for another webhook: register a URL that it has, or delete one",
     }
 )
 _WAYS_IN = (
@@ -104,7 +118,7 @@ def explain(error: SvcError) -> str:
         return _explain_problem(error.parameter, f"{error.path} {error.problem}")
     if isinstance(error, BatchError) and isinstance(error.__cause__, SvcError):
         return explain(error.__cause__)
-    advice = next((advice for kind, advice in _ADVICE.items() if isinstance(error, kind)), None)
+    advice = _find_advice(error)
     return f"{error}; {advice}" if advice else str(error)
 
 
@@ -118,6 +132,12 @@ def describe(error: SvcError) -> Mapping[str, Any]:
         return facts
     codes = [reason.code for reason in error.errors]
     return {**facts, "status": error.status, "codes": codes, "request_id": error.request_id}
+
+
+def _find_advice(error: SvcError) -> str | None:
+    codes = [str(reason.code) for reason in error.errors] if isinstance(error, ApiError) else []
+    by_code = (_ADVICE_BY_CODE[code] for code in codes if code in _ADVICE_BY_CODE)
+    return next(by_code, None) or next((advice for kind, advice in _ADVICE.items() if isinstance(error, kind)), None)
 
 
 def _explain_problem(parameter: str, problem: str) -> str:

@@ -74,7 +74,7 @@ def _list_mistakes(good: str) -> Iterator[tuple[str, str]]:
 def _diagnose_status(status: int) -> str:
     kinds = {
         2: "with success, but not with 200",
-        3: "with a redirect, which is not followed and makes the webhook invalid (WH-22)",
+        3: "with a redirect, which makes the webhook invalid (WH-22); is a slash missing at the end of the URL?",
         4: "with a refusal, which counts as a transient error (WH-24)",
         5: "with a failure, which counts as a transient error (WH-25)",
     }

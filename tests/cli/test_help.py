@@ -53,7 +53,7 @@ COMMANDS = {
     "trigger": {"user": "the first user of the sandbox", "set": "", "url": "http://127.0.0.1:8765", **JSON},
     "webhook check": PROFILE,
     "webhook listen": {"host": "127.0.0.1", "port": "9000", "save-dir": "", **PROFILE},
-    "webhook register": {"event": "", "user": "", **PROFILE},
+    "webhook register": {"event": "", "user": "", "move": "False", **PROFILE},
     "webhook sign": PROFILE,
     "webhook verify": {"signature": "", **PROFILE},
 }

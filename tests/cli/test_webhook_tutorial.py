@@ -44,6 +44,38 @@ async def test_a_receiver_that_is_not_up_is_named(command: Command, sandbox: San
     assert ended.code == 1
     assert ended.err.startswith("svc-async: HTTP 400: CrcValidationFailed")
     assert len(ended.err.splitlines()) == 1
+    assert "start the receiver first; `svc-async webhook check URL` shows" in ended.err
+    assert "svc-async sandbox --forward URL=" in ended.err
+
+
+async def test_a_url_that_the_sandbox_does_not_forward_is_explained(command: Command) -> None:
+    ended = await command("webhook", "register", "https://hooks.example.test/svc")
+    assert ended.code == 1
+    assert "the sandbox forwards this URL to no receiver" in ended.err
+    assert "svc-async sandbox --forward URL=" in ended.err
+    assert "deliver_to" not in ended.err
+
+
+async def test_a_second_url_for_an_event_says_to_which_webhook_it_goes(command: Command, sandbox: Sandbox) -> None:
+    first, second = (f"https://hooks.example.test/{name}" for name in ("first", "second"))
+    for url in (first, second):
+        sandbox.deliver_to(url, WebhookReceiver(keys=[SigningKey(sandbox.credentials["consumer_secret"])]))
+    events = ("--event", "dm.read", "--event", "post.create", "--user", sandbox.user_id)
+    assert (await command("webhook", "register", first, *events[2:])).code == 0
+    refused = await command("webhook", "register", second, *events)
+    assert refused == Ended(
+        2,
+        "",
+        f"svc-async: --event post.create of user {sandbox.user_id} goes to {first} already, and to one webhook only; "
+        "--move takes it from there\n",
+    )
+    assert len(sandbox.webhooks) == 1  # nothing was registered
+    moved = await command("webhook", "register", second, *events, "--move", "--json")
+    described = json.loads(moved.out)
+    assert (moved.code, described["url"]) == (0, second)
+    assert [each["event_type"] for each in described["subscriptions"]] == ["dm.read", "post.create"]
+    back = await command("webhook", "register", first, *events)
+    assert f"goes to {second} already" in back.err
 
 
 async def test_a_registration_is_described(command: Command, sandbox: Sandbox) -> None:

@@ -85,7 +85,7 @@ async def test_what_is_mapped_nowhere_does_not_leave_the_machine(v2: V2Client) -
     assert (got.status, got.rule) == (400, "ASM-42")
     assert got.json["title"] == "Bad Request"
     assert got.json["detail"].startswith("CrcValidationFailed: ")
-    assert "no delivery mapping" in got.json["detail"]
+    assert "forwards this URL to no receiver" in got.json["detail"]
     assert (await v2("GET", "/2/webhooks")).data == []
 
 

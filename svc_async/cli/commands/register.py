@@ -1,7 +1,7 @@
 """`svc-async webhook register`: register a webhook and subscribe it to events."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
 import attrs
@@ -13,6 +13,7 @@ from svc_async.cli.options import JsonFlag
 from svc_async.cli.sessions import open_session
 from svc_async.cli.signals import run_until_stopped
 from svc_async.errors import InvalidArgument
+from svc_async.events.models import EventFilter
 from svc_async.platform.activity import Subscription, Subscriptions
 from svc_async.platform.webhooks import Webhook
 from svc_async.session import Session
@@ -27,6 +28,7 @@ def register(
     *,
     event: Annotated[list[str] | None, Parameter(negative=())] = None,
     user: str | None = None,
+    move: bool = False,
     profile: str | None = None,
     as_json: JsonFlag = False,
 ) -> int:
@@ -39,12 +41,13 @@ def register(
         url: The webhook URL: https, without a port.
         event: A type of event to subscribe to, such as post.create. Repeatable.
         user: The id of the user whose events are sent.
+        move: Take the events from another webhook to which they go.
         profile: Use the credentials and hosts of this profile, not SVC_* variables.
         as_json: Print only JSON.
     """
     if bool(event) != bool(user):
         raise InvalidArgument("--event and --user", "go together: the events of a user")
-    wanted = _Registration(url, event or (), user)
+    wanted = _Registration(url, tuple(dict.fromkeys(event or ())), user, move)
     webhook, subscriptions = asyncio.run(_register(wanted, profile))
     if as_json:
         show_json(_describe(webhook, subscriptions))
@@ -62,6 +65,7 @@ class _Registration:
     url: str
     events: Sequence[str]
     user: str | None
+    move: bool
 
 
 async def _register(wanted: _Registration, profile: str | None) -> tuple[Webhook, Sequence[Subscription]]:
@@ -70,20 +74,41 @@ async def _register(wanted: _Registration, profile: str | None) -> tuple[Webhook
 
 
 async def _ensure(session: Session, wanted: _Registration) -> tuple[Webhook, Sequence[Subscription]]:
+    existing = await _find_subscriptions(session.activity.subscriptions, wanted) if wanted.events else {}
+    if existing and not wanted.move:
+        _refuse_second_webhook(existing, await session.webhooks.list().collect(), wanted)
     webhook = await session.webhooks.ensure(wanted.url)
-    return webhook, await _subscribe(session.activity.subscriptions, webhook, wanted) if wanted.events else ()
-
-
-async def _subscribe(subscriptions: Subscriptions, webhook: Webhook, wanted: _Registration) -> Sequence[Subscription]:
-    existing = {
-        str(each.event_type): each
-        for each in await subscriptions.list().collect()
-        if (each.webhook_id, each.filter.user_id) == (webhook.id, wanted.user)
-    }
-    return [
-        existing.get(event) or await subscriptions.create(event_type=event, user_id=wanted.user, webhook_id=webhook.id)
-        for event in dict.fromkeys(wanted.events)
+    return webhook, [
+        await _subscribe(session.activity.subscriptions, webhook, event, existing.get(event), wanted.user)
+        for event in wanted.events
     ]
+
+
+async def _find_subscriptions(subscriptions: Subscriptions, wanted: _Registration) -> Mapping[str, Subscription]:
+    """Return the subscriptions to all wanted events of the user, by event."""
+    whole = EventFilter(user_id=wanted.user)
+    found = {str(each.event_type): each for each in await subscriptions.list().collect() if each.filter == whole}
+    return {event: found[event] for event in wanted.events if event in found}
+
+
+def _refuse_second_webhook(
+    existing: Mapping[str, Subscription], webhooks: Iterable[Webhook], wanted: _Registration
+) -> None:
+    urls = {webhook.id: webhook.url for webhook in webhooks if webhook.url != wanted.url}
+    for event, subscription in existing.items():
+        if url := urls.get(subscription.webhook_id or ""):
+            where = f"{event} of user {wanted.user} goes to {url} already"
+            raise InvalidArgument("--event", f"{where}, and to one webhook only; --move takes it from there")
+
+
+async def _subscribe(
+    subscriptions: Subscriptions, webhook: Webhook, event: str, existing: Subscription | None, user: str | None
+) -> Subscription:
+    if existing is None:
+        return await subscriptions.create(event_type=event, user_id=user, webhook_id=webhook.id)
+    if existing.webhook_id != webhook.id:
+        return await subscriptions.update(existing.subscription_id, webhook_id=webhook.id)
+    return existing
 
 
 def _describe(webhook: Webhook, subscriptions: Sequence[Subscription]) -> dict[str, object]:

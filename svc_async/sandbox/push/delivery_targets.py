@@ -103,7 +103,7 @@ class DeliveryTargets:
         """
         send = self._sends.get(sent.url)
         if send is None and not self._allow_egress:
-            raise UnmappedUrl("no delivery mapping: deliver_to(url, target) puts something behind the URL")
+            raise UnmappedUrl("the sandbox forwards this URL to no receiver")
         return await (send or self._send_over_http(sent.url.partition("?")[0]))(sent)
 
     async def close(self) -> None:
