@@ -5,6 +5,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count, islice
@@ -93,20 +94,26 @@ def _work(seeds: Iterable[int], until: float, kinds: Sequence[str], path: Path) 
     path.write_text(figures.to_json())
 
 
-def run_controls(seed: int) -> Mapping[str, int]:
-    """Return how many jobs it took until there was damage, by the protection that was removed."""
-    return {name: _count_until_damage(control, seed) for name, control in CONTROLS.items()}
+def run_controls(seed: int, jobs: int = 2) -> Mapping[str, Mapping[str, int]]:
+    """Run some jobs without each protection, and the same with it; return what came of them."""
+    return {name: _run_control(control, seed, jobs) for name, control in CONTROLS.items()}
 
 
-def _count_until_damage(control: Control, seed: int) -> int:
-    """Return how many jobs it took; 0 if there was no damage, or some with the protection."""
+def _run_control(control: Control, seed: int, jobs: int) -> Mapping[str, int]:
+    """Run jobs, and more of them while none has done damage."""
+    counts: Counter[str] = Counter({"with damage": 0, "with damage though protected": 0})
     for number in range(_TRIES):
+        if number >= jobs and counts["with damage"]:
+            break
         _, trial = run_job(control.kind, seed + number, control.options, control.setting)
-        if trial.damage.is_visible:
-            setting = attrs.evolve(control.setting, prepare=lambda: None)
-            _, protected = run_job(control.kind, seed + number, control.protected or control.options, setting)
-            return 0 if protected.damage else number + 1
-    return 0
+        setting = attrs.evolve(control.setting, prepare=lambda: None)
+        _, protected = run_job(control.kind, seed + number, control.protected or control.options, setting)
+        counts["jobs"] += 1
+        counts["with damage"] += trial.damage.is_visible
+        counts["with damage though protected"] += bool(protected.damage)
+        for what in ("lost", "wrong", "extra"):
+            counts[what] += len(getattr(trial.damage, what))
+    return counts
 
 
 def count_repeats(seed: int) -> int:

@@ -12,7 +12,7 @@ import attrs
 from tests.crash.service import Service
 from tests.crash.trial import Trial
 
-__all__ = ["Figures", "find_commit", "read_figures"]
+__all__ = ["Figures", "does_damage", "find_commit", "read_figures"]
 
 Counts = Mapping[str, int]
 
@@ -36,7 +36,7 @@ class Figures:
         fates: requests by what became of them.
         damage: jobs with damage, by kind of job and of damage.
         examples: the first of them.
-        controls: by protection that was removed: jobs until there was damage; 0 for none.
+        controls: what came of jobs, by the protection that was removed.
     """
 
     commits: list[str] = attrs.field(factory=list)
@@ -49,7 +49,7 @@ class Figures:
     fates: Counter[str] = attrs.field(factory=Counter, converter=_count)
     damage: Counter[str] = attrs.field(factory=Counter, converter=_count)
     examples: list[str] = attrs.field(factory=list)
-    controls: dict[str, int] = attrs.field(factory=dict)
+    controls: Mapping[str, Counts] = attrs.field(factory=dict)
 
     def add_trial(self, kind: str, seed: int, trial: Trial, service: Service) -> None:
         """Add a trial."""
@@ -73,10 +73,10 @@ class Figures:
                 self.examples.append(f"{kind}:{seed} {name}: {words[0]}"[:600])
 
     def __add__(self, other: "Figures") -> "Figures":
-        """Return both together; a control counts as one that did damage only if it always did."""
+        """Return both together."""
         controls = {
-            name: min(self.controls.get(name, count), other.controls.get(name, count))
-            for name, count in {**self.controls, **other.controls}.items()
+            name: _count(self.controls.get(name, {})) + _count(other.controls.get(name, {}))
+            for name in {**self.controls, **other.controls}
         }
         return Figures(
             commits=sorted({*self.commits, *other.commits}),
@@ -95,7 +95,7 @@ class Figures:
     @property
     def good(self) -> bool:
         """Whether there was no damage but in the controls, each of which did some."""
-        return not self.damage and all(self.controls.values())
+        return not self.damage and all(map(does_damage, self.controls.values()))
 
     def to_json(self) -> str:
         """Return one line of JSON."""
@@ -107,7 +107,7 @@ class Figures:
         requests = self.totals["requests"] or 1
         late, crossed = [self.totals[f"late effects{what}"] / requests for what in ("", " that crossed")]
         damage = ", ".join(f"{count} x {name}" for name, count in sorted(self.damage.items())) or "none"
-        controls = ", ".join(f"{name}: {count or 'NO DAMAGE'}" for name, count in self.controls.items())
+        controls = [f"without {name}: {_describe_control(counts)}" for name, counts in self.controls.items()]
         return "\n".join(
             [
                 f"commits {', '.join(self.commits)}; seeds {', '.join(map(str, self.seeds))}; {self.seconds:.0f} s",
@@ -116,9 +116,21 @@ class Figures:
                 f"{requests} requests; late effects: {late:.1%}, {crossed:.1%} after a later request",
                 f"jobs with damage: {damage}",
                 *self.examples,
-                f"jobs until there was damage without protection: {controls or 'not run'}",
+                *controls,
             ]
         )
+
+
+def does_damage(counts: Counts) -> bool:
+    """Return whether jobs did damage without a protection, and none with it."""
+    return bool(counts.get("with damage")) and not counts.get("with damage though protected")
+
+
+def _describe_control(counts: Counts) -> str:
+    found = ", ".join(f"{counts.get(what, 0)} {what}" for what in ("lost", "wrong", "extra"))
+    protected = counts.get("with damage though protected", 0)
+    words = f"{counts.get('with damage', 0)} of {counts.get('jobs', 0)} jobs with damage: {found}"
+    return f"{words}; {protected} though protected" if protected else words
 
 
 def read_figures(paths: Iterable[str]) -> Figures:

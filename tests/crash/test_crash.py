@@ -14,7 +14,7 @@ import pytest
 from svc_async.batch.lists.audience_users import AudienceUsers
 from tests.crash.bad_rows import count_problems, upload_bad_rows
 from tests.crash.controls import CONTROLS
-from tests.crash.figures import Figures, read_figures
+from tests.crash.figures import Figures, does_damage, read_figures
 from tests.crash.model import Change, check_report, compare, find_allowed
 from tests.support.fake_service import FakeService
 
@@ -45,7 +45,7 @@ def test_killed_clients_lose_nothing_and_get_nothing_wrong(figures: Figures) -> 
 
 @pytest.mark.parametrize("protection", CONTROLS)
 def test_without_protection_there_is_damage(figures: Figures, protection: str) -> None:
-    assert figures.controls[protection]
+    assert does_damage(figures.controls[protection])
 
 
 def test_figures_of_runs_add_up(figures: Figures, tmp_path: Path) -> None:
@@ -55,14 +55,24 @@ def test_figures_of_runs_add_up(figures: Figures, tmp_path: Path) -> None:
     total = read_figures([str(path)])
 
     assert total.kills == figures.kills + figures.kills
-    assert total.controls == figures.controls
+    assert total.controls["lanes"]["jobs"] == 2 * figures.controls["lanes"]["jobs"]
     assert total.seeds == figures.seeds
 
 
-def test_a_control_that_once_did_no_damage_is_seen_in_the_sum() -> None:
-    total = Figures(controls={"lanes": 0}) + Figures(controls={"lanes": 3})
+@pytest.mark.parametrize(
+    ("counts", "good"),
+    [
+        ({"jobs": 3, "with damage": 1}, True),
+        ({"jobs": 3, "with damage": 0}, False),
+        ({"jobs": 3, "with damage": 2, "with damage though protected": 1}, False),
+    ],
+)
+def test_a_control_must_do_damage_and_its_protected_job_none(counts: dict[str, int], good: bool) -> None:
+    assert Figures(controls={"lanes": counts}).good is good
 
-    assert not total.good
+
+def test_damage_of_one_run_is_seen_in_the_sum() -> None:
+    assert not (Figures(damage={"upload: lost": 1}) + Figures()).good
 
 
 @pytest.mark.parametrize(
