@@ -10,6 +10,7 @@ from svc_async._version import __version__
 
 if TYPE_CHECKING:
     from svc_async.auth.credentials import AppCredentials, BearerToken, OAuth2UserCredentials, UserCredentials
+    from svc_async.batch.journal.journals import Journals
     from svc_async.engine.retry import Retries
     from svc_async.engine.transport import Timeouts
     from svc_async.errors import (
@@ -53,6 +54,7 @@ __all__ = [
     "Forbidden",
     "Governor",
     "InvalidArgument",
+    "Journals",
     "NotFound",
     "OAuth2UserCredentials",
     "RateLimited",
@@ -85,6 +87,7 @@ _HOMES = {
         "UserCredentials",
     ),
     "svc_async.users.encoding": ("Rows",),
+    "svc_async.batch.journal.journals": ("Journals",),
     "svc_async.errors": (
         "AccessDenied",
         "ApiError",

@@ -48,6 +48,7 @@ class FileFormat:
         application_id: the number that identifies the kind, in the header of the file.
         version: the version of the tables; no other is read.
         tables: the statements that create them.
+        advice: what to do with a file that is damaged.
     """
 
     kind: str
@@ -55,6 +56,7 @@ class FileFormat:
     application_id: int
     version: int
     tables: str
+    advice: str = "restore it from a backup, or delete it"
 
     def is_empty(self, path: Path, connection: sqlite3.Connection) -> bool:
         """Return whether a file holds nothing yet; otherwise make sure that it is of this kind and version.
@@ -146,13 +148,16 @@ def report_unusable(path: Path, file_format: FileFormat) -> Generator[None]:
     """Report errors of SQLite within the block as those of the file.
 
     Raises:
-        UnusableFile: the file is locked, or SQLite reports another error.
+        UnusableFile: the file is locked or damaged, or SQLite reports another error.
     """
     try:
         yield
     except sqlite3.Error as error:
-        if getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        name = getattr(error, "sqlite_errorname", "")
+        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             raise UnusableFile(file_format.parameter, path, "is locked by another job") from None
+        if name.startswith("SQLITE_CORRUPT"):
+            raise UnusableFile(file_format.parameter, path, f"is damaged; {file_format.advice}") from None
         raise UnusableFile(file_format.parameter, path, f"cannot be used: {error}") from None
 
 

@@ -33,8 +33,8 @@ class Destination(Protocol[T]):
     """Where batches are sent, and what the answers mean."""
 
     @property
-    def name(self) -> str:
-        """Its name in journals, different from that of every other destination."""
+    def about(self) -> Mapping[str, Any]:
+        """What identifies the job in a journal, as values for JSON: the host, the list, what changes its requests."""
         ...
 
     @property

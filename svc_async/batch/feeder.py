@@ -114,10 +114,11 @@ class Feeder:
         intent, batch = unsettled.intent, unsettled.batch
         pause = 0.0
         if intent.sent_at is not None:
-            pause = self._policy.quarantine - max(0.0, self._clock.now().timestamp() - intent.sent_at)
+            pause = self._policy.quarantine - unsettled.age
         lane = self._add_lane(intent.sender, intent.after.lanes)
-        self._ledger.accounting.coalesced += len(intent.superseded)
-        self._ledger.accounting.read += len(intent.superseded) + batch.rows
+        self._ledger.accounting.resend(
+            batch.rows, superseded=len(intent.superseded), in_doubt=intent.sent_at is not None
+        )
         command = lane.handle(
             Resumed(batch=batch, superseded=intent.superseded, in_doubt=intent.sent_at is not None, pause=pause)
         )
@@ -159,7 +160,7 @@ class Feeder:
 
     def _take(self, part: Slice) -> bool:
         """Collect rows; return whether it is time to flush."""
-        self._ledger.accounting.read += part.count
+        self._ledger.accounting.read_rows(part.count, again=part.again)
         self._ledger.accounting.partly_valid += part.partly_valid
         is_time_to_flush = self._partitioner.add(part.rows)
         self._on_failures(part.failures)

@@ -66,7 +66,7 @@ class Intent:
         positions: the rows, in the order of the body.
         superseded: rows that are settled with it, without being sent.
         pinned: when the batch was built.
-        sent_at: seconds since the epoch; None if it certainly had no effect.
+        sent_at: seconds since the epoch, taken before it waited at the rate limit; None if it certainly had no effect.
         digest: the SHA-256 of the body, in hexadecimal digits.
     """
 
@@ -146,12 +146,34 @@ class Accounting:
     rate_limited: int = 0
     partly_valid: int = 0
     failures: list[Failure] = attrs.field(factory=list, init=False)
+    unread: int = attrs.field(default=0, init=False)
+    """Rows that earlier runs read and did not settle, and that this one has not read yet."""
+    in_doubt: int = attrs.field(default=0, init=False)
+    """How many of these were sent without a conclusive answer."""
 
-    def resume(self, totals: Totals) -> None:
-        """Begin with what earlier runs settled."""
-        self.read, self.failed = totals.settled, totals.failed
+    def resume(self, totals: Totals, *, read: int = 0, in_doubt: int = 0) -> None:
+        """Begin with what earlier runs settled.
+
+        Args:
+            totals: what they settled.
+            read: how many rows they read.
+            in_doubt: how many of these were sent without a conclusive answer.
+        """
+        self.read, self.failed = max(read, totals.settled), totals.failed
         self.accepted, self.coalesced, self.requests = totals.accepted, totals.coalesced, totals.requests
         self.failures = list(totals.failures)
+        self.unread, self.in_doubt = self.read - totals.settled, in_doubt
+
+    def resend(self, rows: int, *, superseded: int, in_doubt: bool) -> None:
+        """Count the rows of a batch that an earlier run left unsettled, and that a lane has now."""
+        self.unread -= rows + superseded
+        self.coalesced += superseded
+        self.in_doubt -= rows if in_doubt else 0
+
+    def read_rows(self, count: int, *, again: int = 0) -> None:
+        """Count rows that were read, some of them again, after an earlier run."""
+        self.read += count - again
+        self.unread -= again
 
     def settle(self, receipt: Receipt) -> None:
         """Count the rows of a request."""
@@ -163,12 +185,15 @@ class Accounting:
         self.failed += len(failures)
         self.failures.extend(failures[: KEPT_FAILURES - len(self.failures)])
 
-    def progress(self, *, pending: int, in_flight: int, in_doubt: int, seconds: float) -> Progress:
+    def progress(
+        self, *, pending: int, in_flight: int, in_doubt: int, seconds: float, resend_in: float | None = None
+    ) -> Progress:
         """Return how far the job is.
 
         Raises:
             RuntimeError: the rows do not add up.
         """
+        pending += self.unread
         self._check(pending)
         return Progress(
             read=self.read,
@@ -178,7 +203,8 @@ class Accounting:
             pending=pending,
             requests=self.requests,
             in_flight=in_flight,
-            in_doubt=in_doubt,
+            in_doubt=in_doubt + self.in_doubt,
+            resend_in=resend_in,
             rate_limited=self.rate_limited,
             seconds=seconds,
         )
@@ -189,6 +215,7 @@ class Accounting:
         Raises:
             RuntimeError: they do not add up.
         """
+        pending += self.unread
         self._check(pending)
         return Report(
             read=self.read,
@@ -196,7 +223,7 @@ class Accounting:
             coalesced=self.coalesced,
             failed=self.failed,
             pending=pending,
-            in_doubt=in_doubt,
+            in_doubt=in_doubt + self.in_doubt,
             requests=self.requests,
             partly_valid=self.partly_valid,
             failures=tuple(sorted(self.failures, key=lambda failure: failure.position)),
@@ -210,10 +237,17 @@ class Accounting:
 
 @attrs.frozen
 class Unsettled:
-    """A batch that an earlier run intended to send, and did not settle."""
+    """A batch that an earlier run intended to send, and did not settle.
+
+    Attributes:
+        intent: what was recorded of it.
+        batch: the batch.
+        age: seconds that have certainly passed since it was sent.
+    """
 
     intent: Intent
     batch: Batch
+    age: float = 0.0
 
 
 @attrs.frozen
@@ -263,7 +297,7 @@ class Ledger(Protocol):
     ) -> None: ...
 
     async def resume(self, source: RowSource) -> Resumption:
-        """Find out what earlier runs left; nothing is sent before it returns.
+        """Find out what earlier runs left, even if that is nothing; nothing is sent before it returns.
 
         Raises:
             InvalidArgument: the source is not the one of the earlier runs.
@@ -290,6 +324,10 @@ class Ledger(Protocol):
             request: what carries the batch.
             packed: positions of rows that wait in the packers of the lane.
         """
+        ...
+
+    def mark_sent(self, lane: Lane, /) -> None:
+        """Note that the request of a lane is sent now: it has its turn at the rate limit."""
         ...
 
     async def release(self, lane: Lane, /) -> None:
@@ -332,6 +370,9 @@ class MemoryLedger:
 
     async def intend(self, *_: object) -> None:
         """Do nothing: intents matter to later runs."""
+
+    def mark_sent(self, *_: object) -> None:
+        """Do nothing: the time matters to later runs."""
 
     async def release(self, *_: object) -> None:
         """Do nothing: intents matter to later runs."""

@@ -78,6 +78,7 @@ class Progress:
         requests: how many times a request was sent.
         in_flight: requests that are being sent or wait for the rate limit.
         in_doubt: pending rows that were sent without a conclusive answer.
+        resend_in: seconds until the first of them are sent again; None while that is not known.
         rate_limited: how many answers were 429.
         seconds: since the job began.
     """
@@ -90,6 +91,7 @@ class Progress:
     requests: int = 0
     in_flight: int = 0
     in_doubt: int = 0
+    resend_in: float | None = None
     rate_limited: int = 0
     seconds: float = 0.0
 
@@ -109,6 +111,7 @@ class Progress:
             requests=self.requests + other.requests,
             in_flight=self.in_flight + other.in_flight,
             in_doubt=self.in_doubt + other.in_doubt,
+            resend_in=min((each for each in (self.resend_in, other.resend_in) if each is not None), default=None),
             rate_limited=self.rate_limited + other.rate_limited,
             seconds=self.seconds + other.seconds,
         )

@@ -1,11 +1,12 @@
 """What lists and jobs send requests with; a pipeline does."""
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from svc_async.clock import Clock
 from svc_async.engine.retry import Retries
 from svc_async.governor.slot import Priority
+from svc_async.wire.base_urls import Endpoints
 from svc_async.wire.route import Request
 
 __all__ = ["BatchSender", "Sender", "make_job_sender"]
@@ -30,6 +31,11 @@ class BatchSender(Sender, Protocol):
     """Sends single calls, and can be changed to send those of a job."""
 
     @property
+    def endpoints(self) -> Endpoints:
+        """The hosts."""
+        ...
+
+    @property
     def validate(self) -> bool:
         """Whether calls that break a known rule are refused before they are sent."""
         ...
@@ -44,18 +50,18 @@ class BatchSender(Sender, Protocol):
         retries: Retries,
         priority: Priority,
         max_wait: float | None,
-        before_sending: Callable[[], object] | None,
+        before_sending: Callable[[Request[Any]], object] | None,
     ) -> Sender:
         """Return a sender with these settings; see `make_job_sender`."""
         ...
 
 
-def make_job_sender(sender: BatchSender, *, before_sending: Callable[[], object] | None = None) -> Sender:
+def make_job_sender(sender: BatchSender, *, before_sending: Callable[[Request[Any]], object] | None = None) -> Sender:
     """Return a sender with a lower priority than single calls, which waits as long as needed and repeats nothing.
 
     Args:
         sender: what sends single calls.
-        before_sending: called when the rate limit admits a request, directly before it is sent; if it raises, nothing
-            is sent. A request may wait at the rate limit for minutes, so a time taken earlier says little.
+        before_sending: called with a request when the rate limit admits it, directly before it is sent; if it raises,
+            nothing is sent. A request may wait at the rate limit for minutes, so a time taken earlier says little.
     """
     return sender.but(retries=Retries.none(), priority=Priority.BULK, max_wait=None, before_sending=before_sending)

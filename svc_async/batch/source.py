@@ -1,9 +1,18 @@
 """The input of a job: slices of encoded rows; no I/O but that of what it reads."""
 
 import itertools
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import attrs
 
@@ -25,12 +34,14 @@ class Slice:
         rows: those that can be sent.
         failures: the others.
         partly_valid: rows that have a valid identifier beside an invalid one.
+        again: how many were read by an earlier run as well.
     """
 
     count: int
     rows: EncodedRows
     failures: Sequence[Failure]
     partly_valid: int = 0
+    again: int = 0
 
 
 @attrs.frozen
@@ -41,11 +52,13 @@ class RowSource:
         read: reads them from the start.
         replayable: whether they can be read again; if not, a job with a journal spools them first.
         open: keeps open what they are read from, as long as the job needs it.
+        settings: what else decides what is sent of them, as values for JSON; a job is resumed with the same.
     """
 
     read: Callable[[], AsyncGenerator[Slice, None]]
     replayable: bool
     open: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+    settings: Mapping[str, Any] = attrs.field(factory=dict)
 
 
 def is_replayable(rows: object) -> bool:

@@ -9,7 +9,7 @@ Only the uploader repeats a request, and a budget for the whole job keeps an out
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
@@ -35,7 +35,7 @@ from svc_async.batch.lane_events import (
 from svc_async.batch.ledger import Ledger, Resumption
 from svc_async.batch.recovery import RecoveryPolicy, summarize
 from svc_async.batch.report import Failure, Report
-from svc_async.batch.sender import Sender
+from svc_async.batch.sender import BatchSender, make_job_sender
 from svc_async.batch.settings import BatchSettings, JobSizes, Observers
 from svc_async.batch.source import RowSource
 from svc_async.engine.retry import RetryBudget
@@ -57,15 +57,17 @@ class Uploader(Generic[T]):
         self,
         source: RowSource,
         *,
-        sender: Sender,
+        sender: BatchSender,
         destination: Destination[T],
         settings: BatchSettings,
         observers: Observers,
         ledger: Ledger,
         sizes: JobSizes | None = None,
+        before_sending: Callable[[], object] | None = None,
     ) -> None:
         self._source = source
-        self._sender = sender
+        self._sender = make_job_sender(sender, before_sending=self._mark_sent)
+        self._before_sending = before_sending
         self._destination = destination
         self._observers = observers
         self._ledger = ledger
@@ -75,6 +77,7 @@ class Uploader(Generic[T]):
         self._task_group = asyncio.TaskGroup()
         self._tasks: dict[Lane, asyncio.Task[None]] = {}
         self._requests: dict[Lane, Request[T]] = {}
+        self._due: dict[Lane, float] = {}
         self._cause: Exception | None = None
         self._finished: Report | None = None
 
@@ -114,15 +117,16 @@ class Uploader(Generic[T]):
         """
         self._started = self._clock.monotonic()
         async with self._source.open(), self._ledger as ledger:
-            self._finished = ledger.finished
-            if self._finished is None:
-                self._notify_failures(ledger.accounting.failures)
-                self._finished = await self._upload(await self._resume())
+            resumption = await self._resume()
+            self._finished = ledger.finished or await self._upload(resumption)
         return self._finished
 
     async def _resume(self) -> Resumption:
         """Find out what earlier runs left; nothing is sent."""
         try:
+            if self._ledger.finished is None:
+                self._notify_progress()
+                self._notify_failures(self._ledger.accounting.failures)
             return await self._ledger.resume(self._source)
         except Exception as error:
             if isinstance(error, UnusableFile) and error.parameter == "journal":
@@ -180,7 +184,7 @@ class Uploader(Generic[T]):
             case Settle():
                 await self._settle(lane, command)
             case Wait():
-                await self._wait(command.seconds)
+                await self._wait(lane, command.seconds)
                 return _ELAPSED
             case Stop():
                 self._stop(command.cause)
@@ -196,11 +200,19 @@ class Uploader(Generic[T]):
         accounting = self._ledger.accounting
         accounting.requests += 1
         try:
-            answer, request_id = await self._sender.send_with_id(self._requests.pop(lane))
+            answer, request_id = await self._sender.send_with_id(self._requests[lane])
         except SvcError as error:
             accounting.rate_limited += isinstance(error, RateLimited)
             return Failed(error, self._read_pause(error))
+        finally:
+            del self._requests[lane]
         return Answered(self._destination.evaluate(answer, lane.queue[0]), request_id)
+
+    def _mark_sent(self, request: Request[Any]) -> None:
+        """Note that a request has its turn at the rate limit."""
+        self._ledger.mark_sent(next(lane for lane, each in self._requests.items() if each is request))
+        if self._before_sending is not None:
+            self._before_sending()
 
     def _read_pause(self, error: SvcError) -> float | None:
         retry_at = error.retry_at if isinstance(error, ApiError) else None
@@ -215,10 +227,14 @@ class Uploader(Generic[T]):
             self._observers.on_receipt(settle.receipt)
         self._notify_progress()
 
-    async def _wait(self, seconds: float) -> None:
+    async def _wait(self, lane: Lane, seconds: float) -> None:
+        self._due[lane] = self._clock.monotonic() + seconds
         self._feeder.wake()
         self._notify_progress()
-        await self._clock.sleep(seconds)
+        try:
+            await self._clock.sleep(seconds)
+        finally:
+            del self._due[lane]
 
     def _stop(self, cause: Exception) -> None:
         """Send nothing more; requests in flight are answered, and lanes that wait are cancelled."""
@@ -253,12 +269,13 @@ class Uploader(Generic[T]):
     def _notify_progress(self) -> None:
         if self._observers.progress is None:
             return
-        lanes = self._feeder.lanes
+        lanes, now = self._feeder.lanes, self._clock.monotonic()
         self._observers.progress(
             self._ledger.accounting.progress(
                 pending=self._feeder.pending,
                 in_flight=sum(lane.phase is Phase.SENDING for lane in lanes),
                 in_doubt=count_in_doubt(lanes),
-                seconds=self._clock.monotonic() - self._started,
+                resend_in=min((due - now for lane, due in self._due.items() if lane.in_doubt), default=None),
+                seconds=now - self._started,
             )
         )

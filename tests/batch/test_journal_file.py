@@ -14,6 +14,7 @@ import attrs
 import pytest
 
 from svc_async.batch.journal.codec import decode_intent, encode_intent
+from svc_async.batch.journal.records import Records
 from svc_async.batch.journal.schema import FORMAT
 from svc_async.errors import BatchError, UnusableFile
 from svc_async.sandbox import VirtualClock
@@ -51,7 +52,7 @@ async def test_a_changed_source_is_refused_and_nothing_is_sent(path: Path, chang
     with pytest.raises(BatchError):
         await upload(service, rows, path, concurrency=2)
     sent = len(service.bodies)
-    with pytest.raises(UnusableFile, match="belongs to a job with another source, or the source has changed"):
+    with pytest.raises(UnusableFile, match="belongs to an unfinished job with another source, or it has changed"):
         await upload(service, change(rows), path)
     assert len(service.bodies) == sent
     await upload(service, rows, path)
@@ -80,7 +81,7 @@ async def test_a_source_that_has_grown_after_its_end_is_refused(path: Path) -> N
     service.always = refuse
     with pytest.raises(BatchError):
         await upload(service, rows, path, concurrency=1)
-    with pytest.raises(UnusableFile, match="belongs to a job with another source, or the source has changed"):
+    with pytest.raises(UnusableFile, match="belongs to an unfinished job with another source, or it has changed"):
         await upload(service, [*rows, {"partner_user_id": "new"}], path)
     service.always = None
     await upload(service, rows, path)
@@ -139,7 +140,7 @@ import sqlite3, sys
 database = sqlite3.connect(sys.argv[1], isolation_level=None)
 database.execute("PRAGMA locking_mode=EXCLUSIVE")
 database.execute("BEGIN IMMEDIATE")
-database.execute("UPDATE job SET requests = requests")
+database.execute("UPDATE records SET number = number")
 database.execute("COMMIT")
 print("locked", flush=True)
 sys.stdin.read()
@@ -214,9 +215,10 @@ async def test_a_body_that_would_be_encoded_differently_stops_the_job(path: Path
     with pytest.raises(BatchError):
         await upload(service, make_members(3), path, create_ledger=Death(2).create_ledger)
     with closing(sqlite3.connect(path)) as database, database:
-        ((blob,),) = database.execute("SELECT intent FROM intents").fetchall()
+        records = Records.open(path, database)
+        ((sender, blob),) = records.load_all("intent", bytes)
         intent = attrs.evolve(decode_intent(blob), digest=sha256(b"another body").hexdigest())
-        database.execute("UPDATE intents SET intent = ?", [encode_intent(intent)])
+        records.put("intent", sender, encode_intent(intent))
     message = "was written by a version that encodes requests differently; finish it with that version"
     with pytest.raises(UnusableFile, match=message):
         await upload(service, make_members(3), path)

@@ -72,7 +72,7 @@ async def test_what_is_in_doubt_is_listed_with_its_time_while_the_job_runs(path:
     assert (await task).accepted == 10
 
 
-_OPENED = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('SELECT * FROM job')"
+_OPENED = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('SELECT * FROM records')"
 
 
 async def test_reading_does_not_release_the_lock_of_a_job_in_this_process(path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from array import array
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ import attrs
 import pytest
 
 from svc_async.batch.destination import Destination, Verdict
-from svc_async.batch.journal.journal import Journal
-from svc_async.batch.journal.ledger import JournalLedger
+from svc_async.batch.journal.journal import Job, Journal
+from svc_async.batch.journal.ledger import JournalLedger, JournalPath
 from svc_async.batch.lane import Lane
 from svc_async.batch.lane_events import Answered, Recorded, Sealed, Settle
 from svc_async.batch.ledger import Accounting, Intent, JournalCheckpoint, Ledger, MemoryLedger, Totals, describe_lanes
@@ -89,7 +89,7 @@ def create_users_with(service: FakeService, ledger: Ledger) -> AudienceUsers:
     """Return users whose next job has this ledger."""
 
     def create_ledger(
-        journal: str | Path | None, *, destination: Destination[Any], settings: BatchSettings, clock: Clock
+        journal: JournalPath | None, *, destination: Destination[Any], settings: BatchSettings, clock: Clock
     ) -> Ledger:
         del journal, destination, settings, clock
         return ledger
@@ -178,7 +178,7 @@ async def test_rows_that_are_sent_are_settled_with_their_batch_however_they_were
 class Nowhere:
     """A destination that nothing is sent to."""
 
-    name: str = "nowhere"
+    about: Mapping[str, Any] = attrs.field(factory=lambda: {"host": "nowhere", "destination": "nothing"})
     limits: Limits = attrs.field(factory=lambda: Limits(operations=4, size=1_000))
 
     def parse_group(self, plain: Any) -> OperationGroup:
@@ -216,8 +216,6 @@ async def test_a_lane_that_sends_for_others_begins_with_what_they_have_settled(t
             assert isinstance(settle, Settle)
             await ledger.settle(lane, settle, ())
 
-    async with await Journal.open(
-        path, about={"destination": "nowhere", "ordered": True}, lanes=2, now=clock.now
-    ) as journal:
+    async with await Journal.open(path, Job(about={**nowhere.about, "ordered": True}, lanes=2), clock=clock) as journal:
         settled_up_to, unsettled = await journal.load_settled()
     assert (settled_up_to, [*unsettled]) == ({0: 10, 1: 10}, [])

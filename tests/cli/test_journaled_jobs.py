@@ -354,4 +354,5 @@ async def test_the_journal_of_a_command_describes_its_job(
     assert spec.source == SourceSpec(path=str(people), mapping={"*": "-"})
     assert (spec.phone_region, spec.settings.concurrency, spec.settings.quarantine) == ("DE", 1, 0)
     content = (tmp_path / "job.journal").read_bytes()
-    assert not [name for name, secret in environment_of(sandbox).items() if secret.encode() in content]
+    secrets = {name: value for name, value in environment_of(sandbox).items() if not name.endswith("_URL")}
+    assert not [name for name, secret in secrets.items() if secret.encode() in content]

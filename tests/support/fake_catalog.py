@@ -19,9 +19,12 @@ from svc_async.batch.products.products import Products
 from svc_async.batch.settings import JobSizes
 from svc_async.engine.pipeline import Pipeline
 from svc_async.sandbox import VirtualClock
+from svc_async.wire.base_urls import Endpoints
 from svc_async.wire.route import Blocks, Request
 
 __all__ = ["FakeCatalog", "change_results", "product"]
+
+ENDPOINTS = Endpoints(base_url="https://base.example", ads_url="https://ads.example")
 
 _GOOD: dict[str, Any] = {
     "title": "Boots",
@@ -52,20 +55,21 @@ class FakeCatalog:
     script: dict[int, Any] = attrs.field(factory=dict)
     """By the number of the request, from 1: what is raised, or what makes something else of the answer."""
     always: Any = None
-    _before_sending: Callable[[], object] | None = None
+    endpoints: Endpoints = ENDPOINTS
+    _before_sending: Callable[[Request[Any]], object] | None = None
 
     def products(self, sizes: JobSizes | None = None, *, create_ledger: LedgerFactory = create_ledger) -> Products:
         """Return the products of the catalog."""
         # Jobs only send with it.
         return Products(cast("Pipeline", self), "c1", sizes=sizes or JobSizes(), create_ledger=create_ledger)
 
-    def but(self, *, before_sending: Callable[[], object] | None = None, **_: object) -> Self:
+    def but(self, *, before_sending: Callable[[Request[Any]], object] | None = None, **_: object) -> Self:
         self._before_sending = before_sending
         return self
 
     async def send_with_id(self, request: Request[Any]) -> tuple[Any, str]:
         if self._before_sending is not None:
-            self._before_sending()
+            self._before_sending(request)
         body = request.body
         assert isinstance(body, Blocks)
         joined = b"".join(body.blocks)

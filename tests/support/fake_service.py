@@ -11,6 +11,7 @@ from svc_async.ads.custom_audiences import BatchCounts
 from svc_async.batch.report import Progress, Report
 from svc_async.errors import ApiError, Sent, TransportError
 from svc_async.sandbox import VirtualClock
+from svc_async.wire.base_urls import Endpoints
 from svc_async.wire.outcome import api_error
 from svc_async.wire.route import Blocks, Request
 
@@ -27,6 +28,8 @@ __all__ = [
     "make_members",
     "wait_until",
 ]
+
+ENDPOINTS = Endpoints(base_url="https://base.example", ads_url="https://ads.example")
 
 T = TypeVar("T")
 
@@ -59,11 +62,12 @@ class FakeService:
     script: dict[int, Outcome] = attrs.field(factory=dict)
     always: Outcome | None = None
     latency: float = 0.0
+    endpoints: Endpoints = ENDPOINTS
     in_flight: int = 0
     most_in_flight: int = 0
-    _before_sending: Callable[[], object] | None = None
+    _before_sending: Callable[[Request[Any]], object] | None = None
 
-    def but(self, *, before_sending: Callable[[], object] | None = None, **_: object) -> Self:
+    def but(self, *, before_sending: Callable[[Request[Any]], object] | None = None, **_: object) -> Self:
         self._before_sending = before_sending
         return self
 
@@ -90,7 +94,7 @@ class FakeService:
 
     async def send_with_id(self, request: Request[T]) -> tuple[T, str | None]:
         if self._before_sending is not None:
-            self._before_sending()
+            self._before_sending(request)
         body = _join(request.body)
         self.bodies.append(body)
         self.times.append(self.clock.monotonic())

@@ -8,35 +8,40 @@ from an earlier one with the same key waits for a later batch, so a batch may se
 journal therefore grows with the number of lanes and the size of a request, never with the number of rows.
 
 Before each request an *intent* is committed: the positions of the batch in the order of its body, how they are grouped
-into operations, the pinned time, the SHA-256 of the body, when it is sent, and the state of the lane once the batch is
+into operations, the pinned time, the SHA-256 of the body, the time, and the state of the lane once the batch is
 settled. Rows that were superseded by an equal row of the batch are settled with it, and never after it: if they were
 read again, they would undo it. The answer replaces the intent by that state and updates the totals. It need not be
 awaited, since commits keep their order: the next intent of the lane is committed after it.
+
+A request may wait at the rate limit for minutes after its intent. The time at which it is sent is recorded with the
+next commit, and so is how many requests were sent in each second, for the rate limit of the next run.
 
 A sender sends one batch after another: a lane or, once the source has ended, the remaining rows of several lanes that
 share requests. All of these lanes are then settled together; nothing of them is left elsewhere.
 
 When a job is resumed, its source is read from the start twice. The first reading stops at the checkpoint of the
 earlier run; it verifies with a digest that the source is the same, and collects the rows of open intents. These are
-resent first, byte for byte, after the rest of the quarantine: a request that was in flight when the process died may
-still be applied late. Then the source is read again, and settled rows are skipped. Rows that break a rule never reach
-a lane; they are found again and reported again.
+resent first, byte for byte, after a whole quarantine: a request that was in flight when the process died may still be
+applied late, and no clock says when the process died. If it ended in good order, the time since then counts. Then the
+source is read again, and settled rows are skipped. Rows that break a rule never reach a lane; they are found again
+and reported again.
 
     killed before the intent is committed       nothing was sent; the rows are read again
     killed after it, before the answer          in doubt: quarantine, then the same bytes
     killed after the answer, before its commit  likewise: the journal cannot tell the difference
     killed after the commit                     settled; skipped
 
+A finished journal is of a definite job as well: the source is read again, and its digest compared.
+
 The file is locked while a job runs; `JournalRecord` reads it nevertheless. It contains no token and no identifier.
-Each commit also records the progress of the job, as `timeline` describes it.
+Each commit also records the progress of the job, as `timeline` describes it. Each record has a checksum.
 """
 
-import json
 import sqlite3
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -44,23 +49,41 @@ from typing import Any, Self, TypeVar
 import attrs
 
 from svc_async.batch.journal.codec import decode_intent, decode_positions, encode_intent, encode_positions
+from svc_async.batch.journal.records import Records
 from svc_async.batch.journal.schema import FORMAT
+from svc_async.batch.journal.state import JobState, OrderlyEnd, describe_difference
 from svc_async.batch.ledger import Intent, JournalCheckpoint, LaneState, Settlement, Totals
-from svc_async.batch.report import Failure, Report
+from svc_async.batch.report import KEPT_FAILURES, Failure, Report
 from svc_async.batch.timeline import SLOT_WIDTH, SLOTS, widen_slots
+from svc_async.clock import Clock
 from svc_async.errors import SvcError, UnusableFile
 from svc_async.sqlite import Work, Writer, connect, in_thread, report_unusable
 
-__all__ = ["Journal", "JournalUnwritable", "annotate"]
+__all__ = ["Job", "Journal", "JournalUnwritable", "annotate"]
 
 T = TypeVar("T")
 
-_KEPT = 10_000
-"""Failures that are kept, as in a report."""
+_LONGEST_WINDOW = 900
+"""Seconds for which it is kept how many requests were sent: no limit of the service counts longer."""
 
 
 class JournalUnwritable(SvcError):
     """The journal cannot be written, so nothing more is sent."""
+
+
+@attrs.frozen(kw_only=True)
+class Job:
+    """What a journal is opened for.
+
+    Attributes:
+        about: what identifies the job, as values for JSON; it must be the same whenever the job is resumed.
+        lanes: how many lanes the rows of a new job are assigned to.
+        note: what describes a new job; None for nothing.
+    """
+
+    about: Mapping[str, Any]
+    lanes: int
+    note: Mapping[str, Any] | None = None
 
 
 class Journal:
@@ -72,66 +95,70 @@ class Journal:
         totals: what earlier runs settled.
         checkpoint: how far the source was read.
         intents: what earlier runs left in doubt.
-        spooled: whether the rows were spooled.
+        spool_digest: the digest of the rows, if they were spooled.
         report: the report, if nothing is left to do.
+        idle: seconds that have certainly passed since the last run.
+        sent: how many requests were sent in each of the last seconds, by time since the epoch.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, now: Callable[[], datetime]) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, job: Job, clock: Clock, boot_id: str) -> None:
         self.path = path
-        self._now = now
-        self._began = now().timestamp()
-        select = connection.execute
-        (accepted, coalesced, failed, requests, rows, digest, ended, spooled, report) = select(
-            "SELECT accepted, coalesced, failed, requests, rows_read, digest, source_ended, spooled, report FROM job"
-        ).fetchone()
-        (lanes, self._worked_before, self._slot_width) = select("SELECT lanes, worked, slot_width FROM job").fetchone()
-        self.lanes: int = lanes
-        failures = [Failure(*row) for row in select("SELECT * FROM failures ORDER BY position")]
+        self._clock = clock
+        self._boot_id = boot_id
+        self._records = records = Records.open(path, connection)
+        self._state = state = _begin_run(connection, records, path, job, clock.now().timestamp())
+        self.idle = 0.0 if state.end is None else state.end.measure_time_since(clock.monotonic(), boot_id)
+        state.end = None
+        self._began, self._worked_before = clock.now().timestamp(), state.worked
+        failures = [Failure(number, *rest) for number, rest in records.load_all("failure", tuple[str, str, str | None])]
+        self._failures = len(failures)
+        self.lanes = state.lanes
         self.totals = Totals(
-            accepted=accepted, coalesced=coalesced, failed=failed, requests=requests, failures=failures
+            accepted=state.accepted,
+            coalesced=state.coalesced,
+            failed=state.failed,
+            requests=state.requests,
+            failures=failures,
         )
-        self.checkpoint = JournalCheckpoint(rows, digest, bool(ended))
-        self.intents: Sequence[Intent] = [
-            decode_intent(blob) for (blob,) in select("SELECT intent FROM intents ORDER BY sender")
-        ]
-        self.spooled = bool(spooled)
-        self.report = None if report is None else Report(**json.loads(report), failures=tuple(failures))
+        self.checkpoint = state.checkpoint
+        self.intents: Sequence[Intent] = [decode_intent(blob) for _, blob in records.load_all("intent", bytes)]
+        self.spool_digest = state.spool_digest
+        self.report = None if state.report is None else Report(**state.report, failures=tuple(failures))
+        self.sent: Mapping[int, int] = dict(records.load_all("second", int))
+        self._just_sent: deque[tuple[int, float]] = deque()
+        self._is_closed = False
         self._writer = Writer(connection, before_commit=self._record_progress, stop_on_error=True)
 
     @classmethod
     async def open(
         cls,
         path: str | Path,
+        job: Job,
         *,
-        about: Mapping[str, Any],
-        lanes: int,
-        now: Callable[[], datetime],
+        clock: Clock,
+        boot_id: str = "",
         factory: type[sqlite3.Connection] = sqlite3.Connection,
     ) -> "Journal":
         """Open the journal of a job, or begin it.
 
         Args:
             path: the file; its folder exists.
-            about: what identifies the job; it must be the same whenever the job is resumed.
-            lanes: how many lanes the rows of a new job are assigned to.
-            now: returns the time; also called in another thread.
+            job: the job.
+            clock: the time; also read in another thread.
+            boot_id: see `OrderlyEnd`; without it, no time has certainly passed since the last run.
             factory: the class of the connection.
 
         Raises:
             UnusableFile: the file belongs to another job, is locked, or cannot be opened.
         """
-        text = json.dumps(about, sort_keys=True)
-        return await in_thread(lambda: cls._open(Path(path), text, lanes, now, factory), undo=Journal._close)
+        return await in_thread(lambda: cls._open(Path(path), job, clock, boot_id, factory), undo=Journal._close)
 
     @classmethod
-    def _open(
-        cls, path: Path, about: str, lanes: int, now: Callable[[], datetime], factory: type[sqlite3.Connection]
-    ) -> "Journal":
+    def _open(cls, path: Path, job: Job, clock: Clock, boot_id: str, factory: type[sqlite3.Connection]) -> "Journal":
         connection = connect(path, FORMAT, exclusive=True, factory=factory)
         try:
             with report_unusable(path, FORMAT):
-                _begin_run(connection, path, about, lanes, now().timestamp())
-                return cls(path, connection, now)
+                return cls(path, connection, job, clock, boot_id)
         except BaseException:
             connection.close()
             raise
@@ -143,12 +170,11 @@ class Journal:
             JournalUnwritable: what was recorded before could not be committed.
         """
 
-        def select(connection: sqlite3.Connection) -> tuple[Mapping[int, int], "array[int]"]:
-            settled_up_to = dict(connection.execute("SELECT lane, settled_up_to FROM lanes"))
+        def select(_: sqlite3.Connection) -> tuple[Mapping[int, int], "array[int]"]:
             unsettled = array("q")
-            for (blob,) in connection.execute("SELECT positions FROM unsettled"):
+            for blob in dict(self._records.load_all("unsettled", bytes)).values():
                 unsettled.extend(decode_positions(blob))
-            return settled_up_to, unsettled
+            return dict(self._records.load_all("lane", int)), unsettled
 
         return await self._commit(select)
 
@@ -160,45 +186,63 @@ class Journal:
         """
         blob = encode_intent(intent)
 
-        def insert(connection: sqlite3.Connection) -> None:
-            connection.execute("INSERT OR REPLACE INTO intents VALUES (?, ?)", (intent.sender, blob))
-            connection.execute("UPDATE job SET requests = requests + 1")
-            _update_checkpoint(connection, checkpoint)
+        def insert(_: sqlite3.Connection) -> None:
+            self._record_sent()
+            self._records.put("intent", intent.sender, blob)
+            self._records.delete("sent", intent.sender)
+            self._state.requests += 1
+            if checkpoint.rows >= self._state.checkpoint.rows and checkpoint.ended >= self._state.checkpoint.ended:
+                self._state.checkpoint = checkpoint
 
         await self._commit(insert)
 
+    def mark_sent(self, sender: int) -> None:
+        """Record that a request is sent now; the next commit includes it."""
+        self._just_sent.append((sender, self._clock.now().timestamp()))
+
     def mark_refused(self, intent: Intent) -> None:
         """Record that a batch had no effect, so that no quarantine is needed; the next commit includes it."""
-        row = (encode_intent(attrs.evolve(intent, sent_at=None)), intent.sender)
-        self._writer.submit(
-            lambda connection: connection.execute("UPDATE intents SET intent = ? WHERE sender = ?", row)
-        )
+        blob = encode_intent(attrs.evolve(intent, sent_at=None))
+
+        def update(_: sqlite3.Connection) -> None:
+            self._record_sent()
+            if self._records.has("intent", intent.sender):
+                self._records.put("intent", intent.sender, blob)
+
+        self._writer.submit(update)
 
     def settle(self, settlement: Settlement) -> None:
         """Record what an answer settled; the next commit includes it."""
         sender = settlement.sender
         doubt = None if settlement.in_doubt is None else encode_intent(settlement.in_doubt)
 
-        def update(connection: sqlite3.Connection) -> None:
-            connection.execute("DELETE FROM intents WHERE sender = ?", (sender,))
-            if doubt is not None:
-                connection.execute("INSERT INTO intents VALUES (?, ?)", (sender, doubt))
-            _update_lanes(connection, sender, settlement.after)
-            connection.execute(
-                "UPDATE job SET accepted = accepted + ?, coalesced = coalesced + ?, failed = failed + ?",
-                (settlement.accepted, settlement.coalesced, len(settlement.failures)),
-            )
-            _insert_failures(connection, settlement.failures)
+        def update(_: sqlite3.Connection) -> None:
+            self._record_sent()
+            if doubt is None:
+                self._records.delete("intent", sender)
+                self._records.delete("sent", sender)
+            else:
+                self._records.put("intent", sender, doubt)
+            self._update_lanes(sender, settlement.after)
+            self._state.accepted += settlement.accepted
+            self._state.coalesced += settlement.coalesced
+            self._state.failed += len(settlement.failures)
+            self._add_failures(settlement.failures)
 
         self._writer.submit(update)
 
-    async def mark_spooled(self) -> None:
-        """Commit that all rows were spooled.
+    async def mark_spooled(self, digest: str) -> None:
+        """Commit that all rows were spooled, and their digest.
 
         Raises:
             JournalUnwritable: it could not be committed.
         """
-        await self._commit(lambda connection: connection.execute("UPDATE job SET spooled = 1"))
+
+        def update(_: sqlite3.Connection) -> None:
+            self._state.spool_digest = digest
+
+        await self._commit(update)
+        self.spool_digest = digest
 
     async def assign_unsettled(self, unsettled: Mapping[int, Iterable[int]]) -> None:
         """Commit to which lane each unsettled row belongs.
@@ -206,26 +250,28 @@ class Journal:
         Raises:
             JournalUnwritable: it could not be committed.
         """
-        rows = [(lane, encode_positions(array("q", sorted(positions)))) for lane, positions in unsettled.items()]
+        blobs = {lane: encode_positions(array("q", sorted(positions))) for lane, positions in unsettled.items()}
 
-        def replace(connection: sqlite3.Connection) -> None:
-            connection.execute("DELETE FROM unsettled")
-            connection.executemany("INSERT INTO unsettled VALUES (?, ?)", rows)
+        def replace(_: sqlite3.Connection) -> None:
+            self._records.delete_all("unsettled")
+            for lane, blob in blobs.items():
+                self._records.put("unsettled", lane, blob)
 
         await self._commit(replace)
 
-    async def finish(self, report: Report) -> None:
-        """Commit the report of a job that has nothing left to do.
+    async def finish(self, report: Report, checkpoint: JournalCheckpoint) -> None:
+        """Commit the report of a job that has nothing left to do, and the digest of its source.
 
         Raises:
             JournalUnwritable: it could not be committed.
         """
-        text = json.dumps({name: value for name, value in report.as_dict().items() if name != "failures"})
+        totals = {name: value for name, value in report.as_dict().items() if name != "failures"}
 
-        def update(connection: sqlite3.Connection) -> None:
-            connection.execute("DELETE FROM failures")
-            _insert_failures(connection, report.failures)
-            connection.execute("UPDATE job SET report = ?", (text,))
+        def update(_: sqlite3.Connection) -> None:
+            self._records.delete_all("failure")
+            self._failures = 0
+            self._add_failures(report.failures)
+            self._state.report, self._state.checkpoint = totals, checkpoint
 
         await self._commit(update)
 
@@ -238,6 +284,10 @@ class Journal:
         await self._close()
 
     async def _close(self) -> None:
+        if not self._is_closed and self._state.report is None:
+            end = OrderlyEnd(self._boot_id, self._clock.monotonic())
+            self._writer.submit(lambda _: setattr(self._state, "end", end))
+        self._is_closed = True
         await self._writer.close()
 
     async def _commit(self, work: Work[T]) -> T:
@@ -246,24 +296,77 @@ class Journal:
         except sqlite3.Error as error:
             raise JournalUnwritable(f"the journal {self.path} cannot be written: {error}") from error
 
-    def _record_progress(self, connection: sqlite3.Connection) -> None:
-        now = self._now().timestamp()
-        worked = self._worked_before + max(0.0, now - self._began)
-        if worked >= SLOTS * self._slot_width:
-            self._widen_slots(connection, worked)
-        connection.execute("UPDATE job SET active_at = ?, worked = ?, slot_width = ?", (now, worked, self._slot_width))
-        connection.execute(
-            "INSERT OR REPLACE INTO timeline SELECT ?, accepted, requests FROM job", (int(worked / self._slot_width),)
-        )
+    # What follows runs in the thread of the writer.
 
-    def _widen_slots(self, connection: sqlite3.Connection, worked: float) -> None:
-        rows = connection.execute("SELECT slot, accepted, requests FROM timeline ORDER BY slot")
-        slots = {slot: (accepted, requests) for slot, accepted, requests in rows}
-        slots, self._slot_width = widen_slots(slots, self._slot_width, seconds=worked)
-        connection.execute("DELETE FROM timeline")
-        connection.executemany(
-            "INSERT INTO timeline VALUES (?, ?, ?)", ((slot, *counts) for slot, counts in slots.items())
-        )
+    def _update_lanes(self, sender: int, after: LaneState) -> None:
+        for lane in after.lanes:
+            self._records.put("lane", lane, after.settled_up_to)
+            self._records.delete("unsettled", lane)
+        self._records.delete("unsettled", sender)
+        if after.unsettled:
+            self._records.put("unsettled", sender, encode_positions(after.unsettled))
+
+    def _add_failures(self, failures: Sequence[Failure]) -> None:
+        for failure in failures[: KEPT_FAILURES - self._failures]:
+            self._records.put("failure", failure.position, (failure.reason, failure.code, failure.attribute))
+            self._failures += 1
+
+    def _record_sent(self) -> None:
+        """Record what was sent since the last commit."""
+        seconds = dict[int, int]()
+        while self._just_sent:
+            sender, at = self._just_sent.popleft()
+            self._records.put("sent", sender, at)
+            seconds[int(at)] = seconds.get(int(at), self.sent.get(int(at), 0)) + 1
+        if not seconds:
+            return
+        for second, count in seconds.items():
+            self._records.put("second", second, count)
+        outdated = [second for second in self.sent if second < max(seconds) - _LONGEST_WINDOW]
+        for second in outdated:
+            self._records.delete("second", second)
+        self.sent = {second: count for second, count in {**self.sent, **seconds}.items() if second not in outdated}
+
+    def _record_progress(self, _: sqlite3.Connection) -> None:
+        self._record_sent()
+        state, now = self._state, self._clock.now().timestamp()
+        state.active_at, state.worked = now, self._worked_before + max(0.0, now - self._began)
+        if state.worked >= SLOTS * state.slot_width:
+            self._widen_slots()
+        self._records.put("slot", int(state.worked / state.slot_width), (state.accepted, state.requests))
+        self._records.put("job", 0, state)
+        self._records.write_count()
+
+    def _widen_slots(self) -> None:
+        slots = dict(self._records.load_all("slot", tuple[int, int]))
+        slots, self._state.slot_width = widen_slots(slots, self._state.slot_width, seconds=self._state.worked)
+        self._records.delete_all("slot")
+        for slot, counts in slots.items():
+            self._records.put("slot", slot, counts)
+
+
+def _begin_run(connection: sqlite3.Connection, records: Records, path: Path, job: Job, now: float) -> JobState:
+    """Insert the job if the journal is new, count the run, and return the state before it.
+
+    Raises:
+        UnusableFile: the journal belongs to another job.
+    """
+    state = records.load("job", 0, JobState) if records.has("job") else None
+    if state is None:
+        state = JobState(about=dict(job.about), lanes=job.lanes, began_at=now, slot_width=SLOT_WIDTH, active_at=now)
+    elif state.about != job.about:
+        difference = describe_difference(state.about, job.about)
+        advice = "a job is resumed with the settings that it was begun with; a new job needs a new journal"
+        raise UnusableFile("journal", path, f"belongs to another job: {difference}; {advice}")
+    connection.execute("BEGIN IMMEDIATE")
+    if job.note is not None and not records.has("note") and not state.runs:
+        records.put("note", 0, job.note)
+    if state.report is None:
+        state.runs += 1
+    records.put("job", 0, attrs.evolve(state, end=None))
+    records.write_count()
+    connection.execute("COMMIT")
+    return state
 
 
 async def annotate(path: str | Path, note: Mapping[str, Any]) -> None:
@@ -276,67 +379,15 @@ async def annotate(path: str | Path, note: Mapping[str, Any]) -> None:
     Raises:
         UnusableFile: the file is locked, is not a journal, or cannot be written.
     """
-    text = json.dumps(note)
-    await in_thread(lambda: _annotate(Path(path), text))
+    await in_thread(lambda: _annotate(Path(path), note))
 
 
-def _annotate(path: Path, note: str) -> None:
+def _annotate(path: Path, note: Mapping[str, Any]) -> None:
     with closing(connect(path, FORMAT, exclusive=True)) as connection, report_unusable(path, FORMAT):
+        records = Records.open(path, connection)
+        if records.has("job"):
+            return
         connection.execute("BEGIN IMMEDIATE")
-        if not connection.execute("SELECT count(*) FROM job").fetchone()[0]:
-            connection.execute("DELETE FROM note")
-            connection.execute("INSERT INTO note VALUES (?)", (note,))
+        records.put("note", 0, note)
+        records.write_count()
         connection.execute("COMMIT")
-
-
-def _begin_run(connection: sqlite3.Connection, path: Path, about: str, lanes: int, now: float) -> None:
-    """Insert the job if the journal is new, and count the run.
-
-    Raises:
-        UnusableFile: the journal belongs to another job.
-    """
-    job = connection.execute("SELECT about FROM job").fetchone()
-    if job is not None and job[0] != about:
-        raise UnusableFile("journal", path, f"belongs to another job: {_describe_difference(job[0], about)}")
-    connection.execute("BEGIN IMMEDIATE")
-    if job is None:
-        connection.execute(
-            "INSERT INTO job (about, lanes, began_at, active_at, slot_width) VALUES (?, ?, ?, ?, ?)",
-            (about, lanes, now, now, SLOT_WIDTH),
-        )
-    connection.execute("UPDATE job SET runs = runs + 1 WHERE report IS NULL")
-    connection.execute("COMMIT")
-
-
-def _update_lanes(connection: sqlite3.Connection, sender: int, after: LaneState) -> None:
-    for lane in after.lanes:
-        connection.execute("INSERT OR REPLACE INTO lanes VALUES (?, ?)", (lane, after.settled_up_to))
-        connection.execute("DELETE FROM unsettled WHERE sender = ?", (lane,))
-    connection.execute("DELETE FROM unsettled WHERE sender = ?", (sender,))
-    if after.unsettled:
-        connection.execute("INSERT INTO unsettled VALUES (?, ?)", (sender, encode_positions(after.unsettled)))
-
-
-def _update_checkpoint(connection: sqlite3.Connection, checkpoint: JournalCheckpoint) -> None:
-    connection.execute(
-        "UPDATE job SET rows_read = ?, digest = ?, source_ended = ?, invalid_rows = ?"
-        " WHERE rows_read <= ? AND source_ended <= ?",
-        (
-            *(checkpoint.rows, checkpoint.digest, checkpoint.ended, checkpoint.invalid_rows),
-            *(checkpoint.rows, checkpoint.ended),
-        ),
-    )
-
-
-def _insert_failures(connection: sqlite3.Connection, failures: Sequence[Failure]) -> None:
-    (kept,) = connection.execute("SELECT count(*) FROM failures").fetchone()
-    connection.executemany(
-        "INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?)", map(attrs.astuple, failures[: _KEPT - kept])
-    )
-
-
-def _describe_difference(stored: str, given: str) -> str:
-    before, after = json.loads(stored), json.loads(given)
-    return ", ".join(
-        f"{name} is {before.get(name)!r} there" for name in sorted(after) if before.get(name) != after[name]
-    )

@@ -14,14 +14,17 @@ from typing import Any, Protocol, Self
 import attrs
 
 from svc_async.batch.destination import Destination
-from svc_async.batch.journal.journal import Journal
-from svc_async.batch.journal.resume import RemainingRows, SourceReplay
+from svc_async.batch.journal.journal import Job, Journal
+from svc_async.batch.journal.journals import Journals
+from svc_async.batch.journal.resume import RemainingRows, SourceReplay, digest_source, report_other_source
 from svc_async.batch.journal.spool import read_spool, spool
+from svc_async.batch.journal.state import read_boot_id
 from svc_async.batch.lane import Lane
 from svc_async.batch.lane_events import Settle
 from svc_async.batch.ledger import (
     Accounting,
     Intent,
+    JournalCheckpoint,
     LaneState,
     Ledger,
     MemoryLedger,
@@ -36,41 +39,59 @@ from svc_async.batch.settings import BatchSettings
 from svc_async.batch.source import RowSource, Slice
 from svc_async.clock import Clock
 from svc_async.errors import UnusableFile
+from svc_async.sqlite import in_thread
 from svc_async.wire.route import Blocks, Request
 
-__all__ = ["JournalLedger", "LedgerFactory", "create_ledger"]
+__all__ = ["JournalLedger", "JournalPath", "LedgerFactory", "create_ledger"]
+
+JournalPath = str | Path | Journals
+"""The path of a journal, or what names one for each run."""
+_IDENTITY = ("host", "destination")
+"""What tells the jobs of a folder apart; their settings may differ from run to run."""
 
 
 class LedgerFactory(Protocol):
     """A function that creates ledgers, such as `create_ledger`."""
 
     def __call__(
-        self, journal: str | Path | None, *, destination: Destination[Any], settings: BatchSettings, clock: Clock
+        self, journal: JournalPath | None, *, destination: Destination[Any], settings: BatchSettings, clock: Clock
     ) -> Ledger:
         """Return the ledger of a job."""
         ...
 
 
 def create_ledger(
-    journal: str | Path | None,
+    journal: JournalPath | None,
     *,
     destination: Destination[Any],
     settings: BatchSettings,
     clock: Clock,
+    note: Mapping[str, Any] | None = None,
+    boot_id: str | None = None,
     factory: type[sqlite3.Connection] = sqlite3.Connection,
 ) -> Ledger:
     """Return a ledger in a journal, or in memory if there is none.
 
     Args:
-        journal: the path of the journal.
+        journal: the path of the journal, or what names one for each run.
         destination: where the job sends its rows.
         settings: how it sends them.
         clock: the time.
+        note: what describes the job in a new journal, as values for JSON.
+        boot_id: what identifies the time since the machine was started; by default it is found out.
         factory: the class of the connection to a journal.
     """
     if journal is None:
         return MemoryLedger(settings.concurrency)
-    return JournalLedger(Path(journal), destination=destination, settings=settings, clock=clock, factory=factory)
+    return JournalLedger(
+        journal if isinstance(journal, Journals) else Path(journal),
+        destination=destination,
+        settings=settings,
+        clock=clock,
+        note=note,
+        boot_id=read_boot_id() if boot_id is None else boot_id,
+        factory=factory,
+    )
 
 
 @attrs.define
@@ -94,30 +115,42 @@ class JournalLedger:
 
     def __init__(
         self,
-        path: Path,
+        location: Path | Journals,
         *,
         destination: Destination[Any],
         settings: BatchSettings,
         clock: Clock,
+        note: Mapping[str, Any] | None = None,
+        boot_id: str = "",
         factory: type[sqlite3.Connection] = sqlite3.Connection,
     ) -> None:
         self.accounting = Accounting()
-        self._path = path
+        self._location = location
         self._destination = destination
         self._settings = settings
         self._clock = clock
+        self._note = note
+        self._boot_id = boot_id
         self._factory = factory
         self._entries: dict[int, _Entry] = {}
 
     async def __aenter__(self) -> Self:
-        about = {"destination": self._destination.name, "ordered": self._settings.ordered}
-        lanes = self._settings.concurrency
-        self._journal = await Journal.open(
-            self._path, about=about, lanes=lanes, now=self._clock.now, factory=self._factory
+        about = {**self._destination.about, "ordered": self._settings.ordered}
+        job = Job(about=about, lanes=self._settings.concurrency, note=self._note)
+        self._journal = journal = await Journal.open(
+            await self._find_path(), job, clock=self._clock, boot_id=self._boot_id, factory=self._factory
         )
-        self._rows = RemainingRows(self._destination.limits, self._journal.lanes)
-        self.accounting.resume(self._journal.totals)
+        self._path = journal.path
+        self._rows = RemainingRows(self._destination.limits, journal)
+        in_doubt = sum(len(intent.positions) for intent in journal.intents if intent.sent_at is not None)
+        self.accounting.resume(journal.totals, read=journal.checkpoint.rows, in_doubt=in_doubt)
         return self
+
+    async def _find_path(self) -> Path:
+        if isinstance(self._location, Path):
+            return self._location
+        find, identity = self._location.find, {name: self._destination.about[name] for name in _IDENTITY}
+        return await in_thread(lambda: find(identity, self._clock.now()))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -137,11 +170,14 @@ class JournalLedger:
     async def resume(self, source: RowSource) -> Resumption:
         """Find out what earlier runs left, and verify that the source is the same."""
         journal = self._journal
+        if journal.report is not None:
+            await self._check_source(source, journal.checkpoint)
+            return Resumption(RowSource(_read_nothing, replayable=True))
         source = await self._ensure_replayable(source)
         replay = SourceReplay(journal, self._destination.limits)
         if journal.checkpoint.rows:
             await replay.read(source)
-        unsettled = [Unsettled(intent, replay.rebuild(intent)) for intent in journal.intents]
+        unsettled = [Unsettled(intent, replay.rebuild(intent), journal.idle) for intent in journal.intents]
         for each in unsettled:
             self._check_digest(each)
             after = each.intent.after
@@ -150,12 +186,27 @@ class JournalLedger:
         return Resumption(RowSource(lambda: self._read_rest(source, lane_of), replayable=False), iter(unsettled))
 
     async def _ensure_replayable(self, source: RowSource) -> RowSource:
+        digest = self._journal.spool_digest
         if source.replayable:
             return source
-        if not self._journal.spooled:
-            await spool(source, self._spool)
-            await self._journal.mark_spooled()
+        if digest:
+            await self._check_source(source, JournalCheckpoint(digest=digest))
+        else:
+            await self._journal.mark_spooled(await spool(source, self._spool))
         return read_spool(self._spool, self._destination.parse_group)
+
+    async def _check_source(self, source: RowSource, known: JournalCheckpoint) -> None:
+        """Read a source and compare it with what an earlier run has read to the end.
+
+        A source that can be read only once may be empty: its rows were read before, and may not be there any more.
+
+        Raises:
+            UnusableFile: it is another one.
+        """
+        given = await digest_source(source)
+        is_gone = not given.rows and not source.replayable and self._journal.spool_digest
+        if not is_gone and given.digest != known.digest:
+            raise report_other_source(self._journal)
 
     @property
     def _spool(self) -> Path:
@@ -206,6 +257,10 @@ class JournalLedger:
         )
         await self._journal.intend(entry.intent, self._rows.checkpoint)
 
+    def mark_sent(self, lane: Lane, /) -> None:
+        """Note that the request of a lane is sent now; the next commit includes it."""
+        self._journal.mark_sent(lane.number)
+
     async def release(self, lane: Lane, /) -> None:
         """Note that the request certainly had no effect; the next commit includes it."""
         intent = self._entry_of(lane).intent
@@ -244,7 +299,7 @@ class JournalLedger:
 
     async def finish(self, report: Report, /) -> None:
         """Commit that nothing is left to do, and delete the spool."""
-        await self._journal.finish(report)
+        await self._journal.finish(report, self._rows.checkpoint)
         await asyncio.to_thread(self._spool.unlink, missing_ok=True)
 
     def _entry_of(self, lane: Lane) -> _Entry:
@@ -268,6 +323,11 @@ class JournalLedger:
             (left.get(member, ()) for member in lane.members),
         )
         return describe_lanes(lane.members, entry.settled_up_to, waiting)
+
+
+async def _read_nothing() -> AsyncGenerator[Slice, None]:
+    return
+    yield
 
 
 def _layout_of(batch: Batch) -> list[tuple[int, int]]:

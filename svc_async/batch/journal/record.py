@@ -6,10 +6,9 @@ copied, and the copy is read. The log contains every commit since it was restart
 unless the log was restarted in between, which its header shows.
 """
 
-import json
 import sqlite3
 import tempfile
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,8 +17,9 @@ from typing import Any
 import attrs
 
 from svc_async.batch.journal.codec import decode_intent
+from svc_async.batch.journal.records import Records, report_damage
 from svc_async.batch.journal.schema import FORMAT
-from svc_async.batch.ledger import Intent
+from svc_async.batch.journal.state import JobState
 from svc_async.batch.report import Failure, Report
 from svc_async.errors import UnusableFile
 from svc_async.private_files import write_private
@@ -112,58 +112,61 @@ class JournalRecord:
                 connection.execute("BEGIN")
                 if FORMAT.is_empty(path, connection):
                     return cls(path=path, note={}, running=running)
-                return _read_record(path, connection, running)
-        except (sqlite3.Error, OSError) as error:
+                return _read_record(path, Records.open(path, connection), running)
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorname.startswith("SQLITE_CORRUPT"):
+                raise report_damage(path) from None
+            raise UnusableFile(FORMAT.parameter, path, f"cannot be read: {error}") from None
+        except OSError as error:
             raise UnusableFile(FORMAT.parameter, path, f"cannot be read: {error}") from None
 
 
-def _read_record(path: Path, connection: sqlite3.Connection, running: bool) -> JournalRecord:  # noqa: FBT001 - private
-    connection.row_factory = sqlite3.Row
-    note = connection.execute("SELECT note FROM note").fetchone()
-    record = JournalRecord(path=path, note=json.loads(note["note"]) if note else {}, running=running)
-    job = connection.execute("SELECT * FROM job").fetchone()
-    if job is None:
+def _read_record(path: Path, records: Records, running: bool) -> JournalRecord:  # noqa: FBT001 - private
+    note = records.load("note", 0, dict[str, Any]) if records.has("note") else {}
+    record = JournalRecord(path=path, note=note, running=running)
+    if not records.has("job"):
         return record
-    blobs = connection.execute("SELECT intent FROM intents ORDER BY sender")
-    doubts = sorted(_find_doubts(decode_intent(row["intent"]) for row in blobs), key=lambda doubt: doubt.sent_at)
-    failures = [Failure(*row) for row in connection.execute("SELECT * FROM failures ORDER BY position")]
-    samples = connection.execute("SELECT slot, accepted, requests FROM timeline ORDER BY slot")
+    state = records.load("job", 0, JobState)
+    doubts = sorted(_find_doubts(records), key=lambda doubt: doubt.sent_at)
+    failures = [Failure(number, *rest) for number, rest in records.load_all("failure", tuple[str, str, str | None])]
     return attrs.evolve(
         record,
-        begun_at=_to_datetime(job["began_at"]),
-        active_at=_to_datetime(job["active_at"]),
-        worked=job["worked"],
-        runs=job["runs"],
-        finished=job["report"] is not None,
-        source_ended=bool(job["source_ended"]),
-        spooled=bool(job["spooled"]),
-        report=_build_report(job, doubts, failures),
+        begun_at=_to_datetime(state.began_at),
+        active_at=_to_datetime(state.active_at),
+        worked=state.worked,
+        runs=state.runs,
+        finished=state.report is not None,
+        source_ended=state.checkpoint.ended,
+        spooled=bool(state.spool_digest),
+        report=_build_report(state, doubts, failures),
         doubts=tuple(doubts),
         timeline=tuple(
-            Moment(min((slot + 1) * job["slot_width"], job["worked"]), accepted, requests)
-            for slot, accepted, requests in samples
+            Moment(min((slot + 1) * state.slot_width, state.worked), accepted, requests)
+            for slot, (accepted, requests) in records.load_all("slot", tuple[int, int])
         ),
     )
 
 
-def _find_doubts(intents: Iterable[Intent]) -> Iterator[Doubt]:
-    for intent in intents:
+def _find_doubts(records: Records) -> Iterator[Doubt]:
+    sent = dict(records.load_all("sent", float))
+    for sender, blob in records.load_all("intent", bytes):
+        intent = decode_intent(blob)
         if intent.sent_at is not None:
-            yield Doubt(len(intent.positions), _to_datetime(intent.sent_at))
+            yield Doubt(len(intent.positions), _to_datetime(sent.get(sender, intent.sent_at)))
 
 
-def _build_report(job: sqlite3.Row, doubts: Sequence[Doubt], failures: Sequence[Failure]) -> Report:
-    if job["report"] is not None:
-        return Report(**json.loads(job["report"]), failures=tuple(failures))
-    failed = job["failed"] + job["invalid_rows"]
+def _build_report(state: JobState, doubts: Sequence[Doubt], failures: Sequence[Failure]) -> Report:
+    if state.report is not None:
+        return Report(**state.report, failures=tuple(failures))
+    failed = state.failed + state.checkpoint.invalid_rows
     return Report(
-        read=job["rows_read"],
-        accepted=job["accepted"],
-        coalesced=job["coalesced"],
+        read=state.checkpoint.rows,
+        accepted=state.accepted,
+        coalesced=state.coalesced,
         failed=failed,
-        pending=job["rows_read"] - job["accepted"] - job["coalesced"] - failed,
+        pending=state.checkpoint.rows - state.accepted - state.coalesced - failed,
         in_doubt=sum(doubt.rows for doubt in doubts),
-        requests=job["requests"],
+        requests=state.requests,
         failures=tuple(failures),
     )
 

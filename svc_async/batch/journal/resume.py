@@ -18,7 +18,7 @@ from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice
 from svc_async.errors import UnusableFile
 
-__all__ = ["RemainingRows", "SettledRows", "SourceDigest", "SourceReplay"]
+__all__ = ["RemainingRows", "SettledRows", "SourceDigest", "SourceReplay", "digest_source", "report_other_source"]
 
 
 @attrs.define
@@ -102,6 +102,17 @@ class SourceDigest:
         return JournalCheckpoint(self.rows, self._hash.copy().hexdigest(), self.ended, self.invalid_rows)
 
 
+async def digest_source(source: RowSource) -> JournalCheckpoint:
+    """Read a source to its end, and return its digest."""
+    digest = SourceDigest()
+    async with aclosing(source.read()) as slices:
+        async for part in slices:
+            digest.update(part)
+            await asyncio.sleep(0)
+    digest.ended = True
+    return digest.checkpoint
+
+
 class SourceReplay:
     """Reads a source again as far as an earlier run did, and collects what that run left in doubt.
 
@@ -136,11 +147,7 @@ class SourceReplay:
             else:
                 digest.ended = True
         if digest.checkpoint != checkpoint:
-            raise UnusableFile(
-                "journal",
-                self._journal.path,
-                "belongs to a job with another source, or the source has changed; a new job needs a new journal",
-            )
+            raise report_other_source(self._journal)
 
     def _collect(self, rows: EncodedRows, left: Collection[int]) -> None:
         for index, position in enumerate(rows.positions):
@@ -156,6 +163,17 @@ class SourceReplay:
         return rebuild(intent.layout, rows, wrapper=self._limits.wrapper, built=intent.pinned)
 
 
+def report_other_source(journal: Journal) -> UnusableFile:
+    """Return the error of a journal whose job had another source."""
+    if journal.report is None:
+        belongs = "belongs to an unfinished job with another source, or it has changed"
+        advice = "resume it with its own source, or delete it to give up what it left; a new job needs a new journal"
+    else:
+        belongs = "belongs to a finished job with another source, or it has changed"
+        advice = "a new job needs a new journal: journal=Journals(folder) names one for each run"
+    return UnusableFile("journal", journal.path, f"{belongs}; {advice}")
+
+
 class RemainingRows:
     """Reads what is left of a source, and follows how far it was read.
 
@@ -163,9 +181,9 @@ class RemainingRows:
         settled: which rows earlier runs settled.
     """
 
-    def __init__(self, limits: Limits, lanes: int) -> None:
+    def __init__(self, limits: Limits, journal: Journal) -> None:
         self._limits = limits
-        self._lanes = lanes
+        self._journal = journal
         self._digest = SourceDigest()
         self.settled = SettledRows()
 
@@ -180,17 +198,35 @@ class RemainingRows:
             async for part in slices:
                 yield self._select(part)
         self._digest.ended = True
+        self._check_again()
 
     def _select(self, part: Slice) -> Slice:
+        again = max(0, min(self._journal.checkpoint.rows - self._digest.rows, part.count))
         self._digest.update(part)
         rows, too_large_rows = self._fit(part.rows)
         failures = [*part.failures, *too_large_rows]
         self._digest.invalid_rows += len(failures)
-        indexes = self.settled.find_open(rows, self._lanes)
+        if again:
+            self._check_again()
+        indexes = self.settled.find_open(rows, self._journal.lanes)
         if indexes is None:
-            return attrs.evolve(part, rows=rows, failures=failures)
-        count = part.count - len(rows.keys) + len(indexes)
-        return attrs.evolve(part, count=count, rows=rows.select(indexes), failures=failures)
+            return attrs.evolve(part, rows=rows, failures=failures, again=again)
+        settled = len(rows.keys) - len(indexes)
+        return attrs.evolve(
+            part, count=part.count - settled, rows=rows.select(indexes), failures=failures, again=again - settled
+        )
+
+    def _check_again(self) -> None:
+        """Make sure that the rows which an earlier run read are the same also when they are read again.
+
+        Raises:
+            UnusableFile: they are not.
+        """
+        read, known = self._digest.checkpoint, self._journal.checkpoint
+        ended_early = read.ended and read.rows < known.rows
+        if known.rows and (ended_early or (read.rows == known.rows and read.digest != known.digest)):
+            self._digest = SourceDigest()  # what was read is not recorded
+            raise report_other_source(self._journal)
 
     def _fit(self, rows: EncodedRows) -> tuple[EncodedRows, Iterable[Failure]]:
         """Return the rows that fit into a request, and failures for the others.

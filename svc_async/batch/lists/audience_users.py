@@ -8,6 +8,7 @@ import attrs
 
 from svc_async.ads.custom_audiences import USERS_BATCH, BatchCounts, BatchOperationType
 from svc_async.ads.vocabulary import MEMBERSHIP_MONTHS
+from svc_async.batch.journal.ledger import JournalPath
 from svc_async.batch.lists.members import Members, open_members
 from svc_async.batch.lists.operations import Operation
 from svc_async.batch.lists.rules import ListRules
@@ -92,7 +93,7 @@ class AudienceUsers(UserList[BatchCounts]):
         ordering: Ordering = DEFAULTS.ordering,
         quarantine: float = DEFAULTS.quarantine,
         retry_delays: Sequence[float] = DEFAULTS.retry_delays,
-        journal: str | Path | None = None,
+        journal: JournalPath | None = None,
         progress: Callable[[Progress], object] | None = None,
         on_receipt: Callable[[Receipt], object] | None = None,
         on_failure: Callable[[Failure], object] | None = None,
@@ -207,7 +208,7 @@ class AudienceUsers(UserList[BatchCounts]):
         ordering: Ordering = DEFAULTS.ordering,
         quarantine: float = DEFAULTS.quarantine,
         retry_delays: Sequence[float] = DEFAULTS.retry_delays,
-        journal: str | Path | None = None,
+        journal: JournalPath | None = None,
         progress: Callable[[Progress], object] | None = None,
         on_failure: Callable[[Failure], object] | None = None,
     ) -> Receipts[BatchCounts]:

@@ -1,6 +1,6 @@
 """The list that batches of users are sent to, and what its answers mean."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, Literal, TypeVar
 
 import attrs
@@ -33,6 +33,8 @@ class ListDestination(Generic[T]):
         rules: the rules of the list.
         limits: what one request may hold.
         purpose: what the operations are for, lest a journal take a removal for a finished upload.
+        host: where the list is.
+        settings: what changes the requests of a job, as values for JSON.
     """
 
     empty: Request[T]
@@ -41,12 +43,14 @@ class ListDestination(Generic[T]):
     rules: ListRules
     limits: Limits
     purpose: str
+    host: str
+    settings: Mapping[str, Any]
 
     @property
-    def name(self) -> str:
-        """The list and the purpose."""
+    def about(self) -> Mapping[str, Any]:
+        """The host, the list with the purpose, and the settings."""
         purpose = "" if self.purpose == BatchOperationType.UPDATE else f" ({self.purpose})"
-        return f"{self.empty.method} {self.empty.path}{purpose}"
+        return {"host": self.host, "destination": f"{self.empty.method} {self.empty.path}{purpose}", **self.settings}
 
     def parse_group(self, plain: Any) -> UserOperation:
         """Parse a group from its plain values."""

@@ -41,7 +41,7 @@ class UserOperation:
 
     def to_plain(self) -> Any:
         """Return plain values that `from_plain` parses."""
-        return [self.operation_type, [[name, moment.isoformat()] for name, moment in self.times]]
+        return [self.operation_type, [[name, timestamp(moment)] for name, moment in self.times]]
 
     def measure(self) -> int:
         """Return the size of the frame; the length of a time does not depend on the time."""

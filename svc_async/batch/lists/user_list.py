@@ -7,13 +7,12 @@ a user, the times of an operation, and the contract ids.
 import abc
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import attrs
 
 from svc_async.ads.vocabulary import BatchOperationType
-from svc_async.batch.journal.ledger import LedgerFactory, create_ledger
+from svc_async.batch.journal.ledger import JournalPath, LedgerFactory, create_ledger
 from svc_async.batch.lists.destination import Counted, ListDestination
 from svc_async.batch.lists.members import MemberReader, Members
 from svc_async.batch.lists.operations import Operation, OperationParser, Operations, UserOperation
@@ -21,12 +20,13 @@ from svc_async.batch.lists.rules import ListRules
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Failure, Progress, Receipt, Report
-from svc_async.batch.sender import BatchSender, make_job_sender
+from svc_async.batch.sender import BatchSender
 from svc_async.batch.settings import DEFAULTS, BatchSettings, JobSizes, Observers, Ordering
 from svc_async.batch.source import RowSource
 from svc_async.batch.uploader import Uploader
 from svc_async.errors import UnexpectedAnswer
 from svc_async.users.encoding import BadIdentifiers, MemberEncoder
+from svc_async.wire.params import timestamp
 from svc_async.wire.route import Request
 from svc_async.wire.writing import to_json, to_plain
 
@@ -82,7 +82,7 @@ class UserList(abc.ABC, Generic[T]):
         ordering: Ordering = DEFAULTS.ordering,
         quarantine: float = DEFAULTS.quarantine,
         retry_delays: Sequence[float] = DEFAULTS.retry_delays,
-        journal: str | Path | None = None,
+        journal: JournalPath | None = None,
         progress: Callable[[Progress], object] | None = None,
         on_receipt: Callable[[Receipt], object] | None = None,
         on_failure: Callable[[Failure], object] | None = None,
@@ -140,7 +140,7 @@ class UserList(abc.ABC, Generic[T]):
         ordering: Ordering = DEFAULTS.ordering,
         quarantine: float = DEFAULTS.quarantine,
         retry_delays: Sequence[float] = DEFAULTS.retry_delays,
-        journal: str | Path | None = None,
+        journal: JournalPath | None = None,
         progress: Callable[[Progress], object] | None = None,
         on_receipt: Callable[[Receipt], object] | None = None,
         on_failure: Callable[[Failure], object] | None = None,
@@ -175,7 +175,7 @@ class UserList(abc.ABC, Generic[T]):
         ordering: Ordering = DEFAULTS.ordering,
         quarantine: float = DEFAULTS.quarantine,
         retry_delays: Sequence[float] = DEFAULTS.retry_delays,
-        journal: str | Path | None = None,
+        journal: JournalPath | None = None,
         progress: Callable[[Progress], object] | None = None,
         on_receipt: Callable[[Receipt], object] | None = None,
         on_failure: Callable[[Failure], object] | None = None,
@@ -191,8 +191,9 @@ class UserList(abc.ABC, Generic[T]):
         Args:
             operations: as for `send`, as an iterable or async iterable.
         """
+        source = self._create_reader(phone_region, bad_identifiers).read_operations(operations, self._parse)
         return await self._run(
-            self._create_reader(phone_region, bad_identifiers).read_operations(operations, self._parse),
+            attrs.evolve(source, settings=_describe_settings(phone_region, bad_identifiers)),
             BatchSettings(
                 concurrency=concurrency,
                 users_per_operation=users_per_operation,
@@ -218,7 +219,7 @@ class UserList(abc.ABC, Generic[T]):
         ordering: Ordering = DEFAULTS.ordering,
         quarantine: float = DEFAULTS.quarantine,
         retry_delays: Sequence[float] = DEFAULTS.retry_delays,
-        journal: str | Path | None = None,
+        journal: JournalPath | None = None,
         progress: Callable[[Progress], object] | None = None,
         on_failure: Callable[[Failure], object] | None = None,
     ) -> Receipts[T]:
@@ -283,14 +284,17 @@ class UserList(abc.ABC, Generic[T]):
     def _read(
         self, members: Members, operation: UserOperation, phone_region: str | None, bad_identifiers: BadIdentifiers
     ) -> RowSource:
-        return self._create_reader(phone_region, bad_identifiers).read(members, operation)
+        source = self._create_reader(phone_region, bad_identifiers).read(members, operation)
+        settings = _describe_settings(phone_region, bad_identifiers)
+        times = {name: timestamp(moment) for name, moment in operation.times}
+        return attrs.evolve(source, settings={**settings, **times})
 
     async def _run(
         self,
         source: RowSource,
         settings: BatchSettings,
         observers: Observers,
-        journal: str | Path | None,
+        journal: JournalPath | None,
         *,
         purpose: str = BatchOperationType.UPDATE,
     ) -> Report:
@@ -301,7 +305,7 @@ class UserList(abc.ABC, Generic[T]):
         source: RowSource,
         settings: BatchSettings,
         observers: Observers,
-        journal: str | Path | None,
+        journal: JournalPath | None,
         *,
         purpose: str,
     ) -> Receipts[T]:
@@ -316,23 +320,32 @@ class UserList(abc.ABC, Generic[T]):
         source: RowSource,
         settings: BatchSettings,
         observers: Observers,
-        journal: str | Path | None,
+        journal: JournalPath | None,
         purpose: str,
     ) -> Uploader[T]:
+        empty = self._build_request()
         destination = ListDestination(
-            empty=self._build_request(),
+            empty=empty,
             confirms=self._confirms,
             counted=self.counted,
             rules=self._rules,
             limits=attrs.evolve(self.limits, per_operation=settings.users_per_operation),
             purpose=purpose,
+            host=self._sender.endpoints.of(empty.surface),
+            settings=source.settings,
         )
         return Uploader(
             source,
-            sender=make_job_sender(self._sender, before_sending=self.before_sending),
+            sender=self._sender,
             destination=destination,
             settings=settings,
             observers=observers,
             ledger=self.create_ledger(journal, destination=destination, settings=settings, clock=self._sender.clock),
             sizes=self.sizes,
+            before_sending=self.before_sending,
         )
+
+
+def _describe_settings(phone_region: str | None, bad_identifiers: BadIdentifiers) -> dict[str, Any]:
+    """Return the settings that decide what is sent of a row."""
+    return {"phone_region": phone_region, "bad_identifiers": bad_identifiers}

@@ -13,7 +13,7 @@ import attrs
 
 from svc_async.ads.products import CatalogProducts, ProductUpsertResult, ProductUpsertResults
 from svc_async.batch.destination import Destination
-from svc_async.batch.journal.ledger import LedgerFactory, create_ledger
+from svc_async.batch.journal.ledger import JournalPath, LedgerFactory, create_ledger
 from svc_async.batch.products.codec import (
     ProductRows,
     encode_checked,
@@ -26,7 +26,6 @@ from svc_async.batch.products.codec import (
 from svc_async.batch.products.results import Deletions, Upserts
 from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Failure, Progress, Receipt, Report
-from svc_async.batch.sender import make_job_sender
 from svc_async.batch.settings import DEFAULTS, BatchSettings, JobSizes, Observers, Ordering
 from svc_async.batch.source import RowSource
 from svc_async.batch.sync.catalog import CatalogTarget
@@ -36,6 +35,7 @@ from svc_async.batch.sync.settings import SYNC_DEFAULTS, SyncObservers, SyncSett
 from svc_async.batch.sync.state import SyncState
 from svc_async.batch.sync.sync import Sync
 from svc_async.batch.uploader import Uploader
+from svc_async.wire.route import Surface
 
 __all__ = ["Products"]
 
@@ -66,7 +66,7 @@ class Products(CatalogProducts):
         ordering: Ordering = DEFAULTS.ordering,
         quarantine: float = DEFAULTS.quarantine,
         retry_delays: Sequence[float] = DEFAULTS.retry_delays,
-        journal: str | Path | None = None,
+        journal: JournalPath | None = None,
         progress: Callable[[Progress], object] | None = None,
         on_receipt: Callable[[Receipt], object] | None = None,
         on_failure: Callable[[Failure], object] | None = None,
@@ -104,7 +104,7 @@ class Products(CatalogProducts):
             concurrency=concurrency, ordering=ordering, quarantine=quarantine, retry_delays=retry_delays
         )
         observers = Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure)
-        destination = Upserts(self.product_catalog_id, on_result)
+        destination = Upserts(self.product_catalog_id, self._host, on_result)
         source = self._read(products)
         return await self._create_uploader(source, destination, settings, observers, journal).run()
 
@@ -116,7 +116,7 @@ class Products(CatalogProducts):
         ordering: Ordering = DEFAULTS.ordering,
         quarantine: float = DEFAULTS.quarantine,
         retry_delays: Sequence[float] = DEFAULTS.retry_delays,
-        journal: str | Path | None = None,
+        journal: JournalPath | None = None,
         progress: Callable[[Progress], object] | None = None,
         on_receipt: Callable[[Receipt], object] | None = None,
         on_failure: Callable[[Failure], object] | None = None,
@@ -137,7 +137,7 @@ class Products(CatalogProducts):
         observers = Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure)
         source = read_rows("product_keys", product_keys, encode_key, self.sizes.slice_rows)
         return await self._create_uploader(
-            source, Deletions(self.product_catalog_id), settings, observers, journal
+            source, Deletions(self.product_catalog_id, self._host), settings, observers, journal
         ).run()
 
     async def sync(
@@ -201,7 +201,7 @@ class Products(CatalogProducts):
         ordering: Ordering = DEFAULTS.ordering,
         quarantine: float = DEFAULTS.quarantine,
         retry_delays: Sequence[float] = DEFAULTS.retry_delays,
-        journal: str | Path | None = None,
+        journal: JournalPath | None = None,
         progress: Callable[[Progress], object] | None = None,
         on_failure: Callable[[Failure], object] | None = None,
     ) -> Receipts[ProductUpsertResults]:
@@ -216,12 +216,16 @@ class Products(CatalogProducts):
             concurrency=concurrency, ordering=ordering, quarantine=quarantine, retry_delays=retry_delays
         )
         observers = Observers(progress=progress, on_failure=on_failure)
-        source, destination = self._read(products), Upserts(self.product_catalog_id)
+        source, destination = self._read(products), Upserts(self.product_catalog_id, self._host)
         return Receipts(
             lambda on_receipt: self._create_uploader(
                 source, destination, settings, attrs.evolve(observers, on_receipt=on_receipt), journal
             ),
         )
+
+    @property
+    def _host(self) -> str:
+        return self._pipeline.endpoints.of(Surface.ADS)
 
     def _read(self, products: ProductRows) -> RowSource:
         encode = encode_checked if self._pipeline.validate else encode_unchecked
@@ -233,14 +237,15 @@ class Products(CatalogProducts):
         destination: Destination[T],
         settings: BatchSettings,
         observers: Observers,
-        journal: str | Path | None,
+        journal: JournalPath | None,
     ) -> Uploader[T]:
         return Uploader(
             source,
-            sender=make_job_sender(self._pipeline, before_sending=self.before_sending),
+            sender=self._pipeline,
             destination=destination,
             settings=settings,
             observers=observers,
             ledger=self.create_ledger(journal, destination=destination, settings=settings, clock=self._pipeline.clock),
             sizes=self.sizes,
+            before_sending=self.before_sending,
         )

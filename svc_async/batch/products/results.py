@@ -41,6 +41,7 @@ class _CatalogDestination:
     """A catalog that batches are sent to."""
 
     product_catalog_id: str
+    host: str
 
     def parse_group(self, plain: Any) -> ProductGroup:  # noqa: ARG002 - all products are of one group
         """Return the group of all products."""
@@ -63,9 +64,9 @@ class Upserts(_CatalogDestination):
     limits: Limits = _UPSERT_LIMITS
 
     @property
-    def name(self) -> str:
-        """The work and the catalog."""
-        return f"upserts of {self.product_catalog_id}"
+    def about(self) -> Mapping[str, Any]:
+        """The host, and the work with the catalog."""
+        return {"host": self.host, "destination": f"upserts of {self.product_catalog_id}"}
 
     def build_request(self, batch: Batch) -> Request[ProductUpsertResults]:
         """Return the request that carries products (contract `products.upsert`)."""
@@ -109,9 +110,9 @@ class Deletions(_CatalogDestination):
     limits: Limits = _DELETE_LIMITS
 
     @property
-    def name(self) -> str:
-        """The work and the catalog."""
-        return f"deletions of {self.product_catalog_id}"
+    def about(self) -> Mapping[str, Any]:
+        """The host, and the work with the catalog."""
+        return {"host": self.host, "destination": f"deletions of {self.product_catalog_id}"}
 
     def build_request(self, batch: Batch) -> Request[ProductDeleteResults]:
         """Return the request that carries keys (contract `products.delete`)."""

@@ -1,0 +1,76 @@
+"""Names the journals of a job that repeats: one for each run, in a folder.
+
+A run is finished when its report is complete. While the last run of a job is not, the next call resumes it; its source
+and settings must be the same, and if they are not, the error names its journal. Once it is finished, the next call
+begins a new run with a new journal. Two calls at a time are refused like two jobs with one journal.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from svc_async.batch.journal.record import JournalRecord
+from svc_async.errors import InvalidArgument, UnusableFile
+
+__all__ = ["Journals"]
+
+_IDENTITY_DIGITS = 12
+_is_run = re.compile(r"\d{6}-\d{4}-\d{2}-\d{2}\.journal").fullmatch
+
+
+def _check_name(_: object, field: "attrs.Attribute[str]", value: str) -> None:
+    if not value or not value.replace("-", "").replace("_", "").isalnum() or not value.isascii():
+        raise InvalidArgument(field.name, "must consist of ASCII letters, digits, - and _")
+
+
+@attrs.frozen
+class Journals:
+    """A folder with a journal for each run of a job: the value of `journal=` for a job that repeats.
+
+    The journals of different lists, hosts and kinds of jobs have different names, so they may share a folder. Those of
+    finished runs may be deleted.
+
+    Attributes:
+        folder: the folder; it is created if it does not exist, for this user only.
+        name: distinguishes jobs that send different rows to one list.
+
+    Raises:
+        InvalidArgument: the name has other characters than letters, digits, - and _.
+    """
+
+    folder: Path = attrs.field(converter=Path)
+    name: str = attrs.field(default="job", validator=_check_name)
+
+    def find(self, about: Mapping[str, Any], now: datetime) -> Path:
+        """Return the journal of the last run if it is not finished, else the path for a new one.
+
+        Args:
+            about: what identifies the job, apart from settings that may differ between its runs.
+            now: when the run begins.
+
+        Raises:
+            UnusableFile: the folder cannot be created, or the last journal cannot be read.
+        """
+        prefix = f"{self.name}-{_identify(about)}-"
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            names = [path.name for path in self.folder.iterdir()]
+        except OSError as error:
+            raise UnusableFile("journal", self.folder, f"cannot be used: {error.strerror}") from None
+        runs = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
+        # The number comes first: the date would be that of another day if the clock is set.
+        last = max(filter(_is_run, runs), default=None)
+        if last is not None and not JournalRecord.read(self.folder / f"{prefix}{last}").finished:
+            return self.folder / f"{prefix}{last}"
+        number = 1 if last is None else int(last.split("-")[0]) + 1
+        return self.folder / f"{prefix}{number:06}-{now:%Y-%m-%d}.journal"
+
+
+def _identify(about: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:_IDENTITY_DIGITS]

@@ -1,0 +1,126 @@
+"""The records of a journal: values by kind and number, each with a checksum, and the number of all records.
+
+Whatever bit of the file is flipped, `open` finds it: in a record by the checksum, between records by SQLite's check of
+the whole file, and a record that is gone by their number.
+"""
+
+import sqlite3
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from svc_async.batch.journal.schema import FORMAT
+from svc_async.errors import UnusableFile
+
+__all__ = ["Kind", "Records", "report_damage"]
+
+T = TypeVar("T")
+
+Kind = Literal["failure", "intent", "job", "lane", "note", "second", "sent", "slot", "unsettled"]
+_COUNT = "count"
+_INTACT = "ok"
+
+
+class Records:
+    """The records of an open file; what is written belongs to the transaction of the caller."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._keys: set[tuple[str, int]] = set()
+        self._stored_count = 0
+
+    @classmethod
+    def open(cls, path: Path, connection: sqlite3.Connection) -> "Records":
+        """Check all records of a file.
+
+        Raises:
+            UnusableFile: the file is damaged.
+        """
+        records = cls(connection)
+        try:
+            records._check()
+        except (sqlite3.DatabaseError, TypeError, ValueError) as error:
+            if getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+                raise
+            raise report_damage(path) from None
+        return records
+
+    def _check(self) -> None:
+        (state,) = self._connection.execute("PRAGMA integrity_check(1)").fetchone()
+        if state != _INTACT:
+            raise ValueError(state)
+        for kind, number, body, checksum in self._connection.execute(
+            "SELECT kind, number, body, checksum FROM records"
+        ):
+            if checksum != _compute_checksum(kind, number, body):
+                raise ValueError("a record differs from its checksum")
+            self._keys.add((kind, number))
+        if self._keys:
+            self._keys.remove((_COUNT, 0))
+            self._stored_count = self._load(_COUNT, 0, int)
+        if len(self._keys) != self._stored_count:
+            raise ValueError("a record is missing")
+
+    def has(self, kind: Kind, number: int = 0) -> bool:
+        """Return whether there is a record."""
+        return (kind, number) in self._keys
+
+    def count(self, kind: Kind) -> int:
+        """Return how many records of a kind there are."""
+        return sum(each == kind for each, _ in self._keys)
+
+    def load(self, kind: Kind, number: int, into: type[T]) -> T:
+        """Return the value of a record that exists."""
+        return self._load(kind, number, into)
+
+    def _load(self, kind: str, number: int, into: type[T]) -> T:
+        statement = "SELECT body FROM records WHERE kind = ? AND number = ?"
+        (body,) = self._connection.execute(statement, (kind, number)).fetchone()
+        return msgspec.msgpack.decode(body, type=into)
+
+    def load_all(self, kind: Kind, into: type[T]) -> Iterator[tuple[int, T]]:
+        """Yield the numbers and values of a kind, by number."""
+        statement = "SELECT number, body FROM records WHERE kind = ? ORDER BY number"
+        for number, body in self._connection.execute(statement, (kind,)):
+            yield number, msgspec.msgpack.decode(body, type=into)
+
+    def put(self, kind: Kind, number: int, value: Any) -> None:
+        """Insert or replace a record."""
+        self._keys.add((kind, number))
+        self._write(kind, number, value)
+
+    def delete(self, kind: Kind, number: int = 0) -> None:
+        """Delete a record, if there is one."""
+        if self.has(kind, number):
+            self._keys.remove((kind, number))
+            self._connection.execute("DELETE FROM records WHERE kind = ? AND number = ?", (kind, number))
+
+    def delete_all(self, kind: Kind) -> None:
+        """Delete the records of a kind."""
+        self._keys = {key for key in self._keys if key[0] != kind}
+        self._connection.execute("DELETE FROM records WHERE kind = ?", (kind,))
+
+    def write_count(self) -> None:
+        """Write how many records there are; to be called before each commit."""
+        if len(self._keys) != self._stored_count:
+            self._stored_count = len(self._keys)
+            self._write(_COUNT, 0, self._stored_count)
+
+    def _write(self, kind: str, number: int, value: Any) -> None:
+        body = msgspec.msgpack.encode(value)
+        self._connection.execute(
+            "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?)",
+            (kind, number, body, _compute_checksum(kind, number, body)),
+        )
+
+
+def report_damage(path: Path) -> UnusableFile:
+    """Return the error of a damaged journal."""
+    return UnusableFile(FORMAT.parameter, path, f"is damaged; {FORMAT.advice}")
+
+
+def _compute_checksum(kind: str, number: int, body: bytes) -> int:
+    return zlib.crc32(body, zlib.crc32(f"{kind} {number}".encode()))

@@ -1,0 +1,90 @@
+"""The state of a job as a journal keeps it, and how much time has certainly passed since its last run."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from svc_async.batch.ledger import JournalCheckpoint
+
+__all__ = ["JobState", "OrderlyEnd", "describe_difference", "read_boot_id"]
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def read_boot_id() -> str:
+    """Return what identifies the time since the machine was started; empty if that is not known."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+@attrs.frozen
+class OrderlyEnd:
+    """When a run ended in good order, by the monotonic clock of the machine; a run that is killed has none.
+
+    The wall clock proves nothing, since it may have been set meanwhile.
+
+    Attributes:
+        boot_id: what identifies the time since the machine was started.
+        at: the monotonic time.
+    """
+
+    boot_id: str
+    at: float
+
+    def measure_time_since(self, now: float, boot_id: str) -> float:
+        """Return how many seconds have passed for certain."""
+        return max(0.0, now - self.at) if boot_id and self.boot_id == boot_id else 0.0
+
+
+@attrs.define(kw_only=True)
+class JobState:
+    """What a journal keeps of a job as a whole.
+
+    Attributes:
+        about: what identifies the job.
+        lanes: how many lanes the rows are assigned to.
+        accepted: settled rows, in all runs.
+        coalesced: likewise.
+        failed: likewise.
+        requests: how many requests were intended.
+        checkpoint: how far the source was read.
+        spool_digest: the digest of the rows, if they were spooled.
+        report: the report, if nothing is left to do.
+        runs: how many runs there were.
+        began_at: when the job began, in seconds since the epoch.
+        active_at: when the journal was last written.
+        worked: seconds that its runs took.
+        slot_width: seconds of a slot of the timeline.
+        end: when the last run ended, if in good order.
+    """
+
+    about: dict[str, Any]
+    lanes: int
+    began_at: float
+    slot_width: float
+    accepted: int = 0
+    coalesced: int = 0
+    failed: int = 0
+    requests: int = 0
+    checkpoint: JournalCheckpoint = attrs.field(factory=JournalCheckpoint)
+    spool_digest: str = ""
+    report: dict[str, int] | None = None
+    runs: int = 0
+    active_at: float = 0.0
+    worked: float = 0.0
+    end: OrderlyEnd | None = None
+
+    @property
+    def settled(self) -> int:
+        """How many rows are settled."""
+        return self.accepted + self.coalesced + self.failed
+
+
+def describe_difference(stored: Mapping[str, Any], given: Mapping[str, Any]) -> str:
+    """Describe what differs between what identifies two jobs."""
+    names = sorted(name for name in {*stored, *given} if stored.get(name) != given.get(name))
+    return ", ".join(f"{name} is {stored.get(name)!r} there, not {given.get(name)!r}" for name in names)

@@ -1,0 +1,197 @@
+"""A journal, finished or not, is of a definite job: its source, host, list, operation and what changes its requests."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from svc_async.batch.journal.record import JournalRecord
+from svc_async.errors import BatchError, UnusableFile
+from svc_async.wire.base_urls import Endpoints
+from tests.support.fake_catalog import FakeCatalog, product
+from tests.support.fake_service import FakeService, make_error, make_members
+from tests.support.journaled_uploads import create_users, make_repeated_rows, upload
+
+END = datetime(2026, 12, 1, 12, tzinfo=UTC)
+ROWS = make_repeated_rows(20)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "job.journal"
+
+
+@pytest.fixture(params=["finished", "unfinished", "nothing sent"])
+async def used(request: pytest.FixtureRequest, service: FakeService, path: Path) -> FakeService:
+    """Return a service that an upload with a journal has used, before all or some of its requests."""
+    refused = {"finished": 0, "unfinished": 3, "nothing sent": 1}[request.param]
+    service.script[refused] = make_error(403)  # requests count from 1
+    try:
+        await upload(service, ROWS, path, concurrency=1, expires_at=END, phone_region="DE")
+    except BatchError:
+        assert request.param != "finished"
+    service.script = {}
+    return service
+
+
+async def expect_refusal(service: FakeService, path: Path, message: str, rows: Any = ROWS, **changes: Any) -> None:
+    sent, before = len(service.bodies), path.read_bytes()
+    settings = {"expires_at": END, "phone_region": "DE", **changes}
+    with pytest.raises(UnusableFile, match=message) as caught:
+        await upload(service, rows, path, **settings)
+    assert "needs a new journal" in str(caught.value)
+    assert (len(service.bodies), path.read_bytes()) == (sent, before)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"expires_at": END + timedelta(seconds=1)}, "expires_at is '2026-12-01T12:00:00Z' there"),
+        ({"expires_at": None}, "expires_at is '2026-12-01T12:00:00Z' there, not None"),
+        ({"effective_at": END - timedelta(days=1)}, "effective_at is None there, not '2026-11-30T12:00:00Z'"),
+        ({"phone_region": "FR"}, "phone_region is 'DE' there, not 'FR'"),
+        ({"phone_region": None}, "phone_region is 'DE' there, not None"),
+        ({"bad_identifiers": "drop"}, "bad_identifiers is 'fail' there, not 'drop'"),
+        ({"ordering": "none"}, "ordered is True there, not False"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+async def test_other_settings_that_change_requests_are_refused(
+    used: FakeService, path: Path, changes: dict[str, Any], message: str
+) -> None:
+    await expect_refusal(used, path, f"belongs to another job: {message}", **changes)
+
+
+async def test_another_host_is_refused(used: FakeService, path: Path) -> None:
+    used.endpoints = Endpoints(base_url="https://base.example", ads_url="https://other.example")
+
+    await expect_refusal(used, path, "host is 'https://ads.example' there, not 'https://other.example'")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rows: [{**rows[0], "svc_id": "7777"}, *rows[1:]],
+        lambda rows: [*rows[:-1], {**rows[-1], "svc_id": "7777"}],
+        lambda rows: rows[:-1],
+        lambda rows: [*rows, rows[0]],
+        lambda rows: [*rows, {"email": "no"}],
+        lambda _: [],
+    ],
+    ids=["first", "last", "one less", "one more", "an invalid one more", "none"],
+)
+async def test_a_finished_journal_does_not_swallow_another_source(
+    service: FakeService, path: Path, change: Callable[[Any], Any]
+) -> None:
+    await upload(service, ROWS, path, expires_at=END, phone_region="DE")
+
+    await expect_refusal(
+        service, path, r"belongs to a finished job with another source.*journal=Journals\(folder\)", change(ROWS)
+    )
+
+
+@pytest.mark.parametrize("rows", [[], [{"email": "no"}, {"email": "nor this"}]], ids=["empty", "invalid"])
+async def test_a_finished_job_that_sent_nothing_is_recognised_as_well(
+    service: FakeService, path: Path, rows: list[Any]
+) -> None:
+    report = await upload(service, rows, path)
+
+    assert await upload(service, rows, path) == report
+    with pytest.raises(UnusableFile, match="belongs to a finished job with another source"):
+        await upload(service, make_members(1), path)
+    assert service.bodies == []
+
+
+async def test_the_same_instant_in_another_time_zone_is_the_same_setting(used: FakeService, path: Path) -> None:
+    elsewhere = END.astimezone(timezone(timedelta(hours=5)))
+
+    report = await upload(used, ROWS, path, expires_at=elsewhere, phone_region="DE")
+
+    assert (report.read, report.pending) == (20, 0)
+
+
+async def test_settings_that_change_no_request_may_differ(used: FakeService, path: Path) -> None:
+    settings: dict[str, Any] = {"concurrency": 7, "users_per_operation": 2, "quarantine": 5, "retry_delays": [1]}
+
+    report = await upload(used, ROWS, path, expires_at=END, phone_region="DE", **settings)
+
+    assert (report.read, report.pending) == (20, 0)
+
+
+async def test_another_iterator_is_refused_and_an_exhausted_one_stands_for_the_spooled_rows(
+    service: FakeService, path: Path
+) -> None:
+    service.script[2] = make_error(403)
+    with pytest.raises(BatchError):
+        await upload(service, iter(ROWS), path, concurrency=1)
+    for finished in (False, True):
+        with pytest.raises(UnusableFile, match=f"belongs to {'a' if finished else 'an un'}.*finished job with another"):
+            await upload(service, iter(ROWS[1:]), path)
+        assert JournalRecord.read(path).finished == finished
+        report = await upload(service, iter([] if finished else ROWS), path)
+        assert (report.read, report.pending) == (20, 0)
+    assert (await upload(service, iter(ROWS), path)) == report
+
+
+async def test_a_finished_journal_of_products_is_of_its_feed_host_and_catalog(path: Path) -> None:
+    shop = FakeCatalog()
+    rows = [product(number) for number in range(30)]
+    report = await shop.products().upsert(rows, journal=path)
+
+    assert await shop.products().upsert(rows, journal=path) == report
+    with pytest.raises(UnusableFile, match="finished job with another source"):
+        await shop.products().upsert([*rows, product(31)], journal=path)
+    with pytest.raises(UnusableFile, match="destination is 'upserts of c1' there, not 'deletions of c1'"):
+        await shop.products().delete(["k"], journal=path)
+    other = attrs.evolve(shop, endpoints=Endpoints(base_url="https://base.example", ads_url="https://other.example"))
+    with pytest.raises(UnusableFile, match="host is"):
+        await other.products().upsert(rows, journal=path)
+
+
+class Changing(list[Any]):
+    """Rows that are others when they are read for the second time."""
+
+    later: Any = None
+
+    def __iter__(self) -> Iterator[Any]:
+        rows, self.later = self.later or [*super().__iter__()], self.later or self.change([*super().__iter__()])
+        return iter(rows)
+
+    def change(self, rows: list[Any]) -> list[Any]:
+        return [{**rows[0], "svc_id": "7777"}, *rows[1:]]
+
+
+class Shrinking(Changing):
+    def change(self, rows: list[Any]) -> list[Any]:
+        return rows[:1]
+
+
+@pytest.mark.parametrize("kind", [Changing, Shrinking])
+async def test_a_source_that_changes_between_its_two_readings_is_refused(
+    service: FakeService, path: Path, kind: type[Changing]
+) -> None:
+    service.script = {5: make_error(403)}
+    with pytest.raises(BatchError):
+        await upload(service, ROWS, path, concurrency=1, operations=1)
+
+    with pytest.raises(BatchError) as caught:
+        await upload(service, kind(ROWS), path, operations=1)
+
+    assert isinstance(caught.value.__cause__, UnusableFile)
+    assert not JournalRecord.read(path).finished
+    report = await upload(service, ROWS, path, operations=1)
+    assert (report.read, report.pending) == (20, 0)
+
+
+async def test_operations_have_the_settings_that_change_their_users(service: FakeService, path: Path) -> None:
+    users = create_users(service)
+    operations = [{"operation_type": "Update", "params": {"users": [{"svc_id": "1"}]}}]
+    await users.apply(operations, journal=path, phone_region="DE")
+
+    with pytest.raises(UnusableFile, match="phone_region is 'DE' there"):
+        await users.apply(operations, journal=path)
+    with pytest.raises(UnusableFile, match="destination is"):
+        await users.upload([{"svc_id": "1"}], journal=path, phone_region="DE")
