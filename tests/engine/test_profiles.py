@@ -371,3 +371,12 @@ def test_a_profile_that_is_not_there_loses_nothing() -> None:
         profiles.remove("other", ["access_token"])
 
     assert read_stored() == PROFILE
+
+
+@pytest.mark.parametrize(("mode", "warnings"), [(0o600, 0), (0o640, 0), (0o604, 1), (0o602, 1), (0o644, 1)])
+def test_a_file_that_all_users_can_open_is_reported(mode: int, warnings: int, caplog: pytest.LogCaptureFixture) -> None:
+    write(PROFILE)
+    profiles.default_path().chmod(mode)
+    profiles.from_profile("default")
+    assert len(caplog.messages) == warnings
+    assert all("can open" in each and "chmod 600" in each and "hush" not in each for each in caplog.messages)
