@@ -41,8 +41,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _rule_ids() -> set[str]:
-    rules = tomllib.loads((Path(__file__).parent / "contract" / "rules.toml").read_text(encoding="utf-8"))
-    return {rule["id"] for rule in rules["rule"]}
+    contract = Path(__file__).parent / "contract"
+    files = [contract / "rules.toml", *contract.glob("beyond/*.toml")]
+    tables = [tomllib.loads(file.read_text(encoding="utf-8")) for file in files]
+    return {rule["id"] for table in tables for rule in table.get("rule", ())}
 
 
 @pytest.fixture

@@ -6,14 +6,16 @@
     │   ├── PostDeleted       post.delete
     │   ├── DirectMessage     dm.received, dm.sent, dm.read, dm.indicate_typing
     │   ├── SpaceEvent        spaces.start, spaces.end
-    │   └── ProfileUpdated    profile.update.*
+    │   ├── ProfileUpdated    profile.update.*
+    │   ├── …                 `events/public.py`: types that are public facts beyond the specification
+    │   └── UnknownEvent      every other type, and whatever does not fit its type
     ├── MatchedPost           filtered_stream.post: a post that matches a rule of the filtered stream
     ├── AccountActivity       account_activity: the older account-activity product
-    ├── ReplayJobStatus       replay_job_status: a replay job has ended
-    └── UnknownEvent          everything else
+    └── ReplayJobStatus       replay_job_status: a replay job has ended
 
-The specification shows neither envelope nor payloads. An event that does not fit the known forms is an UnknownEvent, so
-a handler of `post.create` receives PostCreated and nothing else. A repr never contains what people wrote.
+The specification shows neither envelope nor payloads. An event that lacks what its type requires is an UnknownEvent of
+that type, with the reason in `problem`; the router passes it to the handlers of `misfit`, if there are any. A repr
+never contains what people wrote.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,7 +51,7 @@ __all__ = [
 
 
 class EventType(OpenEnum):
-    """The event types of the activity product (contract EV-01); new ones may appear at any time."""
+    """The event types of the activity product (contract EV-01, EVT-04); new ones may appear at any time."""
 
     POST_CREATE = "post.create"
     POST_DELETE = "post.delete"
@@ -63,6 +65,39 @@ class EventType(OpenEnum):
     PROFILE_UPDATE_VERIFIED = "profile.update.verified"
     PROFILE_UPDATE_AFFILIATE = "profile.update.affiliate"
     PROFILE_UPDATE_SCREENNAME = "profile.update.screenname"
+    # Public facts beyond the specification.
+    POST_MENTION_CREATE = "post.mention.create"
+    POST_REPLY_CREATE = "post.reply.create"
+    POST_QUOTE_CREATE = "post.quote.create"
+    POST_REPOST_CREATE = "post.repost.create"
+    LIKE_CREATE = "like.create"
+    FOLLOW_FOLLOW = "follow.follow"
+    FOLLOW_UNFOLLOW = "follow.unfollow"
+    PROFILE_UPDATE_PROFILE_PICTURE = "profile.update.profile_picture"
+    PROFILE_UPDATE_BANNER_PICTURE = "profile.update.banner_picture"
+    PROFILE_UPDATE_HANDLE = "profile.update.handle"
+    PROFILE_UPDATE_GEO = "profile.update.geo"
+    PROFILE_UPDATE_URL = "profile.update.url"
+    PROFILE_UPDATE_VERIFIED_BADGE = "profile.update.verified_badge"
+    PROFILE_UPDATE_AFFILIATE_BADGE = "profile.update.affiliate_badge"
+    CHAT_RECEIVED = "chat.received"
+    CHAT_SENT = "chat.sent"
+    CHAT_CONVERSATION_JOIN = "chat.conversation.join"
+    CHAT_CONVERSATION_MEMBER_ADDED = "chat.conversation.member_added"
+    CHAT_CONVERSATION_MEMBER_REMOVED = "chat.conversation.member_removed"
+    CHAT_CONVERSATION_ADMIN_ADDED = "chat.conversation.admin_added"
+    CHAT_CONVERSATION_ADMIN_REMOVED = "chat.conversation.admin_removed"
+    CHAT_UPDATE_GROUP_NAME = "chat.update.group_name"
+    CHAT_UPDATE_RESTRICTIONS = "chat.update.restrictions"
+    NEWS_NEW = "news.new"
+    MUTE_MUTE = "mute.mute"
+    MUTE_UNMUTE = "mute.unmute"
+    BLOCK_BLOCK = "block.block"
+    BLOCK_UNBLOCK = "block.unblock"
+    BROADCAST_START = "broadcast.start"
+    BROADCAST_END = "broadcast.end"
+    BROADCAST_CHAT = "broadcast.chat"
+    OAUTH_REVOKE = "oauth.revoke"
 
 
 # Unspecified: the spelling of the PascalCase names (EV-02), and the new names of the older profile events (EV-03).
@@ -115,19 +150,36 @@ class EventFilter(Record):
 
 @attrs.frozen(kw_only=True)
 class EventPost(Record):
-    """A post in an event; `raw` of the event has all its fields, its edit history too.
+    """A post in an event; `payload` or `raw` of the event has all its fields.
+
+    The fields after `created_at` are public facts beyond the specification (contract EVT-05).
 
     Attributes:
         id: its id.
         text: its text.
         author_id: the user who wrote it.
         created_at: when it was written.
+        public_metrics: how often it was liked, replied to and so on, by the service's names.
+        referenced_posts: what it replies to, quotes or reposts: mappings with `type` and `id`.
     """
 
     id: str
     text: str | None = attrs.field(default=None, repr=False)
     author_id: str | None = None
     created_at: Timestamp | None = None
+    conversation_id: str | None = None
+    lang: str | None = None
+    reply_settings: str | None = None
+    possibly_sensitive: bool | None = None
+    paid_partnership: bool | None = None
+    display_text_range: Sequence[int] | None = None
+    edit_history_post_ids: Sequence[str] | None = None
+    edit_controls: Mapping[str, Any] | None = None
+    public_metrics: Mapping[str, Any] | None = None
+    entities: Mapping[str, Any] | None = attrs.field(default=None, repr=False)
+    in_reply_to_post_id: str | None = None
+    in_reply_to_user_id: str | None = None
+    referenced_posts: Sequence[Mapping[str, Any]] | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -156,12 +208,16 @@ class Event:
         event_type: its type, in the current names; handlers are registered for it.
         raw: the event as received.
         replayed: whether a replay job sent it.
+        problem: what it lacks of that which its type requires; it is an `UnknownEvent` then.
+        misfits: what is left out of its fields because it does not fit; `raw` has it.
     """
 
     key: str
     event_type: str
     raw: Mapping[str, Any] = attrs.field(repr=False)
     replayed: bool = False
+    problem: str | None = None
+    misfits: tuple[str, ...] = ()
 
     @property
     def user_id(self) -> str | None:
@@ -177,12 +233,14 @@ class ActivityEvent(Event):
         event_uuid: the id that the service assigned to the event.
         filter: the filter of the subscription that it matched.
         tag: the subscription's tag.
+        payload: what happened, as received.
         includes: related objects that the service sent along, as received.
     """
 
     event_uuid: str | None = None
     filter: EventFilter = attrs.field(factory=EventFilter)
     tag: str | None = None
+    payload: Any = attrs.field(default=None, repr=False)
     includes: Mapping[str, Any] | None = attrs.field(default=None, repr=False)
 
     @property
@@ -210,7 +268,7 @@ class DirectMessage(ActivityEvent):
     """Direct messages were received, sent or read, or someone is typing one.
 
     Attributes:
-        direct_message_events: the messages, in the service's form.
+        direct_message_events: the messages, in the service's form; possibly none in `dm.read` and `dm.indicate_typing`.
         users: the users they mention, by id, in the service's form.
     """
 
@@ -298,11 +356,8 @@ class ReplayJobStatus(Event):
 
 
 @attrs.frozen(kw_only=True)
-class UnknownEvent(Event):
-    """An event of an unknown type, or in an unknown form.
+class UnknownEvent(ActivityEvent):
+    """An event of an unknown type, or one that does not fit its type: then `problem` says why.
 
-    Attributes:
-        problem: what did not fit, if the type is known; `event_type` is then `unknown`.
+    It has all fields of the envelope that came; a body without an envelope has the type `unknown` and none of them.
     """
-
-    problem: str | None = None

@@ -1,36 +1,33 @@
 """Parse bytes into events, which are distinguished by their shape."""
 
 import hashlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import attrs
 import msgspec
 
-from svc_async.errors import InvalidArgument, UnexpectedAnswer
+from svc_async.errors import InvalidArgument
+from svc_async.events import payloads
 from svc_async.events.models import (
     OLD_EVENT_NAMES,
     AccountActivity,
     ActivityEvent,
-    DeletedPost,
-    DirectMessage,
     Event,
     EventFilter,
     EventPost,
-    EventType,
     MatchedPost,
     MatchingRule,
-    PostCreated,
-    PostDeleted,
-    ProfileUpdated,
     ReplayJobState,
     ReplayJobStatus,
-    SpaceEvent,
     UnknownEvent,
 )
+from svc_async.printable import clean
 from svc_async.wire.envelope import NOT_JSON
-from svc_async.wire.reading import read_as
+from svc_async.wire.fields import fields_of
+from svc_async.wire.records import EXACT, Record
+from svc_async.wire.tolerant import Builder, Misfit, decode
 
 __all__ = ["EventParser", "parse_events"]
 
@@ -38,6 +35,8 @@ T = TypeVar("T")
 
 _Object = Mapping[str, Any]
 _Fields = dict[str, Any]
+
+_log = logging.getLogger("svc_async")
 
 
 @attrs.frozen(kw_only=True)
@@ -51,13 +50,19 @@ class EventParser:
     old_names: Mapping[str, str] = OLD_EVENT_NAMES
 
     def parse(self, body: bytes) -> tuple[Event, ...]:
-        """Return the events of one body, at least one.
+        """Return the events of one body, at least one; what does not fit is logged, by its place and rule.
 
         Raises:
             InvalidArgument: the body is not a JSON object. Every object is an event.
         """
-        value = _decode_object(body)
-        digest = hashlib.sha256(body).hexdigest()
+        events = self._parse_object(_decode_object(body), hashlib.sha256(body).hexdigest())
+        for event in events:
+            if event.problem or event.misfits:
+                problems = "; ".join([*([event.problem] if event.problem else []), *event.misfits])
+                _log.warning("an event of the type %s does not fit: %s", clean(event.event_type), problems)
+        return events
+
+    def _parse_object(self, value: _Object, digest: str) -> tuple[Event, ...]:
         data: Any = value.get("data")
         if not _contains_activity(data):
             return (_parse_other(value, digest),)
@@ -65,28 +70,28 @@ class EventParser:
             return (self._parse_activity(data, value, digest),)
         return tuple(self._parse_activity(item, value, f"{digest}:{position}") for position, item in enumerate(data))
 
-    def _parse_activity(self, item: _Object, whole: _Object, digest: str) -> Event:
-        common: _Fields = {"key": _find_uuid(item) or digest, "raw": item, "replayed": _is_replayed(whole, item)}
+    def _parse_activity(self, item: _Object, whole: _Object, digest: str) -> ActivityEvent:
+        envelope, misfits = _build(_ActivityEnvelope, item)
+        event_type = "unknown" if envelope.event_type is None else envelope.event_type
+        common: _Fields = {
+            "key": envelope.event_uuid or digest,
+            "event_type": payloads.name_type(self.old_names.get(event_type, event_type)),
+            "raw": item,
+            "replayed": _is_replayed(whole, item),
+            "event_uuid": envelope.event_uuid,
+            "filter": envelope.filter,
+            "tag": envelope.tag,
+            "payload": item.get("payload"),
+            "includes": envelope.includes,
+        }
+        form = payloads.find_form(common["event_type"])
+        if envelope.event_type is None or form is None:
+            return UnknownEvent(**common, misfits=misfits, problem=_find_type_problem(item))
         try:
-            return self._build_activity(_read(_ActivityEnvelope, item), item.get("payload"), common)
-        except UnexpectedAnswer as error:
-            return _build_unknown(error, common)
-
-    def _build_activity(self, envelope: "_ActivityEnvelope", payload: object, common: _Fields) -> Event:
-        event_type = EventType(self.old_names.get(envelope.event_type, envelope.event_type))
-        form = _FORMS.get(event_type) or (_PROFILE if event_type.startswith(_PROFILE_UPDATE) else None)
-        if form is None:
-            return UnknownEvent(event_type=event_type, **common)
-        model, parse_fields = form
-        return model(
-            **common,
-            **parse_fields(payload),
-            event_type=event_type,
-            event_uuid=envelope.event_uuid,
-            filter=_read(EventFilter, envelope.filter or {}),
-            tag=envelope.tag,
-            includes=envelope.includes,
-        )
+            fields, more = form.read(item.get("payload"))
+        except Misfit as error:
+            return UnknownEvent(**common, misfits=misfits, problem=str(error))
+        return form.event(**common, **fields, misfits=(*misfits, *more))
 
 
 def parse_events(body: bytes) -> tuple[Event, ...]:
@@ -95,38 +100,21 @@ def parse_events(body: bytes) -> tuple[Event, ...]:
 
 
 _DEFAULT = EventParser()
+_BUILDER = Builder()
 
 
 # Unspecified: the envelope and all its fields (UNS-event-payloads).
 @attrs.frozen(kw_only=True)
-class _ActivityEnvelope:
-    event_type: str
+class _ActivityEnvelope(Record):
+    event_type: str | None = None
     event_uuid: str | None = None
-    filter: Any = None  # a model without required fields would accept any text
+    filter: EventFilter = attrs.field(factory=EventFilter)
     tag: str | None = None
     includes: Mapping[str, Any] | None = None
 
 
 @attrs.frozen(kw_only=True)
-class _MessagePayload:
-    direct_message_events: list[Mapping[str, Any]]
-    users: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
-
-
-@attrs.frozen(kw_only=True)
-class _SpacePayload:
-    broadcast_id: str
-    user: Mapping[str, Any] | None = None
-
-
-@attrs.frozen(kw_only=True)
-class _ProfilePayload:
-    before: Any = None
-    after: Any = None
-
-
-@attrs.frozen(kw_only=True)
-class _JobStatus:
+class _JobStatus(Record):
     job_id: str
     webhook_id: str | None = None
     job_state: ReplayJobState | None = None
@@ -134,54 +122,37 @@ class _JobStatus:
 
 
 @attrs.frozen(kw_only=True)
-class _Subscriber:
+class _Subscriber(Record):
     for_user_id: str
 
 
 @attrs.frozen(kw_only=True)
-class _Match:
+class _Match(Record):
     data: EventPost
-    matching_rules: list[MatchingRule]
+    matching_rules: Sequence[MatchingRule] = attrs.field(metadata=EXACT)
 
 
 def _decode_object(body: bytes) -> _Object:
     try:
         value = msgspec.json.decode(body)
     except NOT_JSON:
-        value = None
+        value = _decode_closely(body)
     if not isinstance(value, dict):
         raise InvalidArgument("body", "must be a JSON object")
     return value
 
 
-def _read(model: type[T], value: object) -> T:
-    if not isinstance(value, Mapping):
-        raise UnexpectedAnswer("the value does not fit: an object was expected", status=200)
-    return read_as(model, value)
+def _decode_closely(body: bytes) -> Any:
+    try:
+        return decode(body)
+    except (ValueError, RecursionError):
+        return None
 
 
-def _fields_parser(model: type[Any]) -> Callable[[object], _Fields]:
-    return lambda value: attrs.asdict(_read(model, value), recurse=False)
-
-
-_Form = tuple[type[ActivityEvent], Callable[[object], _Fields]]
-
-_MESSAGE: _Form = (DirectMessage, _fields_parser(_MessagePayload))
-_SPACE: _Form = (SpaceEvent, _fields_parser(_SpacePayload))
-_PROFILE: _Form = (ProfileUpdated, _fields_parser(_ProfilePayload))
-_PROFILE_UPDATE = "profile.update."  # there are more than the documented ones (EV-03)
-_FORMS: Mapping[str, _Form] = MappingProxyType(
-    {
-        EventType.POST_CREATE: (PostCreated, lambda value: {"post": _read(EventPost, value)}),
-        EventType.POST_DELETE: (PostDeleted, lambda value: {"post": _read(DeletedPost, value)}),
-        EventType.DM_RECEIVED: _MESSAGE,
-        EventType.DM_SENT: _MESSAGE,
-        EventType.DM_READ: _MESSAGE,
-        EventType.DM_INDICATE_TYPING: _MESSAGE,
-        EventType.SPACES_START: _SPACE,
-        EventType.SPACES_END: _SPACE,
-    }
-)
+def _build(model: type[T], value: object) -> tuple[T, tuple[str, ...]]:
+    """Return the model of a value, and what is left out of it."""
+    built: tuple[T, tuple[str, ...]] = _BUILDER.build(model, value)
+    return built
 
 
 def _contains_activity(data: Any) -> bool:
@@ -189,53 +160,57 @@ def _contains_activity(data: Any) -> bool:
     return bool(items) and all(isinstance(item, Mapping) and "event_type" in item for item in items)
 
 
+def _find_type_problem(item: _Object) -> str | None:
+    return None if isinstance(item["event_type"], str) else "event_type must be a string"
+
+
 def _parse_other(value: _Object, digest: str) -> Event:
     """Parse a body that is one event without the activity product's envelope."""
     common: _Fields = {"key": digest, "raw": value, "replayed": _is_replayed(value)}
-    parse = next((parse for matches, parse in _SHAPES if matches(value)), None)
-    if parse is None:
+    shape = next((shape for shape in _SHAPES if shape.matches(value)), None)
+    if shape is None:
         return UnknownEvent(event_type="unknown", **common)
+    common["event_type"] = shape.event_type
     try:
-        return parse(value, common)
-    except UnexpectedAnswer as error:
-        return _build_unknown(error, common)
+        return shape.parse(value, common)
+    except Misfit as error:
+        return UnknownEvent(**common, problem=str(error))
 
 
 def _parse_replay_job_status(value: _Object, common: _Fields) -> Event:
-    fields = _fields_parser(_JobStatus)(value["replay_job_status"])
-    return ReplayJobStatus(event_type="replay_job_status", **common, **fields)
+    status, misfits = _build(_JobStatus, value["replay_job_status"])
+    return ReplayJobStatus(**common, **(fields_of(status) or {}), misfits=misfits)
 
 
 def _parse_account_activity(value: _Object, common: _Fields) -> Event:
-    return AccountActivity(
-        event_type="account_activity",
-        for_user_id=_read(_Subscriber, value).for_user_id,
-        events={name: events for name, events in value.items() if name.endswith("_events")},
-        **common,
-    )
+    subscriber, misfits = _build(_Subscriber, value)
+    events = {name: events for name, events in value.items() if name.endswith("_events")}
+    return AccountActivity(**common, for_user_id=subscriber.for_user_id, events=events, misfits=misfits)
 
 
 def _parse_matched_post(value: _Object, common: _Fields) -> Event:
-    match = _read(_Match, value)
-    return MatchedPost(
-        event_type="filtered_stream.post", post=match.data, matching_rules=tuple(match.matching_rules), **common
-    )
+    match, misfits = _build(_Match, value)
+    return MatchedPost(**common, post=match.data, matching_rules=tuple(match.matching_rules), misfits=misfits)
 
 
-_SHAPES: Sequence[tuple[Callable[[_Object], bool], Callable[[_Object, _Fields], Event]]] = (
-    (lambda value: "replay_job_status" in value, _parse_replay_job_status),
-    (lambda value: "for_user_id" in value and any(name.endswith("_events") for name in value), _parse_account_activity),
-    (lambda value: "data" in value and "matching_rules" in value, _parse_matched_post),
+@attrs.frozen
+class _Shape:
+    """The shape of events of one product, which have a type that this SDK gives them."""
+
+    event_type: str
+    matches: Callable[[_Object], bool]
+    parse: Callable[[_Object, _Fields], Event]
+
+
+_SHAPES = (
+    _Shape("replay_job_status", lambda value: "replay_job_status" in value, _parse_replay_job_status),
+    _Shape(
+        "account_activity",
+        lambda value: "for_user_id" in value and any(name.endswith("_events") for name in value),
+        _parse_account_activity,
+    ),
+    _Shape("filtered_stream.post", lambda value: "data" in value and "matching_rules" in value, _parse_matched_post),
 )
-
-
-def _find_uuid(item: _Object) -> str | None:
-    uuid = item.get("event_uuid")
-    return str(uuid) if isinstance(uuid, str | int) and not isinstance(uuid, bool) and uuid != "" else None
-
-
-def _build_unknown(error: UnexpectedAnswer, common: _Fields) -> UnknownEvent:
-    return UnknownEvent(event_type="unknown", problem=str(error).removesuffix(f" (HTTP {error.status})"), **common)
 
 
 def _is_replayed(*places: _Object) -> bool:

@@ -15,13 +15,15 @@ Handler = Callable[..., object]
 
 H = TypeVar("H", bound=Handler)
 
+_MISFIT = "misfit"
 _PATTERN = re.compile(r"\*|\w+(\.\w+)*(\.\*)?", re.ASCII)
 
 
 class EventRouter:
     """The handlers of each event type.
 
-    A pattern is a whole type (`post.create`), all types below a word (`post.*`, `profile.*`) or `*`.
+    A pattern is a whole type (`post.create`), all types below a word (`post.*`, `profile.*`), `*`, or `misfit`: events
+    that do not fit their type. Without a handler of `misfit` they go to the handlers of their type.
     """
 
     def __init__(self) -> None:
@@ -51,6 +53,11 @@ class EventRouter:
         """Return the handlers of a type, in the order of their registration."""
         return tuple(handler for pattern, handler in self._handlers if _matches(pattern, event_type))
 
+    def find_handlers(self, event: Event) -> tuple[Handler, ...]:
+        """Return the handlers of an event, in the order of their registration."""
+        is_misfit = event.problem is not None and any(pattern == _MISFIT for pattern, _ in self._handlers)
+        return self.handlers(_MISFIT if is_misfit else event.event_type)
+
     async def dispatch(self, event: Event, *context: Any) -> int:
         """Call the event's handlers one after another; the first that raises ends the dispatch.
 
@@ -61,7 +68,7 @@ class EventRouter:
         Returns:
             The number of handlers.
         """
-        handlers = self.handlers(event.event_type)
+        handlers = self.find_handlers(event)
         for handler in handlers:
             result = handler(event, *context)
             if inspect.isawaitable(result):

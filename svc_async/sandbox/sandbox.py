@@ -21,7 +21,7 @@ from svc_async.sandbox.push.channels import Channels, Product
 from svc_async.sandbox.push.crc_checks import Webhook
 from svc_async.sandbox.push.deliveries import Deliveries, Delivery
 from svc_async.sandbox.push.delivery_targets import Target
-from svc_async.sandbox.push.events import Direction
+from svc_async.sandbox.push.scenes import Direction
 from svc_async.sandbox.push.streams import Hub
 from svc_async.sandbox.refusal import Refusal
 from svc_async.sandbox.seed import add_audience, plant_seed

@@ -5,8 +5,6 @@ refuses is decoded to plain values, from which `wire/tolerant.py` builds the mod
 record, and records that do not fit are left out of a page. Only an answer that has no value at all is an error.
 """
 
-import json
-import math
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -19,7 +17,7 @@ import msgspec
 from svc_async.errors import UnexpectedAnswer
 from svc_async.wire.envelope import NOT_JSON, Answer, Page, Unreadable
 from svc_async.wire.route import Reply, Request, Surface
-from svc_async.wire.tolerant import Builder, Misfit
+from svc_async.wire.tolerant import Builder, Misfit, decode
 
 __all__ = ["OnMisfit", "Reader", "read_as"]
 
@@ -88,19 +86,16 @@ class Reader:
         )
 
 
-def read_as(into: type[T], value: object, *, on_misfit: OnMisfit | None = None) -> T:
+def read_as(into: type[T], value: object) -> T:
     """Convert a plain value inside a record, such as a snapshot of another record, to a model.
 
     Raises:
         UnexpectedAnswer: the value does not fit.
     """
     try:
-        model, left_out = Builder().build(into, value)
+        return cast(T, Builder().build(into, value)[0])
     except Misfit as error:
         raise UnexpectedAnswer(f"the value does not fit: {error}", status=200) from None
-    for each in left_out if on_misfit else ():
-        on_misfit(each)  # type: ignore[misc]  # it is given if there is anything to call it with
-    return cast(T, model)
 
 
 @attrs.frozen
@@ -181,7 +176,7 @@ class _CloserLook:
         if is_command and not self.answer.body.strip():
             return {}
         try:
-            return json.loads(self.answer.body, parse_int=_parse_int, parse_float=_parse_float)
+            return decode(self.answer.body)
         except RecursionError:
             raise self.reader.unexpected(self.answer, "the answer is nested too deeply") from None
         except ValueError:
@@ -277,17 +272,6 @@ class _CloserLook:
 
 _LONE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 """Or a pair of them: a string with a lone one is mended."""
-
-
-def _parse_int(digits: str) -> int | str:
-    return int(digits) if len(digits) <= _MAX_DIGITS else digits
-
-
-def _parse_float(number: str) -> float | str:
-    return value if math.isfinite(value := float(number)) else number
-
-
-_MAX_DIGITS = 4_300  # what Python converts
 
 
 def _not_encoded_as(wanted: str, answer: Answer) -> str:

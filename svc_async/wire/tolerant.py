@@ -5,6 +5,7 @@ the form of posts. An optional field whose value fits in no way has its default;
 unreadable. What is in no field as it came is in `Record.extra`.
 """
 
+import json
 import math
 import re
 from collections import abc
@@ -20,7 +21,28 @@ import cattrs
 
 from svc_async.wire.records import Record
 
-__all__ = ["Builder", "Misfit"]
+__all__ = ["Builder", "Misfit", "decode"]
+
+
+def decode(body: bytes) -> Any:
+    """Decode JSON as tolerantly as it can be: also with lone surrogates and numbers of any size.
+
+    Raises:
+        ValueError: it is not JSON.
+        RecursionError: it is nested too deeply.
+    """
+    return json.loads(body, parse_int=_parse_int, parse_float=_parse_float)
+
+
+def _parse_int(digits: str) -> int | str:
+    return int(digits) if len(digits) <= _MAX_DIGITS else digits
+
+
+def _parse_float(number: str) -> float | str:
+    return value if math.isfinite(value := float(number)) else number
+
+
+_MAX_DIGITS = 4_300  # what Python converts
 
 
 class Misfit(Exception):
@@ -98,7 +120,7 @@ class _ModelHook:
 
     def __call__(self, value: Any, _: Any) -> Any:
         if not isinstance(value, Mapping):
-            raise Misfit(f"{self._kind.__name__} must be an object")
+            raise Misfit(f"{_name_model(self._kind)} must be an object")
         parts = _Parts()
         for field in self._fields:
             if field.name in value:
@@ -140,7 +162,11 @@ class _ModelHook:
         return read
 
     def _name(self, field: "attrs.Attribute[Any]") -> str:
-        return f"{self._kind.__name__}.{field.name}"
+        return f"{_name_model(self._kind)}.{field.name}"
+
+
+def _name_model(kind: type[Any]) -> str:
+    return kind.__name__.lstrip("_")
 
 
 def _is_read(field: "attrs.Attribute[Any]") -> bool:

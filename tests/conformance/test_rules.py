@@ -10,7 +10,7 @@ import pytest
 from tests.support.contract import FOLDER, load_table
 
 TESTS = Path(__file__).parents[1]
-RULES = load_table("rules", "rule")
+RULES = load_table("rules", "rule") | load_table("beyond/events", "rule")
 UNTESTABLE = {row["id"]: row["reason"] for row in tomllib.loads((FOLDER / "untestable.toml").read_text())["untestable"]}
 
 

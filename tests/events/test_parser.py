@@ -25,7 +25,7 @@ from svc_async.events.models import (
     UnknownEvent,
 )
 from svc_async.events.parser import EventParser, parse_events
-from tests.support.contract import ENUMS
+from tests.support.contract import ENUMS, EVENT_ENUMS
 from tests.support.event_samples import PAYLOADS, activity, encode_body
 
 KINDS = {"post.create": PostCreated, "post.delete": PostDeleted}
@@ -51,7 +51,9 @@ def test_every_documented_type_is_a_typed_event(event_type: str) -> None:
 
 
 def test_the_enum_has_the_documented_types_and_no_others() -> None:
-    assert [*EventType] == ENUMS["EventType"]["values"]
+    documented = ENUMS["EventType"]["values"]
+    assert [*EventType][: len(documented)] == documented
+    assert {*EventType} == {*documented, *EVENT_ENUMS["ActivityEventType"]["values"]}
     assert [*EventDirection] == ENUMS["EventDirection"]["values"]
 
 
@@ -123,40 +125,79 @@ def test_older_profile_events_are_profile_updates_whatever_their_name(what: str)
         assert event.after == "b"
 
 
-@pytest.mark.parametrize("name", ["chat.received", "post", "", "dm.reaction", "NewThing"])
+@pytest.mark.rule("EVT-01", "EVT-02", "EVT-03", "EVT-04")
+@pytest.mark.parametrize("name", ["post.edit", "post", "", "dm.reaction", "NewThing"])
 def test_an_event_of_an_unknown_type_is_kept_completely(name: str) -> None:
-    event = parse_one(encode_body(activity(name)))
+    event = parse_one(encode_body(activity(name, tag="mine", includes={"users": []})))
     assert type(event) is UnknownEvent
-    assert (event.event_type, event.key, event.problem) == (name, "-42", None)
-    assert event.raw["payload"] == {"some": "thing"}
+    assert (event.event_type, event.key, event.problem, event.misfits) == (name, "-42", None, ())
+    assert (event.event_uuid, event.user_id, event.filter.user_id, event.tag) == ("-42", "7", "7", "mine")
+    assert (event.payload, event.includes) == ({"some": "thing"}, {"users": []})
 
 
 @pytest.mark.parametrize(
     ("data", "names"),
     [
-        (activity("post.create", payload=None), "an object was expected"),
-        (activity("post.create", payload=["x"]), "an object was expected"),
-        (activity("post.create", payload={"text": "secret"}), "id"),
-        (activity("post.create", filter="secret"), "an object was expected"),
-        (activity("dm.sent", payload={"direct_message_events": ["secret"]}), "direct_message_events"),
-        (activity("spaces.start", payload={"user": {}}), "broadcast_id"),
-        ({**activity("post.create"), "event_type": None}, "event_type"),
+        (activity("post.create", payload=None), "EventPost must be an object"),
+        (activity("post.create", payload=["x"]), "EventPost must be an object"),
+        (activity("post.create", payload={}), "EventPost.id is missing"),
+        (activity("post.create", payload={"text": "secret"}), "EventPost.id is missing"),
+        (activity("dm.sent", payload={"direct_message_events": ["secret"]}), "direct_message_events does not fit"),
+        (activity("spaces.start", payload={"user": {}}), "broadcast_id is missing"),
+        ({**activity("post.create"), "event_type": None}, "event_type must be a string"),
     ],
 )
-def test_an_event_that_does_not_fit_is_kept_and_never_routed_by_its_type(data: Any, names: str) -> None:
-    event = parse_one(encode_body(data))
+def test_an_event_that_does_not_fit_keeps_its_type_and_all_that_came(
+    data: Any, names: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    event = parse_one(encode_body({**data, "tag": "mine", "includes": {"posts": []}}))
     assert type(event) is UnknownEvent
-    assert event.event_type == "unknown"
+    assert event.event_type == (data["event_type"] or "unknown")
     assert event.problem is not None
     assert names in event.problem
-    assert "secret" not in event.problem
-    assert event.raw == data
-    assert event.key == "-42"
+    assert names in caplog.text
+    assert "secret" not in event.problem + caplog.text
+    assert (event.event_uuid, event.user_id, event.tag, event.payload) == ("-42", "7", "mine", data["payload"])
+    assert (event.key, event.includes) == ("-42", {"posts": []})
+
+
+@pytest.mark.parametrize(
+    ("data", "misfit"),
+    [
+        (
+            activity("post.create", payload={"id": "1", "created_at": "secret"}),
+            "EventPost.created_at must be a datetime",
+        ),
+        (activity("post.create", filter="secret"), "EventFilter must be an object"),
+        (activity("post.create", tag=["secret"]), "ActivityEnvelope.tag must be a string"),
+        (activity("dm.read", payload={"direct_message_events": "secret"}), "direct_message_events does not fit"),
+    ],
+)
+def test_an_optional_field_that_does_not_fit_does_not_cost_the_event(
+    data: Any, misfit: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    event = parse_one(encode_body(data))
+    assert isinstance(event, PostCreated | DirectMessage)
+    assert (event.event_type, event.problem, event.payload, event.raw) == (
+        data["event_type"],
+        None,
+        data["payload"],
+        data,
+    )
+    assert [misfit in each for each in event.misfits] == [True]
+    assert misfit in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_a_lone_surrogate_does_not_cost_an_event() -> None:
+    event = parse_one(encode_body(activity("post.create", uuid="\ud83d", payload={"id": "1", "text": "cut \ud83d"})))
+    assert isinstance(event, PostCreated)
+    assert (event.key, event.post.text, event.post.extra) == ("\ufffd", "cut \ufffd", {"text": "cut \ud83d"})
 
 
 def test_several_events_in_one_body() -> None:
     events = parse_events(
-        encode_body([activity("post.create", uuid="1"), activity("chat.x", uuid="2"), activity("dm.read")])
+        encode_body([activity("post.create", uuid="1"), activity("post.edit", uuid="2"), activity("dm.read")])
     )
     assert [event.key for event in events] == ["1", "2", "-42"]
     assert [type(event) for event in events] == [PostCreated, UnknownEvent, DirectMessage]
@@ -226,10 +267,6 @@ def test_a_post_that_matches_a_rule_keeps_its_edit_history() -> None:
         {"data": {}},
         {"data": [activity("post.create"), "x"]},
         {"for_user_id": "7"},
-        {"for_user_id": None, "x_events": []},
-        {"replay_job_status": []},
-        {"data": {"id": "1"}, "matching_rules": "all"},
-        {"data": None, "matching_rules": []},
     ],
 )
 def test_every_other_object_is_an_unknown_event(value: Any) -> None:
@@ -237,6 +274,22 @@ def test_every_other_object_is_an_unknown_event(value: Any) -> None:
     assert type(event) is UnknownEvent
     assert event.event_type == "unknown"
     assert event.raw == value
+
+
+@pytest.mark.parametrize(
+    ("value", "event_type"),
+    [
+        ({"for_user_id": None, "x_events": []}, "account_activity"),
+        ({"replay_job_status": []}, "replay_job_status"),
+        ({"data": {"id": "1"}, "matching_rules": "all"}, "filtered_stream.post"),
+        ({"data": None, "matching_rules": []}, "filtered_stream.post"),
+    ],
+)
+def test_an_event_of_another_product_that_does_not_fit_keeps_its_type(value: Any, event_type: str) -> None:
+    event = parse_one(json.dumps(value).encode())
+    assert type(event) is UnknownEvent
+    assert (event.event_type, event.raw) == (event_type, value)
+    assert event.problem
 
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b"7", b'"x"', b"null", b"{", b'{"a":1}{}', b"\xff", b"[" * 100_000])
@@ -247,7 +300,7 @@ def test_a_body_that_is_not_an_object_is_refused(raw: bytes) -> None:
 
 def test_a_repr_contains_nothing_that_people_wrote() -> None:
     written = "secret"
-    for name in [*PAYLOADS, "chat.x"]:
+    for name in [*PAYLOADS, "post.edit"]:
         payload = json.loads(json.dumps(PAYLOADS.get(name, {})).replace("hush", written).replace("ann", written))
         payload |= {"text": written, "before": written, "after": written}
         assert written not in repr(parse_one(encode_body(activity(name, payload=payload))))
@@ -258,7 +311,7 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
-names = st.sampled_from([*PAYLOADS, "chat.x"]) | values
+names = st.sampled_from([*EventType, "post.edit"]) | values
 envelopes = st.fixed_dictionaries(
     {},
     optional={

@@ -74,5 +74,25 @@ async def test_the_first_handler_that_raises_ends_the_dispatch() -> None:
     assert calls == []
 
 
+@pytest.mark.parametrize(
+    ("patterns", "called"),
+    [
+        (["post.create", "misfit", "*"], ["misfit", "*"]),
+        (["post.create", "post.*"], ["post.create", "post.*"]),
+        (["misfit"], ["misfit"]),
+    ],
+)
+async def test_an_event_that_does_not_fit_goes_to_its_own_handlers(patterns: list[str], called: list[str]) -> None:
+    router, seen = EventRouter(), list[str]()
+    for pattern in patterns:
+        router.on(pattern)(lambda _, pattern=pattern: seen.append(pattern))
+    misfit = UnknownEvent(key="k", event_type="post.create", raw={}, problem="EventPost.id is missing")
+
+    assert await router.dispatch(misfit) == len(called)
+    assert seen == called
+    await router.dispatch(build_event("post.create"))
+    assert "misfit" not in seen[len(called) :]
+
+
 async def test_an_event_without_handlers_is_dispatched_to_none() -> None:
     assert await EventRouter().dispatch(build_event("post.create")) == 0

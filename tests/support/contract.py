@@ -18,6 +18,8 @@ def load_table(file: str, name: str, key: str = "id") -> dict[str, Row]:
 
 ENUMS = load_table("enums", "enum")
 RECORDS = load_table("records", "record", "name")
+EVENT_RECORDS = load_table("beyond/events", "record", "name")
+EVENT_ENUMS = load_table("beyond/events", "enum")
 MORE_FIELDS = {name: row["field"] for name, row in load_table("beyond/cards", "record", "name").items()}
 """Public fields of records beyond the documents, by record."""
 OPERATIONS = {

@@ -100,7 +100,7 @@ async def test_what_is_not_known_is_accepted_too(entry_point: EntryPoint) -> Non
     receiver = WebhookReceiver(keys=[KEY])
     receiver.on("*")(lambda event, _: seen.append(event))
     async with entry_point(receiver) as send:
-        bodies: list[dict[str, Any]] = [{"data": activity("chat.received", uuid="1")}, {"to": "come"}, {"data": []}]
+        bodies: list[dict[str, Any]] = [{"data": activity("post.edit", uuid="1")}, {"to": "come"}, {"data": []}]
         for body in bodies:
             assert (await send(*build_delivery(body, KEY))).status == 200
     assert [type(event) for event in seen] == [UnknownEvent] * 3

@@ -7,15 +7,15 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import attrs
 
+from svc_async.sandbox.push.public_events import PUBLIC_KINDS
+from svc_async.sandbox.push.scenes import Direction, EventKind, Scene, show_user
 from svc_async.sandbox.state.store import Store, format_time
 
-__all__ = ["KINDS", "Direction", "Event", "EventFactory", "EventKind", "may_have_direction", "set_paths"]
-
-Direction = Literal["sent", "received"]
+__all__ = ["KINDS", "Event", "EventFactory", "may_have_direction", "set_paths"]
 
 _DIRECTED = ("dm.", "chat.")  # ACT-03
 
@@ -45,37 +45,7 @@ class Event:
         return " ".join(_find_texts(self.payload))
 
 
-@attrs.frozen(kw_only=True)
-class _Scene:
-    """The participants and the time of an event."""
-
-    event_type: str
-    user: Mapping[str, Any]
-    other: Mapping[str, Any]
-    now: datetime
-    new_id: Callable[[], str]
-    keyword: str | None
-    direction: Direction | None
-
-    @property
-    def words(self) -> str:
-        return f"What I like about {self.keyword or 'books'}: there is always a next one"
-
-
-@attrs.frozen
-class EventKind:
-    """A type of event.
-
-    Attributes:
-        payload: makes a payload.
-        direction: the default.
-    """
-
-    payload: Callable[[_Scene], dict[str, Any]] = attrs.field(repr=False)
-    direction: Direction | None = None
-
-
-def _make_post(scene: _Scene) -> dict[str, Any]:
+def _make_post(scene: Scene) -> dict[str, Any]:
     post_id = scene.new_id()
     return {
         "id": post_id,
@@ -88,11 +58,11 @@ def _make_post(scene: _Scene) -> dict[str, Any]:
     }
 
 
-def _make_deleted_post(scene: _Scene) -> dict[str, Any]:
+def _make_deleted_post(scene: Scene) -> dict[str, Any]:
     return {"id": scene.new_id(), "author_id": scene.user["id"]}
 
 
-def _make_message(scene: _Scene) -> dict[str, Any]:
+def _make_message(scene: Scene) -> dict[str, Any]:
     sender, recipient = (scene.user, scene.other) if scene.direction == "sent" else (scene.other, scene.user)
     message = {
         "type": _MESSAGE_TYPES[scene.event_type],
@@ -103,7 +73,7 @@ def _make_message(scene: _Scene) -> dict[str, Any]:
     }
     if message["type"] == "message_create":
         message["message_data"] = {"text": scene.words, "entities": {}}
-    return {"direct_message_events": [message], "users": {user["id"]: _show_user(user) for user in (sender, recipient)}}
+    return {"direct_message_events": [message], "users": {user["id"]: show_user(user) for user in (sender, recipient)}}
 
 
 # Unspecified: the types of the four inside `direct_message_events`.
@@ -115,23 +85,19 @@ _MESSAGE_TYPES = {
 }
 
 
-def _make_space(scene: _Scene) -> dict[str, Any]:
-    return {"user": {"data": _show_user(scene.user)}, "broadcast_id": scene.new_id(), "event_type": scene.event_type}
+def _make_space(scene: Scene) -> dict[str, Any]:
+    return {"user": {"data": show_user(scene.user)}, "broadcast_id": scene.new_id(), "event_type": scene.event_type}
 
 
-def _make_change(field: str, after: object) -> Callable[[_Scene], dict[str, Any]]:
-    def payload(scene: _Scene) -> dict[str, Any]:
+def _make_change(field: str, after: object) -> Callable[[Scene], dict[str, Any]]:
+    def payload(scene: Scene) -> dict[str, Any]:
         before = scene.user.get(field)
         return {"before": {field: before}, "after": {field: (not before) if isinstance(before, bool) else after}}
 
     return payload
 
 
-def _show_user(user: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: user[name] for name in ("id", "name", "screen_name") if name in user}
-
-
-# EV-01; the last four continue its pattern (ASM-19).
+# EV-01; the last four continue its pattern (ASM-19). Types that are public facts follow (EVT-04).
 KINDS: Mapping[str, EventKind] = MappingProxyType(
     {
         "post.create": EventKind(_make_post),
@@ -150,6 +116,7 @@ KINDS: Mapping[str, EventKind] = MappingProxyType(
         "profile.update.banner": EventKind(_make_change("banner", "https://pictures.example/wide.png")),
         "profile.update.geo": EventKind(_make_change("geo", "Porto")),
         "profile.update.url": EventKind(_make_change("url", "https://reading.example")),
+        **PUBLIC_KINDS,
     }
 )
 
@@ -192,7 +159,7 @@ class EventFactory:
             time=scene.now,
             direction=direction,
             keyword=keyword,
-            includes={"users": [_show_user(scene.user)]} if event_type == "post.create" else None,
+            includes={"users": [show_user(scene.user)]} if event_type == "post.create" else None,
         )
 
     def find_user(self, user_id: str) -> Mapping[str, Any]:
@@ -204,9 +171,9 @@ class EventFactory:
             else row.public_fields
         )
 
-    def _set_scene(self, event_type: str, user_id: str, direction: Direction | None, keyword: str | None) -> _Scene:
+    def _set_scene(self, event_type: str, user_id: str, direction: Direction | None, keyword: str | None) -> Scene:
         other = next(row.public_fields for row in self.store["users"] if row.id != user_id)
-        return _Scene(
+        return Scene(
             event_type=event_type,
             user=self.find_user(user_id),
             other=other,

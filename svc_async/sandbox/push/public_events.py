@@ -1,0 +1,174 @@
+"""The types of events that are public facts beyond the specification, and their payloads (EVT-04)."""
+
+import base64
+import uuid
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from svc_async.sandbox.push.scenes import EventKind, Scene
+from svc_async.sandbox.state.store import format_time
+
+__all__ = ["PUBLIC_KINDS"]
+
+
+def _wrap_user(user: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a user as payloads of these types have it: in an object `data` (record EventUserWrapped)."""
+    shown = {"id": user["id"], "name": user.get("name", ""), "username": user.get("screen_name", "")}
+    return {"data": {**shown, "protected": False, "verified": False}}
+
+
+def _make_post(reference: str | None) -> Callable[[Scene], dict[str, Any]]:
+    """Return a function that makes a post of another user, which refers to a post of the user (EVT-08b)."""
+
+    def payload(scene: Scene) -> dict[str, Any]:
+        post_id, original = scene.new_id(), scene.new_id()
+        post: dict[str, Any] = {
+            "id": post_id,
+            "text": f"@{scene.user.get('screen_name', '')} {scene.words}",
+            "author_id": scene.other["id"],
+            "created_at": format_time(scene.now),
+            "conversation_id": original if reference == "replied_to" else post_id,
+            "lang": "en",
+            "reply_settings": "everyone",
+            "possibly_sensitive": False,
+            "edit_history_post_ids": [post_id],
+            "public_metrics": dict.fromkeys(_METRICS, 0),
+        }
+        if reference == "replied_to":
+            post |= {"in_reply_to_post_id": original, "in_reply_to_user_id": scene.user["id"]}
+        return post | ({"referenced_posts": [{"type": reference, "id": original}]} if reference else {})
+
+    return payload
+
+
+_METRICS = ("retweet_count", "reply_count", "like_count", "quote_count", "bookmark_count", "impression_count")
+
+
+def _make_like(scene: Scene) -> dict[str, Any]:
+    return {
+        "id": f"like_{scene.new_id()}",
+        "liked_post_id": scene.new_id(),
+        "liked_post_author_id": scene.other["id"],
+        "created_at": format_time(scene.now),
+        "timestamp_ms": _count_ms(scene),
+    }
+
+
+def _make_pair(scene: Scene) -> dict[str, Any]:
+    return {"source": _wrap_user(scene.user), "target": _wrap_user(scene.other)}
+
+
+def _make_chat(scene: Scene) -> dict[str, Any]:
+    sender = scene.user if scene.event_type == "chat.sent" else scene.other
+    opaque = base64.b64encode(scene.words.encode()).decode()  # nobody can read what is encrypted (EVT-17)
+    return {
+        "id": str(uuid.UUID(int=int(scene.new_id()))),
+        "conversation_id": f"{scene.user['id']}:{scene.other['id']}",
+        "conversation_token": opaque,
+        "sender_id": sender["id"],
+        "created_at_msec": _count_ms(scene),
+        "conversation_key_version": _count_ms(scene),
+        "encoded_event": opaque,
+        "message_event_signature": {
+            "public_key_version": _count_ms(scene),
+            "signature": opaque,
+            "signature_version": "4",
+            "signing_public_key": opaque,
+        },
+    }
+
+
+def _make_change(before: str, after: str) -> Callable[[Scene], dict[str, Any]]:
+    return lambda _: {"before": before, "after": after}  # both are strings (EVT-12)
+
+
+def _make_broadcast(scene: Scene) -> dict[str, Any]:
+    has_ended = scene.event_type == "broadcast.end"
+    times = {f"{name}_timestamp_ms": int(_count_ms(scene)) for name in ("event", "created", "updated")}
+    times |= {"duration_ms": 60_000} if has_ended else {}
+    return {
+        "user": _wrap_user(scene.user),
+        "broadcast_id": scene.new_id(),
+        "title": scene.words,
+        "language": "en",
+        "broadcast_state": "Ended" if has_ended else "Running",  # EVT-14
+        "thumbnail_url": "https://pictures.example/live.png",
+        "available_for_replay": True,
+        **times,
+        **{f"{name}_str": str(value) for name, value in times.items()},
+    }
+
+
+def _make_comment(scene: Scene) -> dict[str, Any]:
+    return {
+        "broadcast_id": scene.new_id(),
+        "message_id": scene.new_id(),
+        "message": scene.words,
+        "author": _wrap_user(scene.other),
+    }
+
+
+def _make_news(scene: Scene) -> dict[str, Any]:
+    subject = scene.keyword or "books"
+    return {
+        "id": scene.new_id(),
+        "name": f"Everybody talks about {subject}",
+        "category": "Culture",
+        "hook": f"What is it about {subject}?",
+        "summary": scene.words,
+        "contexts": {"topics": [subject], "entities": {"people": []}, "finance": {"tickers": []}},
+        "cluster_posts_results": [{"post_id": scene.new_id()}],
+        "updated_at": format_time(scene.now),
+    }
+
+
+def _make_revocation(scene: Scene) -> dict[str, Any]:
+    return {"user_id": scene.user["id"], "app_id": scene.new_id(), "date_time": scene.now.isoformat()}
+
+
+def _count_ms(scene: Scene) -> str:
+    return str(int(scene.now.timestamp() * 1000))
+
+
+_PAIR = EventKind(_make_pair)
+_CHAT_CHANGE = EventKind(_make_chat)
+
+PUBLIC_KINDS: Mapping[str, EventKind] = MappingProxyType(
+    {
+        "post.mention.create": EventKind(_make_post(None)),
+        "post.reply.create": EventKind(_make_post("replied_to")),
+        "post.quote.create": EventKind(_make_post("quoted")),
+        "post.repost.create": EventKind(_make_post("retweeted")),
+        "like.create": EventKind(_make_like),
+        "follow.follow": _PAIR,
+        "follow.unfollow": _PAIR,
+        "mute.mute": _PAIR,
+        "mute.unmute": _PAIR,
+        "block.block": _PAIR,
+        "block.unblock": _PAIR,
+        "profile.update.profile_picture": EventKind(
+            _make_change("https://pictures.example/old.png", "https://pictures.example/new.png")
+        ),
+        "profile.update.banner_picture": EventKind(
+            _make_change("https://pictures.example/narrow.png", "https://pictures.example/wide.png")
+        ),
+        "profile.update.handle": EventKind(_make_change("reads", "reads_at_night")),
+        "profile.update.verified_badge": EventKind(_make_change("none", "blue")),
+        "profile.update.affiliate_badge": EventKind(_make_change("", "Harbour Books")),
+        "chat.received": EventKind(_make_chat, direction="received"),
+        "chat.sent": EventKind(_make_chat, direction="sent"),
+        "chat.conversation.join": _CHAT_CHANGE,
+        "chat.conversation.member_added": _CHAT_CHANGE,
+        "chat.conversation.member_removed": _CHAT_CHANGE,
+        "chat.conversation.admin_added": _CHAT_CHANGE,
+        "chat.conversation.admin_removed": _CHAT_CHANGE,
+        "chat.update.group_name": _CHAT_CHANGE,
+        "chat.update.restrictions": _CHAT_CHANGE,
+        "broadcast.start": EventKind(_make_broadcast),
+        "broadcast.end": EventKind(_make_broadcast),
+        "broadcast.chat": EventKind(_make_comment),
+        "news.new": EventKind(_make_news),
+        "oauth.revoke": EventKind(_make_revocation),
+    }
+)
