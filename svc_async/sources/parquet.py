@@ -13,6 +13,8 @@ import attrs
 
 from svc_async.errors import InvalidArgument
 from svc_async.sources.blocks.files import Input, compute_digest, open_input, unusable
+from svc_async.sources.blocks.parquet_bounds import MAX_VALUE, BatchPlanner, ExcessiveFile, check_footer, check_rows
+from svc_async.sources.blocks.parquet_pages import DamagedPage
 from svc_async.sources.columns import IGNORED, ColumnMatcher
 from svc_async.sources.empty_values import EmptyValues
 from svc_async.sources.source import ReplayableRows
@@ -21,7 +23,9 @@ from svc_async.users.names import USERS, Vocabulary
 
 __all__ = ["ParquetSource"]
 
-_SLICE = 8_192
+_DAMAGED = "is damaged or truncated: it cannot be read as Parquet"
+_MAX_PARTS = 100_000
+"""Row groups or columns in the metadata."""
 _BUFFER = 65_536
 """Bytes of a column that are read at once; without this limit a whole row group of a column is read."""
 
@@ -66,9 +70,7 @@ class ParquetSource:
         self.name = self._input.name
         self.bytes_read = 0
         self.exhausted = False
-        with self._open() as table:
-            names, types, row_count = table.schema_arrow.names, table.schema_arrow.types, table.metadata.num_rows
-        self.size = max(1, row_count)
+        names, types = self._read_schema()
         refuse = partial(unusable, self.name)
         matcher = ColumnMatcher(self.name, names, mapping or {}, refuse, vocabulary, place="the schema")
         keys = matcher.match_columns()
@@ -119,29 +121,75 @@ class ParquetSource:
         yield from self._read_slices()
         self.exhausted = True
 
+    def _read_schema(self) -> tuple[Sequence[str], Sequence[Any]]:
+        with self._open() as (table, _), self._guard(_DAMAGED):
+            self.size = max(1, table.metadata.num_rows)
+            check_rows(self.size, self._input.size)
+            return table.schema_arrow.names, table.schema_arrow.types
+
     def _read_slices(self) -> Generator[Iterable[Sequence[Any]], None, None]:
         self.bytes_read = 0
-        with self._open() as table:
-            batches = table.iter_batches(batch_size=_SLICE, columns=self._wanted, use_threads=False)
-            while (batch := self._read_batch(batches)) is not None:
-                self.bytes_read += batch.num_rows
-                yield zip(
-                    *(self._empty.clear_all(self._list_values(batch.column(name))) for name in self._wanted),
-                    strict=True,
-                )
+        with self._open() as (table, planner):
+            groups = range(table.num_row_groups)
+            for group in (index for index in groups if table.metadata.row_group(index).num_rows):
+                for batch in self._read_batches(table, planner, group):
+                    columns = [self._list_values(batch.column(name), name) for name in self._wanted]
+                    self.bytes_read += batch.num_rows
+                    yield zip(*map(self._empty.clear_all, columns), strict=True)
         self._input.check_unchanged()
 
-    def _read_batch(self, batches: Any) -> Any:
-        try:
-            return next(batches, None)
-        except self._arrow.errors:
-            raise unusable(self.name, f"is damaged after row {self.bytes_read}: it cannot be read as Parquet") from None
+    def _read_batches(self, table: Any, planner: BatchPlanner, group: int) -> Iterator[Any]:
+        with self._guard(self._describe_damage()):
+            size = planner.find_batch_size(self._find_leaves(table, group))
+            batches = table.iter_batches(size, row_groups=[group], columns=self._wanted, use_threads=False)
+        while (batch := self._read_batch(batches)) is not None:
+            with self._guard(self._describe_damage()):
+                planner.count(batch.nbytes)
+                self._check_lengths(batch)
+            yield batch
 
-    def _list_values(self, column: Any) -> Sequence[Any]:
+    def _find_leaves(self, table: Any, group: int) -> Iterator[tuple[Any, bool]]:
+        """Yield the metadata of what the columns are stored in, and whether it is of lists."""
+        schema, metadata = table.schema, table.metadata.row_group(group)
+        for index in range(metadata.num_columns):
+            path = schema.column(index).path
+            if any(path == name or path.startswith(f"{name}.") for name in self._wanted):
+                yield metadata.column(index), schema.column(index).max_repetition_level > 0
+
+    def _read_batch(self, batches: Any) -> Any:
+        with self._guard(self._describe_damage()):
+            return next(batches, None)
+
+    def _check_lengths(self, batch: Any) -> None:
+        """Check the values of a batch that is large enough to hold a value that is too long."""
+        if batch.nbytes > MAX_VALUE:
+            for name, column in zip(self._wanted, (batch.column(name) for name in self._wanted), strict=True):
+                if self._arrow.measure_longest(column) > MAX_VALUE:
+                    raise ExcessiveFile(f"has a value longer than {MAX_VALUE >> 20} MiB in column {name!r}")
+
+    def _describe_damage(self) -> str:
+        return f"is damaged after row {self.bytes_read}: it cannot be read as Parquet"
+
+    def _list_values(self, column: Any, name: str) -> Sequence[Any]:
         types = self._arrow.arrow.types
-        if types.is_integer(column.type) or types.is_dictionary(column.type):
-            column = column.cast(self._arrow.arrow.string())
-        return column.to_pylist()  # type: ignore[no-any-return]  # the library has no types
+        try:
+            if types.is_integer(column.type) or types.is_dictionary(column.type):
+                column = column.cast(self._arrow.arrow.string())
+            return column.to_pylist()  # type: ignore[no-any-return]  # the library has no types
+        except self._arrow.errors:
+            row = self.bytes_read + 1 + self._arrow.find_undecodable(column)
+            raise unusable(self.name, f"has text that is not UTF-8 in row {row} of column {name!r}") from None
+
+    @contextmanager
+    def _guard(self, damage: str) -> Generator[None]:
+        try:
+            yield
+        except ExcessiveFile as error:
+            raise unusable(self.name, str(error)) from None
+        except self._arrow.errors as error:
+            is_text = "UTF8" in str(error)
+            problem = f"has text that is not UTF-8 after row {self.bytes_read}" if is_text else damage
+            raise unusable(self.name, problem) from None
 
     def _check_columns(self, names: Sequence[str], types: Sequence[Any]) -> None:
         for name, column_type in zip(names, types, strict=True):
@@ -151,16 +199,18 @@ class ParquetSource:
                 raise unusable(self.name, f"must have strings or integers in column {name!r}, not {column_type}")
 
     @contextmanager
-    def _open(self) -> Generator[Any]:
-        with self._input.open() as raw:
-            try:
+    def _open(self) -> Generator[tuple[Any, BatchPlanner]]:
+        with self._input.open() as raw, self._input.open() as pages:
+            with self._guard(_DAMAGED):
+                check_footer(pages, self._input.size)
                 table = self._arrow.parquet.ParquetFile(
-                    self._arrow.arrow.PythonFile(raw, mode="r"), pre_buffer=False, buffer_size=_BUFFER
+                    self._arrow.arrow.PythonFile(raw, mode="r"),
+                    pre_buffer=False,
+                    buffer_size=_BUFFER,
+                    thrift_container_size_limit=_MAX_PARTS,
                 )
-            except self._arrow.errors:
-                raise unusable(self.name, "is damaged or truncated: it cannot be read as Parquet") from None
             with table:
-                yield table
+                yield table, BatchPlanner(pages, self._input.size, self._arrow.decompress)
 
 
 @attrs.frozen
@@ -169,22 +219,48 @@ class _Arrow:
 
     arrow: Any
     parquet: Any
+    compute: Any
 
     @classmethod
     def load(cls) -> "_Arrow":
         try:
-            return cls(import_module("pyarrow"), import_module("pyarrow.parquet"))
+            return cls(*map(import_module, ("pyarrow", "pyarrow.parquet", "pyarrow.compute")))
         except ImportError:
             raise InvalidArgument("format", 'parquet needs the extra "feeds": pip install "svc-async[feeds]"') from None
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
-        return self.arrow.ArrowException, OSError, ValueError
+        """What reading may raise."""
+        return self.arrow.ArrowException, OSError, ValueError, DamagedPage
 
-    def is_supported(self, column_type: Any) -> bool:
+    def decompress(self, content: bytes, size: int, codec: str) -> bytes:
+        return self.arrow.decompress(content, size, codec, asbytes=True)  # type: ignore[no-any-return]  # no types
+
+    def measure_longest(self, column: Any) -> int:
+        """Return the bytes of the longest text of a column."""
         types = self.arrow.types
-        if types.is_list(column_type) or types.is_large_list(column_type) or types.is_dictionary(column_type):
-            return self.is_supported(column_type.value_type)
+        values = column.flatten() if types.is_list(column.type) or types.is_large_list(column.type) else column
+        if types.is_dictionary(values.type):
+            values = values.dictionary
+        if types.is_integer(values.type) or types.is_null(values.type):
+            return 0
+        return self.compute.max(self.compute.binary_length(values)).as_py() or 0
+
+    def find_undecodable(self, column: Any) -> int:
+        """Return the index of the first value that is not valid text."""
+        for index in range(len(column)):
+            try:
+                column.slice(index, 1).to_pylist()
+            except self.errors:
+                return index
+        return 0
+
+    def is_supported(self, column_type: Any, *, is_entry: bool = False) -> bool:
+        types = self.arrow.types
+        if not is_entry and (types.is_list(column_type) or types.is_large_list(column_type)):
+            return self.is_supported(column_type.value_type, is_entry=True)
+        if types.is_dictionary(column_type):
+            return self.is_supported(column_type.value_type, is_entry=True)
         return any(
             matches(column_type)
             for matches in (

@@ -136,3 +136,38 @@ def test_a_row_group_of_any_size_is_read_in_parts(path: Path) -> None:
         most = max(pa.total_allocated_bytes() for _ in iter_rows(source)) - before
 
     assert most < path.stat().st_size / 4
+
+
+TEXTS = pa.array([b"a@b.c", None, b"\xff\xfesecret", b"x"], pa.binary()).view(pa.string())
+INVALID_TEXTS = {
+    "text": TEXTS,
+    "large text": TEXTS.cast(pa.large_binary()).view(pa.large_string()),
+    "dictionary": pa.DictionaryArray.from_arrays(pa.array([0, None, 1, 2]), TEXTS.drop_null()),
+    "list": pa.ListArray.from_arrays(pa.array([0, 1, 1, 3, 4]), TEXTS),
+}
+
+
+@pytest.mark.parametrize("kind", INVALID_TEXTS)
+async def test_text_that_is_not_utf_8_is_refused_with_its_row(path: Path, kind: str) -> None:
+    source = ParquetSource(write_table(path, {"email": INVALID_TEXTS[kind]}))
+    with pytest.raises(
+        UnusableFile, match="has text that is not UTF-8 (in row 3 of column 'email'|after row 0)"
+    ) as caught:
+        await source.check()
+
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+    assert "secret" not in repr(caught.value)
+
+
+def test_a_name_that_is_not_utf_8_is_damage(path: Path) -> None:
+    write_table(path, {"email": ["a@b.c"], "secret": ["x"]})
+    path.write_bytes(path.read_bytes().replace(b"secret", b"\xff\xfe\xfdret"))
+    with pytest.raises(UnusableFile) as caught:
+        ParquetSource(path)
+    assert "ret" not in caught.value.problem.replace("interpreted", "")
+
+
+def test_lists_of_lists_are_refused(path: Path) -> None:
+    with pytest.raises(UnusableFile, match="must have strings or integers in column 'email'"):
+        ParquetSource(write_table(path, {"email": pa.array([[["a@b.c"]]])}))

@@ -91,6 +91,7 @@ def _run(what: str, case: Callable[..., object], arguments: list[object], addres
     ended = subprocess.run(
         [sys.executable, "-m", "tests.support.bounded_process", order],
         cwd=ROOT,
+        env={**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"},  # others reserve gigabytes of address space
         capture_output=True,
         text=True,
         timeout=_SECONDS,

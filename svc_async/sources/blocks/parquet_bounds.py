@@ -1,0 +1,318 @@
+"""How many rows of a Parquet file can be decoded at once, found out before any value is.
+
+A few bytes of a page may stand for millions of values, or for one that is repeated in each row. The headers of the
+pages, the repetition levels of lists and the lengths in dictionaries bound what a number of rows becomes; the number
+of rows in a batch follows from that.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from types import MappingProxyType
+from typing import Any, BinaryIO
+
+import attrs
+
+from svc_async.sources.blocks.parquet_pages import DamagedPage, ParquetPage, count_structs, read_pages
+
+__all__ = ["MAX_BATCH", "MAX_VALUE", "BatchPlanner", "ExcessiveFile", "check_footer", "check_rows"]
+
+MAX_BATCH = 134_217_728
+"""Bytes that the pages and the decoded rows of a batch may take."""
+MAX_VALUE = 4_194_304
+"""Bytes of one value."""
+_MAX_LIST = 5_000
+"""Entries of one list."""
+_MAX_PAGES = 100_000
+"""Pages of a column in one row group."""
+_MAX_FOOTER = 16_777_216
+_MAX_STRUCTS = 100_000
+_UNCHECKED_FOOTER = 262_144
+"""Bytes of metadata that take little memory, whatever they hold."""
+_ALWAYS_ALLOWED_ROWS = 10_000_000
+_ALWAYS_ALLOWED_BYTES = 268_435_456
+_ALWAYS_DECODED = 17_179_869_184
+_MAX_RATIO = 1_100
+"""Rows for each byte of a file, and bytes of pages for each stored one."""
+_BATCHES = (8_192, 1_024, 128, 16, 1)
+_INTEGER_SIZE = 20
+_OVERHEAD = 64
+"""Bytes of a value as an object, besides its content."""
+_ENTRY = 16
+"""Bytes of an entry of a dictionary, besides its content."""
+_SCANNED_ENTRIES = 1_000_000
+_DELTA_BYTE_ARRAY = 7
+_DICTIONARY_ENCODINGS = frozenset({2, 8})
+_CODECS: Mapping[str, str | None] = MappingProxyType(
+    {
+        "BROTLI": "brotli",
+        "GZIP": "gzip",
+        "LZ4": "lz4_raw",
+        "SNAPPY": "snappy",
+        "UNCOMPRESSED": None,
+        "ZSTD": "zstd",
+    }
+)
+_LENGTH = 4
+_MAX_SHIFT = 35
+"""Bits of the head of a run."""
+
+Decompress = Callable[[bytes, int, str], bytes]
+"""Decompresses bytes to a size, with the codec of this name."""
+
+
+class ExcessiveFile(Exception):
+    """A file demands more than any file of users does; the message says what."""
+
+
+def check_footer(file: BinaryIO, size: int) -> None:
+    """Check the metadata at the end of a file, before it is parsed.
+
+    Raises:
+        ExcessiveFile: it would take too much memory.
+        DamagedPage: there is none, or it cannot be read.
+    """
+    file.seek(max(0, size - 8))
+    tail = file.read(8)
+    length = int.from_bytes(tail[:_LENGTH], "little")
+    if tail[_LENGTH:] != b"PAR1" or length > size - 12:
+        raise DamagedPage
+    if length > _MAX_FOOTER:
+        raise ExcessiveFile(f"has more than {_MAX_FOOTER >> 20} MiB of metadata")
+    if length > _UNCHECKED_FOOTER:
+        file.seek(size - 8 - length)
+        if count_structs(file.read(length), _MAX_STRUCTS) >= _MAX_STRUCTS:
+            raise ExcessiveFile(f"has metadata of more than {_MAX_STRUCTS:,} parts; use larger row groups")
+
+
+def check_rows(rows: int, size: int) -> None:
+    """Check the number of rows of a file of a size.
+
+    Raises:
+        ExcessiveFile: there are more than so few bytes hold of users.
+    """
+    if rows > max(_ALWAYS_ALLOWED_ROWS, size * _MAX_RATIO):
+        raise ExcessiveFile(f"has more than {_MAX_RATIO:,} rows for each of its bytes")
+
+
+@attrs.frozen(kw_only=True)
+class _Chunk:
+    """A column in one row group.
+
+    Attributes:
+        pages: its pages with values.
+        buffers: bytes that its largest page and dictionary take while they are decoded.
+        value_size: the most bytes of a value whose size does not count towards its page.
+        list_size: the most values of a row.
+    """
+
+    pages: Sequence[ParquetPage]
+    buffers: int
+    value_size: int
+    list_size: int
+
+    def bound_rows(self, rows: int) -> int:
+        """Return the most bytes that this number of consecutive rows become."""
+        values = rows * self.list_size
+        return self.buffers + values * (self.value_size + _OVERHEAD) + _find_largest_window(self.pages, values)
+
+
+@attrs.define
+class BatchPlanner:
+    """Decides how many rows of each row group are decoded at once.
+
+    Attributes:
+        file: the file.
+        size: its bytes.
+        decompress: decompresses a page.
+    """
+
+    file: BinaryIO
+    size: int
+    decompress: Decompress
+    _expanded: int = 0
+    _decoded: int = 0
+
+    def count(self, size: int) -> None:
+        """Count the bytes of a batch that was decoded.
+
+        Raises:
+            ExcessiveFile: there are more than so small a file holds of users.
+        """
+        self._decoded += size
+        if self._decoded > max(_ALWAYS_DECODED, self.size * _MAX_RATIO):
+            raise ExcessiveFile(f"repeats its values until they are more than {_MAX_RATIO:,} times its size")
+
+    def find_batch_size(self, columns: Iterable[tuple[Any, bool]]) -> int:
+        """Return how many rows of a row group are decoded at once.
+
+        Args:
+            columns: the metadata of the columns that are read, and whether each is one of lists.
+
+        Raises:
+            ExcessiveFile: a value, a list or a page is too large.
+            DamagedPage: the pages cannot be read.
+        """
+        chunks = [self._read_chunk(metadata, is_list) for metadata, is_list in columns]
+        for rows in _BATCHES:
+            if sum(chunk.bound_rows(rows) for chunk in chunks) <= MAX_BATCH:
+                return rows
+        raise ExcessiveFile(f"needs more than {MAX_BATCH >> 20} MiB to read one row; write it with smaller pages")
+
+    def _read_chunk(self, metadata: Any, is_list: bool) -> _Chunk:  # noqa: FBT001 - from a table of columns
+        pages = list(islice(read_pages(self.file, *_find_range(metadata)), _MAX_PAGES + 1))
+        if len(pages) > _MAX_PAGES:
+            raise ExcessiveFile(f"has more than {_MAX_PAGES:,} pages in a row group; write larger pages")
+        self._expanded += sum(page.size for page in pages)
+        if self._expanded > max(_ALWAYS_ALLOWED_BYTES, self.size * _MAX_RATIO):
+            raise ExcessiveFile(f"expands more than {_MAX_RATIO:,} times when it is decompressed")
+        largest = max((max(page.size, page.stored) for page in pages), default=0)
+        if largest > MAX_BATCH // 2:
+            raise ExcessiveFile(f"has a page of more than {MAX_BATCH >> 21} MiB; write smaller pages")
+        data = [page for page in pages if not page.is_dictionary]
+        return _Chunk(
+            pages=data,
+            buffers=largest + sum(page.size + page.values * _ENTRY for page in pages if page.is_dictionary),
+            value_size=self._bound_value(metadata, pages),
+            list_size=self._bound_list(metadata, data) if is_list else 1,
+        )
+
+    def _bound_value(self, metadata: Any, pages: Sequence[ParquetPage]) -> int:
+        """Return the most bytes of a value that is not stored in full wherever it occurs."""
+        if metadata.physical_type != "BYTE_ARRAY":
+            return _INTEGER_SIZE
+        repeated = (self._find_longest(metadata, page) for page in pages if page.is_dictionary)
+        # A value may repeat the beginning of the one before it, which is longer than all that is stored of it.
+        prefixed = (page.size for page in pages if page.encoding == _DELTA_BYTE_ARRAY)
+        longest = max(repeated, default=0)
+        if longest > MAX_VALUE:
+            raise ExcessiveFile(f"has a value longer than {MAX_VALUE >> 20} MiB")
+        return max(longest, max(prefixed, default=0))
+
+    def _find_longest(self, metadata: Any, page: ParquetPage) -> int:
+        """Return the length of the longest value of a dictionary."""
+        content = None if page.values > _SCANNED_ENTRIES else self._read_page(metadata, page)
+        if content is None:
+            return min(page.size, MAX_VALUE)
+        at = longest = 0
+        while at + _LENGTH <= len(content):
+            length = int.from_bytes(content[at : at + _LENGTH], "little")
+            longest = max(longest, length)
+            at += _LENGTH + length
+        return min(longest, page.size)
+
+    def _bound_list(self, metadata: Any, pages: Sequence[ParquetPage]) -> int:
+        """Return the most entries of a list."""
+        lists = _ListLengths()
+        for page in pages:
+            levels = self._read_levels(metadata, page)
+            if levels is None:
+                lists.add_run(1, page.values)
+            else:
+                lists.add_levels(levels, page.values)
+            if lists.longest > _MAX_LIST:
+                raise ExcessiveFile(f"has a list of more than {_MAX_LIST:,} entries")
+        return lists.longest
+
+    def _read_levels(self, metadata: Any, page: ParquetPage) -> bytes | None:
+        """Return the repetition levels of a page: 1 for an entry of the list of the entry before it, else 0."""
+        if page.repetition_size is not None:
+            self.file.seek(page.start)
+            return self.file.read(page.repetition_size)
+        content = self._read_page(metadata, page)
+        if content is None:
+            return None
+        return content[_LENGTH : _LENGTH + int.from_bytes(content[:_LENGTH], "little")]
+
+    def _read_page(self, metadata: Any, page: ParquetPage) -> bytes | None:
+        """Return the content of a page, None if its compression is not known."""
+        self.file.seek(page.start)
+        stored = self.file.read(page.stored)
+        if metadata.compression not in _CODECS:
+            return None
+        codec = _CODECS[metadata.compression]
+        try:
+            return stored if codec is None else self.decompress(stored, page.size, codec)
+        except (OSError, ValueError):  # the older of the two kinds of LZ4, or damage, which is found when it is read
+            return None
+
+
+class _ListLengths:
+    """The longest list of a column, of which the entries come in order.
+
+    Attributes:
+        longest: its number of entries; a list without any counts as one.
+    """
+
+    def __init__(self) -> None:
+        self.longest = 1
+        self._current = 0
+
+    def add_levels(self, levels: bytes, count: int) -> None:
+        """Add the levels of entries, in the hybrid of runs and packed bits of the format."""
+        for run, packed in _split_runs(levels):
+            if packed is None:
+                level, length = run
+                self.add_run(level, min(length, count))
+                count -= min(length, count)
+            else:
+                self._add_bits(packed[:count])
+                count -= min(len(packed), count)
+        self.add_run(1, count)  # the page is shorter than it says; whatever is read, the list is no longer than this
+
+    def add_run(self, level: int, count: int) -> None:
+        """Add entries of one level."""
+        if count:
+            self._current = self._current + count if level else 1
+            self.longest = max(self.longest, self._current)
+
+    def _add_bits(self, bits: str) -> None:
+        first, *others = bits.split("0")
+        self.add_run(1, len(first))
+        if others:
+            self.longest = max(self.longest, 1 + max(map(len, others)))
+            self._current = 1 + len(others[-1])
+
+
+def _split_runs(levels: bytes) -> Iterator[tuple[tuple[int, int], str | None]]:
+    """Yield runs of one level, and packed levels as text."""
+    at = 0
+    while at < len(levels):
+        head = shift = 0
+        while at < len(levels) and shift < _MAX_SHIFT:
+            byte = levels[at]
+            head |= (byte & 0x7F) << shift
+            at, shift = at + 1, shift + 7
+            if not byte & 0x80:
+                break
+        if head & 1:
+            packed = levels[at : at + (head >> 1)]
+            yield (0, 0), f"{int.from_bytes(packed, 'little'):0{8 * len(packed)}b}"[::-1] if packed else ""
+            at += len(packed)
+        else:
+            yield (levels[at] & 1 if at < len(levels) else 0, head >> 1), None
+            at += 1
+
+
+def _find_range(metadata: Any) -> tuple[int, int]:
+    """Return where the pages of a column begin, and their number of bytes."""
+    start = metadata.data_page_offset
+    if metadata.has_dictionary_page and 0 < metadata.dictionary_page_offset < start:
+        start = metadata.dictionary_page_offset
+    return start, metadata.total_compressed_size
+
+
+def _find_largest_window(pages: Sequence[ParquetPage], values: int) -> int:
+    """Return the most bytes of pages that this number of consecutive values lie in."""
+    largest = total = held = first = 0
+    for page in pages:
+        total, held = total + _size_of_values(page), held + page.values
+        # It may begin with the last value of its first page, and end with the first of its last.
+        while pages[first] is not page and held - pages[first].values - page.values + 2 > values:
+            total, held, first = total - _size_of_values(pages[first]), held - pages[first].values, first + 1
+        largest = max(largest, total)
+    return largest
+
+
+def _size_of_values(page: ParquetPage) -> int:
+    """Return the bytes of values that are stored in full; others are counted for each value."""
+    return 0 if page.encoding in _DICTIONARY_ENCODINGS else page.size
