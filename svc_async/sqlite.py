@@ -49,6 +49,7 @@ class FileFormat:
         version: the version of the tables; no other is read.
         tables: the statements that create them.
         advice: what to do with a file that is damaged.
+        shrinks: whether pages that are no longer used can be given back, by `PRAGMA incremental_vacuum`.
     """
 
     kind: str
@@ -57,6 +58,7 @@ class FileFormat:
     version: int
     tables: str
     advice: str = "restore it from a backup, or delete it"
+    shrinks: bool = False
 
     def is_empty(self, path: Path, connection: sqlite3.Connection) -> bool:
         """Return whether a file holds nothing yet; otherwise make sure that it is of this kind and version.
@@ -118,7 +120,9 @@ def connect(
         try:
             if exclusive:
                 connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-            file_format.is_empty(path, connection)  # before the mode of a file of another kind is changed
+            is_empty = file_format.is_empty(path, connection)  # before the mode of a file of another kind is changed
+            if is_empty and file_format.shrinks:
+                connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # not possible once there are tables
             connection.execute(f"PRAGMA journal_mode = {journal_mode}")
             connection.execute(f"PRAGMA synchronous = {synchronous}")
             connection.execute("BEGIN IMMEDIATE")  # takes the exclusive lock, or waits for who may be creating tables

@@ -20,29 +20,29 @@ from svc_async.users.identifiers import (
     IDENTIFIERS,
     HashedIdentifier,
     Identifier,
-    InvalidIdentifier,
     select_identifiers,
 )
 from svc_async.users.names import USERS, quote_name
 from svc_async.users.template import RowTemplate
+from svc_async.users.tokens import SEPARATOR, InvalidValue, tokenize_column
 from svc_async.wire.writing import to_plain
 
-__all__ = ["MAX_VALUES", "SLICE_ROWS", "BadIdentifiers", "EncodedUsers", "MemberEncoder", "RowEncoder", "Rows"]
+__all__ = [
+    "SLICE_ROWS",
+    "BadIdentifiers",
+    "EncodedUsers",
+    "MemberEncoder",
+    "RowEncoder",
+    "Rows",
+    "TokenColumns",
+]
 
 SLICE_ROWS = 512
 """Rows that are read and encoded between two turns of the event loop."""
 
-MAX_VALUES = 5_000
-"""Values that one identifier of a row may have."""
 BadIdentifiers = Literal["fail", "drop"]
 """What an identifier that breaks its rule does: its row fails, or is sent with its other identifiers."""
 
-_MAX_BITS = 256
-"""Of an integer; Python writes those of more than 4,300 digits only on request."""
-_SEPARATOR = '","'
-"""Between two tokens of one identifier; no token contains it, since quotes inside are escaped."""
-_RETRY_ROWS = 8
-"""Rows that are encoded one by one when a value among them is not plain."""
 _FIELDS_TEMPLATE = RowTemplate("{", "},{", "}")
 
 
@@ -83,6 +83,22 @@ class EncodedUsers:
     partly_valid: int = 0
 
 
+@attrs.frozen
+class TokenColumns:
+    """The identifiers of a slice of rows that can be sent, column by column, and the rows that cannot.
+
+    Attributes:
+        columns: for each kind of identifier, in the order that decides the key, the token of each row: empty for none;
+            several are joined by `SEPARATOR`.
+        indexes: the index of each row in the slice.
+        invalid: the rule that a row breaks which cannot be sent, by its index in the slice.
+    """
+
+    columns: Mapping[str, Sequence[str]]
+    indexes: Sequence[int]
+    invalid: Mapping[int, str]
+
+
 class RowEncoder:
     """Encodes rows of one set of columns.
 
@@ -118,28 +134,54 @@ class RowEncoder:
             invalid: rows that are known to be invalid, by their index; the others that are found are added to it.
         """
         invalid = {} if invalid is None else invalid
-        by_column = self._transpose(rows, invalid)
-        problems: dict[int, _Problem] = {}
-        tokens = [
-            _tokenize(identifier, by_column[index], problems)
-            for identifier, index in zip(self._identifiers, self._columns, strict=True)
-        ]
+        tokens, problems = self._tokenize(rows, invalid)
+        partly_valid = self._refuse(tokens, problems, invalid)
         keys = _find_keys(self._identifiers, tokens)
         users = tokens[0] if len(tokens) == 1 else self._join_fields(tokens)
-        partly_valid = [index for index in problems if keys[index] and index not in invalid]
-        if self._drops:
-            problems = {index: problem for index, problem in problems.items() if not keys[index]}
-        for index, problem in problems.items():
-            invalid.setdefault(index, f"{problem.attribute} {problem.rule}")
-        if "" in keys:
-            for index, key in enumerate(keys):
-                if not key:
-                    invalid.setdefault(index, "must have at least one identifier")
         encoded = _leave_out(invalid, self._template, keys, users)
         if not problems and not partly_valid:
             return encoded
         attributes = {index: problem.attribute for index, problem in problems.items()}
-        return attrs.evolve(encoded, attributes=attributes, partly_valid=len(partly_valid))
+        return attrs.evolve(encoded, attributes=attributes, partly_valid=partly_valid)
+
+    def tokenize(self, rows: Sequence[Sequence[object]], invalid: dict[int, str] | None = None) -> TokenColumns:
+        """Turn a slice of rows into columns of tokens; arguments as in `encode`."""
+        invalid = {} if invalid is None else invalid
+        tokens, problems = self._tokenize(rows, invalid)
+        self._refuse(tokens, problems, invalid)
+        indexes: Sequence[int] = range(len(tokens[0]))
+        if invalid:
+            indexes = [index for index in indexes if index not in invalid]
+            tokens = [[column[index] for index in indexes] for column in tokens]
+        names = [identifier.name for identifier in self._identifiers]
+        return TokenColumns(dict(zip(names, tokens, strict=True)), indexes, invalid)
+
+    def _tokenize(
+        self, rows: Sequence[Sequence[object]], invalid: dict[int, str]
+    ) -> tuple[Sequence[Sequence[str]], dict[int, InvalidValue]]:
+        by_column = self._transpose(rows, invalid)
+        problems: dict[int, InvalidValue] = {}
+        tokens = [
+            tokenize_column(identifier, by_column[index], problems)
+            for identifier, index in zip(self._identifiers, self._columns, strict=True)
+        ]
+        return tokens, problems
+
+    def _refuse(
+        self, tokens: Sequence[Sequence[str]], problems: dict[int, InvalidValue], invalid: dict[int, str]
+    ) -> int:
+        """Note which rows cannot be sent; return how many could be sent without their invalid identifiers."""
+        valid = {index for index in problems if any(column[index] for column in tokens)}
+        partly_valid = len(valid - invalid.keys())
+        for index in valid if self._drops else ():
+            del problems[index]
+        for index, problem in problems.items():
+            invalid.setdefault(index, f"{problem.attribute} {problem.rule}")
+        if all("" in column for column in tokens):
+            for index, row in enumerate(zip(*tokens, strict=True)):
+                if not any(row):
+                    invalid.setdefault(index, "must have at least one identifier")
+        return partly_valid
 
     def _join_fields(self, columns: Sequence[Sequence[str]]) -> list[str]:
         """Write the fields of each user, with a comma before all but the first column."""
@@ -215,6 +257,16 @@ class MemberEncoder:
 
     def encode(self, members: Sequence[object]) -> EncodedUsers:
         """Encode a slice of members."""
+        encoder, rows, invalid = self._tabulate(members)
+        return encoder.encode(rows, invalid)
+
+    def tokenize(self, members: Sequence[object]) -> TokenColumns:
+        """Turn a slice of members into columns of tokens."""
+        encoder, rows, invalid = self._tabulate(members)
+        return encoder.tokenize(rows, invalid)
+
+    def _tabulate(self, members: Sequence[object]) -> tuple[RowEncoder, list[list[object]], dict[int, str]]:
+        """Return members as rows, their encoder, and those that are known to be invalid."""
         invalid: dict[int, str] = {}
         mappings = _parse_members(members, invalid)
         names = frozenset[Any]().union(*mappings)
@@ -222,7 +274,7 @@ class MemberEncoder:
             _refuse_unknown_keys(mappings, self._identifiers, invalid)
             names &= frozenset(self._identifiers)
         columns, encoder = self._compile(names or frozenset({"email"}))
-        return encoder.encode([[member.get(name) for name in columns] for member in mappings], invalid)
+        return encoder, [[member.get(name) for name in columns] for member in mappings], invalid
 
     def _compile(self, names: frozenset[str]) -> tuple[list[str], RowEncoder]:
         if names not in self._encoders:
@@ -238,77 +290,6 @@ def _check_columns(columns: Sequence[str], known: Collection[str]) -> None:
         raise InvalidArgument("columns", "must not repeat; several values of one kind are a list in one column")
 
 
-@attrs.frozen
-class _Problem:
-    """An identifier of a row that breaks its rule."""
-
-    attribute: str
-    rule: str
-
-
-def _tokenize(identifier: Identifier, values: Sequence[object], problems: dict[int, _Problem]) -> list[str]:
-    """Turn a column of values into tokens: empty for none, several joined by the separator."""
-    texts = list(filter(None, values))
-    tokens = _tokenize_plain(identifier, texts) if texts else []
-    if tokens is None:
-        return _tokenize_each(identifier, values, problems)
-    if len(tokens) == len(values):
-        return tokens
-    remaining = iter(tokens)
-    return [next(remaining) if value else "" for value in values]
-
-
-def _tokenize_plain(identifier: Identifier, texts: Sequence[Any]) -> list[str] | None:
-    try:
-        return identifier.tokenize_all(texts)
-    except (TypeError, UnicodeEncodeError):  # not text, or not valid Unicode
-        return None
-
-
-def _tokenize_each(identifier: Identifier, values: Sequence[object], problems: dict[int, _Problem]) -> list[str]:
-    tokens: list[str] = []
-    for start in range(0, len(values), _RETRY_ROWS):
-        part = values[start : start + _RETRY_ROWS]
-        plain = _tokenize_plain(identifier, part) if all(part) else None
-        tokens += plain or [
-            _tokenize_value(identifier, value, index, problems) for index, value in enumerate(part, start)
-        ]
-    return tokens
-
-
-def _tokenize_value(identifier: Identifier, value: object, index: int, problems: dict[int, _Problem]) -> str:
-    """Turn the values of one row into tokens, and note the first problem; the valid ones are kept."""
-    tokens: dict[str, None] = {}
-    try:
-        for text in _list_texts(value):
-            try:
-                tokens[identifier.tokenize(text)] = None
-            except InvalidIdentifier as error:
-                problems.setdefault(index, _Problem(identifier.name, str(error)))
-    except InvalidIdentifier as error:
-        problems.setdefault(index, _Problem(identifier.name, str(error)))
-        return ""
-    return _SEPARATOR.join(filter(None, tokens))
-
-
-def _list_texts(value: object) -> Iterable[str]:
-    if isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping):
-        if len(value) > MAX_VALUES:
-            raise InvalidIdentifier(f"must have at most {MAX_VALUES:,} values")
-        return [text for element in value if (text := _to_text(element))]
-    return (_to_text(value),)
-
-
-def _to_text(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= _MAX_BITS:
-        return str(value)
-    raise InvalidIdentifier("must be text, or several texts")
-
-
 def _find_keys(identifiers: Sequence[Identifier], columns: Sequence[Sequence[str]]) -> Sequence[str]:
     """Return the hash of the first identifier that each row has."""
     keys = _hash_first(identifiers[0], columns[0])
@@ -321,7 +302,7 @@ def _find_keys(identifiers: Sequence[Identifier], columns: Sequence[Sequence[str
 
 def _hash_first(identifier: Identifier, tokens: Sequence[str]) -> Sequence[str]:
     if not isinstance(identifier, HashedIdentifier):
-        return [token and sha256(token.split(_SEPARATOR, 1)[0].encode()).hexdigest() for token in tokens]
+        return [token and sha256(token.split(SEPARATOR, 1)[0].encode()).hexdigest() for token in tokens]
     return tokens
 
 

@@ -21,7 +21,7 @@ from svc_async.batch.sync.plan import Plan
 from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.sync.settings import SYNC_DEFAULTS, SyncObservers, SyncSettings
 from svc_async.batch.sync.state import SyncState
-from svc_async.batch.sync.sync import Sync
+from svc_async.batch.sync.sync import Sync, read_clocks
 from svc_async.clock import months_after
 from svc_async.users.encoding import BadIdentifiers
 from svc_async.users.identifiers import IDENTIFIERS
@@ -142,6 +142,7 @@ class AudienceUsers(UserList[BatchCounts]):
         on_receipt: Callable[[Receipt], object] | None = None,
         on_failure: Callable[[Failure], object] | None = None,
         on_removal_failure: Callable[[Failure], object] | None = None,
+        on_wait: Callable[[float], object] | None = None,
     ) -> SyncReport:
         """Make the audience equal to a source, by sending only the differences from the last sync.
 
@@ -178,20 +179,20 @@ class AudienceUsers(UserList[BatchCounts]):
             on_receipt=on_receipt,
             on_failure=on_failure,
             on_removal_failure=on_removal_failure,
+            on_wait=on_wait,
         )
         async with open_members(members, self._rules.identifiers) as source:
-            target = AudienceTarget(
-                users=self,
-                members=source,
-                phone_region=phone_region,
-                bad_identifiers=bad_identifiers,
-                lifetime=lifetime,
-                settings=batch,
-            )
             with SyncState(Path(state), target=f"audience {self.account_id} {self.custom_audience_id}") as store:
-                sync = Sync(
-                    target=target, state=store, settings=settings, observers=observers, clock=self._sender.clock
+                clock = self._sender.clock
+                target = AudienceTarget(
+                    users=attrs.evolve(self, before_sending=lambda: store.admit(read_clocks(clock))),
+                    members=source,
+                    phone_region=phone_region,
+                    bad_identifiers=bad_identifiers,
+                    lifetime=lifetime,
+                    settings=batch,
                 )
+                sync = Sync(target=target, state=store, settings=settings, observers=observers, clock=clock)
                 return await sync.run()
 
     def stream(

@@ -33,7 +33,7 @@ from svc_async.batch.sync.plan import Plan
 from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.sync.settings import SYNC_DEFAULTS, SyncObservers, SyncSettings
 from svc_async.batch.sync.state import SyncState
-from svc_async.batch.sync.sync import Sync
+from svc_async.batch.sync.sync import Sync, read_clocks
 from svc_async.batch.uploader import Uploader
 from svc_async.wire.route import Surface
 
@@ -156,6 +156,7 @@ class Products(CatalogProducts):
         on_receipt: Callable[[Receipt], object] | None = None,
         on_failure: Callable[[Failure], object] | None = None,
         on_removal_failure: Callable[[Failure], object] | None = None,
+        on_wait: Callable[[float], object] | None = None,
     ) -> SyncReport:
         """Make the catalog equal to a source, by sending only the differences from the last sync.
 
@@ -184,13 +185,17 @@ class Products(CatalogProducts):
             on_receipt=on_receipt,
             on_failure=on_failure,
             on_removal_failure=on_removal_failure,
+            on_wait=on_wait,
         )
         async with open_products(products) as source:
-            target = CatalogTarget(products=self, source=source, settings=batch)
             with SyncState(Path(state), target=f"catalog {self.product_catalog_id}") as store:
-                sync = Sync(
-                    target=target, state=store, settings=settings, observers=observers, clock=self._pipeline.clock
+                clock = self._pipeline.clock
+                target = CatalogTarget(
+                    products=attrs.evolve(self, before_sending=lambda: store.admit(read_clocks(clock))),
+                    source=source,
+                    settings=batch,
                 )
+                sync = Sync(target=target, state=store, settings=settings, observers=observers, clock=clock)
                 return await sync.run()
 
     def stream(

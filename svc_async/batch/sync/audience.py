@@ -1,44 +1,35 @@
 """A custom audience as the target of a sync."""
 
 import asyncio
-import re
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from hashlib import sha256
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, Protocol
 
 import attrs
-import msgspec
 
 from svc_async.ads.vocabulary import MEMBERSHIP_MONTHS
 from svc_async.batch.report import Report
 from svc_async.batch.settings import BatchSettings, Observers
-from svc_async.batch.sync.plan import Entries
-from svc_async.batch.sync.store import SyncStore
+from svc_async.batch.sync.plan import Entries, Removal
+from svc_async.batch.sync.settings import MAX_TIME
+from svc_async.batch.sync.sync import Removals, UpsertObservers
 from svc_async.clock import months_after
 from svc_async.errors import InvalidArgument
-from svc_async.users.encoding import SLICE_ROWS, BadIdentifiers, EncodedUsers, MemberEncoder, Rows
+from svc_async.users.digests import digest, restore_hash
+from svc_async.users.encoding import SLICE_ROWS, BadIdentifiers, MemberEncoder, Rows, TokenColumns
 from svc_async.users.identifiers import IDENTIFIERS, PartnerId
 
 __all__ = ["AudienceCalls", "AudienceTarget"]
 
-_PREFIXES: Mapping[str, bytes] = MappingProxyType(
-    {
-        "partner_user_id": b"P",
-        "svc_id": b"S",
-        "email": b"E",
-        "phone_number": b"N",
-        "handle": b"H",
-        "device_id": b"D",
-    }
+_KINDS: Mapping[str, int] = MappingProxyType(
+    {"svc_id": 1, "email": 2, "phone_number": 3, "handle": 4, "device_id": 5, "partner_user_id": 6}
 )
-"""What stands for a kind of identifier in the state; it must never change."""
-_KINDS: Mapping[bytes, str] = MappingProxyType({prefix: kind for kind, prefix in _PREFIXES.items()})
+"""The number of each kind of identifier in the state; it must never change."""
+_NAMES: Mapping[int, str] = MappingProxyType({kind: name for name, kind in _KINDS.items()})
 _MIN_LIFETIME = timedelta(days=1)
 """Members must not expire while a sync that has counted their lifetime still removes others."""
-_match_first_identifier = re.compile(r'\{"(\w++)":\["((?:[^"\\]|\\.)*+)"').match
 
 
 class AudienceCalls(Protocol):
@@ -84,6 +75,8 @@ class AudienceTarget:
     def __attrs_post_init__(self) -> None:
         if self.lifetime is not None and self.lifetime < _MIN_LIFETIME:
             raise InvalidArgument("lifetime", f"must be at least {_MIN_LIFETIME.days} day")
+        if self.lifetime is not None and self.lifetime > MAX_TIME:
+            raise InvalidArgument("lifetime", f"must be at most {MAX_TIME.days:,} days")
 
     @property
     def replaces(self) -> bool:
@@ -103,12 +96,12 @@ class AudienceTarget:
         """Read the members from the start."""
         encoder = MemberEncoder(phone_region=self.phone_region, bad_identifiers=self.bad_identifiers)
         columns = self.members.columns if isinstance(self.members, Rows) else None
-        encode = encoder.encode if columns is None else encoder.for_rows(columns).encode
+        tokenize = encoder.tokenize if columns is None else encoder.for_rows(columns).tokenize
         rows, first = iter(self.rows()), 0
         while part := list(islice(rows, SLICE_ROWS)):
             if first == 0 and columns is None:
                 encoder.check_first(part[0], "members[0]")
-            yield _entries(encode(part), first)
+            yield _digest(tokenize(part), first)
             first += len(part)
             await asyncio.sleep(0)
 
@@ -119,19 +112,12 @@ class AudienceTarget:
             raise InvalidArgument("members", "must be a file, or a list or another iterable that can be read again")
         return rows
 
-    async def remove(self, state: SyncStore, observers: Observers) -> Report:
+    async def remove(self, removals: Removals, observers: Observers) -> Report:
         """Remove members by the identifier that identifies them."""
-        rows = Rows(tuple(IDENTIFIERS), _removals(state))
-        return await self.users.remove(rows, **_keywords(self.settings), **_keywords(observers))
+        rows = Rows(tuple(IDENTIFIERS), map(_write_removal, removals))
+        return await self.users.remove(rows, **_keywords(self.settings), **_list_observers(observers))
 
-    async def send(
-        self,
-        upserts: Iterable[Any],
-        observers: Observers,
-        *,
-        expires_at: datetime | None,
-        on_service_keys: Callable[[Mapping[int, str]], None],  # noqa: ARG002 - the service has no keys of members
-    ) -> Report:
+    async def send(self, upserts: Iterable[Any], observers: UpsertObservers, *, expires_at: datetime | None) -> Report:
         """Add members or renew them."""
         members = Rows(self.members.columns, upserts) if isinstance(self.members, Rows) else upserts
         return await self.users.upload(
@@ -140,39 +126,37 @@ class AudienceTarget:
             phone_region=self.phone_region,
             bad_identifiers=self.bad_identifiers,
             **_keywords(self.settings),
-            **_keywords(observers),
+            **_list_observers(observers),
         )
 
 
-def _keywords(value: BatchSettings | Observers) -> Mapping[str, Any]:
-    return attrs.asdict(value, recurse=False)
+def _keywords(settings: BatchSettings) -> Mapping[str, Any]:
+    # Every key comes once; but a request that is applied late could undo a later part if nobody waited for it.
+    return attrs.asdict(attrs.evolve(settings, ordering="key"), recurse=False)
 
 
-def _entries(encoded: EncodedUsers, first: int) -> Entries:
-    members = [f"{encoded.template.before}{user}{encoded.template.after}" for user in encoded.users]
+def _list_observers(observers: Observers) -> Mapping[str, Any]:
+    return {field.name: getattr(observers, field.name) for field in attrs.fields(Observers)}
+
+
+def _digest(tokens: TokenColumns, first: int) -> Entries:
+    members = digest(tokens)
     return Entries(
-        positions=[first + index for index in encoded.indexes],
-        keys=encoded.keys,
-        names=[_name(member) for member in members],
-        contents=[int.from_bytes(sha256(member.encode()).digest()[:8]) for member in members],
-        invalid_rows=sorted(first + index for index in encoded.invalid),
-        size=sum(map(len, members)),
+        positions=[first + index for index in tokens.indexes],
+        ids=members.ids,
+        kinds=bytes(map(_KINDS.__getitem__, members.kinds)),
+        rests=members.rests,
+        names=members.names,
+        invalid_rows=sorted(first + index for index in tokens.invalid),
+        size=members.size,
+        is_linked=len(tokens.columns) > 1 or members.has_lists,
     )
 
 
-def _name(member: str) -> bytes:
-    """Return the first identifier of a member, which decides the key; identifiers are encoded in that order."""
-    found = _match_first_identifier(member)
-    if found is None:
-        raise RuntimeError("an encoded row must begin with an identifier")
-    kind, token = found.groups()
-    if isinstance(IDENTIFIERS[kind], PartnerId):
-        return _PREFIXES[kind] + str(msgspec.json.decode(f'"{token}"')).encode()
-    return _PREFIXES[kind] + bytes.fromhex(token)
-
-
-def _removals(state: SyncStore) -> Iterator[Sequence[str | None]]:
-    for _, name, _ in state.removals():
-        kind, value = _KINDS[name[:1]], name[1:]
-        text = value.decode() if isinstance(IDENTIFIERS[kind], PartnerId) else value.hex()
-        yield [text if each == kind else None for each in IDENTIFIERS]
+def _write_removal(removal: Removal) -> Sequence[str | None]:
+    name = _NAMES[removal.kind]
+    if isinstance(IDENTIFIERS[name], PartnerId):
+        text = removal.name.decode()
+    else:
+        text = restore_hash(name, removal.name[:16], removal.name[16:]).hex()
+    return [text if each == name else None for each in IDENTIFIERS]

@@ -24,13 +24,16 @@ import msgspec
 from svc_async.ads.products import Product, ProductUpsertResult
 from svc_async.batch.report import Failure, Receipt, Report
 from svc_async.batch.settings import BatchSettings, Observers
-from svc_async.batch.sync.plan import Entries
-from svc_async.batch.sync.store import SyncStore
+from svc_async.batch.sync.plan import Entries, Removal
+from svc_async.batch.sync.sync import Removals, UpsertObservers
 from svc_async.errors import InvalidArgument
 from svc_async.users.encoding import SLICE_ROWS
 from svc_async.wire.writing import to_plain
 
 __all__ = ["CatalogCalls", "CatalogTarget"]
+
+_KIND = 7
+"""The number of products in the state; it must never change."""
 
 
 class CatalogCalls(Protocol):
@@ -91,12 +94,15 @@ class CatalogTarget:
             raise InvalidArgument("products", "must be a file, or a list or another iterable that can be read again")
         return self.source
 
-    async def remove(self, state: SyncStore, observers: Observers) -> Report:
+    async def remove(self, removals: Removals, observers: Observers) -> Report:
         """Delete products for good."""
-        found = await self._find_keys({name.decode() for _, name, key in state.removals() if key is None})
-        gone = [number for number, name, key in state.removals() if key is None and name.decode() not in found]
-        state.record_accepted("removals", gone)
-        deletions = _NumberedDeletions(state, observers)
+        found = await self._find_keys({_name(removal) for removal in removals if removal.service_key is None})
+        removals.record_missing(
+            position
+            for position, removal in enumerate(removals)
+            if removal.service_key is None and _name(removal) not in found
+        )
+        deletions = _NumberedDeletions(removals, observers)
         report = await self.products.delete(
             deletions.keys(found),
             **self._keywords(),
@@ -104,25 +110,26 @@ class CatalogTarget:
             on_receipt=deletions.on_receipt,
             on_failure=deletions.on_failure,
         )
-        await self._accept_missing(state, deletions.failed)
+        await self._accept_missing(removals, deletions.failed)
         return report
 
-    async def _accept_missing(self, state: SyncStore, failed: Collection[int]) -> None:
+    async def _accept_missing(self, removals: Removals, failed: Collection[int]) -> None:
         """Record as removed the products that could not be deleted because they do not exist."""
-        names = {number: name.decode() for number, name, _ in state.removals() if number in failed} if failed else {}
+        names = (
+            {position: _name(each) for position, each in enumerate(removals) if position in failed} if failed else {}
+        )
         found = await self._find_keys(set(names.values()))
-        state.record_accepted("removals", [number for number, name in names.items() if name not in found])
+        removals.record_missing(position for position, name in names.items() if name not in found)
 
     async def send(
         self,
         upserts: Iterable[Product | Mapping[str, Any]],
-        observers: Observers,
+        observers: UpsertObservers,
         *,
         expires_at: datetime | None,  # noqa: ARG002 - products do not expire
-        on_service_keys: Callable[[Mapping[int, str]], None],
     ) -> Report:
         """Create or change products."""
-        collector = _KeyCollector(on_service_keys, observers)
+        collector = _KeyCollector(observers)
         return await self.products.upsert(
             upserts,
             **self._keywords(),
@@ -133,7 +140,8 @@ class CatalogTarget:
         )
 
     def _keywords(self) -> Mapping[str, Any]:
-        keywords = attrs.asdict(self.settings, recurse=False)
+        # Every key comes once; but a request that is applied late could undo a later part if nobody waited for it.
+        keywords = attrs.asdict(attrs.evolve(self.settings, ordering="key"), recurse=False)
         return {name: value for name, value in keywords.items() if name != "users_per_operation"}
 
     async def _find_keys(self, ids: set[str]) -> Mapping[str, str]:
@@ -161,16 +169,15 @@ class CatalogTarget:
 class _KeyCollector:
     """Passes on the service's keys of products before the receipt that settles them."""
 
-    on_service_keys: Callable[[Mapping[int, str]], None]
-    observers: Observers
-    keys: dict[int, str] = attrs.field(factory=dict[int, str])
+    observers: UpsertObservers
+    keys: dict[bytes, str] = attrs.field(factory=dict[bytes, str])
 
     def on_result(self, result: ProductUpsertResult) -> None:
         if result.id is not None and result.product_key is not None:
             self.keys[_key(result.id)] = result.product_key
 
     def on_receipt(self, receipt: Receipt) -> None:
-        self.on_service_keys(self.keys)
+        self.observers.on_service_keys(self.keys)
         self.keys = {}
         if self.observers.on_receipt is not None:
             self.observers.on_receipt(receipt)
@@ -178,42 +185,44 @@ class _KeyCollector:
 
 @attrs.define
 class _NumberedDeletions:
-    """Keeps the number of the removal for each deletion, since not all removals have a key."""
+    """Keeps the position of the removal for each deletion, since not all removals have a key."""
 
-    state: SyncStore
+    removals: Removals
     observers: Observers
-    numbers: "array[int]" = attrs.field(factory=lambda: array("Q"))
+    positions: "array[int]" = attrs.field(factory=lambda: array("Q"))
     failed: set[int] = attrs.field(factory=set[int])
 
     def keys(self, found: Mapping[str, str]) -> Iterator[str]:
-        for number, name, key in self.state.removals():
-            known = key or found.get(name.decode())
+        for position, removal in enumerate(self.removals):
+            known = removal.service_key or found.get(_name(removal))
             if known is not None:
-                self.numbers.append(number)
+                self.positions.append(position)
                 yield known
 
     def on_receipt(self, receipt: Receipt) -> None:
         if self.observers.on_receipt is not None:
-            positions = [self.numbers[position] for position in receipt.positions]
+            positions = [self.positions[position] for position in receipt.positions]
             self.observers.on_receipt(attrs.evolve(receipt, positions=positions))
 
     def on_failure(self, failure: Failure) -> None:
-        number = self.numbers[failure.position]
-        self.failed.add(number)
+        position = self.positions[failure.position]
+        self.failed.add(position)
         if self.observers.on_failure is not None:
-            self.observers.on_failure(attrs.evolve(failure, position=number))
+            self.observers.on_failure(attrs.evolve(failure, position=position))
 
 
 def _entries(part: Sequence[Product | Mapping[str, Any]], first: int) -> Entries:
     encoded = {position: _encode(product) for position, product in enumerate(part, first)}
     identified = {position: found for position, found in encoded.items() if found is not None}
+    products = identified.values()
     return Entries(
         positions=list(identified),
-        keys=[_key(product_id) for product_id, _ in identified.values()],
-        names=[product_id.encode() for product_id, _ in identified.values()],
-        contents=[int.from_bytes(sha256(content).digest()[:8]) for _, content in identified.values()],
+        ids=b"".join([_key(product_id) + sha256(content).digest()[:8] for product_id, content in products]),
+        kinds=bytes([_KIND]) * len(identified),
+        rests=bytes(16 * len(identified)),
+        names=[product_id.encode() for product_id, _ in products],
         invalid_rows=[position for position, found in encoded.items() if found is None],
-        size=sum(len(content) for _, content in identified.values()),
+        size=sum(len(content) for _, content in products),
     )
 
 
@@ -228,5 +237,9 @@ def _encode(product: Product | Mapping[str, Any]) -> tuple[str, bytes] | None:
         return None
 
 
-def _key(product_id: str) -> int:
-    return int.from_bytes(sha256(product_id.encode()).digest()[:8])
+def _key(product_id: str) -> bytes:
+    return sha256(product_id.encode()).digest()[:16]
+
+
+def _name(removal: Removal) -> str:
+    return removal.name.decode()

@@ -7,10 +7,23 @@ import attrs
 
 from svc_async.errors import InvalidArgument
 
-__all__ = ["Entries", "Part", "Plan"]
+__all__ = ["PARTS", "STAGES", "Entries", "Part", "Plan", "Removal", "Stage", "has_name"]
 
 Part = Literal["removals", "upserts"]
-"""The two parts of a plan. Rows of a part are numbered from 0."""
+"""The two parts of a plan. Rows of a part are numbered from 0, through both stages."""
+
+Stage = Literal["now", "later"]
+"""When a row is sent: `later` is when no request of an earlier run can take effect any more."""
+
+PARTS: Sequence[Part] = ("removals", "upserts")
+STAGES: Sequence[Stage] = ("now", "later")
+
+_FIRST_NAMED_KIND = 6
+
+
+def has_name(kind: int) -> bool:
+    """Return whether a row of this kind is removed by a name, which the state keeps, and not by a hash."""
+    return kind >= _FIRST_NAMED_KIND
 
 
 @attrs.frozen
@@ -19,19 +32,40 @@ class Entries:
 
     Attributes:
         positions: the position of each row in the snapshot, ascending.
-        keys: 64 bits, unsigned, that identify a row.
-        names: what a removal needs to name the row.
-        contents: 64 bits, unsigned, of a digest of all that is sent.
+        ids: 24 bytes for each row: 16 that identify it, and 8 of a digest of all that is sent.
+        kinds: for each row what it is identified by: 1 to 5 for hashes, 6 and 7 for names.
+        rests: for each row the other 16 bytes of the hash by which it is removed; or none.
+        names: for each row the name by which it is removed, or nothing if it is a hash; or none.
         invalid_rows: positions of rows without a key; they are among the upserts, so that they fail there.
         size: bytes of what would be sent.
+        is_linked: whether removing a row might remove another one, which has what identifies it.
     """
 
     positions: Sequence[int]
-    keys: Sequence[int]
-    names: Sequence[bytes]
-    contents: Sequence[int]
+    ids: bytes | bytearray
+    kinds: bytes
+    rests: bytes | bytearray = b""
+    names: Sequence[bytes] = ()
     invalid_rows: Sequence[int] = ()
     size: int = 0
+    is_linked: bool = False
+
+
+@attrs.frozen
+class Removal:
+    """A row to remove.
+
+    Attributes:
+        number: its number in the part.
+        kind: what it is identified by.
+        name: what names it: the 32 bytes of its hash, or its name.
+        service_key: the service's own key, if it is known.
+    """
+
+    number: int
+    kind: int
+    name: bytes
+    service_key: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -39,18 +73,21 @@ class Plan:
     """The differences between a snapshot and the list.
 
     Attributes:
-        present: rows that were accepted before and have not expired.
+        present: rows that were on the list before: accepted, and not expired. A row that an interrupted run was about
+            to remove or to send again is one of them.
         listed: distinct rows of the snapshot.
         additions: rows that are not on the list, or for which that is uncertain.
         changes: rows that are on the list with another content.
         refreshes: rows that are on the list and expire soon.
-        removals: rows that are on the list and not in the snapshot.
+        removals: rows that were on the list and are not in the snapshot.
         doubtful: rows that may be on the list after a run that was interrupted, and are not in the snapshot; they are
             removed as well.
         unchanged: rows for which nothing is sent.
         invalid_rows: rows of the snapshot without a key; they will fail.
-        all_removals: how many rows are removed: `removals`, `doubtful`, and those `changes` that are replaced.
+        all_removals: how many rows are removed: `removals`, `doubtful`, and those that are replaced.
         size: bytes of the rows that are sent, approximately.
+        waiting_removals: how many of the removals wait for requests of an earlier run that may still take effect.
+        waiting_upserts: how many of the rows to send wait for them.
     """
 
     present: int
@@ -64,6 +101,8 @@ class Plan:
     invalid_rows: int
     all_removals: int
     size: int
+    waiting_removals: int = 0
+    waiting_upserts: int = 0
 
     @property
     def upserts(self) -> int:
@@ -74,6 +113,11 @@ class Plan:
     def removal_share(self) -> float:
         """The share of the rows on the list that would be removed."""
         return self.removals / self.present if self.present else 0.0
+
+    def count(self, part: Part, stage: Stage) -> int:
+        """Return how many rows of a part are sent in a stage."""
+        waiting = self.waiting_removals if part == "removals" else self.waiting_upserts
+        return waiting if stage == "later" else (self.all_removals if part == "removals" else self.upserts) - waiting
 
     def check(self, max_removal_share: float) -> None:
         """Refuse a snapshot that would remove too much, such as a file that was cut off.

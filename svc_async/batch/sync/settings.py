@@ -10,7 +10,10 @@ from svc_async.batch.settings import Observers
 from svc_async.batch.sync.plan import Plan
 from svc_async.errors import InvalidArgument
 
-__all__ = ["SYNC_DEFAULTS", "SyncObservers", "SyncSettings"]
+__all__ = ["MAX_TIME", "SYNC_DEFAULTS", "SyncObservers", "SyncSettings"]
+
+MAX_TIME = timedelta(days=36_500)
+"""The longest time that a setting may state; what lies much further ahead has no date."""
 
 
 @attrs.frozen(kw_only=True)
@@ -35,6 +38,8 @@ class SyncSettings:
             raise InvalidArgument("max_removal_share", "must be from 0 to 1")
         if self.refresh_within < timedelta(0):
             raise InvalidArgument("refresh_within", "must be at least 0")
+        if self.refresh_within > MAX_TIME:
+            raise InvalidArgument("refresh_within", f"must be at most {MAX_TIME.days:,} days")
 
 
 SYNC_DEFAULTS = SyncSettings()
@@ -47,7 +52,10 @@ class SyncObservers(Observers):
     Attributes:
         on_plan: called with the plan, before anything is sent.
         on_removal_failure: called with each removal that failed; its position counts the removals.
+        on_wait: called with the seconds for which a part of the rows waits, because requests of an earlier run may
+            still take effect.
     """
 
     on_plan: Callable[[Plan], object] | None = None
     on_removal_failure: Callable[[Failure], object] | None = None
+    on_wait: Callable[[float], object] | None = None

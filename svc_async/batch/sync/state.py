@@ -1,46 +1,93 @@
 """The state of a list between two syncs, in one SQLite file, so that only the differences need to be sent.
 
-    whole snapshot → compare → Plan → removals are sent → upserts are sent → settle
+    whole snapshot → spill → compare page by page → Plan → begin → requests, outcomes → settle
 
-A row is identified by a key of 64 bits. For each accepted row the file contains the key, what a removal needs to name
-it, a digest of its content and when it expires. A snapshot is sorted by key on disk and compared in one pass, so memory
-stays flat whatever its size.
+The rows are packed in pages, which are compared and written as a whole, so memory stays flat whatever their number. A
+comparison writes nothing to the file. `begin` marks all that is planned as in doubt, in one transaction: from then on
+the file is true whatever happens, and outcomes only make it more certain.
 """
 
 import asyncio
 import sqlite3
-from array import array
+from collections import Counter
 from collections.abc import AsyncIterable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from datetime import datetime
-from itertools import islice
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
-from svc_async.batch.sync.plan import Entries, Part, Plan
-from svc_async.batch.sync.statements import (
-    COUNT_PLAN,
-    COUNT_REASONS,
-    COUNT_UNLISTED_REMOVALS,
-    DELETE_EXPIRED,
-    FORMAT,
-    INSERT_LATEST,
-    INSERT_REMOVALS,
-    INSERT_UPSERTS,
-    PLAN_TABLES,
-    SETTLE,
-    SNAPSHOT_TABLES,
-)
+import attrs
+
+from svc_async.batch.sync.pages.compare import Delta, compare_page
+from svc_async.batch.sync.pages.file import FORMAT, About, RecordedOutcome, Sending, StateFile
+from svc_async.batch.sync.pages.marks import NEVER, ComparisonRules, Reason, RowOutcome
+from svc_async.batch.sync.pages.page import StatePage, count_pages
+from svc_async.batch.sync.pages.planned import apply_delta
+from svc_async.batch.sync.pages.selection import Selection
+from svc_async.batch.sync.pages.settlement import PartEnd, settle
+from svc_async.batch.sync.pages.spill import Blobs, Spill
+from svc_async.batch.sync.plan import STAGES, Entries, Part, Plan, Removal, Stage, has_name
+from svc_async.batch.sync.sending import ClockReading, find_rest
 from svc_async.errors import UnusableFile
-from svc_async.sqlite import connect, report_unusable
 
 __all__ = ["SyncState"]
 
 T = TypeVar("T")
 
-_PAGE_ROWS = 4_096
-_ACCEPTED, _FAILED = 1, 0
+_DAY = 86_400
+
+
+@attrs.define
+class _Comparison:
+    """What a comparison found, until the plan is stored.
+
+    Attributes:
+        spill: the rows of the snapshot.
+        blobs: the deltas of the pages.
+        rules: what it went by.
+        pages: how many pages there are to be.
+        selection: the rows to send.
+        listed: how many rows the snapshot has.
+        deltas: where the delta of each page is.
+        size: bytes of all rows of the snapshot.
+        is_linked: whether removing a row of the snapshot might remove another one.
+    """
+
+    spill: Spill
+    blobs: Blobs
+    rules: ComparisonRules
+    pages: int = 1
+    selection: Selection = attrs.field(factory=Selection)
+    listed: int = 0
+    deltas: dict[int, tuple[int, int]] = attrs.field(factory=dict[int, tuple[int, int]])
+    size: int = 0
+    is_linked: bool = False
+
+    def close(self) -> None:
+        self.spill.close()
+        self.blobs.close()
+
+    def add(self, entries: Entries) -> None:
+        """Add rows of the snapshot."""
+        self.spill.add(entries)
+        last = max([*entries.positions[-1:], *entries.invalid_rows[-1:]], default=-1)
+        self.selection.extend_to(last + 1)
+        self.selection.add(entries.invalid_rows, "now")
+        self.size += entries.size
+        self.is_linked |= entries.is_linked
+
+    def keep(self, index: int, delta: Delta) -> None:
+        """Keep what changes in a page, and select the rows to send."""
+        written = delta.write()
+        self.deltas[index] = self.blobs.add(written), len(written)
+        self.selection.add(delta.upserts, "now")
+        self.selection.add(delta.waiting, "later")
+
+    def read_delta(self, index: int) -> Delta | None:
+        """Return what changes in a page; None for nothing."""
+        found = self.deltas.get(index)
+        return None if found is None else Delta.read(self.blobs.read(*found))
 
 
 class SyncState:
@@ -56,14 +103,15 @@ class SyncState:
     """
 
     def __init__(self, path: Path, *, target: str, factory: type[sqlite3.Connection] = sqlite3.Connection) -> None:
-        self._path = path
-        # A settlement is one transaction, which may be as large as the list.
-        self._connection = connect(path, FORMAT, exclusive=True, journal_mode="DELETE", factory=factory)
+        self._file = StateFile(path, factory=factory)
+        self._comparison: _Comparison | None = None
+        self._selection = Selection()
+        self._sending: Sending | None = None
+        self._part: tuple[Stage, Part] = ("now", "removals")
         try:
-            with report_unusable(path, FORMAT):
-                self._prepare(target)
+            self._about = self._read_about(target)
         except BaseException:
-            self._connection.close()
+            self._file.close()
             raise
 
     def __enter__(self) -> Self:
@@ -76,172 +124,219 @@ class SyncState:
 
     def close(self) -> None:
         """Close the file; a plan that was not begun is discarded."""
-        self._connection.close()
+        self._discard_comparison()
+        self._file.close()
 
     async def compare(
-        self, snapshot: AsyncIterable[Entries], *, now: datetime, soon: datetime, replace: bool = False
+        self,
+        snapshot: AsyncIterable[Entries],
+        *,
+        now: ClockReading,
+        soon: datetime,
+        quarantine: float = 0.0,
+        replace: bool = False,
     ) -> Plan:
-        """Return what a whole snapshot changes; see `SyncStore`.
+        """Return what a whole snapshot changes; see `SyncStore`."""
+        await self.settle()
+        self._discard_comparison()
+        rules = ComparisonRules(
+            today=int(now.wall // _DAY),
+            soon=int(-(-soon.timestamp() // _DAY)),
+            replace=replace,
+            late=self.find_rest(now, quarantine) > 0,
+        )
+        with self._report():
+            folder = self._file.path.parent
+            comparison = _Comparison(Spill(folder, rows=self._about.rows), Blobs(folder), rules)
+            self._comparison = comparison
+            async for entries in snapshot:
+                comparison.add(entries)
+                await asyncio.sleep(0)
+            comparison.spill.flush()
+            return await self._compare_pages(comparison)
 
-        Raises:
-            UnusableFile: the file cannot be written.
-        """
-        with report_unusable(self._path, FORMAT):
-            await self.settle()
-            self._connection.executescript(SNAPSHOT_TABLES)
-            self._connection.execute("BEGIN IMMEDIATE")
-            size = await self._insert_snapshot(snapshot)
-            await self._execute(DELETE_EXPIRED, now=_to_seconds(now))
-            await self._execute(INSERT_LATEST)
-            await self._execute(INSERT_UPSERTS, soon=_to_seconds(soon))
-            await self._execute(INSERT_REMOVALS, replace=replace)
-            return await asyncio.to_thread(self._build_plan, size)
+    async def begin(self, *, expires: datetime | None = None) -> None:
+        """Store the plan; see `SyncStore`."""
+        comparison = self._comparison
+        if comparison is None:
+            raise RuntimeError("nothing was compared")
+        about = attrs.evolve(
+            self._about,
+            pages=comparison.pages,
+            rows=comparison.listed,
+            expires=NEVER if expires is None else _find_last_day(expires),
+            late=self._about.late if comparison.rules.late else None,
+        )
+        with self._report():
+            async with self._file.transaction():
+                await self._write_pages(comparison, about)
+                self._file.write_selection(comparison.selection.codes)
+                self._file.write_about(about)
+        self._about, self._selection = about, comparison.selection
+        self._discard_comparison()
 
-    def begin(self, *, expires: datetime | None = None) -> None:
-        """Commit the plan; see `SyncStore`."""
-        with report_unusable(self._path, FORMAT):
-            seconds = None if expires is None else _to_seconds(expires)
-            self._connection.execute("UPDATE about SET expires = ?", [seconds])
-            self._connection.execute("COMMIT")
-
-    def removals(self) -> Iterator[tuple[int, bytes, str | None]]:
+    def removals(self, stage: Stage) -> Iterator[Removal]:
         """Iterate over the rows to remove; see `SyncStore`."""
-        for ordinal, name, service_key in self._select_pages("SELECT ordinal, name, service_key FROM removals"):
-            yield ordinal - 1, name, service_key
+        pages, number = self._about.pages, 0
+        planned_pages = self._file.list_planned(pages)
+        if stage == "later":
+            number = sum(len(self._file.read_plan(index, pages).find_removals("now")) for index in planned_pages)
+        for index in planned_pages:
+            places = self._file.read_plan(index, pages).find_removals(stage)
+            if places:
+                page = self._file.read_page(index, pages)
+                yield from (_describe_removal(page, place, each) for each, place in enumerate(places, number))
+                number += len(places)
 
-    def upserts(self, rows: Iterable[T]) -> Generator[T, None, None]:
+    def upserts(self, rows: Iterable[T], stage: Stage) -> Iterator[T]:
         """Select the rows to send from the rows of the snapshot; see `SyncStore`."""
-        iterator, read = iter(rows), 0
-        for _, position in self._select_pages("SELECT ordinal, position FROM upserts"):
-            yield from islice(iterator, position - read, position - read + 1)
-            read = position + 1
+        return self._selection.choose(rows, stage)
 
     def find_position(self, number: int) -> int:
         """Return the position in the snapshot of an upsert."""
-        with report_unusable(self._path, FORMAT):
-            (position,) = self._connection.execute(
-                "SELECT position FROM upserts WHERE ordinal = ?", [number + 1]
-            ).fetchone()
-        return int(position)
+        return self._selection.find_position(number)
+
+    def find_rest(self, now: ClockReading, quarantine: float) -> float:
+        """Return for how many seconds requests of earlier runs may still take effect."""
+        return find_rest(self._about.late, now, quarantine)
+
+    def start(self, part: Part, stage: Stage) -> None:
+        """Turn to a part of the plan."""
+        self._part, self._sending = (stage, part), None
+
+    def admit(self, now: ClockReading) -> None:
+        """Note that a request is about to be sent; see `SyncStore`."""
+        if not now.is_covered(self._sending.last if self._sending else None):
+            self._sending = Sending(*self._part, now, PartEnd.NONE)
+            self._file.write_sending(self._sending)
+
+    def finish(self, *, in_doubt: bool, complete: bool) -> None:
+        """Note that the part is over, and no request of it is under way; see `SyncStore`."""
+        if self._sending is not None and not in_doubt:
+            self._file.write_sending(attrs.evolve(self._sending, ended=PartEnd.DONE if complete else PartEnd.STOPPED))
 
     def record_accepted(self, part: Part, numbers: Sequence[int]) -> None:
         """Record rows that the service accepted."""
-        self._record(part, _ACCEPTED, numbers)
+        self._record(part, RowOutcome.ACCEPTED, numbers)
 
     def record_failed(self, part: Part, numbers: Sequence[int]) -> None:
         """Record rows that certainly had no effect."""
-        self._record(part, _FAILED, numbers)
+        self._record(part, RowOutcome.NO_EFFECT, numbers)
 
-    def record_service_keys(self, service_keys: Mapping[int, str]) -> None:
+    def record_unknown(self, part: Part, numbers: Sequence[int]) -> None:
+        """Record rows that failed after they were sent."""
+        self._record(part, RowOutcome.UNKNOWN, numbers)
+
+    def record_service_keys(self, service_keys: Mapping[bytes, str]) -> None:
         """Record the service's own keys of upserts, by their key."""
-        with report_unusable(self._path, FORMAT):
-            self._connection.executemany(
-                "INSERT OR REPLACE INTO service_keys VALUES (?, ?)",
-                zip(_to_signed(list(service_keys)), service_keys.values(), strict=True),
-            )
+        self._file.write_service_keys((key, text.encode()) for key, text in service_keys.items())
 
     async def settle(self) -> None:
         """Apply the recorded outcomes, in one transaction; see `SyncStore`."""
-        with report_unusable(self._path, FORMAT):
-            self._connection.executescript("DROP TABLE IF EXISTS temp.done; BEGIN IMMEDIATE;")
-            try:
-                for part, statements in SETTLE.items():
-                    self._connection.execute("CREATE TEMP TABLE done (ordinal INTEGER PRIMARY KEY, outcome INTEGER)")
-                    await self._insert_outcomes(part)
-                    for statement in statements:
-                        await self._execute(statement)
-                    self._connection.execute("DROP TABLE temp.done")
-                for table in PLAN_TABLES:
-                    self._connection.execute(f"DELETE FROM {table}")  # noqa: S608 - names of our own tables
-            except BaseException:
-                with suppress(sqlite3.Error):
-                    self._connection.execute("ROLLBACK")
-                raise
-            self._connection.execute("COMMIT")
+        if self._file.has_plan:
+            self._about = await settle(self._file, self._about)
+            self._file.shrink()
 
-    def _prepare(self, target: str) -> None:
-        execute = self._connection.execute
-        execute("PRAGMA temp_store = FILE")
-        execute("PRAGMA cache_size = -16384")
-        execute("PRAGMA temp.cache_size = -16384")
-        execute("INSERT INTO about SELECT ?, NULL WHERE NOT EXISTS (SELECT * FROM about)", [target])
-        if execute("SELECT target FROM about").fetchone() != (target,):
-            raise UnusableFile(FORMAT.parameter, self._path, "belongs to another list; each list needs its own file")
-
-    async def _insert_snapshot(self, snapshot: AsyncIterable[Entries]) -> int:
-        size = 0
-        insert = "INSERT INTO snapshot VALUES (?, ?, ?, ?)"
-        async for part in snapshot:
-            keys, contents = _to_signed(part.keys), _to_signed(part.contents)
-            self._connection.executemany(insert, zip(part.positions, keys, part.names, contents, strict=True))
-            self._connection.executemany(insert, ((position, None, None, None) for position in part.invalid_rows))
-            size += part.size
-            await asyncio.sleep(0)
-        return size
-
-    def _build_plan(self, size: int) -> Plan:
-        present, listed, all_removals, removals = self._connection.execute(COUNT_PLAN).fetchone()
-        counts = dict(self._connection.execute(COUNT_REASONS).fetchall())
-        (unlisted,) = self._connection.execute(COUNT_UNLISTED_REMOVALS).fetchone()
-        additions, changes, refreshes = (counts.get(reason, 0) for reason in ("addition", "change", "refresh"))
-        sent = additions + changes + refreshes
-        return Plan(
-            present=present,
-            listed=listed,
-            additions=additions,
-            changes=changes,
-            refreshes=refreshes,
-            removals=removals,
-            doubtful=unlisted - removals,
-            unchanged=listed - sent,
-            invalid_rows=counts.get("invalid", 0),
-            all_removals=all_removals,
-            size=round(size * sent / listed) if listed else 0,
-        )
-
-    def _record(self, part: Part, outcome: int, numbers: Sequence[int]) -> None:
-        if numbers:
-            with report_unusable(self._path, FORMAT):
-                self._connection.execute(
-                    "INSERT INTO outcomes VALUES (?, ?, ?)", [part, outcome, array("Q", numbers).tobytes()]
-                )
-
-    async def _insert_outcomes(self, part: Part) -> None:
-        rows = self._connection.execute("SELECT rowid FROM outcomes WHERE part = ?", [part]).fetchall()
-        for (row,) in rows:
-            outcome, ordinals = self._connection.execute(
-                "SELECT outcome, ordinals FROM outcomes WHERE rowid = ?", [row]
-            ).fetchone()
-            self._connection.executemany(
-                "INSERT OR REPLACE INTO done VALUES (?, ?)", ((number + 1, outcome) for number in array("Q", ordinals))
+    def _read_about(self, target: str) -> About:
+        about = self._file.read_about()
+        if about is None:
+            about = About(target)
+            self._file.write_page(0, about.pages, StatePage())
+            self._file.write_about(about)  # last: a file without it is begun again
+        if about.target != target:
+            raise UnusableFile(
+                FORMAT.parameter, self._file.path, "belongs to another list; each list needs its own file"
             )
-            await asyncio.sleep(0)
+        return about
 
-    def _select_pages(self, query: str) -> Iterator[Any]:
-        last = 0
-        while True:
-            with report_unusable(self._path, FORMAT):
-                rows = self._connection.execute(f"{query} WHERE ordinal > ? LIMIT {_PAGE_ROWS}", [last]).fetchall()
-            yield from rows
-            if not rows:
-                return
-            last = rows[-1][0]
+    async def _compare_pages(self, comparison: _Comparison) -> Plan:
+        pages, found = self._about.pages, Counter[Reason]()
+        rows = max(self._about.rows, len(comparison.selection.codes))
+        comparison.pages = min(max(pages, count_pages(rows)), comparison.spill.buckets)
+        present, late_removals, removals = 0, False, Counter[Stage]()
+        for index in range(pages):
+            for part, page in self._file.read_page(index, pages).divide(index, pages, comparison.pages):
+                delta = compare_page(page, comparison.spill.read(part, comparison.pages), comparison.rules)
+                if delta.changes_page or comparison.pages > pages:
+                    comparison.keep(part, delta)
+                found += delta.reasons
+                comparison.listed += delta.listed
+                present += delta.present
+                late_removals |= delta.late_removals
+                removals.update(delta.count_removals())
+                await asyncio.sleep(0)
+        if comparison.is_linked and (late_removals or removals["later"]):
+            comparison.selection.defer()
+        return _build_plan(comparison, found, present, removals)
 
-    async def _execute(self, statement: str, **values: object) -> None:
-        """Execute a statement that may take minutes, in a thread; a cancellation interrupts it."""
-        task = asyncio.create_task(asyncio.to_thread(self._connection.execute, statement, values))
+    async def _write_pages(self, comparison: _Comparison, about: About) -> None:
+        """Write the pages that change, with all that is planned in doubt, and what is planned."""
+        pages = self._about.pages
+        for index in range(pages):
+            if about.pages == pages and index not in comparison.deltas:
+                continue
+            for part, page in self._file.read_page(index, pages).divide(index, pages, about.pages):
+                delta = comparison.read_delta(part) or Delta()
+                planned = apply_delta(
+                    page,
+                    delta,
+                    expires=about.expires,
+                    late=comparison.rules.late,
+                    read_name=comparison.spill.read_name,
+                )
+                self._file.write_page(part, about.pages, page)
+                if planned:
+                    self._file.write_plan(part, about.pages, planned)
+                await asyncio.sleep(0)
+            if about.pages > pages:
+                self._file.delete_page(index, pages)
+
+    def _record(self, part: Part, outcome: RowOutcome, numbers: Sequence[int]) -> None:
+        if numbers:
+            self._file.write_outcome(RecordedOutcome(part, outcome, numbers))
+
+    def _discard_comparison(self) -> None:
+        if self._comparison is not None:
+            self._comparison.close()
+            self._comparison = None
+
+    @contextmanager
+    def _report(self) -> Generator[None]:
+        """Report that the files beside the state cannot be written."""
         try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            self._connection.interrupt()
-            await asyncio.wait([task])
-            raise
+            yield
+        except OSError as error:
+            raise UnusableFile(FORMAT.parameter, self._file.path, f"cannot be used: {error.strerror}") from None
 
 
-def _to_signed(numbers: Sequence[int]) -> Sequence[int]:
-    """Return unsigned 64-bit numbers as SQLite stores them."""
-    return memoryview(array("Q", numbers)).cast("B").cast("q").tolist()
+def _describe_removal(page: StatePage, place: int, number: int) -> Removal:
+    kind = page.flags[place] & 7
+    name = page.names[place] if has_name(kind) else page.key(place) + page.rest(place)
+    service_key = page.service_keys[place].decode() if page.service_keys else ""
+    return Removal(number, kind, name, service_key or None)
 
 
-def _to_seconds(moment: datetime) -> int:
-    return int(moment.timestamp())
+def _build_plan(comparison: _Comparison, found: Counter[Reason], present: int, removals: Counter[Stage]) -> Plan:
+    sent = found["addition"] + found["change"] + found["refresh"]
+    listed, selection = comparison.listed, comparison.selection
+    return Plan(
+        present=present,
+        listed=listed,
+        additions=found["addition"],
+        changes=found["change"],
+        refreshes=found["refresh"],
+        removals=found["removal"],
+        doubtful=found["doubtful"],
+        unchanged=listed - sent,
+        invalid_rows=sum(map(selection.count, STAGES)) - sent,
+        all_removals=removals.total(),
+        size=round(comparison.size * sent / listed) if listed else 0,
+        waiting_removals=removals["later"],
+        waiting_upserts=selection.count("later"),
+    )
+
+
+def _find_last_day(expires: datetime) -> int:
+    """Return the last day of which a row that expires then is on the list for some time; days count from 1970."""
+    seconds = int(expires.astimezone(UTC).timestamp()) - 1
+    return min(seconds // _DAY, NEVER - 1)

@@ -4,7 +4,8 @@ from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol, TypeVar
 
-from svc_async.batch.sync.plan import Entries, Part, Plan
+from svc_async.batch.sync.plan import Entries, Part, Plan, Removal, Stage
+from svc_async.batch.sync.sending import ClockReading
 
 __all__ = ["SyncStore"]
 
@@ -16,10 +17,17 @@ class SyncStore(Protocol):
 
     A plan is stored before anything is sent, and only what the service accepted changes the state. Rows of a plan
     without a recorded outcome are in doubt: they are sent again if they are in the next snapshot, and removed if not.
+    Every method raises UnusableFile if the state cannot be read or written.
     """
 
     async def compare(
-        self, snapshot: AsyncIterable[Entries], *, now: datetime, soon: datetime, replace: bool = False
+        self,
+        snapshot: AsyncIterable[Entries],
+        *,
+        now: ClockReading,
+        soon: datetime,
+        quarantine: float = 0.0,
+        replace: bool = False,
     ) -> Plan:
         """Return what a whole snapshot changes; nothing of it is stored until `begin`.
 
@@ -29,31 +37,48 @@ class SyncStore(Protocol):
             snapshot: all that the list is to contain.
             now: rows that expired before are not on the list.
             soon: rows that expire before are sent again.
-            replace: whether a row with another content is removed before it is sent, because sending only adds.
-
-        Raises:
-            UnusableFile: the state cannot be written.
+            quarantine: for how many seconds requests of an earlier run may still take effect.
+            replace: whether a row that the list may have with another content is removed before it is sent, because
+                sending only adds.
         """
         ...
 
-    def begin(self, *, expires: datetime | None = None) -> None:
+    async def begin(self, *, expires: datetime | None = None) -> None:
         """Store the plan: from now on its rows are in doubt until their outcome is recorded.
 
         Args:
             expires: when the rows that are sent will expire.
         """
 
-    def removals(self) -> Iterator[tuple[int, bytes, str | None]]:
-        """Iterate over the rows to remove: number, name and the service's key, if it is known."""
+    def removals(self, stage: Stage) -> Iterator[Removal]:
+        """Iterate over the rows to remove in a stage; their numbers are consecutive."""
         ...
 
-    def upserts(self, rows: Iterable[T]) -> Iterator[T]:
-        """Select the rows to send from the rows of the snapshot, read again from its start."""
+    def upserts(self, rows: Iterable[T], stage: Stage) -> Iterator[T]:
+        """Select the rows to send in a stage from the rows of the snapshot, read again from its start."""
         ...
 
     def find_position(self, number: int) -> int:
         """Return the position in the snapshot of an upsert."""
         ...
+
+    def find_rest(self, now: ClockReading, quarantine: float) -> float:
+        """Return for how many seconds requests of earlier runs may still take effect."""
+        ...
+
+    def start(self, part: Part, stage: Stage) -> None:
+        """Turn to a part of the plan; it counts as begun with the first `admit`."""
+
+    def admit(self, now: ClockReading) -> None:
+        """Note that a request of the part is about to be sent; call it directly before the bytes go out."""
+
+    def finish(self, *, in_doubt: bool, complete: bool) -> None:
+        """Note that the part is over.
+
+        Args:
+            in_doubt: whether rows without a recorded outcome may have been sent.
+            complete: whether all rows have a result.
+        """
 
     def record_accepted(self, part: Part, numbers: Sequence[int]) -> None:
         """Record rows that the service accepted."""
@@ -61,7 +86,10 @@ class SyncStore(Protocol):
     def record_failed(self, part: Part, numbers: Sequence[int]) -> None:
         """Record rows that certainly had no effect; on the list they are as before."""
 
-    def record_service_keys(self, service_keys: Mapping[int, str]) -> None:
+    def record_unknown(self, part: Part, numbers: Sequence[int]) -> None:
+        """Record rows that failed after they were sent, so that they may be on the list; they are in doubt."""
+
+    def record_service_keys(self, service_keys: Mapping[bytes, str]) -> None:
         """Record the service's own keys of upserts, by their key."""
 
     async def settle(self) -> None:

@@ -2,25 +2,27 @@
 
     compare → plan → removals → additions, changes and refreshes → settle
 
-Removals go first: the service removes whoever has an identifier, and a user who is added may share it.
+Removals go first: the service removes whoever has an identifier, and a user who is added may share it. If requests of
+an earlier run may still take effect, what could cross them is sent in a second stage, when the quarantine is over.
 """
 
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 import attrs
 
 from svc_async.batch.report import Failure, Progress, Receipt, Report
-from svc_async.batch.settings import Observers
-from svc_async.batch.sync.plan import Entries, Part, Plan
+from svc_async.batch.settings import BatchSettings, Observers
+from svc_async.batch.sync.plan import STAGES, Entries, Part, Plan, Removal, Stage
 from svc_async.batch.sync.report import SyncReport
+from svc_async.batch.sync.sending import ClockReading
 from svc_async.batch.sync.settings import SyncObservers, SyncSettings
 from svc_async.batch.sync.store import SyncStore
 from svc_async.clock import Clock
 from svc_async.errors import BatchError
 
-__all__ = ["Sync", "SyncTarget"]
+__all__ = ["Removals", "Sync", "SyncTarget", "UpsertObservers", "read_clocks"]
 
 T = TypeVar("T")
 
@@ -29,8 +31,24 @@ _RECORDED_TOGETHER = 10_000
 """Failed rows that are recorded in one statement."""
 
 
+@attrs.frozen(kw_only=True)
+class UpsertObservers(Observers):
+    """Functions that are called as rows are sent.
+
+    Attributes:
+        on_service_keys: called with the service's own keys of rows, before the receipt that settles them.
+    """
+
+    on_service_keys: Callable[[Mapping[bytes, str]], object]
+
+
 class SyncTarget(Protocol):
     """The list that is made equal to a source."""
+
+    @property
+    def settings(self) -> BatchSettings:
+        """How rows are sent."""
+        ...
 
     def find_expiry(self, now: datetime) -> datetime | None:
         """Return when rows that are sent now leave the list; None for never."""
@@ -49,20 +67,35 @@ class SyncTarget(Protocol):
         """Read the rows of the source from its start."""
         ...
 
-    async def remove(self, state: SyncStore, observers: Observers) -> Report:
-        """Remove the rows that the state lists as removals."""
+    async def remove(self, removals: "Removals", observers: Observers) -> Report:
+        """Remove rows; positions count them."""
         ...
 
-    async def send(
-        self,
-        upserts: Iterable[Any],
-        observers: Observers,
-        *,
-        expires_at: datetime | None,
-        on_service_keys: Callable[[Mapping[int, str]], None],
-    ) -> Report:
-        """Send rows, which expire at a time; `on_service_keys` is called with the service's own keys of them."""
+    async def send(self, upserts: Iterable[Any], observers: UpsertObservers, *, expires_at: datetime | None) -> Report:
+        """Send rows, which expire at a time; positions count them."""
         ...
+
+
+@attrs.frozen
+class Removals:
+    """The rows to remove in a stage; they can be iterated again.
+
+    Attributes:
+        state: the state that lists them.
+        stage: the stage.
+        first: how many removals there are before.
+    """
+
+    state: SyncStore
+    stage: Stage
+    first: int
+
+    def __iter__(self) -> Iterator[Removal]:
+        return self.state.removals(self.stage)
+
+    def record_missing(self, positions: Iterable[int]) -> None:
+        """Record rows that need not be removed, because the list does not have them."""
+        self.state.record_accepted("removals", [self.first + position for position in positions])
 
 
 @attrs.frozen(kw_only=True)
@@ -99,59 +132,128 @@ class Sync:
         return await self._apply(plan)
 
     async def _compare(self) -> Plan:
-        now = self.clock.now()
         return await self.state.compare(
-            self.target.entries(), now=now, soon=now + self.settings.refresh_within, replace=self.target.replaces
+            self.target.entries(),
+            now=read_clocks(self.clock),
+            soon=self.clock.now() + self.settings.refresh_within,
+            quarantine=self.target.settings.quarantine,
+            replace=self.target.replaces,
         )
 
     async def _apply(self, plan: Plan) -> SyncReport:
         expires_at = self.target.find_expiry(self.clock.now())
-        self.state.begin(expires=expires_at)
-        observers = self.observers
-        removal = _PartRecorder(
-            self.state, "removals", attrs.evolve(observers, on_failure=observers.on_removal_failure)
-        )
-        sending = _PartRecorder(self.state, "upserts", observers)
+        await self.state.begin(expires=expires_at)
+        run = _PlanRun(self.target, self.state, self.observers, plan, expires_at)
         try:
-            if plan.all_removals:
-                await removal.run(lambda recorder: self.target.remove(self.state, recorder))
-            if plan.upserts:
-                sending.before = removal.progress
-                await sending.run(lambda recorder: self._send(recorder, expires_at))
+            for stage in STAGES:
+                if plan.count("removals", stage) + plan.count("upserts", stage):
+                    await self._wait(stage)
+                    await run.send(stage)
         except BatchError as error:
-            report = SyncReport(plan=plan, sent=sending.report, removed=removal.report)
-            raise BatchError(str(error), report=report) from error.__cause__
+            raise BatchError(str(error), report=run.report) from error.__cause__
         await self.state.settle()
-        return SyncReport(plan=plan, sent=sending.report, removed=removal.report)
+        return run.report
 
-    async def _send(self, observers: Observers, expires_at: datetime | None) -> Report:
-        upserts = self.state.upserts(self.target.rows())
-        return await self.target.send(
-            upserts, observers, expires_at=expires_at, on_service_keys=self.state.record_service_keys
+    async def _wait(self, stage: Stage) -> None:
+        """Wait until what is sent in a stage cannot be crossed by requests of earlier runs."""
+        if stage == "later":
+            rest = self.state.find_rest(read_clocks(self.clock), self.target.settings.quarantine)
+            _notify(self.observers.on_wait, rest)
+            await self.clock.sleep(rest)
+
+
+@attrs.define
+class _PlanRun:
+    """Carries out a plan, stage by stage."""
+
+    target: SyncTarget
+    state: SyncStore
+    observers: SyncObservers
+    plan: Plan
+    expires_at: datetime | None
+    report: SyncReport = attrs.field(init=False)
+    _progress: Progress = attrs.field(factory=Progress, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.report = SyncReport(plan=self.plan)
+
+    async def send(self, stage: Stage) -> None:
+        """Remove and send the rows of a stage.
+
+        Raises:
+            BatchError: it could not be finished.
+        """
+        if self.plan.count("removals", stage):
+            removals = Removals(self.state, stage, self._count_before("removals", stage))
+            await self._run("removals", stage, lambda observers: self.target.remove(removals, observers))
+        if self.plan.count("upserts", stage):
+            upserts = self.state.upserts(self.target.rows(), stage)
+            await self._run(
+                "upserts", stage, lambda observers: self.target.send(upserts, observers, expires_at=self.expires_at)
+            )
+
+    async def _run(self, part: Part, stage: Stage, work: Callable[[UpsertObservers], Awaitable[Report]]) -> None:
+        observers = self.observers
+        if part == "removals":
+            observers = attrs.evolve(observers, on_failure=observers.on_removal_failure)
+        recorder = _PartRecorder(
+            self.state, part, observers, first=self._count_before(part, stage), before=self._progress
         )
+        self.state.start(part, stage)
+        try:
+            await recorder.run(work)
+        finally:
+            self._progress = recorder.before + recorder.progress
+            name = "removed" if part == "removals" else "sent"
+            self.report = attrs.evolve(self.report, **{name: getattr(self.report, name) + recorder.report})
+
+    def _count_before(self, part: Part, stage: Stage) -> int:
+        return self.plan.count(part, "now") if stage == "later" else 0
 
 
 @attrs.define
 class _PartRecorder:
-    """Records what becomes of one part of a plan, and passes it on to the observers."""
+    """Records what becomes of a part in one stage, and passes it on to the observers.
+
+    Attributes:
+        first: how many rows of the part were sent in the stage before.
+        before: the progress of what was done before.
+    """
 
     state: SyncStore
     part: Part
     observers: Observers
-    before: Progress = attrs.field(factory=Progress, init=False)
+    first: int
+    before: Progress
     progress: Progress = attrs.field(factory=Progress, init=False)
     report: Report = attrs.field(factory=Report, init=False)
-    _not_sent: list[int] = attrs.field(factory=list[int], init=False)
+    _accepted: int = attrs.field(default=0, init=False)
+    _failed: int = attrs.field(default=0, init=False)
+    _waiting: dict[bool, list[int]] = attrs.field(factory=lambda: {True: [], False: []}, init=False)
 
-    async def run(self, work: Callable[[Observers], Awaitable[Report]]) -> None:
-        observers = Observers(progress=self._on_progress, on_receipt=self._on_receipt, on_failure=self._on_failure)
+    async def run(self, work: Callable[[UpsertObservers], Awaitable[Report]]) -> None:
+        observers = UpsertObservers(
+            progress=self._on_progress,
+            on_receipt=self._on_receipt,
+            on_failure=self._on_failure,
+            on_service_keys=self.state.record_service_keys,
+        )
         try:
-            self.report = await work(observers)
+            self._finish(await work(observers), complete=True)
         except BatchError as error:
-            self.report = error.report if isinstance(error.report, Report) else self.report
+            if isinstance(error.report, Report):
+                self._finish(error.report, complete=False)
             raise
         finally:
             self._record_failures()
+
+    def _finish(self, report: Report, *, complete: bool) -> None:
+        self._record_failures()
+        failures = [attrs.evolve(each, position=self._find_position(each.position)) for each in report.failures]
+        self.report = attrs.evolve(report, failures=tuple(failures))
+        # An error of an observer or of the state may have kept results from being recorded.
+        is_recorded = (self._accepted, self._failed, 0) == (report.accepted, report.failed, report.coalesced)
+        self.state.finish(in_doubt=bool(report.in_doubt) or not is_recorded, complete=complete)
 
     def _on_progress(self, progress: Progress) -> None:
         self.progress = progress
@@ -159,21 +261,37 @@ class _PartRecorder:
         _notify(self.observers.progress, self.before + progress)
 
     def _on_receipt(self, receipt: Receipt) -> None:
-        self.state.record_accepted(self.part, receipt.positions)
+        self.state.record_accepted(self.part, _shift(receipt.positions, self.first))
+        self._accepted += len(receipt.positions)
         _notify(self.observers.on_receipt, receipt)
 
     def _on_failure(self, failure: Failure) -> None:
-        # A row that was sent may have been applied before it was refused: nothing is recorded, so it is in doubt.
-        if failure.code in _NOT_SENT:
-            self._not_sent.append(failure.position)
-        if len(self._not_sent) >= _RECORDED_TOGETHER:
+        # A row that was sent may have been applied before it was refused, so it is in doubt.
+        numbers = self._waiting[failure.code in _NOT_SENT]
+        numbers.append(self.first + failure.position)
+        if len(numbers) >= _RECORDED_TOGETHER:
             self._record_failures()
-        position = self.state.find_position(failure.position) if self.part == "upserts" else failure.position
-        _notify(self.observers.on_failure, attrs.evolve(failure, position=position))
+        _notify(self.observers.on_failure, attrs.evolve(failure, position=self._find_position(failure.position)))
+
+    def _find_position(self, position: int) -> int:
+        number = self.first + position
+        return self.state.find_position(number) if self.part == "upserts" else number
 
     def _record_failures(self) -> None:
-        self.state.record_failed(self.part, self._not_sent)
-        self._not_sent = []
+        records = {True: self.state.record_failed, False: self.state.record_unknown}
+        for not_sent, numbers in self._waiting.items():
+            records[not_sent](self.part, numbers)
+            self._failed += len(numbers)
+        self._waiting = {True: [], False: []}
+
+
+def read_clocks(clock: Clock) -> ClockReading:
+    """Return the present moment."""
+    return ClockReading.at(clock.now(), clock.monotonic())
+
+
+def _shift(positions: Sequence[int], first: int) -> Sequence[int]:
+    return [first + position for position in positions] if first else positions
 
 
 def _notify(observer: Callable[[T], object] | None, news: T) -> None:

@@ -1,0 +1,1 @@
+"""The state of a list as pages of packed columns."""

@@ -1,0 +1,129 @@
+"""Settles a plan: what the outcomes that are known make of the rows that are in doubt."""
+
+import asyncio
+import enum
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from itertools import chain, repeat
+from types import MappingProxyType
+
+import attrs
+
+from svc_async.batch.sync.pages.file import About, StateFile
+from svc_async.batch.sync.pages.marks import Action, RowOutcome
+from svc_async.batch.sync.pages.page import StatePage, find_page
+from svc_async.batch.sync.pages.planned import PlannedPage, PlanOutcomes, settle_page
+from svc_async.batch.sync.pages.selection import Selection
+from svc_async.batch.sync.plan import PARTS, STAGES, Part, Stage
+
+__all__ = ["PartEnd", "settle"]
+
+
+class PartEnd(enum.IntEnum):
+    """How a part of a plan ended that was begun."""
+
+    NONE = 0
+    """Nobody knows: the process may have been killed."""
+    DONE = 1
+    STOPPED = 2
+    """Early, but with an answer to each request."""
+
+
+def _map_outcomes(**changes: RowOutcome) -> bytes:
+    return bytes(changes.get(outcome.name, outcome) for outcome in RowOutcome) + bytes(256 - len(RowOutcome))
+
+
+_NOT_BEGUN = _map_outcomes(UNDER_WAY=RowOutcome.NO_EFFECT)
+_MEANING: Mapping[int, bytes] = MappingProxyType(
+    {
+        PartEnd.NONE: _map_outcomes(UNKNOWN=RowOutcome.UNDER_WAY),
+        PartEnd.DONE: _map_outcomes(UNDER_WAY=RowOutcome.UNKNOWN),
+        # What was given up while the job was ending was not waited for.
+        PartEnd.STOPPED: _map_outcomes(UNDER_WAY=RowOutcome.NO_EFFECT, UNKNOWN=RowOutcome.UNDER_WAY),
+    }
+)
+"""For each end of a part, what the recorded outcomes of its rows mean; the first is that of rows without any."""
+
+
+async def settle(file: StateFile, about: About) -> About:
+    """Apply the recorded outcomes, in one transaction, and return what belongs to the file as a whole then."""
+    indexes = file.list_planned(about.pages)
+    removals = await _count_removals(file, about.pages, indexes)
+    selection = Selection(file.read_selection())
+    counts: Mapping[Part, Mapping[Stage, int]] = {
+        "removals": removals,
+        "upserts": {stage: selection.count(stage) for stage in STAGES},
+    }
+    collected = _collect_outcomes(file, counts)
+    if any(RowOutcome.UNDER_WAY in outcomes for outcomes in collected.values()):
+        about = attrs.evolve(about, late=file.read_sending()[-1].last)
+    outcomes = PlanOutcomes(upserts=selection.spread(collected["upserts"]), removals=collected["removals"])
+    async with file.transaction():
+        await _settle_pages(file, about, indexes, outcomes, removals["now"])
+        file.clear_plan()
+        file.write_about(about)
+    return about
+
+
+async def _count_removals(file: StateFile, pages: int, indexes: Sequence[int]) -> Mapping[Stage, int]:
+    counts = Counter[Stage]()
+    for index in indexes:
+        counts.update(file.read_plan(index, pages).count_removals())
+        await asyncio.sleep(0)
+    return counts
+
+
+def _collect_outcomes(file: StateFile, counts: Mapping[Part, Mapping[Stage, int]]) -> Mapping[Part, bytearray]:
+    """Return the outcomes of the rows of each part, by number."""
+    outcomes = {part: bytearray(sum(counts[part].values())) for part in PARTS}
+    for recorded in file.read_outcomes():
+        known, numbers = outcomes[recorded.part], recorded.numbers
+        if recorded.outcome == RowOutcome.UNKNOWN:  # says nothing about a row of which more is known
+            numbers = [number for number in numbers if not known[number]]
+        if isinstance(numbers, range):
+            known[numbers.start : numbers.stop] = bytes([recorded.outcome]) * len(numbers)
+        else:
+            deque(map(known.__setitem__, numbers, repeat(recorded.outcome)), 0)
+    begun = {(each.part, each.stage): _MEANING[each.ended] for each in file.read_sending()}
+    for part in PARTS:
+        first = 0
+        for stage in STAGES:
+            rows = slice(first, first + counts[part][stage])
+            outcomes[part][rows] = outcomes[part][rows].translate(begun.get((part, stage), _NOT_BEGUN))
+            first = rows.stop
+    return outcomes
+
+
+async def _settle_pages(
+    file: StateFile, about: About, indexes: Sequence[int], outcomes: PlanOutcomes, removals_now: int
+) -> None:
+    service_keys = _group_service_keys(file.read_service_keys(), about.pages)
+    numbers = {Action.REMOVE: 0, Action.REMOVE_LATER: removals_now}
+    for index in indexes:
+        planned, pages = file.read_plan(index, about.pages), about.pages
+        found = service_keys.get(index, {})
+        page = file.read_page(index, pages) if planned.places or found else file.read_marks(index, pages)
+        changed = settle_page(page, planned, outcomes, numbers=numbers, expires=about.expires)
+        changed |= _set_service_keys(page, planned, found)
+        if changed:
+            file.write_page(index, pages, page)
+        else:
+            file.write_marks(index, pages, page)
+        await asyncio.sleep(0)
+
+
+def _group_service_keys(service_keys: Mapping[bytes, bytes], pages: int) -> Mapping[int, Mapping[bytes, bytes]]:
+    grouped: dict[int, dict[bytes, bytes]] = {}
+    for key, service_key in service_keys.items():
+        grouped.setdefault(find_page(key, pages), {})[key] = service_key
+    return grouped
+
+
+def _set_service_keys(page: StatePage, planned: PlannedPage, service_keys: Mapping[bytes, bytes]) -> bool:
+    if not service_keys:
+        return False
+    for place in chain(planned.places, planned.added_places):
+        service_key = service_keys.get(page.key(place))
+        if service_key is not None and page.flags[place]:
+            page.set_service_key(place, service_key)
+    return True

@@ -1,0 +1,148 @@
+"""The rows of a snapshot on disk, by the page that they belong to, so that memory stays flat whatever their number.
+
+The files have no name, can be read by this user only, and vanish with the process.
+"""
+
+import tempfile
+from array import array
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
+from operator import call
+from pathlib import Path
+from struct import Struct
+from types import TracebackType
+from typing import IO, Self
+
+from svc_async.batch.sync.pages.compare import RECORD_SIZE, encode_records
+from svc_async.batch.sync.pages.page import REST_SIZE, count_pages, split_columns, unpack_numbers
+from svc_async.batch.sync.plan import Entries, has_name
+
+__all__ = ["Blobs", "Spill"]
+
+_MIN_BUCKETS = 256
+_KEPT_ROWS = 32_768
+"""Rows that are kept in memory before they are written."""
+_HEADS = 2**16
+_LOCATION = Struct("<QQ")
+
+
+class Blobs:
+    """Bytes in a file without a name.
+
+    Args:
+        folder: the folder of the file.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file: IO[bytes] = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - `close` closes it
+        self._end = 0
+
+    def close(self) -> None:
+        """Close the file, which deletes it."""
+        self._file.close()
+
+    def add(self, *contents: bytes | bytearray) -> int:
+        """Write bytes at the end, and return where they begin."""
+        start = self._end
+        for content in contents:
+            left = memoryview(content)
+            while left:
+                left = left[self._file.write(left) :]
+            self._end += len(content)
+        return start
+
+    def read(self, start: int, size: int) -> bytes:
+        """Return bytes that were written."""
+        self._file.seek(start)
+        content = self._file.read(size)
+        self._file.seek(0, 2)
+        return content
+
+
+class Spill:
+    """The records of a snapshot.
+
+    Args:
+        folder: the folder of the files.
+        rows: how many rows the state has, which tells how many the snapshot may have.
+    """
+
+    def __init__(self, folder: Path, *, rows: int) -> None:
+        self.buckets = max(_MIN_BUCKETS, count_pages(rows))
+        self._records = Blobs(folder)
+        self._names = Blobs(folder)
+        self._kept_rows = max(_KEPT_ROWS, 32 * self.buckets)
+        self._chunks: list[array[int]] = []
+        self._rows = 0
+        self._lists: list[list[bytes]] = []
+        self._table: Sequence[Callable[[bytes], None]] = ()
+        self._empty_lists()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the files, which deletes them."""
+        self._records.close()
+        self._names.close()
+
+    def add(self, entries: Entries) -> None:
+        """Add rows of the snapshot, which come after those that were added before."""
+        if not entries.positions:
+            return
+        records = encode_records(entries, self._locate(entries))
+        append = map(self._table.__getitem__, _read_heads(records))
+        deque(map(call, append, split_columns(records, f"{RECORD_SIZE}s")), 0)
+        self._rows += len(entries.positions)
+        if self._rows >= self._kept_rows:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is kept in memory."""
+        blobs = [b"".join(rows) for rows in self._lists]
+        start = self._records.add(*blobs)
+        self._chunks.append(array("Q", accumulate(map(len, blobs), initial=start)))
+        self._empty_lists()
+
+    def read(self, index: int, pages: int) -> bytes:
+        """Return the records of a page, in the order in which they were added; `flush` first."""
+        parts: list[bytes] = []
+        for chunk in self._chunks:
+            for bucket in range(index, self.buckets, pages):
+                start, end = chunk[bucket], chunk[bucket + 1]
+                if end > start:
+                    parts.append(self._records.read(start, end - start))
+        return b"".join(parts)
+
+    def read_name(self, rest: bytes) -> bytes:
+        """Return the name of a row, given what its record has in place of the rest of a hash."""
+        return self._names.read(*_LOCATION.unpack(rest))
+
+    def _locate(self, entries: Entries) -> bytes | bytearray:
+        """Write names, and return where they are."""
+        if not entries.names:
+            return entries.rests
+        start = self._names.add(b"".join(entries.names))
+        bounds = accumulate(map(len, entries.names), initial=start)
+        rests = bytearray(entries.rests or bytes(REST_SIZE * len(entries.names)))
+        for row, (first, end) in enumerate(pairwise(bounds)):
+            if has_name(entries.kinds[row]):
+                rests[REST_SIZE * row : REST_SIZE * (row + 1)] = _LOCATION.pack(first, end - first)
+        return rests
+
+    def _empty_lists(self) -> None:
+        self._rows = 0
+        self._lists = [[] for _ in range(self.buckets)]
+        appends = [rows.append for rows in self._lists]
+        self._table = appends * (_HEADS // self.buckets)
+
+
+def _read_heads(records: bytes | bytearray) -> Sequence[int]:
+    """Return the first two bytes of each key as a number, the lowest first."""
+    return unpack_numbers("H", memoryview(records).cast("H")[:: RECORD_SIZE // 2].tobytes())

@@ -1,0 +1,92 @@
+"""Values as tokens: hashes, or escaped text, as they are written between the quotes of JSON."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from svc_async.users.identifiers import Identifier, InvalidIdentifier
+
+__all__ = ["MAX_VALUES", "SEPARATOR", "InvalidValue", "tokenize_column"]
+
+MAX_VALUES = 5_000
+"""Values that one identifier of a row may have."""
+
+SEPARATOR = '","'
+"""Between two tokens of one identifier; no token contains it, since quotes inside are escaped."""
+
+_MAX_BITS = 256
+"""Of an integer; Python writes those of more than 4,300 digits only on request."""
+_RETRY_ROWS = 8
+"""Rows that are encoded one by one when a value among them is not plain."""
+
+
+@attrs.frozen
+class InvalidValue:
+    """An identifier of a row that breaks its rule."""
+
+    attribute: str
+    rule: str
+
+
+def tokenize_column(identifier: Identifier, values: Sequence[object], problems: dict[int, InvalidValue]) -> list[str]:
+    """Turn a column of values into tokens: empty for none, several joined by the separator."""
+    texts = list(filter(None, values))
+    tokens = _tokenize_plain(identifier, texts) if texts else []
+    if tokens is None:
+        return _tokenize_each(identifier, values, problems)
+    if len(tokens) == len(values):
+        return tokens
+    remaining = iter(tokens)
+    return [next(remaining) if value else "" for value in values]
+
+
+def _tokenize_plain(identifier: Identifier, texts: Sequence[Any]) -> list[str] | None:
+    try:
+        return identifier.tokenize_all(texts)
+    except (TypeError, UnicodeEncodeError):  # not text, or not valid Unicode
+        return None
+
+
+def _tokenize_each(identifier: Identifier, values: Sequence[object], problems: dict[int, InvalidValue]) -> list[str]:
+    tokens: list[str] = []
+    for start in range(0, len(values), _RETRY_ROWS):
+        part = values[start : start + _RETRY_ROWS]
+        plain = _tokenize_plain(identifier, part) if all(part) else None
+        tokens += plain or [
+            _tokenize_value(identifier, value, index, problems) for index, value in enumerate(part, start)
+        ]
+    return tokens
+
+
+def _tokenize_value(identifier: Identifier, value: object, index: int, problems: dict[int, InvalidValue]) -> str:
+    """Turn the values of one row into tokens, and note the first problem; the valid ones are kept."""
+    tokens: dict[str, None] = {}
+    try:
+        for text in _list_texts(value):
+            try:
+                tokens[identifier.tokenize(text)] = None
+            except InvalidIdentifier as error:
+                problems.setdefault(index, InvalidValue(identifier.name, str(error)))
+    except InvalidIdentifier as error:
+        problems.setdefault(index, InvalidValue(identifier.name, str(error)))
+        return ""
+    return SEPARATOR.join(filter(None, tokens))
+
+
+def _list_texts(value: object) -> Iterable[str]:
+    if isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping):
+        if len(value) > MAX_VALUES:
+            raise InvalidIdentifier(f"must have at most {MAX_VALUES:,} values")
+        return [text for element in value if (text := _to_text(element))]
+    return (_to_text(value),)
+
+
+def _to_text(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= _MAX_BITS:
+        return str(value)
+    raise InvalidIdentifier("must be text, or several texts")
