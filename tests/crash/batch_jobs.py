@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -10,12 +11,14 @@ from typing import Any
 import attrs
 
 from svc_async import Session
+from svc_async.batch.journal.journals import Journals
+from svc_async.batch.journal.ledger import JournalPath, LedgerFactory
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.settings import JobSizes
 from tests.crash.client import Result, Step
 from tests.crash.faults import make_faults
 from tests.crash.holdings import POISON, PRODUCT, Audience, Catalog
-from tests.crash.model import Change, Damage, check_report, compare, find_allowed
+from tests.crash.model import Allowed, Change, Damage, check_report, compare, find_allowed
 from tests.crash.service import Service
 from tests.crash.world import World
 
@@ -56,7 +59,7 @@ class Options:
     weights: Mapping[str, float] | None = None
     call: Mapping[str, Any] = attrs.field(factory=dict)
     limits: bool = True
-    reuse: bool = False
+    reuse: bool = True
 
     def create_service(self, world: World, holdings: Audience | Catalog, dice: random.Random) -> Service:
         """Return a service whose faults the seed chooses."""
@@ -85,79 +88,78 @@ class Work:
     Attributes:
         changes: what the valid rows ask for.
         rows: how many rows there are.
-        run: does the job, given a session, the path of the journal and settings.
+        run: does the job, given a session, what creates ledgers, the journal and settings.
         must_fail: the positions of rows that fail, whatever happens.
         may_fail: the positions of rows that may fail, whatever happens.
     """
 
     changes: Sequence[Change]
     rows: int
-    run: Callable[[Session, Path, Mapping[str, Any]], Any]
+    run: Callable[[Session, LedgerFactory, JournalPath, Mapping[str, Any]], Any]
     must_fail: Sequence[int]
     may_fail: Sequence[int]
 
 
+@attrs.frozen
+class Phase:
+    """One of the jobs that use a journal, one after another.
+
+    Attributes:
+        work: what it is to do.
+        expected: `done`; `repeated`, if it returns the report of the one before and sends nothing; or `refused`.
+    """
+
+    work: Work
+    expected: str = "done"
+
+
 @attrs.define(kw_only=True)
 class BatchJob:
-    """A job with a journal, then perhaps the same again, then perhaps another one with the same journal."""
+    """A job with a journal, and then perhaps others with the same journal or folder of journals."""
 
     service: Service
-    journal: Path
+    journal: JournalPath
     settings: Mapping[str, Any]
     before: Mapping[str, str]
-    work: Work
-    other: Work
+    phases: list[Phase]
     read_state: Callable[[], Mapping[str, str]]
-    phases: list[str]
     patient: bool
-    report: Mapping[str, Any] = attrs.field(factory=dict)
-    problems: list[str] = attrs.field(factory=list)
-    ignored: bool = False
+    reports: list[tuple[Work, Mapping[str, Any]]] = attrs.field(factory=list)
+    damage: Damage = attrs.field(factory=Damage)
     _requests: int = 0
 
     def next_step(self) -> Step | None:
         """Return what is next."""
-        if not self.phases:
+        if not self.phases or self.damage:
             return None
-        work = self.other if self.phases[0] == "other" else self.work
         self._requests = self.service.requests
-        return lambda session: work.run(session, self.journal, self.settings)
+        run = self.phases[0].work.run
+        return lambda session, create_ledger: run(session, create_ledger, self.journal, self.settings)
 
     def take_result(self, result: Result) -> None:
         """Take the result of a life."""
-        phase, end = self.phases[0], result["end"]
-        if end == "stopped":
+        if result["end"] == "stopped":
             return
-        self.phases.pop(0)
-        if phase == "other":
-            self._expect_refusal(end)
-        elif end != "done":
-            self.problems.append(f"{phase}: {end}: {result['why']}")
-            self.phases.clear()
-        elif phase == "again":
-            if result["report"] != self.report or self.service.requests != self._requests:
-                self.problems.append("a finished job did something else when it was run again")
-        else:
-            self.report = result["report"]
-
-    def _expect_refusal(self, end: str) -> None:
-        """Note it if a journal that belongs to other rows was taken, and nothing was sent."""
-        self.ignored = end == "done"
-        if end == "failed":
-            self.problems.append("another job with this journal failed")
+        phase, end = self.phases.pop(0), result["end"]
+        if phase.expected == "refused" and end == "done":
+            self.damage += Damage(lost=["the rows of another job, whose journal was taken for finished"])
+        elif end != ("refused" if phase.expected == "refused" else "done"):
+            self.damage += Damage(other=[f"{phase.expected}: {end}: {result['why']}"])
+        elif phase.expected == "repeated":
+            if result["report"] != self.reports[-1][1] or self.service.requests != self._requests:
+                self.damage += Damage(other=["a finished job did something else when it was run again"])
+        elif phase.expected == "done":
+            self.reports.append((phase.work, result["report"]))
 
     def find_damage(self) -> Damage:
-        """Compare what the service has, and what the report says, with the rows."""
-        if not self.report:
-            return Damage(other=self.problems)
-        failed = {failure["position"] for failure in self.report["failures"]}
-        state = self.read_state()
-        damage = compare(find_allowed(self.before, self.work.changes, failed), state)
-        if self.ignored:
-            damage += Damage(lost=["the rows of another job, whose journal was taken for finished"])
-        may_fail = self.work.may_fail if self.patient else range(self.work.rows)
-        checked = check_report(self.report, self.work.rows, self.work.must_fail, may_fail)
-        return damage + checked + Damage(other=self.problems)
+        """Compare what the service has, and what the reports say, with the rows."""
+        damage = self.damage
+        allowed: Allowed = {key: {value} for key, value in self.before.items()}
+        for work, report in self.reports:
+            allowed = find_allowed(allowed, work.changes, {failure["position"] for failure in report["failures"]})
+            may_fail = work.may_fail if self.patient else range(work.rows)
+            damage += check_report(report, work.rows, work.must_fail, may_fail)
+        return damage if self.phases else damage + compare(allowed, self.read_state())
 
 
 def _draw_settings(dice: random.Random, options: Options, *, patient: bool) -> Mapping[str, Any]:
@@ -167,10 +169,21 @@ def _draw_settings(dice: random.Random, options: Options, *, patient: bool) -> M
     return {**settings, **options.call}
 
 
-def _draw_phases(dice: random.Random, options: Options) -> list[str]:
+def _draw_phases(
+    dice: random.Random, options: Options, works: Sequence[Work], folder: Path, *, patient: bool
+) -> tuple[JournalPath, list[Phase]]:
+    """Return a journal, and jobs that use it: one of them, then perhaps it again or another one.
+
+    A row that was given up may take effect while another job runs, so only patient jobs are followed by another one.
+    """
+    journal, work, other = folder / "journal", works[0], dice.choice(works[1:])
     if not options.reuse:
-        return ["run"]
-    return ["run", *(["again"] if dice.random() < 0.3 else []), *(["other"] if dice.random() < 0.3 else [])]
+        return journal, [Phase(work)]
+    if patient and dice.random() < 0.2:
+        return Journals(folder), [Phase(work), Phase(works[1])]
+    again = [Phase(work, "repeated")] if dice.random() < 0.3 else []
+    refused = [Phase(other, "refused")] if dice.random() < 0.3 else []
+    return journal, [Phase(work), *again, *refused]
 
 
 def hash_value(value: str) -> str:
@@ -239,7 +252,7 @@ def _create_people_job(dice: random.Random, folder: Path, options: Options, *, d
     audience = Audience()
     patient = dice.random() < 0.75
     draw = partial(_PeopleRows.draw, dice, options, deletes=deletes, unique=not patient)
-    rows, other = draw(prefix="p"), draw(prefix="other")
+    rows = draw(prefix="p")
     before = {f"p{number}": hash_value(f"before{number}") for number in range(70)} if deletes else {}
     for name, value in before.items():
         first = ("partner_user_id", name)
@@ -248,25 +261,31 @@ def _create_people_job(dice: random.Random, folder: Path, options: Options, *, d
     once = call != "apply" and dice.random() < 0.3
     per_operation = {"users_per_operation": dice.choice([1, 2, 5])}
 
-    def make_work(people: _PeopleRows) -> Work:
+    def make_work(people: _PeopleRows, audience_id: str = "c", **more: Any) -> Work:
         source = people.make_operations() if call == "apply" else people.make_members()
 
-        async def run(session: Session, journal: Path, settings: Mapping[str, Any]) -> Any:
-            users = attrs.evolve(session.account("a").custom_audience("c").users, limits=limits, sizes=_SIZES)
+        async def run(
+            session: Session, create_ledger: LedgerFactory, journal: JournalPath, settings: Mapping[str, Any]
+        ) -> Any:
+            users = session.account("a").custom_audience(audience_id).users
+            users = attrs.evolve(users, limits=limits, sizes=_SIZES, create_ledger=create_ledger)
             given = iter(source) if once else source
-            return await getattr(users, call)(given, journal=journal, **per_operation, **settings)
+            return await getattr(users, call)(given, journal=journal, **per_operation, **settings, **more)
 
         return Work(people.changes, len(people.rows), run, people.must_fail, people.may_fail)
 
+    works = [make_work(rows), make_work(draw(prefix="other")), make_work(rows, "c2")]
+    if call == "upload":
+        works.append(make_work(rows, expires_at=datetime(2026, 12, 24, tzinfo=UTC)))
+    service = options.create_service(World(), audience, dice)
+    journal, phases = _draw_phases(dice, options, works, folder, patient=patient)
     return BatchJob(
-        service=options.create_service(World(), audience, dice),
-        journal=folder / "journal",
+        service=service,
+        journal=journal,
         settings=_draw_settings(dice, options, patient=patient),
         before=before,
-        work=make_work(rows),
-        other=make_work(other),
+        phases=phases,
         read_state=lambda: _read_people(audience),
-        phases=_draw_phases(dice, options),
         patient=patient,
     )
 
@@ -295,18 +314,20 @@ def create_products_job(seed: int, folder: Path, options: Options) -> BatchJob:
     deletes = dice.random() < 0.25
     if deletes:
         catalog.titles = {f"p{number}": f"t{number}" for number in range(400)}
-    before = {**catalog.titles}
     make_work = _make_deletions if deletes else _make_upserts
+    works = [make_work(dice, options, "p"), make_work(dice, options, "other")]
+    # A deletion that is sent again after an unclear answer may be refused.
+    patient = patient and not deletes
+    service = options.create_service(World(), catalog, dice)
+    journal, phases = _draw_phases(dice, options, works, folder, patient=patient)
     return BatchJob(
-        service=options.create_service(World(), catalog, dice),
-        journal=folder / "journal",
+        service=service,
+        journal=journal,
         settings=_draw_settings(dice, options, patient=patient),
-        before=before,
-        work=make_work(dice, options, "p"),
-        other=make_work(dice, options, "other"),
+        before={**catalog.titles},
+        phases=phases,
         read_state=lambda: catalog.titles,
-        phases=_draw_phases(dice, options),
-        patient=patient and not deletes,
+        patient=patient,
     )
 
 
@@ -316,8 +337,10 @@ def _make_upserts(dice: random.Random, options: Options, prefix: str) -> Work:
     changes = [Change(position, name, f"t{position}") for position, name in enumerate(names)]
     products = [{**PRODUCT, "id": change.key, "title": change.value} for change in changes]
 
-    async def run(session: Session, journal: Path, settings: Mapping[str, Any]) -> Any:
-        catalog = attrs.evolve(session.product_catalog("k").products, sizes=_SIZES)
+    async def run(
+        session: Session, create_ledger: LedgerFactory, journal: JournalPath, settings: Mapping[str, Any]
+    ) -> Any:
+        catalog = attrs.evolve(session.product_catalog("k").products, sizes=_SIZES, create_ledger=create_ledger)
         return await catalog.upsert(products, journal=journal, **settings)
 
     refused = [position for position, name in enumerate(names) if name.startswith(POISON)]
@@ -325,14 +348,14 @@ def _make_upserts(dice: random.Random, options: Options, prefix: str) -> Work:
 
 
 def _make_deletions(dice: random.Random, options: Options, prefix: str) -> Work:
-    count = options.rows or dice.randint(100, 300)
-    changes = [
-        Change(position, f"{prefix}{number}", None) for position, number in enumerate(dice.sample(range(400), count))
-    ]
+    numbers = dice.sample(range(400), options.rows or dice.randint(100, 300))
+    changes = [Change(position, f"{prefix}{number}", None) for position, number in enumerate(numbers)]
     keys = [f"key-{change.key}" for change in changes]
 
-    async def run(session: Session, journal: Path, settings: Mapping[str, Any]) -> Any:
-        catalog = attrs.evolve(session.product_catalog("k").products, sizes=_SIZES)
+    async def run(
+        session: Session, create_ledger: LedgerFactory, journal: JournalPath, settings: Mapping[str, Any]
+    ) -> Any:
+        catalog = attrs.evolve(session.product_catalog("k").products, sizes=_SIZES, create_ledger=create_ledger)
         return await catalog.delete(keys, journal=journal, **settings)
 
-    return Work(changes, count, run, [], [])
+    return Work(changes, len(keys), run, [], [])

@@ -123,5 +123,5 @@ def count_repeats(seed: int) -> int:
     audience = job.service.holdings
     assert isinstance(audience, Audience)
     assert isinstance(job, BatchJob)
-    accepted: int = job.report["accepted"]
+    accepted: int = sum(report["accepted"] for _, report in job.reports)
     return audience.users - accepted

@@ -11,6 +11,7 @@ import random
 import signal
 import sqlite3
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import aiohttp
@@ -18,6 +19,7 @@ import attrs
 from aiohttp.connector import Connection
 
 from svc_async import Endpoints, Governor, Session, UserCredentials
+from svc_async.batch.journal.ledger import LedgerFactory, create_ledger
 from svc_async.errors import BatchError, InvalidArgument, SvcError, UnusableFile
 from svc_async.governor.limits import LIMITS, change_limit
 from tests.crash.simulated_loop import SimulatedClock, SimulatedLoop
@@ -32,8 +34,8 @@ _CONNECT = sqlite3.connect
 Place = Literal["commit", "statement", "connected", "received", "applied", "late", "answered", "moment"]
 Result = Mapping[str, Any]
 """How a life ended, in plain values: `end` is `done`, `stopped`, `refused`, `interrupted` or `failed`."""
-Step = Callable[[Session], Awaitable[Any]]
-"""Does a step and returns its report."""
+Step = Callable[[Session, LedgerFactory], Awaitable[Any]]
+"""Does a step, with ledgers that know when the machine was started, and returns its report."""
 
 
 @attrs.frozen
@@ -55,7 +57,7 @@ class Life:
             cancelled, and how many turns lie between the first and the second cancellation.
         limit: requests in a minute.
         prepare: changes the process before it begins.
-        seed: decides what its governor does at random, and with what its monotonic clock began.
+        seed: decides what its governor does at random.
     """
 
     world: World
@@ -81,8 +83,9 @@ def live(life: Life, output: int) -> None:
 
 async def _live(life: Life, loop: SimulatedLoop) -> Result:
     dice = random.Random(life.seed)
-    clock = SimulatedClock(life.world, booted=dice.uniform(0, 10_000))
+    clock = SimulatedClock(life.world)
     limits = LIMITS if life.limit is None else change_limit(LIMITS, "ads.audience_users", requests=life.limit)
+    create = partial(create_ledger, boot_id=life.world.boot_id)
     address = f"http://127.0.0.1:{life.port}"
     async with (
         _Connector(loop, life.death) as connector,
@@ -95,8 +98,8 @@ async def _live(life: Life, loop: SimulatedLoop) -> Result:
         ) as session,
     ):
         for turns, between in life.cancellations:
-            await _run_and_cancel(life.step(session), turns, between)
-        return await _describe(life.step(session))
+            await _run_and_cancel(life.step(session, create), turns, between)
+        return await _describe(life.step(session, create))
 
 
 async def _run_and_cancel(step: Awaitable[Any], turns: int, between: int) -> None:

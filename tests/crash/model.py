@@ -7,7 +7,7 @@ import attrs
 
 from tests.crash.holdings import POISON
 
-__all__ = ["Change", "Damage", "check_report", "compare", "find_allowed"]
+__all__ = ["Allowed", "Change", "Damage", "check_report", "compare", "find_allowed"]
 
 
 @attrs.frozen
@@ -45,25 +45,27 @@ class Damage:
         )
 
 
-def find_allowed(
-    before: Mapping[str, str], changes: Iterable[Change], failed: Collection[int]
-) -> Mapping[str, set[str | None]]:
+Allowed = Mapping[str, set[str | None]]
+"""The values that each key may have; None for its absence."""
+
+
+def find_allowed(before: Allowed, changes: Iterable[Change], failed: Collection[int]) -> Allowed:
     """Return the values that each key may have: that of its last accepted row, or of a row after it that failed.
 
     A row that the service always refuses has no effect; another one that failed may have one.
     """
-    allowed: dict[str, set[str | None]] = {key: {value} for key, value in before.items()}
+    allowed = {key: {*values} for key, values in before.items()}
     for change in changes:
         values = allowed.setdefault(change.key, {None})
+        if change.key.startswith(POISON) and change.value is not None:
+            continue
         if change.position not in failed:
             values.clear()
-        elif change.key.startswith(POISON):
-            continue
         values.add(change.value)
     return allowed
 
 
-def compare(allowed: Mapping[str, set[str | None]], state: Mapping[str, str]) -> Damage:
+def compare(allowed: Allowed, state: Mapping[str, str]) -> Damage:
     """Compare what a service has with what it may have."""
     lost: list[str] = []
     wrong: list[str] = []

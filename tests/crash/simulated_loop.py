@@ -90,12 +90,11 @@ class _IdleSelector(selectors.DefaultSelector):
 class SimulatedClock(SystemClock):
     """The time of the running loop, and the wall clock of the clients."""
 
-    def __init__(self, world: World, booted: float) -> None:
+    def __init__(self, world: World) -> None:
         self._world = world
-        self._booted = booted
 
     def now(self) -> datetime:
         return self._world.client_now()
 
     def monotonic(self) -> float:
-        return self._world.time + self._booted
+        return self._world.read_monotonic()

@@ -13,7 +13,7 @@ from svc_async.batch.settings import JobSizes
 from tests.crash.batch_jobs import QUARANTINE, Options, hash_value
 from tests.crash.client import Result, Step
 from tests.crash.holdings import POISON, PRODUCT, Audience, Catalog, Identifier
-from tests.crash.model import Damage, compare
+from tests.crash.model import Allowed, Damage, compare
 from tests.crash.service import Service
 from tests.crash.world import World
 
@@ -52,7 +52,7 @@ class SyncJob:
             self._change_file()
         self._began = True
         snapshot = {**self.snapshot}
-        return lambda session: self.run(session, self.state, snapshot)
+        return lambda session, _: self.run(session, self.state, snapshot)
 
     def _change_file(self) -> None:
         """Add, change and remove people or products."""
@@ -87,7 +87,7 @@ class SyncJob:
     def find_damage(self) -> Damage:
         """Compare what the service has with the file of the last night."""
         present = {name: self.describe(name, version) for name, version in self.snapshot.items()}
-        allowed: dict[str, set[str | None]] = {
+        allowed: Allowed = {
             name: {value} for name, value in {**present, **self.strangers}.items() if not name.startswith(POISON)
         }
         damage = compare(allowed, self.read_state()) if self.ended and not self.problems else Damage()

@@ -85,6 +85,7 @@ class _Runner:
 
     def run(self) -> Trial:
         try:
+            self.job.service.world.boot(self.dice.uniform(0, 100_000))
             problems = [*self._live_on()]
         finally:
             self.server.shut_down()
@@ -185,6 +186,8 @@ class _Runner:
         """Let time pass between two lives, after which the clock may be another."""
         world, dice = self.job.service.world, self.dice
         world.time += dice.choice([0.0, 0.0, dice.uniform(0, 60), dice.uniform(0, 400)])
+        if dice.random() < 0.1:
+            world.boot(dice.choice([0.0, dice.uniform(0, 60)]))
         if self.setting.jumps and dice.random() < self.job.service.jumps_between:
             world.jump = draw_jump(dice)
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 __all__ = ["World"]
 
 _EPOCH = datetime(2026, 3, 1, tzinfo=UTC)
-_TIME, _JUMP, _HANDLED, _DUE = range(4)
+_TIME, _JUMP, _HANDLED, _DUE, _BOOTED, _BOOTS = range(6)
 
 
 class World:
@@ -57,6 +57,20 @@ class World:
     @due.setter
     def due(self, seconds: float) -> None:
         self._cells[_DUE] = seconds
+
+    def boot(self, uptime: float) -> None:
+        """Let the machine of the clients have been started this many seconds ago."""
+        self._cells[_BOOTED] = self.time - uptime
+        self._cells[_BOOTS] += 1
+
+    @property
+    def boot_id(self) -> str:
+        """What identifies the time since the machine of the clients was started."""
+        return f"boot {self._cells[_BOOTS]:g}"
+
+    def read_monotonic(self) -> float:
+        """Return the seconds since the machine of the clients was started."""
+        return self.time - self._cells[_BOOTED]
 
     def service_now(self) -> datetime:
         """Return the time by the clock of the service."""
