@@ -360,7 +360,7 @@ def _begin_run(connection: sqlite3.Connection, records: Records, path: Path, job
         raise UnusableFile("journal", path, f"belongs to another job: {difference}; {advice}")
     connection.execute("BEGIN IMMEDIATE")
     if job.note is not None and not records.has("note") and not state.runs:
-        records.put("note", 0, job.note)
+        records.put_note(job.note)
     if state.report is None:
         state.runs += 1
     records.put("job", 0, attrs.evolve(state, end=None))
@@ -388,6 +388,6 @@ def _annotate(path: Path, note: Mapping[str, Any]) -> None:
         if records.has("job"):
             return
         connection.execute("BEGIN IMMEDIATE")
-        records.put("note", 0, note)
+        records.put_note(note)
         records.write_count()
         connection.execute("COMMIT")

@@ -122,8 +122,7 @@ class JournalRecord:
 
 
 def _read_record(path: Path, records: Records, running: bool) -> JournalRecord:  # noqa: FBT001 - private
-    note = records.load("note", 0, dict[str, Any]) if records.has("note") else {}
-    record = JournalRecord(path=path, note=note, running=running)
+    record = JournalRecord(path=path, note=records.load_note(), running=running)
     if not records.has("job"):
         return record
     state = records.load("job", 0, JobState)

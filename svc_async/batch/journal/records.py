@@ -4,9 +4,10 @@ Whatever bit of the file is flipped, `open` finds it: in a record by the checksu
 the whole file, and a record that is gone by their number.
 """
 
+import json
 import sqlite3
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -91,6 +92,15 @@ class Records:
         """Insert or replace a record."""
         self._keys.add((kind, number))
         self._write(kind, number, value)
+
+    def load_note(self) -> dict[str, Any]:
+        """Return the note, or an empty one."""
+        note: dict[str, Any] = json.loads(self.load("note", 0, str)) if self.has("note") else {}
+        return note
+
+    def put_note(self, note: Mapping[str, Any]) -> None:
+        """Insert or replace the note; it is JSON in ASCII, since names of files may hold bytes that are not UTF-8."""
+        self.put("note", 0, json.dumps(note))
 
     def delete(self, kind: Kind, number: int = 0) -> None:
         """Delete a record, if there is one."""
