@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from operator import attrgetter
 
 import attrs
 
@@ -34,13 +35,16 @@ class Acceptor:
     dispatcher: Dispatcher
     order_by: Callable[[Event], str | None]
     maxsize: int
+    max_bytes: int
     apps: Mapping[str, str]
     counters: Counters
     queue: KeyedQueue[AcceptedEvent] = attrs.field(init=False)
     _lock: KeyedLock = attrs.field(factory=KeyedLock, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.queue = KeyedQueue(self.dispatcher.handle, maxsize=self.maxsize)
+        self.queue = KeyedQueue(
+            self.dispatcher.handle, measure=attrgetter("size"), maxsize=self.maxsize, max_bytes=self.max_bytes
+        )
 
     async def accept(self, events: Sequence[Event], context: DeliveryContext) -> Sequence[AcceptedEvent] | RejectReason:
         """Accept the events of a delivery without those accepted before; return these, or why none is accepted."""
@@ -62,7 +66,7 @@ class Acceptor:
                 key_id=stored.key_id, received_at=stored.received_at, body=stored.body, restored=True
             )
             self.counters.restored += 1
-            self._put(self._prepare(stored.key, _find_event(stored, parser), context))
+            self._put(self._prepare(stored.key, _find_event(stored, parser), context, size=len(stored.body)))
 
     async def _claim_and_queue(self, events: Sequence[Event], context: DeliveryContext) -> Sequence[AcceptedEvent]:
         app = self.apps[context.key_id]
@@ -72,7 +76,8 @@ class Acceptor:
             for key, event in by_key.items():
                 if await self.dedupe.claim(key):
                     claimed[key] = event
-            accepted = [self._prepare(key, event, context) for key, event in claimed.items()]
+            size = len(context.body) // max(1, len(events))
+            accepted = [self._prepare(key, event, context, size=size) for key, event in claimed.items()]
             await self._store_and_put(accepted)
         self.counters.duplicates += len(events) - len(accepted)
         if accepted:
@@ -90,22 +95,22 @@ class Acceptor:
             raise
 
     async def _store_and_put(self, accepted: Sequence[AcceptedEvent]) -> None:
-        if not self.queue.reserve(len(accepted)):
-            raise Rejected(RejectReason.QUEUE_FULL)
-        try:
+        with self.queue.reserve(accepted) as has_room:
+            if not has_room:
+                raise Rejected(RejectReason.QUEUE_FULL)
             if self.inbox is not None and accepted:
                 await self.inbox.store([_to_stored(each) for each in accepted])
-        finally:
-            self.queue.cancel_reservation(len(accepted))
         for each in accepted:
             self._put(each)
 
     def _put(self, accepted: AcceptedEvent) -> None:
         self.queue.put(accepted, accepted.order_key)
 
-    def _prepare(self, key: str, event: Event, context: DeliveryContext) -> AcceptedEvent:
+    def _prepare(self, key: str, event: Event, context: DeliveryContext, *, size: int) -> AcceptedEvent:
         done = asyncio.get_running_loop().create_future()
-        return AcceptedEvent(key=key, event=event, context=context, order_key=self.order_by(event), done=done)
+        return AcceptedEvent(
+            key=key, event=event, context=context, order_key=self.order_by(event), size=size, done=done
+        )
 
 
 def _to_stored(accepted: AcceptedEvent) -> StoredEvent:

@@ -10,6 +10,7 @@ from svc_async.webhooks.stores.inbox import Inbox
 __all__ = ["Ack"]
 
 _MAXSIZE = 10_000
+_MAX_BYTES = 2**26
 _DEADLINE = 8.0  # the service waits 10 seconds (contract WH-42)
 
 
@@ -19,6 +20,7 @@ class Ack:
 
     Attributes:
         maxsize: how many events may be accepted and not handled yet; beyond that the answer is 503.
+        max_bytes: how many bytes of their deliveries may be kept for them.
         deadline: seconds after which a delivery is answered in any case.
         inbox: where events are stored before the answer.
         waits: whether the answer waits for the handlers.
@@ -26,6 +28,7 @@ class Ack:
     """
 
     maxsize: int = _MAXSIZE
+    max_bytes: int = _MAX_BYTES
     deadline: float = _DEADLINE
     inbox: Inbox | None = None
     waits: bool = False
@@ -34,28 +37,33 @@ class Ack:
     def __attrs_post_init__(self) -> None:
         if self.maxsize < 1:
             raise InvalidArgument("maxsize", "must be at least 1")
+        if self.max_bytes < 1:
+            raise InvalidArgument("max_bytes", "must be at least 1")
         if self.on_deadline not in {"refuse", "ack_and_continue"}:
             raise InvalidArgument("on_deadline", "must be refuse or ack_and_continue")
         if not self.deadline > 0:
             raise InvalidArgument("deadline", "must be greater than 0 seconds")
 
     @classmethod
-    def enqueue(cls, *, maxsize: int = _MAXSIZE, deadline: float = _DEADLINE) -> "Ack":
+    def enqueue(cls, *, maxsize: int = _MAXSIZE, max_bytes: int = _MAX_BYTES, deadline: float = _DEADLINE) -> "Ack":
         """Answer as soon as the event is queued. Events that are queued when the process dies are lost."""
-        return cls(maxsize=maxsize, deadline=deadline)
+        return cls(maxsize=maxsize, max_bytes=max_bytes, deadline=deadline)
 
     @classmethod
-    def durable(cls, inbox: Inbox, *, maxsize: int = _MAXSIZE, deadline: float = _DEADLINE) -> "Ack":
+    def durable(
+        cls, inbox: Inbox, *, maxsize: int = _MAXSIZE, max_bytes: int = _MAX_BYTES, deadline: float = _DEADLINE
+    ) -> "Ack":
         """Answer once the event is stored; a receiver that starts with the same inbox handles what it still holds."""
-        return cls(inbox=inbox, maxsize=maxsize, deadline=deadline)
+        return cls(inbox=inbox, maxsize=maxsize, max_bytes=max_bytes, deadline=deadline)
 
     @classmethod
     def inline(
         cls,
         *,
         maxsize: int = _MAXSIZE,
+        max_bytes: int = _MAX_BYTES,
         deadline: float = _DEADLINE,
         on_deadline: Literal["refuse", "ack_and_continue"] = "ack_and_continue",
     ) -> "Ack":
         """Answer when the handlers finish: 200, or 500 if one failed. They continue after the deadline."""
-        return cls(waits=True, maxsize=maxsize, deadline=deadline, on_deadline=on_deadline)
+        return cls(waits=True, maxsize=maxsize, max_bytes=max_bytes, deadline=deadline, on_deadline=on_deadline)

@@ -37,6 +37,7 @@ class AcceptedEvent:
         event: the event.
         context: its delivery.
         order_key: events with the same key are handled in the order in which they were accepted.
+        size: its part of the bytes of the delivery.
         done: resolves to whether the event was handled.
     """
 
@@ -44,6 +45,7 @@ class AcceptedEvent:
     event: Event
     context: DeliveryContext
     order_key: str | None
+    size: int
     done: asyncio.Future[bool]
 
     def finish(self, *, handled: bool) -> None:

@@ -1,8 +1,12 @@
-"""A bounded queue: items of one key are processed one after another, those of different keys concurrently."""
+"""A queue that is bounded in number and bytes.
+
+Items of one key are processed one after another, those of different keys concurrently.
+"""
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Hashable, Sequence
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 __all__ = ["KeyedQueue"]
@@ -15,13 +19,26 @@ class KeyedQueue(Generic[T]):
 
     Args:
         process: processes an item; an exception ends the worker.
+        measure: returns the bytes that an item keeps in memory.
         maxsize: how many items there may be.
+        max_bytes: how many bytes they may keep.
     """
 
-    def __init__(self, process: Callable[[T], Awaitable[None]], *, maxsize: int) -> None:
+    def __init__(
+        self,
+        process: Callable[[T], Awaitable[None]],
+        *,
+        measure: Callable[[T], int],
+        maxsize: int,
+        max_bytes: int,
+    ) -> None:
         self._process = process
+        self._measure = measure
         self._maxsize = maxsize
+        self._max_bytes = max_bytes
+        self._bytes = 0
         self._reserved = 0
+        self._reserved_bytes = 0
         self._queues: dict[Hashable, deque[T]] = {}
         self._ready: asyncio.Queue[Hashable] = asyncio.Queue()
         self._unfinished: dict[int, T] = {}  # by identity, the oldest first
@@ -31,20 +48,25 @@ class KeyedQueue(Generic[T]):
     def __len__(self) -> int:
         return len(self._unfinished)
 
-    def reserve(self, count: int) -> bool:
-        """Reserve places for items; return False if there are too few.
+    @contextmanager
+    def reserve(self, items: Sequence[T]) -> Generator[bool]:
+        """Reserve places for items within the block; yield False if there are too few.
 
         A group that is larger than the whole queue is admitted when the queue is empty.
         """
+        count, size = len(items), sum(map(self._measure, items))
         taken = len(self._unfinished) + self._reserved
-        if taken and taken + count > self._maxsize:
-            return False
+        fits = taken + count <= self._maxsize and self._bytes + self._reserved_bytes + size <= self._max_bytes
+        if taken and not fits:
+            yield False
+            return
         self._reserved += count
-        return True
-
-    def cancel_reservation(self, count: int) -> None:
-        """Free reserved places."""
-        self._reserved -= count
+        self._reserved_bytes += size
+        try:
+            yield True
+        finally:
+            self._reserved -= count
+            self._reserved_bytes -= size
 
     def put(self, item: T, key: Hashable | None) -> None:
         """Add an item behind those of the same key; None equals no other key."""
@@ -55,6 +77,7 @@ class KeyedQueue(Generic[T]):
             self._queues[key] = deque([item])
             self._ready.put_nowait(key)
         self._unfinished[id(item)] = item
+        self._bytes += self._measure(item)
         self._idle.clear()
 
     def clear(self) -> Sequence[T]:
@@ -86,6 +109,7 @@ class KeyedQueue(Generic[T]):
 
     def _finish(self, item: T) -> None:
         del self._unfinished[id(item)]
+        self._bytes -= self._measure(item)
         if not self._unfinished:
             self._idle.set()
 

@@ -247,6 +247,7 @@ class WebhookReceiver:
             dispatcher=self._dispatcher,
             order_by=self._order_by,
             maxsize=self._ack.maxsize,
+            max_bytes=self._ack.max_bytes,
             apps=dict(self._keys.values()),
             counters=self._counters,
         )

@@ -42,7 +42,8 @@ def test_a_setting_out_of_bounds_is_refused(name: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("maxsize", 0), ("deadline", 0), ("deadline", float("nan")), ("on_deadline", "hope")]
+    ("name", "value"),
+    [("maxsize", 0), ("max_bytes", 0), ("deadline", 0), ("deadline", float("nan")), ("on_deadline", "hope")],
 )
 def test_an_acknowledgement_out_of_bounds_is_refused(name: str, value: Any) -> None:
     with pytest.raises(InvalidArgument, match=f"{name} must be"):
