@@ -76,9 +76,6 @@ from svc_async.errors import ErrorDetail
 
 __all__ = ["Lane", "Phase", "count_in_doubt", "count_pending"]
 
-# Unspecified: how long a 429 without a reset lasts; the limit is counted by the minute (contract CAU-03).
-_RATE_LIMIT_WINDOW = 60.0
-
 _INTEND = Intend()
 _SEND = Send()
 _RELEASE = Release()
@@ -257,8 +254,7 @@ class Lane:
         return self._wait(max(delay, failure.pause or 0.0), partial(self._intend_again, failure))
 
     def _wait_for_limit(self, failure: Failed) -> Command | None:
-        pause = _RATE_LIMIT_WINDOW if failure.pause is None else failure.pause
-        return self._wait(pause, partial(self._intend_again, failure))
+        return self._intend_again(failure)  # the governor has closed the limit, and keeps the request until it opens
 
     def _quarantine(self, failure: Failed) -> Command | None:
         delay = next(self._delays, None)

@@ -154,9 +154,13 @@ class Flow(Generic[W]):
         """Return whether all buckets admit one request now."""
         return all(bucket.admits(self, now) for bucket in self.buckets)
 
-    def opens_at(self, now: int, *, ahead: int = 0) -> int:
-        """Return the earliest tick at which time admits one request, after `ahead` others."""
-        return max(bucket.window.opens_at(bucket.cost(bulk=self.is_bulk) + ahead, now) for bucket in self.buckets)
+    def opens_at(self, now: int) -> int:
+        """Return the earliest tick at which time admits one request."""
+        return max(bucket.window.opens_at(bucket.cost(bulk=self.is_bulk), now) for bucket in self.buckets)
+
+    def firm_opens_at(self, now: int, *, ahead: int = 0) -> int:
+        """Return the earliest tick at which one request may go, after `ahead` others, whatever limits were guessed."""
+        return max(bucket.window.firm_opens_at(bucket.cost(bulk=self.is_bulk) + ahead, now) for bucket in self.buckets)
 
     def serve(self) -> W:
         """Remove and return the first request; the flow's next turn comes after those of the others."""

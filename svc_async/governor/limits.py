@@ -52,7 +52,8 @@ class Limit:
         template: a regular expression that matches the whole path template.
         surfaces: the hosts; each host counts separately.
         with_total_count: counts requests for the total count, in addition to the endpoint's own row.
-        documented: the reference states it, so the headers may lower but never raise it.
+        documented: the reference, or the caller, states it: headers may lower but never raise it. Any other limit is a
+            guess, which headers correct and answers without headers retire.
     """
 
     name: str
@@ -119,7 +120,7 @@ LIMITS: tuple[Limit, ...] = (
 def change_limit(
     limits: Sequence[Limit], name: str, *, requests: int | None = None, period: float | None = None
 ) -> tuple[Limit, ...]:
-    """Return the table with one limit changed.
+    """Return the table with one limit changed, which then counts as documented.
 
     Args:
         limits: the table to change, such as `LIMITS`.
@@ -137,6 +138,7 @@ def change_limit(
             limit,
             requests=limit.requests if requests is None else requests,
             period=limit.period if period is None else period,
+            documented=True,
         )
         if limit.name == name
         else limit

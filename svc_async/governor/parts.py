@@ -196,15 +196,19 @@ class Gate:
 
     Attributes:
         closed_until: the tick at which it opens; it never moves back.
+        stated_until: the latest tick that an answer stated.
         refusals: closures in a row whose length had to be guessed.
     """
 
     closed_until: int = 0
+    stated_until: int = 0
     refusals: int = 0
 
-    def close(self, until: int) -> None:
-        """Close at least until a tick."""
+    def close(self, until: int, *, is_stated: bool) -> None:
+        """Close at least until a tick, which an answer stated or which was guessed."""
         self.closed_until = max(self.closed_until, until)
+        if is_stated:
+            self.stated_until = max(self.stated_until, until)
 
     def guess_closure(self, period: int) -> int:
         """Return the ticks to close for when a 429 does not say."""

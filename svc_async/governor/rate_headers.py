@@ -1,13 +1,13 @@
 """Parses the rate-limit headers of answers, defensively: what is absent, malformed or implausible is None."""
 
 from collections.abc import Callable, Mapping
-from datetime import UTC
-from email.utils import parsedate_to_datetime
+from datetime import datetime
 from typing import TypeAlias
 
 import attrs
 
 from svc_async.governor.ticks import SECOND
+from svc_async.wire.http_dates import parse_http_date, service_time
 
 __all__ = ["RateLimitHeaders"]
 
@@ -33,7 +33,7 @@ class RateLimitHeaders:
         limit: requests per window.
         remaining: requests left in this window.
         reset: the Unix second in which the window ends; it distinguishes one window from the next.
-        reset_at: the tick at which that second is over, by our clock; it may be in the past.
+        reset_at: the tick at which that second is over, measured against the answer's `Date`; it may be in the past.
         retry_at: the tick at which `retry-after` is over.
     """
 
@@ -45,21 +45,22 @@ class RateLimitHeaders:
 
     @classmethod
     def parse(
-        cls, headers: Mapping[str, str], *, now: int, wall: Callable[[], float], is_read: bool
+        cls, headers: Mapping[str, str], *, now: int, wall: Callable[[], datetime], is_read: bool
     ) -> "RateLimitHeaders":
         """Parse the rate-limit headers of an answer.
 
         Args:
             headers: the answer's headers, with names in lower case.
             now: the tick at which it arrived.
-            wall: returns the Unix time; it is called only if a header needs it.
+            wall: returns our time, for an answer without `Date`; it is called only if a header needs it.
             is_read: whether the request was a read, where the account's headers take precedence over the user's.
         """
         limit, remaining, reset = _choose(headers, _READ if is_read else _WRITE)
         retry_after = headers.get("retry-after")
         if limit is None and reset is None and retry_after is None:
             return _NOTHING
-        unix = wall()
+        service_now = service_time(headers, wall())
+        unix = service_now.timestamp()
         if reset is not None and reset > unix + _DAY:
             reset = None
         return cls(
@@ -68,7 +69,22 @@ class RateLimitHeaders:
             reset=reset,
             # Unspecified: whether the second is rounded up or down; waiting until it is over is right in both cases.
             reset_at=None if reset is None else now + round((reset + 1 - unix) * SECOND),
-            retry_at=None if retry_after is None else _parse_retry_after(retry_after.strip(), now, unix),
+            retry_at=None if retry_after is None else _parse_retry_after(retry_after.strip(), now, service_now),
+        )
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether they say nothing about a limit."""
+        return self.limit is None and self.remaining is None and self.reset is None
+
+    def bound(self, *, reset_at: int, retry_at: int) -> "RateLimitHeaders":
+        """Return these headers with times that are not later than these ticks."""
+        if (self.reset_at or 0) <= reset_at and (self.retry_at or 0) <= retry_at:
+            return self
+        return attrs.evolve(
+            self,
+            reset_at=self.reset_at and min(self.reset_at, reset_at),
+            retry_at=self.retry_at and min(self.retry_at, retry_at),
         )
 
     @property
@@ -101,16 +117,8 @@ def _parse_int(text: str | None) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else None
 
 
-def _parse_retry_after(text: str, now: int, wall: float) -> int | None:
+def _parse_retry_after(text: str, now: int, service_now: datetime) -> int | None:
     number = _parse_int(text)
-    seconds = _parse_date(text, wall) if number is None else number
+    date = parse_http_date(text) if number is None else None
+    seconds = number if date is None else (date - service_now).total_seconds()
     return now + round(seconds * SECOND) if seconds is not None and 0 < seconds <= _DAY else None
-
-
-def _parse_date(text: str, wall: float) -> float | None:
-    """Return the seconds from `wall` to an HTTP date."""
-    try:
-        moment = parsedate_to_datetime(text)
-    except ValueError:
-        return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - wall

@@ -96,7 +96,7 @@ class RequestScheduler:
             return
         slot.stage = Stage.OVER
         now = self.now()
-        parsed = RateLimitHeaders.parse(headers, now=now, wall=self._wall, is_read=slot.kind.is_read)
+        parsed = RateLimitHeaders.parse(headers, now=now, wall=self._clock.now, is_read=slot.kind.is_read)
         described = _find_described(slot.kind.buckets, parsed)
         outcome = outcome_for_status(status, headers=headers) if status >= _FIRST_ERROR else _SUCCESS
         for bucket in slot.kind.buckets:
@@ -107,6 +107,8 @@ class RequestScheduler:
                 bucket.window.on_success(slot.granted_at)
             elif bucket in described:
                 bucket.window.on_rate_limited(parsed, slot.granted_at, now, self._rng.random())
+            if outcome is _SUCCESS and parsed.is_silent:
+                bucket.window.retire_guess(now)
         self._advance(slot.kind.buckets, now)
 
     def settle_lost(self, slot: Slot) -> None:
@@ -182,30 +184,35 @@ class RequestScheduler:
             return left
         bucket.next_deadline = NEVER
         for flow in tuple(bucket.flows):
-            opens = flow.opens_at(now)
+            opens = flow.firm_opens_at(now)
             for slot, deadline in tuple(flow.waiting.items()):
                 if now < deadline and opens <= deadline:
                     bucket.next_deadline = min(bucket.next_deadline, deadline)
                 else:
-                    self._reject(slot, opens, now)
+                    self._end_wait(slot, opens, now)
                     left.update(dict.fromkeys(flow.buckets))
         return left
 
-    def _reject(self, slot: Slot, opens: int, now: int) -> None:
+    def _end_wait(self, slot: Slot, opens: int, now: int) -> None:
+        """Reject a request that would wait too long; let it go if only a guessed limit keeps it."""
         self._remove(slot)
+        is_waiting = not slot.is_cancelled
+        if is_waiting and all(bucket.window.admits_beyond_guess(1, now) for bucket in slot.kind.buckets):
+            self._grant(slot, now)
+            return
         slot.stage = Stage.OVER
         if slot.turn is not None and not slot.turn.done():
             slot.turn.set_exception(self._too_long(slot, opens, now))
 
     def _check_max_wait(self, slot: Slot, flow: Flow[Slot], now: int) -> None:
-        opens = flow.opens_at(now, ahead=len(flow.waiting))
+        opens = flow.firm_opens_at(now, ahead=len(flow.waiting))
         if opens > now + _to_ticks(slot.max_wait):
             slot.stage = Stage.OVER
             self._drop_if_empty(flow, slot)
             raise self._too_long(slot, opens, now)
 
     def _too_long(self, slot: Slot, opens: int, now: int) -> WouldWaitTooLong:
-        slowest = max(slot.kind.buckets, key=lambda bucket: bucket.window.opens_at(1, now))
+        slowest = max(slot.kind.buckets, key=lambda bucket: bucket.window.firm_opens_at(1, now))
         return WouldWaitTooLong(until=self.to_datetime(opens, now), limit=slowest.name, max_wait=slot.max_wait or 0.0)
 
     def _await_change(self, bucket: Bucket[Slot], now: int) -> None:
@@ -227,9 +234,6 @@ class RequestScheduler:
         del self._timers[bucket]
         bucket.wake_at = NEVER
         self._advance((bucket,), self.now())
-
-    def _wall(self) -> float:
-        return self._clock.now().timestamp()
 
 
 def _is_free(slot: Slot, now: int) -> bool:

@@ -79,6 +79,14 @@ class CountingWindow(Protocol):
         """Return the tick from which time alone does not forbid this cost; it may have passed."""
         ...
 
+    def firm_opens_at(self, cost: int, now: int) -> int:
+        """Return what `opens_at` does, apart from what only a guessed limit forbids."""
+        ...
+
+    def admits_beyond_guess(self, cost: int, now: int) -> bool:
+        """Return whether at most a guessed limit forbids that this cost goes now."""
+        ...
+
     def next_check_at(self, cost: int, now: int) -> int:
         """Return the next tick at which time alone may change what `admits` returns; NEVER if it cannot."""
         ...
@@ -105,6 +113,9 @@ class CountingWindow(Protocol):
 
     def on_success(self, granted_at: int) -> None:
         """Note, after `settle`, that the service did its work."""
+
+    def retire_guess(self, now: int) -> None:
+        """Note, after `settle`, a success without rate-limit headers: a guessed limit is counted no more."""
 
     def on_overload(self, granted_at: int, now: int) -> None:
         """Note, after `settle`, an overload or a lost answer."""

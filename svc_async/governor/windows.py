@@ -5,6 +5,10 @@ answer, with what is in flight on top, against the limit itself: the service cou
 grant and its answer, so this count is exact in any window of the service, however late requests arrive.
 
 The rest is up to its parts (`parts.py`): `opens_at` is the latest of theirs.
+
+A limit is documented, stated by headers, or a guess of the table. A guess sets the pace until the service has answered:
+headers correct it, and a success without headers retires it. A 429 without headers brings it back for one period. A
+guess never refuses a request: one whose `max_wait` is over goes, and the service decides.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,6 +23,7 @@ __all__ = ["Demand", "Window", "WindowState"]
 
 _LONG_LOG = 2_000
 _MINUTE = 60 * SECOND
+_HOUR = 3_600 * SECOND
 _EVEN_FROM = 100
 """Limits of at least this many a minute are paced evenly and keep headroom; smaller ones may burst."""
 _BURST = 100
@@ -71,6 +76,7 @@ class Window:
         period: ticks; of an unknown limit, the longest distance of a reset seen so far.
         headroom: the share of a limit that is used, where it is paced evenly.
         documented: the reference states the limit: the service may lower it, never raise it.
+        is_guess: neither the reference nor a header states the limit.
         in_flight: granted and not yet answered.
         reserve: what bulk leaves to interactive requests.
         granted: what was granted, against limit x headroom.
@@ -81,6 +87,7 @@ class Window:
     period: int
     headroom: float = 1.0
     documented: bool = False
+    is_guess: bool = attrs.field(init=False)
     in_flight: int = attrs.field(default=0, init=False)
     reserve: int = attrs.field(default=0, init=False)
     granted: SlidingLog = attrs.field(init=False)
@@ -91,11 +98,16 @@ class Window:
     rate_cut: RateCut = attrs.field(factory=RateCut, init=False)
     concurrency: Concurrency = attrs.field(factory=Concurrency, init=False)
     _initial_limit: int | None = attrs.field(init=False)
+    _longest_closure: int = attrs.field(init=False)
+    _guess_until: int = attrs.field(default=0, init=False)
+    """The tick from which a success without headers retires a guess."""
     _setback_at: int = attrs.field(default=-1, init=False)
     """The last refusal or overload: requests granted before it add nothing to it, and their success says nothing."""
 
     def __attrs_post_init__(self) -> None:
         self._initial_limit = self.limit
+        self._longest_closure = self.period if self.documented else max(self.period, _HOUR)
+        self.is_guess = self.limit is not None and not self.documented
         self.granted, self.answered = SlidingLog(self.period), SlidingLog(self.period)
         self._resize()
 
@@ -123,6 +135,8 @@ class Window:
     def opens_at(self, cost: int, now: int) -> int:
         """Return the tick from which time alone does not forbid this cost; it may have passed."""
         if self.limit is None:
+            self.granted.count(now)
+            self.answered.count(now)
             return max(self.gate.closed_until, self.server.opens_at(cost, now))
         if self.rate_cut.factor < 1.0:
             self.rate_cut.recover(now, self.period)
@@ -134,6 +148,16 @@ class Window:
             self.answered.opens_at(cost, now, self.in_flight),
             self.pace.opens_at(cost),
         )
+
+    def firm_opens_at(self, cost: int, now: int) -> int:
+        """Return the tick from which neither a known limit nor an answer forbids this cost; a guess does not count."""
+        if not self.documented and (self.is_guess or self.limit is None):
+            return max(self.gate.stated_until, self.server.opens_at(cost, now))
+        return self.opens_at(cost, now)
+
+    def admits_beyond_guess(self, cost: int, now: int) -> bool:
+        """Return whether at most a guess forbids that this cost goes now."""
+        return self.firm_opens_at(cost, now) <= now and not self.awaits_answer(cost, now)
 
     def awaits_answer(self, cost: int, now: int) -> bool:
         """Return whether the answer of a request in flight decides this cost."""
@@ -177,7 +201,7 @@ class Window:
         self.answered.add(cost, now)
         if headers is not None and headers.limit is not None:
             self._update_limit(headers.limit, headers.reset_at, now)
-        if headers is None or not self.server.update(headers, now):
+        if headers is None or not self.server.update(self._bound(headers, now), now):
             self.server.consume(cost)
 
     def on_success(self, granted_at: int) -> None:
@@ -185,6 +209,11 @@ class Window:
         if granted_at > self._setback_at:
             self.gate.refusals = 0
             self.concurrency.on_success()
+
+    def retire_guess(self, now: int) -> None:
+        """Note, after `settle`, a success without rate-limit headers: the service does not show the limit guessed."""
+        if self.is_guess and now >= self._guess_until:
+            self.is_guess, self.limit = False, None
 
     def on_overload(self, granted_at: int, now: int) -> None:
         """Lower the concurrency after an overload or a lost answer (already settled).
@@ -205,15 +234,17 @@ class Window:
             now: the tick of the answer.
             jitter: from 0 to 1, in seconds on top.
         """
-        until = headers.reopens_at
-        if until <= now:
+        until = self._bound(headers, now).reopens_at
+        is_stated = until > now
+        if not is_stated:
+            self._recall_guess(now)
             if granted_at > self._setback_at:
                 self.gate.refusals += 1
                 self.rate_cut.cut(now)
                 self._resize()
             until = now + self.gate.guess_closure(self.period)
         self._setback_at = now
-        self.gate.close(until + int(jitter * SECOND))
+        self.gate.close(until + int(jitter * SECOND), is_stated=is_stated)
         self.pace.restart(self.gate.closed_until)
         self.concurrency.on_rate_limited()
 
@@ -223,12 +254,24 @@ class Window:
             return False
         return now >= max(self.gate.closed_until, self.server.reset_at, self._setback_at + self.period)
 
+    def _bound(self, headers: RateLimitHeaders, now: int) -> RateLimitHeaders:
+        """Return headers that close nothing for longer than the period of a known limit, or than an hour."""
+        # Unspecified: how far ahead a reset may be. After an hour one request finds out whether it was right.
+        return headers.bound(reset_at=now + self._longest_closure + SECOND, retry_at=now + _HOUR)
+
+    def _recall_guess(self, now: int) -> None:
+        self._guess_until = now + self.period
+        if self.limit is None and self._initial_limit is not None:
+            self.is_guess, self.limit = True, self._initial_limit
+            self._resize()
+
     def _update_limit(self, limit: int, reset_at: int | None, now: int) -> None:
         period = self.period
         if self._initial_limit is None and reset_at is not None:
             period = max(period, reset_at - now)
         if self.documented and self._initial_limit is not None:
             limit = min(limit, self._initial_limit)
+        self.is_guess = False
         if (limit, period) != (self.limit, self.period):
             self.limit, self.period = limit, period
             self._resize()

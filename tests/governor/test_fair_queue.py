@@ -78,7 +78,7 @@ async def test_a_flow_closed_elsewhere_is_skipped(clock: DrivenClock) -> None:
 
 
 async def test_accounts_take_turns_and_each_is_first_in_first_out(clock: DrivenClock) -> None:
-    row = Limit("all", 100, 60.0, Scope.USER, frozenset({"GET"}), ".*")
+    row = Limit("all", 100, 60.0, Scope.USER, frozenset({"GET"}), ".*", documented=True)
     governor = Governor(limits=(row,), clock=clock, rng=random.Random(5))
     await send(governor, card_list())
     done: list[tuple[str, int]] = []

@@ -1,14 +1,17 @@
 """The gate of a 429: how long it closes, for whom, and how waiting requests leave afterwards."""
 
 from collections.abc import Mapping
+from datetime import timedelta
+from email.utils import format_datetime
 from typing import Any
 
 import pytest
 
-from svc_async.wire.route import Request
-from tests.support.clock import DrivenClock
+from svc_async.wire.route import Request, Surface
+from tests.support.clock import EPOCH, DrivenClock
 from tests.support.rate_limits import (
     ACCOUNTS,
+    build_request,
     card_list,
     find_bucket,
     make_governor,
@@ -54,6 +57,64 @@ async def test_429_twice_in_a_row_closes_longer(clock: DrivenClock) -> None:
     assert 1 <= waits[1] <= 2
     assert 2 <= waits[2] <= 3
     assert 4 <= waits[3] <= 5
+
+
+def date(seconds: float) -> str:
+    return format_datetime(EPOCH + timedelta(seconds=seconds), usegmt=True)
+
+
+@pytest.mark.parametrize(
+    ("headers", "least", "most"),
+    [
+        ({**rate_limit_headers(1_500, 0, 340), "date": date(300)}, 41, 42.1),
+        ({**rate_limit_headers(1_500, 0, -260), "date": date(-300)}, 41, 42.1),
+        ({**rate_limit_headers(1_500, 0, 299), "date": date(300)}, 1, 2.1),
+        ({**rate_limit_headers(1_500, 0, 300), "date": date(300)}, 1, 2.1),
+        ({**rate_limit_headers(1_500, 0, 340), "date": "today"}, 61, 62.1),
+        ({**rate_limit_headers(retry_after=date(330)), "date": date(300)}, 30, 31.1),
+        (rate_limit_headers(1_500, 0, 59), 60, 61.1),
+        (rate_limit_headers(1_500, 0, 60), 61, 62.1),
+        (rate_limit_headers(1_500, 0, 61), 61, 62.1),
+        (rate_limit_headers(1_500, 0, 80_000), 61, 62.1),
+        (rate_limit_headers(1_500, 0, 80_000, retry_after="90"), 90, 91.1),
+        (rate_limit_headers(retry_after="3600"), 3_600, 3_601.1),
+        (rate_limit_headers(retry_after="3601"), 3_600, 3_601.1),
+        (rate_limit_headers(retry_after="80000"), 3_600, 3_601.1),
+    ],
+)
+async def test_a_known_limit_is_closed_by_the_time_of_the_service_and_for_its_period_at_most(
+    clock: DrivenClock, headers: Mapping[str, str], least: float, most: float
+) -> None:
+    governor = make_governor(clock)
+    await send(governor, users_batch(), headers, status=429)
+
+    await clock.run(send(governor, users_batch()))
+
+    assert least <= clock.monotonic() <= most
+
+
+@pytest.mark.parametrize(
+    ("reset", "seconds"), [(900, 901), (3_599, 3_600), (3_600, 3_601), (3_601, 3_601), (80_000, 3_601)]
+)
+async def test_a_limit_that_nobody_states_is_closed_for_an_hour_at_most(
+    clock: DrivenClock, reset: int, seconds: float
+) -> None:
+    unknown = build_request("GET", "/2/x", surface=Surface.BASE)
+    governor = make_governor(clock)
+    await send(governor, unknown, rate_limit_headers(None, 0, reset), status=429)
+
+    await clock.run(send(governor, unknown))
+
+    assert seconds <= clock.monotonic() <= seconds + 1.1
+
+
+async def test_a_remaining_of_zero_closes_a_known_limit_for_its_period_at_most(clock: DrivenClock) -> None:
+    governor = make_governor(clock)
+    await send(governor, users_batch(), rate_limit_headers(1_500, 0, 80_000))
+
+    await clock.run(send(governor, users_batch()))
+
+    assert clock.monotonic() == 61
 
 
 @pytest.mark.parametrize(

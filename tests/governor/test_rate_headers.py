@@ -14,7 +14,7 @@ NOW = 5_000_000
 
 
 def parse(headers: dict[str, str], *, is_read: bool = True) -> RateLimitHeaders:
-    return RateLimitHeaders.parse(headers, now=NOW, wall=lambda: WALL, is_read=is_read)
+    return RateLimitHeaders.parse(headers, now=NOW, wall=lambda: EPOCH, is_read=is_read)
 
 
 def test_a_reset_is_over_when_its_second_is() -> None:

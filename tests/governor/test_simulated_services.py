@@ -76,6 +76,20 @@ async def test_unmanaged_neighbour_costs_us_rate_and_no_storm(
     assert service.refused <= share * len(service.arrived)
 
 
+@KINDS
+@pytest.mark.parametrize("ahead", [300.0, -300.0])
+async def test_a_clock_that_is_wrong_costs_no_rate_beside_a_neighbour(
+    clock: DrivenClock, kind: Kind, ahead: float
+) -> None:
+    service = CountingService(clock, kind(100, MINUTE), uneven_latency(3, 0.4), ahead=ahead)
+    neighbour = send_as_neighbour(service, 20 * MINUTE, every=2.0)
+
+    await measure_rate(service, make_governor(clock, 100), 20 * MINUTE, neighbour)
+
+    assert len(service.arrived) > 40 * 20
+    assert service.refused <= 0.1 * len(service.arrived)
+
+
 @pytest.mark.parametrize(
     ("kind", "latency"), [(FixedWindows, 0.05), (WindowsFromFirstRequest, 0.4), (SlidingWindow, 1.0)]
 )

@@ -3,6 +3,8 @@
 import random
 from collections import deque
 from collections.abc import Callable, Mapping
+from datetime import timedelta
+from email.utils import format_datetime
 from typing import Any, Protocol
 
 import attrs
@@ -98,6 +100,7 @@ class CountingService:
         clock: the time.
         window: how requests are counted.
         latency: returns the seconds between a request and its answer.
+        ahead: seconds by which the clock of the service is ahead of ours; its answers have a `Date` then.
         arrived: when each of our requests arrived.
         refused: how many of them were over the limit.
     """
@@ -105,6 +108,7 @@ class CountingService:
     clock: DrivenClock
     window: WindowCount
     latency: Callable[[], float] = lambda: 0.05
+    ahead: float = 0.0
     arrived: list[float] = attrs.field(factory=list)
     refused: int = 0
 
@@ -117,11 +121,14 @@ class CountingService:
         if is_ours:
             self.arrived.append(now)
             self.refused += not is_open
-        return (200 if is_open else 429), {
+        headers = {
             "x-rate-limit-limit": str(self.window.limit),
             "x-rate-limit-remaining": str(self.window.limit - self.window.used(now)),
-            "x-rate-limit-reset": str(int(EPOCH.timestamp() + self.window.reset(now))),
+            "x-rate-limit-reset": str(int(EPOCH.timestamp() + self.ahead + self.window.reset(now))),
         }
+        if self.ahead:
+            headers["date"] = format_datetime(EPOCH + timedelta(seconds=int(now + self.ahead)), usegmt=True)
+        return (200 if is_open else 429), headers
 
     async def answer(self, governor: Governor, request: Request[Any], *, bulk: bool = False) -> int:
         """Send one request through a governor: half of the latency passes before it arrives."""

@@ -94,6 +94,12 @@ class LeasedWindow:
     def opens_at(self, cost: int, now: int) -> int:
         return self.count.gate.closed_until if self.leases else self._window.opens_at(cost, now)
 
+    def firm_opens_at(self, cost: int, now: int) -> int:
+        return self.opens_at(cost, now)
+
+    def admits_beyond_guess(self, cost: int, now: int) -> bool:
+        return self.admits(cost, now)
+
     def next_check_at(self, cost: int, now: int) -> int:
         if not self.store.is_reachable:
             return self._share.next_check_at(cost, now)
@@ -124,6 +130,9 @@ class LeasedWindow:
     def on_success(self, granted_at: int) -> None:
         self._window.on_success(granted_at)
         self.store.notify(self.spec)
+
+    def retire_guess(self, now: int) -> None:
+        """Do nothing: the shared count is kept."""
 
     def on_overload(self, granted_at: int, now: int) -> None:
         self._window.on_overload(granted_at, now)

@@ -34,8 +34,11 @@ _TOTAL = (("with_total_count", "true"),)
 
 
 def make_governor(clock: Clock, **requests: int) -> Governor:
-    """Return a governor with some limits changed; in their names every dot is an underscore."""
-    limits = tuple(attrs.evolve(row, requests=requests.pop(row.name.replace(".", "_"), row.requests)) for row in LIMITS)
+    """Return a governor without guesses and with some limits changed; in their names every dot is an underscore."""
+    limits = tuple(
+        attrs.evolve(row, requests=requests.pop(row.name.replace(".", "_"), row.requests), documented=True)
+        for row in LIMITS
+    )
     assert not requests
     return Governor(limits=limits, clock=clock, rng=random.Random(5))
 

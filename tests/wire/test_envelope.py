@@ -7,6 +7,8 @@ from svc_async.errors import ApiError, ErrorDetail
 from svc_async.wire.envelope import Answer, parse_refusal
 
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)
+LATE = "Wed, 10 Jun 2026 12:05:00 GMT"
+"""Five minutes after NOW: our clock is behind."""
 
 
 def refuse(status: int, body: object, headers: dict[str, str] | None = None) -> ApiError:
@@ -136,6 +138,17 @@ def test_operation_errors_of_any_other_shape_do_not_crash(entries: object) -> No
         (429, {"x-account-rate-limit-reset": str(int(NOW.timestamp()) + 9), "x-rate-limit-reset": "1"}, 9),
         (429, {"retry-after": "90", "x-rate-limit-reset": str(int(NOW.timestamp()) + 60)}, 90),
         (400, {"x-rate-limit-reset": str(int(NOW.timestamp()) + 60)}, None),
+        (503, {"retry-after": "86400"}, 86_400),
+        (503, {"retry-after": "86401"}, None),
+        (429, {"x-rate-limit-reset": str(int(NOW.timestamp()) + 86_401), "retry-after": "5"}, 5),
+        (429, {"x-rate-limit-reset": "253402300799", "date": LATE}, None),
+        (503, {"retry-after": "999999999", "date": LATE}, None),
+        (503, {"retry-after": "30", "date": LATE}, 30),
+        (503, {"retry-after": "Wed, 10 Jun 2026 12:05:45 GMT", "date": LATE}, 45),
+        (503, {"retry-after": "Wed, 10 Jun 2026 12:04:59 GMT", "date": LATE}, None),
+        (429, {"x-rate-limit-reset": str(int(NOW.timestamp()) + 360), "date": LATE}, 60),
+        (429, {"x-rate-limit-reset": str(int(NOW.timestamp()) + 300), "date": LATE}, None),
+        (429, {"x-rate-limit-reset": str(int(NOW.timestamp()) + 60), "date": "today"}, 60),
     ],
 )
 def test_retry_at_is_the_latest_moment_that_the_service_names(
