@@ -94,7 +94,7 @@ def _work(seeds: Iterable[int], until: float, kinds: Sequence[str], path: Path) 
     path.write_text(figures.to_json())
 
 
-def run_controls(seed: int, jobs: int = 2) -> Mapping[str, Mapping[str, int]]:
+def run_controls(seed: int, jobs: int = 1) -> Mapping[str, Mapping[str, int]]:
     """Run some jobs without each protection, and the same with it; return what came of them."""
     return {name: _run_control(control, seed, jobs) for name, control in CONTROLS.items()}
 

@@ -1,7 +1,7 @@
 """Jobs without one of their protections: each of them must do damage, or the trials would prove nothing."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, get_args
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import attrs
 
@@ -14,7 +14,6 @@ from svc_async.batch.sync.audience import AudienceTarget
 from svc_async.errors import ApiError, SvcError
 from svc_async.wire.outcome import Effect, Outcome, Repeat, outcome_of
 from tests.crash.batch_jobs import Options
-from tests.crash.client import Place
 from tests.crash.trial import Setting
 
 __all__ = ["CONTROLS", "Control"]
@@ -33,19 +32,19 @@ class Control:
         options: what differs in the job.
         prepare: removes the protection, in the process of a client.
         protected: what the same job needs to do no damage, in place of `options`.
-        places: where its clients are killed.
+        kills: how many clients are killed, each while its request is going to take effect late.
     """
 
     kind: str
     options: Options = attrs.field(factory=Options)
     prepare: Callable[[], None] = lambda: None
     protected: Options | None = None
-    places: Sequence[Place] = get_args(Place)
+    kills: int = 0
 
     @property
     def setting(self) -> Setting:
         """The conditions of its trials."""
-        return Setting(prepare=self.prepare, places=self.places, cancels=False)
+        return Setting(kills=self.kills, prepare=self.prepare, places=("late",), cancels=False)
 
 
 def _trust_counts() -> None:
@@ -89,7 +88,7 @@ CONTROLS: Mapping[str, Control] = {
         protected=Options(limits=False, keys=8, share=0.4, weights=_LOST),
     ),
     "wait after a resume": Control(
-        "upload", Options(limits=False, keys=8, share=0.2, weights=_LOST), _resume_at_once, places=("late",)
+        "upload", Options(limits=False, keys=8, share=0.2, weights=_LOST), _resume_at_once, kills=6
     ),
     "doubt about gateways": Control(
         "upload", Options(limits=False, keys=8, share=0.4, weights=_GATEWAY), _believe_gateways
