@@ -1,5 +1,6 @@
 """The command `svc-async`, also `python -m svc_async`."""
 
+import io
 import os
 import sys
 from importlib.util import find_spec
@@ -12,6 +13,8 @@ def main() -> int:
     if any(find_spec(name) is None for name in _REQUIRED):
         sys.stderr.write('svc-async: the command needs the extra "cli"; run: pip install "svc-async[cli]"\n')
         return 2
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # like stderr: a name that it cannot encode stops no job
     try:
         from svc_async.cli.app import run  # noqa: PLC0415 - the extra may be missing
 

@@ -14,7 +14,7 @@ import logging
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -35,8 +35,10 @@ __all__ = [
     "find_proxies",
     "from_environment",
     "from_profile",
+    "from_variable",
     "is_stored",
     "remove",
+    "set_variables",
     "write",
 ]
 
@@ -153,12 +155,35 @@ def remove(name: str, settings: Iterable[str], *, path: Path | None = None) -> P
 def find(profile: str | None = None, *, environ: Mapping[str, str] | None = None) -> ConnectionSettings:
     """Return the first of these: the given profile, `SVC_PROFILE`, the `SVC_*` variables, the profile `default`."""
     environ = os.environ if environ is None else environ
-    name = profile or environ.get("SVC_PROFILE")
-    if name:
-        return from_profile(name)
-    if any(environ.get(_variable_name(setting)) for setting in _ALL) or not default_path().exists():
+    if profile:
+        return from_profile(profile)
+    if chosen := from_variable(environ):
+        return chosen
+    if set_variables(environ) or not default_path().exists():
         return from_environment(environ)
     return from_profile()
+
+
+def from_variable(environ: Mapping[str, str] | None = None) -> ConnectionSettings | None:
+    """Return the settings of the profile that `SVC_PROFILE` names, None if it names none.
+
+    Raises:
+        InvalidArgument: there is no such profile, or settings are missing in it.
+        UnusableFile: the file does not exist or cannot be read.
+    """
+    name = (os.environ if environ is None else environ).get("SVC_PROFILE")
+    try:
+        return from_profile(name) if name else None
+    except InvalidArgument as error:
+        if error.parameter != "profile":
+            raise
+        raise InvalidArgument("SVC_PROFILE", error.rule) from None
+
+
+def set_variables(environ: Mapping[str, str] | None = None) -> Sequence[str]:
+    """Return which `SVC_*` variables of settings are set; they come before the profile `default`."""
+    environ = os.environ if environ is None else environ
+    return [name for name in map(_variable_name, _ALL) if environ.get(name)]
 
 
 def find_proxies(endpoints: Endpoints) -> dict[Surface, str]:

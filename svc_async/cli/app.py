@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, UnusedCliTokensError
 
 from svc_async._version import __version__
 from svc_async.cli.console import complain, show_json
@@ -18,7 +18,7 @@ app = App(
     help="""Audiences, do-not-reach lists and catalogs of the svc ads platform from the command line.
 
 Exit codes: 0 done, 1 failure, 2 wrong usage or input, 5 some rows failed, 130 interrupted.""",
-    help_format="plaintext",
+    help_format="markdown",
     version=__version__,
     result_action="return_value",
 )
@@ -47,13 +47,17 @@ app.command("svc_async.cli.commands.trigger:trigger", help="Trigger an event on 
 app.command("svc_async.cli.commands.webhook:app", name="webhook", help="Register, receive and check webhooks.")
 
 
+_WITH_FILES = frozenset({"audience", "catalog", "do-not-reach"})
+_ONE_FILE = "A command takes one file at a time; `-` reads several from a pipe, such as `cat`."
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit code; with `--json`, an error is printed as an object too."""
     as_json = "--json" in arguments
     try:
         code: object = app(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        message = f"{' '.join(str(error).split())} See `svc-async --help`."
+        message = f"{_describe_usage(error)} See `svc-async --help`."
         return _fail(Exit.USAGE, message, {"type": "UsageError", "message": message}, as_json=as_json)
     except SvcError as error:
         return _fail(exit_of(error), explain(error), describe(error), as_json=as_json)
@@ -67,6 +71,14 @@ def run(arguments: Sequence[str]) -> int:
             show_json({"error": {"type": "Interrupted", "message": "interrupted by a signal"}})
         return Exit.INTERRUPTED
     return code if isinstance(code, int) else Exit.DONE
+
+
+def _describe_usage(error: CycloptsError) -> str:
+    if not isinstance(error, UnusedCliTokensError):
+        return " ".join(str(error).split())
+    unexpected = ", ".join(map(str, error.unused_tokens or ()))
+    takes_file = any(name in _WITH_FILES for name in error.command_chain or ())
+    return f"Unexpected argument: {unexpected}. {_ONE_FILE if takes_file else ''}".rstrip()
 
 
 def _fail(code: Exit, message: str, facts: Mapping[str, Any], *, as_json: bool) -> Exit:

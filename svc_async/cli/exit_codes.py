@@ -81,8 +81,10 @@ _OPTIONS: Mapping[str, str] = MappingProxyType(
         **{
             name: f"--{name.replace('_', '-')}"
             for name in (
+                "bad_identifiers",
                 "concurrency",
                 "effective_at",
+                "empty",
                 "encoding",
                 "expires_at",
                 "failures_file",

@@ -23,6 +23,7 @@ from svc_async.cli.progress import Display, open_display
 from svc_async.cli.sessions import open_session
 from svc_async.cli.signals import run_until_stopped
 from svc_async.cli.sync_command import SyncWork
+from svc_async.cli.wording import count
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import BatchError, InvalidArgument
 from svc_async.jobs.limits import requests_per_minute
@@ -69,6 +70,10 @@ class _Work(Protocol):
         """What repeating the command does with the rest."""
         ...
 
+    def summarize(self, report: Report) -> str:
+        """Describe what was done with how many rows."""
+        ...
+
     async def run(
         self, target: TargetSpec, session: Session, observers: Observers, failures: FailureList
     ) -> Report | None:
@@ -90,6 +95,9 @@ class _UploadWork:
         if (self.spec.target.kind, self.spec.operation) == ("catalog", "remove"):
             return "products that were deleted fail then."
         return "rows that were accepted are not added twice."
+
+    def summarize(self, report: Report) -> str:
+        return f"{count(report.read, 'row')} read"
 
     async def run(
         self,
@@ -231,8 +239,10 @@ class _FileJob:
             file=self.file,
             name=self._name,
             journal=self.journal.path,
+            summary=self.work.summarize(report),
             report=report,
             seconds=self.clock.monotonic() - began,
+            drops=self.spec.bad_identifiers == "drop",
             failures=failures,
             find_line=self.source.find_line,
             timeline=watch.timeline,
@@ -268,16 +278,17 @@ class _FileJob:
             say(self._describe_rest(outcome.report))
 
     def _describe_rest(self, report: Report) -> str:
+        was = "was" if report.pending == 1 else "were"
         if self.journal.path is not None:
             unread = "" if self.source.exhausted else ", and the rest of the file"
             return (
-                f"Still to do: {report.pending:,} rows that were read{unread}. Run the same command again, or "
+                f"Still to do: {count(report.pending, 'row')} that {was} read{unread}. Run the same command again, or "
                 f"`svc-async job resume {self.journal.path}`, to resume the job."
             )
         line = self.source.find_line(report.read)
         place = f"row {report.read + 1:,}" if line is None else f"line {line:,}"
         unread = "" if self.source.exhausted else f", and the file from {place} on"
-        pending = f"Still to do: {report.pending:,} rows that were read{unread}. "
+        pending = f"Still to do: {count(report.pending, 'row')} that {was} read{unread}. "
         return f"{pending}Run the same command again to finish: {self.work.advice}"
 
 

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from svc_async.batch.settings import DEFAULTS
 from svc_async.batch.sync.settings import SYNC_DEFAULTS
 from svc_async.errors import InvalidArgument
+from svc_async.users.encoding import BadIdentifiers
 
 __all__ = [
     "BatchOptions",
@@ -18,6 +19,7 @@ __all__ = [
     "InputFile",
     "JournalOptions",
     "JsonFlag",
+    "RefreshOptions",
     "RunOptions",
     "SyncOptions",
     "UserOptions",
@@ -91,6 +93,7 @@ class BatchOptions:
         columns: COLUMN=KEY assigns a column, such as Mail=email. COLUMN=- ignores a column, *=- all unknown columns.
             Repeatable.
         encoding: The file's encoding, such as cp1252, if it is not Unicode.
+        empty: What stands for no value in the file, such as n/a,NULL,-.
         concurrency: The most requests in flight.
         ordering: "key" applies rows of one key in input order; "none" is for files without repeated keys.
         quarantine: Seconds before a request is sent again whose answer was lost.
@@ -100,6 +103,7 @@ class BatchOptions:
         factory=list[str]
     )
     encoding: str | None = None
+    empty: str | None = None
     concurrency: int = DEFAULTS.concurrency
     ordering: Literal["key", "none"] = DEFAULTS.ordering
     quarantine: float = DEFAULTS.quarantine
@@ -126,11 +130,13 @@ class UserOptions:
 
     Attributes:
         format: csv, tsv, jsonl or parquet (needs the extra "feeds"). [default: detected from the content]
+        bad_identifiers: "fail" lists a row with an invalid identifier as failed; "drop" sends its other identifiers.
         phone_region: The region of phone numbers without a country code, such as DE. Needs the extra "phone".
         users_per_operation: Users in one operation; with 1, a refusal names its row at once.
     """
 
     format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None
+    bad_identifiers: BadIdentifiers = "fail"
     phone_region: str | None = None
     users_per_operation: int = DEFAULTS.users_per_operation
 
@@ -155,11 +161,21 @@ class SyncOptions:
     Attributes:
         dry_run: Print what would be sent and removed, and send nothing.
         max_removal_share: Stop before anything is sent if more than this share of the list would be removed.
-        refresh_days: Send rows again that expire within this many days.
         state: The file that keeps what was accepted. [default: a file of the list in XDG_STATE_HOME/svc_async]
     """
 
     dry_run: Flag = False
     max_removal_share: float = SYNC_DEFAULTS.max_removal_share
-    refresh_days: int = SYNC_DEFAULTS.refresh_within.days
     state: Path | None = None
+
+
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
+class RefreshOptions:
+    """What a sync does with rows that expire; products do not.
+
+    Attributes:
+        refresh_days: Send rows again that expire within this many days.
+    """
+
+    refresh_days: int = SYNC_DEFAULTS.refresh_within.days

@@ -13,13 +13,17 @@ from svc_async.cli.console import show
 from svc_async.cli.exit_codes import Exit, describe, exit_of, explain
 from svc_async.cli.failures import FailureList, describe_failures
 from svc_async.cli.options import RunOptions
-from svc_async.cli.progress import format_duration
+from svc_async.cli.wording import count, format_duration
 from svc_async.errors import BatchError, SvcError, UnusableFile
 from svc_async.jobs.html_report import JobRecord, report_page
 from svc_async.private_files import write_private
 
 __all__ = ["JobOutcome", "write_report"]
 
+_PARTLY_VALID = {
+    False: "  of these with another valid identifier: --bad-identifiers drop sends them",
+    True: "sent without an invalid identifier",
+}
 _LISTED = 5
 """Reasons that are printed."""
 
@@ -33,8 +37,10 @@ class JobOutcome:
         file: the source as it was typed.
         name: what messages call the source.
         journal: the journal, if there is one.
+        summary: what was done with how many rows.
         report: what became of the rows.
         seconds: how long it took.
+        drops: whether rows are sent without their invalid identifiers.
         failures: the rows that failed.
         timeline: how the job proceeded.
         requests_per_minute: the service's limit.
@@ -49,8 +55,10 @@ class JobOutcome:
     file: Path
     name: str
     journal: Path | None
+    summary: str
     report: Report
     seconds: float
+    drops: bool
     failures: FailureList
     timeline: Timeline
     requests_per_minute: float
@@ -97,18 +105,17 @@ class JobOutcome:
     def print(self) -> None:
         """Print the counts, and the most frequent reasons of failures."""
         report = self.report
-        requests = f"{report.requests:,} request{'' if report.requests == 1 else 's'}"
         show(
             (self.name, "bold"),
-            f": {report.read:,} rows read in {format_duration(self.seconds)}",
-            (f" ({self._rows_per_second:,.0f} rows/s, {requests})", "dim"),
+            f": {self.summary} in {format_duration(self.seconds)}",
+            (f" ({self._rows_per_second:,.0f} rows/s, {count(report.requests, 'request')})", "dim"),
         )
-        for number, style, what in _counts(report):
+        for number, style, what in _counts(report, drops=self.drops):
             show((f"{number:>13,} ", style), what)
             if what == "failed":
                 self._print_reasons()
-        for name, count in self.more.items():
-            show((f"{count:>13,} ", "dim"), name.replace("_", " "))
+        for name, number in self.more.items():
+            show((f"{number:>13,} ", "dim"), name.replace("_", " "))
 
     def write(self, path: Path) -> None:
         """Write a report file; its name decides its format."""
@@ -133,8 +140,8 @@ class JobOutcome:
         return (report.accepted + report.coalesced + report.failed) / self.seconds if self.seconds else 0.0
 
     def _print_reasons(self) -> None:
-        for reason, count in self.failures.reasons.most_common(_LISTED):
-            show((f"{count:>17,} ", "red"), (reason, "dim"))
+        for reason, number in self.failures.reasons.most_common(_LISTED):
+            show((f"{number:>17,} ", "red"), (reason, "dim"))
         if self._is_listed:
             show(" " * 14, ("listed in ", "dim"), str(self.failures.path))
 
@@ -173,12 +180,14 @@ def write_report(path: Path, content: str) -> None:
         raise UnusableFile("report", path, f"cannot be written: {error.strerror}") from None
 
 
-def _counts(report: Report) -> list[tuple[int, str, str]]:
+def _counts(report: Report, *, drops: bool) -> list[tuple[int, str, str]]:
     counts = [(report.accepted, "bold green", "accepted")]
     if report.coalesced:
         counts.append((report.coalesced, "cyan", "coalesced: an equal row is in the same request"))
     if report.failed:
         counts.append((report.failed, "bold red", "failed"))
+    if report.partly_valid:
+        counts.append((report.partly_valid, "yellow", _PARTLY_VALID[drops]))
     if report.pending:
         counts.append((report.pending, "bold yellow", "pending: read, without a result"))
     if report.in_doubt:

@@ -10,10 +10,11 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from svc_async.batch.report import Progress
+from svc_async.cli.wording import format_duration
 from svc_async.clock import Clock
 from svc_async.sources.source import ReplayableSource
 
-__all__ = ["Bar", "Display", "Lines", "format_duration", "open_display"]
+__all__ = ["Bar", "Display", "Lines", "open_display"]
 
 _PAUSE = 5.0
 """Seconds between two lines."""
@@ -131,15 +132,6 @@ def open_display(source: ReplayableSource, *, console: Console, clock: Clock, li
     if quiet:
         return Display()
     return (Bar if console.is_terminal else Lines)(source, console=console, clock=clock, limit=limit)
-
-
-def format_duration(seconds: float) -> str:
-    """Format a duration for people."""
-    if seconds < 60:  # noqa: PLR2004 - a minute
-        return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def _done(progress: Progress, source: ReplayableSource) -> float:

@@ -3,13 +3,13 @@
 import os
 
 from svc_async import profiles
-from svc_async.auth.credentials import Credentials
-from svc_async.errors import InvalidArgument
+from svc_async.auth.credentials import Credentials, UserCredentials
+from svc_async.errors import AccessDenied, InvalidArgument
 from svc_async.session import Session
 from svc_async.wire.hmac_sha256 import SigningKey
 from svc_async.wire.route import Surface
 
-__all__ = ["find_signing_key", "open_session", "session_from"]
+__all__ = ["find_shadowed_profile", "find_signing_key", "open_session", "session_from"]
 
 
 def open_session(profile: str | None, surface: Surface = Surface.ADS) -> Session:
@@ -21,8 +21,26 @@ def open_session(profile: str | None, surface: Surface = Surface.ADS) -> Session
 
     Raises:
         InvalidArgument: names what is missing.
+        AccessDenied: a user's token is needed, and there is none; nothing was sent.
     """
-    return session_from(profiles.find(profile), surface=surface)
+    source = profiles.find(profile)
+    if surface is Surface.ADS and not isinstance(source.credentials, UserCredentials):
+        raise AccessDenied(
+            f"the advertising API needs the token of a user, which is not in {source.origin}; {_advise()}"
+        )
+    return session_from(source, surface=surface)
+
+
+def find_shadowed_profile(profile: str | None) -> str | None:
+    """Return the stored profile that would be used if no SVC_* variables were set, None if none is shadowed."""
+    is_chosen = profile or os.environ.get("SVC_PROFILE")
+    return "default" if not is_chosen and profiles.set_variables() and profiles.is_stored("default") else None
+
+
+def _advise() -> str:
+    if find_shadowed_profile(None):
+        return "unset the SVC_* variables, which hide the profile 'default', or add --profile default"
+    return "`svc-async auth login` gets one"
 
 
 def session_from(
@@ -35,13 +53,13 @@ def session_from(
 
 def find_signing_key(profile: str | None) -> SigningKey:
     """Return the consumer secret of the profile, SVC_PROFILE, SVC_CONSUMER_SECRET or the profile `default`."""
-    name = profile or os.environ.get("SVC_PROFILE")
-    secret = None if name else os.environ.get("SVC_CONSUMER_SECRET")
+    chosen = profiles.from_profile(profile) if profile else profiles.from_variable()
+    secret = None if chosen else os.environ.get("SVC_CONSUMER_SECRET")
     if secret:
         return SigningKey(secret)
-    if not name and not profiles.default_path().exists():
+    if not chosen and not profiles.default_path().exists():
         raise InvalidArgument("credentials", "need SVC_CONSUMER_SECRET, the secret of your app")
-    source = profiles.from_profile(name or "default")
+    source = chosen or profiles.from_profile("default")
     if source.app is None:
         raise InvalidArgument("credentials", f"need consumer_secret, which is not in {source.origin}")
     return SigningKey(source.app.consumer_secret)

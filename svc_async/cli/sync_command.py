@@ -19,7 +19,7 @@ from svc_async.batch.sync.settings import SyncObservers
 from svc_async.cli.console import show, show_json
 from svc_async.cli.failures import FailureList
 from svc_async.cli.options import RunOptions
-from svc_async.cli.progress import format_duration
+from svc_async.cli.wording import count, format_duration
 from svc_async.jobs.limits import requests_per_minute
 from svc_async.jobs.run import run
 from svc_async.jobs.spec import SyncSpec, TargetSpec
@@ -58,6 +58,12 @@ class SyncWork:
         """What repeating the command does with the rest."""
         return "it sends only what is still missing."
 
+    def summarize(self, report: Report) -> str:
+        """Describe what was done with how many rows."""
+        if self._plan is None:
+            return f"{count(report.read, 'row')} read"
+        return f"{count(self._plan.listed + self._plan.invalid_rows, 'row')} compared, {report.read:,} sent or removed"
+
     async def run(
         self, target: TargetSpec, session: Session, observers: Observers, failures: FailureList
     ) -> Report | None:
@@ -95,28 +101,37 @@ class SyncWork:
     def _print(self, plan: Plan) -> None:
         requests, minutes = _estimate(self.spec, plan)
         if self.options.as_json:
-            facts = {**_count(plan), "present": plan.present, "requests": requests, "minutes": round(minutes, 3)}
+            facts = {
+                **_count(plan),
+                "present": plan.present,
+                "least_requests": requests,
+                "least_minutes": round(minutes, 3),
+            }
             show_json({"dry_run": True, **facts, "removal_share": round(plan.removal_share, 6)})
             return
         show(
             ("plan", "bold"),
-            f": {plan.upserts:,} rows to send and {plan.all_removals:,} to remove, ",
-            f"{plan.present:,} are on the list; about {requests:,} request{'' if requests == 1 else 's'}, ",
-            f"{format_duration(minutes * 60)} at the limit",
+            f": {count(plan.upserts - plan.invalid_rows, 'row')} to send, {plan.all_removals:,} to remove",
+            f", {plan.invalid_rows:,} that cannot be sent" if plan.invalid_rows else "",
+            f"; {plan.present:,} on the list; ",
+            f"at least {count(requests, 'request')} and {format_duration(minutes * 60)}",
         )
         if self.spec.sync.dry_run:
-            for name, count in _count(plan).items():
-                show(f"{count:>13,} {name.replace('_', ' ')}")
+            for name, number in _count(plan).items():
+                show(f"{number:>13,} {name.replace('_', ' ')}")
             if plan.removal_share > self.spec.sync.max_removal_share:
                 show(f"It would stop: {plan.removal_share:.1%} of the rows on the list would be removed.")
 
 
 def _estimate(spec: SyncSpec, plan: Plan) -> tuple[int, float]:
-    """Estimate the requests of a plan, and the minutes that they take at the limit."""
-    count, kind = _REQUESTS[spec.target.kind], spec.target.kind
+    """Return the least requests of a plan, and the minutes that they take at the limit.
+
+    More are needed where requests are not full, such as the last of each lane, and where one is repeated.
+    """
+    count_requests, kind = _REQUESTS[spec.target.kind], spec.target.kind
     users = spec.settings.users_per_operation
-    sent = count(plan.upserts, plan.size, users)
-    removed = count(plan.all_removals, plan.all_removals * _REMOVAL_SIZE, users)
+    sent = count_requests(plan.upserts - plan.invalid_rows, plan.size, users)
+    removed = count_requests(plan.all_removals, plan.all_removals * _REMOVAL_SIZE, users)
     minutes = sent / requests_per_minute(kind, "upload") + removed / requests_per_minute(kind, "remove")
     return sent + removed, minutes
 

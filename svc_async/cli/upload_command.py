@@ -6,17 +6,24 @@ from pathlib import Path
 
 from svc_async.batch.settings import DEFAULTS, BatchSettings
 from svc_async.batch.sync.settings import SyncSettings
-from svc_async.cli.options import BatchOptions, JournalOptions, RunOptions, SyncOptions, absolute
+from svc_async.cli.options import BatchOptions, JournalOptions, RefreshOptions, RunOptions, SyncOptions, absolute
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.spec import JobSpec, SourceSpec
 
 __all__ = ["batch_settings", "parse_time", "source_spec", "start", "sync_settings"]
 
+_LONGEST_REFRESH = 36_500
+"""Days; no list keeps its rows for a century."""
+
 
 def source_spec(file: Path, format: str | None, options: BatchOptions) -> SourceSpec:  # noqa: A002 - the option's name
     """Describe the source of a job, so that it is found from any folder."""
     return SourceSpec(
-        path=absolute(file), format=format, mapping=_parse_mapping(options.columns), encoding=options.encoding
+        path=absolute(file),
+        format=format,
+        mapping=_parse_mapping(options.columns),
+        encoding=options.encoding,
+        empty=_split(options.empty),
     )
 
 
@@ -30,12 +37,15 @@ def batch_settings(options: BatchOptions, users_per_operation: int = DEFAULTS.us
     )
 
 
-def sync_settings(options: SyncOptions) -> SyncSettings:
-    """Return the settings of a sync."""
+def sync_settings(options: SyncOptions, refresh: RefreshOptions | None = None) -> SyncSettings:
+    """Return the settings of a sync; rows that do not expire are not refreshed."""
+    days = refresh.refresh_days if refresh is not None else 0
+    if not 0 <= days <= _LONGEST_REFRESH:
+        raise InvalidArgument("refresh_within", f"must be from 0 to {_LONGEST_REFRESH}")
     return SyncSettings(
         dry_run=options.dry_run,
         max_removal_share=options.max_removal_share,
-        refresh_within=timedelta(days=options.refresh_days),
+        refresh_within=timedelta(days=days),
     )
 
 
@@ -61,6 +71,10 @@ def start(spec: JobSpec, file: Path, options: RunOptions, journal: JournalOption
     from svc_async.cli.file_job import run_job  # noqa: PLC0415 - help and usage errors need no engine
 
     return run_job(spec, file, options, journal or JournalOptions())
+
+
+def _split(text: str | None) -> tuple[str, ...]:
+    return tuple(text.split(",")) if text is not None else ()
 
 
 def _parse_mapping(pairs: Sequence[str]) -> Mapping[str, str]:

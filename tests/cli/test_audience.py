@@ -217,7 +217,7 @@ async def test_failures_of_standard_input_are_listed_where_the_command_runs(
     running = await command.start("audience", "remove", "-", *target(sandbox))
     ended = await running.wait(b"email\nann\n")
     assert ended.code == 5
-    assert "stdin: 1 rows read" in ended.out
+    assert "stdin: 1 row read" in ended.out
     assert "0,2,email,must be" in (tmp_path / f"stdin.audience-{sandbox.audience_id}.remove.failures.csv").read_text()
 
 
@@ -233,6 +233,27 @@ def test_an_empty_file_with_a_header_is_done_at_once(call: Call, here: Path) -> 
     ended = call("audience", "upload", "customers.csv", "--sandbox", "--json")
     assert ended.code == 0
     assert json.loads(ended.out)["read"] == 0
+
+
+PARTLY_VALID = "email,phone\na@example.org,+4930123456\nn/a,+4930123457\nnobody,+4930123458\nnobody,n/a\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "accepted", "said"),
+    [
+        ((), 1, "2 " + "  of these with another valid identifier: --bad-identifiers drop sends them"),
+        (("--empty", "n/a,-"), 2, "1   of these with another valid identifier"),
+        (("--bad-identifiers", "drop"), 3, "2 sent without an invalid identifier"),
+        (("--bad-identifiers", "drop", "--empty", "n/a"), 3, "1 sent without an invalid identifier"),
+    ],
+)
+def test_rows_with_a_valid_identifier_can_be_sent_with_it(
+    call: Call, here: Path, options: tuple[str, ...], accepted: int, said: str
+) -> None:
+    (here / "customers.csv").write_text(PARTLY_VALID)
+    ended = call("audience", "upload", "customers.csv", "--sandbox", *options)
+    assert f"{accepted} accepted" in ended.out
+    assert said in ended.out
 
 
 # --- interrupted

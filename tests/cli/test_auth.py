@@ -228,3 +228,31 @@ def test_a_token_that_could_not_be_stored_is_not_asked_for(call: Call, here: Pat
 def test_the_bearer_token_of_a_profile_is_read_back(here: Path) -> None:
     path = store(here, f'[default]\nbearer_token = "hush-4"\n{HOSTS}')
     assert profiles.from_profile(path=path).credentials == BearerToken("hush-4")
+
+
+async def test_a_login_says_what_hides_its_profile(sandbox: Sandbox, tmp_path: Path) -> None:
+    """The variables of the app are still set after a login, and come before the profile `default`."""
+    ended = await log_in(tmp_path, sandbox)
+    assert "Commands use the variables SVC_CONSUMER_KEY, SVC_CONSUMER_SECRET, SVC_BASE_URL, SVC_ADS_URL" in ended.err
+    assert "unset them, add --profile default to a command, or set SVC_PROFILE." in ended.err
+    command = Command(tmp_path, app_of(sandbox))
+    who = await command("auth", "whoami")
+    assert "not used        the profile 'default', since SVC_* variables are set" in who.out
+    calls = sandbox.requests.count("*")
+    for arguments in (("accounts", "list"), ("audience", "upload", "f.csv", "--account", "a", "--audience", "b")):
+        (tmp_path / "f.csv").write_text("email\na@example.org\n")
+        refused = await command(*arguments)
+        assert refused.code == 2
+        assert "the advertising API needs the token of a user, which is not in the environment" in refused.err
+        assert "unset the SVC_* variables, which hide the profile 'default', or add --profile default" in refused.err
+    assert sandbox.requests.count("*") == calls
+    assert (await command("accounts", "list", "--profile", "default")).code == 0
+
+
+async def test_a_login_says_how_to_use_another_profile(sandbox: Sandbox, tmp_path: Path) -> None:
+    await log_in(tmp_path, sandbox, "--profile", "mine")
+    again = Command(tmp_path, {})
+    running = await again.start("auth", "login", "--no-browser", "--profile", "mine")
+    login = Login(running)
+    ended = await login.wait(f"{sandbox.approve(await login.token())}\n".encode())
+    assert ended.err.endswith("To use it, add --profile mine to a command, or set SVC_PROFILE.\n")

@@ -202,3 +202,36 @@ def test_an_error_is_an_object_too(call: Call, here: Path, arguments: tuple[str,
     error = json.loads(ended.out)["error"]
     assert error["type"] == kind
     assert ended.err == f"svc-async: {error['message']}\n"
+
+
+async def test_a_name_that_the_output_cannot_encode_is_escaped(tmp_path: Path) -> None:
+    (tmp_path / "Łodz.csv").write_text("email\na@example.org\n")
+    command = Command(tmp_path, {"PYTHONIOENCODING": "cp1252", "LC_ALL": "C.UTF-8"})
+    ended = await command("audience", "upload", "Łodz.csv", "--sandbox", program=PROGRAM)
+    assert ended.code == 0
+    assert "1 accepted" in ended.out
+    assert ended.out.startswith("\\u0141odz.csv: 1 row read")
+
+
+def test_a_command_takes_one_file(call: Call, here: Path) -> None:
+    for name in ("a.csv", "b.csv"):
+        (here / name).write_text("email\na@example.org\n")
+    ended = call("audience", "upload", "a.csv", "b.csv", "--sandbox")
+    assert ended.code == 2
+    assert "Unexpected argument: b.csv. A command takes one file at a time" in ended.err
+
+
+def test_a_number_without_an_s(call: Call, here: Path) -> None:
+    (here / "a.csv").write_text("email\na@example.org\n")
+    assert "a.csv: 1 row read in" in call("audience", "upload", "a.csv", "--sandbox").out
+
+
+async def test_a_profile_that_is_not_there_is_named_by_what_chose_it(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "svc_async").mkdir()
+    (tmp_path / "svc_async" / "profiles.toml").write_text("")
+    by_variable = Command(tmp_path, {**command.environ, "SVC_PROFILE": "nope"})
+    for arguments in (("accounts", "list"), ("auth", "whoami"), ("auth", "logout"), ("webhook", "check", "http://h/")):
+        ended = await by_variable(*arguments)
+        assert ended.code == 2
+        assert ended.err.startswith("svc-async: SVC_PROFILE 'nope' is not in ")
+    assert (await command("accounts", "list", "--profile", "nope")).err.startswith("svc-async: --profile 'nope'")

@@ -16,13 +16,12 @@ RUN = {
     **JSON,
     "omit-failures": "",
 }
-BATCH = {"map": "", "encoding": "", "concurrency": "32", "ordering": "key", "quarantine": "120.0"}
+BATCH = {"map": "", "encoding": "", "empty": "", "concurrency": "32", "ordering": "key", "quarantine": "120.0"}
 FORMAT = {"format": "detected from the content"}
-USERS = {**FORMAT, "phone-region": "", "users-per-operation": "25"}
+USERS = {**FORMAT, "bad-identifiers": "fail", "phone-region": "", "users-per-operation": "25"}
 SYNC = {
     "dry-run": "",
     "max-removal-share": "0.2",
-    "refresh-days": "30",
     "state": "a file of the list in XDG_STATE_HOME/svc_async",
 }
 AUDIENCE = {"account": "", "audience": "", **RUN, **BATCH, **USERS}
@@ -35,7 +34,7 @@ COMMANDS = {
     "accounts list": PROFILE,
     "audience upload": {**AUDIENCE, "journal": "", "effective-at": "now", "expires-at": "13 months from now"},
     "audience remove": {**AUDIENCE, "journal": ""},
-    "audience sync": {**AUDIENCE, **SYNC},
+    "audience sync": {**AUDIENCE, **SYNC, "refresh-days": "30"},
     "auth login": {**STORED_PROFILE, "callback": "", "no-browser": ""},
     "auth logout": STORED_PROFILE,
     "auth whoami": {**PROFILE, "check": ""},
@@ -74,6 +73,12 @@ def test_a_command_has_these_options_and_defaults(call: Call, command: str, opti
     found = {match["name"]: match["default"] or "" for match in OPTION.finditer(ended.out)}
     assert ended.code == 0
     assert found == options
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_wraps_at_the_width_of_the_terminal_only(call: Call, command: str) -> None:
+    lines = call(*command.split(), "--help").out.splitlines()
+    assert not [line for line in lines if line.startswith("│") and not re.match(r"│ +(\* +)?(--|[A-Z])", line)]
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=lambda group: group or "svc-async")

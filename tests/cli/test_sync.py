@@ -39,12 +39,12 @@ async def test_the_second_sync_sends_what_changed(
     people(range(1_000))
     first = await command(*sync)
     assert first.code == 0
-    assert "plan: 1,000 rows to send and 0 to remove, 0 are on the list; about 1 request, " in first.out
+    assert "plan: 1,000 rows to send, 0 to remove; 0 on the list; at least 1 request and " in first.out
     assert "1,000 accepted" in first.out
     people(range(100, 1_050))
     dry = await command(*sync, "--dry-run")
     assert dry.code == 0
-    assert "plan: 50 rows to send and 100 to remove, 1,000 are on the list; about 2 requests" in dry.out
+    assert "plan: 50 rows to send, 100 to remove; 1,000 on the list; at least 2 requests" in dry.out
     assert "900 unchanged" in " ".join(dry.out.split())
     assert count_members(sandbox) == 1_000
     second = await command(*sync, "--json")
@@ -66,7 +66,7 @@ async def test_a_dry_run_as_json_is_one_object(
     )
     assert json.loads(ended.out) == {
         "dry_run": True, "additions": 7, "changes": 0, "refreshes": 0, "removals": 0, "unchanged": 0, "invalid_rows": 0,
-        "present": 0, "requests": 1, "minutes": 0.001, "removal_share": 0.0,
+        "present": 0, "least_requests": 1, "least_minutes": 0.001, "removal_share": 0.0,
     }  # fmt: skip  # as it is typed
     assert not sandbox.requests.count(USERS)
     assert (tmp_path / "state").exists()
@@ -128,7 +128,7 @@ async def test_removals_that_fail_are_listed_without_a_position(
     ("options", "expected"),
     [
         (("--max-removal-share", "1.1"), "--max-removal-share must be from 0 to 1"),
-        (("--refresh-days", "-1"), "--refresh-days must be at least 0"),
+        (("--refresh-days", "-1"), "--refresh-days must be from 0 to 36500"),
         (("--state", "people.csv"), "cannot be used: file is not a database"),
     ],
 )
@@ -198,3 +198,25 @@ async def test_the_report_of_an_interrupted_sync_counts_its_removals_too(
     assert ended.code == 130
     assert (report["read"], report["accepted"], report["pending"], report["in_doubt"]) == (140, 40, 100, 100)
     assert report["requests"] == 2
+
+
+@pytest.mark.parametrize("days", ["9999999999", "36501", "-1"])
+def test_days_of_a_refresh_have_a_limit(call: Call, here: Path, days: str) -> None:
+    (here / "people.csv").write_text("email\na@example.org\n")
+    ended = call("audience", "sync", "people.csv", "--sandbox", "--refresh-days", days)
+    assert (ended.code, ended.err) == (2, "svc-async: --refresh-days must be from 0 to 36500\n")
+
+
+def test_products_are_not_refreshed(call: Call, here: Path) -> None:
+    (here / "feed.csv").write_text("id\n")
+    ended = call("catalog", "sync", "feed.csv", "--sandbox", "--refresh-days", "3")
+    assert ended.code == 2
+    assert "--refresh-days" in ended.err
+
+
+def test_a_plan_says_what_cannot_be_sent(call: Call, here: Path) -> None:
+    (here / "people.csv").write_text("email\na@example.org\nnobody\n")
+    ended = call("audience", "sync", "people.csv", "--sandbox", "--dry-run")
+    assert "plan: 1 row to send, 0 to remove, 1 that cannot be sent; 0 on the list; at least 1 request and" in ended.out
+    ended = call("audience", "sync", "people.csv", "--sandbox")
+    assert "people.csv: 2 rows compared, 2 sent or removed in" in ended.out

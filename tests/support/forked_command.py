@@ -99,6 +99,7 @@ def _run(arguments: Sequence[str], folder: Path, environ: Mapping[str, str], end
     for number, end in enumerate(ends):
         os.dup2(end, number)
     sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+    sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environ)

@@ -6,6 +6,7 @@ from svc_async.cli.options import (
     BatchOptions,
     InputFile,
     JournalOptions,
+    RefreshOptions,
     RunOptions,
     SyncOptions,
     UserOptions,
@@ -18,7 +19,8 @@ __all__ = ["app"]
 
 app = App(name="audience")
 
-_RUN, _BATCH, _USERS, _JOURNAL, _SYNC = RunOptions(), BatchOptions(), UserOptions(), JournalOptions(), SyncOptions()
+_RUN, _BATCH, _USERS, _JOURNAL = RunOptions(), BatchOptions(), UserOptions(), JournalOptions()
+_SYNC, _REFRESH = SyncOptions(), RefreshOptions()
 
 
 @app.command
@@ -52,6 +54,7 @@ def upload(
         effective_at=parse_time("effective_at", effective_at),
         expires_at=parse_time("expires_at", expires_at),
         phone_region=users.phone_region,
+        bad_identifiers=users.bad_identifiers,
         settings=batch_settings(batch, users.users_per_operation),
     )
     return start(spec, file, run, journal)
@@ -81,6 +84,7 @@ def remove(
         source=source_spec(file, users.format, batch),
         operation="remove",
         phone_region=users.phone_region,
+        bad_identifiers=users.bad_identifiers,
         settings=batch_settings(batch, users.users_per_operation),
     )
     return start(spec, file, run, journal)
@@ -97,6 +101,7 @@ def sync(
     batch: BatchOptions = _BATCH,
     users: UserOptions = _USERS,
     sync: SyncOptions = _SYNC,
+    refresh: RefreshOptions = _REFRESH,
 ) -> int:
     """Make an audience equal to a file, by sending only what changed since the last sync.
 
@@ -112,7 +117,8 @@ def sync(
         source=source_spec(file, users.format, batch),
         state=absolute(sync.state) if sync.state is not None else None,
         phone_region=users.phone_region,
+        bad_identifiers=users.bad_identifiers,
         settings=batch_settings(batch, users.users_per_operation),
-        sync=sync_settings(sync),
+        sync=sync_settings(sync, refresh),
     )
     return start(spec, file, run)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shlex
 import sys
 import webbrowser
 from collections.abc import AsyncGenerator, Mapping
@@ -17,7 +18,7 @@ from svc_async.auth.credentials import AppCredentials, BearerToken, UserCredenti
 from svc_async.cli.console import say, show, show_json, stderr
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.options import Flag, JsonFlag
-from svc_async.cli.sessions import session_from
+from svc_async.cli.sessions import find_shadowed_profile, session_from
 from svc_async.cli.signals import run_until_stopped
 from svc_async.errors import InvalidArgument, Unauthorized
 from svc_async.platform.oauth1_flow import OUT_OF_BAND, AccessToken, OAuth1Flow, RequestToken
@@ -64,6 +65,8 @@ def login(
         show_json(stored)
     else:
         say(f"You are logged in as {token.screen_name}; the profile {name!r} in {path} holds the token.")
+        if advice := _advise_use(name):
+            say(advice)
     return Exit.DONE
 
 
@@ -78,6 +81,8 @@ def whoami(*, profile: str | None = None, check: Flag = False, as_json: JsonFlag
     """
     source = profiles.find(profile)
     facts = _describe(source)
+    if shadowed := find_shadowed_profile(profile):
+        facts["not_used"] = f"the profile {shadowed!r}, since SVC_* variables are set"
     facts |= asyncio.run(run_until_stopped(_fetch_access(source))) if check else {}
     if as_json:
         show_json(facts)
@@ -97,7 +102,7 @@ def logout(*, profile: str | None = None, as_json: JsonFlag = False) -> int:
         as_json: Print only JSON.
     """
     name = _name_of(profile)
-    source = profiles.from_profile(name)
+    source = (None if profile else profiles.from_variable()) or profiles.from_profile(name)
     if isinstance(source.credentials, AppCredentials):
         raise InvalidArgument("token", f"is not in the profile {name!r}: nobody is logged in")
     invalidated = asyncio.run(run_until_stopped(_invalidate(source)))
@@ -108,6 +113,16 @@ def logout(*, profile: str | None = None, as_json: JsonFlag = False) -> int:
         fate = "no longer works" if invalidated else "still works, since the profile names no app to revoke it"
         say(f"The token {fate}; it was deleted from the profile {name!r} in {path}.")
     return Exit.DONE
+
+
+def _advise_use(name: str) -> str | None:
+    """Describe what it takes for commands to use a profile; None if they do so by themselves."""
+    if os.environ.get("SVC_PROFILE") == name:
+        return None
+    ways = f"add --profile {shlex.quote(name)} to a command, or set SVC_PROFILE"
+    if variables := profiles.set_variables():
+        return f"Commands use the variables {', '.join(variables)} instead: unset them, {ways}."
+    return None if name == "default" else f"To use it, {ways}."
 
 
 def _name_of(profile: str | None) -> str:

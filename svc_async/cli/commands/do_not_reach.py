@@ -41,6 +41,7 @@ def upload(
         source=source_spec(file, users.format, batch),
         expires_at=parse_time("expires_at", expires_at),
         phone_region=users.phone_region,
+        bad_identifiers=users.bad_identifiers,
         settings=batch_settings(batch, users.users_per_operation),
     )
     return start(spec, file, run, journal)
@@ -70,6 +71,7 @@ def remove(
         source=source_spec(file, users.format, batch),
         operation="remove",
         phone_region=users.phone_region,
+        bad_identifiers=users.bad_identifiers,
         settings=batch_settings(batch, users.users_per_operation),
     )
     return start(spec, file, run, journal)

@@ -17,8 +17,8 @@ from svc_async.cli.failures import count_reasons, describe_failures
 from svc_async.cli.job_journal import JobNote, describe_ids
 from svc_async.cli.options import JournalOptions, JsonFlag, RunOptions, absolute
 from svc_async.cli.outcome import write_report
-from svc_async.cli.progress import format_duration
 from svc_async.cli.upload_command import start
+from svc_async.cli.wording import count, format_duration
 from svc_async.clock import SystemClock
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.html_report import JobRecord, report_page
@@ -164,9 +164,10 @@ def _lines(record: JournalRecord, now: datetime) -> Iterator[Sequence[Part]]:
     for name, value in describe_ids(spec.target).items() if spec else ():
         yield (f"  {name} {value}",)
     if record.begun_at is not None and record.active_at is not None:
-        runs = f"{record.runs} run{'' if record.runs == 1 else 's'}"
         ago = format_duration(_age(record.active_at, now))
-        yield (f"  begun {record.begun_at:%Y-%m-%d %H:%M:%S} UTC, {runs}, last activity {ago} ago",)
+        yield (
+            f"  begun {record.begun_at:%Y-%m-%d %H:%M:%S} UTC, {count(record.runs, 'run')}, last activity {ago} ago",
+        )
         yield from _totals(record, now)
     yield (_next(record),)
 
@@ -182,8 +183,8 @@ def _totals(record: JournalRecord, now: datetime) -> Iterator[Sequence[Part]]:
         yield (f"{number:>13,} {what}",)
     if record.doubts:
         oldest = format_duration(_age(record.doubts[0].sent_at, now))
-        count = f"{len(record.doubts):,} request{'' if len(record.doubts) == 1 else 's'}"
-        yield (f"{totals.in_doubt:>13,} in doubt: in {count} without an answer, the oldest sent {oldest} ago",)
+        requests = count(len(record.doubts), "request")
+        yield (f"{totals.in_doubt:>13,} in doubt: in {requests} without an answer, the oldest sent {oldest} ago",)
 
 
 def _title(record: JournalRecord) -> str:
