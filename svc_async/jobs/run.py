@@ -48,9 +48,8 @@ def open_rows(spec: JobSpec) -> ReplayableSource:
     """
     source = spec.source
     open_ = _SOURCES[spec.target.kind, _operation(spec)]
-    return open_(
-        source.path, format=source.format, mapping=source.mapping, encoding=source.encoding, empty=source.empty
-    )
+    reading = attrs.asdict(source)
+    return open_(reading.pop("path"), **reading)
 
 
 async def check_access(target: TargetSpec, session: Session) -> None:

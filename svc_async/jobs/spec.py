@@ -71,6 +71,7 @@ class SourceSpec:
         mapping: from names of columns to the service's keys.
         encoding: its encoding, if it is not Unicode.
         empty: what stands for no value in it, such as `n/a`.
+        header: the names of its columns, if it is a CSV file without a header.
     """
 
     path: str
@@ -78,6 +79,7 @@ class SourceSpec:
     mapping: Mapping[str, str] = attrs.field(factory=dict)
     encoding: str | None = None
     empty: tuple[str, ...] = ()
+    header: tuple[str, ...] | None = None
 
 
 @attrs.frozen(kw_only=True)

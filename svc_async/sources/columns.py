@@ -68,7 +68,8 @@ class ColumnMatcher:
             InvalidArgument: the mapping is not usable.
         """
         keys = self.match_names()
-        self._check_usable(keys)
+        if not self.vocabulary.optional:
+            self._check_usable(keys)
         return keys
 
     def match_names(self) -> Sequence[str]:
@@ -80,7 +81,7 @@ class ColumnMatcher:
         """
         self._check_mapping()
         keys = [self._find_key(name) for name in self.header]
-        if not (self.mapping or self.continued or any(keys)):
+        if not (self.vocabulary.optional or self.mapping or self.continued or any(keys)):
             raise self.refuse(self._describe_unrecognised())
         if not self.vocabulary.lenient:
             self._check_unknown([index for index, key in enumerate(keys) if key is None])

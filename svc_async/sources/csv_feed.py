@@ -32,6 +32,7 @@ class CsvFeed:
         delimiter: the character between cells, if it cannot be detected from the header.
         vocabulary: what columns may contain.
         empty: texts that stand for no value, such as `n/a`, in any case.
+        header: the names of the columns, if the file has no header.
 
     Attributes:
         name: its path.
@@ -54,6 +55,7 @@ class CsvFeed:
         delimiter: str | None = None,
         vocabulary: Vocabulary = PRODUCTS,
         empty: Collection[str] = (),
+        header: Sequence[str] | None = None,
     ) -> None:
         self._input = open_input(file)
         self.name = self._input.name
@@ -61,12 +63,12 @@ class CsvFeed:
         self.exhausted = False
         self._text = TextReader(self._input, encoding=encoding)
         self._empty = EmptyValues.parse(empty)
-        self._table = CsvTable(self._text, delimiter=delimiter, empty=self._empty)
-        header = [_strip_prefix(name) for name in self._table.header]
+        self._table = CsvTable(self._text, delimiter=delimiter, empty=self._empty, header=header)
+        names = [_strip_prefix(name) for name in self._table.header]
         mapping = {_strip_prefix(name): key for name, key in (mapping or {}).items()}
-        keys = ColumnMatcher(self.name, header, mapping, self._text.refuse, vocabulary).match_columns()
+        keys = ColumnMatcher(self.name, names, mapping, self._text.refuse, vocabulary).match_columns()
         self.columns: Sequence[str] = tuple(key for key in keys if key != IGNORED)
-        self.ignored: Sequence[str] = tuple(name for name, key in zip(header, keys, strict=True) if key == IGNORED)
+        self.ignored: Sequence[str] = tuple(name for name, key in zip(names, keys, strict=True) if key == IGNORED)
         self._wanted = [index for index, key in enumerate(keys) if key != IGNORED]
         self._lines = LineIndex()
         self._products: Generator[Mapping[str, Any], None, None] | None = None
@@ -94,8 +96,8 @@ class CsvFeed:
 
     async def fingerprint(self) -> str:
         """Return a digest of the file and of what its columns mean."""
-        settings = self._text.encoding, self._table.delimiter, self.columns, self._wanted, self._empty.texts
-        return await compute_digest(self._input, "csv", *settings)
+        settings = self._table.settings, self.columns, self._wanted, self._empty.texts
+        return await compute_digest(self._input, "csv", self._text.encoding, *settings)
 
     def close(self) -> None:
         """Close the file, if `products()` was not read to its end."""

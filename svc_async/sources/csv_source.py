@@ -33,11 +33,13 @@ class CsvSource:
         delimiter: the character between cells, if it cannot be detected from the header.
         vocabulary: what columns may contain.
         empty: texts that stand for no value, such as `n/a`, in any case.
+        header: the names of the columns, if the file has no header.
         block_size: bytes that are decoded at a time.
         slice_size: rows that are parsed at a time.
 
     Attributes:
         name: its path.
+        names: the names of all columns.
         columns: the service's keys that the file has a column for.
         ignored: the names of the columns that are left out.
         size: bytes of the file.
@@ -57,6 +59,7 @@ class CsvSource:
         delimiter: str | None = None,
         vocabulary: Vocabulary = USERS,
         empty: Collection[str] = (),
+        header: Sequence[str] | None = None,
         block_size: int = BLOCK_SIZE,
         slice_size: int = SLICE_ROWS,
     ) -> None:
@@ -66,11 +69,11 @@ class CsvSource:
         self.exhausted = False
         self._text = TextReader(self._input, encoding=encoding, block_size=block_size)
         self._empty = EmptyValues.parse(empty)
-        self._table = CsvTable(self._text, delimiter=delimiter, slice_size=slice_size, empty=self._empty)
-        header = self._table.header
-        keys = ColumnMatcher(self.name, header, mapping or {}, self._text.refuse, vocabulary).match_columns()
+        self._table = CsvTable(self._text, delimiter=delimiter, slice_size=slice_size, empty=self._empty, header=header)
+        self.names = names = self._table.header
+        keys = ColumnMatcher(self.name, names, mapping or {}, self._text.refuse, vocabulary).match_columns()
         self.columns: Sequence[str] = tuple(key for key in keys if key != IGNORED)
-        self.ignored: Sequence[str] = tuple(name for name, key in zip(header, keys, strict=True) if key == IGNORED)
+        self.ignored: Sequence[str] = tuple(name for name, key in zip(names, keys, strict=True) if key == IGNORED)
         self._wanted = [index for index, key in enumerate(keys) if key != IGNORED]
         self._lines = LineIndex()
         self._slices: Generator[Iterable[Sequence[str]], None, None] | None = None
@@ -98,8 +101,8 @@ class CsvSource:
 
     async def fingerprint(self) -> str:
         """Return a digest of the file and of what its columns mean."""
-        settings = self._text.encoding, self._table.delimiter, self.columns, self._wanted, self._empty.texts
-        return await compute_digest(self._input, "csv", *settings)
+        settings = self._table.settings, self.columns, self._wanted, self._empty.texts
+        return await compute_digest(self._input, "csv", self._text.encoding, *settings)
 
     def close(self) -> None:
         """Close the file, if `rows()` was not read to its end."""

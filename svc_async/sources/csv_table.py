@@ -7,6 +7,8 @@ is too short or too long, a cell of several lines) is processed row by row.
 
 import asyncio
 import csv
+import re
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import chain, islice
@@ -22,6 +24,7 @@ from svc_async.users.names import looks_like_data
 __all__ = ["DELIMITERS", "CsvTable"]
 
 DELIMITERS = ",;\t|"
+_match_separator = re.compile(r'"?sep=([^\r\n"])"?\s*').fullmatch
 
 
 class CsvTable:
@@ -32,6 +35,7 @@ class CsvTable:
         delimiter: the character between cells; comma, semicolon, tab or bar, detected from the header, if None.
         slice_size: rows that are parsed at a time.
         empty: what stands for no value.
+        header: the names of the columns, if the table has no header.
 
     Attributes:
         header: the names of the columns.
@@ -48,11 +52,19 @@ class CsvTable:
         delimiter: str | None = None,
         slice_size: int = SLICE_ROWS,
         empty: EmptyValues = NO_EMPTY_VALUES,
+        header: Sequence[str] | None = None,
     ) -> None:
         self._empty = empty
         self._text = text
         self._slice_size = slice_size
-        self.header, self.delimiter = self._read_header(delimiter)
+        self._preamble = 0
+        self._has_header = header is None
+        self.header, self.delimiter = self._read_header(delimiter, header)
+
+    @property
+    def settings(self) -> tuple[object, ...]:
+        """What decides the meaning of the text."""
+        return self.delimiter, self._has_header or self.header
 
     async def check(self) -> None:
         """Read the whole table to find what would stop a job midway.
@@ -87,12 +99,14 @@ class CsvTable:
             yield from self._parse(chain.from_iterable(map(split_lines, blocks)), wanted, lines)
 
     def _parse(self, text: Iterator[str], wanted: Sequence[int], lines: LineIndex) -> Iterator[Iterable[Sequence[str]]]:
+        deque(islice(text, self._preamble), 0)
         reader = csv.reader(text, delimiter=self.delimiter, strict=True)
-        next(reader)
-        lines.start_after(reader.line_num)
+        if self._has_header:
+            next(reader)
+        lines.start_after(self._preamble + reader.line_num)
         while rows := self._read_slice(reader, lines):
             widths = set(map(len, rows))
-            lines.add(rows, reader.line_num, blank=0 in widths)
+            lines.add(rows, self._preamble + reader.line_num, blank=0 in widths)
             if widths == {len(self.header)}:
                 clear_all = self._empty.clear_all
                 yield zip(*(clear_all(map(itemgetter(index), rows)) for index in wanted), strict=True)
@@ -119,23 +133,37 @@ class CsvTable:
             return ()
         return list(self._empty.clear_all(row[index] if index < len(row) else "" for index in wanted))
 
-    def _read_header(self, delimiter: str | None) -> tuple[Sequence[str], str]:
+    def _read_header(self, delimiter: str | None, header: Sequence[str] | None) -> tuple[Sequence[str], str]:
         with closing(self._text.read_blocks()) as blocks:
-            return self._parse_header(chain.from_iterable(map(split_lines, blocks)), delimiter)
+            lines = chain.from_iterable(map(split_lines, blocks))
+            first = next(lines, "")
+            # Spreadsheets write a line `sep=;` before the header, and expect one.
+            if hint := _match_separator(first):
+                self._preamble, first = 1, next(lines, "")
+                delimiter = delimiter or hint[1]
+            if header is None:
+                return self._parse_header(first, lines, delimiter)
+            return [*header], delimiter or _detect_delimiter(first)
 
-    def _parse_header(self, lines: Iterator[str], delimiter: str | None) -> tuple[Sequence[str], str]:
-        first = next(lines, "")
+    def _parse_header(self, first: str, lines: Iterator[str], delimiter: str | None) -> tuple[Sequence[str], str]:
         if not first.strip(f"{DELIMITERS} \r\n"):
             raise self._text.refuse("has no header: line 1 is blank")
-        chosen = delimiter or max(DELIMITERS, key=lambda candidate: len(_split_cells(first, candidate)))
+        chosen = delimiter or _detect_delimiter(first)
         try:
             header = next(csv.reader(chain([first], lines), delimiter=chosen, strict=True))
         except csv.Error:
             raise self._text.refuse("has no header: the quotes on line 1 do not match") from None
         names = [name.strip() for name in header]
         if looks_like_data(names):
-            raise self._text.refuse("has no header: line 1 looks like data; add a line with the names of the columns")
+            raise self._text.refuse(
+                "has no header: line 1 looks like data; add a line with the names of the columns, "
+                "or give their names as header"
+            )
         return names, chosen
+
+
+def _detect_delimiter(line: str) -> str:
+    return max(DELIMITERS, key=lambda candidate: len(_split_cells(line, candidate)))
 
 
 def _split_cells(line: str, delimiter: str) -> Sequence[str]:

@@ -85,6 +85,11 @@ class JsonLinesSource:
         return self._text.bytes_read if self._slices is not None else 0
 
     @property
+    def names(self) -> Sequence[str]:
+        """The names that were read so far."""
+        return tuple(self._keys)
+
+    @property
     def ignored(self) -> Sequence[str]:
         """The names that are left out, of those read so far."""
         return tuple(name for name, key in self._keys.items() if key == IGNORED)
@@ -188,7 +193,9 @@ class JsonLinesSource:
             problem = "is nested too deeply"
         except (msgspec.DecodeError, UnicodeError):
             problem = "is not JSON"
-        raise self._text.refuse(f"{problem} on line {line}; write one object on each line")
+        is_array = line == 1 and text.lstrip().startswith("[")
+        advice = ", as jq -c '.[]' does with an array" if is_array else ""
+        raise self._text.refuse(f"{problem} on line {line}; write one object on each line{advice}")
 
     def _add_names(self, objects: Sequence[Mapping[str, Any]], first: int) -> None:
         """Match the names that were not read before."""

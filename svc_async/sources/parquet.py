@@ -45,6 +45,7 @@ class ParquetSource:
 
     Attributes:
         name: its path.
+        names: the names of all columns.
         columns: the service's keys that the file has a column for.
         ignored: the names of the columns that are left out.
         size: its number of rows, or 1 if there are none.
@@ -71,6 +72,7 @@ class ParquetSource:
         self.bytes_read = 0
         self.exhausted = False
         names, types = self._read_schema()
+        self.names: Sequence[str] = names
         refuse = partial(unusable, self.name)
         matcher = ColumnMatcher(self.name, names, mapping or {}, refuse, vocabulary, place="the schema")
         keys = matcher.match_columns()

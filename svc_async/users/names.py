@@ -58,12 +58,14 @@ class Vocabulary:
         aliases: other common names for them, normalized.
         hints: what a name for a key may contain, as a regular expression; such a key is proposed, never assumed.
         lenient: whether names that are not recognised are left out silently.
+        optional: whether there need not be any name that is recognised.
     """
 
     keys: Collection[str]
     aliases: Mapping[str, str] = MappingProxyType({})
     hints: Mapping[str, str] = MappingProxyType({})
     lenient: bool = False
+    optional: bool = False
     _spellings: Mapping[str, str] = attrs.field(init=False, repr=False)
 
     @_spellings.default

@@ -108,7 +108,8 @@ class TextReader:
             rest = len(error.object) - error.start if isinstance(error, UnicodeDecodeError) else len(block)
             line = self._count_lines_before(offset + len(block) - rest) + 1
             name = self.encoding.removesuffix("-sig").upper()
-            raise self.refuse(f"is not {name} on line {line}; save it as UTF-8, or name its encoding") from None
+            advice = _propose_encoding(error) if isinstance(error, UnicodeDecodeError) else ""
+            raise self.refuse(f"is not {name} on line {line}; save it as UTF-8, or name its encoding{advice}") from None
 
     def _check_nul(self, text: str, offset: int) -> str:
         nul = text.find("\0")
@@ -129,6 +130,15 @@ class TextReader:
             first = file.read(4)
         marked = next((name for mark, name in _MARKS.items() if first.startswith(mark)), None)
         return marked or _NULS.get(tuple(not byte for byte in first), "utf-8")
+
+
+def _propose_encoding(error: UnicodeDecodeError) -> str:
+    """Return the encoding of Windows if the byte is a letter there; it is proposed, never assumed."""
+    try:
+        letter = error.object[error.start : error.start + 1].decode("cp1252")
+    except UnicodeDecodeError:
+        return ""
+    return ", probably cp1252 (--encoding cp1252)" if letter.isalpha() else ""
 
 
 def _count_line_ends(text: str) -> int:
