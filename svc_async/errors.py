@@ -234,12 +234,8 @@ class UnexpectedAnswer(_AnsweredCall):
     ) -> None:
         self.body = body[:_KEPT_BODY]
         self.repeatable = repeatable
-        super().__init__(
-            f"{message} (HTTP {status}{_name_request(request_id)})",
-            status=status,
-            headers=headers or {},
-            request_id=request_id,
-        )
+        message = f"{message} (HTTP {status}{_name_request(request_id)})"
+        super().__init__(message, status=status, headers=headers or {}, request_id=request_id)
 
 
 class StreamDropped(SvcError):
@@ -262,16 +258,18 @@ class StreamOverflow(SvcError):
 
     Attributes:
         queue_size: the number of queued events.
+        queue_bytes: the memory that they take, estimated.
     """
 
     sent = Sent.YES
 
-    def __init__(self, *, queue_size: int) -> None:
+    def __init__(self, *, queue_size: int, queue_bytes: int) -> None:
         super().__init__(
-            f"the queue of {queue_size} events is full: consume them faster, increase queue_size, "
-            'or choose overflow="block" or "drop_oldest"'
+            f"the queue is full with {queue_size:,} events of about {queue_bytes:,} bytes: consume them faster, "
+            'increase queue_size or queue_bytes, or choose overflow="block" or "drop_oldest"'
         )
         self.queue_size = queue_size
+        self.queue_bytes = queue_bytes
 
 
 class BatchError(SvcError):

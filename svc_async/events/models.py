@@ -203,8 +203,8 @@ class Event:
     """An event.
 
     Attributes:
-        key: identifies repeated deliveries of the same event: the `event_uuid`, an opaque string, else the SHA-256 of
-            the body that contained it.
+        key: identifies repeated deliveries of the same event: the `event_uuid`, an opaque string (of one that is
+            longer than 256 characters, the SHA-256), else the SHA-256 of the body that contained it.
         event_type: its type, in the current names; handlers are registered for it.
         raw: the event as received.
         replayed: whether a replay job sent it.

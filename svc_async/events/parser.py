@@ -56,10 +56,11 @@ class EventParser:
             InvalidArgument: the body is not a JSON object. Every object is an event.
         """
         events = self._parse_object(_decode_object(body), hashlib.sha256(body).hexdigest())
-        for event in events:
-            if event.problem or event.misfits:
-                problems = "; ".join([*([event.problem] if event.problem else []), *event.misfits])
-                _log.warning("an event of the type %s does not fit: %s", clean(event.event_type), problems)
+        odd = [event for event in events if event.problem or event.misfits]
+        if odd:
+            more = f" (and {len(odd) - 1:,} more events)" if len(odd) > 1 else ""
+            problems = "; ".join(filter(None, [odd[0].problem, *odd[0].misfits[:3]]))
+            _log.warning("an event of the type %s does not fit: %s%s", clean(odd[0].event_type), problems, more)
         return events
 
     def _parse_object(self, value: _Object, digest: str) -> tuple[Event, ...]:
@@ -74,7 +75,7 @@ class EventParser:
         envelope, misfits = _build(_ActivityEnvelope, item)
         event_type = "unknown" if envelope.event_type is None else envelope.event_type
         common: _Fields = {
-            "key": envelope.event_uuid or digest,
+            "key": _shorten(envelope.event_uuid) or digest,
             "event_type": payloads.name_type(self.old_names.get(event_type, event_type)),
             "raw": item,
             "replayed": _is_replayed(whole, item),
@@ -211,6 +212,14 @@ _SHAPES = (
     ),
     _Shape("filtered_stream.post", lambda value: "data" in value and "matching_rules" in value, _parse_matched_post),
 )
+
+
+def _shorten(uuid: str | None) -> str | None:
+    """Return an id that stores can hold many of; one that is no id by its length is represented by its digest."""
+    return uuid if uuid is None or len(uuid) <= _LONGEST_ID else hashlib.sha256(uuid.encode()).hexdigest()
+
+
+_LONGEST_ID = 256
 
 
 def _is_replayed(*places: _Object) -> bool:

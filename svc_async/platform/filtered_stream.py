@@ -13,7 +13,7 @@ from svc_async.streams.buffer import Overflow
 from svc_async.streams.reconnect_policy import Reconnects
 from svc_async.streams.recovery import Gap
 from svc_async.streams.states import Checkpoint, MalformedLine, StateChange
-from svc_async.streams.stream import EventStream, Recover, StreamSettings
+from svc_async.streams.stream import QUEUE_BYTES, EventStream, Recover, StreamSettings
 from svc_async.wire.checks import each, first_problem, length, not_empty, required
 from svc_async.wire.envelope import parse_detail
 from svc_async.wire.fields import fields_of
@@ -217,6 +217,7 @@ class FilteredStream:
         since: Checkpoint | None = None,
         dedupe: bool = True,
         queue_size: int = 10_000,
+        queue_bytes: int = QUEUE_BYTES,
         overflow: Overflow = "block",
         stall_timeout: float = 25.0,
         max_line_bytes: int = 8 * 2**20,
@@ -237,6 +238,8 @@ class FilteredStream:
             since: the `checkpoint` of an earlier stream to resume from.
             dedupe: suppress events that arrived before, among the last 100,000.
             queue_size: the maximum number of events that wait to be taken.
+            queue_bytes: the maximum of the memory that they take, estimated from their lines; by default 64 MiB. A
+                larger event waits alone.
             overflow: what happens to an event that arrives while the queue is full: `block` stops reading,
                 `drop_oldest` discards the oldest event and counts it, `error` ends the stream.
             stall_timeout: seconds without data after which a connection is considered dead; heartbeats come every 20.
@@ -256,6 +259,7 @@ class FilteredStream:
             since=since,
             dedupe=dedupe,
             queue_size=queue_size,
+            queue_bytes=queue_bytes,
             overflow=overflow,
             stall_timeout=stall_timeout,
             max_line_bytes=max_line_bytes,

@@ -3,13 +3,20 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 
 from svc_async.errors import StreamOverflow
 
 __all__ = ["Buffer", "Overflow"]
 
-T = TypeVar("T")
+
+class _Sized(Protocol):
+    @property
+    def size(self) -> int:
+        """Bytes of memory that it takes."""
+
+
+T = TypeVar("T", bound=_Sized)
 
 Overflow = Literal["block", "drop_oldest", "error"]
 
@@ -26,17 +33,20 @@ _END = _End()
 
 
 class Buffer(Generic[T]):
-    """A queue of limited size.
+    """A queue of limited size, which takes at least one item, however large.
 
     Args:
-        size: the maximum number of items.
+        max_items: the maximum number of items.
+        max_bytes: the maximum of their sizes together.
         overflow: what `put` does when the queue is full: `block` waits, `drop_oldest` discards the oldest item,
             `error` raises.
         on_drop: called for every item that is discarded.
     """
 
-    def __init__(self, size: int, overflow: Overflow, *, on_drop: Callable[[], object]) -> None:
-        self._size = size
+    def __init__(self, max_items: int, max_bytes: int, overflow: Overflow, *, on_drop: Callable[[], object]) -> None:
+        self._max_items = max_items
+        self._max_bytes = max_bytes
+        self._bytes = 0
         self._overflow = overflow
         self._on_drop = on_drop
         self._items: asyncio.Queue[T | _End] = asyncio.Queue()
@@ -53,9 +63,10 @@ class Buffer(Generic[T]):
         Raises:
             StreamOverflow: the queue is full, and the policy is `error`.
         """
-        while len(self) >= self._size:
+        while len(self) and (len(self) >= self._max_items or self._bytes + item.size > self._max_bytes):
             await self._make_room()
         self._items.put_nowait(item)
+        self._bytes += item.size
         self._warn_if_nearly_full()
 
     async def get(self) -> T | None:
@@ -64,6 +75,7 @@ class Buffer(Generic[T]):
         if isinstance(item, _End):
             self._items.put_nowait(_END)  # for other waiting consumers
             return None
+        self._bytes -= item.size
         self._has_room.set()
         return item
 
@@ -77,12 +89,14 @@ class Buffer(Generic[T]):
         """Discard all items."""
         while len(self):
             self._items.get_nowait()
+        self._bytes = 0
 
     async def _make_room(self) -> None:
         if self._overflow == "error":
-            raise StreamOverflow(queue_size=self._size)
+            raise StreamOverflow(queue_size=len(self), queue_bytes=self._bytes)
         if self._overflow == "drop_oldest":
-            self._items.get_nowait()
+            oldest = self._items.get_nowait()
+            self._bytes -= 0 if isinstance(oldest, _End) else oldest.size
             self._on_drop()
         else:
             self._has_room.clear()
@@ -90,7 +104,9 @@ class Buffer(Generic[T]):
 
     def _warn_if_nearly_full(self) -> None:
         """Log a warning, once each time that the queue becomes nearly full."""
-        is_nearly_full = len(self) >= _NEARLY_FULL * self._size
+        share = max(len(self) / self._max_items, self._bytes / self._max_bytes)
+        is_nearly_full = share >= _NEARLY_FULL
         if is_nearly_full and not self._has_warned:
-            _log.warning("stream queue is filling up: %d of %d events are waiting", len(self), self._size)
+            full = "stream queue is filling up: %d of %d events and %d of %d bytes are waiting"
+            _log.warning(full, len(self), self._max_items, self._bytes, self._max_bytes)
         self._has_warned = is_nearly_full

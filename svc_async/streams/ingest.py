@@ -32,11 +32,26 @@ class Connection(Protocol):
 
 @attrs.frozen
 class QueuedEvent:
-    """An event in the queue, with the checkpoint that holds once it is taken and the time it was read."""
+    """An event in the queue, with the checkpoint that holds once it is taken and the time it was read.
+
+    Attributes:
+        size: an estimate of the bytes of memory that it takes.
+    """
 
     event: Event
     checkpoint: Checkpoint
     read_at: float
+    size: int
+
+
+_SEPARATORS = (b",", b":", b"[", b"{")
+_VALUE_BYTES = 64
+"""What a small value takes in memory beside its text."""
+
+
+def _estimate_memory(line: bytes) -> int:
+    """Return about how many bytes the parsed line takes: its text, and every value in it."""
+    return len(line) + _VALUE_BYTES * sum(map(line.count, _SEPARATORS))
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -115,18 +130,20 @@ class EventIngest:
         except InvalidArgument:
             self._report_malformed(line, len(line), "not a JSON object")
             return
+        size = _estimate_memory(line) // len(events)
         for event in events:
-            await self._enqueue(event)
+            await self._enqueue(event, size)
 
-    async def _enqueue(self, event: Event) -> None:
+    async def _enqueue(self, event: Event, size: int) -> None:
         if isinstance(event, UnknownEvent) and (error := parse_disconnect(event.raw)) is not None:
             raise error
         if not self.recent_keys.add(event.key):
             self.stats.duplicates += 1
             return
         checkpoint = Checkpoint(at=self.complete_until, key=event.key)
-        await self.buffer.put(QueuedEvent(event, checkpoint, self.clock.monotonic()))
+        await self.buffer.put(QueuedEvent(event, checkpoint, self.clock.monotonic(), size))
         self.stats.events += 1
+        self.stats.misfits += event.problem is not None
 
     def _report_malformed(self, line: bytes | None, size: int, reason: str) -> None:
         self.stats.malformed += 1

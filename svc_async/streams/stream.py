@@ -24,10 +24,12 @@ from svc_async.streams.states import Checkpoint, MalformedLine, StateChange, Str
 from svc_async.wire.params import Param
 from svc_async.wire.route import Route
 
-__all__ = ["EventStream", "Recover", "StreamSettings"]
+__all__ = ["QUEUE_BYTES", "EventStream", "Recover", "StreamSettings"]
 
 Recover = Literal["auto", "off"]
 
+QUEUE_BYTES = 64 * 2**20
+"""The default of `queue_bytes`: about 10,000 posts."""
 _RECENT_KEYS = 100_000
 """More keys than a backfill of a busy stream holds."""
 
@@ -46,6 +48,7 @@ class StreamSettings:
         since: the checkpoint of an earlier stream to resume from.
         dedupe: suppress events that arrived before.
         queue_size: the maximum number of events that wait to be taken.
+        queue_bytes: the maximum of the memory that they take, estimated from their lines; a larger event waits alone.
         overflow: what happens to an event that arrives while the queue is full.
         stall_timeout: seconds without data after which a connection is considered dead.
         max_line_bytes: the longest line that is read.
@@ -59,6 +62,7 @@ class StreamSettings:
     since: Checkpoint | None = None
     dedupe: bool = True
     queue_size: int = attrs.field(default=10_000, validator=_check_positive)
+    queue_bytes: int = attrs.field(default=QUEUE_BYTES, validator=_check_positive)
     overflow: Overflow = "block"
     # Unspecified: a heartbeat comes at least every 20 seconds (contract UNS-stream-protocol); this leaves a margin.
     stall_timeout: float = attrs.field(default=25.0, validator=_check_positive)
@@ -93,7 +97,9 @@ class EventStream:
     ) -> None:
         self._clock = clock
         self._stats = StreamStats()
-        self._buffer: Buffer[QueuedEvent] = Buffer(settings.queue_size, settings.overflow, on_drop=self._count_drop)
+        self._buffer: Buffer[QueuedEvent] = Buffer(
+            settings.queue_size, settings.queue_bytes, settings.overflow, on_drop=self._count_drop
+        )
         self._checkpoint = settings.since
         self._is_left = False
         ingest = EventIngest(

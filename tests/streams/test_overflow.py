@@ -21,7 +21,7 @@ async def test_block_makes_the_service_wait_and_loses_nothing(
         assert await take_keys(stream, 100) == [f"-{number}" for number in range(100)]
         assert stream.stats.dropped == 0
 
-    assert "stream queue is filling up: 8 of 10 events are waiting" in caplog.messages
+    assert "stream queue is filling up: 8 of 10 events" in caplog.text
 
 
 async def test_drop_oldest_keeps_the_newest_and_counts_the_dropped(server: StreamServer, follow: Follow) -> None:
@@ -38,7 +38,7 @@ async def test_error_raises_after_the_queued_events(server: StreamServer, follow
         connection = await server.wait_for_connection(1)
         await connection.closed.wait()
         assert await take_keys(stream, 10) == [f"-{number}" for number in range(10)]
-        with pytest.raises(StreamOverflow, match="the queue of 10 events is full"):
+        with pytest.raises(StreamOverflow, match="the queue is full with 10 events"):
             await anext(stream)
 
 
@@ -54,3 +54,34 @@ async def test_an_overflow_by_a_replay_ends_the_stream(
         assert await take_keys(stream, 10) == [f"-{number}" for number in range(10)]
         with pytest.raises(StreamOverflow):
             await anext(stream)
+
+
+def padded_line(number: int, size: int) -> bytes:
+    """Return the line of an event that takes about this much memory."""
+    line = event_line(number).removesuffix(b"\r\n")
+    taken = len(line) + 64 * sum(line.count(each) for each in (b",", b":", b"[", b"{"))
+    return line + b" " * (size - taken) + b"\r\n"
+
+
+async def test_the_queue_is_bounded_in_bytes(server: StreamServer, follow: Follow) -> None:
+    server.scripts = [send_and_hold(b"".join(padded_line(number, 2_000) for number in range(20)))]
+    async with follow(queue_bytes=11_000) as stream:
+        await wait_until(lambda: stream.stats.waiting == 5)
+        assert stream.stats.events == 5
+        assert await take_keys(stream, 20) == [f"-{number}" for number in range(20)]
+        assert stream.stats.waiting == 0
+
+
+async def test_an_event_that_is_larger_than_the_queue_waits_alone(server: StreamServer, follow: Follow) -> None:
+    server.scripts = [send_and_hold(padded_line(0, 2_000) + padded_line(1, 90_000) + padded_line(2, 2_000))]
+    async with follow(queue_bytes=5_000) as stream:
+        await wait_until(lambda: stream.stats.waiting == 1)
+        assert await take_keys(stream, 3) == ["-0", "-1", "-2"]
+
+
+async def test_drop_oldest_makes_room_in_bytes(server: StreamServer, follow: Follow) -> None:
+    server.scripts = [send_and_hold(b"".join(padded_line(number, 2_000) for number in range(20)))]
+    async with follow(queue_bytes=7_000, overflow="drop_oldest") as stream:
+        await wait_until(lambda: stream.stats.events == 20)
+        assert await take_keys(stream, 3) == ["-17", "-18", "-19"]
+        assert stream.stats.dropped == 17

@@ -181,7 +181,7 @@ def test_only_an_unavailable_service_means_overload_and_only_429_means_throttled
         (WouldWaitTooLong(until=NOW, limit="writes", max_wait=1), Effect.NONE, Repeat.ALWAYS),
         (InvalidArgument("count", "must be positive"), Effect.NONE, Repeat.NEVER),
         (StreamDropped("the stream ended"), Effect.DONE, Repeat.SAFE),
-        (StreamOverflow(queue_size=1), Effect.DONE, Repeat.NEVER),
+        (StreamOverflow(queue_size=1, queue_bytes=1), Effect.DONE, Repeat.NEVER),
     ],
 )
 def test_a_failure_without_a_refusal_means_what_its_sending_says(

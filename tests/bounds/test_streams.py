@@ -1,0 +1,89 @@
+"""What a stream or an answer sends takes no more memory and time than is stated, whatever it holds."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+
+from svc_async.ads.accounts import Account
+from svc_async.clock import SystemClock
+from svc_async.events.parser import parse_events
+from svc_async.streams.ingest import Connection
+from svc_async.streams.reader import StreamSource
+from svc_async.streams.stream import EventStream, StreamSettings
+from svc_async.wire.envelope import Answer
+from svc_async.wire.reading import Reader
+from svc_async.wire.route import Listing
+from tests.support.bounded_process import MIB, check_linear, measure_peak
+
+LIST = Listing("/12/accounts", Account)
+
+
+@attrs.define
+class Flood:
+    """A connection that sends large events until the stream reads no more."""
+
+    lines: int
+    is_read: asyncio.Event = attrs.field(factory=asyncio.Event)
+
+    async def read_chunk(self) -> bytes:
+        self.lines -= 1
+        if not self.lines:
+            self.is_read.set()
+            await asyncio.Event().wait()
+        values = "[]," * (MIB // 3)
+        return f'{{"data":{{"event_type":"x","event_uuid":"{self.lines}","payload":[{values}0]}}}}\n'.encode()
+
+
+async def follow(lines: int) -> int:
+    flood = Flood(lines)
+
+    @asynccontextmanager
+    async def connect(_: Mapping[str, Any]) -> AsyncIterator[Connection]:
+        yield flood
+
+    source = StreamSource(connect=connect, max_connections=1)
+    settings = StreamSettings(recover="off", overflow="drop_oldest")
+    async with EventStream(source, settings, clock=SystemClock()) as stream:
+        await flood.is_read.wait()
+        return stream.stats.dropped
+
+
+def test_the_queue_of_a_stream_is_bounded_whatever_its_events_hold() -> None:
+    peak = measure_peak(follow, 14)  # each takes 24 MiB of memory
+    assert peak.value > 5
+    assert peak.bytes < 192 * MIB
+
+
+def read_misfits(size: int) -> Callable[[], object]:
+    times = {"created_at": "Tue Aug 27 22:22:12 +0000 2019", "updated_at": "2026-01-02T03:04:05"}
+    account = {"id": 1, "name": "n", "timezone": "t", "approval_status": "x", "deleted": False, **times}
+    body = json.dumps({"data": [{**account, "business_id": []}] * size}).encode()
+    return lambda: Reader().read(LIST(), Answer(status=200, headers={}, body=body)).items
+
+
+def test_a_page_of_records_that_fit_in_part_is_linear() -> None:
+    check_linear(read_misfits)
+
+
+def parse_many(size: int) -> Callable[[], object]:
+    events = [{"event_type": "post.create", "event_uuid": str(number), "payload": {}} for number in range(size)]
+    body = json.dumps({"data": events}).encode()
+    return lambda: len(parse_events(body))
+
+
+def test_a_body_of_many_events_that_do_not_fit_is_linear() -> None:
+    check_linear(parse_many)
+
+
+def read_text(size: int) -> Callable[[], object]:
+    text = "\ud83d" * size * 1_000 + "-" * size * 1_000 + "9" * size * 1_000
+    body = json.dumps({"data": [{"id": text, "created_at": text, "deleted": text}]}).encode()
+    return lambda: Reader().read(LIST(), Answer(status=200, headers={}, body=body)).items
+
+
+def test_a_long_string_in_every_field_is_linear() -> None:
+    check_linear(read_text)
