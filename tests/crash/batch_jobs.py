@@ -50,7 +50,7 @@ class Options:
         weights: what goes wrong, compared to each other.
         call: settings of the call.
         limits: whether the service may take only some requests in a minute.
-        reuse: whether a journal may be used again once its job has ended.
+        reuse: the probability that a journal is used again once its job has ended.
     """
 
     rows: int | None = None
@@ -59,7 +59,7 @@ class Options:
     weights: Mapping[str, float] | None = None
     call: Mapping[str, Any] = attrs.field(factory=dict)
     limits: bool = True
-    reuse: bool = True
+    reuse: float = 0.3
 
     def create_service(self, world: World, holdings: Audience | Catalog, dice: random.Random) -> Service:
         """Return a service whose faults the seed chooses."""
@@ -177,12 +177,10 @@ def _draw_phases(
     A row that was given up may take effect while another job runs, so only patient jobs are followed by another one.
     """
     journal, work, other = folder / "journal", works[0], dice.choice(works[1:])
-    if not options.reuse:
-        return journal, [Phase(work)]
-    if patient and dice.random() < 0.2:
+    if patient and dice.random() < options.reuse * (1 - options.reuse):
         return Journals(folder), [Phase(work), Phase(works[1])]
-    again = [Phase(work, "repeated")] if dice.random() < 0.3 else []
-    refused = [Phase(other, "refused")] if dice.random() < 0.3 else []
+    again = [Phase(work, "repeated")] if dice.random() < options.reuse else []
+    refused = [Phase(other, "refused")] if dice.random() < options.reuse else []
     return journal, [Phase(work), *again, *refused]
 
 

@@ -1,12 +1,13 @@
 """Jobs without one of their protections: each of them must do damage, or the trials would prove nothing."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
 
 from svc_async.batch import recovery
 from svc_async.batch.destination import Verdict
+from svc_async.batch.journal.ledger import JournalLedger
 from svc_async.batch.lane import Lane
 from svc_async.batch.lane_events import Command, Event, Resumed
 from svc_async.batch.lists.destination import ListDestination
@@ -14,6 +15,7 @@ from svc_async.batch.sync.audience import AudienceTarget
 from svc_async.errors import ApiError, SvcError
 from svc_async.wire.outcome import Effect, Outcome, Repeat, outcome_of
 from tests.crash.batch_jobs import Options
+from tests.crash.client import Place
 from tests.crash.trial import Setting
 
 __all__ = ["CONTROLS", "Control"]
@@ -32,7 +34,8 @@ class Control:
         options: what differs in the job.
         prepare: removes the protection, in the process of a client.
         protected: what the same job needs to do no damage, in place of `options`.
-        kills: how many clients are killed, each while its request is going to take effect late.
+        kills: how many clients are killed.
+        places: where they are.
     """
 
     kind: str
@@ -40,11 +43,12 @@ class Control:
     prepare: Callable[[], None] = lambda: None
     protected: Options | None = None
     kills: int = 0
+    places: Sequence[Place] = ("late",)
 
     @property
     def setting(self) -> Setting:
         """The conditions of its trials."""
-        return Setting(kills=self.kills, prepare=self.prepare, places=("late",), cancels=False)
+        return Setting(kills=self.kills, prepare=self.prepare, places=self.places, cancels=False)
 
 
 def _trust_counts() -> None:
@@ -71,6 +75,13 @@ def _add_without_removal() -> None:
     _change(AudienceTarget, "replaces", property(lambda _: False))
 
 
+def _take_any_source() -> None:
+    async def accept(*_: Any) -> None:
+        pass
+
+    _change(JournalLedger, "_check_source", accept)
+
+
 def _change(owner: Any, name: str, value: Any) -> None:
     setattr(owner, name, value)
 
@@ -92,6 +103,9 @@ CONTROLS: Mapping[str, Control] = {
     ),
     "doubt about gateways": Control(
         "upload", Options(limits=False, keys=8, share=0.4, weights=_GATEWAY), _believe_gateways
+    ),
+    "comparison with the source of a finished journal": Control(
+        "removal", Options(limits=False, share=0.0, reuse=1.0), _take_any_source
     ),
     "removal before a change": Control("sync", Options(limits=False, share=0.05, weights=_LOST), _add_without_removal),
 }
