@@ -74,8 +74,8 @@ def _list_mistakes(good: str) -> Iterator[tuple[str, str]]:
 def _diagnose_status(status: int) -> str:
     kinds = {
         2: "with success, but not with 200",
-        3: "with a redirect, which makes the webhook invalid (WH-22); is a slash missing at the end of the URL?",
-        4: "with a refusal, which counts as a transient error (WH-24)",
-        5: "with a failure, which counts as a transient error (WH-25)",
+        3: "with a redirect, which makes the webhook invalid; is a slash missing at the end of the URL?",
+        4: "with a refusal, which counts as a transient error",
+        5: "with a failure, which counts as a transient error",
     }
     return f"the server answered HTTP {status}, {kinds.get(status // 100, 'which is not a final status')}"

@@ -3,17 +3,17 @@
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from aiohttp import web
 
-from svc_async.webhooks import Ack, SqliteInbox, WebhookReceiver
+from svc_async.webhooks import Ack, MemoryDedupe, SqliteInbox, WebhookReceiver
 from svc_async.webhooks.adapters.aiohttp import serve
 from svc_async.webhooks.adapters.asgi import AsgiApp
 from svc_async.webhooks.testing import build_crc
 from tests.support.deliveries import KEY, delivery
-from tests.support.receivers import PATH, create_sender
+from tests.support.receivers import PATH, SERVERS, create_sender, exchange_raw
 
 
 async def run_app(app: AsgiApp, scope: dict[str, Any], *messages: dict[str, Any]) -> list[dict[str, Any]]:
@@ -56,6 +56,10 @@ def find_statuses(said: Sequence[dict[str, Any]]) -> list[int]:
         ("/hook", http_scope("/other"), 404),
         ("/hook", http_scope("/mounted/hook", root_path="/mounted"), 200),
         ("/hook", http_scope("/mounted", root_path="/mounted"), 404),
+        ("/hook", http_scope("/mounted/hook", root_path="/mounted/"), 200),
+        ("/hook", http_scope("/box/hook", root_path="/box"), 200),
+        ("/hooks/svc", http_scope("/hooks/svc", root_path="/hook"), 200),
+        ("/", http_scope("/mounted/", root_path="/mounted"), 200),
         (None, http_scope("/", query=b""), 400),
     ],
 )
@@ -139,3 +143,64 @@ async def test_alone_it_does_not_decompress_what_it_refuses(encoding: str, caplo
         answer = await create_sender(port, "/")("POST", "", {"Content-Encoding": encoding}, b"nothing of the kind")
     assert (answer.status, answer.body) == (415, b"body_encoded")
     assert caplog.messages == []
+
+
+HEAD = f"POST {PATH} HTTP/1.1\r\nHost: x\r\n{KEY.header}: {delivery().headers[KEY.header]}\r\n"
+
+
+@pytest.mark.parametrize("server", SERVERS)
+async def test_a_body_that_breaks_off_is_counted_as_broken(server: str) -> None:
+    receiver = WebhookReceiver(keys=[KEY])
+    async with SERVERS[server](receiver) as port:
+        await exchange_raw(port, f"{HEAD}Content-Length: 100\r\n\r\nabc".encode(), then_end=True)
+        while not receiver.stats.received:  # noqa: ASYNC110 - the server offers nothing to wait for
+            await asyncio.sleep(0)
+    assert receiver.stats.rejected == {"body_broken": 1}
+
+
+async def test_a_receiver_is_served_at_a_path_of_its_own_and_no_other() -> None:
+    async with serve(WebhookReceiver(keys=[KEY]), host="127.0.0.1", port=0, path="/hook") as port:
+        assert (await create_sender(port, "/hook")(*build_crc())).status == 200
+        assert (await create_sender(port, "/hook")("DELETE", "", {}, b"")).status == 405
+        assert (await create_sender(port, "/")(*build_crc())).status == 404
+    async with serve(WebhookReceiver(keys=[KEY]), host="127.0.0.1", port=0) as port:
+        assert (await create_sender(port, "/")(*build_crc())).status == 200
+
+
+async def test_an_answer_has_the_fields_that_a_server_needs() -> None:
+    said = await run_app(WebhookReceiver(keys=[KEY]).asgi(), http_scope(method="PUT"))
+    start, body = said
+    assert (start["type"], start["status"], body["type"]) == ("http.response.start", 405, "http.response.body")
+    assert dict(start["headers"]) == {
+        b"content-type": b"text/plain; charset=utf-8",
+        b"allow": b"GET, POST",
+        b"content-length": str(len(body["body"])).encode(),
+    }
+    said = await run_app(WebhookReceiver(keys=[KEY]).asgi("/hook"), http_scope("/other"))
+    assert (said[0]["status"], dict(said[0]["headers"])[b"content-type"]) == (404, b"text/plain; charset=utf-8")
+    assert said[1]["body"] == b"not_found"
+
+
+async def test_a_server_that_cannot_close_the_receiver_is_told() -> None:
+    class Unclosable(MemoryDedupe):
+        async def __aenter__(self) -> Self:
+            return self
+
+        async def __aexit__(self, *_: object) -> None:
+            raise LookupError
+
+    said: list[Any] = []
+    waiting = [STARTUP, SHUTDOWN]
+
+    async def receive() -> Any:
+        return waiting.pop(0)
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    with pytest.raises(LookupError):
+        await WebhookReceiver(keys=[KEY], dedupe=Unclosable()).asgi()({"type": "lifespan"}, receive, send)
+    assert said == [
+        {"type": "lifespan.startup.complete"},
+        {"type": "lifespan.shutdown.failed", "message": "LookupError"},
+    ]

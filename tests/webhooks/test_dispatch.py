@@ -3,16 +3,18 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from svc_async.events.models import Event, PostCreated
+from svc_async.sandbox import VirtualClock
 from svc_async.webhooks import Ack, DeliveryContext, WebhookReceiver
 from svc_async.webhooks.testing import build_delivery
 from tests.support.deliveries import KEY, delivery
 from tests.support.event_samples import activity
-from tests.support.event_stores import BrokenStore, SlowStore
+from tests.support.event_stores import BrokenStore, MemoryInbox, SlowStore
 from tests.support.tasks import run_ready_tasks
 
 # --- order
@@ -204,3 +206,77 @@ async def test_bodies_that_share_events_in_any_order_do_not_wait_for_each_other_
         store.go.set()
         assert [answer.status for answer in await asyncio.gather(*calls)] == [200] * 4
     assert receiver.stats.handled == 3
+
+
+async def test_the_log_names_what_failed_and_no_message(caplog: pytest.LogCaptureFixture) -> None:
+    def fails(*_: object) -> None:
+        raise LookupError("secret")
+
+    with caplog.at_level(logging.ERROR):
+        async with WebhookReceiver(keys=[KEY], dedupe=BrokenStore("claim 2"), on_error=fails) as receiver:
+            receiver.on("*")(fails)
+            assert (await receiver.handle(*delivery("1"))).status == 200
+            await run_ready_tasks()
+            assert (await receiver.handle(*delivery("2"))).status == 503
+    assert [(record.name, record.getMessage()) for record in caplog.records] == [
+        ("svc_async.webhooks", "post.create: LookupError"),
+        ("svc_async.webhooks", "on_error itself failed: LookupError"),
+        ("svc_async.webhooks", "a delivery: OSError"),
+        ("svc_async.webhooks", "on_error itself failed: LookupError"),
+    ]
+
+
+async def test_an_event_without_a_handler_is_handled_and_counted() -> None:
+    async with WebhookReceiver(keys=[KEY]) as receiver:
+        await receiver.handle(*delivery())
+    assert (receiver.stats.handled, receiver.stats.unhandled) == (1, 1)
+    async with receiver:
+        receiver.on("*")(lambda *_: None)
+        await receiver.handle(*delivery("2"))
+    assert (receiver.stats.handled, receiver.stats.unhandled) == (2, 1)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+async def test_closing_abandons_what_is_not_handled(caplog: pytest.LogCaptureFixture, *, durable: bool) -> None:
+    clock, inbox, dead = VirtualClock(), MemoryInbox(), list[str]()
+    ack = Ack.durable(inbox) if durable else Ack.enqueue()
+    receiver = WebhookReceiver(
+        keys=[KEY], clock=clock, ack=ack, drain_deadline=1, dead_letter=lambda event, _: dead.append(event.key)
+    )
+    receiver.on("*")(lambda *_: asyncio.Event().wait())
+    await receiver.start()
+    for uuid in ("1", "2"):
+        assert (await receiver.handle(*delivery(uuid))).status == 200
+    closing = asyncio.create_task(receiver.aclose())
+    await clock.advance(seconds=1)
+    await closing
+    assert [record.getMessage() for record in caplog.records] == ["closed with 2 events not handled"]
+    assert receiver.stats.abandoned == 2
+    assert (dead, [*inbox.rows]) == (([], ["1", "2"]) if durable else (["1", "2"], []))
+
+
+async def test_a_handler_that_fails_inline_releases_its_event() -> None:
+    failing = True
+    receiver = WebhookReceiver(keys=[KEY], ack=Ack.inline())
+
+    @receiver.on("*")
+    def handler(*_: object) -> None:
+        if failing:
+            raise LookupError
+
+    async with receiver:
+        answer = await receiver.handle(*delivery())
+        assert (answer.status, answer.body) == (500, b"handler_failed")
+        failing = False
+        assert (await receiver.handle(*delivery())).status == 200
+    assert (receiver.stats.handled, receiver.stats.failed, receiver.stats.duplicates) == (1, 1, 0)
+
+
+async def test_the_last_event_is_the_last_that_was_new() -> None:
+    clock = VirtualClock()
+    async with WebhookReceiver(keys=[KEY], clock=clock) as receiver:
+        await receiver.handle(*delivery())
+        first = receiver.health().last_event
+        await clock.advance(seconds=1)
+        await receiver.handle(*delivery())
+        assert receiver.health().last_event == first == clock.now() - timedelta(seconds=1)

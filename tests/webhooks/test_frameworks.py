@@ -2,12 +2,9 @@
 
 import asyncio
 import socket
-import subprocess
-import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from hypercorn.asyncio import serve
@@ -17,12 +14,11 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.testclient import TestClient
 
 from svc_async.errors import InvalidArgument, WrongState
-from svc_async.webhooks import WebhookReceiver
+from svc_async.webhooks import MemoryDedupe, WebhookReceiver
 from svc_async.webhooks.testing import build_crc
 from tests.support.deliveries import KEY, delivery
 from tests.support.receivers import create_sender
-
-ROOT = Path(__file__).parents[2]
+from tests.support.tasks import run_ready_tasks
 
 Routes = Callable[[WebhookReceiver], list[BaseRoute]]
 
@@ -122,41 +118,31 @@ def test_two_test_clients_may_follow_each_other() -> None:
     assert receiver.stats.handled == 3
 
 
-CLOSED_AROUND_IT = """
-import asyncio, os
-from svc_async.webhooks import WebhookReceiver
-from tests.support.deliveries import KEY, delivery
+def test_it_runs_again_after_an_event_loop_that_was_closed_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    dead: list[str] = []
+    receiver = WebhookReceiver(keys=[KEY], dead_letter=lambda event, _: dead.append(event.key))
+    hang = True
 
-dead, hang = [], True
-receiver = WebhookReceiver(keys=[KEY], dead_letter=lambda event, _: dead.append(event.key))
+    @receiver.on("*")
+    async def handler(*_: object) -> None:
+        if hang:
+            await asyncio.get_running_loop().create_future()
 
-@receiver.on("*")
-async def handler(*_):
-    if hang:
-        await asyncio.get_running_loop().create_future()
-
-loop = asyncio.new_event_loop()
-loop.run_until_complete(receiver.start())
-loop.run_until_complete(receiver.handle(*delivery()))
-kept = asyncio.all_tasks(loop)
-loop.close()
-print(receiver.is_running)
-hang = False
-
-async def live():
-    async with receiver:
-        print((await receiver.handle(*delivery())).status)
-
-asyncio.run(live())
-print(dead, receiver.stats.handled, flush=True)
-os._exit(0)
-"""
-
-
-def test_it_runs_again_after_an_event_loop_that_was_closed_around_it() -> None:
-    program = [sys.executable, "-c", CLOSED_AROUND_IT]
-    ended = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert ended.stdout.splitlines() == ["False", "200", "['1'] 1"], ended.stderr
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(receiver.start())
+    assert loop.run_until_complete(receiver.handle(*delivery())).status == 200
+    with monkeypatch.context() as patched:  # not really, since Python complains of tasks that never end
+        patched.setattr(loop, "is_closed", lambda: True)
+        assert not receiver.is_running
+        hang = False
+        assert handle_once(receiver, "1") == 200
+    assert dead == ["1"]
+    assert (receiver.stats.handled, receiver.stats.abandoned) == (1, 1)
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    loop.run_until_complete(asyncio.wait(left))
+    loop.close()
 
 
 def test_asyncio_run_ends_a_receiver_that_was_not_closed() -> None:
@@ -182,3 +168,43 @@ async def test_another_event_loop_is_refused_while_it_runs() -> None:
         with pytest.raises(WrongState, match="started already"):
             await asyncio.to_thread(asyncio.run, receiver.start())
         assert (await receiver.handle(*delivery())).status == 200
+
+
+async def test_a_receiver_whose_task_was_cancelled_may_be_started_again() -> None:
+    receiver = WebhookReceiver(keys=[KEY])
+    await receiver.start()
+    (task,) = (each for each in asyncio.all_tasks() if each.get_name() == "svc-async webhook receiver")
+    task.cancel()
+    await asyncio.wait({task})
+    assert not receiver.is_running
+    assert (await receiver.handle(*delivery())).status == 503
+    async with receiver:
+        assert (await receiver.handle(*delivery())).status == 200
+    await receiver.aclose()
+
+
+async def test_a_start_that_is_cancelled_leaves_no_task_behind() -> None:
+    class Hanging(MemoryDedupe):
+        left = 0
+
+        async def __aenter__(self) -> Self:
+            try:
+                await go.wait()
+            finally:
+                self.left += 1
+            return self
+
+        async def __aexit__(self, *_: object) -> None:
+            pass
+
+    go, store, before = asyncio.Event(), Hanging(), asyncio.all_tasks()
+    receiver = WebhookReceiver(keys=[KEY], dedupe=store)
+    starting = asyncio.create_task(receiver.start())
+    await run_ready_tasks()
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert (asyncio.all_tasks(), store.left, receiver.is_running) == (before, 1, False)
+    go.set()
+    async with receiver:
+        assert receiver.is_running

@@ -11,7 +11,7 @@ import pytest
 from svc_async.errors import InvalidArgument, WrongState
 from svc_async.events.router import EventRouter
 from svc_async.sandbox import VirtualClock
-from svc_async.webhooks import Ack, NotHandled, SigningKey, WebhookReceiver
+from svc_async.webhooks import Ack, DeliveryContext, NotHandled, SigningKey, WebhookReceiver
 from svc_async.webhooks.testing import build_crc
 from tests.support.deliveries import KEY, OLD, STRANGER, delivery
 from tests.support.event_stores import SlowStore
@@ -48,6 +48,12 @@ def test_a_setting_out_of_bounds_is_refused(name: str, value: Any) -> None:
 def test_an_acknowledgement_out_of_bounds_is_refused(name: str, value: Any) -> None:
     with pytest.raises(InvalidArgument, match=f"{name} must be"):
         Ack(**{name: value})
+
+
+def test_bodies_never_show() -> None:
+    context = DeliveryContext(key_id="now", received_at=START, body=b"hello")
+    assert "hello" not in repr(context)
+    assert context.restored is False
 
 
 def test_secrets_never_show() -> None:

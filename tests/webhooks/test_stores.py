@@ -208,3 +208,52 @@ async def test_work_whose_caller_goes_away_is_done_all_the_same(tmp_path: Path) 
         with pytest.raises(asyncio.CancelledError):
             await storing
         assert [each.key for each in await inbox.load()] == ["1"]
+
+
+def read_pragmas(connection: sqlite3.Connection) -> dict[str, int]:
+    names = ("application_id", "user_version", "synchronous")
+    return {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names}
+
+
+async def test_a_file_is_marked_as_a_store_of_events_and_survives_what_it_promises(tmp_path: Path) -> None:
+    for store, synchronous in ((SqliteInbox(tmp_path / "a"), 2), (SqliteDedupe(tmp_path / "b"), 1)):
+        async with store:
+            found = await store._run(read_pragmas)
+            assert found == {"application_id": 0x73766577, "user_version": 1, "synchronous": synchronous}
+
+
+async def test_a_claim_of_another_owner_is_respected_for_an_hour_by_default(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    first = SqliteDedupe(tmp_path / "events.db", clock=clock)
+    async with first, SqliteDedupe(tmp_path / "events.db", owner="other", clock=clock) as other:
+        assert await first.claim("a")
+        await clock.advance(minutes=59, seconds=59)
+        assert not await other.claim("a")
+        await clock.advance(seconds=1)
+        assert await other.claim("a")
+
+
+async def test_the_default_owner_releases_its_own_claims_only(tmp_path: Path) -> None:
+    async with SqliteDedupe(tmp_path / "events.db", owner="other") as other:
+        assert await other.claim("theirs")
+        async with SqliteDedupe(tmp_path / "events.db") as first:
+            assert await first.claim("ours")
+        async with SqliteDedupe(tmp_path / "events.db", owner="receiver") as second:
+            assert [await second.claim(key) for key in ("ours", "theirs")] == [True, False]
+
+
+async def test_a_store_that_was_left_open_is_closed_when_it_is_opened_again(tmp_path: Path) -> None:
+    store = SqliteInbox(tmp_path / "inbox.db")
+    await store.__aenter__()
+    async with store:
+        await store.store([make_stored("a")])
+        assert [thread.name for thread in threading.enumerate()].count("svc-async sqlite") == 1
+    assert "svc-async sqlite" not in {thread.name for thread in threading.enumerate()}
+
+
+async def test_memory_holds_as_many_events_as_it_may() -> None:
+    store = MemoryDedupe(maxsize=1)
+    await store.commit("a")
+    assert not await store.claim("a")
+    await store.commit("b")
+    assert await store.claim("a")

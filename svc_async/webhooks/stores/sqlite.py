@@ -47,6 +47,7 @@ class _Store:
         self._writer: Writer | None = None
 
     async def __aenter__(self) -> Self:
+        await self._close()  # it was left open in an event loop that was closed
         self._writer = await in_thread(self._open, undo=Writer.close)
         return self
 
