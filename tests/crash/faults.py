@@ -76,8 +76,8 @@ def _answer_slowly(exchange: Exchange, right: Right, dice: random.Random) -> Non
     exchange.answer_in(dice.choice([1.0, 20.0, 59.0, 61.0, 300.0]), 200, right)
 
 
-def _cut(exchange: Exchange, right: Right, _: random.Random) -> None:
-    exchange.cut(200, right)
+def _cut(exchange: Exchange, right: Right, dice: random.Random) -> None:
+    exchange.cut(200, right, dice.random())
 
 
 def _answer_garbage(exchange: Exchange, right: Right, _: random.Random) -> None:
@@ -100,12 +100,17 @@ def _answer_twice(exchange: Exchange, right: Right, _: random.Random) -> None:
     exchange.answer(200, right, copies=2)
 
 
+def _answer_and_close(exchange: Exchange, right: Right, dice: random.Random) -> None:
+    exchange.answer_and_close(200, right, dice.choice([0.0, 1.0, 10.0, 60.0]))
+
+
 _RETRY = {"retry-after": "7"}
 
 _ANSWERS: Mapping[str, _Fault] = {
     "fine": _Fault(_NOW, _answer),
     "slow": _Fault(_NOW, _answer_slowly),
     "answered twice": _Fault(_NOW, _answer_twice),
+    "answered and closed": _Fault(_NOW, _answer_and_close),
     "500": _Fault(_UNKNOWN, _fail_at_gateway(500)),
     "502": _Fault(_UNKNOWN, _fail_at_gateway(502)),
     "504": _Fault(_UNKNOWN, _fail_at_gateway(504)),
@@ -155,7 +160,7 @@ class Fate:
     @property
     def is_answered(self) -> bool:
         """Whether the client gets the right answer, sooner or later."""
-        return self.name in {"fine", "slow", "answered twice", "partial"}
+        return self.name in {"fine", "slow", "answered twice", "answered and closed", "partial"}
 
     @property
     def partial(self) -> bool:

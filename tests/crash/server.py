@@ -67,10 +67,10 @@ class Exchange:
         self.connection.send(copies * self._render(status, body, headers))
         self.server.finish()
 
-    def cut(self, status: int, body: bytes) -> None:
-        """Send the first half of an answer, and close the connection."""
+    def cut(self, status: int, body: bytes, share: float) -> None:
+        """Send a share of an answer, and close the connection."""
         whole = self._render(status, body, None)
-        self.connection.send(whole[: len(whole) - len(body) // 2 - 1])
+        self.connection.send(whole[: int(share * len(whole))])
         self.server.close(self.connection)
         self.server.finish()
 
@@ -87,6 +87,18 @@ class Exchange:
         """Answer later, by the time of the trial."""
         data = self._render(status, body, None)
         self.server.schedule(seconds, lambda: self.connection.send(data))
+        self.server.finish()
+
+    def answer_and_close(self, status: int, body: bytes, seconds: float) -> None:
+        """Answer it, and later say 408 to nobody and close the connection, as some gateways do."""
+        self.connection.send(self._render(status, body, None))
+        goodbye = self._render(408, b"", {"connection": "close"})
+
+        def close() -> None:
+            self.connection.send(goodbye)
+            self.server.close(self.connection)
+
+        self.server.schedule(seconds, close)
         self.server.finish()
 
     def _render(self, status: int, body: bytes, headers: Mapping[str, str] | None) -> bytes:
