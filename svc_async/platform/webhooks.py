@@ -3,7 +3,7 @@
 import re
 import warnings
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from urllib.parse import SplitResult, urlsplit
 
 import attrs
@@ -12,6 +12,7 @@ from svc_async.engine.paging import Pager
 from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import ApiError, InvalidArgument, WebhookInvalid
 from svc_async.wire.checks import Check, first_problem, length, related, satisfies
+from svc_async.wire.params import to_utc
 from svc_async.wire.records import Record, Timestamp
 from svc_async.wire.route import Listing, Reply, Route, Surface
 
@@ -342,10 +343,9 @@ def _find_first_minute(now: datetime, terms: ReplayTerms) -> datetime:
 
 
 def _floor_minute(name: str, moment: datetime) -> datetime:
-    if moment.tzinfo is None:
-        raise InvalidArgument(name, "must have a time zone")
-    return moment.astimezone(UTC).replace(second=0, microsecond=0)
+    return to_utc(name, moment).replace(second=0, microsecond=0)
 
 
 def _format_minute(name: str, moment: datetime) -> str:
-    return f"{_floor_minute(name, moment):%Y%m%d%H%M}"
+    minute = _floor_minute(name, moment)
+    return f"{minute.year:04}{minute:%m%d%H%M}"  # strftime does not pad the year

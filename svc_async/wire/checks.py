@@ -296,8 +296,11 @@ def _is_aware(value: object) -> bool:
 
 
 def _is_whole_hour(value: object) -> bool:
-    # A datetime without a time zone is rejected when it is encoded, with a better message.
+    # A datetime without a time zone, or out of range in UTC, is rejected when it is encoded, with a better message.
     if not isinstance(value, datetime) or value.tzinfo is None:
         return True
-    utc = value.astimezone(UTC)
+    try:
+        utc = value.astimezone(UTC)
+    except OverflowError:
+        return True
     return utc == utc.replace(minute=0, second=0, microsecond=0)

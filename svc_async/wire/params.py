@@ -11,7 +11,7 @@ from urllib.parse import quote as _quote
 
 from svc_async.errors import InvalidArgument
 
-__all__ = ["Param", "fill_path", "query_string", "quote", "segment", "timestamp", "to_pairs"]
+__all__ = ["Param", "fill_path", "query_string", "quote", "segment", "timestamp", "to_pairs", "to_utc"]
 
 _Scalar = str | int | bool | datetime | Enum
 Param = _Scalar | Iterable[_Scalar] | None
@@ -31,13 +31,22 @@ def timestamp(moment: datetime) -> str:
     Raises:
         InvalidArgument: the datetime has no time zone, so it is ambiguous, or has no year of four digits in UTC.
     """
+    # strftime does not pad the year.
+    return to_utc("timestamp", moment).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
+
+
+def to_utc(name: str, moment: datetime) -> datetime:
+    """Return a datetime in UTC.
+
+    Raises:
+        InvalidArgument: it has no time zone, so it is ambiguous (contract GEN-12), or no year of four digits in UTC.
+    """
     if moment.tzinfo is None:
-        raise InvalidArgument("timestamp", "must have a time zone (contract GEN-12)")
+        raise InvalidArgument(name, "must have a time zone (contract GEN-12)")
     try:
-        in_utc = moment.astimezone(UTC)
+        return moment.astimezone(UTC)
     except OverflowError:
-        raise InvalidArgument("timestamp", "must be in the years 1 to 9999 in UTC") from None
-    return in_utc.replace(tzinfo=None).isoformat(timespec="seconds") + "Z"  # strftime does not pad the year
+        raise InvalidArgument(name, "must be in the years 1 to 9999 in UTC") from None
 
 
 def to_pairs(params: Mapping[str, Param]) -> tuple[tuple[str, str], ...]:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from svc_async.ads.accounts import IndustryType
 from svc_async.errors import InvalidArgument
+from svc_async.wire.checks import whole_hours
 from svc_async.wire.params import Param, fill_path, query_string, quote, timestamp, to_pairs
 
 UNRESERVED = set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~%")
@@ -47,6 +48,24 @@ def test_quoting_leaves_only_unreserved_characters_and_can_be_undone(text: str) 
 @pytest.mark.rule("GEN-12")
 def test_moments_of_other_zones_are_written_in_utc() -> None:
     assert timestamp(datetime(2026, 1, 1, 1, tzinfo=timezone(timedelta(hours=2)))) == "2025-12-31T23:00:00Z"
+
+
+@pytest.mark.parametrize("year", [1, 26, 999, 9999])
+def test_years_have_four_digits(year: int) -> None:
+    assert timestamp(datetime(year, 2, 3, 4, 5, 6, 7, tzinfo=UTC)) == f"{year:04}-02-03T04:05:06Z"
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=1))),
+        datetime(9999, 12, 31, 23, 59, tzinfo=timezone(-timedelta(hours=1))),
+    ],
+)
+def test_a_moment_whose_year_has_other_digits_in_utc_is_refused(moment: datetime) -> None:
+    assert whole_hours("start_time")({"start_time": moment}) is None
+    with pytest.raises(InvalidArgument, match="^start_time must be in the years 1 to 9999 in UTC"):
+        to_pairs({"start_time": moment})
 
 
 @pytest.mark.parametrize(
