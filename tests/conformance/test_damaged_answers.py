@@ -1,8 +1,7 @@
 """An answer is never thrown away, however one field of a record of the contract is damaged."""
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import attrs
@@ -14,30 +13,10 @@ from svc_async.wire.envelope import Page, Unreadable
 from svc_async.wire.records import Record
 from tests.support.client_calls import CALLS, bind, read_parameters
 from tests.support.contract import OPERATIONS, RECORDS, build_answer, build_arguments
+from tests.support.damages import damage, is_reached
 from tests.support.scripted_server import Answer, ScriptedServer, clock, service
 
 __all__ = ["clock", "service"]
-
-DATE_OF_POSTS, THEN = "Tue Aug 27 22:22:12 +0000 2019", datetime(2019, 8, 27, 22, 22, 12, tzinfo=UTC)
-HUGE = 10**400
-DAMAGES: Mapping[str, Any] = {
-    "null": None,
-    "string": "some text",
-    "empty string": "",
-    "number in a string": "8",
-    "lone surrogate": "cut \ud83d off",
-    "int": 5,
-    "float": 0.5,
-    "boolean": True,
-    "list": [1, "a"],
-    "object": {},
-    "another date": DATE_OF_POSTS,
-    "no date": "2026-13-45T99:00:00Z",
-    "nested": json.loads("[" * 300 + "]" * 300),
-    "long": "x" * 20_000,
-    "huge": HUGE,
-    "endless": [{}] * 100,
-}
 
 READ = [name for name, row in CALLS.items() if row["response"]["record"] in RECORDS]
 LISTED = [name for name in READ if OPERATIONS[name]["response"]["shape"] in {"list", "array"}]
@@ -60,36 +39,6 @@ async def make_call(session: Session, operation: str) -> Any:
     if isinstance(call, Pager):
         return await anext(aiter(call.pages()))
     return await call
-
-
-def damage(record: Any) -> Iterator[Any]:
-    """Return the record with each of its fields damaged, and with those of the records in it."""
-    if isinstance(record, list):
-        for index, element in enumerate(record):
-            yield from ([*record[:index], each, *record[index + 1 :]] for each in damage(element))
-    if isinstance(record, dict):
-        for name, value in record.items():
-            yield {other: record[other] for other in record if other != name}
-            yield from ({**record, name: each} for each in DAMAGES.values())
-            yield from ({**record, name: each} for each in damage(value))
-
-
-def is_reached(found: Any, sent: Any) -> bool:
-    """Return whether everything that was sent is in what was found."""
-    if isinstance(sent, dict):
-        return isinstance(found, dict) and all(
-            name in found and is_reached(found[name], value) for name, value in sent.items()
-        )
-    if isinstance(sent, list):
-        return isinstance(found, list) and len(found) == len(sent) and all(map(is_reached, found, sent))
-    return found == sent or (isinstance(found, str) and isinstance(sent, str) and is_same_time(found, sent))
-
-
-def is_same_time(found: str, sent: str) -> bool:
-    try:
-        return datetime.fromisoformat(found) == (THEN if sent == DATE_OF_POSTS else datetime.fromisoformat(sent))
-    except ValueError:
-        return False
 
 
 def find_required(model: type[attrs.AttrsInstance]) -> set[str]:

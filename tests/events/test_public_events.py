@@ -1,6 +1,5 @@
 """Events that are public facts beyond the specification, built from the contract's rows."""
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,10 +9,10 @@ import pytest
 from svc_async.events import public
 from svc_async.events.models import ActivityEvent, EventPost, ProfileUpdated
 from svc_async.events.parser import parse_events
-from tests.support.contract import EVENT_ENUMS, EVENT_RECORDS, Row
+from tests.support.contract import EVENT_RECORDS
+from tests.support.event_records import PAYLOADS, build_payload
 from tests.support.event_samples import activity, encode_body
 
-PAYLOADS: Mapping[str, str] = EVENT_ENUMS["ActivityEventPayload"]["meanings"]
 MODELS = {
     "EventBroadcast": public.Broadcast,
     "EventBroadcastChat": public.BroadcastComment,
@@ -24,28 +23,10 @@ MODELS = {
     "EventPost": EventPost,
     "EventUser": public.EventUser,
 }
-MOMENT = "2026-01-02T03:04:05.000Z"
-
-
-def build_record(name: str) -> Row:
-    return {field["name"]: build_field(field) for field in EVENT_RECORDS[name]["field"] if "." not in field["name"]}
-
-
-def build_field(field: Row) -> Any:
-    inner, kind = field.get("record", field.get("items")), field["type"]
-    if inner in EVENT_RECORDS:
-        value = build_record(inner)
-        return [value] if kind == "array" else value
-    if "enum" in field:
-        return EVENT_ENUMS[field["enum"]]["values"][0]
-    values = {"timestamp": MOMENT, "boolean": True, "int": 7, "long": 7, "object": {"key": 1}}
-    return [1, 2] if kind == "array" and inner == "int" else [] if kind == "array" else values.get(kind, "x")
 
 
 def parse(event_type: str, **more: Any) -> Any:
-    record = PAYLOADS[event_type]
-    payload = build_record(record) if record in EVENT_RECORDS else {}
-    (event,) = parse_events(encode_body(activity(event_type, **{"payload": payload, **more})))
+    (event,) = parse_events(encode_body(activity(event_type, **{"payload": build_payload(event_type), **more})))
     return event
 
 
@@ -117,8 +98,7 @@ def test_another_name_of_a_type_is_parsed_as_its_current_name() -> None:
 def test_a_repr_contains_nothing_that_people_wrote() -> None:
     for event_type in PAYLOADS:
         payload = {"text": "secret", "message": "secret", "title": "secret", "name": "secret"}
-        record = PAYLOADS[event_type]
-        whole = {**(build_record(record) if record in EVENT_RECORDS else {}), **payload}
+        whole = {**build_payload(event_type), **payload}
         event = parse(event_type, payload=whole)
         if event_type != "news.new":  # its name is a headline
             assert "secret" not in repr(event)
