@@ -76,6 +76,7 @@ _OPTIONS: Mapping[str, str] = MappingProxyType(
         "custom_audience_id": "--audience",
         "do_not_reach_list_id": "--list",
         "product_catalog_id": "--catalog",
+        "header": "--columns",
         "profile": "--profile",
         "refresh_within": "--refresh-days",
         **{

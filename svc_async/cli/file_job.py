@@ -16,7 +16,7 @@ from svc_async.batch.timeline import Timeline
 from svc_async.cli.console import complain, say, show_json, stderr
 from svc_async.cli.exit_codes import Exit, Interrupted, explain
 from svc_async.cli.failures import FailureList
-from svc_async.cli.job_journal import JobJournal
+from svc_async.cli.job_journal import JobJournal, find_journal
 from svc_async.cli.options import JournalOptions, RunOptions
 from svc_async.cli.outcome import JobOutcome
 from svc_async.cli.progress import Display, open_display
@@ -35,6 +35,10 @@ from svc_async.sources.source import ReplayableSource
 
 __all__ = ["run_job"]
 
+_FINISHED_BEFORE = (
+    "The job was finished before: nothing was sent. A new job needs a new journal; --journals FOLDER keeps one a run."
+)
+
 
 def run_job(spec: JobSpec, file: Path, options: RunOptions, journal: JournalOptions) -> int:
     """Run a job and return the exit code.
@@ -44,11 +48,11 @@ def run_job(spec: JobSpec, file: Path, options: RunOptions, journal: JournalOpti
     """
     if not options.sandbox:
         spec.target.check()
-    elif journal.journal is not None:
+    elif journal.journal is not None or journal.journals is not None:
         raise InvalidArgument("--journal", "must not be given with --sandbox, which forgets what it was sent")
     elif options.profile:
         raise InvalidArgument("profile", "must not be given with --sandbox, which brings credentials")
-    kept = JobJournal.open(journal, spec)
+    kept = JobJournal.open(find_journal(journal, spec, options), spec)
     as_typed = attrs.evolve(spec, source=attrs.evolve(spec.source, path=str(file)))  # messages name the file so
     # Standard input is read here: in the event loop, waiting for it would delay the handling of signals.
     with closing(kept.spooled or open_rows(as_typed)) as source:
@@ -239,6 +243,7 @@ class _FileJob:
             file=self.file,
             name=self._name,
             journal=self.journal.path,
+            finished_before=self.journal.is_finished,
             summary=self.work.summarize(report),
             report=report,
             seconds=self.clock.monotonic() - began,
@@ -268,8 +273,8 @@ class _FileJob:
             show_json(outcome.as_dict())
         else:
             outcome.print()
-        if self.journal.is_finished and not self.options.as_json:
-            say("The job was finished before: nothing was sent. A new job needs a new journal.")
+        if self.journal.is_finished:
+            say(_FINISHED_BEFORE)
         if outcome.error is not None:
             complain(explain(outcome.error))
         if outcome.failures.problem is not None:

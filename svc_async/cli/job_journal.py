@@ -6,16 +6,19 @@ from typing import Any
 
 import attrs
 
+from svc_async import profiles
 from svc_async.batch.journal.journal import annotate
+from svc_async.batch.journal.journals import Journals
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.cli.options import JournalOptions, RunOptions, absolute
+from svc_async.clock import SystemClock
 from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.jobs.spec import JobSpec, TargetSpec, UploadSpec, from_plain, to_plain
 from svc_async.sources.detect import STANDARD_INPUT
 from svc_async.sources.source import ReplayableSource
 from svc_async.users.encoding import Rows
 
-__all__ = ["JobJournal", "JobNote", "SpooledSource", "describe_ids"]
+__all__ = ["JobJournal", "JobNote", "SpooledSource", "describe_ids", "find_journal"]
 
 _SETTINGS = ("fingerprint", "profile", "failures_file", "report")
 _ID_NAMES = {"audience": "audience", "do_not_reach_list": "list", "catalog": "catalog"}
@@ -25,6 +28,22 @@ def describe_ids(target: TargetSpec) -> Mapping[str, str | None]:
     """Return the ids of a list by the names of the options that give them."""
     account = {} if target.kind == "catalog" else {"account": target.account_id}
     return {**account, _ID_NAMES[target.kind]: target.list_id}
+
+
+def find_journal(options: JournalOptions, spec: JobSpec, run: RunOptions) -> JournalOptions:
+    """Return the options with the journal of this run, if the journals are kept in a folder.
+
+    Raises:
+        InvalidArgument: a file is given too.
+        UnusableFile: the folder cannot be used.
+    """
+    if options.journals is None:
+        return options
+    if options.journal is not None:
+        raise InvalidArgument("--journals", "must not be given with --journal, which names one file for one run")
+    host = profiles.find(run.profile).endpoints.ads_url
+    about = {"job": spec.title, "host": host, **describe_ids(spec.target)}
+    return attrs.evolve(options, journal=Journals(options.journals).find(about, SystemClock().now()))
 
 
 @attrs.frozen(kw_only=True)
@@ -138,6 +157,8 @@ class JobJournal:
         path = options.journal
         if path is None:
             return cls()
+        if path.is_dir():
+            raise UnusableFile("journal", path, "is a folder; --journals keeps a journal of each run in it")
         record = JournalRecord.read(path) if path.exists() and path.stat().st_size else None
         if record is None:
             return cls(path=path)

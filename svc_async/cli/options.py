@@ -90,7 +90,8 @@ class BatchOptions:
     """How the rows of a file are read and sent.
 
     Attributes:
-        columns: COLUMN=KEY assigns a column, such as Mail=email. COLUMN=- ignores a column, *=- all unknown columns.
+        columns: The names of the columns of a CSV file without a header, such as email,phone.
+        mapping: COLUMN=KEY assigns a column, such as Mail=email. COLUMN=- ignores a column, *=- all unknown columns.
             Repeatable.
         encoding: The file's encoding, such as cp1252, if it is not Unicode.
         empty: What stands for no value in the file, such as n/a,NULL,-.
@@ -99,7 +100,8 @@ class BatchOptions:
         quarantine: Seconds before a request is sent again whose answer was lost.
     """
 
-    columns: Annotated[list[str], Parameter(name="--map", negative=(), show_default=False)] = attrs.field(
+    columns: str | None = None
+    mapping: Annotated[list[str], Parameter(name="--map", negative=(), show_default=False)] = attrs.field(
         factory=list[str]
     )
     encoding: str | None = None
@@ -116,10 +118,12 @@ class JournalOptions:
 
     Attributes:
         journal: Keep a journal in this file. Repeat the command after a crash to resume the job.
+        journals: Keep a journal of each run in this folder, for a job that repeats. A run that was cut off is resumed.
         resume_spool: Use the rows that the first run has read from standard input.
     """
 
     journal: Path | None = None
+    journals: Path | None = None
     resume_spool: Annotated[Flag, Parameter(show=False)] = False
 
 

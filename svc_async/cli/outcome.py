@@ -37,6 +37,7 @@ class JobOutcome:
         file: the source as it was typed.
         name: what messages call the source.
         journal: the journal, if there is one.
+        finished_before: whether an earlier run finished the job, so that nothing was sent.
         summary: what was done with how many rows.
         report: what became of the rows.
         seconds: how long it took.
@@ -55,6 +56,7 @@ class JobOutcome:
     file: Path
     name: str
     journal: Path | None
+    finished_before: bool
     summary: str
     report: Report
     seconds: float
@@ -95,6 +97,7 @@ class JobOutcome:
             **listed,
             **self.more,
             "journal": str(self.journal) if self.journal is not None else None,
+            "finished_before": self.finished_before,
             "failures_file": str(self.failures.path) if self._is_listed else None,
             "seconds": round(self.seconds, 3),
             "rows_per_second": round(self._rows_per_second, 1),

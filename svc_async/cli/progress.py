@@ -1,10 +1,12 @@
 """Shows how far a job is: a bar on a terminal, a line every few seconds elsewhere, or nothing."""
 
 import abc
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from types import TracebackType
 from typing import Self
 
+import attrs
 from rich import progress as rich_progress
 from rich.console import Console, RenderableType
 from rich.text import Text
@@ -57,13 +59,22 @@ class _Timed(Display, abc.ABC):
         self._console = console
         self._clock = clock
         self._next = clock.monotonic() + self.pause
+        self._waits = False
+        self._shown = 0.0
 
     def show(self, progress: Progress) -> None:
         super().show(progress)
         now = self._clock.monotonic()
-        if now >= self._next:
+        waits = progress.resend_in is not None
+        if now >= self._next or (waits and not self._waits):  # a wait is announced when it begins
             self._next = now + self.pause
             self.draw(progress)
+        self._waits = waits
+
+    def find_share(self, progress: Progress) -> float:
+        """Return the share of the file that is settled; it never goes back, also while a resume reads it again."""
+        self._shown = max(self._shown, _done(progress, self._source))
+        return self._shown
 
     @abc.abstractmethod
     def draw(self, progress: Progress) -> None:
@@ -77,7 +88,7 @@ class Lines(_Timed):
 
     def draw(self, progress: Progress) -> None:
         """Print a line."""
-        done = _done(progress, self._source)
+        done = self.find_share(progress)
         speed, left = _speed(progress, self._limit), _describe_remaining(progress, done)
         self._console.print(f"{done:4.0%} | {_counts(progress)} | {speed} | {left} left")
 
@@ -111,8 +122,8 @@ class Bar(_Timed):
 
     def draw(self, progress: Progress) -> None:
         """Move the bar."""
-        done = _done(progress, self._source)
-        self._drawing.counts = _colour(progress)
+        done = self.find_share(progress)
+        self._drawing.counts = partial(_colour_since, progress, self._clock, self._clock.monotonic())
         speed, left = _speed(progress, self._limit), f"{_describe_remaining(progress, done)} left"
         self._drawing.update(self._task, completed=done, speed=speed, left=left)
 
@@ -120,11 +131,11 @@ class Bar(_Timed):
 class _Drawing(rich_progress.Progress):
     """A bar and a line of numbers."""
 
-    counts = Text()
+    counts: Callable[[], Text] = Text
 
     def get_renderables(self) -> Iterable[RenderableType]:
         yield from super().get_renderables()
-        yield self.counts
+        yield self.counts()
 
 
 def open_display(source: ReplayableSource, *, console: Console, clock: Clock, limit: float, quiet: bool) -> Display:
@@ -149,11 +160,16 @@ def _speed(progress: Progress, limit: float) -> str:
     return f"{progress.rows_per_second:,.0f} rows/s, {progress.requests / minutes:,.0f} of {limit:,.0f} requests/min"
 
 
+def _describe_doubt(progress: Progress) -> str:
+    again = "" if progress.resend_in is None else f", sent again in {format_duration(progress.resend_in)}"
+    return f"in doubt{again}"
+
+
 def _numbers(progress: Progress) -> list[tuple[str, int, str]]:
     return [
         ("accepted", progress.accepted, "green"),
         ("failed", progress.failed, "red" if progress.failed else ""),
-        ("in doubt", progress.in_doubt, "yellow" if progress.in_doubt else ""),
+        (_describe_doubt(progress), progress.in_doubt, "yellow" if progress.in_doubt else ""),
         ("requests", progress.requests, ""),
         *([("times 429", progress.rate_limited, "yellow")] if progress.rate_limited else []),
     ]
@@ -161,6 +177,13 @@ def _numbers(progress: Progress) -> list[tuple[str, int, str]]:
 
 def _counts(progress: Progress) -> str:
     return ", ".join(f"{number:,} {name}" for name, number, _ in _numbers(progress))
+
+
+def _colour_since(progress: Progress, clock: Clock, since: float) -> Text:
+    """Return the numbers, with the rest of a wait as of now."""
+    if progress.resend_in is None:
+        return _colour(progress)
+    return _colour(attrs.evolve(progress, resend_in=max(0.0, progress.resend_in - (clock.monotonic() - since))))
 
 
 def _colour(progress: Progress) -> Text:

@@ -21,9 +21,10 @@ def source_spec(file: Path, format: str | None, options: BatchOptions) -> Source
     return SourceSpec(
         path=absolute(file),
         format=format,
-        mapping=_parse_mapping(options.columns),
+        mapping=_parse_mapping(options.mapping),
         encoding=options.encoding,
-        empty=_split(options.empty),
+        empty=_split(options.empty) or (),
+        header=_split(options.columns),
     )
 
 
@@ -73,8 +74,8 @@ def start(spec: JobSpec, file: Path, options: RunOptions, journal: JournalOption
     return run_job(spec, file, options, journal or JournalOptions())
 
 
-def _split(text: str | None) -> tuple[str, ...]:
-    return tuple(text.split(",")) if text is not None else ()
+def _split(text: str | None) -> tuple[str, ...] | None:
+    return tuple(text.split(",")) if text is not None else None
 
 
 def _parse_mapping(pairs: Sequence[str]) -> Mapping[str, str]:

@@ -156,7 +156,7 @@ class CsvTable:
         names = [name.strip() for name in header]
         if looks_like_data(names):
             raise self._text.refuse(
-                "has no header: line 1 looks like data; add a line with the names of the columns, "
+                "has no header: line 1 looks like data; name the columns with --columns, such as email,phone, "
                 "or give their names as header"
             )
         return names, chosen

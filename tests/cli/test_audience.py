@@ -256,6 +256,20 @@ def test_rows_with_a_valid_identifier_can_be_sent_with_it(
     assert said in ended.out
 
 
+def test_the_columns_of_a_file_without_a_header_can_be_named(call: Call, here: Path) -> None:
+    (here / "customers.csv").write_text("a@example.org;+4930123456\nb@example.org;\n")
+    refused = call("audience", "upload", "customers.csv", "--sandbox")
+    assert "--columns" in refused.err
+    ended = call("audience", "upload", "customers.csv", "--sandbox", "--columns", "E-Mail,phone")
+    assert "2 accepted" in ended.out
+
+
+def test_a_column_is_mapped_to_any_common_name(call: Call, here: Path) -> None:
+    (here / "customers.csv").write_text("Telefon,Kunde\n+4930123456,7\n")
+    options = ("--map", "Telefon=phone", "--map", "Kunde=-")
+    assert "1 accepted" in call("audience", "upload", "customers.csv", "--sandbox", *options).out
+
+
 # --- interrupted
 
 

@@ -16,7 +16,15 @@ RUN = {
     **JSON,
     "omit-failures": "",
 }
-BATCH = {"map": "", "encoding": "", "empty": "", "concurrency": "32", "ordering": "key", "quarantine": "120.0"}
+BATCH = {
+    "columns": "",
+    "map": "",
+    "encoding": "",
+    "empty": "",
+    "concurrency": "32",
+    "ordering": "key",
+    "quarantine": "120.0",
+}
 FORMAT = {"format": "detected from the content"}
 USERS = {**FORMAT, "bad-identifiers": "fail", "phone-region": "", "users-per-operation": "25"}
 SYNC = {
@@ -25,21 +33,22 @@ SYNC = {
     "state": "a file of the list in XDG_STATE_HOME/svc_async",
 }
 AUDIENCE = {"account": "", "audience": "", **RUN, **BATCH, **USERS}
-DO_NOT_REACH = {"account": "", "list": "", **RUN, **BATCH, **USERS, "journal": ""}
+JOURNAL = {"journal": "", "journals": ""}
+DO_NOT_REACH = {"account": "", "list": "", **RUN, **BATCH, **USERS, **JOURNAL}
 CATALOG = {"catalog": "", **RUN, **BATCH, **FORMAT}
 PROFILE = {"profile": "", **JSON}
 STORED_PROFILE = {"profile": 'SVC_PROFILE, or "default"', **JSON}
 
 COMMANDS = {
     "accounts list": PROFILE,
-    "audience upload": {**AUDIENCE, "journal": "", "effective-at": "now", "expires-at": "13 months from now"},
-    "audience remove": {**AUDIENCE, "journal": ""},
+    "audience upload": {**AUDIENCE, **JOURNAL, "effective-at": "now", "expires-at": "13 months from now"},
+    "audience remove": {**AUDIENCE, **JOURNAL},
     "audience sync": {**AUDIENCE, **SYNC, "refresh-days": "30"},
     "auth login": {**STORED_PROFILE, "callback": "", "no-browser": ""},
     "auth logout": STORED_PROFILE,
     "auth whoami": {**PROFILE, "check": ""},
-    "catalog upload": {**CATALOG, "journal": ""},
-    "catalog delete": {**CATALOG, "journal": ""},
+    "catalog upload": {**CATALOG, **JOURNAL},
+    "catalog delete": {**CATALOG, **JOURNAL},
     "catalog sync": {**CATALOG, **SYNC},
     "demo": {"rows": "200000", "seed": "7", **JSON},
     "do-not-reach upload": {**DO_NOT_REACH, "expires-at": "13 months from now"},

@@ -29,9 +29,11 @@ def people(tmp_path: Path) -> Path:
     return path
 
 
-def upload(sandbox: Sandbox, file: str | Path = "people.csv") -> tuple[str, ...]:
+def upload(
+    sandbox: Sandbox, file: str | Path = "people.csv", journal: Sequence[str] = ("--journal", "job.journal")
+) -> tuple[str, ...]:
     target = ("--account", sandbox.account_id, "--audience", sandbox.audience_id)
-    return ("audience", "upload", str(file), *target, "--journal", "job.journal", *FEW)
+    return ("audience", "upload", str(file), *target, *journal, *FEW)
 
 
 def count_members(sandbox: Sandbox) -> int:
@@ -356,3 +358,41 @@ async def test_the_journal_of_a_command_describes_its_job(
     content = (tmp_path / "job.journal").read_bytes()
     secrets = {name: value for name, value in environment_of(sandbox).items() if not name.endswith("_URL")}
     assert not [name for name, secret in secrets.items() if secret.encode() in content]
+
+
+# --- jobs that repeat
+
+
+async def test_a_folder_keeps_a_journal_of_each_run(command: Command, sandbox: Sandbox, people: Path) -> None:
+    repeated = upload(sandbox, journal=("--journals", "nightly"))
+    hang(sandbox, 2)
+    await kill(await command.start(*repeated), sandbox, 2)
+    for count in (1, 2):
+        ended = await command(*repeated, "--json")
+        assert ended.code == 5
+        assert json.loads(ended.out)["finished_before"] is False
+        assert len([*(people.parent / "nightly").glob("*.journal")]) == count
+    people.write_text("email\nnew@example.org\n")
+    assert json.loads((await command(*repeated, "--json")).out)["accepted"] == 1
+
+
+async def test_a_finished_job_says_that_it_sent_nothing(command: Command, sandbox: Sandbox, people: Path) -> None:
+    assert (await command(*upload(sandbox))).code == 5
+    requests = sandbox.requests.count(USERS)
+    again = await command(*upload(sandbox), "--json")
+    assert json.loads(again.out)["finished_before"] is True
+    assert "The job was finished before: nothing was sent." in again.err
+    assert "--journals FOLDER" in again.err
+    people.write_text("email\nnew@example.org\n")
+    refused = await command(*upload(sandbox))
+    assert refused.code == 2
+    assert sandbox.requests.count(USERS) == requests
+
+
+async def test_a_folder_is_no_journal(command: Command, sandbox: Sandbox, people: Path) -> None:
+    (people.parent / "nightly").mkdir()
+    ended = await command(*upload(sandbox, journal=("--journal", "nightly")))
+    assert ended.code == 2
+    assert "--journals keeps a journal of each run in it" in ended.err
+    ended = await command(*upload(sandbox), "--journals", "nightly")
+    assert "--journals must not be given with --journal" in ended.err

@@ -75,6 +75,33 @@ async def test_the_bar_shows_the_numbers(source: CsvSource) -> None:
         assert part in shown
 
 
+async def test_a_wait_for_what_is_in_doubt_is_announced_when_it_begins(source: CsvSource) -> None:
+    clock, out = VirtualClock(), console(terminal=False)
+    lines = Lines(source, console=out, clock=clock, limit=1_500)
+    waiting = attrs.evolve(HALFWAY, in_doubt=44_596, resend_in=101)
+    for progress in (HALFWAY, waiting, waiting, HALFWAY):
+        lines.show(progress)
+    (line,) = read_output(out).splitlines()
+    assert "44,596 in doubt, sent again in 1:41" in line
+
+
+async def test_a_bar_counts_a_wait_down(source: CsvSource) -> None:
+    clock, out = VirtualClock(), console(terminal=True)
+    with Bar(source, console=out, clock=clock, limit=1_500) as bar:
+        bar.show(attrs.evolve(HALFWAY, resend_in=101))
+        await clock.advance(seconds=60)
+    assert "sent again in 41.0 s" in read_output(out)
+
+
+async def test_the_share_never_goes_back(source: CsvSource) -> None:
+    clock, out = VirtualClock(), console(terminal=False)
+    lines = Lines(source, console=out, clock=clock, limit=1_500)
+    for read in (1_000, 2_000, 1_000):
+        await clock.advance(seconds=6)
+        lines.show(attrs.evolve(HALFWAY, read=read))
+    assert [line.split("%")[0] for line in read_output(out).splitlines()] == [" 50", " 50", " 50"]
+
+
 async def test_nothing_settled_yet_is_no_division_by_zero(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=False)
     lines = Lines(source, console=out, clock=clock, limit=1_500)
