@@ -108,6 +108,8 @@ class SvcError(Exception):
     def __str__(self) -> str:
         return clean(super().__str__())  # messages quote names and the service's words
 
+    rule_ids: tuple[str, ...] = ()  # the rules of the service's contract that are broken, such as CAU-06b
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions can be pickled although their constructors are keyword-only.
         return _rebuild, (type(self), self.args, self.__dict__)
@@ -115,7 +117,6 @@ class SvcError(Exception):
 
 def _rebuild(kind: type[SvcError], args: tuple[Any, ...], state: dict[str, Any]) -> SvcError:
     error = kind.__new__(kind, *args)
-    error.args = args
     error.__dict__.update(state)
     return error
 
@@ -128,8 +129,9 @@ class InvalidArgument(SvcError, ValueError):
         rule: what it must be, with the bound; together they make the message.
     """
 
-    def __init__(self, parameter: str, rule: str) -> None:
+    def __init__(self, parameter: str, rule: str, *, rule_ids: Sequence[str] = ()) -> None:
         super().__init__(f"{parameter} {rule}")
+        self.rule_ids = tuple(rule_ids)
         self.parameter = parameter
         self.rule = rule
 

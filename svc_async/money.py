@@ -26,7 +26,7 @@ def to_micro(amount: Decimal | int | str) -> int:
     try:
         return int(_EXACT.to_integral_exact(_EXACT.multiply(_parse_decimal(amount), MICRO)))
     except Inexact:
-        raise InvalidArgument("amount", "must have at most 6 decimal places (contract GEN-13)") from None
+        raise InvalidArgument("amount", "must have at most 6 decimal places", rule_ids=("GEN-13",)) from None
 
 
 def from_micro(micro: int) -> Decimal:

@@ -39,7 +39,9 @@ class EventRouter:
             InvalidArgument: it is not a pattern, or a deprecated PascalCase name (contract EV-02).
         """
         if event_type in OLD_EVENT_NAMES:
-            raise InvalidArgument("event_type", f"must be {OLD_EVENT_NAMES[event_type]!r}, its current name (EV-02)")
+            raise InvalidArgument(
+                "event_type", f"must be {OLD_EVENT_NAMES[event_type]!r}, its current name", rule_ids=("EV-02",)
+            )
         if not _PATTERN.fullmatch(event_type):
             raise InvalidArgument("event_type", "must be a dot-separated type, one that ends in .*, or *")
 

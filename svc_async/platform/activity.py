@@ -65,14 +65,16 @@ _CREATE_CHECKS = (
     satisfies(
         "event_type",
         lambda value: not str(value)[:1].isupper(),
-        "must be a dot-separated name such as post.create; the PascalCase names ended on 2026-03-18 (contract EV-02)",
+        "must be a dot-separated name such as post.create; the PascalCase names ended on 2026-03-18",
+        rule_ids=("EV-02",),
     ),
     any_of("user_id", "keyword"),
     one_of("direction", *(each.value for each in EventDirection)),
     related(
         ("direction", "event_type"),
         lambda _, event_type: str(event_type).startswith(("dm.", "chat.")),
-        "must go with direct-message and chat events only (contract ACT-03)",
+        "must go with direct-message and chat events only",
+        rule_ids=("ACT-03",),
     ),
     _TAG,
 )

@@ -94,7 +94,7 @@ _REQUEST_TOKEN = Route(
     "POST", "/oauth/request_token", RequestToken, surface=Surface.BASE, oauth=("oauth_callback",), reply=Reply.FORM
 )
 _REQUEST_CHECKS = (
-    satisfies("callback", _is_callback, f"must be an absolute URL or {OUT_OF_BAND!r} (contract AUTH-02, AUTH-03)"),
+    satisfies("callback", _is_callback, f"must be an absolute URL or {OUT_OF_BAND!r}", rule_ids=("AUTH-02", "AUTH-03")),
     one_of("access_type", *(each.value for each in OAuthAccessType)),
 )
 _ACCESS_TOKEN = Route(
@@ -170,7 +170,9 @@ class OAuth1Flow:
         Contract: AUTH-13, AUTH-13c, `oauth1.authenticate`.
         """
         if self._pipeline.validate and isinstance(token, RequestToken) and token.callback == OUT_OF_BAND:
-            raise InvalidArgument("token", "must have a callback; the PIN mode goes with authorize_url (AUTH-13c)")
+            raise InvalidArgument(
+                "token", "must have a callback; the PIN mode goes with authorize_url", rule_ids=("AUTH-13c",)
+            )
         return self._build_url(_AUTHENTICATE, token, force_login=force_login, screen_name=screen_name)
 
     def verifier(self, request_token: RequestToken, redirect: str) -> str:
@@ -178,20 +180,21 @@ class OAuth1Flow:
 
         Args:
             request_token: the token of this flow.
-            redirect: the whole URL, or its query.
+            redirect: the whole URL, or its query, as it came: it is decoded here.
 
         Raises:
             InvalidArgument: the URL belongs to another flow, the user denied access, or it has no verifier.
 
         Contract: AUTH-14, AUTH-14c.
         """
-        fields = dict(parse_qsl(urlsplit(redirect).query or redirect))
+        is_url = redirect.startswith("/") or urlsplit(redirect).scheme
+        fields = dict(parse_qsl(urlsplit(redirect).query if is_url else redirect.removeprefix("?")))
         if "denied" in fields:
             raise InvalidArgument("redirect", "says that the user denied access")
         if fields.get("oauth_token") != request_token.oauth_token:
-            raise InvalidArgument("redirect", "must carry the request token of this flow (contract AUTH-14)")
+            raise InvalidArgument("redirect", "must carry the request token of this flow", rule_ids=("AUTH-14",))
         if not fields.get("oauth_verifier"):
-            raise InvalidArgument("redirect", "must carry oauth_verifier (contract AUTH-14b)")
+            raise InvalidArgument("redirect", "must carry oauth_verifier", rule_ids=("AUTH-14b",))
         return fields["oauth_verifier"]
 
     async def access_token(self, request_token: RequestToken, *, verifier: str) -> AccessToken:
@@ -233,7 +236,7 @@ class OAuth1Flow:
 
     def _require_app(self) -> AppCredentials:
         if self._app is None:
-            raise AccessDenied("this call is signed with AppCredentials (contract AUTH-01e)")
+            raise AccessDenied("this call is signed with AppCredentials")
         return self._app
 
     def _authorize(self, credentials: AppCredentials | UserCredentials) -> Pipeline:
@@ -251,6 +254,6 @@ class OAuth1Flow:
     ) -> str:
         value = token.oauth_token if isinstance(token, RequestToken) else token
         if not value:
-            raise InvalidArgument("token", "must not be empty (contract AUTH-12, AUTH-13e)")
+            raise InvalidArgument("token", "must not be empty", rule_ids=("AUTH-12", "AUTH-13e"))
         request = page(oauth_token=value, force_login=force_login, screen_name=screen_name)
         return f"{self._pipeline.endpoints.base_url}{request.path}?{query_string(request.query)}"

@@ -179,12 +179,12 @@ class OAuth2:
 
     def _require_tokens(self) -> AppTokens:
         if self._app_tokens is None:
-            raise AccessDenied("the bearer token is requested with AppCredentials (contract AUTH-20)")
+            raise AccessDenied("the bearer token is requested with AppCredentials")
         return self._app_tokens
 
     def _require_app(self) -> AppCredentials:
         if self._app is None:
-            raise AccessDenied("the bearer token is revoked with AppCredentials (contract AUTH-24)")
+            raise AccessDenied("the bearer token is revoked with AppCredentials")
         return self._app
 
 

@@ -119,7 +119,7 @@ _VISIBLE = re.compile(r"[!-~]+")
 
 _URL: tuple[Check, ...] = (
     length("url", 200, least=1),
-    satisfies("url", _is_plain_https, "must use https and carry no port number (contract WH-01, WH-02)"),
+    satisfies("url", _is_plain_https, "must use https and carry no port number", rule_ids=("WH-01", "WH-02")),
     satisfies("url", _is_bare, "must have neither user information nor a fragment"),
 )
 

@@ -49,7 +49,7 @@ class Checkpoint:
 
     def __attrs_post_init__(self) -> None:
         if self.at.tzinfo is None:
-            raise InvalidArgument("at", "must have a time zone (contract GEN-12)")
+            raise InvalidArgument("at", "must have a time zone", rule_ids=("GEN-12",))
 
 
 @attrs.frozen(kw_only=True)

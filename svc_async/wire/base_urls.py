@@ -33,7 +33,9 @@ def _check_base_url(_: object, field: "attrs.Attribute[Any]", value: object) -> 
     if parts is None or not parts.hostname or "@" in parts.netloc or parts.query or parts.fragment:
         raise InvalidArgument(field.name, "must be an absolute ASCII URL without user, query and fragment")
     if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname)):
-        raise InvalidArgument(field.name, "must start with https://; http:// is accepted on loopback only (AUTH-10)")
+        raise InvalidArgument(
+            field.name, "must start with https://; http:// is accepted on loopback only", rule_ids=("AUTH-10",)
+        )
 
 
 def _split(value: object) -> SplitResult | None:

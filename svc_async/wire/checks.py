@@ -48,19 +48,19 @@ def first_problem(checks: Iterable[Check], params: Mapping[str, Any]) -> Invalid
     return next(filter(None, (check(params) for check in checks)), None)
 
 
-def satisfies(name: str, accepts: Callable[[Any], bool], rule: str) -> Check:
+def satisfies(name: str, accepts: Callable[[Any], bool], rule: str, *, rule_ids: Sequence[str] = ()) -> Check:
     """Require that a value, if given, is accepted."""
-    return related((name,), accepts, rule)
+    return related((name,), accepts, rule, rule_ids=rule_ids)
 
 
-def related(names: Sequence[str], accept: Callable[..., bool], rule: str) -> Check:
+def related(names: Sequence[str], accept: Callable[..., bool], rule: str, *, rule_ids: Sequence[str] = ()) -> Check:
     """Require that values, if all are given, are accepted together; the problem names the first of them."""
 
     def check(params: Mapping[str, Any]) -> InvalidArgument | None:
         values = [params.get(name) for name in names]
         if any(value is None for value in values) or accept(*values):
             return None
-        return InvalidArgument(names[0], rule)
+        return InvalidArgument(names[0], rule, rule_ids=rule_ids)
 
     return check
 
@@ -260,7 +260,7 @@ def _check_object(where: str, value: object, checks: Sequence[Check]) -> Invalid
     if fields is None:
         return InvalidArgument(where, "must be an object")
     problem = first_problem(checks, fields)
-    return problem and InvalidArgument(f"{where}.{problem.parameter}", problem.rule)
+    return problem and InvalidArgument(f"{where}.{problem.parameter}", problem.rule, rule_ids=problem.rule_ids)
 
 
 def _require_sequence(name: str, of: str) -> Check:

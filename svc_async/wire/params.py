@@ -42,7 +42,7 @@ def to_utc(name: str, moment: datetime) -> datetime:
         InvalidArgument: it has no time zone, so it is ambiguous (contract GEN-12), or no year of four digits in UTC.
     """
     if moment.tzinfo is None:
-        raise InvalidArgument(name, "must have a time zone (contract GEN-12)")
+        raise InvalidArgument(name, "must have a time zone", rule_ids=("GEN-12",))
     try:
         return moment.astimezone(UTC)
     except OverflowError:
@@ -76,7 +76,7 @@ def segment(name: str, value: object) -> str:
         raise InvalidArgument(name, "must be an id: a string, or an int where the service says long")
     text = str(value)
     if not text.strip():
-        raise InvalidArgument(name, "must not be empty (contract GEN-02)")
+        raise InvalidArgument(name, "must not be empty", rule_ids=("GEN-02",))
     if "/" in text or text in {".", ".."}:
         raise InvalidArgument(name, "must be a single path segment: no slash, and neither `.` nor `..`")
     return _quote_value(name, text)
@@ -114,4 +114,4 @@ def _format_datetime(name: str, value: datetime) -> str:
     try:
         return timestamp(value)
     except InvalidArgument as error:
-        raise InvalidArgument(name, error.rule) from None
+        raise InvalidArgument(name, error.rule, rule_ids=error.rule_ids) from None

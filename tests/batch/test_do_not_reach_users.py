@@ -1,5 +1,6 @@
 """The users of a do-not-reach list: what differs from those of an audience; over a socket against the sandbox."""
 
+import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -96,10 +97,11 @@ SOON = datetime(2001, 1, 1, tzinfo=UTC)
 async def test_send_names_the_broken_rule(
     sandbox: Sandbox, users: DoNotReachUsers, operation: Any, parameter: str, rule: str
 ) -> None:
-    with pytest.raises(InvalidArgument, match=rule) as caught:
+    with pytest.raises(InvalidArgument) as caught:
         await users.send([operation])
 
     assert caught.value.parameter == parameter
+    assert re.search(rule, f"{caught.value} {caught.value.rule_ids}")
     assert read_list(sandbox) == set()
 
 

@@ -46,6 +46,14 @@ def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+def list_sentences(tree: ast.Module) -> Iterator[ast.Constant]:
+    """Return the strings that are no docstrings and have a space: messages."""
+    documents = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and id(node) not in documents and " " in str(node.value):
+            yield node
+
+
 def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
@@ -143,3 +151,17 @@ def test_the_glossary_defines_each_term_once() -> None:
     counts: Mapping[str, int] = {term: terms.count(term) for term in terms}
     assert len(terms) >= 30
     assert set(counts.values()) == {1}
+
+
+RULE_ID = re.compile(r"\b(?:[A-Z]{2,4}-\d{2}[a-z]?|UNS-[a-z-]+)\b")
+
+
+def test_no_message_cites_a_rule_that_its_reader_cannot_look_up() -> None:
+    found = [
+        f"{relative(path)}:{node.lineno}"
+        for path in CLIENT
+        for node in list_sentences(parse(path))
+        if RULE_ID.search(str(node.value))
+    ]
+
+    assert not found, "name it in rule_ids"

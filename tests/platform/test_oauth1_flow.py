@@ -162,7 +162,11 @@ async def test_the_verifier_is_read_from_the_redirect_of_this_flow_only(service:
     async with service.session(APP_ONLY) as session:
         read = session.oauth1.verifier
         assert read(TOKEN, "https://example.test/back?oauth_token=re%2Bquest&oauth_verifier=v") == "v"
-        assert read(TOKEN, "oauth_token=re%2Bquest&oauth_verifier=v") == "v"
+        for query in ("oauth_token=re%2Bquest&oauth_verifier=v", "note=a?b&oauth_token=re%2Bquest&oauth_verifier=v"):
+            assert read(TOKEN, query) == read(TOKEN, f"?{query}") == read(TOKEN, f"/back?{query}") == "v"
+        assert read(TOKEN, "oauth_token=re%2Bquest&oauth_verifier=a%252Bb%26oauth_verifier%3Dv") == (
+            "a%2Bb&oauth_verifier=v"
+        )
         for redirect, rule in {
             "https://example.test/back?denied=re%2Bquest": "denied",
             "https://example.test/back?oauth_token=other&oauth_verifier=v": "request token of this flow",
@@ -210,6 +214,7 @@ async def test_what_is_missing_is_named(service: ScriptedServer) -> None:
 
 @pytest.mark.rule("AUTH-10")
 def test_every_step_needs_https_but_on_loopback() -> None:
-    with pytest.raises(InvalidArgument, match=r"^base_url must start with https.*AUTH-10"):
+    with pytest.raises(InvalidArgument, match=r"^base_url must start with https://; ") as caught:
         Endpoints(base_url="http://example.test", ads_url="https://example.test")
+    assert caught.value.rule_ids == ("AUTH-10",)
     assert Endpoints(base_url="http://127.0.0.1:1", ads_url="https://example.test").ads_url == "https://example.test"

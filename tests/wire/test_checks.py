@@ -4,6 +4,7 @@ from typing import Any
 import attrs
 import pytest
 
+from svc_async.errors import InvalidArgument
 from svc_async.wire.checks import (
     Check,
     any_of,
@@ -22,6 +23,7 @@ from svc_async.wire.checks import (
     required,
     required_when,
     requires,
+    satisfies,
     sized,
     together_at_most,
     whole_hours,
@@ -113,3 +115,12 @@ def test_a_breach_names_parameter_and_rule(check: Check, params: dict[str, Any],
 )
 def test_what_cannot_be_told_here_is_left_to_others(check: Check, params: dict[str, Any]) -> None:
     assert check(params) is None
+
+
+def test_an_error_names_the_rules_that_are_broken_beside_its_sentence() -> None:
+    check = inside("a", satisfies("b", bool, "must be true", rule_ids=("CAU-06b", "CAU-07")))
+    error = check({"a": {"b": False}})
+
+    assert isinstance(error, InvalidArgument)
+    assert (str(error), error.rule_ids) == ("a.b must be true", ("CAU-06b", "CAU-07"))
+    assert InvalidArgument("a", "b").rule_ids == ()

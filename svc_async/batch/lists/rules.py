@@ -33,7 +33,7 @@ class ListRules:
 
     def make_error(self, where: str, rule: str, about: str) -> InvalidArgument:
         """Return the error of an argument that breaks a rule."""
-        return InvalidArgument(where, f"{rule} (contract {self.contract[about]})")
+        return InvalidArgument(where, rule, rule_ids=(self.contract[about],))
 
     def check_times(self, times: Mapping[str, datetime | None], where: str, now: datetime) -> None:
         """Check the order of the times of an operation, to the second, as they are sent.
@@ -44,7 +44,7 @@ class ListRules:
         given = {name: moment for name, moment in times.items() if moment is not None}
         for name, moment in given.items():
             if moment.tzinfo is None:
-                raise InvalidArgument(f"{where}{name}", "must have a time zone (contract GEN-12)")
+                raise InvalidArgument(f"{where}{name}", "must have a time zone", rule_ids=("GEN-12",))
         end = given.get("expires_at")
         start = given.get("effective_at", now)
         if timestamp(end or self.default_times(now)["expires_at"]) <= timestamp(start):
