@@ -1,8 +1,12 @@
 """Builds the `Authorization` header of each kind of credentials."""
 
+import secrets
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from hashlib import blake2b
+from typing import Final, Protocol
+
+import attrs
 
 from svc_async.auth.credentials import (
     AppCredentials,
@@ -15,6 +19,9 @@ from svc_async.clock import Clock
 from svc_async.wire.params import quote
 
 __all__ = ["Authorization", "anonymous", "authorization", "basic", "bearer", "identity"]
+
+
+_IDENTITY_KEY: Final = secrets.token_bytes(32)
 
 
 class Authorization(Protocol):
@@ -59,5 +66,10 @@ def _constant(header: str) -> Authorization:
 
 
 def identity(credentials: Credentials) -> str:
-    """Return a name for the token whose rate limits a call uses; it reveals nothing about the token."""
-    return f"{type(credentials).__name__}:{hash(credentials):x}"
+    """Return a name for the token whose rate limits a call uses; it reveals nothing about the token.
+
+    The name is the same within this process only: its key is random.
+    """
+    values = attrs.astuple(credentials, recurse=False)
+    digest = blake2b(repr(values).encode(), key=_IDENTITY_KEY, digest_size=16)
+    return f"{type(credentials).__name__}:{digest.hexdigest()}"

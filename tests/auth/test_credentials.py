@@ -1,3 +1,7 @@
+import os
+import re
+import subprocess
+import sys
 from datetime import datetime
 from typing import Any
 
@@ -46,6 +50,26 @@ def test_scopes_are_read_as_the_service_writes_them() -> None:
 def test_an_end_has_a_time_zone(moment: Any) -> None:
     with pytest.raises(InvalidArgument, match="^expires_at must be a datetime with a time zone"):
         OAuth2UserCredentials(access_token="t", expires_at=moment)
+
+
+NAMES = """
+from svc_async.auth.authorization import identity
+from svc_async.auth.credentials import BearerToken
+names = identity(BearerToken("a")), identity(BearerToken("b"))
+assert names == (identity(BearerToken("a")), identity(BearerToken("b")))
+print(*names)
+"""
+
+
+def test_the_name_of_a_token_is_a_keyed_hash_that_no_other_process_can_compute() -> None:
+    # Without PYTHONHASHSEED, Python's own hash differs between processes as well; with it, it can be computed.
+    command = [sys.executable, "-c", NAMES]
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    outputs = [subprocess.run(command, env=environment, capture_output=True, check=True).stdout for _ in range(2)]
+    names = [name for output in outputs for name in output.decode().split()]
+
+    assert len(set(names)) == 4
+    assert all(re.fullmatch(r"BearerToken:[0-9a-f]{32}", name) for name in names)
 
 
 def test_a_user_implies_the_app() -> None:

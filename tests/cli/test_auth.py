@@ -114,7 +114,7 @@ async def test_a_user_logs_in_by_callback_and_only_with_the_token_of_this_login(
         for query, status in (
             ({"oauth_token": "of-another", "oauth_verifier": verifier}, 400),
             ({"denied": "of-another"}, 400),
-            ({"oauth_token": token, "oauth_verifier": verifier}, 200),
+            ({"oauth_token": token, "oauth_verifier": verifier, "note": "&oauth_verifier=of-another"}, 200),
         ):
             async with browser.get(sandbox.callback_url, params=query) as answer:
                 assert answer.status == status

@@ -226,7 +226,7 @@ async def _receive_verifier(
 
     async def handle(request: web.Request) -> web.Response:
         try:
-            found = flow.verifier(token, request.query_string)
+            found = flow.verifier(token, request.rel_url.raw_query_string)
         except InvalidArgument as problem:
             if "denied" in request.query and request.query["denied"] == token.oauth_token and not verifier.done():
                 verifier.set_exception(problem)
