@@ -81,7 +81,9 @@ class TargetedAudienceEntry(Record):
 
 
 _TARGETED = Listing("/12/accounts/{account_id}/custom_audiences/{custom_audience_id}/targeted", TargetedAudienceEntry)
-USERS_BATCH = Route("POST", "/12/accounts/{account_id}/custom_audiences/{custom_audience_id}/users", BatchCounts)
+USERS_BATCH = Route(
+    "POST", "/12/accounts/{account_id}/custom_audiences/{custom_audience_id}/users", BatchCounts, decides=True
+)
 """The route that sends up to 2,500 operations and 5,000,000 bytes (contract `custom_audience_users.batch`)."""
 
 

@@ -82,7 +82,10 @@ class DoNotReachOperation:
 
 _DELETE = Route("DELETE", "/12/accounts/{account_id}/do_not_reach_lists/{do_not_reach_list_id}", DoNotReachList)
 USERS_BATCH = Listing(
-    "/12/batch/accounts/{account_id}/do_not_reach_lists/{do_not_reach_list_id}/users", BatchCounts, method="POST"
+    "/12/batch/accounts/{account_id}/do_not_reach_lists/{do_not_reach_list_id}/users",
+    BatchCounts,
+    method="POST",
+    decides=True,
 )
 """The route that sends operations; its answer has the counts of each (contract `do_not_reach_users.batch`)."""
 

@@ -320,6 +320,7 @@ UPSERT = Route(
     _ALL,
     ProductUpsertResults,
     json=True,
+    decides=True,
     checks=(
         at_most("products", MAX_PRODUCTS, "products"),
         each("products", *PRODUCT_CHECKS),
@@ -327,7 +328,7 @@ UPSERT = Route(
     ),
 )
 """The route that creates and changes products (contract `products.upsert`)."""
-DELETE = Route("DELETE", _ALL, ProductDeleteResults, json=True)
+DELETE = Route("DELETE", _ALL, ProductDeleteResults, json=True, decides=True)
 """The route that deletes products for good (contract `products.delete`)."""
 
 

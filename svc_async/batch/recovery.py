@@ -1,6 +1,7 @@
 """Decides what to do after a failed request, and what its failure means for the rows; no I/O."""
 
 import enum
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -21,6 +22,7 @@ from svc_async.errors import (
 from svc_async.wire.outcome import Effect, Repeat, outcome_of
 
 __all__ = [
+    "REMOVED",
     "Budget",
     "CountMismatch",
     "Recovery",
@@ -31,6 +33,7 @@ __all__ = [
     "mark_as_repeat",
     "may_have_worked",
     "recovery_for",
+    "remove_hashes",
     "request_id_of",
     "summarize",
 ]
@@ -101,6 +104,9 @@ class RecoveryPolicy:
     budget: Budget
 
 
+REMOVED = "…"
+"""What stands for an identifier that was removed from the service's words."""
+_find_hashes = re.compile(r"[0-9A-Fa-f]{64,}").sub
 _STOPS_THE_JOB = (Unauthorized, Forbidden, NotFound)
 """Refusals that every other request would meet as well."""
 
@@ -159,8 +165,13 @@ def mark_as_repeat(reason: ErrorDetail) -> ErrorDetail:
     )
 
 
+def remove_hashes(words: str) -> str:
+    """Remove what may be the hash of an identifier."""
+    return _find_hashes(REMOVED, words)
+
+
 def summarize(error: Exception) -> str:
     """Describe an error without anything that might repeat a row."""
     if isinstance(error, ApiError):
-        return " ".join(["HTTP", str(error.status), *(str(reason.code) for reason in error.errors)])
-    return str(error) if isinstance(error, SvcError) else type(error).__name__
+        return remove_hashes(" ".join(["HTTP", str(error.status), *(str(reason.code) for reason in error.errors)]))
+    return remove_hashes(str(error)) if isinstance(error, SvcError) else type(error).__name__

@@ -5,6 +5,7 @@ refuses is decoded to plain values, from which `wire/tolerant.py` builds the mod
 record, and records that do not fit are left out of a page. Only an answer that has no value at all is an error.
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -50,10 +51,19 @@ class Reader:
         if request.reply is Reply.FORM:
             return self._read_form(request, answer, on_misfit)
         try:
-            return cast(T, self._read_fast(request, answer.body))
+            value = self._read_fast(request, answer.body)
         except NOT_JSON:
-            look = _CloserLook(self, request, answer, on_misfit or (lambda _: None))
-            return cast(T, look.read())
+            value = _CloserLook(self, request, answer, on_misfit or (lambda _: None)).read()
+        if request.decides:
+            self._refuse_repeated_names(answer)
+        return cast(T, value)
+
+    def _refuse_repeated_names(self, answer: Answer) -> None:
+        """Raise for an answer in which an object has a name twice: either value may be the right one."""
+        try:
+            json.loads(answer.body, object_pairs_hook=_make_object)
+        except ValueError as error:
+            raise self.unexpected(answer, f"the answer does not fit: {error}") from None
 
     def _read_fast(self, request: Request[Any], body: bytes) -> Any:
         if request.into is None and request.reply is Reply.BODY:
@@ -272,6 +282,13 @@ class _CloserLook:
 
 _LONE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 """Or a pair of them: a string with a lone one is mended."""
+
+
+def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError("a name occurs twice in an object")
+    return made
 
 
 def _not_encoded_as(wanted: str, answer: Answer) -> str:

@@ -75,6 +75,7 @@ class Request(Generic[T]):
         oauth: protocol parameters of OAuth 1.0a besides those of every call, by their full names; not quoted.
         into: the model of the answer; None for plain JSON values.
         wrapper: the name under which `data` may hold the record, instead of being it.
+        decides: the answer decides which rows of a batch are done, so it must not have a name twice in an object.
         problem: the first rule that the parameters break, for sessions that validate before sending.
     """
 
@@ -90,6 +91,7 @@ class Request(Generic[T]):
     reply: Reply = Reply.RECORD
     into: Any = None
     wrapper: str | None = None
+    decides: bool = False
     problem: InvalidArgument | None = None
 
     @property
@@ -132,6 +134,7 @@ class Route(Generic[T]):
         oauth: those sent in the `Authorization` header of OAuth 1.0a, by their full names.
         reply: where the answer has its value.
         wrapper: the name under which `data` may hold the record, instead of being it.
+        decides: see `Request`.
         checks: the rules that are checked before sending.
     """
 
@@ -144,6 +147,7 @@ class Route(Generic[T]):
     oauth: Sequence[str] = attrs.field(default=(), kw_only=True)
     reply: Reply = attrs.field(default=Reply.RECORD, kw_only=True)
     wrapper: str | None = attrs.field(default=None, kw_only=True)
+    decides: bool = attrs.field(default=False, kw_only=True)
     checks: Sequence[Check] = attrs.field(default=(), kw_only=True)
 
     def __call__(self, **params: Any) -> Request[T]:
@@ -164,6 +168,7 @@ class Route(Generic[T]):
             reply=self.reply,
             into=self.into,
             wrapper=self.wrapper,
+            decides=self.decides,
             problem=problem,
         )
 
@@ -189,6 +194,7 @@ class Listing(Generic[T]):
         surface: the host.
         reply: the form of its pages.
         checks: the rules that are checked before sending.
+        decides: see `Request`.
     """
 
     path: str
@@ -197,6 +203,7 @@ class Listing(Generic[T]):
     surface: Surface = attrs.field(default=Surface.ADS, kw_only=True)
     reply: Reply = attrs.field(default=Reply.PAGE, kw_only=True)
     checks: Sequence[Check] = attrs.field(default=(), kw_only=True)
+    decides: bool = attrs.field(default=False, kw_only=True)
 
     def __call__(self, **params: Any) -> Request[Page[T]]:
         """Fill the path with the ids; the other parameters are sent in the query."""
@@ -205,6 +212,12 @@ class Listing(Generic[T]):
     @cached_property
     def _route(self) -> Route[Page[T]]:
         row: Route[Any] = Route(
-            self.method, self.path, self.into, surface=self.surface, reply=self.reply, checks=self.checks
+            self.method,
+            self.path,
+            self.into,
+            surface=self.surface,
+            reply=self.reply,
+            checks=self.checks,
+            decides=self.decides,
         )
         return row

@@ -1,5 +1,6 @@
 """The list that batches of users are sent to, and what its answers mean."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, Literal, TypeVar
 
@@ -12,6 +13,7 @@ from svc_async.batch.lists.operations import UserOperation
 from svc_async.batch.lists.rules import ListRules
 from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.limits import Limits
+from svc_async.batch.recovery import REMOVED, remove_hashes
 from svc_async.errors import ErrorDetail
 from svc_async.wire.route import Request
 
@@ -20,6 +22,9 @@ __all__ = ["Counted", "ListDestination"]
 T = TypeVar("T")
 
 Counted = Literal["users", "operations"]
+
+_NOTHING = "(?!)"
+"""A pattern that matches nothing."""
 
 
 @attrs.frozen(kw_only=True)
@@ -66,11 +71,21 @@ class ListDestination(Generic[T]):
         return Verdict() if self.confirms(answer, sent) else None
 
     def redact(self, reason: ErrorDetail, row: str) -> ErrorDetail:
-        """Remove every identifier of a row, which is in JSON, from the service's words."""
-        message = reason.message
-        for value in sorted(_collect_values(msgspec.json.decode(row)), key=len, reverse=True):
-            message = message.replace(value, "…")
-        return attrs.evolve(reason, message=message)
+        """Remove every identifier of a row, which is in JSON, and every hash from the service's words."""
+        values = sorted(_collect_values(msgspec.json.decode(row)), key=len, reverse=True)
+        find_value = re.compile("|".join(map(re.escape, values)) or _NOTHING, re.IGNORECASE)
+        # A code or a name may contain a short identifier by chance; a whole word of it is none.
+        find_word = re.compile(rf"(?<!\w)(?:{find_value.pattern})(?!\w)", re.IGNORECASE)
+        return attrs.evolve(
+            reason,
+            message=find_value.sub(REMOVED, remove_hashes(reason.message)),
+            code=_remove(find_word, reason.code),
+            parameter=None if reason.parameter is None else _remove(find_word, reason.parameter),
+        )
+
+
+def _remove(find: re.Pattern[str], words: str | int) -> str:
+    return find.sub(REMOVED, remove_hashes(str(words)))
 
 
 def _collect_values(user: object) -> set[str]:

@@ -1,5 +1,6 @@
 """The catalog that products and keys are sent to, and what the service's results mean."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -89,12 +90,15 @@ class Upserts(_CatalogDestination):
 
 
 def _match(ids: Sequence[str], results: Sequence[ProductUpsertResult]) -> Sequence[ProductUpsertResult | None]:
-    """Return the result of each product, by its id or, where a result has none, by its place."""
-    by_id = {result.id: result for result in results if result.id is not None}
+    """Return the result of each product, by its id or, where a result has none, by its place.
+
+    Of a product with several results, nothing is known.
+    """
+    occurrences = Counter(result.id for result in results)
+    by_id = {result.id: result for result in results if result.id is not None and occurrences[result.id] == 1}
     if len(results) == len(ids):  # in the order in which they were sent
-        for product_id, result in zip(ids, results, strict=True):
-            if result.id is None:
-                by_id.setdefault(product_id, result)
+        in_order = zip(ids, results, strict=True)
+        by_id |= {name: result for name, result in in_order if result.id is None and name not in occurrences}
     return [by_id.get(product_id) for product_id in ids]
 
 
@@ -124,10 +128,11 @@ class Deletions(_CatalogDestination):
             key: _join_reasons(result.message) for result in answer.delete_products for key in _find_failed_keys(result)
         }
         deleted = {result.product_key for result in answer.delete_products if not result.failed_product_key}
+        contradictory = deleted & failed.keys()
         keys = list(enumerate(_decode(batch)))
         return Verdict(
-            {index: failed[key] for index, key in keys if key in failed},
-            [index for index, key in keys if key not in failed and key not in deleted],
+            {index: failed[key] for index, key in keys if key in failed and key not in contradictory},
+            [index for index, key in keys if key in contradictory or (key not in failed and key not in deleted)],
         )
 
 
