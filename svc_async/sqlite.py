@@ -161,8 +161,14 @@ def report_unusable(path: Path, file_format: FileFormat) -> Generator[None]:
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             raise UnusableFile(file_format.parameter, path, "is locked by another job") from None
         if name.startswith("SQLITE_CORRUPT"):
-            raise UnusableFile(file_format.parameter, path, f"is damaged; {file_format.advice}") from None
+            raise _report_damage(path, file_format) from None
         raise UnusableFile(file_format.parameter, path, f"cannot be used: {error}") from None
+    except UnicodeDecodeError:  # SQLite quotes what is damaged
+        raise _report_damage(path, file_format) from None
+
+
+def _report_damage(path: Path, file_format: FileFormat) -> UnusableFile:
+    return UnusableFile(file_format.parameter, path, f"is damaged; {file_format.advice}")
 
 
 class Writer:

@@ -42,6 +42,11 @@ class Destination(Protocol[T]):
         """What one request may hold."""
         ...
 
+    @property
+    def empty(self) -> Request[T]:
+        """The request without a body."""
+        ...
+
     def parse_group(self, plain: Any) -> OperationGroup:
         """Parse a group from its plain values."""
         ...

@@ -1,6 +1,4 @@
-"""Records what a job does, and counts what became of its rows; no I/O.
-
-    read = accepted + coalesced + failed + pending
+"""Records what a job does; no I/O.
 
 A `Ledger` records each request before it is sent (`intend`) and after its answer (`settle`). One that outlives the
 process finds in `resume` what earlier runs left. Every method may wait for a commit. When one raises, the job ends and
@@ -21,12 +19,11 @@ import attrs
 from svc_async.batch.lane import Lane
 from svc_async.batch.lane_events import Settle
 from svc_async.batch.packing.batch import Batch
-from svc_async.batch.report import KEPT_FAILURES, Failure, Progress, Receipt, Report
+from svc_async.batch.report import Accounting, Failure, Report
 from svc_async.batch.source import RowSource
 from svc_async.wire.route import Request
 
 __all__ = [
-    "Accounting",
     "Intent",
     "JournalCheckpoint",
     "LaneState",
@@ -34,7 +31,6 @@ __all__ = [
     "MemoryLedger",
     "Resumption",
     "Settlement",
-    "Totals",
     "Unsettled",
     "describe_lanes",
 ]
@@ -118,123 +114,6 @@ class JournalCheckpoint:
     invalid_rows: int = attrs.field(default=0, eq=False)
 
 
-@attrs.frozen(kw_only=True)
-class Totals:
-    """What earlier runs of a job settled."""
-
-    accepted: int = 0
-    coalesced: int = 0
-    failed: int = 0
-    requests: int = 0
-    failures: Sequence[Failure] = ()
-
-    @property
-    def settled(self) -> int:
-        """How many rows are settled."""
-        return self.accepted + self.coalesced + self.failed
-
-
-@attrs.define
-class Accounting:
-    """The running totals of a job."""
-
-    read: int = 0
-    accepted: int = 0
-    coalesced: int = 0
-    failed: int = 0
-    requests: int = 0
-    rate_limited: int = 0
-    partly_valid: int = 0
-    failures: list[Failure] = attrs.field(factory=list, init=False)
-    unread: int = attrs.field(default=0, init=False)
-    """Rows that earlier runs read and did not settle, and that this one has not read yet."""
-    in_doubt: int = attrs.field(default=0, init=False)
-    """How many of these were sent without a conclusive answer."""
-
-    def resume(self, totals: Totals, *, read: int = 0, in_doubt: int = 0) -> None:
-        """Begin with what earlier runs settled.
-
-        Args:
-            totals: what they settled.
-            read: how many rows they read.
-            in_doubt: how many of these were sent without a conclusive answer.
-        """
-        self.read, self.failed = max(read, totals.settled), totals.failed
-        self.accepted, self.coalesced, self.requests = totals.accepted, totals.coalesced, totals.requests
-        self.failures = list(totals.failures)
-        self.unread, self.in_doubt = self.read - totals.settled, in_doubt
-
-    def resend(self, rows: int, *, superseded: int, in_doubt: bool) -> None:
-        """Count the rows of a batch that an earlier run left unsettled, and that a lane has now."""
-        self.unread -= rows + superseded
-        self.coalesced += superseded
-        self.in_doubt -= rows if in_doubt else 0
-
-    def read_rows(self, count: int, *, again: int = 0) -> None:
-        """Count rows that were read, some of them again, after an earlier run."""
-        self.read += count - again
-        self.unread -= again
-
-    def settle(self, receipt: Receipt) -> None:
-        """Count the rows of a request."""
-        self.accepted += receipt.accepted
-        self.fail(receipt.failures)
-
-    def fail(self, failures: Sequence[Failure]) -> None:
-        """Count rows that failed, and keep them for the report while there is room."""
-        self.failed += len(failures)
-        self.failures.extend(failures[: KEPT_FAILURES - len(self.failures)])
-
-    def progress(
-        self, *, pending: int, in_flight: int, in_doubt: int, seconds: float, resend_in: float | None = None
-    ) -> Progress:
-        """Return how far the job is.
-
-        Raises:
-            RuntimeError: the rows do not add up.
-        """
-        pending += self.unread
-        self._check(pending)
-        return Progress(
-            read=self.read,
-            accepted=self.accepted,
-            coalesced=self.coalesced,
-            failed=self.failed,
-            pending=pending,
-            requests=self.requests,
-            in_flight=in_flight,
-            in_doubt=in_doubt + self.in_doubt,
-            resend_in=resend_in,
-            rate_limited=self.rate_limited,
-            seconds=seconds,
-        )
-
-    def report(self, *, pending: int, in_doubt: int) -> Report:
-        """Return what became of the rows.
-
-        Raises:
-            RuntimeError: they do not add up.
-        """
-        pending += self.unread
-        self._check(pending)
-        return Report(
-            read=self.read,
-            accepted=self.accepted,
-            coalesced=self.coalesced,
-            failed=self.failed,
-            pending=pending,
-            in_doubt=in_doubt + self.in_doubt,
-            requests=self.requests,
-            partly_valid=self.partly_valid,
-            failures=tuple(sorted(self.failures, key=lambda failure: failure.position)),
-        )
-
-    def _check(self, pending: int) -> None:
-        settled = self.accepted + self.coalesced + self.failed
-        if self.read != settled + pending:
-            raise RuntimeError(f"rows do not add up: {self.read} read, {settled} settled, {pending} pending")
-
-
 @attrs.frozen
 class Unsettled:
     """A batch that an earlier run intended to send, and did not settle.
@@ -288,6 +167,11 @@ class Ledger(Protocol):
     @property
     def finished(self) -> Report | None:
         """The report, if nothing is left to do."""
+        ...
+
+    @property
+    def sent_at(self) -> Sequence[datetime]:
+        """When earlier runs sent their last requests, as far as a limit of the service may still count them."""
         ...
 
     async def __aenter__(self) -> Self: ...
@@ -351,6 +235,7 @@ class MemoryLedger:
     accounting: Accounting = attrs.field(factory=Accounting, init=False)
     keyed: bool = attrs.field(default=False, init=False)
     finished: Report | None = attrs.field(default=None, init=False)
+    sent_at: Sequence[datetime] = attrs.field(default=(), init=False)
     in_transit: bool = attrs.field(default=False, init=False)
 
     async def __aenter__(self) -> Self:

@@ -12,7 +12,7 @@ import attrs
 
 from svc_async.errors import BatchError
 
-__all__ = ["KEPT_FAILURES", "Failure", "Progress", "Receipt", "Report"]
+__all__ = ["KEPT_FAILURES", "Accounting", "Failure", "Progress", "Receipt", "Report", "Totals"]
 
 KEPT_FAILURES = 10_000
 """Failures that a report lists; `on_failure` is called with all of them, so that memory stays flat."""
@@ -191,6 +191,123 @@ class Report:
     def as_dict(self) -> Mapping[str, Any]:
         """Return plain values, ready for JSON."""
         return attrs.asdict(self)
+
+
+@attrs.frozen(kw_only=True)
+class Totals:
+    """What earlier runs of a job settled."""
+
+    accepted: int = 0
+    coalesced: int = 0
+    failed: int = 0
+    requests: int = 0
+    failures: Sequence[Failure] = ()
+
+    @property
+    def settled(self) -> int:
+        """How many rows are settled."""
+        return self.accepted + self.coalesced + self.failed
+
+
+@attrs.define
+class Accounting:
+    """The running totals of a job."""
+
+    read: int = 0
+    accepted: int = 0
+    coalesced: int = 0
+    failed: int = 0
+    requests: int = 0
+    rate_limited: int = 0
+    partly_valid: int = 0
+    failures: list[Failure] = attrs.field(factory=list, init=False)
+    unread: int = attrs.field(default=0, init=False)
+    """Rows that earlier runs read and did not settle, and that this one has not read yet."""
+    in_doubt: int = attrs.field(default=0, init=False)
+    """How many of these were sent without a conclusive answer."""
+
+    def resume(self, totals: Totals, *, read: int = 0, in_doubt: int = 0) -> None:
+        """Begin with what earlier runs settled.
+
+        Args:
+            totals: what they settled.
+            read: how many rows they read.
+            in_doubt: how many of these were sent without a conclusive answer.
+        """
+        self.read, self.failed = max(read, totals.settled), totals.failed
+        self.accepted, self.coalesced, self.requests = totals.accepted, totals.coalesced, totals.requests
+        self.failures = list(totals.failures)
+        self.unread, self.in_doubt = self.read - totals.settled, in_doubt
+
+    def resend(self, rows: int, *, superseded: int, in_doubt: bool) -> None:
+        """Count the rows of a batch that an earlier run left unsettled, and that a lane has now."""
+        self.unread -= rows + superseded
+        self.coalesced += superseded
+        self.in_doubt -= rows if in_doubt else 0
+
+    def read_rows(self, count: int, *, again: int = 0) -> None:
+        """Count rows that were read, some of them again, after an earlier run."""
+        self.read += count - again
+        self.unread -= again
+
+    def settle(self, receipt: Receipt) -> None:
+        """Count the rows of a request."""
+        self.accepted += receipt.accepted
+        self.fail(receipt.failures)
+
+    def fail(self, failures: Sequence[Failure]) -> None:
+        """Count rows that failed, and keep them for the report while there is room."""
+        self.failed += len(failures)
+        self.failures.extend(failures[: KEPT_FAILURES - len(self.failures)])
+
+    def progress(
+        self, *, pending: int, in_flight: int, in_doubt: int, seconds: float, resend_in: float | None = None
+    ) -> Progress:
+        """Return how far the job is.
+
+        Raises:
+            RuntimeError: the rows do not add up.
+        """
+        pending += self.unread
+        self._check(pending)
+        return Progress(
+            read=self.read,
+            accepted=self.accepted,
+            coalesced=self.coalesced,
+            failed=self.failed,
+            pending=pending,
+            requests=self.requests,
+            in_flight=in_flight,
+            in_doubt=in_doubt + self.in_doubt,
+            resend_in=resend_in,
+            rate_limited=self.rate_limited,
+            seconds=seconds,
+        )
+
+    def report(self, *, pending: int, in_doubt: int) -> Report:
+        """Return what became of the rows.
+
+        Raises:
+            RuntimeError: they do not add up.
+        """
+        pending += self.unread
+        self._check(pending)
+        return Report(
+            read=self.read,
+            accepted=self.accepted,
+            coalesced=self.coalesced,
+            failed=self.failed,
+            pending=pending,
+            in_doubt=in_doubt + self.in_doubt,
+            requests=self.requests,
+            partly_valid=self.partly_valid,
+            failures=tuple(sorted(self.failures, key=lambda failure: failure.position)),
+        )
+
+    def _check(self, pending: int) -> None:
+        settled = self.accepted + self.coalesced + self.failed
+        if self.read != settled + pending:
+            raise RuntimeError(f"rows do not add up: {self.read} read, {settled} settled, {pending} pending")
 
 
 def _first_failures(failures: Iterable[Failure]) -> Sequence[Failure]:

@@ -1,6 +1,7 @@
 """What lists and jobs send requests with; a pipeline does."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from svc_async.clock import Clock
@@ -20,6 +21,10 @@ class Sender(Protocol):
     @property
     def clock(self) -> Clock:
         """Where time comes from."""
+        ...
+
+    def restore(self, request: Request[Any], sent_at: Iterable[datetime]) -> None:
+        """Count requests like this one that an earlier process sent at these times."""
         ...
 
     async def send_with_id(self, request: Request[T]) -> tuple[T, str | None]:

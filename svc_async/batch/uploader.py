@@ -134,6 +134,7 @@ class Uploader(Generic[T]):
             raise self._describe_failure(error) from error
 
     async def _upload(self, resumption: Resumption) -> Report:
+        self._sender.restore(self._destination.empty, self._ledger.sent_at)
         self._feeder.create_lanes()
         try:
             async with self._task_group:

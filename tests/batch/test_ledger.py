@@ -15,13 +15,13 @@ from svc_async.batch.journal.journal import Job, Journal
 from svc_async.batch.journal.ledger import JournalLedger, JournalPath
 from svc_async.batch.lane import Lane
 from svc_async.batch.lane_events import Answered, Recorded, Sealed, Settle
-from svc_async.batch.ledger import Accounting, Intent, JournalCheckpoint, Ledger, MemoryLedger, Totals, describe_lanes
+from svc_async.batch.ledger import Intent, JournalCheckpoint, Ledger, MemoryLedger, describe_lanes
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.packing.operations import OperationGroup
 from svc_async.batch.recovery import RecoveryPolicy
-from svc_async.batch.report import Failure, Progress, Receipt
+from svc_async.batch.report import Accounting, Failure, Progress, Receipt, Totals
 from svc_async.batch.settings import BatchSettings
 from svc_async.batch.source import RowSource, Slice
 from svc_async.clock import Clock
@@ -181,11 +181,15 @@ class Nowhere:
     about: Mapping[str, Any] = attrs.field(factory=lambda: {"host": "nowhere", "destination": "nothing"})
     limits: Limits = attrs.field(factory=lambda: Limits(operations=4, size=1_000))
 
+    @property
+    def empty(self) -> Request[None]:
+        return Route("POST", "/nowhere", None)()
+
     def parse_group(self, plain: Any) -> OperationGroup:
         raise NotImplementedError
 
     def build_request(self, batch: Batch) -> Request[None]:
-        return Route("POST", "/nowhere", None)().with_body(batch.write_body())
+        return self.empty.with_body(batch.write_body())
 
     def evaluate(self, _: None, __: Batch) -> Verdict:
         return Verdict()

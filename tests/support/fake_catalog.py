@@ -1,7 +1,8 @@
 """A product catalog without a socket, which does what the specification says or what a test's script says."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any, Self, cast
 
 import attrs
@@ -56,6 +57,7 @@ class FakeCatalog:
     """By the number of the request, from 1: what is raised, or what makes something else of the answer."""
     always: Any = None
     endpoints: Endpoints = ENDPOINTS
+    restored: list[tuple[str, list[datetime]]] = attrs.field(factory=list)
     _before_sending: Callable[[Request[Any]], object] | None = None
 
     def products(self, sizes: JobSizes | None = None, *, create_ledger: LedgerFactory = create_ledger) -> Products:
@@ -66,6 +68,9 @@ class FakeCatalog:
     def but(self, *, before_sending: Callable[[Request[Any]], object] | None = None, **_: object) -> Self:
         self._before_sending = before_sending
         return self
+
+    def restore(self, request: Request[Any], sent_at: Iterable[datetime]) -> None:
+        self.restored.append((request.template, [*sent_at]))
 
     async def send_with_id(self, request: Request[Any]) -> tuple[Any, str]:
         if self._before_sending is not None:

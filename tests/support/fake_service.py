@@ -1,7 +1,8 @@
 """A service for lists of users, without a socket: it records what is sent, and answers as a test's script says."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any, Self, TypeVar, cast
 
 import attrs
@@ -48,6 +49,7 @@ class FakeService:
 
     Attributes:
         bodies: the body of each request, sent at `times`.
+        restored: the requests of earlier runs that each job has reported.
         accepted: the operations that were applied.
         script: outcomes by the number of the request, from 1.
         always: the outcome of all other requests; None for success.
@@ -63,6 +65,7 @@ class FakeService:
     always: Outcome | None = None
     latency: float = 0.0
     endpoints: Endpoints = ENDPOINTS
+    restored: list[tuple[str, list[datetime]]] = attrs.field(factory=list)
     in_flight: int = 0
     most_in_flight: int = 0
     _before_sending: Callable[[Request[Any]], object] | None = None
@@ -91,6 +94,9 @@ class FakeService:
     async def send(self, request: Request[T]) -> T:
         answer, _ = await self.send_with_id(request)
         return answer
+
+    def restore(self, request: Request[Any], sent_at: Iterable[datetime]) -> None:
+        self.restored.append((request.template, [*sent_at]))
 
     async def send_with_id(self, request: Request[T]) -> tuple[T, str | None]:
         if self._before_sending is not None:

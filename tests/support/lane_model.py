@@ -42,13 +42,13 @@ from svc_async.batch.lane_events import (
     Stopped,
     Wait,
 )
-from svc_async.batch.ledger import Accounting
 from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.packing.operations import OperationFrame
 from svc_async.batch.packing.packer import Packer
 from svc_async.batch.packing.rows import PackedRows, join_users
 from svc_async.batch.recovery import RecoveryPolicy
+from svc_async.batch.report import Accounting
 from svc_async.engine.retry import RetryBudget
 from svc_async.errors import ErrorDetail, Sent, TransportError, UnexpectedAnswer
 from svc_async.users.template import PLAIN

@@ -52,8 +52,8 @@ from svc_async.batch.journal.codec import decode_intent, decode_positions, encod
 from svc_async.batch.journal.records import Records
 from svc_async.batch.journal.schema import FORMAT
 from svc_async.batch.journal.state import JobState, OrderlyEnd, describe_difference
-from svc_async.batch.ledger import Intent, JournalCheckpoint, LaneState, Settlement, Totals
-from svc_async.batch.report import KEPT_FAILURES, Failure, Report
+from svc_async.batch.ledger import Intent, JournalCheckpoint, LaneState, Settlement
+from svc_async.batch.report import KEPT_FAILURES, Failure, Report, Totals
 from svc_async.batch.timeline import SLOT_WIDTH, SLOTS, widen_slots
 from svc_async.clock import Clock
 from svc_async.errors import SvcError, UnusableFile
@@ -99,6 +99,7 @@ class Journal:
         report: the report, if nothing is left to do.
         idle: seconds that have certainly passed since the last run.
         sent: how many requests were sent in each of the last seconds, by time since the epoch.
+        unmarked: how many requests in doubt may have been sent at a time that was not recorded.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection, job: Job, clock: Clock, boot_id: str) -> None:
@@ -125,6 +126,9 @@ class Journal:
         self.spool_digest = state.spool_digest
         self.report = None if state.report is None else Report(**state.report, failures=tuple(failures))
         self.sent: Mapping[int, int] = dict(records.load_all("second", int))
+        self.unmarked = sum(
+            intent.sent_at is not None and not records.has("sent", intent.sender) for intent in self.intents
+        )
         self._just_sent: deque[tuple[int, float]] = deque()
         self._is_closed = False
         self._writer = Writer(connection, before_commit=self._record_progress, stop_on_error=True)

@@ -4,8 +4,9 @@ import asyncio
 import itertools
 import sqlite3
 from array import array
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +23,6 @@ from svc_async.batch.journal.state import read_boot_id
 from svc_async.batch.lane import Lane
 from svc_async.batch.lane_events import Settle
 from svc_async.batch.ledger import (
-    Accounting,
     Intent,
     JournalCheckpoint,
     LaneState,
@@ -34,7 +34,7 @@ from svc_async.batch.ledger import (
     describe_lanes,
 )
 from svc_async.batch.packing.batch import Batch
-from svc_async.batch.report import Report
+from svc_async.batch.report import Accounting, Report
 from svc_async.batch.settings import BatchSettings
 from svc_async.batch.source import RowSource, Slice
 from svc_async.clock import Clock
@@ -167,6 +167,16 @@ class JournalLedger:
         """The report, if an earlier run finished the job."""
         return self._journal.report
 
+    @property
+    def sent_at(self) -> Sequence[datetime]:
+        """When earlier runs sent their last requests.
+
+        A request may have been sent although its time was not recorded any more; it counts as sent now.
+        """
+        journal, now = self._journal, self._clock.now()
+        times = [(datetime.fromtimestamp(second + 1, UTC), count) for second, count in journal.sent.items()]
+        return [moment for moment, count in [*times, (now, journal.unmarked)] for _ in range(count)]
+
     async def resume(self, source: RowSource) -> Resumption:
         """Find out what earlier runs left, and verify that the source is the same."""
         journal = self._journal
@@ -186,14 +196,16 @@ class JournalLedger:
         return Resumption(RowSource(lambda: self._read_rest(source, lane_of), replayable=False), iter(unsettled))
 
     async def _ensure_replayable(self, source: RowSource) -> RowSource:
-        digest = self._journal.spool_digest
+        known = JournalCheckpoint(digest=self._journal.spool_digest)
         if source.replayable:
             return source
-        if digest:
-            await self._check_source(source, JournalCheckpoint(digest=digest))
-        else:
+        if not known.digest:
             await self._journal.mark_spooled(await spool(source, self._spool))
-        return read_spool(self._spool, self._destination.parse_group)
+            return read_spool(self._spool, self._destination.parse_group)
+        await self._check_source(source, known)
+        spooled = read_spool(self._spool, self._destination.parse_group)
+        await self._check_source(spooled, known)  # all of it, before anything is sent
+        return spooled
 
     async def _check_source(self, source: RowSource, known: JournalCheckpoint) -> None:
         """Read a source and compare it with what an earlier run has read to the end.

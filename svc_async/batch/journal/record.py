@@ -113,11 +113,11 @@ class JournalRecord:
                 if FORMAT.is_empty(path, connection):
                     return cls(path=path, note={}, running=running)
                 return _read_record(path, Records.open(path, connection), running)
-        except sqlite3.DatabaseError as error:
-            if error.sqlite_errorname.startswith("SQLITE_CORRUPT"):
+        except UnicodeDecodeError:  # SQLite quotes what is damaged
+            raise report_damage(path) from None
+        except (sqlite3.Error, OSError) as error:
+            if getattr(error, "sqlite_errorname", "").startswith("SQLITE_CORRUPT"):
                 raise report_damage(path) from None
-            raise UnusableFile(FORMAT.parameter, path, f"cannot be read: {error}") from None
-        except OSError as error:
             raise UnusableFile(FORMAT.parameter, path, f"cannot be read: {error}") from None
 
 

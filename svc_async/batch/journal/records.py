@@ -60,6 +60,8 @@ class Records:
                 raise ValueError("a record differs from its checksum")
             self._keys.add((kind, number))
         if self._keys:
+            if (_COUNT, 0) not in self._keys:
+                raise ValueError("the count is missing")
             self._keys.remove((_COUNT, 0))
             self._stored_count = self._load(_COUNT, 0, int)
         if len(self._keys) != self._stored_count:

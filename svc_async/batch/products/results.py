@@ -69,9 +69,14 @@ class Upserts(_CatalogDestination):
         """The host, and the work with the catalog."""
         return {"host": self.host, "destination": f"upserts of {self.product_catalog_id}"}
 
+    @property
+    def empty(self) -> Request[ProductUpsertResults]:
+        """The request without products (contract `products.upsert`)."""
+        return UPSERT(product_catalog_id=self.product_catalog_id)
+
     def build_request(self, batch: Batch) -> Request[ProductUpsertResults]:
-        """Return the request that carries products (contract `products.upsert`)."""
-        return UPSERT(product_catalog_id=self.product_catalog_id).with_body(batch.write_body())
+        """Return the request that carries products."""
+        return self.empty.with_body(batch.write_body())
 
     def evaluate(self, answer: ProductUpsertResults, batch: Batch) -> Verdict:
         """Return which products the service refused, and of which it says nothing."""
@@ -118,9 +123,14 @@ class Deletions(_CatalogDestination):
         """The host, and the work with the catalog."""
         return {"host": self.host, "destination": f"deletions of {self.product_catalog_id}"}
 
+    @property
+    def empty(self) -> Request[ProductDeleteResults]:
+        """The request without keys (contract `products.delete`)."""
+        return DELETE(product_catalog_id=self.product_catalog_id)
+
     def build_request(self, batch: Batch) -> Request[ProductDeleteResults]:
-        """Return the request that carries keys (contract `products.delete`)."""
-        return DELETE(product_catalog_id=self.product_catalog_id).with_body(batch.write_body())
+        """Return the request that carries keys."""
+        return self.empty.with_body(batch.write_body())
 
     def evaluate(self, answer: ProductDeleteResults, batch: Batch) -> Verdict:
         """Return which keys the service refused, and of which it says nothing."""

@@ -1,0 +1,153 @@
+"""A journal or a spool with a flipped bit is reported as damaged, or does what it would have done."""
+
+import random
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from svc_async.batch.journal.record import JournalRecord
+from svc_async.batch.report import Report
+from svc_async.errors import BatchError, ErrorDetail, UnusableFile
+from tests.support.fake_service import LOST, FakeService, adds_up, make_error
+from tests.support.journaled_uploads import find_expected, make_repeated_rows, read_values, upload
+
+ROWS = make_repeated_rows(60, keys=30)
+DAMAGED = r"is damaged; delete it"
+OTHER = r"is not a journal|not a database|a newer version|an earlier version|cannot be used|cannot be read"
+"""What is said of a file whose header is damaged."""
+
+
+def create_service() -> FakeService:
+    """Return a service that refuses a row, loses an answer, and then ends the job."""
+    service = FakeService()
+    bad = make_error(400, operation_errors={0: (ErrorDetail(code="BAD", message="no"),)})
+    service.script = {2: bad, 4: LOST, 7: make_error(403)}
+    return service
+
+
+async def run(service: FakeService, path: Path, rows: Any = None) -> Report:
+    return await upload(service, ROWS if rows is None else rows, path, concurrency=3, quarantine=10)
+
+
+async def prepare(path: Path, *, finished: bool, spooled: bool = False) -> tuple[FakeService, Report | None]:
+    service = create_service()
+    with pytest.raises(BatchError):
+        await run(service, path, iter(ROWS) if spooled else ROWS)
+    service.script = {}
+    report = await run(service, path, iter([]) if spooled else ROWS) if finished else None
+    return service, report
+
+
+def flip(content: bytes, dice: random.Random) -> bytes:
+    changed = bytearray(content)
+    changed[dice.randrange(len(content))] ^= 1 << dice.randrange(8)
+    return bytes(changed)
+
+
+async def count_damaged(
+    path: Path, count: int, seed: int, use: Callable[[], Awaitable[None]], reset: Callable[[], None]
+) -> int:
+    """Flip a bit some times, use the file, and return how often it was reported."""
+    content, dice, found = path.read_bytes(), random.Random(seed), 0
+    for _ in range(count):
+        reset()
+        path.write_bytes(flip(content, dice))
+        try:
+            await use()
+        except UnusableFile as error:
+            found += 1
+            assert any(words in error.problem for words in ("is damaged; delete it", *OTHER.split("|")))
+    return found
+
+
+@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_flipped_bit_in_a_journal_is_reported_or_changes_nothing(
+    tmp_path: Path, seed: int, *, finished: bool
+) -> None:
+    path = tmp_path / "job.journal"
+    service, report = await prepare(path, finished=finished)
+    applied, sent = [*service.accepted], len(service.bodies)
+
+    def reset() -> None:
+        service.accepted, service.bodies = [*applied], service.bodies[:sent]
+        for beside in tmp_path.glob("job.journal-*"):
+            beside.unlink()
+
+    async def use() -> None:
+        record = JournalRecord.read(path)
+        assert adds_up(record.report)
+        found = await run(service, path)
+        assert (found.read, found.pending, found.failed) == (60, 0, 1)
+        assert report is None or found == report
+        expected = find_expected(ROWS)
+        values = read_values(service)
+        assert sum(values.get(key) != value for key, value in expected.items()) <= 1  # that of the row that failed
+
+    found = await count_damaged(path, 25, seed, use, reset)
+
+    assert found > 0
+
+
+async def test_a_flipped_bit_in_the_spool_is_always_reported(tmp_path: Path) -> None:
+    path = tmp_path / "job.journal"
+    service, _ = await prepare(path, finished=False, spooled=True)
+    spool, journal, sent = tmp_path / "job.journal.rows", path.read_bytes(), len(service.bodies)
+
+    async def use() -> None:
+        await run(service, path, iter([]))
+
+    def reset() -> None:
+        path.write_bytes(journal)
+
+    assert await count_damaged(spool, 60, 1, use, reset) == 60
+    assert len(service.bodies) == sent
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda rows: rows[:-1], lambda rows: rows[:-20], lambda rows: rows + b"x", lambda _: b"", lambda rows: rows * 2],
+    ids=["a byte less", "the end less", "a byte more", "empty", "twice"],
+)
+async def test_a_spool_that_is_cut_or_longer_is_reported(tmp_path: Path, change: Callable[[bytes], bytes]) -> None:
+    path = tmp_path / "job.journal"
+    service, _ = await prepare(path, finished=False, spooled=True)
+    spool = tmp_path / "job.journal.rows"
+    spool.write_bytes(change(spool.read_bytes()))
+
+    with pytest.raises(UnusableFile, match=r"job\.journal\.rows is damaged; delete it and its journal"):
+        await run(service, path, iter([]))
+
+
+async def test_the_spool_of_another_job_is_refused(tmp_path: Path) -> None:
+    paths = [tmp_path / "one", tmp_path / "two"]
+    service = create_service()
+    for path, rows in zip(paths, (ROWS, ROWS[::-1]), strict=True):
+        service.script = {1 + len(service.bodies): make_error(403)}
+        with pytest.raises(BatchError):
+            await run(service, path, iter(rows))
+    Path(f"{paths[1]}.rows").replace(f"{paths[0]}.rows")
+    service.script = {}
+
+    with pytest.raises(UnusableFile, match="one belongs to an unfinished job with another source"):
+        await run(service, paths[0], iter([]))
+
+
+async def test_a_record_that_is_gone_is_noticed(tmp_path: Path) -> None:
+    for kind in ("intent", "lane", "failure", "slot", "second", "count", "job"):
+        path = tmp_path / kind
+        service, _ = await prepare(path, finished=False)
+        with closing(sqlite3.connect(path)) as database, database:
+            deleted = database.execute(
+                "DELETE FROM records WHERE kind = ? AND number = (SELECT max(number) FROM records WHERE kind = ?)",
+                (kind, kind),
+            )
+            assert deleted.rowcount == 1
+        with pytest.raises(UnusableFile, match=DAMAGED):
+            await run(service, path)
+        with pytest.raises(UnusableFile, match=DAMAGED):
+            JournalRecord.read(path)

@@ -1,0 +1,182 @@
+"""No wait and no clock shortens the quarantine of a resumed job, and its rate limit knows what was sent before."""
+
+import asyncio
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from svc_async.batch.journal.ledger import LedgerFactory, create_ledger
+from svc_async.batch.journal.record import JournalRecord
+from svc_async.batch.journal.state import read_boot_id
+from svc_async.errors import BatchError
+from svc_async.sandbox import VirtualClock
+from tests.support.fake_service import LOST, FakeService, make_error, make_members, wait_until
+from tests.support.journaled_uploads import upload
+from tests.support.journals import Death
+
+QUARANTINE = 100.0
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "job.journal"
+
+
+def boot(boot_id: str, create_ledger: Any = create_ledger) -> LedgerFactory:
+    """Return ledgers of a machine that was started once more if the id is another one."""
+    return partial(create_ledger, boot_id=boot_id)
+
+
+@attrs.define
+class WaitingService(FakeService):
+    """Lets requests wait at a rate limit before they are sent."""
+
+    wait: float = 0.0
+
+    async def send_with_id(self, request: Any) -> Any:
+        if self.wait:
+            await self.clock.sleep(self.wait)
+        return await super().send_with_id(request)
+
+
+class WrongClock(VirtualClock):
+    """A clock whose wall time can be set."""
+
+    ahead = timedelta()
+
+    def now(self) -> Any:
+        return super().now() + self.ahead
+
+
+async def stop_in_flight(service: FakeService, path: Path, create_ledger: LedgerFactory, **settings: Any) -> None:
+    """End a job in good order while its first request is in flight."""
+    task = asyncio.create_task(upload(service, make_members(3), path, create_ledger=create_ledger, **settings))
+    await wait_until(lambda: service.in_flight == 1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def resume(service: FakeService, path: Path, create_ledger: LedgerFactory) -> float:
+    """Resume a job; return after how many seconds its request was sent again."""
+    began = service.clock.monotonic()
+    service.latency = 0
+    report = await upload(service, make_members(3), path, quarantine=QUARANTINE, create_ledger=create_ledger)
+    assert (report.accepted, service.bodies[-1]) == (3, service.bodies[0])
+    return service.times[-1] - began
+
+
+async def test_after_an_orderly_end_the_time_since_then_counts(path: Path) -> None:
+    service = FakeService(latency=1)
+    await stop_in_flight(service, path, boot("a"))
+    await service.clock.sleep(30)
+
+    assert await resume(service, path, boot("a")) == QUARANTINE - 30
+
+
+@pytest.mark.parametrize("passed", [99.0, 100.0, 10**6])
+async def test_when_a_whole_quarantine_has_passed_nothing_is_waited_for(path: Path, passed: float) -> None:
+    service = FakeService(latency=1)
+    await stop_in_flight(service, path, boot("a"))
+    await service.clock.sleep(passed)
+
+    assert await resume(service, path, boot("a")) == max(0, QUARANTINE - passed)
+
+
+@pytest.mark.parametrize(("before", "after"), [("a", "b"), ("", ""), ("a", ""), ("", "a")])
+async def test_after_a_restart_of_the_machine_a_whole_quarantine_is_waited_for(
+    path: Path, before: str, after: str
+) -> None:
+    service = FakeService(latency=1)
+    await stop_in_flight(service, path, boot(before))
+    await service.clock.sleep(10**6)
+
+    assert await resume(service, path, boot(after)) == QUARANTINE
+
+
+async def test_after_a_kill_a_whole_quarantine_is_waited_for(path: Path) -> None:
+    service = FakeService()
+    service.script[1] = LOST
+    death = Death(2, after=True).create_ledger  # the second intent
+    with pytest.raises(BatchError):
+        await upload(service, make_members(3), path, quarantine=0, retry_delays=[0], create_ledger=death)
+    await service.clock.sleep(10**6)
+
+    assert await resume(service, path, boot(read_boot_id())) == QUARANTINE
+
+
+async def test_an_orderly_end_counts_only_until_the_next_run_is_killed(path: Path) -> None:
+    service = FakeService(latency=1)
+    await stop_in_flight(service, path, boot("a"))
+    await service.clock.sleep(10**6)
+    dying = boot("a", Death(1, after=True).create_ledger)
+    with pytest.raises(BatchError):
+        await upload(service, make_members(3), path, quarantine=0, create_ledger=dying)
+
+    assert await resume(service, path, boot("a")) == QUARANTINE
+
+
+@pytest.mark.parametrize("jump", [timedelta(days=400), timedelta(hours=-3)])
+async def test_a_wall_clock_that_is_set_shortens_nothing(path: Path, jump: timedelta) -> None:
+    clock = WrongClock(mode="jump")
+    service = FakeService(clock=clock, latency=1)
+    await stop_in_flight(service, path, boot("a"))
+    clock.ahead = jump
+
+    assert await resume(service, path, boot("a")) == QUARANTINE
+
+
+async def test_the_time_of_sending_is_that_after_the_wait_at_the_rate_limit(path: Path) -> None:
+    service = WaitingService(wait=500)
+    began = service.clock.now()
+    service.script = {1: LOST, 2: make_error(403)}
+    with pytest.raises(BatchError):
+        await upload(service, make_members(3), path, quarantine=0, retry_delays=[0])
+
+    (doubt,) = JournalRecord.read(path).doubts
+
+    assert doubt.sent_at - began == timedelta(seconds=1000)  # of the repeat, which was refused
+
+
+async def test_a_resumed_job_reports_what_was_sent_to_the_rate_limit(path: Path) -> None:
+    service = FakeService(latency=2)
+    service.script[4] = make_error(403)
+    began = service.clock.now()
+    with pytest.raises(BatchError):
+        await upload(service, make_members(20), path, concurrency=1, users_per_operation=1, create_ledger=boot("a"))
+    await service.clock.sleep(3)
+    await upload(service, make_members(20), path, create_ledger=boot("a"))
+
+    (first, second) = service.restored
+
+    assert first == ("/12/accounts/{account_id}/custom_audiences/{custom_audience_id}/users", [])
+    # By the second, and never earlier than it was.
+    assert [(moment - began).total_seconds() for moment in second[1]] == pytest.approx([1, 3, 5, 7], abs=1)
+    assert all(0 <= (moment - began).total_seconds() - 2 * index <= 1 for index, moment in enumerate(second[1]))
+
+
+async def test_a_request_whose_time_was_not_recorded_counts_as_sent_now(path: Path) -> None:
+    service = FakeService()
+    with pytest.raises(BatchError):  # killed at the settlement, which would have recorded the time
+        await upload(service, make_members(3), path, create_ledger=Death(2).create_ledger)
+    await service.clock.sleep(7)
+    now = service.clock.now()
+
+    await upload(service, make_members(3), path)
+
+    assert [moments for _, moments in service.restored] == [[], [now]]
+
+
+async def test_what_was_sent_longer_ago_than_any_limit_counts_is_forgotten(path: Path) -> None:
+    service = FakeService(latency=10)
+    service.script[200] = make_error(403)
+    with pytest.raises(BatchError):
+        await upload(service, make_members(300), path, concurrency=1, operations=1)
+
+    await upload(service, make_members(300), path, operations=1_000)
+
+    assert len(service.restored[1][1]) == 91  # of the last 900 seconds
