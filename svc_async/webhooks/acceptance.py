@@ -58,7 +58,10 @@ class Acceptor:
 
     async def restore(self, parser: EventParser) -> None:
         """Accept the events that an earlier receiver left in the inbox."""
+        body, events = b"", dict[str, Event]()
         for stored in await self.inbox.load() if self.inbox else ():
+            if stored.body is not body:  # the events of a delivery share its body
+                body, events = stored.body, {event.key: event for event in parser.parse(stored.body)}
             if not await self.dedupe.claim(stored.key):
                 await self.dispatcher.remove(stored.key)  # it was committed and not removed yet
                 continue
@@ -66,7 +69,8 @@ class Acceptor:
                 key_id=stored.key_id, received_at=stored.received_at, body=stored.body, restored=True
             )
             self.counters.restored += 1
-            self._put(self._prepare(stored.key, _find_event(stored, parser), context, size=len(stored.body)))
+            size = len(body) // max(1, len(events))
+            self._put(self._prepare(stored.key, _find_event(stored, events), context, size=size))
 
     async def _claim_and_queue(self, events: Sequence[Event], context: DeliveryContext) -> Sequence[AcceptedEvent]:
         app = self.apps[context.key_id]
@@ -118,8 +122,7 @@ def _to_stored(accepted: AcceptedEvent) -> StoredEvent:
     return StoredEvent(key=accepted.key, body=context.body, key_id=context.key_id, received_at=context.received_at)
 
 
-def _find_event(stored: StoredEvent, parser: EventParser) -> Event:
+def _find_event(stored: StoredEvent, events: Mapping[str, Event]) -> Event:
     key = parse_event_key(stored.key)
-    events = {event.key: event for event in parser.parse(stored.body)}
     # An earlier version may have given an event another key.
     return events.get(key) or UnknownEvent(key=key, event_type="unknown", raw={}, problem="not found")

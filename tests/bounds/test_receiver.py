@@ -1,15 +1,18 @@
-"""Many connections with large bodies take no more memory than the receiver is allowed."""
+"""No number of connections, bodies or events takes more memory and time than the receiver is allowed."""
 
 import asyncio
 import socket
 from collections import Counter
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from svc_async.webhooks import WebhookReceiver
+from svc_async.webhooks.testing import build_delivery
 from svc_async.wire.hmac_sha256 import sign
-from tests.support.bounded_process import MIB, measure_peak
+from tests.support.bounded_process import MIB, check_linear, measure_peak
 from tests.support.deliveries import KEY, STRANGER
+from tests.support.event_samples import activity
 from tests.support.receivers import PATH, SERVERS
 
 CONNECTIONS = 300
@@ -64,3 +67,27 @@ def test_bodies_are_not_read_without_a_signature_and_held_up_to_a_size_with_one(
     assert sum(signed.values()) == CONNECTIONS
     assert set(signed) <= {"408", "503"}
     assert peak.bytes < BOUND
+
+
+def deliver_events(size: int) -> Callable[[], Awaitable[None]]:
+    request = build_delivery({"data": [activity("post.create", uuid=str(number)) for number in range(size)]}, KEY)
+
+    async def work() -> None:
+        async with WebhookReceiver(keys=[KEY], max_body=2**30, max_bytes=2**30) as receiver:
+            assert (await receiver.handle(*request)).status == 200
+
+    return work
+
+
+def check_url(size: int) -> Callable[[], Awaitable[None]]:
+    receiver, query = WebhookReceiver(keys=[KEY]), "crc=%61&" * size + "crc_token=a"
+
+    async def work() -> None:
+        assert (await receiver.handle("GET", query, [("x", "y")] * size, b"")).status == 200
+
+    return work
+
+
+@pytest.mark.parametrize("case", [deliver_events, check_url])
+def test_the_work_is_linear(case: Callable[[int], Callable[[], object]]) -> None:
+    check_linear(case)

@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from svc_async.events.models import Event
+from svc_async.events.parser import EventParser
 from svc_async.sandbox import VirtualClock
-from svc_async.webhooks import Ack, DeliveryContext, MemoryDedupe, WebhookReceiver
+from svc_async.webhooks import Ack, DeliveryContext, MemoryDedupe, SqliteInbox, WebhookReceiver
 from svc_async.webhooks.stores.inbox import StoredEvent
 from svc_async.webhooks.testing import build_delivery
 from tests.support.deliveries import KEY, delivery
@@ -108,3 +110,28 @@ async def test_an_inbox_that_cannot_be_read_stops_the_start() -> None:
         with pytest.raises(LookupError):
             await receiver.start()
     assert not receiver.is_running
+
+
+async def test_a_body_is_parsed_once_for_all_of_its_events(tmp_path: Path) -> None:
+    parsed, seen = list[bytes](), list[str]()
+
+    class Counting(EventParser):
+        def parse(self, body: bytes) -> tuple[Event, ...]:
+            parsed.append(body)
+            return super().parse(body)
+
+    bodies = [{"data": [activity("post.create", uuid=uuid) for uuid in uuids]} for uuids in ("123", "45")]
+    for drain_deadline in (0, 30):
+        receiver = WebhookReceiver(
+            keys=[KEY],
+            parser=Counting(),
+            workers=1,
+            drain_deadline=drain_deadline,
+            ack=Ack.durable(SqliteInbox(tmp_path / "inbox.db")),
+        )
+        receiver.on("*")(lambda event, _: seen.append(event.key) if len(parsed) > 2 else asyncio.Event().wait())
+        async with receiver:
+            for body in bodies if drain_deadline == 0 else ():
+                assert (await receiver.handle(*build_delivery(body, KEY))).status == 200
+    assert seen == ["1", "2", "3", "4", "5"]
+    assert len(parsed) == 4

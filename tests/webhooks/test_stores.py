@@ -180,6 +180,24 @@ async def test_an_inbox_keeps_events_in_their_order_until_they_are_done(tmp_path
         assert [each.key for each in await inbox.load()] == ["b", "c"]
 
 
+def count_bodies(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("SELECT count(*) FROM svc_bodies").fetchone()[0])
+
+
+async def test_the_body_of_a_delivery_is_stored_once_as_long_as_one_of_its_events(tmp_path: Path) -> None:
+    async with SqliteInbox(tmp_path / "inbox.db") as inbox:
+        await inbox.store([make_stored("a", b"1"), make_stored("b", b"1"), make_stored("c", b"2")])
+        await inbox.store([make_stored("a", b"3"), make_stored("d", b"1")])
+        assert await inbox._run(count_bodies) == 3
+        first, second, *_ = await inbox.load()
+        assert first.body is second.body
+        counts = []
+        for key in ("a", "b", "b", "c", "d"):
+            await inbox.remove(key)
+            counts.append(await inbox._run(count_bodies))
+        assert counts == [3, 2, 2, 1, 0]
+
+
 async def test_one_file_may_be_inbox_and_dedupe_store(tmp_path: Path) -> None:
     async with SqliteInbox(tmp_path / "events.db") as inbox, SqliteDedupe(tmp_path / "events.db") as dedupe:
         await asyncio.gather(inbox.store([make_stored("a")]), dedupe.claim("a"))
@@ -219,7 +237,7 @@ async def test_a_file_is_marked_as_a_store_of_events_and_survives_what_it_promis
     for store, synchronous in ((SqliteInbox(tmp_path / "a"), 2), (SqliteDedupe(tmp_path / "b"), 1)):
         async with store:
             found = await store._run(read_pragmas)
-            assert found == {"application_id": 0x73766577, "user_version": 1, "synchronous": synchronous}
+            assert found == {"application_id": 0x73766577, "user_version": 2, "synchronous": synchronous}
 
 
 async def test_a_claim_of_another_owner_is_respected_for_an_hour_by_default(tmp_path: Path) -> None:

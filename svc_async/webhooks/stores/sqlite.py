@@ -6,6 +6,8 @@ Both have the same file format, so that one file can hold both.
 import sqlite3
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypeVar
@@ -24,18 +26,23 @@ _FORMAT = FileFormat(
     kind="a store of webhook events",
     parameter="path",
     application_id=0x73766577,
-    version=1,
+    version=2,
     tables="""
+    CREATE TABLE svc_bodies (id INTEGER PRIMARY KEY, body BLOB NOT NULL);
     CREATE TABLE svc_inbox (
-        position INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, body BLOB NOT NULL, key_id TEXT NOT NULL,
-        received_at REAL NOT NULL
+        position INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, body_id INTEGER NOT NULL,
+        key_id TEXT NOT NULL, received_at REAL NOT NULL
     );
+    CREATE INDEX svc_inbox_bodies ON svc_inbox (body_id);
     CREATE TABLE svc_events (
         key TEXT PRIMARY KEY, owner TEXT NOT NULL, handled INTEGER NOT NULL, expires_at REAL NOT NULL
     ) WITHOUT ROWID;
     CREATE INDEX svc_events_expire ON svc_events (expires_at)
     """,
 )
+_DELETE_UNUSED_BODY = """
+    DELETE FROM svc_bodies WHERE id = ? AND NOT EXISTS (SELECT 1 FROM svc_inbox WHERE body_id = svc_bodies.id)
+"""
 
 
 class _Store:
@@ -84,27 +91,41 @@ class SqliteInbox(_Store):
 
     async def store(self, events: Sequence[StoredEvent]) -> None:
         """Store all of the events or none; when this returns they are durable. Skip those that are stored already."""
-        rows = [(event.key, event.body, event.key_id, event.received_at.timestamp()) for event in events]
 
         def insert(connection: sqlite3.Connection) -> None:
-            connection.executemany(
-                "INSERT INTO svc_inbox (key, body, key_id, received_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                rows,
-            )
+            for body, parts in groupby(events, key=attrgetter("body")):  # the events of a delivery share its body
+                body_id = connection.execute("INSERT INTO svc_bodies (body) VALUES (?)", (body,)).lastrowid
+                rows = [(each.key, body_id, each.key_id, each.received_at.timestamp()) for each in parts]
+                connection.executemany(
+                    "INSERT INTO svc_inbox (key, body_id, key_id, received_at) VALUES (?, ?, ?, ?) "
+                    "ON CONFLICT DO NOTHING",
+                    rows,
+                )
+                connection.execute(_DELETE_UNUSED_BODY, (body_id,))
 
         await self._run(insert)
 
     async def remove(self, key: str) -> None:
         """Remove an event."""
-        await self._run(lambda connection: connection.execute("DELETE FROM svc_inbox WHERE key = ?", (key,)))
+
+        def delete(connection: sqlite3.Connection) -> None:
+            stored = connection.execute("SELECT body_id FROM svc_inbox WHERE key = ?", (key,)).fetchone()
+            if stored is not None:
+                connection.execute("DELETE FROM svc_inbox WHERE key = ?", (key,))
+                connection.execute(_DELETE_UNUSED_BODY, stored)
+
+        await self._run(delete)
 
     async def load(self) -> Sequence[StoredEvent]:
         """Return the stored events in the order in which they were received."""
 
         def select(connection: sqlite3.Connection) -> list[StoredEvent]:
-            rows = connection.execute("SELECT key, body, key_id, received_at FROM svc_inbox ORDER BY position")
+            bodies = dict(connection.execute("SELECT id, body FROM svc_bodies"))
+            rows = connection.execute("SELECT key, body_id, key_id, received_at FROM svc_inbox ORDER BY position")
             return [
-                StoredEvent(key=key, body=body, key_id=key_id, received_at=datetime.fromtimestamp(received_at, UTC))
+                StoredEvent(
+                    key=key, body=bodies[body], key_id=key_id, received_at=datetime.fromtimestamp(received_at, UTC)
+                )
                 for key, body, key_id, received_at in rows
             ]
 
