@@ -11,7 +11,7 @@ _REQUIRED = ("cyclopts", "rich")
 def main() -> int:
     """Run the command line and return the exit code."""
     if any(find_spec(name) is None for name in _REQUIRED):
-        sys.stderr.write('svc-async: the command needs the extra "cli"; run: pip install "svc-async[cli]"\n')
+        sys.stderr.write('svc-async: the command needs the extra "cli"; run: pip install cyclopts rich\n')
         return 2
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # like stderr: a name that it cannot encode stops no job
