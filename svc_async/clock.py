@@ -5,9 +5,11 @@ import calendar
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Protocol
+from functools import cache
+from pathlib import Path
+from typing import Protocol, runtime_checkable
 
-__all__ = ["Clock", "SystemClock", "Timer", "months_after"]
+__all__ = ["BootClock", "Clock", "SystemClock", "Timer", "months_after"]
 
 
 class Timer(Protocol):
@@ -43,6 +45,15 @@ class Clock(Protocol):
         ...
 
 
+@runtime_checkable
+class BootClock(Protocol):
+    """A clock that knows since when its monotonic seconds count."""
+
+    def boot(self) -> str | None:
+        """Return what identifies the start from which `monotonic` counts; None if it is not known."""
+        ...
+
+
 class SystemClock:
     """The system clock and the running event loop."""
 
@@ -53,6 +64,10 @@ class SystemClock:
     def monotonic(self) -> float:
         """Return the monotonic seconds of the system."""
         return time.monotonic()
+
+    def boot(self) -> str | None:
+        """Return what identifies the start of the machine, from which `monotonic` counts; None if it is not known."""
+        return _read_boot() if type(self).monotonic is SystemClock.monotonic else None
 
     async def sleep(self, seconds: float) -> None:
         """Pause the calling task."""
@@ -65,6 +80,15 @@ class SystemClock:
     def timeout(self, seconds: float | None) -> asyncio.Timeout:
         """Return the timeout of the standard library."""
         return asyncio.timeout(seconds)
+
+
+@cache
+def _read_boot() -> str | None:
+    """Return the id of the present boot of Linux, and of the namespace of its clocks."""
+    try:
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {Path('/proc/self/ns/time').readlink()}"
+    except (OSError, ValueError):
+        return None
 
 
 def months_after(moment: datetime, months: int) -> datetime:

@@ -147,6 +147,13 @@ async def test_a_lifetime_that_could_end_during_the_sync_is_refused_before_anyth
     assert sorted(audience.members, key=str) == sorted(emails(1, 2), key=str)
 
 
+async def test_a_lifetime_without_a_date_at_its_end_is_refused(audience: Audience) -> None:
+    with pytest.raises(InvalidArgument, match="^lifetime must be at most 36,500 days$"):
+        await audience.sync(numbered(1), lifetime=timedelta.max)
+
+    assert (await audience.sync(numbered(1), lifetime=timedelta(days=36_500))).sent.accepted == 1
+
+
 async def test_a_run_that_was_ended_by_the_service_is_taken_up_again(audience: Audience, sandbox: Sandbox) -> None:
     await audience.sync(numbered(*range(20)))
     sandbox.faults.on("POST", USERS).nth(1).do(Fault.http(403))
@@ -156,6 +163,32 @@ async def test_a_run_that_was_ended_by_the_service_is_taken_up_again(audience: A
     sync = await audience.sync(numbered(*range(10, 30)))
     assert (sync.removed.accepted, sync.sent.accepted) == (10, 10)
     assert sorted(audience.members, key=str) == sorted(emails(*range(10, 30)), key=str)
+
+
+async def test_who_changed_and_is_in_doubt_is_removed_before_being_added(audience: Audience, sandbox: Sandbox) -> None:
+    await audience.sync("email,phone\na@example.org,+4930123456\n")
+    sandbox.faults.on("POST", USERS).nth(2).do(Fault.drop_connection(), stage="after")
+    sandbox.faults.on("POST", USERS).nth(3).do(Fault.http(403))
+    with pytest.raises(BatchError):
+        await audience.sync("email,phone\na@example.org,+4930999999\n")
+
+    sync = await audience.sync("email,phone\na@example.org,+4930777777\n")
+
+    assert (sync.removed.accepted, sync.sent.accepted) == (1, 1)
+    assert audience.members == [{"email": [sha256("a@example.org")], "phone_number": [sha256("+4930777777")]}]
+
+
+async def test_the_same_text_as_two_kinds_of_identifier_is_two_people(audience: Audience) -> None:
+    await audience.sync("svc_id,handle\n17,\n,17\n")
+    assert len(audience.members) == 2
+    await audience.sync("svc_id,handle\n17,\n")
+    assert audience.members == [{"svc_id": [sha256("17")]}]
+
+
+async def test_failures_of_the_report_are_at_their_position_in_the_file(audience: Audience) -> None:
+    await audience.sync(numbered(1, 2))
+    sync = await audience.sync(f"{numbered(1, 2)}nobody\n")
+    assert [failure.position for failure in sync.sent.failures] == [2]
 
 
 async def test_an_answer_that_was_lost_loses_nobody(audience: Audience, sandbox: Sandbox) -> None:
@@ -268,6 +301,7 @@ async def test_a_sync_that_could_not_be_finished_reports_both_parts(audience: Au
     [
         ({"max_removal_share": 1.1}, "max_removal_share must be from 0 to 1"),
         ({"refresh_within": timedelta(days=-1)}, "refresh_within must be at least 0"),
+        ({"refresh_within": timedelta.max}, "refresh_within must be at most 36,500 days"),
         ({"concurrency": 0}, "concurrency must be at least 1"),
     ],
 )

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from svc_async import BatchError, InvalidArgument, Session
+from svc_async import BatchError, Forbidden, InvalidArgument, Session
 from svc_async.ads.products import Product, ProductAvailability, ProductCondition
 from svc_async.batch.report import Failure
 from svc_async.batch.sync.report import SyncReport
@@ -117,6 +117,20 @@ async def test_a_product_that_somebody_else_deleted_fails_once_and_is_forgotten(
     assert (sync.removed.accepted, sync.removed.failed) == (1, 1)
     assert (await catalog.sync(row("c"))).removed.read == 0
     assert await catalog.held() == {"c": "9.90 EUR"}
+
+
+async def test_a_listing_that_fails_ends_the_sync_with_a_report(catalog: Catalog, sandbox: Sandbox) -> None:
+    sandbox.faults.on("PUT", PRODUCTS).nth(1).do(Fault.http(500), stage="after")
+    sandbox.faults.on("PUT", PRODUCTS).nth(2).do(Fault.http(403))
+    with pytest.raises(BatchError):
+        await catalog.sync(row("a"), row("b"))
+    sandbox.faults.on("GET", PRODUCTS).do(Fault.http(403))
+
+    with pytest.raises(BatchError, match="the sync ended early") as caught:
+        await catalog.sync(row("b"))
+
+    assert isinstance(caught.value.report, SyncReport)
+    assert isinstance(caught.value.__cause__, Forbidden)
 
 
 # --- the call

@@ -29,7 +29,7 @@ from tests.support.sync_states import (
     sync,
 )
 
-SENT_AT = ClockReading.at(NOW, 1_000.0)
+SENT_AT = ClockReading(NOW, 1_000.0)
 
 
 @pytest.fixture

@@ -81,6 +81,7 @@ async def compare(
     now: datetime = NOW,
     soon: timedelta = timedelta(days=30),
     monotonic: float = 1_000.0,
+    boot: str | None = None,
     quarantine: float = 0.0,
     replace: bool = False,
     **how: Any,
@@ -88,7 +89,7 @@ async def compare(
     """Compare a snapshot with a state."""
     return await state.compare(
         read_rows(snapshot, **how),
-        now=ClockReading.at(now, monotonic),
+        now=ClockReading(now, monotonic, boot),
         soon=now + soon,
         quarantine=quarantine,
         replace=replace,

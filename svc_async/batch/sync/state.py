@@ -107,6 +107,7 @@ class SyncState:
         self._comparison: _Comparison | None = None
         self._selection = Selection()
         self._sending: Sending | None = None
+        self._opened: ClockReading | None = None
         self._part: tuple[Stage, Part] = ("now", "removals")
         try:
             self._about = self._read_about(target)
@@ -137,10 +138,11 @@ class SyncState:
         replace: bool = False,
     ) -> Plan:
         """Return what a whole snapshot changes; see `SyncStore`."""
+        self._opened = self._opened or now
         await self.settle()
         self._discard_comparison()
         rules = ComparisonRules(
-            today=int(now.wall // _DAY),
+            today=int(now.now.timestamp() // _DAY),
             soon=int(-(-soon.timestamp() // _DAY)),
             replace=replace,
             late=self.find_rest(now, quarantine) > 0,
@@ -198,7 +200,12 @@ class SyncState:
 
     def find_rest(self, now: ClockReading, quarantine: float) -> float:
         """Return for how many seconds requests of earlier runs may still take effect."""
-        return find_rest(self._about.late, now, quarantine)
+        return find_rest(now, quarantine, sent=self._about.late, opened=self._opened or now)
+
+    def forget_late(self, now: ClockReading, quarantine: float) -> None:
+        """Note that requests of earlier runs can take effect no more, if that is so."""
+        if not self.find_rest(now, quarantine):
+            self._about = attrs.evolve(self._about, late=None)
 
     def start(self, part: Part, stage: Stage) -> None:
         """Turn to a part of the plan."""
@@ -207,7 +214,7 @@ class SyncState:
     def admit(self, now: ClockReading) -> None:
         """Note that a request is about to be sent; see `SyncStore`."""
         if not now.is_covered(self._sending.last if self._sending else None):
-            self._sending = Sending(*self._part, now, PartEnd.NONE)
+            self._sending = Sending(*self._part, now.note, PartEnd.NONE)
             self._file.write_sending(self._sending)
 
     def finish(self, *, in_doubt: bool, complete: bool) -> None:

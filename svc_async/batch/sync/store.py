@@ -66,6 +66,9 @@ class SyncStore(Protocol):
         """Return for how many seconds requests of earlier runs may still take effect."""
         ...
 
+    def forget_late(self, now: ClockReading, quarantine: float) -> None:
+        """Note that requests of earlier runs can take effect no more, if that is so."""
+
     def start(self, part: Part, stage: Stage) -> None:
         """Turn to a part of the plan; it counts as begun with the first `admit`."""
 

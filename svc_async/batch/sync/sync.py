@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import attrs
 
+from svc_async.batch.recovery import summarize
 from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.batch.settings import BatchSettings, Observers
 from svc_async.batch.sync.plan import STAGES, Entries, Part, Plan, Removal, Stage
@@ -19,8 +20,8 @@ from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.sync.sending import ClockReading
 from svc_async.batch.sync.settings import SyncObservers, SyncSettings
 from svc_async.batch.sync.store import SyncStore
-from svc_async.clock import Clock
-from svc_async.errors import BatchError
+from svc_async.clock import BootClock, Clock
+from svc_async.errors import BatchError, SvcError
 
 __all__ = ["Removals", "Sync", "SyncTarget", "UpsertObservers", "read_clocks"]
 
@@ -122,7 +123,7 @@ class Sync:
         Raises:
             InvalidArgument: the source cannot be read again, or too much would be removed; nothing was sent.
             UnusableFile: the state cannot be used; nothing was sent.
-            BatchError: a part could not be finished; its report is a `SyncReport`. The next sync resumes it.
+            BatchError: it could not be finished; its report is a `SyncReport`. The next sync resumes it.
         """
         plan = await self._compare()
         _notify(self.observers.on_plan, plan)
@@ -149,9 +150,12 @@ class Sync:
                 if plan.count("removals", stage) + plan.count("upserts", stage):
                     await self._wait(stage)
                     await run.send(stage)
+            self.state.forget_late(read_clocks(self.clock), self.target.settings.quarantine)
+            await self.state.settle()
         except BatchError as error:
             raise BatchError(str(error), report=run.report) from error.__cause__
-        await self.state.settle()
+        except SvcError as error:
+            raise BatchError(f"the sync ended early: {summarize(error)}", report=run.report) from error
         return run.report
 
     async def _wait(self, stage: Stage) -> None:
@@ -287,7 +291,8 @@ class _PartRecorder:
 
 def read_clocks(clock: Clock) -> ClockReading:
     """Return the present moment."""
-    return ClockReading.at(clock.now(), clock.monotonic())
+    boot = clock.boot() if isinstance(clock, BootClock) else None
+    return ClockReading(clock.now(), clock.monotonic(), boot)
 
 
 def _shift(positions: Sequence[int], first: int) -> Sequence[int]:

@@ -33,7 +33,7 @@ from svc_async.batch.sync.pages.page import (
 )
 from svc_async.batch.sync.pages.planned import PlannedPage
 from svc_async.batch.sync.plan import PARTS, STAGES, Part, Stage
-from svc_async.batch.sync.sending import ClockReading
+from svc_async.batch.sync.sending import SendingNote
 from svc_async.sqlite import FileFormat
 
 __all__ = ["FORMAT", "About", "RecordedOutcome", "Sending", "StateFile"]
@@ -48,7 +48,7 @@ FORMAT = FileFormat(
     tables="""
     CREATE TABLE about (
         id INTEGER PRIMARY KEY, target TEXT, pages INTEGER, rows INTEGER, expires INTEGER,
-        wall REAL, monotonic REAL, checksum INTEGER
+        monotonic REAL, boot TEXT, checksum INTEGER
     );
     CREATE TABLE page (
         id INTEGER PRIMARY KEY, ids BLOB, rests BLOB, names BLOB, service_keys BLOB, checksum INTEGER
@@ -64,7 +64,7 @@ FORMAT = FileFormat(
         checksum INTEGER
     );
     CREATE TABLE sending (
-        id INTEGER PRIMARY KEY, stage INTEGER, part INTEGER, wall REAL, monotonic REAL, ended INTEGER, checksum INTEGER
+        id INTEGER PRIMARY KEY, stage INTEGER, part INTEGER, monotonic REAL, boot TEXT, ended INTEGER, checksum INTEGER
     );
     CREATE TABLE service_key (id INTEGER PRIMARY KEY, key BLOB, service_key BLOB, checksum INTEGER)
     """,
@@ -91,7 +91,7 @@ class About:
     pages: int = 1
     rows: int = 0
     expires: int = 0
-    late: ClockReading | None = None
+    late: SendingNote | None = None
 
 
 @attrs.frozen
@@ -118,7 +118,7 @@ class Sending:
 
     stage: Stage
     part: Part
-    last: ClockReading
+    last: SendingNote
     ended: int
 
 
@@ -161,15 +161,15 @@ class StateFile:
 
     def read_about(self) -> About | None:
         """Return what belongs to the file as a whole; None if it is new."""
-        found = self._database.find("about", "target, pages, rows, expires, wall, monotonic", 1)
+        found = self._database.find("about", "target, pages, rows, expires, monotonic, boot", 1)
         if found is None:
             return None
-        target, pages, rows, expires, wall, monotonic = found
-        return About(target, pages, rows, expires, None if wall is None else ClockReading(wall, monotonic))
+        target, pages, rows, expires, monotonic, boot = found
+        return About(target, pages, rows, expires, None if monotonic is None else SendingNote(monotonic, boot))
 
     def write_about(self, about: About) -> None:
         """Store what belongs to the file as a whole."""
-        late = (None, None) if about.late is None else (about.late.wall, about.late.monotonic)
+        late = (None, None) if about.late is None else (about.late.monotonic, about.late.boot)
         self._database.put("about", 1, about.target, about.pages, about.rows, about.expires, *late)
 
     def read_page(self, index: int, pages: int) -> StatePage:
@@ -281,16 +281,16 @@ class StateFile:
 
     def read_sending(self) -> list[Sending]:
         """Return the parts that were begun, in this order."""
-        rows = self._database.select("sending", "stage, part, wall, monotonic, ended")
+        rows = self._database.select("sending", "stage, part, monotonic, boot, ended")
         return [
-            Sending(STAGES[stage], PARTS[part], ClockReading(wall, monotonic), ended)
-            for stage, part, wall, monotonic, ended in rows
+            Sending(STAGES[stage], PARTS[part], SendingNote(monotonic, boot), ended)
+            for stage, part, monotonic, boot, ended in rows
         ]
 
     def write_sending(self, sending: Sending) -> None:
         """Store that a part was begun, or how it ended."""
         stage, part = STAGES.index(sending.stage), PARTS.index(sending.part)
-        moment = sending.last.wall, sending.last.monotonic
+        moment = sending.last.monotonic, sending.last.boot
         self._database.put("sending", 1 + len(PARTS) * stage + part, stage, part, *moment, int(sending.ended))
 
     def read_service_keys(self) -> Mapping[bytes, bytes]:

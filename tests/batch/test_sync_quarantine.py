@@ -1,0 +1,172 @@
+"""What a sync does about requests of an earlier run that may still take effect."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from svc_async import Rows
+from svc_async.batch.lists.audience_users import AudienceUsers
+from svc_async.batch.sync.sending import VALIDITY, ClockReading, SendingNote, find_rest
+from svc_async.clock import BootClock, SystemClock
+from tests.support.fake_service import FakeService, wait_until
+
+QUARANTINE = 120.0
+ONE, TWO = ("p1",), ("p2",)
+
+
+@attrs.define
+class Nights:
+    """Syncs of one audience, with a service of its own each night; the clock of a night begins at 0."""
+
+    state: Path
+    columns: Sequence[str] = ("partner_user_id",)
+    waits: list[float] = attrs.field(factory=list)
+
+    async def sync(self, *rows: tuple[str | None, ...], service: FakeService | None = None) -> FakeService:
+        service = service or FakeService()
+        await self._start(service, rows)
+        return service
+
+    async def end_while_sending(self, *rows: tuple[str | None, ...], request: int = 1) -> None:
+        """Cancel a sync, twice, while its n-th request is under way."""
+        service = FakeService(latency=1_000.0)
+        for number in range(1, request):
+            service.script[number] = None  # type: ignore[assignment]  # None is success
+        task = asyncio.ensure_future(self._start(service, rows))
+        await wait_until(lambda: len(service.bodies) >= request or task.done())
+        task.cancel()
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    async def _start(self, service: FakeService, rows: Sequence[tuple[str | None, ...]]) -> Any:
+        users = AudienceUsers(service, "a1", "c1")
+        return await users.sync(
+            Rows(self.columns, list(rows)), state=self.state, max_removal_share=1, on_wait=self.waits.append
+        )
+
+
+@pytest.fixture
+def nights(tmp_path: Path) -> Nights:
+    return Nights(tmp_path / "state")
+
+
+def describe(service: FakeService) -> list[tuple[str, list[str], float]]:
+    """Return the type, the people and the time of each request."""
+    return [
+        (operation["operation_type"], sorted(user["partner_user_id"][0] for user in operation["params"]["users"]), time)
+        for operation, time in zip(service.accepted, service.times, strict=True)
+    ]
+
+
+async def test_a_removal_waits_for_an_addition_that_may_still_take_effect(nights: Nights) -> None:
+    await nights.end_while_sending(ONE)
+    assert describe(await nights.sync(TWO)) == [("Update", ["p2"], 0.0), ("Delete", ["p1"], QUARANTINE)]
+    assert nights.waits == [QUARANTINE]
+    assert describe(await nights.sync(TWO)) == []
+
+
+async def test_the_same_addition_need_not_wait(nights: Nights) -> None:
+    await nights.end_while_sending(ONE)
+    assert describe(await nights.sync(ONE)) == [("Update", ["p1"], 0.0)]
+    assert nights.waits == []
+
+
+async def test_an_addition_that_was_repeated_may_still_take_effect(nights: Nights) -> None:
+    await nights.end_while_sending(ONE)
+    await nights.sync(ONE)
+    assert describe(await nights.sync()) == [("Delete", ["p1"], QUARANTINE)]
+
+
+async def test_an_addition_waits_for_a_removal_that_may_still_take_effect(nights: Nights) -> None:
+    await nights.sync(ONE)
+    await nights.end_while_sending()
+    assert describe(await nights.sync(ONE, TWO)) == [("Update", ["p2"], 0.0), ("Update", ["p1"], QUARANTINE)]
+
+
+async def test_what_may_have_the_identifier_that_is_removed_waits(nights: Nights) -> None:
+    nights.columns = ("partner_user_id", "email")
+    await nights.sync(("p1", None))
+    await nights.end_while_sending()
+    assert describe(await nights.sync(("p2", "a@example.org"))) == [
+        ("Delete", ["p1"], QUARANTINE),
+        ("Update", ["p2"], QUARANTINE),
+    ]
+
+
+async def test_who_changed_is_removed_when_nothing_can_add_the_former_identifiers(nights: Nights) -> None:
+    nights.columns = ("partner_user_id", "email")
+    await nights.end_while_sending(("p1", "a@example.org"))
+    service = await nights.sync(("p1", "b@example.org"))
+    assert describe(service) == [("Delete", ["p1"], QUARANTINE), ("Update", ["p1"], QUARANTINE)]
+
+
+async def test_after_a_sync_that_waited_nothing_waits_again(nights: Nights) -> None:
+    await nights.end_while_sending(ONE, TWO)
+    await nights.sync(ONE)
+    assert nights.waits == [QUARANTINE]
+    assert describe(await nights.sync()) == [("Delete", ["p1"], 0.0)]
+
+
+async def test_a_sync_that_ended_with_an_answer_to_each_request_leaves_nothing_to_wait_for(nights: Nights) -> None:
+    await nights.sync(ONE)
+    assert describe(await nights.sync(TWO)) == [("Delete", ["p1"], 0.0), ("Update", ["p2"], 0.0)]
+    assert nights.waits == []
+
+
+# --- clocks
+
+DAY = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("sent", "opened", "now", "rest"),
+    [
+        (None, (0.0, "a"), (0.0, "a"), 0.0),
+        ((100.0, "a"), (110.0, "a"), (110.0, "a"), 111.0),
+        ((100.0, "a"), (110.0, "a"), (231.0, "a"), 0.0),
+        ((100.0, "a"), (50.0, "a"), (50.0, "a"), 121.0),  # no clock says so; but it never becomes more than this
+        ((100.0, "a"), (9_000.0, "b"), (9_000.0, "b"), 120.0),  # the machine was restarted
+        ((100.0, "a"), (9_000.0, "b"), (9_050.0, "b"), 70.0),
+        ((100.0, None), (9_000.0, None), (9_000.0, None), 120.0),  # it is not known whether it was
+    ],
+)
+def test_no_clock_shortens_the_wait(
+    sent: tuple[float, str | None] | None, opened: tuple[float, str | None], now: tuple[float, str | None], rest: float
+) -> None:
+    found = find_rest(
+        ClockReading(DAY, *now),
+        QUARANTINE,
+        sent=None if sent is None else SendingNote(*sent),
+        opened=ClockReading(DAY, *opened),
+    )
+    assert found == rest
+
+
+def test_without_a_quarantine_nothing_waits() -> None:
+    now = ClockReading(DAY, 0.0, "a")
+    assert find_rest(now, 0.0, sent=now.note, opened=now) == 0.0
+
+
+def test_a_note_holds_for_a_second() -> None:
+    note = SendingNote(100.0, "a")
+    assert ClockReading(DAY, 100.0 + VALIDITY / 2).is_covered(note)
+    assert not ClockReading(DAY, 100.0 + VALIDITY).is_covered(note)
+    assert not ClockReading(DAY, 99.0).is_covered(note)
+    assert not ClockReading(DAY, 100.0).is_covered(None)
+
+
+def test_a_clock_that_counts_otherwise_does_not_say_since_when() -> None:
+    class Other(SystemClock):
+        def monotonic(self) -> float:
+            return 0.0
+
+    assert isinstance(SystemClock(), BootClock)
+    assert SystemClock().boot() == SystemClock().boot()
+    assert Other().boot() is None
