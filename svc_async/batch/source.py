@@ -18,6 +18,7 @@ import attrs
 
 from svc_async.batch.packing.rows import EncodedRows
 from svc_async.batch.report import Failure
+from svc_async.sources.source import ReplayableRows, SlicedRows
 from svc_async.users.encoding import SLICE_ROWS
 
 __all__ = ["RowSource", "Slice", "is_replayable", "slice_rows"]
@@ -68,6 +69,12 @@ def is_replayable(rows: object) -> bool:
 
 async def slice_rows(rows: Iterable[T] | AsyncIterable[T], size: int = SLICE_ROWS) -> AsyncGenerator[list[T], None]:
     """Yield rows in lists of this size; if the source fails, what it returned before is yielded before it raises."""
+    if isinstance(rows, ReplayableRows):
+        rows = rows.once()
+    if isinstance(rows, SlicedRows):
+        for limited in rows.slices(size):
+            yield limited
+        return
     source = aiter(rows) if isinstance(rows, AsyncIterable) else iter(rows)
     while True:
         part: list[T] = []

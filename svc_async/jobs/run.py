@@ -132,12 +132,12 @@ async def _upload(spec: UploadSpec, session: Session, source: ReplayableSource, 
         products = session.product_catalog(str(spec.target.list_id)).products
         rows: Iterable[Any] = cast("ProductFeed", source).products()
         if spec.operation == "remove":
-            keys = ReplayableRows(lambda: _product_keys(rows))
-            return await products.delete(iter(keys) if is_piped else keys, **keywords)
-        return await products.upsert(iter(rows) if is_piped else rows, **keywords)
+            keys = ReplayableRows(lambda: [_product_keys(rows)])
+            return await products.delete(keys.once() if is_piped else keys, **keywords)
+        return await products.upsert(_read_once(rows) if is_piped else rows, **keywords)
     users, members = _users(spec.target, session), cast("UserSource", source).rows()
     if is_piped and isinstance(members.rows, Iterable):
-        members = Rows(members.columns, iter(members.rows))  # read once, so the journal spools them
+        members = Rows(members.columns, _read_once(members.rows))  # so the journal spools them
     if spec.operation == "remove":
         return await users.remove(members, **_reading(spec), **keywords)
     times = {"effective_at": spec.effective_at, "expires_at": spec.expires_at}
@@ -160,6 +160,10 @@ async def _sync(spec: SyncSpec, session: Session, source: ReplayableSource, keyw
 
 def _operation(spec: JobSpec) -> Operation:
     return spec.operation if isinstance(spec, UploadSpec) else "upload"
+
+
+def _read_once(rows: Iterable[Any]) -> Iterator[Any]:
+    return rows.once() if isinstance(rows, ReplayableRows) else iter(rows)
 
 
 def _reading(spec: JobSpec) -> Mapping[str, Any]:

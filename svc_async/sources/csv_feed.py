@@ -1,7 +1,6 @@
 """Merchant feeds in CSV or TSV."""
 
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +70,7 @@ class CsvFeed:
         self.ignored: Sequence[str] = tuple(name for name, key in zip(names, keys, strict=True) if key == IGNORED)
         self._wanted = [index for index, key in enumerate(keys) if key != IGNORED]
         self._lines = LineIndex()
-        self._products: Generator[Mapping[str, Any], None, None] | None = None
+        self._products: Generator[Iterable[Mapping[str, Any]], None, None] | None = None
 
     @property
     def bytes_read(self) -> int:
@@ -90,7 +89,7 @@ class CsvFeed:
         """Return the products from the start, for an uploader; positions count them from 0."""
         return ReplayableRows(self._begin)
 
-    def find_line(self, position: int) -> int:
+    def find_line(self, position: int) -> int | None:
         """Return the line of the file, counted from 1, on which a product that was read begins."""
         return self._lines.find(position)
 
@@ -104,7 +103,7 @@ class CsvFeed:
         self._stop()
         self._input.close()
 
-    def _begin(self) -> Iterator[Mapping[str, Any]]:
+    def _begin(self) -> Iterable[Iterable[Mapping[str, Any]]]:
         self._stop()
         self._lines = LineIndex()
         self.exhausted = False
@@ -115,9 +114,9 @@ class CsvFeed:
         if self._products is not None:
             self._products.close()
 
-    def _read_products(self) -> Generator[Mapping[str, Any], None, None]:
-        for row in chain.from_iterable(self._table.read_slices(self._wanted, self._lines)):
-            yield self._parse_row(row)
+    def _read_products(self) -> Generator[Iterable[Mapping[str, Any]], None, None]:
+        for rows in self._table.read_slices(self._wanted, self._lines):
+            yield map(self._parse_row, rows)
         self.exhausted = True
 
     def _parse_row(self, row: Sequence[str]) -> Mapping[str, Any]:

@@ -1,7 +1,6 @@
 """User files in CSV."""
 
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from svc_async.sources.blocks.decoding import BLOCK_SIZE, TextReader
@@ -95,7 +94,7 @@ class CsvSource:
         """Return the rows from the start, for an uploader; positions count them from 0."""
         return Rows(self.columns, ReplayableRows(self._begin))
 
-    def find_line(self, position: int) -> int:
+    def find_line(self, position: int) -> int | None:
         """Return the line of the file, counted from 1, on which a row that was read begins."""
         return self._lines.find(position)
 
@@ -109,12 +108,12 @@ class CsvSource:
         self._stop()
         self._input.close()
 
-    def _begin(self) -> Iterator[Sequence[str]]:
+    def _begin(self) -> Iterable[Iterable[Sequence[str]]]:
         self._stop()
         self._lines = LineIndex()
         self.exhausted = False
         self._slices = self._read_slices()
-        return chain.from_iterable(self._slices)
+        return self._slices
 
     def _stop(self) -> None:
         if self._slices is not None:

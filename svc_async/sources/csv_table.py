@@ -8,14 +8,14 @@ is too short or too long, a cell of several lines) is processed row by row.
 import asyncio
 import csv
 import re
-from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from itertools import chain, islice
+from itertools import chain
 from operator import itemgetter
 
 from svc_async.errors import UnusableFile
 from svc_async.sources.blocks.decoding import TextReader, split_lines
+from svc_async.sources.csv_rows import CsvRows
 from svc_async.sources.empty_values import NO_EMPTY_VALUES, EmptyValues
 from svc_async.sources.line_index import LineIndex
 from svc_async.users.encoding import SLICE_ROWS
@@ -96,30 +96,25 @@ class CsvTable:
             UnusableFile: names the line and the rule that it breaks.
         """
         with closing(self._text.read_blocks()) as blocks:
-            yield from self._parse(chain.from_iterable(map(split_lines, blocks)), wanted, lines)
+            yield from self._parse(CsvRows(self._text, blocks, self.delimiter), wanted, lines)
 
-    def _parse(self, text: Iterator[str], wanted: Sequence[int], lines: LineIndex) -> Iterator[Iterable[Sequence[str]]]:
-        deque(islice(text, self._preamble), 0)
-        reader = csv.reader(text, delimiter=self.delimiter, strict=True)
-        if self._has_header:
-            next(reader)
-        lines.start_after(self._preamble + reader.line_num)
+    def _parse(self, reader: CsvRows, wanted: Sequence[int], lines: LineIndex) -> Iterator[Iterable[Sequence[str]]]:
+        reader.read(self._preamble + self._has_header)
+        lines.start_after(reader.lines)
         while rows := self._read_slice(reader, lines):
             widths = set(map(len, rows))
-            lines.add(rows, self._preamble + reader.line_num, blank=0 in widths)
+            lines.add(rows, reader.lines, blank=0 in widths)
             if widths == {len(self.header)}:
                 clear_all = self._empty.clear_all
                 yield zip(*(clear_all(map(itemgetter(index), rows)) for index in wanted), strict=True)
             else:
                 yield [self._fit_to_header(row, wanted) for row in rows if row]
 
-    def _read_slice(self, reader: Iterator[list[str]], lines: LineIndex) -> list[list[str]]:
-        rows: list[list[str]] = []
+    def _read_slice(self, reader: CsvRows, lines: LineIndex) -> list[list[str]]:
         try:
-            rows.extend(islice(reader, self._slice_size))
+            return reader.read(self._slice_size)
         except csv.Error as error:
-            raise self._describe_error(error, lines.line_after(rows)) from None
-        return rows
+            raise self._describe_error(error, lines.line_after(reader.rows)) from None
 
     def _describe_error(self, error: csv.Error, line: int) -> UnusableFile:
         if "field limit" in str(error):
@@ -141,25 +136,26 @@ class CsvTable:
             if hint := _match_separator(first):
                 self._preamble, first = 1, next(lines, "")
                 delimiter = delimiter or hint[1]
-            if header is None:
-                return self._parse_header(first, lines, delimiter)
-            return [*header], delimiter or _detect_delimiter(first)
-
-    def _parse_header(self, first: str, lines: Iterator[str], delimiter: str | None) -> tuple[Sequence[str], str]:
+        delimiter = delimiter or _detect_delimiter(first)
+        if header is not None:
+            return [*header], delimiter
         if not first.strip(f"{DELIMITERS} \r\n"):
             raise self._text.refuse("has no header: line 1 is blank")
-        chosen = delimiter or _detect_delimiter(first)
-        try:
-            header = next(csv.reader(chain([first], lines), delimiter=chosen, strict=True))
-        except csv.Error:
-            raise self._text.refuse("has no header: the quotes on line 1 do not match") from None
+        return self._parse_header(delimiter), delimiter
+
+    def _parse_header(self, delimiter: str) -> Sequence[str]:
+        with closing(self._text.read_blocks()) as blocks:
+            try:
+                *_, header = CsvRows(self._text, blocks, delimiter).read(self._preamble + 1)
+            except csv.Error:
+                raise self._text.refuse("has no header: the quotes on line 1 do not match") from None
         names = [name.strip() for name in header]
         if looks_like_data(names):
             raise self._text.refuse(
                 "has no header: line 1 looks like data; name the columns with --columns, such as email,phone, "
                 "or give their names as header"
             )
-        return names, chosen
+        return names
 
 
 def _detect_delimiter(line: str) -> str:

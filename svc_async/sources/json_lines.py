@@ -1,9 +1,9 @@
 """User files in JSON lines: one object on each line."""
 
 import asyncio
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
-from itertools import chain, repeat
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +108,7 @@ class JsonLinesSource:
         """Return the rows from the start, for an uploader; positions count them from 0."""
         return Rows(self.columns, ReplayableRows(self._begin))
 
-    def find_line(self, position: int) -> int:
+    def find_line(self, position: int) -> int | None:
         """Return the line of the file, counted from 1, of a row that was read."""
         return self._lines.find(position)
 
@@ -122,12 +122,12 @@ class JsonLinesSource:
         self._stop()
         self._input.close()
 
-    def _begin(self) -> Iterator[Sequence[Any]]:
+    def _begin(self) -> Iterable[Iterable[Sequence[Any]]]:
         self._stop()
         self._lines = LineIndex()
         self.exhausted = False
         self._slices = self._read_all()
-        return chain.from_iterable(self._slices)
+        return self._slices
 
     def _stop(self) -> None:
         if self._slices is not None:

@@ -4,7 +4,12 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from svc_async.sources.csv_rows import count_lines
+
 __all__ = ["LineIndex"]
+
+
+_MAX_CHANGES = 1_000_000
 
 
 class LineIndex:
@@ -25,13 +30,15 @@ class LineIndex:
         self._line = header_line + 1
         self._offsets[0] = self._line
 
-    def find(self, position: int) -> int:
-        """Return the line of a row."""
+    def find(self, position: int) -> int | None:
+        """Return the line of a row; None in a file with more than a million irregular rows, after these."""
+        if position > self._positions[-1] and len(self._positions) > _MAX_CHANGES:
+            return None
         return position + self._offsets[bisect_right(self._positions, position) - 1]
 
     def line_after(self, rows: Sequence[Sequence[str]]) -> int:
         """Return the line that follows these rows, which begin where the last slice ended."""
-        return self._line + sum(map(_count_lines, rows))
+        return self._line + sum(map(count_lines, rows))
 
     def add(self, rows: Sequence[Sequence[str]], last_line: int, *, blank: bool) -> None:
         """Record a slice of rows.
@@ -53,15 +60,11 @@ class LineIndex:
             if row:
                 self._record_start()
                 self._rows += 1
-            self._line += _count_lines(row)
+            self._line += count_lines(row)
 
     def _record_start(self) -> None:
         """Record where the next row begins, unless the last offset already says so."""
         offset = self._line - self._rows
-        if offset != self._offsets[-1]:
+        if offset != self._offsets[-1] and len(self._positions) <= _MAX_CHANGES:
             self._positions.append(self._rows)
             self._offsets.append(offset)
-
-
-def _count_lines(row: Sequence[str]) -> int:
-    return 1 + sum(cell.count("\n") + cell.count("\r") - cell.count("\r\n") for cell in row)

@@ -5,7 +5,6 @@ from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, 
 from contextlib import closing, contextmanager
 from functools import partial
 from importlib import import_module
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -109,11 +108,11 @@ class ParquetSource:
         self._stop()
         self._input.close()
 
-    def _begin(self) -> Iterator[Sequence[Any]]:
+    def _begin(self) -> Iterable[Iterable[Sequence[Any]]]:
         self._stop()
         self.exhausted = False
         self._batches = self._read_all()
-        return chain.from_iterable(self._batches)
+        return self._batches
 
     def _stop(self) -> None:
         if self._batches is not None:

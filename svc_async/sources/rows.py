@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from inspect import isawaitable
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -173,9 +173,9 @@ class SpooledRows:
         """Delete the file."""
         self._file.close()
 
-    def _begin(self) -> Iterator[Sequence[Any]]:
+    def _begin(self) -> Iterable[Iterable[Sequence[Any]]]:
         self.exhausted = False
-        return chain.from_iterable(self._read_slices())
+        return self._read_slices()
 
     async def _write(self, rows: AnyRows) -> None:
         async for part in _slice_rows(rows):

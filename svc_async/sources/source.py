@@ -1,25 +1,47 @@
 """What a job needs to know about the source of its rows."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any, Generic, Protocol, TypeVar
 
 import attrs
 
 from svc_async.users.encoding import Rows
 
-__all__ = ["ProductFeed", "ReplayableRows", "ReplayableSource", "UnparsedRow", "UserSource"]
+__all__ = ["ProductFeed", "ReplayableRows", "ReplayableSource", "SlicedRows", "UnparsedRow", "UserSource"]
 
 T = TypeVar("T")
 
 
+class SlicedRows(Iterator[T]):
+    """Rows that are read once, one by one or in slices whose size in bytes their source limits."""
+
+    def __init__(self, slices: Iterable[Iterable[T]]) -> None:
+        self._slices = slices
+        self._rows = chain.from_iterable(slices)
+
+    def __next__(self) -> T:
+        return next(self._rows)
+
+    def slices(self, size: int) -> Iterator[list[T]]:
+        """Yield the rows in slices of this number at most."""
+        for rows in map(iter, self._slices):
+            while part := list(islice(rows, size)):
+                yield part
+
+
 @attrs.frozen
 class ReplayableRows(Generic[T]):
-    """Rows that start from the beginning on every iteration."""
+    """Rows that start from the beginning on every iteration; `_begin` returns them in slices."""
 
-    _begin: Callable[[], Iterator[T]]
+    _begin: Callable[[], Iterable[Iterable[T]]]
 
     def __iter__(self) -> Iterator[T]:
-        return self._begin()
+        return chain.from_iterable(self._begin())
+
+    def once(self) -> SlicedRows[T]:
+        """Return the rows from the start, to be read once."""
+        return SlicedRows(self._begin())
 
 
 class ReplayableSource(Protocol):

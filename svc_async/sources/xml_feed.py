@@ -6,9 +6,8 @@ declaration is refused where it begins, before any of it is used, as libraries f
 """
 
 import asyncio
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
-from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -84,7 +83,8 @@ class XmlFeed:
         self.exhausted = False
         self._names = _ElementNames.build(mapping or {}, vocabulary)
         self._empty = EmptyValues.parse(empty)
-        self._products: Generator[Mapping[str, Any], None, None] | None = None
+        self._part: list[Mapping[str, Any]] = []
+        self._products: Generator[Sequence[Mapping[str, Any]], None, None] | None = None
         with closing(self._read_parts()) as parts:
             next(parts)
         self.bytes_read = 0
@@ -121,7 +121,7 @@ class XmlFeed:
         self._stop()
         self._input.close()
 
-    def _begin(self) -> Iterator[Mapping[str, Any]]:
+    def _begin(self) -> Iterable[Iterable[Mapping[str, Any]]]:
         self._stop()
         self.exhausted = False
         self._products = self._read_products()
@@ -130,13 +130,15 @@ class XmlFeed:
     def _stop(self) -> None:
         if self._products is not None:
             self._products.close()
+            self._part.clear()  # what was parsed and not taken
 
-    def _read_products(self) -> Generator[Mapping[str, Any], None, None]:
+    def _read_products(self) -> Generator[Sequence[Mapping[str, Any]], None, None]:
         with closing(self._read_parts()) as parts:
-            yield from chain.from_iterable(parts)
+            for self._part in parts:
+                yield self._part
         self.exhausted = True
 
-    def _read_parts(self) -> Generator[Sequence[Mapping[str, Any]], None, None]:
+    def _read_parts(self) -> Generator[list[Mapping[str, Any]], None, None]:
         parser = _FeedParser(self.name, self._names, self._empty)
         with ByteReader(self._input) as file:
             while True:

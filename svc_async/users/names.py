@@ -27,9 +27,11 @@ _umlauts = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue"})
 
 def normalize_name(name: str) -> str:
     """Return a name in the form in which names are compared: without case and accents, `_` between words."""
-    name = unicodedata.normalize("NFC", name.strip()).casefold().translate(_umlauts)
-    letters = "".join(each for each in unicodedata.normalize("NFKD", name) if not unicodedata.combining(each))
-    return re.sub(r"[\s_./-]+", "_", letters).strip("_")
+    name = name.strip().casefold()
+    if not name.isascii():
+        name = unicodedata.normalize("NFC", name).translate(_umlauts)
+        name = "".join(each for each in unicodedata.normalize("NFKD", name) if not unicodedata.combining(each))
+    return re.sub(r"[\s_./-]+", "_", name).strip("_")
 
 
 def looks_like_data(names: Collection[str]) -> bool:

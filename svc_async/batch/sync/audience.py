@@ -2,8 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from datetime import datetime, timedelta
-from itertools import islice
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -12,13 +12,14 @@ import attrs
 from svc_async.ads.vocabulary import MEMBERSHIP_MONTHS
 from svc_async.batch.report import Report
 from svc_async.batch.settings import BatchSettings, Observers
+from svc_async.batch.source import slice_rows
 from svc_async.batch.sync.plan import Entries, Removal
 from svc_async.batch.sync.settings import MAX_TIME
 from svc_async.batch.sync.sync import Removals, UpsertObservers
 from svc_async.clock import months_after
 from svc_async.errors import InvalidArgument
 from svc_async.users.digests import digest, restore_hash
-from svc_async.users.encoding import SLICE_ROWS, BadIdentifiers, MemberEncoder, Rows, TokenColumns
+from svc_async.users.encoding import BadIdentifiers, MemberEncoder, Rows, TokenColumns
 from svc_async.users.identifiers import IDENTIFIERS, PartnerId
 
 __all__ = ["AudienceCalls", "AudienceTarget"]
@@ -97,13 +98,14 @@ class AudienceTarget:
         encoder = MemberEncoder(phone_region=self.phone_region, bad_identifiers=self.bad_identifiers)
         columns = self.members.columns if isinstance(self.members, Rows) else None
         tokenize = encoder.tokenize if columns is None else encoder.for_rows(columns).tokenize
-        rows, first = iter(self.rows()), 0
-        while part := list(islice(rows, SLICE_ROWS)):
-            if first == 0 and columns is None:
-                encoder.check_first(part[0], "members[0]")
-            yield _digest(tokenize(part), first)
-            first += len(part)
-            await asyncio.sleep(0)
+        first = 0
+        async with aclosing(slice_rows(self.rows())) as parts:
+            async for part in parts:
+                if first == 0 and columns is None:
+                    encoder.check_first(part[0], "members[0]")
+                yield _digest(tokenize(part), first)
+                first += len(part)
+                await asyncio.sleep(0)
 
     def rows(self) -> Iterable[Any]:
         """Read the rows of the members from the start."""

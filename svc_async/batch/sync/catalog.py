@@ -13,9 +13,9 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextlib import aclosing
 from datetime import datetime
 from hashlib import sha256
-from itertools import islice
 from typing import Any, Protocol
 
 import attrs
@@ -24,10 +24,10 @@ import msgspec
 from svc_async.ads.products import Product, ProductUpsertResult
 from svc_async.batch.report import Failure, Receipt, Report
 from svc_async.batch.settings import BatchSettings, Observers
+from svc_async.batch.source import slice_rows
 from svc_async.batch.sync.plan import Entries, Removal
 from svc_async.batch.sync.sync import Removals, UpsertObservers
 from svc_async.errors import InvalidArgument
-from svc_async.users.encoding import SLICE_ROWS
 from svc_async.wire.writing import to_plain
 
 __all__ = ["CatalogCalls", "CatalogTarget"]
@@ -82,11 +82,12 @@ class CatalogTarget:
 
     async def entries(self) -> AsyncIterator[Entries]:
         """Read the products from the start."""
-        rows, first = iter(self.rows()), 0
-        while part := list(islice(rows, SLICE_ROWS)):
-            yield _entries(part, first)
-            first += len(part)
-            await asyncio.sleep(0)
+        first = 0
+        async with aclosing(slice_rows(self.rows())) as parts:
+            async for part in parts:
+                yield _entries(part, first)
+                first += len(part)
+                await asyncio.sleep(0)
 
     def rows(self) -> Iterable[Product | Mapping[str, Any]]:
         """Read the products from the start."""
