@@ -18,7 +18,7 @@ import msgspec
 from svc_async.errors import UnexpectedAnswer
 from svc_async.wire.envelope import NOT_JSON, Answer, Page, Unreadable
 from svc_async.wire.route import Reply, Request, Surface
-from svc_async.wire.tolerant import Builder, Misfit, decode, list_exact_fields
+from svc_async.wire.tolerant import Builder, Misfit, decode
 
 __all__ = ["OnMisfit", "Reader", "read_as"]
 
@@ -71,11 +71,7 @@ class Reader:
         decoder = None if self.keep_unknown else _decoder(request.reply, request.into)
         if decoder is None:
             raise msgspec.ValidationError
-        value = _UNWRAP[request.reply](decoder.decode(body))
-        models = len(value.items) if isinstance(value, Page) else 1
-        if any(body.count(b'"%s"' % name.encode()) != models for name in list_exact_fields(request.into)):
-            raise msgspec.ValidationError  # it may have a field twice, of which the decoder takes the last
-        return value
+        return _UNWRAP[request.reply](decoder.decode(body))
 
     def _read_form(self, request: Request[T], answer: Answer, on_misfit: OnMisfit | None) -> T:
         # The reference lists these answers as JSON, although its samples are form-encoded (contract AUTH-08).
@@ -190,9 +186,7 @@ class _CloserLook:
         if is_command and not self.answer.body.strip():
             return {}
         try:
-            return decode(self.answer.body, once=list_exact_fields(self.request.into))
-        except Misfit as error:
-            self._refuse(str(error))
+            return decode(self.answer.body)
         except RecursionError:
             raise self.reader.unexpected(self.answer, "the answer is nested too deeply") from None
         except ValueError:

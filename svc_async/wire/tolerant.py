@@ -21,38 +21,17 @@ import cattrs
 
 from svc_async.wire.records import Record
 
-__all__ = ["Builder", "Misfit", "decode", "list_exact_fields"]
+__all__ = ["Builder", "Misfit", "decode"]
 
 
-def decode(body: bytes, *, once: Sequence[str] = ()) -> Any:
+def decode(body: bytes) -> Any:
     """Decode JSON as tolerantly as it can be: also with lone surrogates and numbers of any size.
-
-    Args:
-        body: the JSON.
-        once: names that no object may have twice.
 
     Raises:
         ValueError: it is not JSON.
         RecursionError: it is nested too deeply.
-        Misfit: an object has a name twice that it may have once.
     """
-
-    def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        fields = dict(pairs)
-        names = [name for name, _ in pairs] if len(fields) < len(pairs) else []
-        if doubled := [name for name in once if names.count(name) > 1]:
-            raise Misfit(f"{doubled[0]} must not occur twice in one object")
-        return fields
-
-    hook = collect if once else None
-    return json.loads(body, parse_int=_parse_int, parse_float=_parse_float, object_pairs_hook=hook)
-
-
-@lru_cache(maxsize=1024)  # a caller's own models come and go
-def list_exact_fields(kind: Any) -> tuple[str, ...]:
-    """Return the names of the fields of a model that are read as documented or not at all."""
-    fields = attrs.fields(kind) if isinstance(kind, type) and attrs.has(kind) else ()
-    return tuple(field.name for field in fields if field.metadata.get("exact"))
+    return json.loads(body, parse_int=_parse_int, parse_float=_parse_float)
 
 
 def _parse_int(digits: str) -> int | str:

@@ -207,17 +207,6 @@ def test_a_fraction_is_read_from_any_number(ratio: object, expected: float) -> N
     assert read_both_ways(Route("GET", "/x", Share)(), {"data": {"ratio": ratio}}).ratio == expected
 
 
-@pytest.mark.parametrize("listed", [False, True])
-@pytest.mark.parametrize("reader", [Reader(), Reader(keep_unknown=True)])
-def test_counts_that_decide_what_is_done_occur_once(reader: Reader, *, listed: bool) -> None:
-    request: Request[Any] = Listing("/x", BatchCounts)() if listed else Route("POST", "/x", BatchCounts)()
-    good, doubled = b'{"success_count":1,"total_count":4}', b'{"success_count":1,"total_count":4,"success_count":4}'
-    reader.read(request, answer(b'{"data":[%s,%s]}' % (good, good) if listed else b'{"data":%s}' % good))
-    with pytest.raises(UnexpectedAnswer, match="success_count must not occur twice in one object") as caught:
-        reader.read(request, answer(b'{"data":[%s,%s]}' % (good, doubled) if listed else b'{"data":%s}' % doubled))
-    assert not caught.value.repeatable
-
-
 @pytest.mark.parametrize("ratio", [None, True, "half", []])
 def test_what_is_no_number_is_no_fraction(ratio: object) -> None:
     with pytest.raises(UnexpectedAnswer, match="ratio"):
