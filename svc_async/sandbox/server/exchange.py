@@ -215,7 +215,8 @@ class Exchange:
     async def send(self, reply: Reply, *, cut: int | None = None, pause: float = 0.0) -> None:
         """Send an answer cut short after `cut` bytes, or with `pause` seconds between its pieces."""
         self.response = response = web.StreamResponse(
-            status=reply.status, headers={**self._headers, **reply.headers, "Content-Type": reply.content_type}
+            status=reply.status,
+            headers={**self.common_headers, **self._headers, **reply.headers, "Content-Type": reply.content_type},
         )
         response.content_length = len(reply.body)
         await response.prepare(self.request)
