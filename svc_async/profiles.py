@@ -16,6 +16,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -68,6 +69,13 @@ class ConnectionSettings:
     endpoints: Endpoints
 
 
+class _Values(dict[str, Any]):
+    """Settings by name; tracebacks with locals show the names only."""
+
+    def __repr__(self) -> str:
+        return f"<{', '.join(self)}>"
+
+
 def default_path() -> Path:
     """Return the profile file of this user: `svc_async/profiles.toml` in the configuration folder."""
     home = os.environ.get("XDG_CONFIG_HOME")
@@ -80,9 +88,14 @@ def from_environment(environ: Mapping[str, str] | None = None) -> ConnectionSett
     Raises:
         InvalidArgument: names the variables that are missing.
     """
-    environ = os.environ if environ is None else environ
-    settings = {name: environ[_variable_name(name)] for name in _ALL if environ.get(_variable_name(name))}
+    settings = _read_variables(environ)
+    del environ  # its values must not be among the locals of a traceback
     return _parse("the environment", settings, _variable_name)
+
+
+def _read_variables(environ: Mapping[str, str] | None) -> Mapping[str, str]:
+    environ = os.environ if environ is None else environ
+    return _Values({name: environ[_variable_name(name)] for name in _ALL if environ.get(_variable_name(name))})
 
 
 def from_profile(name: str = "default", *, path: Path | None = None) -> ConnectionSettings:
@@ -132,7 +145,9 @@ def write(name: str, settings: Mapping[str, str], *, path: Path | None = None) -
     Raises:
         UnusableFile: the file cannot be changed safely; it is left unchanged.
     """
-    return _change(name, settings, (), path or default_path())
+    added = _Values(settings)
+    del settings  # they must not be among the locals of a traceback
+    return _change(name, added, (), path or default_path())
 
 
 def remove(name: str, settings: Iterable[str], *, path: Path | None = None) -> Path:
@@ -154,7 +169,6 @@ def remove(name: str, settings: Iterable[str], *, path: Path | None = None) -> P
 
 def find(profile: str | None = None, *, environ: Mapping[str, str] | None = None) -> ConnectionSettings:
     """Return the first of these: the given profile, `SVC_PROFILE`, the `SVC_*` variables, the profile `default`."""
-    environ = os.environ if environ is None else environ
     if profile:
         return from_profile(profile)
     if chosen := from_variable(environ):
@@ -192,13 +206,13 @@ def find_proxies(endpoints: Endpoints) -> dict[Surface, str]:
     Raises:
         InvalidArgument: a proxy is not an HTTP proxy.
     """
-    variables = getproxies()
+    variables = _Values(getproxies())
     proxies: dict[Surface, str] = {}
     for surface, url in zip(Surface, (endpoints.base_url, endpoints.ads_url, endpoints.ads_sandbox_url), strict=True):
         parts = urlsplit(url or "")
-        proxy = variables.get(parts.scheme) or variables.get("all")
-        if proxy and parts.hostname and not proxy_bypass(parts.hostname):
-            proxies[surface] = proxy_url(proxy)
+        name = parts.scheme if variables.get(parts.scheme) else "all"
+        if variables.get(name) and parts.hostname and not proxy_bypass(parts.hostname):
+            proxies[surface] = proxy_url(variables[name])
     return proxies
 
 
@@ -227,9 +241,11 @@ def _edit_file(name: str, added: Mapping[str, str], removed: Iterable[str], path
         raise UnusableFile("file", path, "is a symbolic link, through which no secrets are written")
     before = _load(path) if path.exists() else {}
     kept = _select(before, name, path) if name in before else {}
-    after = {**before, name: {key: value for key, value in {**kept, **added}.items() if key not in {*removed}}}
+    after = _Values(before)
+    after[name] = {key: value for key, value in {**kept, **added}.items() if key not in {*removed}}
     text = _edit_text(path.read_text(encoding="utf-8") if path.exists() else "", name, added, removed)
     if not _parses_to(text, after):
+        del text  # it must not be among the locals of a traceback
         raise UnusableFile("file", path, "is not simple enough to be changed safely; edit it by hand")
     return text
 
@@ -255,11 +271,13 @@ def _variable_name(setting: str) -> str:
 
 def _load(path: Path) -> Mapping[str, object]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        return _Values({name: _Values(value) if isinstance(value, dict) else value for name, value in found.items()})
     except FileNotFoundError:
-        raise UnusableFile("file", path, f"does not exist{_ADVICE}") from None
-    except (OSError, ValueError):  # the error of a TOML parser may quote a secret
-        raise UnusableFile("file", path, "cannot be read; it must be TOML in UTF-8") from None
+        problem = f"does not exist{_ADVICE}"
+    except (OSError, ValueError):  # the error of a TOML parser may quote a secret, so it is not left as the context
+        problem = "cannot be read; it must be TOML in UTF-8"
+    raise UnusableFile("file", path, problem)
 
 
 def _parse(origin: str, settings: Mapping[str, str], spell: Callable[[str], str]) -> ConnectionSettings:

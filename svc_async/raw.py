@@ -77,7 +77,10 @@ class RawCalls(ABC):
         """
         reply = Reply.BODY if into is None else Reply.RECORD
         request = attrs.evolve(_build(method, path, params, surface), into=into, reply=reply)
-        return await self._pipeline.send(request if json is None else request.with_body(to_json(json)))
+        if json is not None:
+            request = request.with_body(to_json(json))
+        del params, json  # what is sent must not be among the locals of a traceback
+        return await self._pipeline.send(request)
 
     @overload
     def iterate(

@@ -130,6 +130,10 @@ class Session(RawCalls):
             raise InvalidArgument("credentials", f"must be given{_ADVICE}")
         if endpoints is None:
             raise InvalidArgument("endpoints", f"must be given{_ADVICE}")
+        try:
+            proxies = dict.fromkeys(Surface, proxy_url(proxy)) if proxy else {}
+        finally:
+            del proxy  # its password must not be among the locals of a traceback
         settings = SessionSettings(
             credentials=caller,
             app=app or app_of(caller),
@@ -142,7 +146,7 @@ class Session(RawCalls):
             timeouts=timeouts or Timeouts(),
             max_answer_bytes=_check_size(max_answer_bytes),
             connector=connector,
-            proxies=dict.fromkeys(Surface, proxy_url(proxy)) if proxy else {},
+            proxies=proxies,
             clock=clock or SystemClock(),
             on_event=on_event,
             on_token=on_token,

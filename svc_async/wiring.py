@@ -16,7 +16,7 @@ from svc_async.auth.credentials import (
     OAuth2UserCredentials,
     UserCredentials,
 )
-from svc_async.auth.tokens import AppTokens, UserTokens
+from svc_async.auth.tokens import AppTokens, Token, UserTokens
 from svc_async.clock import Clock, SystemClock
 from svc_async.engine.pipeline import CallEvent, Pipeline
 from svc_async.engine.retry import Retries, RetryBudget
@@ -154,7 +154,7 @@ def _build_pipeline(settings: SessionSettings, governor: Governor) -> Pipeline:
 
 
 def _build_app_tokens(settings: SessionSettings, pipeline: Pipeline) -> AppTokens | None:
-    token = settings.credentials.token if isinstance(settings.credentials, BearerToken) else None
+    token = Token(settings.credentials.token) if isinstance(settings.credentials, BearerToken) else None
     if settings.app is None:
         return AppTokens(None, settings.clock, token) if token else None
     return AppTokens(partial(_fetch_token, pipeline, settings.app), settings.clock, token)

@@ -73,14 +73,15 @@ def parse_code(redirect: str, pending: PendingAuthorization) -> str:
     from authlib.oauth2.rfc6749.parameters import parse_authorization_code_response  # noqa: PLC0415 - likewise
 
     try:
-        code: str = parse_authorization_code_response(redirect, pending.state)["code"]
+        return str(parse_authorization_code_response(redirect, pending.state)["code"])
     except MismatchingStateException:
-        raise InvalidArgument("redirect", "must contain the state of this authorization") from None
+        rule = "must contain the state of this authorization"
     except MissingCodeException:
-        raise InvalidArgument("redirect", "must contain a code; without one, the user denied access") from None
+        rule = "must contain a code; without one, the user denied access"
     except OAuth2Error:
-        raise InvalidArgument("redirect", "must be the URL that the user returned to") from None
-    return code
+        rule = "must be the URL that the user returned to"
+    del redirect  # it may hold a code, which must not be among the locals of a traceback
+    raise InvalidArgument("redirect", rule)
 
 
 def code_grant(code: str, pending: PendingAuthorization, *, client_id: str | None) -> bytes:
@@ -114,6 +115,16 @@ def parse_token(
     Raises:
         UnexpectedAnswer: the answer has no bearer token.
     """
+    granted = _read_token(answer, now, client_id, previous)
+    del answer  # it may hold tokens, which must not be among the locals of a traceback
+    if granted is None:
+        raise UnexpectedAnswer(_UNEXPECTED, status=200)
+    return granted
+
+
+def _read_token(
+    answer: object, now: datetime, client_id: str, previous: OAuth2UserCredentials | None
+) -> OAuth2UserCredentials | None:
     from authlib.oauth2.rfc6749.wrappers import OAuth2Token  # noqa: PLC0415 - few programs need it
 
     fields = cast(Mapping[str, Any], answer) if isinstance(answer, Mapping) else {}
@@ -122,7 +133,7 @@ def parse_token(
     expiry = {"expires_in": None, "expires_at": expires_at and expires_at.timestamp()}
     token = cast(dict[str, Any], OAuth2Token({**fields, **expiry}))
     if str(token.get("token_type")).lower() != "bearer":
-        raise UnexpectedAnswer(_UNEXPECTED, status=200)
+        return None
     try:
         return OAuth2UserCredentials(
             access_token=token["access_token"],
@@ -132,7 +143,7 @@ def parse_token(
             scopes=token.get("scope") or (previous.scopes if previous else ()),
         )
     except (KeyError, InvalidArgument, TypeError):
-        raise UnexpectedAnswer(_UNEXPECTED, status=200) from None
+        return None
 
 
 def _expiry(seconds: object, now: datetime) -> datetime | None:

@@ -26,7 +26,7 @@ from svc_async.auth.credentials import OAuth2UserCredentials
 from svc_async.clock import Clock
 from svc_async.errors import AccessDenied, ApiError, SvcError, Unauthorized
 
-__all__ = ["AppTokens", "Tokens", "UserTokens"]
+__all__ = ["AppTokens", "Token", "Tokens", "UserTokens"]
 
 T = TypeVar("T")
 
@@ -91,10 +91,15 @@ def _retrieve_exception(task: "asyncio.Task[object]") -> None:
 
 
 @attrs.frozen
-class _FetchedToken:
-    """Hides a token from the repr of its task, which asyncio's debug mode logs."""
+class Token:
+    """Carries a token; its repr hides it from tracebacks with locals, and from the task that asyncio logs."""
 
-    token: str = attrs.field(repr=False)
+    text: str = attrs.field(repr=False)
+
+    @property
+    def authorization(self) -> Authorization:
+        """The header of a call with this token."""
+        return bearer(self.text)
 
 
 @attrs.define(eq=False)
@@ -109,10 +114,10 @@ class AppTokens:
 
     _fetch: Callable[[], Awaitable[str]] | None
     _clock: Clock
-    _token: str | None = attrs.field(default=None, repr=False)
+    _token: Token | None = None
     _refusal: SvcError | None = attrs.field(init=False, default=None)
     _cool_down_ends: datetime | None = attrs.field(init=False, default=None)
-    _fetching: "_SingleFlight[_FetchedToken]" = attrs.field(
+    _fetching: "_SingleFlight[Token]" = attrs.field(
         init=False, repr=False, default=attrs.Factory(lambda self: _SingleFlight(self._fetch_token), takes_self=True)
     )
 
@@ -120,7 +125,7 @@ class AppTokens:
         """Make a call with the token; renew it once if the service rejects it (401, code 89)."""
         token = await self.current()
         try:
-            return await call(bearer(token))
+            return await call(token.authorization)
         except Unauthorized as refusal:
             is_invalid = refusal.has_code(_INVALID_TOKEN)
             if self._fetch is None or not (is_invalid or any_refusal):
@@ -130,9 +135,9 @@ class AppTokens:
                 if is_invalid:
                     self._start_cool_down(refusal)
                 raise
-        return await call(bearer(renewed))
+        return await call(renewed.authorization)
 
-    async def current(self) -> str:
+    async def current(self) -> Token:
         """Return the token; fetch it if there is none.
 
         Raises:
@@ -141,12 +146,12 @@ class AppTokens:
         """
         return self._token if self._token is not None else await self._join_fetch()
 
-    async def renew(self, token: str) -> str:
+    async def renew(self, token: Token) -> Token:
         """Return the token that follows this one."""
         self.forget(token)
         return await self.current()
 
-    def forget(self, token: str) -> None:
+    def forget(self, token: Token) -> None:
         """Drop a token that no longer works, if it is the cached one."""
         if self._token == token:
             self._token = None
@@ -155,21 +160,21 @@ class AppTokens:
         """Wait for a fetch in progress."""
         await self._fetching.close(self._clock)
 
-    async def _join_fetch(self) -> str:
+    async def _join_fetch(self) -> Token:
         if self._refusal is not None and self._cool_down_ends is not None and self._clock.now() < self._cool_down_ends:
             raise copy.copy(self._refusal)  # each has a traceback of its own
-        return (await self._fetching.result()).token
+        return await self._fetching.result()
 
-    async def _fetch_token(self) -> _FetchedToken:
+    async def _fetch_token(self) -> Token:
         assert self._fetch is not None  # noqa: S101 - a token that cannot be fetched was given, and is never dropped
         try:
-            self._token = await self._fetch()
+            token = self._token = Token(await self._fetch())
         except ApiError as refusal:
             if refusal.has_code(_TOKEN_REQUESTED_TOO_OFTEN):
                 self._start_cool_down(refusal)
             raise
         self._refusal = None
-        return _FetchedToken(self._token)
+        return token
 
     def _start_cool_down(self, refusal: ApiError) -> None:
         now = self._clock.now()
@@ -203,19 +208,19 @@ class UserTokens:
         del any_refusal
         token = await self.current()
         try:
-            return await call(bearer(token))
+            return await call(token.authorization)
         except Unauthorized:
-            if self.credentials.access_token == token:
+            if self._token == token:
                 if self.credentials.refresh_token is None:
                     raise
                 await self.refresh()
-        return await call(bearer(self.credentials.access_token))
+        return await call(self._token.authorization)
 
-    async def current(self) -> str:
+    async def current(self) -> Token:
         """Return the token; refresh it first if it is about to expire."""
         if self._expires_soon:
             await self.refresh()
-        return self.credentials.access_token
+        return self._token
 
     async def refresh(self) -> OAuth2UserCredentials:
         """Refresh the token now.
@@ -233,6 +238,10 @@ class UserTokens:
     async def close(self) -> None:
         """Wait for a refresh in progress."""
         await self._refreshing.close(self._clock)
+
+    @property
+    def _token(self) -> Token:
+        return Token(self.credentials.access_token)
 
     @property
     def _expires_soon(self) -> bool:

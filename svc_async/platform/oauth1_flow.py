@@ -4,6 +4,7 @@ request_token(callback=)  →  authorize_url(token), which the user opens  →  
 """
 
 import re
+from collections.abc import Mapping
 from urllib.parse import parse_qsl, urlsplit
 
 import attrs
@@ -189,13 +190,13 @@ class OAuth1Flow:
         """
         is_url = redirect.startswith("/") or urlsplit(redirect).scheme
         fields = dict(parse_qsl(urlsplit(redirect).query if is_url else redirect.removeprefix("?")))
-        if "denied" in fields:
-            raise InvalidArgument("redirect", "says that the user denied access")
-        if fields.get("oauth_token") != request_token.oauth_token:
-            raise InvalidArgument("redirect", "must carry the request token of this flow", rule_ids=("AUTH-14",))
-        if not fields.get("oauth_verifier"):
-            raise InvalidArgument("redirect", "must carry oauth_verifier", rule_ids=("AUTH-14b",))
-        return fields["oauth_verifier"]
+        problem = _find_problem(fields, request_token)
+        verifier = fields.get("oauth_verifier", "")
+        del redirect, fields  # they hold the verifier, which must not be among the locals of a traceback
+        if problem is not None:
+            del verifier
+            raise problem
+        return verifier
 
     async def access_token(self, request_token: RequestToken, *, verifier: str) -> AccessToken:
         """Exchange an approved request token for an access token: step 3.
@@ -216,10 +217,10 @@ class OAuth1Flow:
             token=request_token.oauth_token,
             token_secret=request_token.oauth_token_secret,
         )
-        request = _ACCESS_TOKEN(oauth_verifier=verifier)
-        return await self._authorize(granted).send(
-            request.with_problem(first_problem(_ACCESS_CHECKS, {"verifier": verifier}))
-        )
+        problem = first_problem(_ACCESS_CHECKS, {"verifier": verifier})
+        request = _ACCESS_TOKEN(oauth_verifier=verifier).with_problem(problem)
+        del verifier  # it must not be among the locals of a traceback
+        return await self._authorize(granted).send(request)
 
     async def invalidate_token(self) -> InvalidatedAccessToken:
         """Invalidate the access token of this session, immediately and permanently.
@@ -257,3 +258,13 @@ class OAuth1Flow:
             raise InvalidArgument("token", "must not be empty", rule_ids=("AUTH-12", "AUTH-13e"))
         request = page(oauth_token=value, force_login=force_login, screen_name=screen_name)
         return f"{self._pipeline.endpoints.base_url}{request.path}?{query_string(request.query)}"
+
+
+def _find_problem(fields: Mapping[str, str], request_token: RequestToken) -> InvalidArgument | None:
+    if "denied" in fields:
+        return InvalidArgument("redirect", "says that the user denied access")
+    if fields.get("oauth_token") != request_token.oauth_token:
+        return InvalidArgument("redirect", "must carry the request token of this flow", rule_ids=("AUTH-14",))
+    if not fields.get("oauth_verifier"):
+        return InvalidArgument("redirect", "must carry oauth_verifier", rule_ids=("AUTH-14b",))
+    return None

@@ -15,7 +15,7 @@ from svc_async.errors import AccessDenied, InvalidArgument, Unauthorized
 from svc_async.open_enum import OpenEnum
 from svc_async.wire.checks import one_of
 from svc_async.wire.records import Record
-from svc_async.wire.route import Reply, Route, Surface
+from svc_async.wire.route import Reply, Request, Route, Surface
 
 __all__ = [
     "AppToken",
@@ -80,8 +80,8 @@ async def refresh_user_token(
 ) -> OAuth2UserCredentials:
     """Request the next token with the refresh token of the last one."""
     client = _find_client(app, credentials.client_id)
-    body = grants.refresh_grant(credentials.refresh_token or "", client_id=_public_id(client))
-    return await _send_grant(pipeline, client, body, previous=credentials)
+    request = _GRANT().with_body(grants.refresh_grant(credentials.refresh_token or "", client_id=_public_id(client)))
+    return await _send_grant(pipeline, client, request, previous=credentials)
 
 
 @attrs.frozen
@@ -105,7 +105,7 @@ class OAuth2:
 
         Contract: AUTH-20, AUTH-22b, `oauth2.token`.
         """
-        return AppToken(token_type=TokenType.BEARER, access_token=await self._require_tokens().current())
+        return AppToken(token_type=TokenType.BEARER, access_token=(await self._require_tokens().current()).text)
 
     async def invalidate_token(self) -> InvalidatedToken:
         """Invalidate the app's bearer token, in all processes that use it. The next call requests another one.
@@ -121,7 +121,7 @@ class OAuth2:
         authorized = _authorize(self._pipeline, app, basic(app.consumer_key, app.consumer_secret))
         # The token is percent-encoded already, and is sent in the form as received.
         try:
-            answer = await authorized.send(_INVALIDATE().with_body(f"access_token={token}".encode("ascii")))
+            answer = await authorized.send(_INVALIDATE().with_body(f"access_token={token.text}".encode("ascii")))
         except Unauthorized:
             tokens.forget(token)  # it was already invalid
             raise
@@ -161,8 +161,13 @@ class OAuth2:
             BadRequest: the code has expired or was used (code `invalid_grant`).
         """
         client = _find_client(self._app, client_id)
-        body = grants.code_grant(grants.parse_code(redirect, pending), pending, client_id=_public_id(client))
-        return await _send_grant(self._pipeline, client, body)
+        try:
+            code = grants.parse_code(redirect, pending)
+        finally:
+            del redirect  # it holds the code, which must not be among the locals of a traceback
+        request = _GRANT().with_body(grants.code_grant(code, pending, client_id=_public_id(client)))
+        del code
+        return await _send_grant(self._pipeline, client, request)
 
     async def refresh(self) -> OAuth2UserCredentials:
         """Refresh the token of this session's user now; calls do so by themselves.
@@ -210,11 +215,20 @@ def _public_id(client: _Client) -> str | None:
 
 
 async def _send_grant(
-    pipeline: Pipeline, client: _Client, body: bytes, *, previous: OAuth2UserCredentials | None = None
+    pipeline: Pipeline,
+    client: _Client,
+    request: Request[Any],
+    *,
+    previous: OAuth2UserCredentials | None = None,
 ) -> OAuth2UserCredentials:
     header = basic(client.client_id, client.secret) if client.secret else anonymous()
-    answer = await pipeline.but(authorization=header, tokens=None).send(_GRANT().with_body(body))
-    return grants.parse_token(answer, now=pipeline.clock.now(), client_id=client.client_id, previous=previous)
+    authorized = pipeline.but(authorization=header, tokens=None)
+    return grants.parse_token(
+        await authorized.send(request),
+        now=pipeline.clock.now(),
+        client_id=client.client_id,
+        previous=previous,
+    )
 
 
 def _authorize(pipeline: Pipeline, app: AppCredentials, header: Authorization) -> Pipeline:

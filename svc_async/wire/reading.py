@@ -48,6 +48,14 @@ class Reader:
         Raises:
             UnexpectedAnswer: the body is not JSON, or has no value of the type of the operation.
         """
+        try:
+            return self._read(request, answer, on_misfit)
+        except UnexpectedAnswer as error:
+            problem = error.with_traceback(None)  # its frames hold what came, perhaps tokens
+        problem.__context__ = None
+        raise problem
+
+    def _read(self, request: Request[T], answer: Answer, on_misfit: OnMisfit | None) -> T:
         if request.reply is Reply.FORM:
             return self._read_form(request, answer, on_misfit)
         try:

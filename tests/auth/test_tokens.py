@@ -21,7 +21,7 @@ from svc_async import (
 )
 from svc_async.auth.authorization import Authorization
 from svc_async.auth.credentials import Credentials
-from svc_async.auth.tokens import AppTokens, UserTokens
+from svc_async.auth.tokens import AppTokens, Token, UserTokens
 from svc_async.sandbox import VirtualClock
 from tests.support.scripted_server import APP, USER, Answer, ReceivedRequest, ScriptedServer
 
@@ -110,9 +110,9 @@ async def test_a_token_that_another_call_renewed_is_not_renewed_again(clock: Vir
 
     tokens = AppTokens(fetch, clock)
 
-    assert await tokens.current() == "old"
-    assert await tokens.renew("old") == "new"
-    assert await tokens.renew("old") == "new"
+    assert await tokens.current() == Token("old")
+    assert await tokens.renew(Token("old")) == Token("new")
+    assert await tokens.renew(Token("old")) == Token("new")
 
 
 async def test_a_second_refusal_is_final(service: ScriptedServer) -> None:
@@ -475,10 +475,10 @@ async def test_a_flight_that_asyncio_shows_shows_no_token(
     loop.set_debug(True)
     loop.slow_callback_duration = 0
 
-    assert await AppTokens(fetch, clock).current() == "hush"
+    assert (await AppTokens(fetch, clock).current()).text == "hush"
     loop.set_debug(False)
 
-    assert "result=_FetchedToken()" in caplog.text
+    assert "result=Token()" in caplog.text
     assert "hush" not in caplog.text
 
 
