@@ -51,6 +51,9 @@ class Options:
         call: settings of the call.
         limits: whether the service may take only some requests in a minute.
         reuse: the probability that a journal is used again once its job has ended.
+        changes: the probability that the file of a sync changes between two runs of a night.
+        changed: the largest share of people or products that it changes.
+        nights: how many nights there are before the last one.
     """
 
     rows: int | None = None
@@ -60,6 +63,9 @@ class Options:
     call: Mapping[str, Any] = attrs.field(factory=dict)
     limits: bool = True
     reuse: float = 0.3
+    changes: float = 0.4
+    changed: float = 1 / 3
+    nights: int | None = None
 
     def create_service(self, world: World, holdings: Audience | Catalog, dice: random.Random) -> Service:
         """Return a service whose faults the seed chooses."""

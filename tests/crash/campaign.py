@@ -48,8 +48,8 @@ def run_campaign(
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / f"{number}.json" for number in range(workers)]
         pids = [
-            _fork(partial(_work, seeds, began + seconds, kinds, path))
-            for seeds, path in zip(_share_seeds(seed, workers, jobs), paths, strict=True)
+            _fork(partial(_work, seeds, began + seconds, _rotate(kinds, number * len(kinds) // workers), path))
+            for number, (seeds, path) in enumerate(zip(_share_seeds(seed, workers, jobs), paths, strict=True))
         ]
         failed = [os.waitpid(pid, 0)[1] for pid in pids]
         figures = read_figures([str(path) for path in paths if path.exists()])
@@ -73,6 +73,10 @@ def _fork(work: Callable[[], object]) -> int:
         os._exit(status)
 
 
+def _rotate(kinds: Sequence[str], by: int) -> Sequence[str]:
+    return [*kinds[by:], *kinds[:by]]
+
+
 def _share_seeds(seed: int, workers: int, jobs: int | None) -> Iterator[Iterable[int]]:
     """Yield the seeds of the jobs of each worker."""
     for number in range(workers):
@@ -85,7 +89,7 @@ def _work(seeds: Iterable[int], until: float, kinds: Sequence[str], path: Path) 
     for job_seed in seeds:
         if time.monotonic() >= until:
             break
-        kind = min(kinds, key=lambda name: figures.kills[name])
+        kind = min(kinds, key=lambda name: (figures.kills[name], figures.jobs[name]))
         job, trial = run_job(kind, job_seed)
         figures.add_trial(kind, job_seed, trial, job.service)
         if trial.damage:

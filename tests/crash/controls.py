@@ -12,6 +12,9 @@ from svc_async.batch.lane import Lane
 from svc_async.batch.lane_events import Command, Event, Resumed
 from svc_async.batch.lists.destination import ListDestination
 from svc_async.batch.sync.audience import AudienceTarget
+from svc_async.batch.sync.pages import compare
+from svc_async.batch.sync.pages.marks import DOUBT, Action, Decision, decide
+from svc_async.batch.sync.state import SyncState
 from svc_async.errors import ApiError, SvcError
 from svc_async.wire.outcome import Effect, Outcome, Repeat, outcome_of
 from tests.crash.batch_jobs import Options
@@ -21,6 +24,7 @@ from tests.crash.trial import Setting
 __all__ = ["CONTROLS", "Control"]
 
 _HANDLE = Lane.handle
+_REMOVALS = Action.REMOVE | Action.REMOVE_LATER
 _GATEWAY = {"500": 1.0, "502": 1.0, "504": 1.0, "408": 1.0, "503": 1.0}
 _LOST = {"closed": 1.0, "reset": 1.0}
 
@@ -35,7 +39,8 @@ class Control:
         prepare: removes the protection, in the process of a client.
         protected: what the same job needs to do no damage, in place of `options`.
         kills: how many clients are killed.
-        places: where they are.
+        rests: whether time passes between two clients.
+        places: where they are killed.
     """
 
     kind: str
@@ -43,12 +48,13 @@ class Control:
     prepare: Callable[[], None] = lambda: None
     protected: Options | None = None
     kills: int = 0
+    rests: bool = True
     places: Sequence[Place] = ("late",)
 
     @property
     def setting(self) -> Setting:
         """The conditions of its trials."""
-        return Setting(kills=self.kills, prepare=self.prepare, places=self.places, cancels=False)
+        return Setting(kills=self.kills, rests=self.rests, prepare=self.prepare, places=self.places, cancels=False)
 
 
 def _trust_counts() -> None:
@@ -73,6 +79,19 @@ def _believe_gateways() -> None:
 
 def _add_without_removal() -> None:
     _change(AudienceTarget, "replaces", property(lambda _: False))
+
+
+def _trust_doubt() -> None:
+    def decide_without_removal(flags: int, *others: Any, **keywords: Any) -> Decision:
+        decision = decide(flags, *others, **keywords)
+        is_kept = flags & DOUBT and decision.action & Action.UPSERT
+        return attrs.evolve(decision, action=decision.action & ~_REMOVALS) if is_kept else decision
+
+    _change(compare, "decide", decide_without_removal)
+
+
+def _sync_at_once() -> None:
+    _change(SyncState, "find_rest", lambda *_: 0.0)
 
 
 def _take_any_source() -> None:
@@ -108,4 +127,18 @@ CONTROLS: Mapping[str, Control] = {
         "removal", Options(limits=False, share=0.0, reuse=1.0), _take_any_source
     ),
     "removal before a change": Control("sync", Options(limits=False, share=0.05, weights=_LOST), _add_without_removal),
+    "removal of who is in doubt": Control(
+        "sync",
+        Options(limits=False, keys=30, share=0.1, weights=_LOST, changes=1.0, changed=1.0, nights=1),
+        _trust_doubt,
+        kills=4,
+        places=("applied", "answered", "late"),
+    ),
+    "wait between syncs": Control(
+        "sync",
+        Options(limits=False, keys=8, share=0.2, weights=_LOST, changes=1.0),
+        _sync_at_once,
+        kills=12,
+        rests=False,
+    ),
 }

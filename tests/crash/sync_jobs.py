@@ -35,6 +35,8 @@ class SyncJob:
     run: Callable[[Session, Path, Snapshot], Any]
     names: Sequence[str]
     nights: int
+    changes: float
+    changed: float
     strangers: Mapping[str, str]
     describe: Callable[[str, int], str]
     read_state: Callable[[], Mapping[str, str]]
@@ -48,7 +50,7 @@ class SyncJob:
         """Return what is next; the file may have changed since the last run."""
         if self.ended:
             return None
-        if self.nights and (not self._began or self.dice.random() < 0.4):
+        if self.nights and (not self._began or self.dice.random() < self.changes):
             self._change_file()
         self._began = True
         snapshot = {**self.snapshot}
@@ -56,7 +58,7 @@ class SyncJob:
 
     def _change_file(self) -> None:
         """Add, change and remove people or products."""
-        for name in self.dice.sample(self.names, self.dice.randint(1, max(1, len(self.names) // 3))):
+        for name in self.dice.sample(self.names, self.dice.randint(1, max(1, int(len(self.names) * self.changed)))):
             self._versions += 1
             if name in self.snapshot and self.dice.random() < 0.5:
                 del self.snapshot[name]
@@ -128,7 +130,9 @@ def create_audience_sync_job(seed: int, folder: Path, options: Options) -> SyncJ
         dice=dice,
         run=run,
         names=_draw_names(dice, options, poison=0.01),
-        nights=dice.randint(1, 4),
+        nights=options.nights or dice.randint(1, 4),
+        changes=options.changes,
+        changed=options.changed,
         strangers=strangers,
         describe=lambda name, version: _describe(
             {("partner_user_id", name), ("email", hash_value(f"x{version}@example.com"))}
@@ -163,7 +167,9 @@ def create_catalog_sync_job(seed: int, folder: Path, options: Options) -> SyncJo
         dice=dice,
         run=run,
         names=_draw_names(dice, options, poison=0.0),
-        nights=dice.randint(1, 4),
+        nights=options.nights or dice.randint(1, 4),
+        changes=options.changes,
+        changed=options.changed,
         strangers=strangers,
         describe=lambda _, version: f"t{version}",
         read_state=lambda: catalog.titles,

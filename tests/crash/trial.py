@@ -31,6 +31,7 @@ class Setting:
         kills: how many clients are killed at most.
         jumps: whether the wall clock of the clients jumps.
         cancels: whether clients cancel their work, twice, before they do it.
+        rests: whether time passes between two clients.
         prepare: changes a client before it begins; for controls.
         places: where clients are killed.
     """
@@ -38,6 +39,7 @@ class Setting:
     kills: int = 6
     jumps: bool = True
     cancels: bool = True
+    rests: bool = True
     prepare: Callable[[], None] = lambda: None
     places: Sequence[Place] = get_args(Place)
 
@@ -185,7 +187,8 @@ class _Runner:
     def _pass_time(self) -> None:
         """Let time pass between two lives, after which the clock may be another."""
         world, dice = self.job.service.world, self.dice
-        world.time += dice.choice([0.0, 0.0, dice.uniform(0, 60), dice.uniform(0, 400)])
+        if self.setting.rests:
+            world.time += dice.choice([0.0, 0.0, dice.uniform(0, 60), dice.uniform(0, 400)])
         if dice.random() < 0.1:
             world.boot(dice.choice([0.0, dice.uniform(0, 60)]))
         if self.setting.jumps and dice.random() < self.job.service.jumps_between:
