@@ -4,6 +4,7 @@ import io
 import os
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 _REQUIRED = ("cyclopts", "rich")
 
@@ -13,6 +14,7 @@ def main() -> int:
     if any(find_spec(name) is None for name in _REQUIRED):
         sys.stderr.write('svc-async: the command needs the extra "cli"; run: pip install cyclopts rich\n')
         return 2
+    _replace_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # like stderr: a name that it cannot encode stops no job
     try:
@@ -26,6 +28,14 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     return code
+
+
+def _replace_closed_streams() -> None:
+    """Discard what is written to a stream that was closed before the command began, such as by `>&-`."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - open until the end
+            setattr(sys, name, nowhere)
 
 
 if __name__ == "__main__":

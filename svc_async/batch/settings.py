@@ -1,6 +1,7 @@
 """The settings of a batch job with their defaults, stated once, and the observers of a job."""
 
 from collections.abc import Callable
+from math import inf
 from typing import Literal, get_args
 
 import attrs
@@ -13,13 +14,16 @@ __all__ = ["DEFAULTS", "BatchSettings", "JobSizes", "Observers", "Ordering"]
 
 Ordering = Literal["key", "none"]
 
+_MOST_REQUESTS = 1_000
+"""Each lane takes memory, and the limits of the service allow a few dozen at a time."""
+
 
 @attrs.frozen(kw_only=True)
 class BatchSettings:
     """How a batch job sends its rows.
 
     Attributes:
-        concurrency: the most requests in flight. A job that is resumed keeps that of its first run.
+        concurrency: the most requests in flight, up to 1,000. A job that is resumed keeps that of its first run.
         users_per_operation: how many users share an operation; with 1, a refusal names the row at once.
         ordering: `key` applies rows of one key in input order. `none` skips per-key ordering and coalescing; only for
             input without repeated keys, where a request in doubt is resent at once.
@@ -39,11 +43,11 @@ class BatchSettings:
     def __attrs_post_init__(self) -> None:
         if self.ordering not in get_args(Ordering):
             raise InvalidArgument("ordering", f"must be one of {', '.join(get_args(Ordering))}")
-        if self.concurrency < 1:
-            raise InvalidArgument("concurrency", "must be at least 1")
+        if not 1 <= self.concurrency <= _MOST_REQUESTS:
+            raise InvalidArgument("concurrency", f"must be from 1 to {_MOST_REQUESTS:,}")
         if self.users_per_operation < 1:
             raise InvalidArgument("users_per_operation", "must be at least 1")
-        if not self.quarantine >= 0:
+        if not 0 <= self.quarantine < inf:
             raise InvalidArgument("quarantine", "must be at least 0 seconds")
         if not all(delay >= 0 for delay in self.retry_delays):
             raise InvalidArgument("retry_delays", "must be seconds of at least 0")

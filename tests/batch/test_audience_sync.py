@@ -302,7 +302,7 @@ async def test_a_sync_that_could_not_be_finished_reports_both_parts(audience: Au
         ({"max_removal_share": 1.1}, "max_removal_share must be from 0 to 1"),
         ({"refresh_within": timedelta(days=-1)}, "refresh_within must be at least 0"),
         ({"refresh_within": timedelta.max}, "refresh_within must be at most 36,500 days"),
-        ({"concurrency": 0}, "concurrency must be at least 1"),
+        ({"concurrency": 0}, "concurrency must be from 1 to 1,000"),
     ],
 )
 async def test_a_setting_that_breaks_its_rule_leaves_no_state(

@@ -221,6 +221,19 @@ def test_a_command_takes_one_file(call: Call, here: Path) -> None:
     assert "Unexpected argument: b.csv. A command takes one file at a time" in ended.err
 
 
+@pytest.mark.parametrize(
+    ("file", "advice"),
+    [
+        ("https://example.org/people.csv", "is a URL: download it, or read it from a pipe"),
+        ("people-*.csv", "does not exist: a pattern is expanded by the shell"),
+    ],
+)
+def test_what_is_no_file_is_named_with_what_to_do(call: Call, file: str, advice: str) -> None:
+    ended = call("audience", "upload", file, "--sandbox")
+    assert ended.code == 2
+    assert advice in ended.err
+
+
 def test_a_number_without_an_s(call: Call, here: Path) -> None:
     (here / "a.csv").write_text("email\na@example.org\n")
     assert "a.csv: 1 row read in" in call("audience", "upload", "a.csv", "--sandbox").out
@@ -235,3 +248,11 @@ async def test_a_profile_that_is_not_there_is_named_by_what_chose_it(command: Co
         assert ended.code == 2
         assert ended.err.startswith("svc-async: SVC_PROFILE 'nope' is not in ")
     assert (await command("accounts", "list", "--profile", "nope")).err.startswith("svc-async: --profile 'nope'")
+
+
+async def test_a_job_is_done_without_anybody_to_read_its_report(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("email\na@example.org\n")
+    for redirection in (">&-", "2>&-", ">/dev/null 2>&-"):
+        script = f'"{sys.executable}" -m svc_async audience upload a.csv --sandbox {redirection}'
+        ended = await command("-c", script, program=("-c", _BASH))
+        assert (ended.code, ended.err) == (0, "")

@@ -68,7 +68,10 @@ def test_a_spec_is_a_value(spec: JobSpec) -> None:
         ({"job": "copy"}, "spec must be a job that `to_plain` has encoded"),
         ({"operation": "move"}, "spec cannot be read: Invalid enum value 'move' - at `$.operation`"),
         ({"target": {}}, "spec cannot be read: Object missing required field `kind` - at `$.target`"),
-        ({"settings": {"concurrency": 0}}, "spec cannot be read: concurrency must be at least 1 - at `$.settings`"),
+        (
+            {"settings": {"concurrency": 0}},
+            "spec cannot be read: concurrency must be from 1 to 1,000 - at `$.settings`",
+        ),
     ],
 )
 def test_what_this_version_cannot_run_is_refused_in_one_sentence(change: dict[str, Any], problem: str) -> None:

@@ -7,6 +7,7 @@ use stays constant.
 import asyncio
 import lzma
 import os
+import re
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ __all__ = ["ByteReader", "FileInput", "Input", "SpooledInput", "compute_digest",
 
 T = TypeVar("T")
 
+_is_url = re.compile(r"\w+:/.*").fullmatch  # a path has only one of the slashes left
 _BLOCK = 1_048_576
 _MAX_RATIO = 1_100
 """Times that a file may expand; gzip expands 1,032 times at most, files of people far less."""
@@ -126,7 +128,7 @@ class FileInput:
         if self.path.is_dir():
             raise unusable(self.name, "is a folder")
         if not self.path.exists():
-            raise unusable(self.name, "does not exist")
+            raise unusable(self.name, _describe_missing(self.name))
         if not self.path.is_file():
             raise unusable(self.name, "must be a regular file, which can be read twice")
         size = self.path.stat().st_size
@@ -304,3 +306,11 @@ async def compute_digest(source: Input, *settings: object) -> str:
         digest.update(block)
         await asyncio.sleep(0)
     return digest.hexdigest()
+
+
+def _describe_missing(name: str) -> str:
+    if _is_url(name):
+        return "is a URL: download it, or read it from a pipe, as in `curl URL | svc-async audience upload -`"
+    if any(letter in name for letter in "*?["):
+        return "does not exist: a pattern is expanded by the shell, if it is not quoted; give one file at a time"
+    return "does not exist"
