@@ -1,5 +1,6 @@
 """Runs jobs from their specs."""
 
+import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, nullcontext
 from functools import partial
@@ -9,13 +10,15 @@ from typing import Any, cast, overload
 
 import attrs
 
+from svc_async.batch.journal.journals import Journals
+from svc_async.batch.journal.ledger import JournalPath, create_ledger
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.lists.do_not_reach_users import DoNotReachUsers
 from svc_async.batch.report import Report
 from svc_async.batch.settings import Observers
 from svc_async.batch.sync.report import SyncReport
 from svc_async.errors import InvalidArgument
-from svc_async.jobs.spec import JobSpec, ListKind, Operation, SyncSpec, TargetSpec, UploadSpec
+from svc_async.jobs.spec import JobSpec, ListKind, Operation, SyncSpec, TargetSpec, UploadSpec, to_plain
 from svc_async.session import Session
 from svc_async.sources.detect import STANDARD_INPUT, open_feed, open_source
 from svc_async.sources.product_attributes import PRODUCT_KEYS, PRODUCTS
@@ -72,7 +75,7 @@ async def run(
     session: Session,
     *,
     source: ReplayableSource | None = None,
-    journal: str | Path | None = None,
+    journal: JournalPath | None = None,
     observers: Observers | None = None,
 ) -> Report: ...
 @overload
@@ -89,7 +92,7 @@ async def run(
     session: Session,
     *,
     source: ReplayableSource | None = None,
-    journal: str | Path | None = None,
+    journal: JournalPath | None = None,
     observers: Observers | None = None,
 ) -> Report | SyncReport:
     """Run a job and return its report.
@@ -98,7 +101,8 @@ async def run(
         spec: the job.
         session: sends the requests; its credentials must have access to the list.
         source: the source of the spec, if it is open already; it stays open.
-        journal: path of the journal of an upload or removal, as in `users.upload`.
+        journal: path of the journal of an upload or removal, as in `users.upload`. The spec is stored in a new one, so
+            that `svc-async job resume` can continue the job.
         observers: functions that are called as the job proceeds; for a sync, they may be `SyncObservers`.
 
     Raises:
@@ -111,7 +115,22 @@ async def run(
     async with nullcontext(source) if source is not None else _open_checked(spec) as rows:
         if isinstance(spec, SyncSpec):
             return await _sync(spec, session, rows, keywords)
-        return await _upload(spec, session, rows, {"journal": journal, **keywords})
+        note = await _write_note(spec, rows) if journal is not None and _is_new(journal) else None
+        return await _upload(spec, session, rows, note, {"journal": journal, **keywords})
+
+
+def _is_new(journal: JournalPath) -> bool:
+    return isinstance(journal, Journals) or not Path(journal).exists()
+
+
+async def _write_note(spec: UploadSpec, source: ReplayableSource) -> Mapping[str, Any]:
+    """Describe a job as `svc-async` reads it: the spec, with a path that holds in any folder, and the source."""
+    found = attrs.evolve(spec, source=attrs.evolve(spec.source, path=_make_absolute(spec.source.path)))
+    return {"spec": to_plain(found), "fingerprint": await source.fingerprint()}
+
+
+def _make_absolute(path: str) -> str:
+    return path if path == STANDARD_INPUT else os.path.abspath(path)  # noqa: PTH100 - `resolve` follows links
 
 
 @asynccontextmanager
@@ -126,16 +145,24 @@ async def _close(source: ReplayableSource) -> None:
     source.close()
 
 
-async def _upload(spec: UploadSpec, session: Session, source: ReplayableSource, keywords: Mapping[str, Any]) -> Report:
+async def _upload(
+    spec: UploadSpec,
+    session: Session,
+    source: ReplayableSource,
+    note: Mapping[str, Any] | None,
+    keywords: Mapping[str, Any],
+) -> Report:
     is_piped = spec.source.path == STANDARD_INPUT and keywords["journal"] is not None
+    ledgers = partial(create_ledger, note=note)
     if spec.target.kind == "catalog":
-        products = session.product_catalog(str(spec.target.list_id)).products
+        products = attrs.evolve(session.product_catalog(str(spec.target.list_id)).products, create_ledger=ledgers)
         rows: Iterable[Any] = cast("ProductFeed", source).products()
         if spec.operation == "remove":
             keys = ReplayableRows(lambda: [_product_keys(rows)])
             return await products.delete(keys.once() if is_piped else keys, **keywords)
         return await products.upsert(_read_once(rows) if is_piped else rows, **keywords)
-    users, members = _users(spec.target, session), cast("UserSource", source).rows()
+    users = attrs.evolve(_users(spec.target, session), create_ledger=ledgers)
+    members = cast("UserSource", source).rows()
     if is_piped and isinstance(members.rows, Iterable):
         members = Rows(members.columns, _read_once(members.rows))  # so the journal spools them
     if spec.operation == "remove":

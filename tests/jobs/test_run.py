@@ -2,17 +2,21 @@ from collections.abc import AsyncIterator
 from hashlib import sha256
 from pathlib import Path
 
+import attrs
 import pytest
 
-from svc_async import BatchError, InvalidArgument, Session
+from svc_async import BatchError, InvalidArgument, Journals, Session
+from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.report import Failure, Progress
 from svc_async.batch.settings import BatchSettings, Observers
 from svc_async.batch.sync.settings import SyncObservers
+from svc_async.cli.job_journal import JobNote
 from svc_async.errors import ApiError, UnusableFile
 from svc_async.jobs.limits import requests_per_minute
 from svc_async.jobs.run import check_access, open_rows, run
 from svc_async.jobs.spec import SourceSpec, SyncSpec, TargetSpec, UploadSpec
 from svc_async.sandbox import Fault, Sandbox
+from tests.support.command import Command, environment_of
 from tests.support.files import Write
 
 HEADER = "id,title,description,availability,condition,price,link,image_link,brand,inventory"
@@ -177,6 +181,38 @@ async def test_a_job_that_cannot_be_finished_raises(
         await run(spec, session)
 
     assert caught.value.report.pending == 1
+
+
+@pytest.mark.parametrize("in_folder", [False, True])
+async def test_the_journal_describes_the_job_so_that_the_command_can_resume_it(  # noqa: PLR0917 - fixtures
+    session: Session,
+    sandbox: Sandbox,
+    audience: TargetSpec,
+    write: Write,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    in_folder: bool,
+) -> None:
+    people = write("email\na@example.org\nb@example.org\n")
+    monkeypatch.chdir(people.parent)
+    settings = BatchSettings(users_per_operation=1, concurrency=1)
+    spec = UploadSpec(target=audience, source=SourceSpec(path=people.name), phone_region="DE", settings=settings)
+    journals = Journals(tmp_path / "journals")
+    sandbox.faults.on("POST", "*/users").times(1).do(Fault.http(403))
+
+    with pytest.raises(BatchError):
+        await run(spec, session, journal=journals if in_folder else tmp_path / "job.journal")
+
+    (path,) = [*tmp_path.glob("**/*.journal")]
+    note = JobNote.read(JournalRecord.read(path))
+    assert note.spec == attrs.evolve(spec, source=SourceSpec(path=str(people)))
+    there = tmp_path / "there"
+    there.mkdir()
+    ended = await Command(there, environment_of(sandbox))("job", "resume", path)
+    assert ended.code == 0, ended.err
+    assert emails(sandbox) == hashes("a@example.org", "b@example.org")
+    assert JournalRecord.read(path).finished
 
 
 def test_a_job_knows_its_rate_limit() -> None:
