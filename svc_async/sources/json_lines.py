@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -175,10 +175,9 @@ class JsonLinesSource:
         return each[found[0]] if found else None
 
     def _parse(self, text: str, line: int) -> Sequence[dict[str, Any]]:
-        try:
+        with suppress(msgspec.DecodeError, RecursionError, UnicodeError):
             return _decoder.decode_lines(text)
-        except (msgspec.DecodeError, RecursionError, UnicodeError):
-            return self._parse_each(text.split("\n"), line)
+        return self._parse_each(text.split("\n"), line)
 
     def _parse_each(self, lines: Sequence[str], first: int) -> Sequence[dict[str, Any]]:
         """Parse each line as one object; parsed as a whole, two lines may hold one object, or one line two."""

@@ -122,8 +122,13 @@ class TextReader:
         """Count the lines before a byte, by reading again."""
         decoder = IncrementalNewlineDecoder(codecs.getincrementaldecoder(self.encoding)("replace"), translate=True)
         with ByteReader(self._input) as file:
-            starts = range(0, offset, self._block_size)
-            return sum(decoder.decode(file.read(min(self._block_size, offset - start))).count("\n") for start in starts)
+            count = 0
+            for start in range(0, offset, self._block_size):
+                try:
+                    count += decoder.decode(file.read(min(self._block_size, offset - start))).count("\n")
+                except UnicodeError:  # no byte order mark where the encoding needs one: nothing can be decoded
+                    break
+            return count
 
     def _detect_encoding(self) -> str:
         with ByteReader(self._input) as file:
