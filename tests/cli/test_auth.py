@@ -114,13 +114,28 @@ async def test_a_user_logs_in_by_callback_and_only_with_the_token_of_this_login(
         for query, status in (
             ({"oauth_token": "of-another", "oauth_verifier": verifier}, 400),
             ({"denied": "of-another"}, 400),
-            ({"oauth_token": token, "oauth_verifier": verifier, "note": "&oauth_verifier=of-another"}, 200),
+            ({"oauth_token": token, "oauth_verifier": verifier}, 200),
         ):
             async with browser.get(sandbox.callback_url, params=query) as answer:
                 assert answer.status == status
     ended = await login.wait()
     assert ended.code == 0
     assert profiles.from_profile(path=tmp_path / FILE).app is not None
+
+
+async def test_the_verifier_of_a_callback_is_decoded_once(sandbox: Sandbox, tmp_path: Path) -> None:
+    login = await Login.start(tmp_path, sandbox, "--callback", sandbox.callback_url)
+    token = await login.token()
+    verifier = sandbox.approve(token)
+    other = f"%{ord(verifier[0]):02x}{verifier[1:]}"  # decoded once more, it would be the verifier
+    async with (
+        aiohttp.ClientSession() as browser,
+        browser.get(sandbox.callback_url, params={"oauth_token": token, "oauth_verifier": other}) as answer,
+    ):
+        assert answer.status == 200
+    ended = await login.wait()
+    assert ended.code == 1
+    assert "HTTP 401" in ended.err
 
 
 async def test_a_user_who_denies_is_not_logged_in(sandbox: Sandbox, tmp_path: Path) -> None:
