@@ -11,7 +11,10 @@ import pytest
 
 from svc_async import Rows
 from svc_async.batch.lists.audience_users import AudienceUsers
+from svc_async.batch.sync.pages import compare
+from svc_async.batch.sync.pages.marks import DOUBT, Action, Decision, decide
 from svc_async.batch.sync.sending import VALIDITY, ClockReading, SendingNote, find_rest
+from svc_async.batch.sync.state import SyncState
 from svc_async.clock import BootClock, SystemClock
 from tests.support.fake_service import FakeService, wait_until
 
@@ -170,3 +173,27 @@ def test_a_clock_that_counts_otherwise_does_not_say_since_when() -> None:
     assert isinstance(SystemClock(), BootClock)
     assert SystemClock().boot() == SystemClock().boot()
     assert Other().boot() is None
+
+
+# --- controls: what happens without the protection
+
+
+async def test_without_the_wait_a_late_addition_comes_after_the_removal(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SyncState, "find_rest", lambda *_: 0.0)
+    await nights.end_while_sending(ONE)
+    assert describe(await nights.sync()) == [("Delete", ["p1"], 0.0)]  # the addition may take effect until QUARANTINE
+
+
+async def test_without_removal_of_who_is_in_doubt_former_identifiers_stay(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def decide_without_removal(flags: int, *others: Any, **keywords: Any) -> Decision:
+        decision = decide(flags, *others, **keywords)
+        return attrs.evolve(decision, action=decision.action & Action.UPSERT) if flags & DOUBT else decision
+
+    monkeypatch.setattr(compare, "decide", decide_without_removal)
+    nights.columns = ("partner_user_id", "email")
+    await nights.end_while_sending(("p1", "a@example.org"))
+    assert describe(await nights.sync(("p1", "b@example.org"))) == [("Update", ["p1"], QUARANTINE)]

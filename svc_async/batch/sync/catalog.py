@@ -27,6 +27,7 @@ from svc_async.batch.settings import BatchSettings, Observers
 from svc_async.batch.source import slice_rows
 from svc_async.batch.sync.plan import Entries, Removal
 from svc_async.batch.sync.sync import Removals, UpsertObservers
+from svc_async.engine.paging import Pager
 from svc_async.errors import InvalidArgument
 from svc_async.wire.writing import to_plain
 
@@ -40,7 +41,7 @@ class CatalogCalls(Protocol):
     """The calls that a sync makes."""
 
     @property
-    def list(self) -> Callable[..., AsyncIterable[Product]]:
+    def list(self) -> Callable[..., Pager[Product]]:
         """List products."""
         ...
 
@@ -146,24 +147,45 @@ class CatalogTarget:
         return {name: value for name, value in keywords.items() if name != "users_per_operation"}
 
     async def _find_keys(self, ids: set[str]) -> Mapping[str, str]:
-        """Find the service's keys of products whose answers were lost."""
+        """Find the service's keys of products whose answers were lost.
+
+        A product counts as missing only if two listings lack it: a product that is taken for missing once would stay in
+        the catalog for good, and an empty page is all that an answer needs to be to say so.
+        """
+        found = await self._list_keys(ids)
+        missing = ids - found.keys()
+        return {**found, **await self._list_keys(missing)}
+
+    async def _list_keys(self, ids: set[str]) -> Mapping[str, str]:
         found: dict[str, str] = {}
         if not ids:
             return found
         async for product in self._list_all():
-            if product.id in ids and product.product_key is not None:
-                found[product.id] = product.product_key
+            product_id, product_key = product.get("id"), product.get("product_key")
+            if product_id in ids and product_key is not None:
+                found[product_id] = product_key
         return found
 
-    async def _list_all(self) -> AsyncIterator[Product]:
+    async def _list_all(self) -> AsyncIterator[Mapping[str, Any]]:
         groups: set[str] = set()
-        async for product in self.products.list():
+        async for product in _list_plain(self.products.list()):
             yield product
-            if product.item_group_key is not None and product.item_group_key not in groups:
-                groups.add(product.item_group_key)
+            group = product.get("item_group_key")
+            if group is not None and group not in groups:
+                groups.add(group)
                 # The plain list has only the first product of a group (contract PROD-10b).
-                async for variant in self.products.list(item_group_key=product.item_group_key):
+                async for variant in _list_plain(self.products.list(item_group_key=group)):
                     yield variant
+
+
+async def _list_plain(products: Pager[Product]) -> AsyncIterator[Mapping[str, Any]]:
+    """Iterate over plain values, also those of products that cannot be read otherwise."""
+    async for page in products.pages():
+        for product in page.items:
+            yield {"id": product.id, "product_key": product.product_key, "item_group_key": product.item_group_key}
+        for each in page.unreadable:
+            if isinstance(each.raw, Mapping):
+                yield each.raw
 
 
 @attrs.define
