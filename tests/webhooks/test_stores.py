@@ -275,3 +275,26 @@ async def test_memory_holds_as_many_events_as_it_may() -> None:
     assert not await store.claim("a")
     await store.commit("b")
     assert await store.claim("a")
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+async def test_a_file_that_another_process_has_locked_is_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_new: bool
+) -> None:
+    path = tmp_path / "inbox"
+    if not is_new:
+        async with SqliteInbox(path):
+            pass
+    monkeypatch.setattr("svc_async.sqlite._WAIT_FOR_WRITERS", 0.01)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(UnusableFile, match="^path .*inbox is locked by another job$"):
+            async with SqliteInbox(path):
+                pass
+        other.execute("ROLLBACK")
+        async with SqliteInbox(path) as inbox:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(UnusableFile, match="^path .*inbox is locked by another job$"):
+                await inbox.store([make_stored("a")])
+            other.execute("ROLLBACK")
+            await inbox.store([make_stored("a")])

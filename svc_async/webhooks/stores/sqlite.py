@@ -14,7 +14,7 @@ from typing import Literal, Self, TypeVar
 
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import WrongState
-from svc_async.sqlite import FileFormat, Work, Writer, connect, in_thread
+from svc_async.sqlite import FileFormat, Work, Writer, connect, in_thread, report_unusable
 from svc_async.webhooks.stores.dedupe import DEFAULT_TTL, check_ttl
 from svc_async.webhooks.stores.inbox import StoredEvent
 
@@ -74,7 +74,11 @@ class _Store:
     async def _run(self, work: Work[T]) -> T:
         if self._writer is None:
             raise WrongState("the event store is closed")
-        return await self._writer.run(work)
+        try:
+            return await self._writer.run(work)
+        except sqlite3.OperationalError:  # of the file; other errors are those of the work
+            with report_unusable(self._path, _FORMAT):
+                raise
 
 
 class SqliteInbox(_Store):
