@@ -49,3 +49,27 @@ def test_a_report_needs_a_place_and_a_form(call: Call, here: Path, path: str) ->
     assert ended.code == 2
     assert "--report must" in ended.err
     assert (here / "people.html").read_text().startswith("email")
+
+
+def test_a_report_says_where_it_is(call: Call, here: Path) -> None:
+    write(here)
+    ended = call("audience", "upload", "people.csv", "--sandbox", "--report", "report.html")
+    assert ended.err.endswith("The report is in report.html.\n")
+    assert (
+        "report is in" not in call("audience", "upload", "people.csv", "--sandbox", "--report", "r.json", "--json").err
+    )
+
+
+async def test_the_report_of_a_journal_says_where_it_is(command: Command, sandbox: Sandbox, tmp_path: Path) -> None:
+    write(tmp_path)
+    target = ("--account", sandbox.account_id, "--audience", sandbox.audience_id)
+    await command("audience", "upload", "people.csv", *target, "--journal", "job.journal")
+    assert (await command("job", "report", "job.journal", "--out", "r.html")).err == "The report is in r.html.\n"
+    as_json = await command("job", "report", "job.journal", "--out", "r.json", "--json")
+    assert (json.loads(as_json.out), as_json.err) == ({"report": "r.json"}, "")
+
+
+def test_a_name_is_printed_as_it_is(call: Call, here: Path) -> None:
+    write(here)
+    (here / "people.csv").rename(here / ":smile: [red].csv")
+    assert call("audience", "upload", ":smile: [red].csv", "--sandbox").out.startswith(":smile: [red].csv: 5,001 rows")
