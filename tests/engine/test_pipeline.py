@@ -1,6 +1,7 @@
 """The steps of a call at the governor, in order, and the events that it reports."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from types import TracebackType
 from typing import Self, cast
 
@@ -38,6 +39,10 @@ class RecordingGovernor:
     def slot(self, _: object, **request: object) -> Self:
         self.requests.append(request)
         return self
+
+    def restore(self, _: object, *, user: str, sent_at: Iterable[datetime]) -> None:
+        assert user
+        assert not list(sent_at)
 
     async def __aenter__(self) -> Self:
         self.steps.append("enter")
