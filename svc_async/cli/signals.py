@@ -18,6 +18,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 async def run_until_stopped(work: Coroutine[Any, Any, T]) -> T:
     """Run `work`; the first SIGINT or SIGTERM cancels it, a second one has its usual effect.
 
+    If the work is done, the first signal has none: what it has done is about to be reported.
+
     Raises:
         Interrupted: a signal arrived.
     """
@@ -41,12 +43,15 @@ async def run_until_stopped(work: Coroutine[Any, Any, T]) -> T:
 @contextmanager
 def _call_on_signal(stop: Callable[[], None]) -> Generator[None]:
     loop = asyncio.get_running_loop()
+    is_waiting = True
 
     def remove_handlers() -> None:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
 
     def handle_once() -> None:
+        nonlocal is_waiting
+        is_waiting = False
         remove_handlers()
         stop()
 
@@ -59,4 +64,5 @@ def _call_on_signal(stop: Callable[[], None]) -> Generator[None]:
     try:
         yield
     finally:
-        remove_handlers()
+        for number in _SIGNALS if is_waiting else ():
+            loop.add_signal_handler(number, remove_handlers)  # the loop removes them when it is closed

@@ -77,7 +77,6 @@ async def test_a_list_that_cannot_be_written_keeps_no_summary_from_being_printed
 ) -> None:
     folder = people.parent / "lists"
     folder.mkdir()
-    sandbox.faults.on("POST", USERS).nth(1).do(Fault.latency(0))
     sandbox.faults.on("POST", USERS).nth(2).do(Fault.hang())
     options = ("--failures-file", "lists/failed.csv", "--concurrency", "1", "--users-per-operation", "1")
     running = await command.start(*upload(sandbox, *options))
