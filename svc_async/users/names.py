@@ -6,7 +6,6 @@ Messages quote a name only if it does not look like the data of a person.
 import re
 import unicodedata
 from collections.abc import Collection, Mapping
-from difflib import get_close_matches
 from itertools import islice
 from types import MappingProxyType
 
@@ -85,6 +84,8 @@ class Vocabulary:
 
     def propose_key(self, name: str) -> str | None:
         """Return the key that a name that is not recognised may stand for, None if there is none."""
+        from difflib import get_close_matches  # noqa: PLC0415 - for messages only, it is not imported with the session
+
         compact = normalize_name(name[:_QUOTED_LENGTH]).replace("_", "")
         hinted = next((key for key, hint in self.hints.items() if key in self.keys and re.search(hint, compact)), None)
         near = get_close_matches(compact, self._spellings, 1, _SIMILARITY)

@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 from svc_async.errors import UnusableFile
 from svc_async.sources.parquet import ParquetSource
-from tests.support.bounded_process import MIB, check_linear, measure_peak
+from tests.support.bounded_process import MIB, check_linear, measure_peak, measure_peaks
 from tests.support.files import count_rows
 
 
@@ -69,14 +69,12 @@ BOMBS: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", BOMBS)
-def test_a_hostile_file_is_refused_before_it_takes_memory(tmp_path: Path, name: str) -> None:
-    create, settings, problem = BOMBS[name]
-    path = write(tmp_path / "bomb", create(), **settings)
-    assert Path(path).stat().st_size < 100_000
-    peak = measure_peak(read, path)
-    assert peak.value == [0, problem]
-    assert peak.bytes < 192 * MIB
+def test_hostile_files_are_refused_before_they_take_memory(tmp_path: Path) -> None:
+    paths = {name: [write(tmp_path / name, create(), **settings)] for name, (create, settings, _) in BOMBS.items()}
+    assert max(file.stat().st_size for file in tmp_path.iterdir()) < 100_000
+    peaks = measure_peaks(read, paths)
+    assert {name: peak.value for name, peak in peaks.items()} == {name: [0, BOMBS[name][2]] for name in BOMBS}
+    assert {name: peak.bytes for name, peak in peaks.items() if peak.bytes > 192 * MIB} == {}
 
 
 async def test_a_file_has_no_more_rows_and_values_than_its_size_allows(
@@ -124,23 +122,22 @@ def test_metadata_has_a_limit_before_it_is_parsed(tmp_path: Path, size: int) -> 
     assert peak.bytes < 64 * MIB
 
 
-READABLE: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
-    "long values": (lambda: repeat("x" * MIB, 500), {}),
+READABLE: dict[str, tuple[Callable[[], Any], dict[str, Any], int]] = {
+    "long values": (lambda: repeat("x" * MIB, 500), {}, 500),
     "long values that begin alike": (
         lambda: pa.array([f"{'x' * MIB}{number}" for number in range(200)]),
         {"use_dictionary": False, "column_encoding": {"email": "DELTA_BYTE_ARRAY"}},
+        200,
     ),
-    "long lists": (lambda: pa.array([["a@example.org"] * 5_000] * 200), {}),
+    "long lists": (lambda: pa.array([["a@example.org"] * 5_000] * 200), {}, 200),
 }
 
 
-@pytest.mark.parametrize("name", READABLE)
-def test_large_values_are_read_a_few_rows_at_a_time(tmp_path: Path, name: str) -> None:
-    create, settings = READABLE[name]
-    values = create()
-    peak = measure_peak(read, write(tmp_path / "large", values, **settings))
-    assert peak.value == [len(values), ""]
-    assert peak.bytes < 192 * MIB
+def test_large_values_are_read_a_few_rows_at_a_time(tmp_path: Path) -> None:
+    paths = {name: [write(tmp_path / name, create(), **settings)] for name, (create, settings, _) in READABLE.items()}
+    peaks = measure_peaks(read, paths)
+    assert {name: peak.value for name, peak in peaks.items()} == {name: [READABLE[name][2], ""] for name in READABLE}
+    assert {name: peak.bytes for name, peak in peaks.items() if peak.bytes > 192 * MIB} == {}
 
 
 def read_rows(size: int) -> Callable[[], object]:
@@ -159,6 +156,5 @@ def read_pages(size: int) -> Callable[[], object]:
     return lambda: read(write(Path(mkdtemp()) / "users", emails, **settings))
 
 
-@pytest.mark.parametrize("case", [read_rows, read_row_groups, read_pages])
-def test_a_file_is_read_in_time_in_proportion_to_its_size(case: Callable[[int], Callable[[], object]]) -> None:
-    check_linear(case)
+def test_a_file_is_read_in_time_in_proportion_to_its_size() -> None:
+    check_linear(read_rows, read_row_groups, read_pages)

@@ -20,14 +20,14 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-__all__ = ["MIB", "Peak", "check_linear", "measure_peak"]
+__all__ = ["MIB", "Peak", "check_linear", "measure_peak", "measure_peaks"]
 
 MIB = 1_048_576
 ROOT = Path(__file__).parents[2]
@@ -35,10 +35,11 @@ ROOT = Path(__file__).parents[2]
 _HEADROOM = 1024 * MIB
 """Bytes of address space that a case may take; the memory that it touches is measured apart from this."""
 _SECONDS = 50
-"""After these seconds of a case its process is ended; a test that hangs ends after 60."""
+"""After these seconds of one case its process is ended; a test that hangs ends after 60."""
 _ENOUGH = 0.05
 """Seconds of processor time from which a measurement is more than noise."""
-_ROUNDS = 5
+_ROUNDS = 20
+_MIN_ROUNDS = 5
 _GROWTH = 4
 _RATIO = 6
 """How much the processor time may grow when the size grows fourfold: by 4 if the work is linear, by 16 if quadratic."""
@@ -69,54 +70,69 @@ def measure_peak(case: Callable[..., object], *arguments: object, address_space:
         arguments: of the case; they must fit JSON.
         address_space: bytes that the case may reserve before it fails with `MemoryError`.
     """
-    return Peak(**_run("peak", case, [*arguments], address_space))
+    (peak,) = measure_peaks(case, {"": arguments}, address_space=address_space).values()
+    return peak
 
 
-def check_linear(case: Callable[[int], Callable[[], object]], *, size: int = 64) -> None:
-    """Check that the processor time of a case grows no faster than its size.
+def measure_peaks(
+    case: Callable[..., object], inputs: Mapping[str, Sequence[object]], *, address_space: int = _HEADROOM
+) -> Mapping[str, Peak]:
+    """Run a case with several inputs, one after the other in one process, and return the peak of each by its name.
+
+    A peak counts from the start of the process: it includes what earlier inputs have left behind.
+    """
+    peaks = _run(_measure_peaks, [case], [list(inputs.values())], address_space)
+    return {name: Peak(**peak) for name, peak in zip(inputs, peaks, strict=True)}
+
+
+def check_linear(*cases: Callable[[int], Callable[[], object]], size: int = 64) -> None:
+    """Check that the processor time of each case grows no faster than its size.
 
     Args:
-        case: a function at the top of a test file that prepares an input of a size and returns the work on it, which
+        cases: functions at the top of a test file that prepare an input of a size and return the work on it, which
             may be a coroutine function and is called several times; only the work is measured.
         size: the first size tried; it is doubled until the work takes 50 milliseconds.
     """
-    measured = _run("linear", case, [size], _HEADROOM)
-    assert measured["ratio"] <= _RATIO, f"the processor time is not linear: {measured}"
+    measured = _run(_measure_ratios, cases, [size], _HEADROOM)
+    slow = {case.__name__: each for case, each in zip(cases, measured, strict=True) if each["ratio"] > _RATIO}
+    assert not slow, f"the processor time is not linear: {slow}"
 
 
-def _run(what: str, case: Callable[..., object], arguments: list[object], address_space: int) -> dict[str, Any]:
-    file = inspect.getsourcefile(case)
-    assert file is not None
-    order = json.dumps([what, file, case.__name__, arguments, address_space])
+def _run(
+    measure: Callable[..., object], cases: Sequence[Callable[..., object]], arguments: list[object], address_space: int
+) -> list[dict[str, Any]]:
+    names = [case.__name__ for case in cases]
+    order = json.dumps([measure.__name__, inspect.getsourcefile(cases[0]), names, arguments, address_space])
     ended = subprocess.run(
         [sys.executable, "-m", "tests.support.bounded_process", order],
         cwd=ROOT,
         env={**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"},  # others reserve gigabytes of address space
         capture_output=True,
         text=True,
-        timeout=_SECONDS,
+        timeout=_SECONDS * len(cases),
         check=False,
     )
     if ended.returncode:
-        raise AssertionError(f"{case.__name__} ended with {ended.returncode}:\n{ended.stderr[-2_000:]}")
+        raise AssertionError(f"{', '.join(names)} ended with {ended.returncode}:\n{ended.stderr[-2_000:]}")
     return json.loads(ended.stdout.splitlines()[-1])  # type: ignore[no-any-return]  # what `_main` printed
 
 
 def _main(order: str) -> None:
-    what, file, name, arguments, address_space = json.loads(order)
-    case = _load(file, name)
+    measure, file, names, arguments, address_space = json.loads(order)
+    module = _load(file)
     _limit_address_space(address_space)
-    print(json.dumps(_measure_peak(case, arguments) if what == "peak" else _measure_ratio(case, *arguments)))  # noqa: T201 - the answer to the parent
+    measured = globals()[measure]([getattr(module, name) for name in names], *arguments)
+    print(json.dumps(measured))  # noqa: T201 - the answer to the parent
 
 
-def _load(file: str, name: str) -> Any:
+def _load(file: str) -> Any:
     spec = importlib.util.spec_from_file_location("bounded_case", file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    return getattr(module, name)
+    return module
 
 
 def _limit_address_space(headroom: int) -> None:
@@ -124,12 +140,23 @@ def _limit_address_space(headroom: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (used + headroom, resource.RLIM_INFINITY))
 
 
-def _measure_peak(case: Callable[..., object], arguments: list[object]) -> dict[str, Any]:
+def _measure_peaks(cases: Sequence[Callable[..., object]], inputs: Sequence[Sequence[object]]) -> list[dict[str, Any]]:
     gc.collect()
     before = _read_peak()
+    return [_measure_peak(case, arguments, before) for case in cases for arguments in inputs]
+
+
+def _measure_peak(case: Callable[..., object], arguments: Sequence[object], before: int) -> dict[str, Any]:
+    _reset_peak()
     with _time_work() as seconds:
         value = _call(case, *arguments)
-    return {"bytes": _read_peak() - before, "seconds": seconds[0], "value": value}
+    return {"bytes": max(0, _read_peak() - before), "seconds": seconds[0], "value": value}
+
+
+def _reset_peak() -> None:
+    """Have Linux count the most resident memory from now on, if it lets us; otherwise it is that of all inputs."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_bytes(b"5")
 
 
 def _read_peak() -> int:
@@ -149,6 +176,10 @@ def _read_status() -> dict[str, int]:
     return {line[0].rstrip(":"): int(line[1]) * 1024 for line in lines if line[0].startswith("Vm")}
 
 
+def _measure_ratios(cases: Sequence[Callable[[int], Callable[[], object]]], size: int) -> list[dict[str, Any]]:
+    return [_measure_ratio(case, size) for case in cases]
+
+
 def _measure_ratio(case: Callable[[int], Callable[[], object]], size: int) -> dict[str, Any]:
     work = case(size)
     while _time(work) < _ENOUGH:
@@ -158,6 +189,8 @@ def _measure_ratio(case: Callable[[int], Callable[[], object]], size: int) -> di
     small = large = float("inf")
     for number in range(_ROUNDS):
         small, large = min(small, _time(work)), min(large, _time(larger))
+        if number + 1 >= _MIN_ROUNDS and large / small <= _RATIO:
+            break  # the minimum of more rounds is needed only if others use the machine too
         if number and not _CLEAR_RATIOS[0] < large / small < _CLEAR_RATIOS[1]:
             break
     return {"size": size, "seconds": [small, large], "ratio": large / small}
