@@ -133,11 +133,15 @@ class SandboxConfig:
     """The settings of a sandbox.
 
     Attributes:
+        hosts: names of this server in `Host`, besides `localhost` and the address that a client connects to.
         rate_limits: False disables rate limits and their headers.
         rate_rules: replaces rows of `RATE_RULES` by name.
         rate_windows: where windows begin: on multiples of their length, at the first request, or everywhere.
         account_rate_headers: also send the `x-account-rate-limit-*` headers on calls of one account.
         timestamp_skew: seconds that `oauth_timestamp` may differ from the clock.
+        unknown_parameters: refuse a request with a parameter or a field of the body that the call lacks, or ignore it.
+        booleans: the spellings of `true` and `false` in a query: lowercase, or `True` and `TRUE` too.
+        repeated_names: refuse JSON in which an object has a name twice, or let the last value win.
         empty_page_before_last: insert an empty page before the last page of every list with several.
         targeted_page_size: entries on a page of targeted audiences, a list without `count`.
         default_sort: the order of a list without `sort_by`.
@@ -227,11 +231,15 @@ class SandboxConfig:
     """
 
     # Unspecified: all of them; the ids are those of assumptions.toml.
+    hosts: frozenset[str] = frozenset()  # ASM-94
     rate_limits: bool = True
     rate_rules: Mapping[str, RateRule] = attrs.field(factory=dict[str, RateRule])  # ASM-11
     rate_windows: Literal["fixed", "first-request", "sliding"] = "fixed"  # ASM-103
     account_rate_headers: bool = False  # ASM-103
     timestamp_skew: float = 300.0  # ASM-10
+    unknown_parameters: Literal["refuse", "ignore"] = "refuse"  # ASM-95
+    booleans: Literal["lowercase", "any_case"] = "lowercase"  # ASM-95
+    repeated_names: Literal["refuse", "last_wins"] = "refuse"  # ASM-95
     empty_page_before_last: bool = False  # ASM-98
     targeted_page_size: int = 200
     default_sort: str = "created_at-asc"  # ASM-12

@@ -1,12 +1,16 @@
 """Refusals: the problems that end a request with an error, and the rule that each rests on."""
 
+import logging
+import secrets
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 import attrs
 
-__all__ = ["Basis", "Finding", "Problem", "Refusal", "find_basis", "invalid", "missing", "refuse"]
+__all__ = ["Basis", "Finding", "Problem", "Refusal", "find_basis", "invalid", "missing", "refuse", "report_failure"]
+
+_log = logging.getLogger(__name__)
 
 
 class Basis(StrEnum):
@@ -53,6 +57,13 @@ class Refusal(Exception):
         self.basis = basis
         self.more = dict(more or {})
         self.headers = dict(headers or {})
+
+
+def report_failure() -> Refusal:
+    """Log the exception that is being handled, and return the refusal that names its entry in the log."""
+    incident = secrets.token_hex(4)
+    _log.exception("incident %s: the sandbox failed", incident)
+    return Refusal(500, Problem("INTERNAL_ERROR", f"the sandbox failed; its log describes incident {incident}"))
 
 
 class Finding(NamedTuple):

@@ -7,20 +7,20 @@ that resolves to this machine could be used), `Origin` must be the sandbox itsel
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from ipaddress import ip_address
 from typing import Any, Literal
 
 import attrs
-import msgspec
 from aiohttp import web
-from yarl import URL
 
 from svc_async.sandbox.api.oauth import oauth1, pkce
 from svc_async.sandbox.clock import VirtualClock
+from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.context import Context
 from svc_async.sandbox.push.deliveries import Delivery
 from svc_async.sandbox.push.events import Event, set_paths
-from svc_async.sandbox.refusal import Problem, Refusal, refuse
+from svc_async.sandbox.refusal import Problem, Refusal, refuse, report_failure
+from svc_async.sandbox.server.decoding import decode_object
+from svc_async.sandbox.server.gatekeeping import is_loopback, parse_host
 from svc_async.sandbox.server.params import json_field
 from svc_async.sandbox.server.reading import read_fields
 from svc_async.sandbox.server.rendering import Format, Reply, render_json, render_refusal
@@ -45,10 +45,20 @@ class ControlApi:
         try:
             _check_sender(request)
             call = _find_call(request)
-            result = call.handle(self, await _read_body(request))
-            return Reply(200, render_json(await result if inspect.isawaitable(result) else result))
-        except Refusal as make_refusal:
-            return render_refusal(Format.V2, make_refusal, None)
+            result = call.handle(self, await _read_body(request, self.sandbox.config))
+            return _protect(Reply(200, render_json(await result if inspect.isawaitable(result) else result)))
+        except Refusal as refusal:
+            return _protect(render_refusal(Format.V2, refusal, None))
+        except ConnectionError:
+            raise
+        except Exception:  # noqa: BLE001 as for the calls of the service
+            return _protect(render_refusal(Format.V2, report_failure(), None))
+
+
+def _protect(reply: Reply) -> Reply:
+    """Return an answer that no page of another site can read or embed."""
+    headers = {"X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin"}
+    return attrs.evolve(reply, headers={**reply.headers, **headers})
 
 
 @attrs.frozen
@@ -193,23 +203,10 @@ CALLS: tuple[ControlCall, ...] = (
 def _check_sender(request: web.BaseRequest) -> None:
     peer = request.transport.get_extra_info("peername") if request.transport is not None else None
     origin = request.headers.get("Origin")
+    host = parse_host(request.headers.getall("Host", ()))
     here = f"{request.scheme}://{request.host}"
-    if not peer or not _is_loopback(peer[0]) or not _is_loopback(_parse_host(here)) or origin not in (None, here):
+    if not peer or not is_loopback(peer[0]) or not is_loopback(host) or origin not in (None, here):
         raise Refusal(403, Problem("FORBIDDEN", "these calls are for this machine only"))
-
-
-def _parse_host(address: str) -> str:
-    try:
-        return URL(address).host or ""
-    except ValueError:
-        return ""
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _find_call(request: web.BaseRequest) -> ControlCall:
@@ -220,16 +217,15 @@ def _find_call(request: web.BaseRequest) -> ControlCall:
     raise Refusal(404, Problem("ROUTE_NOT_FOUND", "there is no such call here"))
 
 
-async def _read_body(request: web.BaseRequest) -> Body:
+async def _read_body(request: web.BaseRequest, config: SandboxConfig) -> Body:
     try:
         content = await request.read()
     except web.HTTPRequestEntityTooLarge:
         raise Refusal(413, Problem("INVALID_PARAMETER", "the body takes up to 1 MiB")) from None
+    except web.RequestPayloadError:
+        raise Refusal(400, Problem("INVALID_PARAMETER", "the body is not of its Content-Encoding")) from None
     if request.method == "GET" or not content:
         return {}
     if request.content_type != "application/json":
         raise Refusal(400, Problem("INVALID_PARAMETER", "the body needs Content-Type: application/json"))
-    try:
-        return msgspec.json.decode(content, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise Refusal(400, Problem("INVALID_PARAMETER", "the body is no JSON object")) from None
+    return decode_object(content, config)

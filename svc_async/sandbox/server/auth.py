@@ -11,7 +11,7 @@ import base64
 import hashlib
 import hmac
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal
 from urllib.parse import quote, unquote, unquote_plus
 
@@ -19,7 +19,6 @@ import attrs
 
 from svc_async.sandbox.clock import Clock
 from svc_async.sandbox.refusal import Basis, Problem, Refusal
-from svc_async.sandbox.server.reading import parse_form
 from svc_async.sandbox.state.grants import Access, App, Grants, RequestToken, Token
 
 __all__ = [
@@ -58,13 +57,14 @@ class AuthRequest:
 
     Attributes:
         url: the whole URL without query.
-        form: the body, if it is a form.
+        query: the decoded parameters of the query.
+        form: those of the body, if it is a form.
     """
 
     method: str
     url: str
-    query: str = ""
-    form: str = attrs.field(default="", repr=False)
+    query: Sequence[tuple[str, str]] = ()
+    form: Sequence[tuple[str, str]] = attrs.field(default=(), repr=False)
     authorization: str | None = attrs.field(default=None, repr=False)
 
     @property
@@ -200,9 +200,7 @@ class Verifier:
         if app is None:
             raise unauthorized("unknown consumer key")
         token = self._find_token(scheme, parameters.get("oauth_token", ""), app)
-        base = signature_base(
-            request.method, request.url, [*pairs, *parse_form(request.query), *parse_form(request.form)]
-        )
+        base = signature_base(request.method, request.url, [*pairs, *request.query, *request.form])
         expected = signature(base, app.consumer_secret, "" if token is None else token.secret)
         if not _equal(expected, parameters["oauth_signature"]):
             raise unauthorized("the signature does not match the request")
@@ -259,7 +257,7 @@ class Verifier:
 
     def _verify_client(self, request: AuthRequest) -> Caller:
         """Identify a client of OAuth 2.0: one with a secret by Basic, a public one by its id in the form."""
-        in_form = dict(parse_form(request.form)).get("client_id")
+        in_form = dict(request.form).get("client_id")
         client_id, secret = _parse_basic(request.credential) if request.kind == "basic" else (in_form or "", None)
         app = self.grants.find_client(client_id)
         known = app is not None and in_form in (None, client_id)

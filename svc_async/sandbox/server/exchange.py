@@ -17,13 +17,14 @@ import msgspec
 from aiohttp import web
 
 from svc_async.sandbox.context import Context
-from svc_async.sandbox.refusal import Basis, Problem, Refusal
+from svc_async.sandbox.refusal import Basis, Problem, Refusal, report_failure
 from svc_async.sandbox.server.auth import AuthRequest
+from svc_async.sandbox.server.decoding import check_utf8, parse_form
 from svc_async.sandbox.server.faults import Fault, Faults, Stage
 from svc_async.sandbox.server.gatekeeping import Gatekeeper, check_content, default_format
 from svc_async.sandbox.server.open_response import OpenResponse, hold_clock, release_clock
 from svc_async.sandbox.server.operations import Call, Operation
-from svc_async.sandbox.server.reading import read_parameters
+from svc_async.sandbox.server.reading import Pairs, read_parameters
 from svc_async.sandbox.server.rendering import (
     Format,
     Reply,
@@ -48,6 +49,7 @@ class Exchange:
     Attributes:
         closing: set when the sandbox closes.
         closed: set when the client has disconnected or the sandbox closes.
+        unreadable: why the body could not be read; it is empty then.
         response: what was sent already, by a fault or by an operation that writes its own answer.
     """
 
@@ -61,6 +63,7 @@ class Exchange:
     logged: LoggedRequest
     closing: asyncio.Event
     closed: asyncio.Event
+    unreadable: Refusal | None = None
     response: web.StreamResponse | None = None
     _headers: dict[str, str] = attrs.field(factory=dict[str, str], init=False)
     _operation: Operation | None = attrs.field(default=None, init=False)
@@ -69,6 +72,22 @@ class Exchange:
 
     async def run(self, faults: Faults) -> Reply | None:
         """Process the request; None means that nothing is left to send."""
+        try:
+            reply = await self._run(faults)
+        except ConnectionError:
+            raise
+        except Exception:  # noqa: BLE001 whatever fails here must not fail the client's parser too
+            self._echo.clear()  # which may be what cannot be written
+            reply = self._render_refusal(report_failure())
+            if self.response is not None:
+                self.drop(reset=False)
+                return None
+        if reply is None:
+            return None
+        self._note(status=reply.status)
+        return attrs.evolve(reply, headers={**self._headers, **reply.headers})
+
+    async def _run(self, faults: Faults) -> Reply | None:
         matching = faults.match(self.request.method, self.path)
         self._note(fault=bool(matching))
         reply, over = await self._apply_fault(matching, "before", None)
@@ -76,10 +95,7 @@ class Exchange:
             reply, over = await self._answer(matching)
         if not over:
             reply, over = await self._apply_fault(matching, "after", reply)
-        if reply is None:
-            return None
-        self._note(status=reply.status)
-        return attrs.evolve(reply, headers={**self._headers, **reply.headers})
+        return reply
 
     async def _apply_fault(
         self, faults: Mapping[Stage, Fault], stage: Stage, reply: Reply | None
@@ -102,14 +118,25 @@ class Exchange:
         return reply, over
 
     def _prepare(self) -> Call:
+        self.gatekeeper.check_host(self.request.headers.getall("Host", ()), self._find_own_address())
+        check_utf8(self.path, "the path")
         self._operation, ids = self.gatekeeper.find(self.request.method, self.path)
         operation, self._echo = self._operation, dict(ids)
         self._note(operation=operation.id)
-        caller = self.gatekeeper.identify(operation, self._make_auth_request())
-        self._headers |= self.gatekeeper.admit(operation, caller, ids, path=self.path, query=self.query)
+        if self.unreadable is not None:
+            raise self.unreadable
+        query, form = self._parse_pairs()
+        caller = self.gatekeeper.identify(operation, self._make_auth_request(query, form))
+        self._headers |= self.gatekeeper.admit(operation, caller, ids, path=self.path, query=query)
         check_content(operation, self.request.headers.get("Content-Type", ""), self.body)
         params, sent = read_parameters(
-            operation.params, query=self.query, header=caller.protocol, body=self.body, body_type=operation.body
+            operation.params,
+            query=query,
+            header=caller.protocol,
+            form=form,
+            body=self.body,
+            body_type=operation.body,
+            config=self.sandbox.config,
         )
         self._echo |= sent
         return Call(
@@ -125,14 +152,28 @@ class Exchange:
             sandbox=self.sandbox,
         )
 
-    def _make_auth_request(self) -> AuthRequest:
+    def _find_own_address(self) -> str:
+        """Return the address that the client connected to."""
+        transport = self.request.transport
+        name = None if transport is None else transport.get_extra_info("sockname")
+        return str(name[0]) if name else ""
+
+    def _parse_pairs(self) -> tuple[Pairs, Pairs]:
+        """Decode the query and the form, once for all that look at them."""
+        check_utf8(self.query, "the query")
+        if not self.request.headers.get("Content-Type", "").lower().startswith(_FORM):
+            return parse_form(self.query), ()
+        body = self.body.decode("utf-8", "surrogateescape")
+        check_utf8(body, "the form")
+        return parse_form(self.query), parse_form(body)
+
+    def _make_auth_request(self, query: Pairs, form: Pairs) -> AuthRequest:
         headers = self.request.headers
-        is_form = headers.get("Content-Type", "").startswith(_FORM)
         return AuthRequest(
             method=self.request.method,
             url=f"{self.request.scheme}://{headers.get('Host', '')}{self.path}",
-            query=self.query,
-            form=self.body.decode("utf-8", "replace") if is_form else "",
+            query=query,
+            form=form,
             authorization=headers.get("Authorization"),
         )
 

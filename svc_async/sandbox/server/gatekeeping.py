@@ -1,9 +1,11 @@
 """What a request must pass before its operation runs.
 
-route → https → credentials and permission → account → gate → rate limit → content type.
+host → route → https → credentials and permission → account → gate → rate limit → content type.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
 
 import attrs
 
@@ -12,10 +14,11 @@ from svc_async.sandbox.refusal import Basis, Problem, Refusal
 from svc_async.sandbox.server.auth import AuthRequest, Caller, Scheme, Verifier
 from svc_async.sandbox.server.operations import Operation, Routes, Surface, no_access
 from svc_async.sandbox.server.rate_limits import RateLimits
+from svc_async.sandbox.server.reading import Pairs, read_boolean
 from svc_async.sandbox.server.rendering import Format
 from svc_async.sandbox.state.store import Collection
 
-__all__ = ["Gatekeeper", "check_content", "default_format"]
+__all__ = ["Gatekeeper", "check_content", "default_format", "is_loopback", "parse_host"]
 
 _PREFIXES: tuple[tuple[str, Surface], ...] = (("/ads-sandbox", "ads_sandbox"), ("/ads", "ads"), ("", "base"))
 _JSON = "application/json"
@@ -35,6 +38,21 @@ class Gatekeeper:
     _routes: Routes
     _verifier: Verifier
     _limits: RateLimits
+
+    def check_host(self, given: Sequence[str], address: str) -> None:
+        """Check that `Host` is there once and names this server, so that no page of another site can reach it.
+
+        Args:
+            given: the values of the header.
+            address: the address that the connection was made to.
+
+        Raises:
+            Refusal: it is missing, malformed, or names another server.
+        """
+        host = parse_host(given)
+        if not (is_loopback(host) or host == address or host in self._config.hosts):
+            # Unspecified: that other names are refused, and how (ASM-94).
+            raise Refusal(421, Problem("ROUTE_NOT_FOUND", "Host names another server", "Host"), rule="ASM-94")
 
     def find(self, method: str, path: str) -> tuple[Operation, dict[str, str]]:
         """Find the operation of a request and the decoded ids of its path.
@@ -65,7 +83,7 @@ class Gatekeeper:
         return caller
 
     def admit(
-        self, operation: Operation, caller: Caller, ids: Mapping[str, str], *, path: str, query: str
+        self, operation: Operation, caller: Caller, ids: Mapping[str, str], *, path: str, query: Pairs
     ) -> dict[str, str]:
         """Count a request of an identified caller and return the rate-limit headers.
 
@@ -75,7 +93,7 @@ class Gatekeeper:
         account = self._check_account(caller, ids, path)
         if operation.gate in self._config.closed_gates:
             raise no_access(str(operation.gate))
-        return self._limits.take(_list_limits(operation, query), user=caller.counted_as, account=account)
+        return self._limits.take(self._list_limits(operation, query), user=caller.counted_as, account=account)
 
     def _check_https(self, operation: Operation, request: AuthRequest) -> None:
         # Unspecified: that plain http is accepted here, and the answer where it is not (ASM-84).
@@ -103,6 +121,36 @@ class Gatekeeper:
             raise Refusal(404, problem, rule="ASM-100", basis=Basis.PUBLIC)
         return account_id
 
+    def _list_limits(self, operation: Operation, query: Pairs) -> tuple[str, ...]:
+        if operation.limit is None:
+            return ()
+        # Unspecified: a list with a total count is counted in its own window too, not in the lower one only.
+        counted = any(name == "with_total_count" and read_boolean(value, self._config) for name, value in query)
+        return (operation.limit, "total_count") if counted else (operation.limit,)
+
+
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::\d{1,5})?", re.ASCII)
+
+
+def parse_host(given: Sequence[str]) -> str:
+    """Return the name or address in the values of the header `Host`, in lower case.
+
+    Raises:
+        Refusal: there is not one value, or it is malformed (RFC 9112, 3.2).
+    """
+    found = _HOST.fullmatch(given[0]) if len(given) == 1 else None
+    if found is None:
+        raise Refusal(400, Problem("INVALID_PARAMETER", "the request needs one valid Host", "Host"), rule="ASM-94")
+    return str(found[1] or found[2]).lower()
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a name or address is this machine's own."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
 
 def _split_surface(path: str) -> tuple[Surface, str]:
     for prefix, surface in _PREFIXES:
@@ -116,14 +164,6 @@ def default_format(path: str) -> Format:
     if _split_surface(path)[0] != "base":
         return Format.ADS
     return Format.V2 if path.startswith("/2/") else Format.V1
-
-
-def _list_limits(operation: Operation, query: str) -> tuple[str, ...]:
-    if operation.limit is None:
-        return ()
-    # Unspecified: a list with a total count is counted in its own window too, not in the lower one only.
-    counted = "with_total_count=true" in query.split("&")
-    return (operation.limit, "total_count") if counted else (operation.limit,)
 
 
 def _check_permission(operation: Operation, caller: Caller) -> None:

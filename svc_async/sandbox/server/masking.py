@@ -2,18 +2,24 @@
 
 import re
 from collections.abc import Mapping
+from urllib.parse import unquote_plus
 
 __all__ = ["mask_headers", "mask_query"]
 
-_SECRETS = r"oauth_signature|oauth_token|oauth_verifier"
-_IN_HEADER = re.compile(rf'\b((?:{_SECRETS})=")[^"]*')
-_IN_QUERY = re.compile(rf"(?<![^&])((?:{_SECRETS}|access_token|code|refresh_token|token)=)[^&]*")
+_SECRETS = ("oauth_signature", "oauth_token", "oauth_verifier")
+_QUERY_SECRETS = frozenset((*_SECRETS, "access_token", "code", "refresh_token", "token"))
+_IN_HEADER = re.compile(rf'\b((?:{"|".join(_SECRETS)})=")[^"]*')
 _MASKED_HEADERS = ("cookie", "proxy-authorization")
 
 
 def mask_query(query: str) -> str:
     """Return a query string without the values of its secrets."""
-    return _IN_QUERY.sub(r"\1***", query)
+    return "&".join(map(_mask_pair, query.split("&")))
+
+
+def _mask_pair(pair: str) -> str:
+    name, equals, _ = pair.partition("=")
+    return f"{name}=***" if equals and unquote_plus(name) in _QUERY_SECRETS else pair
 
 
 def mask_headers(headers: Mapping[str, str]) -> dict[str, str]:

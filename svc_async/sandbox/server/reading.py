@@ -4,35 +4,36 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
-from urllib.parse import parse_qsl
 
-import msgspec
-
-from svc_async.sandbox.refusal import Basis, Finding, Problem, Refusal, invalid, missing, refuse
+from svc_async.sandbox.config import SandboxConfig
+from svc_async.sandbox.refusal import Finding, invalid, missing, refuse
+from svc_async.sandbox.server.decoding import decode_object
 from svc_async.sandbox.server.params import Param
 from svc_async.sandbox.state.store import format_time
 
-__all__ = [
-    "parse_form",
-    "parse_time",
-    "read_body",
-    "read_fields",
-    "read_form",
-    "read_header",
-    "read_parameters",
-    "read_query",
-]
+__all__ = ["Pairs", "parse_time", "read_boolean", "read_fields", "read_parameters", "read_query"]
+
+Pairs = Sequence[tuple[str, str]]
+"""Names and values in their order, decoded."""
 
 
 def read_parameters(
-    declared: Sequence[Param], *, query: str, header: Mapping[str, str], body: bytes, body_type: str
+    declared: Sequence[Param],
+    *,
+    query: Pairs,
+    header: Mapping[str, str],
+    form: Pairs,
+    body: bytes,
+    body_type: str,
+    config: SandboxConfig,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read all parameters of a request.
 
     Args:
         declared: the parameters of the operation.
-        query: the query string.
+        query: the parameters of the query.
         header: the parameters of an `OAuth` header.
+        form: the fields of the body, if it is a form.
         body: the body.
         body_type: what the operation takes in the body; the items of an array are read by its handler.
 
@@ -42,19 +43,17 @@ def read_parameters(
     Raises:
         Refusal: something is unknown, wrong or missing; every problem is named.
     """
-    params, sent = read_query(declared, query)
-    signed, in_header = read_header(declared, header)
-    fields, in_body = _BODIES[body_type](declared, body)
+    params, sent = read_query(declared, query, config)
+    signed, in_header = _read_header(declared, header, config)
+    if body_type == "object":
+        fields, in_body = _read_body(declared, body, config)
+    else:
+        fields, in_body = _read_pairs(_select(declared, "form"), form if body_type == "form" else (), config)
     return signed | params | fields | in_header | sent | in_body, sent | in_body
 
 
-def parse_form(text: str) -> list[tuple[str, str]]:
-    """Parse a query string or a form body."""
-    return parse_qsl(text, keep_blank_values=True)
-
-
-def read_query(declared: Iterable[Param], query: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read a query string.
+def read_query(declared: Iterable[Param], query: Pairs, config: SandboxConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read the parameters of a query.
 
     Returns:
         all values with the defaults filled in; and those that were sent.
@@ -62,30 +61,33 @@ def read_query(declared: Iterable[Param], query: str) -> tuple[dict[str, Any], d
     Raises:
         Refusal: something is unknown, wrong or missing; every problem is named.
     """
-    return _read_pairs((param for param in declared if param.place == "query"), parse_form(query))
+    return _read_pairs(_select(declared, "query"), query, config)
 
 
-def read_form(declared: Iterable[Param], body: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read a form, as `read_query` reads a query."""
-    return _read_pairs(
-        (param for param in declared if param.place == "form"), parse_form(body.decode("utf-8", "replace"))
-    )
+def _select(declared: Iterable[Param], place: str) -> list[Param]:
+    return [param for param in declared if param.place == place]
 
 
-def read_header(declared: Iterable[Param], protocol: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _read_header(
+    declared: Iterable[Param], protocol: Mapping[str, str], config: SandboxConfig
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read the declared parameters of an `OAuth` header; others are ignored."""
-    known = [param for param in declared if param.place == "header"]
+    known = _select(declared, "header")
     names = {param.name for param in known}
-    return _read_pairs(known, [(name, value) for name, value in protocol.items() if name in names])
+    return _read_pairs(known, [(name, value) for name, value in protocol.items() if name in names], config)
 
 
-def _read_pairs(declared: Iterable[Param], given: Sequence[tuple[str, str]]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _read_pairs(
+    declared: Iterable[Param], given: Pairs, config: SandboxConfig
+) -> tuple[dict[str, Any], dict[str, Any]]:
     known = {param.name: param for param in declared}
+    if config.unknown_parameters == "ignore":
+        given = [(name, value) for name, value in given if name in known]
     sent: dict[str, Any] = {}
     found: list[Finding] = []
     for name, value in given:
         try:
-            sent[name] = _read_text(known.get(name), value, again=name in sent)
+            sent[name] = _read_text(known.get(name), value, config, again=name in sent)
         except _InvalidValue as error:
             found.append(_to_finding(known.get(name), name, error))
     names = {name for name, _ in given}
@@ -94,22 +96,19 @@ def _read_pairs(declared: Iterable[Param], given: Sequence[tuple[str, str]]) -> 
     return {name: param.default for name, param in known.items()} | sent, sent
 
 
-def read_body(declared: Iterable[Param], body: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+def _read_body(declared: Iterable[Param], body: bytes, config: SandboxConfig) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read a JSON object, as `read_query` reads a query.
 
     Raises:
         Refusal: it is not a JSON object, or a field is unknown, wrong or missing; every problem is named.
     """
-    try:
-        value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        raise Refusal(400, Problem("INVALID_PARAMETER", "the body is no JSON object"), rule="GEN-16", basis=Basis.SPEC)
-    fields = [param for param in declared if param.place == "json"]
-    sent, found = read_fields(fields, value)
+    fields = {param.name: param for param in _select(declared, "json")}
+    value = decode_object(body, config)
+    if config.unknown_parameters == "ignore":
+        value = {name: field for name, field in value.items() if name in fields}
+    sent, found = read_fields(fields.values(), value)
     refuse(*found)
-    return {param.name: param.default for param in fields} | sent, sent
+    return {name: param.default for name, param in fields.items()} | sent, sent
 
 
 def read_fields(
@@ -149,7 +148,7 @@ def parse_time(value: str) -> datetime:
     return datetime.fromisoformat(value)
 
 
-_UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|\+00:?00)")
+_UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|\+00:?00)", re.ASCII)
 
 
 class _InvalidValue(Exception):
@@ -160,13 +159,17 @@ def _to_finding(param: Param | None, name: str, error: _InvalidValue) -> Finding
     return invalid("ASM-95" if param is None else param.rule, str(error), name)
 
 
-def _read_text(param: Param | None, value: str, *, again: bool) -> Any:
+def _read_text(param: Param | None, value: str, config: SandboxConfig, *, again: bool) -> Any:
     if param is None:
         raise _InvalidValue("is not a parameter of this call")
     if again:
         raise _InvalidValue("is given twice")
     if not value:
         return _read_empty(param)
+    if param.type == "boolean":
+        if (said := read_boolean(value, config)) is None:
+            raise _InvalidValue("must be true or false")
+        return said
     return _READERS[param.type](param, value)
 
 
@@ -236,11 +239,13 @@ def _parse_time(value: str) -> datetime:
         raise _InvalidValue("must be ISO 8601 in UTC") from None
 
 
-def _read_boolean(_param: Param, value: str) -> bool:
+def read_boolean(value: str, config: SandboxConfig) -> bool | None:
+    """Return what a boolean says; None if it is not one."""
     # Unspecified: only these two spellings (ASM-95).
-    if value not in ("true", "false"):
-        raise _InvalidValue("must be true or false")
-    return value == "true"
+    return _BOOLEANS.get(value.lower() if config.booleans == "any_case" else value)
+
+
+_BOOLEANS: Mapping[str, bool] = {"true": True, "false": False}
 
 
 def _read_csv(param: Param, value: str) -> list[str]:
@@ -271,7 +276,6 @@ _READERS: Mapping[str, Callable[[Param, str], Any]] = {
     "string": _read_string,
     "int": _read_int,
     "long": _read_long,
-    "boolean": _read_boolean,
     "csv": _read_csv,
     "timestamp": _read_timestamp,
     "date_hours": _read_date_hours,
@@ -283,16 +287,4 @@ _JSON_KINDS: Mapping[str, tuple[type, str]] = {
     "boolean": (bool, "a boolean"),
     "array": (list, "an array"),
     "object": (dict, "an object"),
-}
-
-
-def _read_nothing(_params: Iterable[Param], _body: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
-    return {}, {}
-
-
-_BODIES: Mapping[str, Callable[[Iterable[Param], bytes], tuple[dict[str, Any], dict[str, Any]]]] = {
-    "none": _read_nothing,
-    "array": _read_nothing,
-    "object": read_body,
-    "form": read_form,
 }

@@ -4,19 +4,25 @@ Paths that begin with `/_sandbox/` are not part of the service; the server passe
 """
 
 import asyncio
+import logging
+import re
 import ssl
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import BadHttpMethod
 
 from svc_async.sandbox.context import Context
+from svc_async.sandbox.refusal import Problem, Refusal, report_failure
 from svc_async.sandbox.server.exchange import Exchange
 from svc_async.sandbox.server.faults import Faults
-from svc_async.sandbox.server.gatekeeping import Gatekeeper
+from svc_async.sandbox.server.gatekeeping import Gatekeeper, default_format
 from svc_async.sandbox.server.masking import mask_headers, mask_query
 from svc_async.sandbox.server.open_response import hold_clock
-from svc_async.sandbox.server.rendering import Reply
+from svc_async.sandbox.server.rendering import Reply, render_refusal
 from svc_async.sandbox.server.request_log import LoggedRequest, RequestLog
 
 __all__ = ["CONTROL_PREFIX", "Server"]
@@ -25,8 +31,51 @@ CONTROL_PREFIX = "/_sandbox/"
 
 _MAX_BODY = 32 * 1024 * 1024
 _SHUTDOWN_TIMEOUT = 0.005
+_TARGET = re.compile(rb"[!-~]+ ([!-~]+) HTTP/")
+_TARGET_SEARCHED = 2048
+_log = logging.getLogger(__name__)
 
 _ClosedEvents = dict[asyncio.BaseProtocol, asyncio.Event]
+
+
+class _Connection(web.RequestHandler):
+    """One connection; refuses what is not HTTP as the service does, with one line in the log."""
+
+    __slots__ = ("_target",)
+
+    def data_received(self, data: bytes) -> None:
+        # The parser keeps nothing of a request that it cannot read.
+        if (found := _TARGET.match(data[:_TARGET_SEARCHED])) is not None:
+            self._target = found[1]
+        super().data_received(data)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,  # noqa: ARG002 it has nothing of a request that cannot be read
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,  # noqa: ARG002 aiohttp's own words
+    ) -> web.StreamResponse:
+        """Return the answer to a request that cannot be read, or that failed beyond its exchange."""
+        target: bytes | None = getattr(self, "_target", None)
+        path = "/" if target is None else _strip_host(target.decode()).partition("?")[0]
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            refusal = report_failure()
+        elif isinstance(exc, BadHttpMethod) and target is not None:
+            refusal = Refusal(404, Problem("ROUTE_NOT_FOUND", "there is no such call here"))
+        else:
+            refusal = Refusal(status, Problem("INVALID_PARAMETER", "the request is not HTTP/1.1"))
+        _log.info("refused a request that is not HTTP/1.1: %s", type(exc).__name__)
+        response = _make_response(render_refusal(default_format(path), refusal, {"params": {}}), {})
+        response.force_close()
+        return response
+
+    def log_exception(self, *args: Any, **kwargs: Any) -> None:
+        """Log a failure of aiohttp's; a broken body was answered already."""
+        if isinstance(kwargs.get("exc_info"), web.RequestPayloadError):
+            _log.info("the body of a request was broken")
+        else:
+            super().log_exception(*args, **kwargs)
 
 
 class _Connections(web.Server):
@@ -35,8 +84,16 @@ class _Connections(web.Server):
     def __init__(
         self, handle: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], closed: _ClosedEvents
     ) -> None:
-        super().__init__(handle, access_log=None, read_bufsize=2**18)
+        super().__init__(handle)
         self._closed = closed
+
+    def __call__(self) -> web.RequestHandler:
+        return _Connection(
+            self,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type]  # which aiohttp takes for none
+            read_bufsize=2**18,
+        )
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
         super().connection_lost(handler, exc)
@@ -110,7 +167,7 @@ class Server:
 
     async def _receive(self, request: web.BaseRequest, closed: asyncio.Event) -> Exchange:
         path, _, query = _strip_host(request.raw_path).partition("?")
-        body = await _read_body(request)
+        body, unreadable = await _read_body(request)
         logged = LoggedRequest(
             number=len(self._log),
             time=self._sandbox.clock.now(),
@@ -130,20 +187,31 @@ class Server:
             path=path,
             query=query,
             body=body,
+            unreadable=unreadable,
             logged=logged,
             closing=self._closing,
             closed=closed,
         )
 
 
-async def _read_body(request: web.BaseRequest) -> bytes:
+async def _read_body(request: web.BaseRequest) -> tuple[bytes, Refusal | None]:
+    """Return the body, or nothing and why it cannot be read; the connection is closed then."""
     blocks: list[bytes] = []
     size = 0
-    async for block in request.content.iter_any():
-        size += len(block)
-        if size <= _MAX_BODY:
+    try:
+        async for block in request.content.iter_any():
+            size += len(block)
+            if size > _MAX_BODY:
+                return b"", _refuse_body(413, f"the body takes up to {_MAX_BODY} bytes")
             blocks.append(block)
-    return b"".join(blocks)
+    except web.RequestPayloadError:
+        return b"", _refuse_body(400, "the body is not of its Content-Encoding or Transfer-Encoding")
+    return b"".join(blocks), None
+
+
+def _refuse_body(status: int, message: str) -> Refusal:
+    # Unspecified: the largest body of a call without a limit of its own, and the answer to it (ASM-95).
+    return Refusal(status, Problem("INVALID_PARAMETER", message), rule="ASM-95", headers={"Connection": "close"})
 
 
 def _strip_host(target: str) -> str:
@@ -153,13 +221,19 @@ def _strip_host(target: str) -> str:
     return "/" + target.partition("://")[2].partition("/")[2]
 
 
-async def _write(reply: Reply, request: web.BaseRequest, common: Mapping[str, str]) -> web.Response:
-    """Write the whole answer now, while time is held."""
-    response = web.Response(
+def _make_response(reply: Reply, common: Mapping[str, str]) -> web.Response:
+    return web.Response(
         status=reply.status,
         body=reply.body,
         headers={**common, **reply.headers, "Content-Type": reply.content_type, "Server": "svc-sandbox"},
     )
+
+
+async def _write(reply: Reply, request: web.BaseRequest, common: Mapping[str, str]) -> web.Response:
+    """Write the whole answer now, while time is held."""
+    response = _make_response(reply, common)
+    if reply.headers.get("Connection") == "close":
+        response.force_close()
     try:
         await response.prepare(request)
         await response.write_eof()

@@ -19,7 +19,8 @@ _STEP = 37
 
 def format_time(moment: datetime) -> str:
     """Format a time as the service does (GEN-12)."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    # Not strftime(), which writes years before 1000 with fewer digits on some systems.
+    return f"{moment.astimezone(UTC).replace(tzinfo=None, microsecond=0).isoformat()}Z"
 
 
 @attrs.frozen

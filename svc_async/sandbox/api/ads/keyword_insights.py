@@ -3,8 +3,8 @@
 The volumes are made up, the same for the same keyword, country and period.
 """
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
+from math import ceil
 from zlib import crc32
 
 from svc_async.sandbox.refusal import invalid, refuse
@@ -52,11 +52,9 @@ def _find_country(call: Call) -> str:
     return str(location)
 
 
-def _list_periods(start: datetime, end: datetime, length: timedelta) -> Iterator[datetime]:
+def _list_periods(start: datetime, end: datetime, length: timedelta) -> list[datetime]:
     # Unspecified: an incomplete period counts as one.
-    while start < end:
-        yield start
-        start += length
+    return [start + number * length for number in range(ceil((end - start) / length))]
 
 
 def _draw_volume(keyword: str, country: str, period: datetime) -> int:

@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import Any
 
 import attrs
-import msgspec
 
 from svc_async.sandbox.refusal import Basis, Finding, Problem, Refusal
+from svc_async.sandbox.server.decoding import decode_json
 from svc_async.sandbox.server.operations import Call
 from svc_async.sandbox.server.reading import parse_time
 from svc_async.sandbox.server.rendering import list_operation_errors
@@ -132,10 +132,7 @@ def _read_array(call: Call, rules: Rules) -> list[Any]:
     # Unspecified: the codes and the status of these refusals (UNS-batch-error-shape).
     if len(call.body) > MAX_BYTES:
         raise _refuse_request("BATCH_SIZE_EXCEEDED", f"the body is over {MAX_BYTES} bytes", rules.size)
-    try:
-        operations = msgspec.json.decode(call.body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise _refuse_request("INVALID_PARAMETER", "the body is not JSON", "GEN-16") from None
+    operations = decode_json(call.body, call.sandbox.config)
     if not isinstance(operations, list):
         raise _refuse_request("INVALID_PARAMETER", "the body must be an array of operations", rules.group)
     if len(operations) > MAX_OPERATIONS:

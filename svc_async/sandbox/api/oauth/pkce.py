@@ -18,6 +18,7 @@ from svc_async.sandbox.api.oauth.pages import DECISION, Consent, find_browser, r
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.context import Context
 from svc_async.sandbox.refusal import Basis, Problem, Refusal, missing, refuse
+from svc_async.sandbox.server.decoding import parse_form
 from svc_async.sandbox.server.operations import Answer, Call, Operation
 from svc_async.sandbox.server.params import form_field, text
 from svc_async.sandbox.server.reading import read_query
@@ -102,7 +103,7 @@ def approve(sandbox: Context, url: str, user_id: str) -> str:
     Raises:
         Refusal: the page would not be shown.
     """
-    params, _ = read_query(_REQUEST_PARAMS, urlsplit(url).query)
+    params, _ = read_query(_REQUEST_PARAMS, parse_form(urlsplit(url).query), sandbox.config)
     try:
         back = _issue_code(sandbox, sandbox.clock.now(), _read_request(sandbox, params), user_id)
     except _AuthorizationError as unwilling:
