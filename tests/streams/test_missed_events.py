@@ -219,6 +219,24 @@ async def test_events_older_than_a_day_are_lost_and_reported(
     assert lost == [(since.at, 6 * 3600)]
 
 
+async def test_on_one_connection_all_parts_of_a_long_gap_are_reported(
+    server: StreamServer, follow: Follow, clock: VirtualClock
+) -> None:
+    gaps: list[Gap] = []
+    since = Checkpoint(at=clock.now())
+    await clock.advance(hours=30)
+    server.scripts = [send_and_close(event_line(1)), send_and_hold(event_line(2))]
+
+    async with follow(since=since, max_connections=1, on_gap=gaps.append) as stream:
+        assert await take_keys(stream, 2) == ["-1", "-2"]
+
+    assert sorted((gap.recovery, (gap.end - gap.start).total_seconds()) for gap in gaps) == [
+        (GapRecovery.BACKFILL, 0),
+        (GapRecovery.NONE, 6 * 3600),
+        (GapRecovery.REPLAY, 24 * 3600),
+    ]
+
+
 async def test_a_checkpoint_is_at_the_event_that_was_taken_last(
     server: StreamServer, follow: Follow, clock: VirtualClock
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from svc_async.errors import StreamOverflow
 from svc_async.sandbox import VirtualClock
 from svc_async.streams.states import Checkpoint
+from svc_async.streams.stream import EventStream
 from tests.support.stream_server import Follow, StreamServer, event_line, hold, send_and_hold, take_keys, wait_until
 
 
@@ -77,6 +78,34 @@ async def test_an_event_that_is_larger_than_the_queue_waits_alone(server: Stream
     async with follow(queue_bytes=5_000) as stream:
         await wait_until(lambda: stream.stats.waiting == 1)
         assert await take_keys(stream, 3) == ["-0", "-1", "-2"]
+
+
+async def test_a_warning_is_logged_once_each_time_the_queue_becomes_nearly_full(
+    server: StreamServer, follow: Follow, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with follow(queue_size=20, queue_bytes=60_000) as stream:
+        connection = await server.wait_for_connection(1)
+        sent = 0
+        for size, count, warnings in (
+            (1_500, 15, []),
+            (1_500, 16, ["16 of 20 events and 24000 of 60000 bytes"]),
+            (1_500, 18, ["16 of 20 events and 24000 of 60000 bytes"]),
+            (6_000, 7, []),
+            (6_000, 8, ["8 of 20 events and 48000 of 60000 bytes"]),
+        ):
+            caplog.clear()
+            numbers = range(sent, sent + count)
+            sent += count
+            await connection.send(b"".join(padded_line(number, size) for number in numbers))
+            assert await take_when_waiting(stream, count) == [f"-{number}" for number in numbers]
+            expected = [f"stream queue is filling up: {warning} are waiting" for warning in warnings]
+            assert caplog.messages == expected
+
+
+async def take_when_waiting(stream: EventStream, number: int) -> list[str]:
+    """Take events once all of them wait, and return their keys."""
+    await wait_until(lambda: stream.stats.waiting == number)
+    return await take_keys(stream, number)
 
 
 async def test_drop_oldest_makes_room_in_bytes(server: StreamServer, follow: Follow) -> None:

@@ -1,9 +1,11 @@
 """The two streams of a session, and how their calls are authorized and governed, against a scripted service."""
 
 import asyncio
+import inspect
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import pytest
 
 from svc_async import (
@@ -24,7 +26,9 @@ from svc_async.events.models import MatchedPost
 from svc_async.governor.governor import Governor
 from svc_async.governor.limits import LIMITS, change_limit
 from svc_async.sandbox import VirtualClock
+from svc_async.streams.reconnect_policy import BACKOFF_RULES, Reconnects
 from svc_async.streams.states import StreamState
+from svc_async.streams.stream import StreamSettings
 from tests.support.stream_server import (
     TOO_MANY_CONNECTIONS,
     Script,
@@ -222,9 +226,36 @@ async def test_the_app_of_a_user_requests_the_token_and_other_calls_stay_signed(
 Make = Callable[[Session], Any]
 
 
-@pytest.mark.parametrize(
+STREAMS = pytest.mark.parametrize(
     "make", [lambda session: session.activity.stream, lambda session: session.filtered_stream.stream]
 )
+DEFAULTS = {
+    "recover": "auto",
+    "since": None,
+    "dedupe": True,
+    "queue_size": 10_000,
+    "queue_bytes": 67_108_864,
+    "overflow": "block",
+    "stall_timeout": 25,
+    "max_line_bytes": 8_388_608,
+    "on_state": None,
+    "on_gap": None,
+    "on_malformed": None,
+}
+
+
+@STREAMS
+async def test_the_defaults_are_the_documented_ones(session: Session, make: Make) -> None:
+    parameters = inspect.signature(make(session)).parameters
+    taken = {name: parameter.default for name, parameter in parameters.items()}
+    reconnects = taken.pop("reconnects")
+    settings = attrs.asdict(StreamSettings(), recurse=False)
+
+    assert (reconnects or Reconnects()) == settings.pop("reconnects") == Reconnects(min_age=30, rules=BACKOFF_RULES)
+    assert taken == settings == DEFAULTS
+
+
+@STREAMS
 @pytest.mark.parametrize("wrong", [{"queue_size": 0}, {"overflow": "x"}, {"recover": "x"}, {"stall_timeout": -1}])
 async def test_settings_are_checked_before_anything_is_sent(
     session: Session, make: Make, wrong: dict[str, Any]
