@@ -236,19 +236,21 @@ class _CloserLook:
         return self._make_page(body, items, tuple(unreadable))
 
     def _make_page(self, body: Mapping[str, Any], items: list[Any], unreadable: tuple[Unreadable, ...]) -> Page[Any]:
-        source = body.get("meta", {}) if self.request.reply is Reply.META_PAGE else body
-        name = "next_token" if self.request.reply is Reply.META_PAGE else "next_cursor"
+        is_meta = self.request.reply is Reply.META_PAGE
+        name, source = ("next_token", body.get("meta")) if is_meta else ("next_cursor", body)
         cursor, total = self._read_field(source, name, str), self._read_field(body, "total_count", int)
-        has_none = isinstance(source, Mapping) and source.get(name) in (None, "")
+        has_none = source is None or (isinstance(source, Mapping) and source.get(name) in (None, ""))
         broken = None if cursor or has_none else self.reader.unexpected(self.answer, f"`{name}` must be a string")
         return Page(
             items=items, next_cursor=cursor or None, total_count=total, unreadable=unreadable, broken_cursor=broken
         )
 
     def _read_field(self, source: Any, name: str, kind: type[T]) -> T | None:
-        value = source.get(name) if isinstance(source, Mapping) else source
+        if not isinstance(source, Mapping | None):
+            self._leave_out(f"`{name}` must be in an object")
+            return None
         try:
-            return cast(T | None, Builder().build(kind | None, value)[0])
+            return cast(T | None, Builder().build(kind | None, source and source.get(name))[0])
         except Misfit as error:
             self._leave_out(f"`{name}` does not fit: {error}")
             return None
