@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 import pytest
 
 from svc_async.errors import ApiError, ErrorDetail
-from svc_async.wire.envelope import Answer, parse_refusal
+from svc_async.wire.envelope import Answer, errors_beside_data, is_withheld, parse_refusal
 
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)
 LATE = "Wed, 10 Jun 2026 12:05:00 GMT"
@@ -156,3 +156,82 @@ def test_retry_at_is_the_latest_moment_that_the_service_names(
 ) -> None:
     retry_at = refuse(status, {}, headers).retry_at
     assert (retry_at and (retry_at - NOW).total_seconds()) == seconds
+
+
+def test_the_id_of_a_request_is_in_the_header_that_is_configured() -> None:
+    found = Answer(status=200, headers={"x-request-id": "r-7"}, body=b"")
+    assert (found.request_id("x-request-id"), found.request_id("x-other"), found.request_id(None)) == (
+        "r-7",
+        None,
+        None,
+    )
+
+
+@pytest.mark.parametrize(("status", "is_success"), [(199, False), (200, True), (299, True), (300, False)])
+def test_a_success_is_a_2xx(status: int, is_success: bool) -> None:
+    assert Answer(status=status, headers={}, body=b"").is_success is is_success
+
+
+REASON = {"title": "Not Found Error", "detail": "No user.", "parameter": "id"}
+
+
+@pytest.mark.parametrize(
+    ("body", "reasons", "withheld"),
+    [
+        ({"data": {}}, 0, False),
+        ({"data": {}, "errors": [REASON]}, 1, False),
+        ({"data": None, "errors": [REASON, REASON]}, 2, True),
+        ({"errors": REASON}, 1, True),
+        ({"errors": []}, 0, False),
+        ({"errors": ["x"]}, 0, False),
+        ({"data": [{"errors": 1}]}, 0, False),
+        ([], 0, False),
+        ('"errors"', 0, False),
+    ],
+)
+def test_a_success_with_errors_and_no_data_is_a_refusal(body: object, reasons: int, withheld: bool) -> None:
+    raw = body if isinstance(body, str) else json.dumps(body)
+    found = Answer(status=200, headers={}, body=raw.encode())
+
+    assert (
+        errors_beside_data(found)
+        == (ErrorDetail(code="Not Found Error", message="No user.", parameter="id"),) * reasons
+    )
+    assert is_withheld(found) is withheld
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"title": "Bad", "detail": "Bad: no."}, ErrorDetail(code="Bad", message="no.")),
+        ({"title": "Bad"}, ErrorDetail(code="Bad", message="")),
+        (
+            {"title": "Bad", "detail": "CrcValidationFailed: no token."},
+            ErrorDetail(code="CrcValidationFailed", message="no token."),
+        ),
+        ({"title": "Bad", "detail": "Unauthorized client."}, ErrorDetail(code="Bad", message="Unauthorized client.")),
+        ({"error": "invalid_grant"}, ErrorDetail(code="invalid_grant", message="")),
+        (
+            {"error": "invalid_grant", "error_description": "Used."},
+            ErrorDetail(code="invalid_grant", message="Used."),
+        ),
+        ({"errors": [{"parameters": {"id": ["7"]}}]}, ErrorDetail(parameter="id")),
+        ({"errors": [{"parameters": ["id"]}]}, ErrorDetail()),
+        ({"errors": [{"message": "m", "title": "t", "detail": "d"}]}, ErrorDetail(message="m")),
+        ({"errors": [{"title": "t", "detail": "d"}]}, ErrorDetail(code="t", message="d")),
+        ({"errors": [{"code": 5, "parameter": 7}]}, ErrorDetail(code=5, parameter="7")),
+    ],
+)
+def test_a_reason_is_read_in_each_documented_form(body: object, reason: ErrorDetail) -> None:
+    assert refuse(400, body).errors == (reason,)
+
+
+@pytest.mark.parametrize("body", [{"error": 5}, {"error": {"code": "x"}}, {}])
+def test_what_is_no_reason_adds_none(body: object) -> None:
+    assert refuse(400, body).errors == ()
+
+
+def test_a_refusal_keeps_its_headers() -> None:
+    error = refuse(503, {}, {"x-request-id": "r-1", "retry-after": "7"})
+    assert (error.headers["retry-after"], error.request_id) == ("7", "r-1")
+    assert parse_refusal(Answer(status=503, headers={"x-request-id": "r"}, body=b""), now=NOW).request_id is None

@@ -2,13 +2,14 @@ import base64
 import hashlib
 import hmac
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from svc_async.errors import InvalidArgument
-from svc_async.wire.hmac_sha256 import SIGNATURE_HEADER, SigningKey, crc_answer, crc_token, sign, verify
+from svc_async.wire.hmac_sha256 import SIGNATURE_HEADER, SigningKey, crc_answer, crc_token, is_signature, sign, verify
 
 KEY = SigningKey("test")
 BODY = b'{"test_number":1,"test_string":"two"}'
@@ -113,3 +114,21 @@ def test_a_key_needs_the_name_of_a_header(header: str) -> None:
 def test_the_header_is_the_documented_one_and_a_key_never_shows_its_secret() -> None:
     assert KEY.header == SIGNATURE_HEADER == "x-svc-webhooks-signature"
     assert "'test'" not in repr(KEY)
+
+
+@pytest.mark.parametrize("app", ["", "a\nb", "\u202e", 5])
+def test_the_name_of_an_app_can_be_printed(app: Any) -> None:
+    with pytest.raises(InvalidArgument, match="app must be a non-empty string of printable characters"):
+        SigningKey("test", app=app)
+
+
+def test_the_names_of_a_key_are_optional() -> None:
+    assert (KEY.app, KEY.key_id) == (None, None)
+    assert SigningKey("test", app="my app", key_id="7").app == "my app"
+
+
+def test_the_form_of_a_signature_is_recognised() -> None:
+    assert is_signature(SIGNATURE)
+    assert is_signature("sha256=" + "A" * 43 + "=")
+    assert not is_signature("sha1=abc")
+    assert not is_signature(SIGNATURE + "=")

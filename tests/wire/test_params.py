@@ -1,5 +1,6 @@
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta, timezone
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from svc_async.ads.accounts import IndustryType
 from svc_async.errors import InvalidArgument
 from svc_async.wire.checks import whole_hours
-from svc_async.wire.params import Param, fill_path, query_string, quote, timestamp, to_pairs
+from svc_async.wire.params import Param, fill_path, query_string, quote, segment, timestamp, to_pairs, to_utc
 
 UNRESERVED = set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~%")
 
@@ -75,6 +76,48 @@ def test_a_moment_whose_year_has_other_digits_in_utc_is_refused(moment: datetime
 def test_values_that_cannot_travel_are_refused_by_the_name_of_the_parameter(value: object) -> None:
     with pytest.raises(InvalidArgument, match="^start_time "):
         to_pairs({"start_time": value})  # type: ignore[dict-item]  # what callers without types do
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message", "rule_ids"),
+    [
+        ("a", datetime(2026, 1, 1), "a must have a time zone", ("GEN-12",)),  # noqa: DTZ001 - without a zone on purpose
+        ("a", ["x", "a,b"], "a must not contain a comma in an element: it is sent as a comma-separated list", ()),
+        ("a", b"bytes", "a cannot be a bytes", ()),
+        ("a", [None], "a cannot be a NoneType", ()),
+        ("a", "\ud800", "a must be valid Unicode (contains a lone surrogate)", ()),
+    ],
+)
+def test_a_message_names_what_is_wrong_and_the_rule_behind_it(
+    name: str, value: Any, message: str, rule_ids: tuple[str, ...]
+) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        to_pairs({name: value})
+    assert (str(caught.value), caught.value.rule_ids) == (message, rule_ids)
+
+
+@pytest.mark.rule("GEN-02")
+@pytest.mark.parametrize(
+    ("value", "message", "rule_ids"),
+    [
+        (True, "id must be an id: a string, or an int where the service says long", ()),
+        (" ", "id must not be empty", ("GEN-02",)),
+        ("..", "id must be a single path segment: no slash, and neither `.` nor `..`", ()),
+        ("\ud800", "id must be valid Unicode (contains a lone surrogate)", ()),
+    ],
+)
+def test_a_refused_id_is_told_with_its_rule(value: object, message: str, rule_ids: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        segment("id", value)
+    assert (str(caught.value), caught.value.rule_ids) == (message, rule_ids)
+
+
+def test_a_moment_is_named_by_its_parameter() -> None:
+    naive = datetime(2026, 1, 1)  # noqa: DTZ001 - without a zone on purpose
+    for convert, name in ((timestamp, "timestamp"), (lambda moment: to_utc("a", moment), "a")):
+        with pytest.raises(InvalidArgument, match=f"^{name} must have a time zone$") as caught:
+            convert(naive)
+        assert caught.value.rule_ids == ("GEN-12",)
 
 
 @pytest.mark.rule("GEN-02")
