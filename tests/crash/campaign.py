@@ -114,7 +114,9 @@ def _run_control(control: Control, seed: int, jobs: int) -> Mapping[str, int]:
         _, protected = run_job(control.kind, seed + number, control.protected or control.options, setting)
         counts["jobs"] += 1
         counts["with damage"] += trial.damage.is_visible
-        counts["with damage though protected"] += bool(protected.damage)
+        if protected.damage:
+            counts["with damage though protected"] += 1
+            sys.stdout.write(f"{control.kind}:{seed + number}, a control with its protection: {protected.damage}\n")
         for what in ("lost", "wrong", "extra"):
             counts[what] += len(getattr(trial.damage, what))
     return counts

@@ -99,6 +99,7 @@ async def _live(life: Life, loop: SimulatedLoop) -> Result:
     ):
         for turns, between in life.cancellations:
             await _run_and_cancel(life.step(session, create), turns, between)
+            loop.forget_requests()
         return await _describe(life.step(session, create))
 
 
@@ -176,5 +177,5 @@ class _Connector(aiohttp.TCPConnector):
     async def connect(self, *arguments: Any, **keywords: Any) -> Connection:
         connection = await super().connect(*arguments, **keywords)
         self._at_request()
-        self._trial_loop.begun += 1
+        self._trial_loop.begin_request(connection)
         return connection

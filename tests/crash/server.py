@@ -37,6 +37,7 @@ class _Connection:
     """A connection of a client, and what was received on it."""
 
     socket: socket.socket
+    port: int
     received: bytearray = attrs.field(factory=bytearray)
     closed: bool = False
 
@@ -61,6 +62,11 @@ class Exchange:
     method: str
     path: str
     body: bytes
+
+    @property
+    def sent_at(self) -> float:
+        """When the client sent it, which is before it arrived if the client did not wait for the service."""
+        return self.server.world.find_sent(self.connection.port)
 
     def answer(self, status: int, body: bytes, headers: Mapping[str, str] | None = None, *, copies: int = 1) -> None:
         """Answer it; with several copies, what follows is nobody's answer."""
@@ -227,8 +233,8 @@ class Server:
 
     def _accept(self, listener: socket.socket) -> None:
         with suppress(BlockingIOError):
-            accepted, _ = listener.accept()
-            connection = _Connection(accepted)
+            accepted, (_, port) = listener.accept()
+            connection = _Connection(accepted, port)
             if self._reset_next:
                 self._reset_next -= 1
                 connection.close(reset=True)

@@ -40,7 +40,7 @@ class Service:
     Attributes:
         holdings: what it keeps.
         faults: what may happen to a request.
-        latest: seconds after its arrival by which a request has taken effect, if ever.
+        latest: seconds after its sending by which a request has taken effect, if ever.
         restarts: the probability that a request is followed by a restart.
         jumps: the probability that the wall clock of the clients jumps at a request.
         jumps_between: the probability that it jumps between two lives.
@@ -75,6 +75,9 @@ class Service:
     def handle(self, exchange: Exchange) -> None:
         """Decide what becomes of a request."""
         self.take_late_effects(self.world.time)
+        if self.world.time > exchange.sent_at + self.latest:  # the client was not waiting for it any more
+            exchange.drop(reset=True)
+            return
         self.requests += 1
         if self.jumps and self.dice.random() < self.jumps:
             self.world.jump = draw_jump(self.dice)
@@ -114,7 +117,7 @@ class Service:
         if fate.effect == "now":
             right = self.holdings.apply(exchange, partial=fate.partial)
         elif fate.effect == "late":
-            due = self.world.time + self.dice.uniform(0, self.latest)
+            due = self.dice.uniform(self.world.time, exchange.sent_at + self.latest)
             effect = (due, next(self._numbers), self.requests, lambda: self.holdings.apply(exchange, partial=False))
             heapq.heappush(self._effects, effect)
             self.on_point("late")

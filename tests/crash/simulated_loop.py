@@ -9,6 +9,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+from aiohttp.connector import Connection
+
 from svc_async.clock import SystemClock
 from tests.crash.world import World
 
@@ -18,7 +20,7 @@ _GRACE = 0.0003
 """Real seconds for threads and the kernel before time goes on."""
 _BUSY = 0.005
 """Real seconds that a transaction may take before time goes on nevertheless, as it would on a slow disk."""
-_LOST = 0.05
+_LOST = 0.2
 """Real seconds to wait for the service to handle a request that it may never have received."""
 _SMALLEST = 1e-6
 
@@ -40,6 +42,16 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self.world.time
+
+    def begin_request(self, connection: Connection) -> None:
+        """Count a request that is sent now."""
+        self.begun += 1
+        if connection.transport is not None:
+            self.world.mark_sent(connection.transport.get_extra_info("sockname")[1])
+
+    def forget_requests(self) -> None:
+        """Wait no more for requests that were cancelled."""
+        self.begun = self.world.handled
 
     def _pass_time(self, poll: Callable[[float | None], Any], timeout: float | None) -> Any:
         """Wait for what others are doing now, then let time go on to the next timer, here or at the service."""
@@ -95,6 +107,9 @@ class SimulatedClock(SystemClock):
 
     def now(self) -> datetime:
         return self._world.client_now()
+
+    def boot(self) -> str:
+        return self._world.boot_id
 
     def monotonic(self) -> float:
         return self._world.read_monotonic()

@@ -12,14 +12,15 @@ from datetime import UTC, datetime, timedelta
 __all__ = ["World"]
 
 _EPOCH = datetime(2026, 3, 1, tzinfo=UTC)
-_TIME, _JUMP, _HANDLED, _DUE, _BOOTED, _BOOTS = range(6)
+_TIME, _JUMP, _HANDLED, _DUE, _BOOTED, _BOOTS, _SENT = range(7)
+_PORTS = 2**16
 
 
 class World:
     """Shared by the processes that are forked after it was made."""
 
     def __init__(self) -> None:
-        self._cells = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("d")
+        self._cells = memoryview(mmap.mmap(-1, 8 * (_SENT + _PORTS))).cast("d")
         self.due = math.inf
 
     @property
@@ -57,6 +58,14 @@ class World:
     @due.setter
     def due(self, seconds: float) -> None:
         self._cells[_DUE] = seconds
+
+    def mark_sent(self, port: int) -> None:
+        """Note that a request is sent now from this port."""
+        self._cells[_SENT + port] = self.time
+
+    def find_sent(self, port: int) -> float:
+        """Return when the last request was sent from this port."""
+        return self._cells[_SENT + port]
 
     def boot(self, uptime: float) -> None:
         """Let the machine of the clients have been started this many seconds ago."""
