@@ -51,7 +51,7 @@ class Bucket(Generic[W]):
     interactive: "OrderedDict[Flow[W], None]" = attrs.field(factory=OrderedDict, init=False)
     bulk: "OrderedDict[Flow[W], None]" = attrs.field(factory=OrderedDict, init=False)
     _reserved_for: "Flow[W] | None" = attrs.field(default=None, init=False)
-    _reserved_until: int = attrs.field(default=0, init=False)
+    _reserved_until: int = attrs.field(default=NEVER, init=False)
 
     @property
     def flows(self) -> "Iterator[Flow[W]]":
@@ -80,7 +80,7 @@ class Bucket(Generic[W]):
 
     def next_flow(self, now: int) -> "Flow[W] | None":
         """Return the flow whose first request may go now."""
-        self._reserved_for = None
+        self._reserved_for, self._reserved_until = None, NEVER
         if not self.window.admits(1, now):
             return None
         for flow in self.flows:
@@ -100,8 +100,8 @@ class Bucket(Generic[W]):
     def next_check_at(self, now: int) -> int:
         """Return the tick at which requests may go or miss a deadline; NEVER if only an answer can help."""
         costs = {1, self.cost(bulk=bool(self.bulk))}
-        reserved_until = NEVER if self._reserved_for is None else self._reserved_until
-        return min(self.next_deadline, reserved_until, *(self.window.next_check_at(cost, now) for cost in costs))
+        checks = (self.window.next_check_at(cost, now) for cost in costs)
+        return min(self.next_deadline, self._reserved_until, *checks)
 
     def rotate(self, flow: "Flow[W]") -> None:
         """Move a flow that was served behind the others."""

@@ -156,8 +156,8 @@ class ServerCount:
     """
 
     remaining: int = 0
-    reset: int = -1
-    reset_at: int = -1
+    reset: int = -NEVER
+    reset_at: int = -NEVER
 
     def report(self, now: int) -> int | None:
         """Return what remains, or None if the reported window is over."""

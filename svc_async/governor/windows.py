@@ -101,7 +101,7 @@ class Window:
     _longest_closure: int = attrs.field(init=False)
     _guess_until: int = attrs.field(default=0, init=False)
     """The tick from which a success without headers retires a guess."""
-    _setback_at: int = attrs.field(default=-1, init=False)
+    _setback_at: int = attrs.field(default=-NEVER, init=False)
     """The last refusal or overload: requests granted before it add nothing to it, and their success says nothing."""
 
     def __attrs_post_init__(self) -> None:
