@@ -151,7 +151,18 @@ async def test_lists_are_cut_into_pages(v2: V2Client) -> None:
 
 
 SHAPES: dict[str, Any] = {
-    "post": {"id", "text", "author_id", "created_at", "edit_history_post_ids", "lang", "public_metrics"},
+    "post": {
+        "id",
+        "text",
+        "author_id",
+        "created_at",
+        "conversation_id",
+        "lang",
+        "reply_settings",
+        "possibly_sensitive",
+        "edit_history_post_ids",
+        "public_metrics",
+    },
     "post.delete": {"id", "author_id"},
     "dm": {"direct_message_events", "users"},
     "spaces": {"user", "broadcast_id", "event_type"},

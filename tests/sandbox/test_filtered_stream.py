@@ -1,5 +1,6 @@
 """Rules of the filtered stream: how they are managed, and what they match."""
 
+import json
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -8,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from svc_async.events.models import MatchedPost
+from svc_async.events.parser import parse_events
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
 from svc_async.sandbox.push.rule_language import MalformedRule, Post, parse_rule
 from tests.support.raw_client import open_raw_client
@@ -19,7 +22,7 @@ POST = {
     "text": "The Harbour opens at dawn: new #maps for @bruno, e-books too",
     "author_id": "7",
     "lang": "en",
-    "public_metrics": {"like_count": 5, "reply_count": 2, "repost_count": 1},
+    "public_metrics": {"like_count": 5, "reply_count": 2, "retweet_count": 1},
 }
 
 
@@ -270,7 +273,7 @@ async def test_three_operators_were_gone_for_a_while(start: str, status: int) ->
 
 @pytest.mark.rule("FS-07")
 def test_keywords_find_no_reposts_with_the_new_index() -> None:
-    repost = {**POST, "referenced_posts": [{"type": "reposted", "id": "1"}]}
+    repost = {**POST, "referenced_posts": [{"type": "retweeted", "id": "1"}]}
     before, after = datetime(2026, 5, 3, tzinfo=UTC), datetime(2026, 5, 4, tzinfo=UTC)
     rule = parse_rule("harbour", NOW)
     assert [rule.matches(Post(repost, "anna", moment)) for moment in (before, after)] == [True, False]
@@ -310,3 +313,20 @@ async def test_the_rules_of_an_app_are_its_own(v2: V2Client) -> None:
     await add_rules(v2, "harbour")
     other = f"Bearer {v2.sandbox.bearer_token(v2.sandbox.public_app['consumer_key'])}"
     assert (await v2("GET", RULES, authorization=other)).data == []
+
+
+async def test_a_post_looks_as_other_clients_expect_it(v2: V2Client) -> None:
+    await v2.clock.advance(seconds=1.25)
+    await add_rules(v2, "harbour")
+    await v2.sandbox.trigger("post.create", payload={"text": "harbour"})
+    (line,) = v2.sandbox.streams["filtered"].list_recorded(NOW, datetime(2027, 1, 1, tzinfo=UTC))
+    message = json.loads(line)
+    post, (user,) = message["data"], message["includes"]["users"]
+    assert post["created_at"] == "2026-06-10T12:00:01.250Z"
+    counters = ("retweet_count", "reply_count", "like_count", "quote_count", "bookmark_count", "impression_count")
+    assert post["public_metrics"] == dict.fromkeys(counters, 0)
+    assert (user["id"], user["username"], "screen_name" in user) == (post["author_id"], "anna", False)
+    (event,) = parse_events(line)
+    assert isinstance(event, MatchedPost)
+    assert (event.problem, event.misfits, event.post.created_at) == (None, (), v2.clock.now())
+    assert event.post.public_metrics == post["public_metrics"]

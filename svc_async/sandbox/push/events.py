@@ -12,8 +12,8 @@ from typing import Any
 import attrs
 
 from svc_async.sandbox.push.public_events import PUBLIC_KINDS
-from svc_async.sandbox.push.scenes import Direction, EventKind, Scene, show_user
-from svc_async.sandbox.state.store import Store, format_time
+from svc_async.sandbox.push.scenes import Direction, EventKind, Scene, make_post, show_user, wrap_user
+from svc_async.sandbox.state.store import Store
 
 __all__ = ["KINDS", "Event", "EventFactory", "may_have_direction", "set_paths"]
 
@@ -46,16 +46,7 @@ class Event:
 
 
 def _make_post(scene: Scene) -> dict[str, Any]:
-    post_id = scene.new_id()
-    return {
-        "id": post_id,
-        "text": scene.words,
-        "author_id": scene.user["id"],
-        "created_at": format_time(scene.now),
-        "edit_history_post_ids": [post_id],
-        "lang": "en",
-        "public_metrics": {"like_count": 0, "reply_count": 0, "repost_count": 0, "quote_count": 0},
-    }
+    return make_post(scene, author=scene.user, text=scene.words)
 
 
 def _make_deleted_post(scene: Scene) -> dict[str, Any]:
@@ -73,7 +64,7 @@ def _make_message(scene: Scene) -> dict[str, Any]:
     }
     if message["type"] == "message_create":
         message["message_data"] = {"text": scene.words, "entities": {}}
-    return {"direct_message_events": [message], "users": {user["id"]: show_user(user) for user in (sender, recipient)}}
+    return {"direct_message_events": [message], "users": {user["id"]: wrap_user(user) for user in (sender, recipient)}}
 
 
 # Unspecified: the types of the four inside `direct_message_events`.
@@ -86,7 +77,7 @@ _MESSAGE_TYPES = {
 
 
 def _make_space(scene: Scene) -> dict[str, Any]:
-    return {"user": {"data": show_user(scene.user)}, "broadcast_id": scene.new_id(), "event_type": scene.event_type}
+    return {"user": wrap_user(scene.user), "broadcast_id": scene.new_id(), "event_type": scene.event_type}
 
 
 def _make_change(field: str, after: object) -> Callable[[Scene], dict[str, Any]]:

@@ -6,43 +6,24 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from svc_async.sandbox.push.scenes import EventKind, Scene
-from svc_async.sandbox.state.store import format_time
+from svc_async.sandbox.push.scenes import EventKind, Scene, make_post, wrap_user
+from svc_async.sandbox.state.store import format_milliseconds
 
 __all__ = ["PUBLIC_KINDS"]
 
 
-def _wrap_user(user: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a user as payloads of these types have it: in an object `data` (record EventUserWrapped)."""
-    shown = {"id": user["id"], "name": user.get("name", ""), "username": user.get("screen_name", "")}
-    return {"data": {**shown, "protected": False, "verified": False}}
-
-
-def _make_post(reference: str | None) -> Callable[[Scene], dict[str, Any]]:
+def _make_reference(reference: str | None) -> Callable[[Scene], dict[str, Any]]:
     """Return a function that makes a post of another user, which refers to a post of the user (EVT-08b)."""
 
     def payload(scene: Scene) -> dict[str, Any]:
-        post_id, original = scene.new_id(), scene.new_id()
-        post: dict[str, Any] = {
-            "id": post_id,
-            "text": f"@{scene.user.get('screen_name', '')} {scene.words}",
-            "author_id": scene.other["id"],
-            "created_at": format_time(scene.now),
-            "conversation_id": original if reference == "replied_to" else post_id,
-            "lang": "en",
-            "reply_settings": "everyone",
-            "possibly_sensitive": False,
-            "edit_history_post_ids": [post_id],
-            "public_metrics": dict.fromkeys(_METRICS, 0),
-        }
+        post = make_post(scene, author=scene.other, text=f"@{scene.user.get('screen_name', '')} {scene.words}")
+        original = scene.new_id()
         if reference == "replied_to":
-            post |= {"in_reply_to_post_id": original, "in_reply_to_user_id": scene.user["id"]}
+            replied = {"in_reply_to_post_id": original, "in_reply_to_user_id": scene.user["id"]}
+            post |= {"conversation_id": original, **replied}
         return post | ({"referenced_posts": [{"type": reference, "id": original}]} if reference else {})
 
     return payload
-
-
-_METRICS = ("retweet_count", "reply_count", "like_count", "quote_count", "bookmark_count", "impression_count")
 
 
 def _make_like(scene: Scene) -> dict[str, Any]:
@@ -50,13 +31,13 @@ def _make_like(scene: Scene) -> dict[str, Any]:
         "id": f"like_{scene.new_id()}",
         "liked_post_id": scene.new_id(),
         "liked_post_author_id": scene.other["id"],
-        "created_at": format_time(scene.now),
+        "created_at": format_milliseconds(scene.now),
         "timestamp_ms": _count_ms(scene),
     }
 
 
 def _make_pair(scene: Scene) -> dict[str, Any]:
-    return {"source": _wrap_user(scene.user), "target": _wrap_user(scene.other)}
+    return {"source": wrap_user(scene.user), "target": wrap_user(scene.other)}
 
 
 def _make_chat(scene: Scene) -> dict[str, Any]:
@@ -88,7 +69,7 @@ def _make_broadcast(scene: Scene) -> dict[str, Any]:
     times = {f"{name}_timestamp_ms": int(_count_ms(scene)) for name in ("event", "created", "updated")}
     times |= {"duration_ms": 60_000} if has_ended else {}
     return {
-        "user": _wrap_user(scene.user),
+        "user": wrap_user(scene.user),
         "broadcast_id": scene.new_id(),
         "title": scene.words,
         "language": "en",
@@ -105,7 +86,7 @@ def _make_comment(scene: Scene) -> dict[str, Any]:
         "broadcast_id": scene.new_id(),
         "message_id": scene.new_id(),
         "message": scene.words,
-        "author": _wrap_user(scene.other),
+        "author": wrap_user(scene.other),
     }
 
 
@@ -119,7 +100,7 @@ def _make_news(scene: Scene) -> dict[str, Any]:
         "summary": scene.words,
         "contexts": {"topics": [subject], "entities": {"people": []}, "finance": {"tickers": []}},
         "cluster_posts_results": [{"post_id": scene.new_id()}],
-        "updated_at": format_time(scene.now),
+        "updated_at": format_milliseconds(scene.now),
     }
 
 
@@ -136,10 +117,10 @@ _CHAT_CHANGE = EventKind(_make_chat)
 
 PUBLIC_KINDS: Mapping[str, EventKind] = MappingProxyType(
     {
-        "post.mention.create": EventKind(_make_post(None)),
-        "post.reply.create": EventKind(_make_post("replied_to")),
-        "post.quote.create": EventKind(_make_post("quoted")),
-        "post.repost.create": EventKind(_make_post("retweeted")),
+        "post.mention.create": EventKind(_make_reference(None)),
+        "post.reply.create": EventKind(_make_reference("replied_to")),
+        "post.quote.create": EventKind(_make_reference("quoted")),
+        "post.repost.create": EventKind(_make_reference("retweeted")),
         "like.create": EventKind(_make_like),
         "follow.follow": _PAIR,
         "follow.unfollow": _PAIR,

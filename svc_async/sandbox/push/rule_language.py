@@ -48,7 +48,7 @@ class Post:
         """Whether it is a plain repost."""
         referenced = self.fields.get("referenced_posts")
         posts = referenced if isinstance(referenced, list) else ()
-        return any(isinstance(post, dict) and post.get("type") == "reposted" for post in posts)
+        return any(isinstance(post, dict) and post.get("type") == "retweeted" for post in posts)
 
     def count(self, metric: str) -> int:
         """Return one of its public counters."""
@@ -232,7 +232,7 @@ def _require_value(token: _Token, value: str) -> str:
     return value
 
 
-_METRIC_OPERATORS = (_match_metric("like_count"), _match_metric("reply_count"), _match_metric("repost_count"))
+_METRIC_OPERATORS = (_match_metric("like_count"), _match_metric("reply_count"), _match_metric("retweet_count"))
 
 # Unspecified: which operators exist besides the three of FS-05, and the spelling of all of them.
 _OPERATORS: Mapping[str, Callable[[_Token, str], Clause]] = MappingProxyType(

@@ -11,7 +11,7 @@ import attrs
 
 from svc_async.sandbox.state.audiences import Audience
 
-__all__ = ["Change", "Collection", "Ids", "Row", "Store", "format_time"]
+__all__ = ["Change", "Collection", "Ids", "Row", "Store", "format_milliseconds", "format_time"]
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _STEP = 37
@@ -21,6 +21,11 @@ def format_time(moment: datetime) -> str:
     """Format a time as the service does (GEN-12)."""
     # Not strftime(), which writes years before 1000 with fewer digits on some systems.
     return f"{moment.astimezone(UTC).replace(tzinfo=None, microsecond=0).isoformat()}Z"
+
+
+def format_milliseconds(moment: datetime) -> str:
+    """Format a time as posts in events have it, with milliseconds."""
+    return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
 
 
 @attrs.frozen
