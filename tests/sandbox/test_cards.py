@@ -189,6 +189,7 @@ WRONG = [
     ("CARD-06", "label.value", [BUTTON | {"label": {"type": "ENUM", "value": "BUY"}}, media()]),
     ("CARD-07b", "destination.type", [BUTTON | {"destination": APP | {"type": "WEBSITE"}}, media()]),
     ("CARD-07b", "destination.country_code", [BUTTON | {"destination": APP | {"country_code": "pt"}}, media()]),
+    ("CARD-07b", "destination.country_code", [BUTTON | {"destination": APP | {"country_code": "ZZ"}}, media()]),
     (
         "CARD-07b",
         "destination.country_code",

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from svc_async.sandbox import Sandbox, SandboxConfig
+from svc_async.sandbox.api.ads.iso_codes import COUNTRIES, CURRENCIES
 from tests.support.raw_client import RawClient, open_raw_client
 
 GOOD: dict[str, Any] = {
@@ -115,6 +116,9 @@ WRONG: list[tuple[str, Any]] = [
     ("price", "12,50 EUR"),
     ("price", "EUR 12.50"),
     ("price", "12.50 eur"),
+    ("price", "1 XXQ"),
+    ("sale_price", "1 XXQ"),
+    ("description", "Charts <<a<b of all> harbours"),
     ("price", 12.5),
     ("link", "http://harbour.example/charts"),
     ("link", "harbour.example"),
@@ -333,3 +337,11 @@ async def test_a_deletion_needs_its_keys_in_json(raw: RawClient, path: str) -> N
         got = await send(raw, "DELETE", path, {"product_keys": wrong})
         assert (got.status, got.codes, got.rule) == (400, [("INVALID_PARAMETER", "product_keys")], "PROD-11")
     assert (await raw("DELETE", path, {"product_keys": "a"})).status == 400
+
+
+@pytest.mark.rule("PROD-02c", "CARD-07b")
+def test_the_tables_of_codes_are_those_of_iso() -> None:
+    pycountry = pytest.importorskip("pycountry")
+    assert {each.alpha_2 for each in pycountry.countries} == COUNTRIES
+    # Of the currencies, a release of the library may have a few more or fewer: they come and go every year.
+    assert len({each.alpha_3 for each in pycountry.currencies} ^ CURRENCIES) <= 5

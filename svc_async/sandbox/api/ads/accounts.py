@@ -130,7 +130,7 @@ OPERATIONS = (
         handler=_update,
         query=(
             text("name", rule="ACC-04"),
-            text("industry_type", enum=INDUSTRY_TYPES, clearable=True, rule="ACC-04"),
+            text("industry_type", enum=INDUSTRY_TYPES, rule="ACC-04"),
         ),
         limit="writes",
         rule="ACC-04",

@@ -4,7 +4,6 @@ A component is checked in two steps: its fields by the tables below, then the re
 card follows from its components.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from svc_async.sandbox.api.ads.common import (
     list_owned,
     refuse_other_types,
 )
+from svc_async.sandbox.api.ads.iso_codes import COUNTRIES
 from svc_async.sandbox.refusal import Finding, invalid, missing, refuse
 from svc_async.sandbox.server.operations import Answer, Call, Operation, not_found
 from svc_async.sandbox.server.params import Param, boolean, csv, integer, json_field, text
@@ -82,7 +82,6 @@ _INSIDE: Mapping[str, Mapping[str, tuple[Param, ...]]] = {
     "DETAILS": {"destination": _WEBSITE},
     "BUTTON": {"label": _LABEL, "destination": _APP},
 }
-_IS_COUNTRY = re.compile(r"[A-Z]{2}").fullmatch
 
 
 def add_card(store: Store, account_id: str, **fields: Any) -> Row:
@@ -205,8 +204,8 @@ def _check_component(component: Any, at: str) -> list[Finding]:
 
 def _check_app(app: Mapping[str, Any], at: str) -> list[Finding]:
     found: list[Finding] = []
-    if not _IS_COUNTRY(app.get("country_code", "US")):
-        found.append(invalid("CARD-07b", "must be two capital letters", f"{at}country_code"))
+    if app.get("country_code", "US") not in COUNTRIES:
+        found.append(invalid("CARD-07b", "must be an ISO 3166-1 alpha-2 code", f"{at}country_code"))
     if not app.keys() & {"googleplay_app_id", "ios_app_store_identifier"}:
         found.append(missing("CARD-07c", f"{at}googleplay_app_id"))
     for rule, link, store_id in (

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from svc_async.sandbox.api.ads.common import without_dates
+from svc_async.sandbox.api.ads.iso_codes import CURRENCIES
 from svc_async.sandbox.api.ads.product_catalogs import find_catalog
 from svc_async.sandbox.refusal import Finding, invalid, missing, refuse
 from svc_async.sandbox.server.operations import Answer, Call, Operation
@@ -69,13 +70,24 @@ _FIELDS = (
     *(_declare_optional(name, rule="PROD-09") for name in _GENERATED),
 )
 
-_IS_MONEY = re.compile(r"\d+(\.\d+)? [A-Z]{3}", re.ASCII).fullmatch
-_HAS_MARKUP = re.compile(r"</?[A-Za-z][^>]*>").search
+_AMOUNT = re.compile(r"\d+(\.\d+)?", re.ASCII)
+_TAG_START = re.compile(r"</?[A-Za-z]")
 _IS_HEX = re.compile(r"#.*|(?=.*\d)([0-9A-Fa-f]{3}|[0-9A-Fa-f]{6}|[0-9A-Fa-f]{8})").fullmatch
 _IMAGES = {"jpg": "JPG", "jpeg": "JPG", "gif": "GIF", "webp": "WEBP", "png": "PNG"}
 _IMAGE_SIDE = 500
 _IMAGE_BYTES = 5_000_000  # Unspecified: that a MB has a million bytes
 _EXTRA_IMAGES = 10
+
+
+def _is_money(value: str) -> bool:
+    amount, _, currency = value.partition(" ")
+    return _AMOUNT.fullmatch(amount) is not None and currency in CURRENCIES
+
+
+def _is_plain(value: str) -> bool:
+    """Return whether a text has no markup: a tag that begins and, anywhere later, a closing bracket."""
+    begun = _TAG_START.search(value)
+    return begun is None or ">" not in value[begun.end() :]
 
 
 def _is_url(value: str, *schemes: str) -> bool:
@@ -113,14 +125,14 @@ def _is_timestamp(value: str) -> bool:
 
 
 _FORMS: Mapping[str, tuple[str, Callable[[str], object], str]] = {
-    "description": ("PROD-02b", lambda value: not _HAS_MARKUP(value), "must be plain text"),
-    "price": ("PROD-02c", _IS_MONEY, "must be like 12.50 EUR"),
+    "description": ("PROD-02b", _is_plain, "must be plain text"),
+    "price": ("PROD-02c", _is_money, "must be like 12.50 EUR"),
     "link": ("PROD-02d", _is_https, "must be an https URL"),
     "mobile_link": ("PROD-02d", _is_https, "must be an https URL"),
     "additional_image_link": ("PROD-04", _are_urls, f"must be up to {_EXTRA_IMAGES} URLs"),
     "google_product_category": ("PROD-13", _is_path, "must have its levels separated by ' > '"),
     "product_type": ("PROD-13", _is_path, "must have its levels separated by ' > '"),
-    "sale_price": ("PROD-06b", _IS_MONEY, "must be like 12.50 EUR"),
+    "sale_price": ("PROD-06b", _is_money, "must be like 12.50 EUR"),
     "sale_price_effective_date": ("PROD-06c", _is_span, "must be two ISO 8601 timestamps with a slash between them"),
     "color": ("PROD-12", lambda value: not _IS_HEX(value), "must be a word"),
 }
@@ -276,7 +288,7 @@ def _check(call: Call, sent: Mapping[str, Any], product: Mapping[str, Any]) -> l
 
 def _is_lower(sale_price: str | None, price: str | None) -> bool:
     """Return whether the sale price is lower, if there are two valid prices."""
-    if not (sale_price and price and _IS_MONEY(sale_price) and _IS_MONEY(price)):
+    if not (sale_price and price and _is_money(sale_price) and _is_money(price)):
         return True
     (lower, currency), (higher, other) = sale_price.split(" "), price.split(" ")
     return currency == other and Decimal(lower) < Decimal(higher)
