@@ -227,6 +227,8 @@ class SandboxConfig:
         stream_heartbeat: seconds of silence on a stream until a blank line.
         stream_buffer: queued lines after which a slow reader is dropped.
         stream_recovery: whether the app may use `backfill_minutes`, `start_time` and `end_time`.
+        requests_kept: maximum entries of the request log; older ones are dropped.
+        events_kept: maximum deliveries, and events of a stream, that are kept; older ones cannot be replayed.
         keep_bodies: keep request bodies in the request log.
     """
 
@@ -325,4 +327,6 @@ class SandboxConfig:
     stream_heartbeat: float = 20.0  # ASM-54
     stream_buffer: int = 1_000  # ASM-59
     stream_recovery: bool = True  # ASM-58
+    requests_kept: int = 10_000
+    events_kept: int = 5_000
     keep_bodies: bool = False

@@ -93,7 +93,7 @@ class Sandbox:
         self.clock: Clock = clock or SystemClock()
         self.config = config or SandboxConfig()
         self.faults = Faults()
-        self.requests = RequestLog()
+        self.requests = RequestLog(self.config.requests_kept)
         self._host, self._port, self._tls = host, port, ssl_context
         self._context = _build(self.config, self.clock, seed)
         self._server: Server | None = None

@@ -412,3 +412,15 @@ async def test_the_log_is_there_over_http_too(v2: V2Client, hook: RecordingRecei
     (shown,) = got.json["deliveries"]
     assert (shown["webhook_id"], shown["state"], shown["event"]) == (webhook_id, "delivered", {"hello": "there"})
     assert [attempt["verdict"] for attempt in shown["attempts"]] == ["ok"]
+
+
+@pytest.mark.parametrize("config", [SandboxConfig(events_kept=2)])
+async def test_the_latest_deliveries_and_events_are_kept(v2: V2Client, hook: RecordingReceiver) -> None:
+    await v2.subscribe("post.create", webhook_id=await v2.register(hook))
+    for number in range(4):
+        await v2.sandbox.trigger("post.create", payload={"id": str(number)})
+    deliveries = v2.sandbox.deliveries
+    assert [delivery.event["data"]["payload"]["id"] for delivery in deliveries] == ["2", "3"]
+    assert (len(deliveries), deliveries.total, len(hook.events)) == (2, 4, 4)
+    now = v2.clock.now()
+    assert len(v2.sandbox.streams["activity"].list_recorded(now, now)) == 2

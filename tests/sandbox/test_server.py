@@ -164,3 +164,34 @@ async def test_200000_users_are_held_and_found_again(raw: RawClient) -> None:
     held = raw.sandbox.audience(raw.sandbox.audience_id).users
     assert len(held) == 200_000
     assert held[199_999] == {"email": [f"{199_999:064x}"]}
+
+
+@pytest.mark.parametrize("config", [SandboxConfig(requests_kept=3)])
+async def test_the_request_log_keeps_the_latest_requests(raw: RawClient) -> None:
+    requests = raw.sandbox.requests
+    for number in range(5):
+        await raw("GET", f"/12/accounts/{number}")
+    assert [entry.path[-1] for entry in requests] == ["2", "3", "4"]
+    assert (len(requests), requests.total, requests[0].number, requests[-1].number) == (3, 5, 2, 4)
+    assert [entry.number for entry in requests[-2:]] == [3, 4]
+    assert (requests.count("*/1"), requests.count("*/4", answered=True)) == (0, 1)
+    with pytest.raises(IndexError):
+        requests[3]
+    seen = []
+    for entry in requests:  # what comes meanwhile is seen too, and what is dropped is not
+        seen.append(entry.number)
+        if len(seen) < 3:
+            await raw("GET", "/12/accounts/5")
+            await raw("GET", "/12/accounts/6")
+    assert seen == [2, 4, 6, 7, 8]
+
+
+@pytest.mark.parametrize("config", [SandboxConfig(requests_kept=1)])
+async def test_a_request_that_is_dropped_before_its_answer_is_not_logged_again(raw: RawClient) -> None:
+    raw.sandbox.faults.on("GET").once().do(Fault.latency(1))
+    slow = asyncio.create_task(raw("GET", raw.account))
+    await raw.sandbox.requests.wait()
+    await raw("GET", "/12/accounts")
+    await raw.clock.advance(seconds=1)
+    assert (await slow).status == 200
+    assert [entry.path for entry in raw.sandbox.requests] == ["/ads/12/accounts"]

@@ -88,7 +88,7 @@ def _get_field(body: Body, name: str, kind: type | tuple[type, ...] = str) -> An
 
 
 def _get_health(api: ControlApi, _body: Body) -> Any:
-    return {"status": "ok", "time": format_time(api.sandbox.clock.now()), "requests": len(api.log)}
+    return {"status": "ok", "time": format_time(api.sandbox.clock.now()), "requests": api.log.total}
 
 
 def _get_credentials(api: ControlApi, _body: Body) -> Any:
@@ -122,9 +122,9 @@ async def _advance(api: ControlApi, body: Body) -> Any:
 
 async def _trigger(api: ControlApi, body: Body) -> Any:
     event = _make_event(api, body)
-    before = len(api.sandbox.app_channels.deliveries)
+    before = api.sandbox.app_channels.deliveries.total
     api.sandbox.channels.publish(event)
-    deliveries = len(api.sandbox.app_channels.deliveries) - before
+    deliveries = api.sandbox.app_channels.deliveries.total - before
     await api.sandbox.clock.settle()
     return {
         "event_type": event.event_type,

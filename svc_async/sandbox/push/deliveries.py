@@ -20,6 +20,7 @@ from svc_async.sandbox.push.crc_checks import Webhook
 from svc_async.sandbox.push.delivery_targets import TargetAnswer, TargetRequest
 from svc_async.sandbox.push.outbound import Attempt, Outbound, Verdict
 from svc_async.sandbox.push.signing import Signer
+from svc_async.sandbox.state.ring import Ring
 
 __all__ = ["Deliveries", "Delivery", "DeliveryFault", "DeliveryFaults", "State"]
 
@@ -154,7 +155,7 @@ class Delivery:
 
 @attrs.define(kw_only=True, eq=False)
 class Deliveries:
-    """Sends to webhooks; as a collection, it holds all deliveries in the order of their start."""
+    """Sends to webhooks; as a collection, it holds the latest deliveries in the order of their start."""
 
     config: SandboxConfig
     background: BackgroundTasks
@@ -162,15 +163,22 @@ class Deliveries:
     signer: Signer
     next_id: Callable[[], str]
     faults: DeliveryFaults = attrs.field(factory=DeliveryFaults)
-    _log: list[Delivery] = attrs.field(factory=list[Delivery])
+    _log: Ring[Delivery] = attrs.field(
+        default=attrs.Factory(lambda deliveries: Ring(deliveries.config.events_kept), takes_self=True)
+    )
     _waiting: list[Delivery] = attrs.field(factory=list[Delivery])
     """Deliveries that a fault reorders: they wait for the webhook's next one."""
 
     def __len__(self) -> int:
         return len(self._log)
 
+    @property
+    def total(self) -> int:
+        """How many there were so far."""
+        return self._log.total
+
     def __iter__(self) -> Iterator[Delivery]:
-        return iter(list(self._log))
+        return iter(self._log)
 
     @overload
     def __getitem__(self, index: int) -> Delivery: ...

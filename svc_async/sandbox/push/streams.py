@@ -153,7 +153,9 @@ class Hub:
     piece: int | None = None
     _open: list[Connection] = attrs.field(factory=list[Connection], init=False)
     _opened: int = attrs.field(default=0, init=False)
-    _recorded: deque[tuple[datetime, bytes]] = attrs.field(factory=deque[tuple[datetime, bytes]], init=False)
+    _recorded: deque[tuple[datetime, bytes]] = attrs.field(
+        default=attrs.Factory(lambda hub: deque(maxlen=hub.config.events_kept), takes_self=True), init=False
+    )
     _refusals: list[Reason] = attrs.field(factory=list[Reason], init=False)
     _changed: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
 

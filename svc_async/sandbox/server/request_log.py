@@ -1,12 +1,13 @@
-"""The requests that the sandbox received, in order."""
+"""The latest requests that the sandbox received, in order."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import overload
 
 import attrs
+
+from svc_async.sandbox.state.ring import Ring
 
 __all__ = ["LoggedRequest", "RequestLog"]
 
@@ -39,31 +40,18 @@ class LoggedRequest:
     fault: bool = False
 
 
-class RequestLog:
-    """The requests so far; each is logged as soon as it has arrived."""
+class RequestLog(Ring[LoggedRequest]):
+    """The latest requests; each is logged as soon as it has arrived."""
 
-    def __init__(self) -> None:
-        self._entries: list[LoggedRequest] = []
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
         self._waiting: list[asyncio.Future[None]] = []
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    @overload
-    def __getitem__(self, index: int) -> LoggedRequest: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[LoggedRequest]: ...
-    def __getitem__(self, index: int | slice) -> LoggedRequest | list[LoggedRequest]:
-        return self._entries[index]
-
-    def __iter__(self) -> Iterator[LoggedRequest]:
-        return iter(list(self._entries))
 
     def matching(self, route: str = "*", *, method: str | None = None, answered: bool = False) -> list[LoggedRequest]:
         """Return the requests whose path matches a pattern such as `*/custom_audiences/*/users`."""
         return [
             entry
-            for entry in self._entries
+            for entry in self
             if fnmatchcase(entry.path, route)
             and method in (None, entry.method)
             and (entry.status is not None or not answered)
@@ -85,12 +73,12 @@ class RequestLog:
 
     def add(self, entry: LoggedRequest) -> None:
         """Log a request."""
-        self._entries.append(entry)
+        self.append(entry)
         self._wake()
 
     def update(self, entry: LoggedRequest) -> None:
         """Replace a logged request by its present outcome."""
-        self._entries[entry.number] = entry
+        self.replace(entry.number, entry)
         self._wake()
 
     def _wake(self) -> None:

@@ -169,7 +169,7 @@ class Server:
         path, _, query = _strip_host(request.raw_path).partition("?")
         body, unreadable = await _read_body(request)
         logged = LoggedRequest(
-            number=len(self._log),
+            number=self._log.total,
             time=self._sandbox.clock.now(),
             method=request.method,
             path=path,
