@@ -24,7 +24,6 @@ __all__ = ["RequestScheduler"]
 
 _FIRST_ERROR = int(HTTPStatus.BAD_REQUEST)
 _SUCCESS = Outcome(Effect.DONE, Repeat.NEVER)
-_LONGEST_WAIT = 1e9  # seconds; infinity, too, must become ticks
 
 
 class RequestScheduler:
@@ -78,7 +77,7 @@ class RequestScheduler:
     def leave(self, slot: Slot) -> None:
         """Take a slot back, whatever became of it."""
         stage, slot.stage = slot.stage, Stage.OVER
-        if stage is Stage.OVER or stage is Stage.NEW:
+        if stage is Stage.OVER:
             return
         now = self.now()
         if stage is Stage.WAITING:
@@ -248,7 +247,7 @@ def _flow_key(slot: Slot) -> tuple[Any, ...]:
 
 
 def _to_ticks(max_wait: float | None) -> int:
-    return NEVER if max_wait is None else round(min(max_wait, _LONGEST_WAIT) * SECOND)
+    return NEVER if max_wait is None else round(min(max_wait * SECOND, NEVER))
 
 
 def _closes_gate(outcome: Outcome) -> bool:

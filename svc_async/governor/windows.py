@@ -151,7 +151,7 @@ class Window:
 
     def firm_opens_at(self, cost: int, now: int) -> int:
         """Return the tick from which neither a known limit nor an answer forbids this cost; a guess does not count."""
-        if not self.documented and (self.is_guess or self.limit is None):
+        if self.is_guess or self.limit is None:
             return max(self.gate.stated_until, self.server.opens_at(cost, now))
         return self.opens_at(cost, now)
 

@@ -178,6 +178,10 @@ def test_each_host_counts_for_itself() -> None:
     ]
 
 
+def test_scopes_have_names() -> None:
+    assert [scope.value for scope in Scope] == ["app", "user", "account"]
+
+
 def test_names_are_unique() -> None:
     assert len({limit.name for limit in LIMITS}) == len(LIMITS)
 
@@ -197,8 +201,9 @@ def test_one_limit_can_be_changed_by_name(change: dict[str, Any], requests: int,
 
 
 def test_changing_an_unknown_limit_names_the_known_ones() -> None:
-    with pytest.raises(InvalidArgument, match=r"ads\.writes"):
+    with pytest.raises(InvalidArgument, match=r"name must be one of .*ads\.writes") as caught:
         change_limit(LIMITS, "ads.rights", requests=900)
+    assert caught.value.parameter == "name"
 
 
 def test_a_limit_cannot_be_changed_to_nothing() -> None:

@@ -12,6 +12,7 @@ import pytest
 from svc_async.errors import InvalidArgument
 from svc_async.governor.governor import BucketState, Governor
 from svc_async.governor.limits import Limit, Scope
+from svc_async.governor.slot import Priority
 from svc_async.governor.window_store import LocalWindows, WindowSpec
 from svc_async.governor.windows import Window
 from svc_async.wire.route import Request
@@ -249,10 +250,20 @@ async def test_many_accounts_do_not_pile_up(clock: DrivenClock) -> None:
     assert [bucket.scope for bucket in governor.snapshot()] == ["account another", "account a5"]
 
 
+@pytest.mark.parametrize("headroom", [0.01, 1])
+def test_headroom_may_be_the_whole(headroom: float) -> None:
+    assert Governor(headroom=headroom).max_wait == 60.0
+
+
 @pytest.mark.parametrize("headroom", [0, -0.1, 1.01])
 def test_headroom_is_a_share(headroom: float) -> None:
-    with pytest.raises(InvalidArgument, match="headroom"):
+    with pytest.raises(InvalidArgument, match="headroom") as caught:
         Governor(headroom=headroom)
+    assert caught.value.parameter == "headroom"
+
+
+def test_priorities_have_names() -> None:
+    assert [priority.value for priority in Priority] == ["interactive", "bulk"]
 
 
 async def test_a_governor_works_on_the_machines_clock() -> None:
