@@ -10,7 +10,7 @@ PYPROJECT = nox.project.load_toml("pyproject.toml")
 SUPPORTED = ("3.11", "3.12", "3.13")
 
 nox.options.default_venv_backend = "uv|virtualenv"
-nox.options.sessions = ["tests", "floors", "types", "lint", "docs", "demo", "bench"]
+nox.options.sessions = ["tests", "floors", "types", "lint", "bounds", "docs", "demo", "bench"]
 nox.options.error_on_missing_interpreters = False
 nox.options.reuse_existing_virtualenvs = True
 
@@ -90,6 +90,13 @@ def demo(session: nox.Session) -> None:
     """Run the main job on the embedded sandbox: a customer file becomes an audience."""
     session.install("-e", ".[cli]")
     session.run("svc-async", "demo", *session.posargs)
+
+
+@nox.session
+def bounds(session: nox.Session) -> None:
+    """Measure the memory and the time that hostile inputs take, each in a process of its own."""
+    _install(session, "test")
+    session.run("pytest", "-m", "bounds", "tests/bounds", *session.posargs)
 
 
 @nox.session
