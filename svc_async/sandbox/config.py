@@ -190,7 +190,7 @@ class SandboxConfig:
         webhooks_per_app: maximum URLs that an app may register.
         webhook_url_length: maximum length of such a URL.
         webhook_ip_literals: accept a URL whose host is an IP address.
-        allow_egress: send requests to URLs without a target over the internet.
+        allow_egress: send requests to URLs without a target over the internet, to public addresses only.
         crc_timeout: seconds until a check times out.
         crc_needs_200: treat a right answer with another 2XX status as a temporary failure.
         crc_fresh_token: use a new token for each check.

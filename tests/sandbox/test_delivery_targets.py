@@ -1,8 +1,10 @@
 """Delivery targets: receivers behind a socket, ASGI applications, and what may leave the machine."""
 
 import asyncio
+import socket
 import ssl
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import trustme
@@ -10,6 +12,7 @@ from aiohttp import web
 
 from svc_async.sandbox import Sandbox
 from svc_async.sandbox.push.delivery_targets import DeliveryTargets, TargetRequest, UnmappedUrl
+from svc_async.sandbox.push.egress import is_public
 from tests.support.v2_client import RecordingReceiver, V2Client
 
 URL = "https://hooks.example.test/svc"
@@ -84,7 +87,7 @@ async def test_egress_verifies_the_certificate() -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
     runner, address = await serve(handler, context)
-    targets = DeliveryTargets(allow_egress=True)
+    targets = DeliveryTargets(allow_egress=True, may_reach=lambda address: address == "127.0.0.1")
     with pytest.raises(ssl.SSLError):
         await targets.send(TargetRequest(method="GET", url=address.replace("http:", "https:"), query="crc_token=x"))
     await targets.close()
@@ -94,6 +97,61 @@ async def test_egress_verifies_the_certificate() -> None:
     assert answer.body == b"/hook?who=me&crc_token=x"
     await targets.close()
     await runner.cleanup()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "hooks.example.test"])
+async def test_egress_does_not_reach_this_network(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    reached: list[str] = []
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        reached.append(request.path_qs)
+        return web.Response()
+
+    def resolve(*_: Any, **__: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", port))]
+
+    runner, address = await serve(handler)
+    port = urlsplit(address).port
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    targets = DeliveryTargets(allow_egress=True)
+    with pytest.raises(ConnectionError, match="not public"):
+        await targets.send(TargetRequest(method="GET", url=address.replace("127.0.0.1", host)))
+    assert reached == []
+    await targets.close()
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("address", "public"),
+    [
+        ("93.184.215.14", True),
+        ("2606:2800:21f:cb07:6820:80da:af6b:8b2c", True),
+        ("::ffff:93.184.215.14", True),
+        ("64:ff9b::5db8:d70e", True),
+        ("127.0.0.1", False),
+        ("10.1.2.3", False),
+        ("172.16.0.1", False),
+        ("192.168.1.1", False),
+        ("169.254.169.254", False),
+        ("100.64.0.1", False),
+        ("0.0.0.0", False),  # noqa: S104 it is refused
+        ("224.0.0.1", False),
+        ("255.255.255.255", False),
+        ("::", False),
+        ("::1", False),
+        ("fe80::1%eth0", False),
+        ("fd00::1", False),
+        ("ff0e::1", False),
+        ("::ffff:127.0.0.1", False),
+        ("::ffff:10.0.0.1", False),
+        ("2002:7f00:1::", False),
+        ("64:ff9b::7f00:1", False),
+        ("64:ff9b::a9fe:a9fe", False),
+        ("2001:0:0a00:1::1", False),
+    ],
+)
+def test_public_addresses_are_told_from_others(address: str, *, public: bool) -> None:
+    assert is_public(address) is public
 
 
 async def test_an_answer_without_end_is_cut() -> None:

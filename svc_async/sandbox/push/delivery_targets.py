@@ -2,10 +2,11 @@
 
 A registered URL is https without a port, which no receiver on this machine can serve. So a URL is mapped to a target:
 an object with `handle()`, an ASGI application, or an http address on loopback. Requests to other
-URLs do not leave the machine, unless the configuration allows egress.
+URLs do not leave the machine, unless the configuration allows egress: then they reach public addresses.
 """
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Protocol
@@ -14,6 +15,8 @@ from urllib.parse import unquote, urlsplit
 import aiohttp
 import attrs
 from yarl import URL
+
+from svc_async.sandbox.push.egress import is_public, make_socket_factory
 
 __all__ = ["AsgiApp", "DeliveryTargets", "Receiver", "Target", "TargetAnswer", "TargetRequest", "UnmappedUrl"]
 
@@ -73,12 +76,13 @@ class DeliveryTargets:
 
     Args:
         allow_egress: send requests to URLs without a target over the internet.
+        may_reach: whether they may connect to an address.
     """
 
-    def __init__(self, *, allow_egress: bool) -> None:
+    def __init__(self, *, allow_egress: bool, may_reach: Callable[[str], bool] = is_public) -> None:
         self._allow_egress = allow_egress
         self._sends: dict[str, Send] = {}
-        self._http: aiohttp.ClientSession | None = None
+        self._local, self._internet = _Client(None), _Client(make_socket_factory(may_reach))
 
     def add(self, url: str, target: Target) -> None:
         """Send requests to `url` to `target`.
@@ -104,46 +108,59 @@ class DeliveryTargets:
         send = self._sends.get(sent.url)
         if send is None and not self._allow_egress:
             raise UnmappedUrl("the sandbox forwards this URL to no receiver")
-        return await (send or self._send_over_http(sent.url.partition("?")[0]))(sent)
+        return await (send or _send_over_http(self._internet, sent.url.partition("?")[0]))(sent)
 
     async def close(self) -> None:
         """Close the connections to targets."""
-        if self._http is not None:
-            await self._http.close()
-            self._http = None
+        await self._local.close()
+        await self._internet.close()
 
     def _send_to(self, target: Target) -> Send:
         if isinstance(target, str):
             _check_loopback(target)
-            return self._send_over_http(target)
+            return _send_over_http(self._local, target)
         if (handle := getattr(target, "handle", None)) is not None:
             return _send_in_process(handle)
         if callable(target):
             return _send_to_asgi(target)
         raise TypeError("a target is an object with handle(), an ASGI application or an http address on loopback")
 
-    def _send_over_http(self, address: str) -> Send:
-        async def send(sent: TargetRequest) -> TargetAnswer:
-            joint = "&" if "?" in address else "?"
-            url = URL(f"{address}{joint}{sent.raw_query}" if sent.raw_query else address, encoded=True)
-            try:
-                return await _request(self._open_session(), sent, url)
-            except aiohttp.ClientSSLError as error:
-                raise ssl.SSLError(str(error)) from error
-            except (aiohttp.ClientError, OSError) as error:
-                raise ConnectionError(str(error) or type(error).__name__) from error
 
-        return send
+@attrs.define(eq=False)
+class _Client:
+    """A client that is opened on first use."""
 
-    def _open_session(self) -> aiohttp.ClientSession:
+    _socket_factory: Callable[[tuple[Any, ...]], socket.socket] | None
+    _http: aiohttp.ClientSession | None = None
+
+    def open(self) -> aiohttp.ClientSession:
         if self._http is None:
             # aiohttp would send a check twice if a kept-alive connection dropped.
             self._http = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(force_close=True),
+                connector=aiohttp.TCPConnector(force_close=True, socket_factory=self._socket_factory),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._http
+
+    async def close(self) -> None:
+        if self._http is not None:
+            await self._http.close()
+            self._http = None
+
+
+def _send_over_http(client: _Client, address: str) -> Send:
+    async def send(sent: TargetRequest) -> TargetAnswer:
+        joint = "&" if "?" in address else "?"
+        url = URL(f"{address}{joint}{sent.raw_query}" if sent.raw_query else address, encoded=True)
+        try:
+            return await _request(client.open(), sent, url)
+        except aiohttp.ClientSSLError as error:
+            raise ssl.SSLError(str(error)) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise ConnectionError(str(error) or type(error).__name__) from error
+
+    return send
 
 
 async def _request(http: aiohttp.ClientSession, sent: TargetRequest, url: URL) -> TargetAnswer:
