@@ -50,9 +50,7 @@ class LineSplitter:
 
     def _append(self, piece: bytes) -> None:
         self._size += len(piece)
-        if self._size > self.max_line_bytes:
-            self._rest.clear()
-        else:
+        if self._size <= self.max_line_bytes:
             self._rest += piece
 
     def _complete_line(self) -> bytes | OverlongLine:

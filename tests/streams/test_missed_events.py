@@ -1,5 +1,6 @@
 """Recovery of the events that were missed between two connections, and checkpoints."""
 
+import logging
 from datetime import timedelta
 
 import pytest
@@ -151,7 +152,13 @@ async def test_a_failed_replay_is_retried_and_finally_abandoned(
 
 @pytest.mark.parametrize("status", [400, 403])
 async def test_a_service_without_recovery_is_asked_once(
-    server: StreamServer, follow: Follow, states: StateLog, clock: VirtualClock, status: int
+    server: StreamServer,
+    follow: Follow,
+    states: StateLog,
+    clock: VirtualClock,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    status: int,
 ) -> None:
     gaps: list[Gap] = []
     server.scripts = [
@@ -168,6 +175,9 @@ async def test_a_service_without_recovery_is_asked_once(
         assert await take_keys(stream, 2) == ["-1", "-2"]
 
     assert [connection.params for connection in server.connections] == [{}, {"backfill_minutes": "1"}, {}, {}]
+    ((logger, level, message),) = caplog.record_tuples
+    assert (logger, level) == ("svc_async", logging.WARNING)
+    assert message.startswith("the service refused to recover missed events, which are no longer requested: ")
     assert [(gap.recovery, getattr(gap.error, "status", None)) for gap in gaps] == [(GapRecovery.NONE, status)] * 2
 
 

@@ -1,5 +1,6 @@
 """What happens to events that arrive while the queue is full."""
 
+import logging
 from datetime import timedelta
 
 import pytest
@@ -98,8 +99,8 @@ async def test_a_warning_is_logged_once_each_time_the_queue_becomes_nearly_full(
             sent += count
             await connection.send(b"".join(padded_line(number, size) for number in numbers))
             assert await take_when_waiting(stream, count) == [f"-{number}" for number in numbers]
-            expected = [f"stream queue is filling up: {warning} are waiting" for warning in warnings]
-            assert caplog.messages == expected
+            messages = [f"stream queue is filling up: {warning} are waiting" for warning in warnings]
+            assert caplog.record_tuples == [("svc_async", logging.WARNING, message) for message in messages]
 
 
 async def take_when_waiting(stream: EventStream, number: int) -> list[str]:

@@ -1,6 +1,7 @@
 """Reading, resuming and leaving a stream, over sockets, on a clock that only the test advances."""
 
 import asyncio
+import logging
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -106,7 +107,8 @@ async def test_a_malformed_line_is_logged_without_its_content(
     async with follow() as stream:
         await anext(stream)
 
-    assert caplog.messages == ["skipped a malformed line of 7 bytes in a stream: not a JSON object"]
+    message = "skipped a malformed line of 7 bytes in a stream: not a JSON object"
+    assert caplog.record_tuples == [("svc_async", logging.WARNING, message)]
 
 
 async def test_a_duplicate_event_is_hidden_and_counted(server: StreamServer, follow: Follow) -> None:
