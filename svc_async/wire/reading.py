@@ -250,7 +250,8 @@ class _CloserLook:
             self._leave_out(f"`{name}` must be in an object")
             return None
         try:
-            return cast(T | None, Builder().build(kind | None, source and source.get(name))[0])
+            value = None if source is None else source.get(name)
+            return cast(T | None, Builder().build(kind | None, value)[0])
         except Misfit as error:
             self._leave_out(f"`{name}` does not fit: {error}")
             return None

@@ -1,3 +1,5 @@
+import traceback
+
 import pytest
 
 from svc_async import Endpoints, InvalidArgument
@@ -77,3 +79,5 @@ def test_what_is_no_http_proxy_is_refused_and_not_shown(url: str) -> None:
         proxy_url(url)
 
     assert "hush" not in str(caught.value)
+    frames = [frame for frame, _ in traceback.walk_tb(caught.tb) if frame.f_globals["__name__"] != __name__]
+    assert [name for frame in frames for name, value in frame.f_locals.items() if "hush" in repr(value)] == []

@@ -126,6 +126,7 @@ def test_records_that_hold_records_are_equal_and_hashable() -> None:
         ({"created_at": "2026-01-02T03:04:05"}, {}),
         ({"created_at": "2026-01-02T04:04:05+01:00"}, {}),
         ({"created_at": "2026-01-02T03:04:05.000Z"}, {}),
+        ({"created_at": "2026-01-02T03:04:05", "updated_at": "2026-01-02T03:04:05"}, {}),
     ],
 )
 def test_answers_that_are_not_to_the_letter_are_read_all_the_same(

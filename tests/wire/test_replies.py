@@ -33,8 +33,10 @@ def make_request(reply: Reply, *, surface: Surface = Surface.BASE, method: str =
 
 
 def read(request: Request[Any], body: object) -> Any:
-    """Read in both ways, which must agree."""
-    fast, closer = (reader.read(request, answer(body)) for reader in BOTH)
+    """Read in both ways, which must agree and leave nothing out."""
+    misfits: list[str] = []
+    fast, closer = (reader.read(request, answer(body), on_misfit=misfits.append) for reader in BOTH)
+    assert misfits == []
     assert repr(fast) == repr(closer)
     return fast
 
@@ -166,6 +168,7 @@ META_PAGE: Request[Page[Thing]] = Listing("/x", Thing, surface=Surface.BASE, rep
         (PAGE, {"data": [{"id": 7}], "next_cursor": "", "meta": {"next_token": "t"}}, 1, None, None),
         (META_PAGE, {}, 0, None, None),
         (META_PAGE, {"data": None, "meta": None}, 0, None, None),
+        (META_PAGE, {"data": [{"id": 7}], "meta": {}}, 1, None, None),
         (META_PAGE, {"data": [THING], "meta": {"next_token": "t"}}, 1, "t", None),
         (META_PAGE, {"data": [{"id": 7}], "meta": {"next_token": 5}, "next_cursor": "c"}, 1, "5", None),
         (META_PAGE, {"data": [{"id": 7}], "meta": {"next_token": ""}}, 1, None, None),
