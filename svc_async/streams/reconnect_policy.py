@@ -62,8 +62,8 @@ class DisconnectReason(enum.Enum):
 class Growth(enum.Enum):
     """How a delay grows from one failure to the next."""
 
-    LINEAR = "linear"
-    EXPONENTIAL = "exponential"
+    LINEAR = enum.auto()
+    EXPONENTIAL = enum.auto()
 
 
 def _check_not_negative(_: object, field: "attrs.Attribute[Any]", value: float | None) -> None:

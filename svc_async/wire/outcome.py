@@ -34,22 +34,22 @@ __all__ = ["Effect", "Outcome", "Repeat", "api_error", "outcome_for_status", "ou
 class Effect(enum.Enum):
     """Whether a failed call changed anything at the service."""
 
-    NONE = "none"
+    NONE = enum.auto()
     """It did not."""
-    MAYBE = "maybe"
+    MAYBE = enum.auto()
     """Unknown: the answer was lost, or says only that something failed."""
-    DONE = "done"
+    DONE = enum.auto()
     """The service acted on it."""
 
 
 class Repeat(enum.Enum):
     """Which calls may be sent again after this failure."""
 
-    NEVER = "never"
+    NEVER = enum.auto()
     """None: the same call fails again."""
-    SAFE = "safe"
+    SAFE = enum.auto()
     """Calls that are safe to repeat (`Request.safe_to_repeat`)."""
-    ALWAYS = "always"
+    ALWAYS = enum.auto()
     """Any call: the service did not act on it."""
 
 

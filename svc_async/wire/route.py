@@ -39,17 +39,17 @@ class Surface(enum.Enum):
 class Reply(enum.Enum):
     """Where an answer has its value."""
 
-    RECORD = "record"
+    RECORD = enum.auto()
     """`data` is one record: an object, or an array of one. On the main API the whole body may be the record."""
-    PAGE = "page"
+    PAGE = enum.auto()
     """`data` is an array of records, possibly with `next_cursor` and `total_count` beside it."""
-    META_PAGE = "meta_page"
+    META_PAGE = enum.auto()
     """The main API's page: `data`, omitted if empty, and `meta`, whose `next_token` refers to the next page."""
-    BODY = "body"
+    BODY = enum.auto()
     """The whole body is the value."""
-    FORM = "form"
+    FORM = enum.auto()
     """The whole body is the value, form-encoded (contract AUTH-08, AUTH-14d)."""
-    UNSTATED = "unstated"
+    UNSTATED = enum.auto()
     """The answer is not documented: `data` is one record if it can be parsed as one, else there is no value."""
 
 

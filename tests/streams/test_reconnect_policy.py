@@ -182,7 +182,14 @@ def test_the_table_can_be_changed() -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
-    [({"min_age": 0}, "^min_age must be greater than 0"), ({"rules": {}}, "^rules must have a rule for closed, ")],
+    [
+        ({"min_age": 0}, "^min_age must be greater than 0 seconds$"),
+        (
+            {"rules": {}},
+            "^rules must have a rule for closed, closed early, unreachable, unavailable, rate limited, "
+            "too many connections, refused$",
+        ),
+    ],
 )
 def test_invalid_settings_are_refused(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):

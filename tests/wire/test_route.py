@@ -109,3 +109,7 @@ def test_neither_query_nor_header_shows() -> None:
     request = Route("GET", "/x", Account, oauth=("oauth_verifier",))(oauth_verifier="hush", name="Ada")
     assert "hush" not in repr(request)
     assert "Ada" not in repr(request)
+
+
+def test_a_surface_is_named_as_in_the_contract() -> None:
+    assert [surface.value for surface in Surface] == ["base", "ads", "ads_sandbox"]
