@@ -159,19 +159,13 @@ class ReconnectingReader:
         if delay is None:
             raise error
         self.change_state(StreamState.BACKOFF, error, delay)
-        await self._sleep(delay)
+        await self.clock.sleep(delay)
 
     def _next_delay(self, error: SvcError, policy: ReconnectPolicy, age: float) -> float | None:
         retry_at = error.retry_at if isinstance(error, ApiError) else None
         retry_after = (retry_at - self.clock.now()).total_seconds() if retry_at else 0.0
         reason = policy.classify(error, age=age)
         return policy.next_delay(reason, age=age, retry_after=retry_after, sample=self.rng.random())
-
-    async def _sleep(self, seconds: float) -> None:
-        if seconds > 0:
-            await self.clock.sleep(seconds)
-        else:
-            await asyncio.sleep(0)
 
     async def _replay_gap(self, gap: Gap) -> None:
         """Recover a gap by replays, one gap at a time, and report the result."""
@@ -190,7 +184,7 @@ class ReconnectingReader:
             delay = self._next_delay(error, policy, age=0.0)
             if delay is None or failures == _MAX_REPLAYS:
                 break
-            await self._sleep(delay)
+            await self.clock.sleep(delay)
         return error
 
     async def _replay_once(self, gap: Gap) -> SvcError | None:

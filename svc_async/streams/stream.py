@@ -24,14 +24,14 @@ from svc_async.streams.states import Checkpoint, MalformedLine, StateChange, Str
 from svc_async.wire.params import Param
 from svc_async.wire.route import Route
 
-__all__ = ["QUEUE_BYTES", "EventStream", "Recover", "StreamSettings"]
+__all__ = ["QUEUE_BYTES", "RECENT_KEYS", "EventStream", "Recover", "StreamSettings"]
 
 Recover = Literal["auto", "off"]
 
 QUEUE_BYTES = 64 * 2**20
 """The default of `queue_bytes`: about 10,000 posts."""
-_RECENT_KEYS = 100_000
-"""More keys than a backfill of a busy stream holds."""
+RECENT_KEYS = 100_000
+"""How many events are remembered to recognise one that comes again: more than a backfill of a busy stream holds."""
 
 
 def _check_positive(_: object, field: "attrs.Attribute[Any]", value: float) -> None:
@@ -231,7 +231,7 @@ class EventStream:
 
 
 def _build_recent_keys(settings: StreamSettings) -> RecentKeys:
-    keys = RecentKeys(_RECENT_KEYS if settings.dedupe else 0)
+    keys = RecentKeys(RECENT_KEYS if settings.dedupe else 0)
     if settings.since is not None and settings.since.key is not None:
         keys.add(settings.since.key)
     return keys

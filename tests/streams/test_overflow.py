@@ -67,7 +67,7 @@ def padded_line(number: int, size: int) -> bytes:
 
 async def test_the_queue_is_bounded_in_bytes(server: StreamServer, follow: Follow) -> None:
     server.scripts = [send_and_hold(b"".join(padded_line(number, 2_000) for number in range(20)))]
-    async with follow(queue_bytes=11_000) as stream:
+    async with follow(queue_bytes=10_000) as stream:
         await wait_until(lambda: stream.stats.waiting == 5)
         assert stream.stats.events == 5
         assert await take_keys(stream, 20) == [f"-{number}" for number in range(20)]

@@ -12,6 +12,7 @@ from svc_async.events.models import Event, PostDeleted
 from svc_async.events.router import EventRouter
 from svc_async.sandbox import VirtualClock
 from svc_async.streams.states import Checkpoint, MalformedLine, StreamState
+from svc_async.streams.stream import RECENT_KEYS
 from tests.support.stream_server import (
     HEAD,
     HEARTBEAT,
@@ -56,12 +57,13 @@ async def test_a_line_of_five_megabytes_is_read(server: StreamServer, follow: Fo
         assert len(event.raw["includes"]["x"]) == 5_000_000
 
 
+@pytest.mark.parametrize("size", [1, 20])
 async def test_a_line_that_the_connection_cut_off_is_discarded_and_counted(
-    server: StreamServer, follow: Follow, states: StateLog, clock: VirtualClock
+    server: StreamServer, follow: Follow, states: StateLog, clock: VirtualClock, size: int
 ) -> None:
     async def cut(connection: ServerConnection) -> None:
         await connection.open()
-        await connection.send(event_line(1), event_line(2)[:20])
+        await connection.send(event_line(1), event_line(2)[:size])
         await connection.reader.read(1)  # until the test has seen the first line
 
     server.scripts = [cut, send_and_hold(event_line(2))]
@@ -115,6 +117,17 @@ async def test_a_duplicate_event_is_hidden_and_counted(server: StreamServer, fol
     server.scripts = [send_and_hold(event_line(1), event_line(1), event_line(2))]
     async with follow() as stream:
         assert await take_keys(stream, 2) == ["-1", "-2"]
+        assert stream.stats.duplicates == 1
+
+
+async def test_events_are_recognised_among_the_last_hundred_thousand(
+    server: StreamServer, follow: Follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert RECENT_KEYS == 100_000
+    monkeypatch.setattr("svc_async.streams.stream.RECENT_KEYS", 2)  # so many lines would take seconds
+    server.scripts = [send_and_hold(*map(event_line, (1, 2, 1, 3, 1, 2)))]
+    async with follow() as stream:
+        assert await take_keys(stream, 5) == ["-1", "-2", "-3", "-1", "-2"]
         assert stream.stats.duplicates == 1
 
 
