@@ -21,7 +21,7 @@ from svc_async.wire.params import quote
 __all__ = ["Authorization", "anonymous", "authorization", "basic", "bearer", "identity"]
 
 
-_IDENTITY_KEY: Final = secrets.token_bytes(32)
+_IDENTITY_KEY: Final = secrets.token_bytes()
 
 
 class Authorization(Protocol):
@@ -70,6 +70,6 @@ def identity(credentials: Credentials) -> str:
 
     The name is the same within this process only: its key is random.
     """
-    values = attrs.astuple(credentials, recurse=False)
+    values = attrs.astuple(credentials)
     digest = blake2b(repr(values).encode(), key=_IDENTITY_KEY, digest_size=16)
     return f"{type(credentials).__name__}:{digest.hexdigest()}"

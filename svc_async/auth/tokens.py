@@ -47,7 +47,7 @@ _CLOSE_TIMEOUT = 5.0
 class Tokens(Protocol):
     """Provides the token of calls, and renews it."""
 
-    async def call_with_token(self, call: Callable[[Authorization], Awaitable[T]], *, any_refusal: bool = False) -> T:
+    async def call_with_token(self, call: Callable[[Authorization], Awaitable[T]], *, any_refusal: bool = ...) -> T:
         """Make a call with the token, and once more with the next token if the service rejects the first.
 
         Args:

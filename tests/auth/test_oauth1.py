@@ -1,3 +1,4 @@
+import re
 from datetime import UTC, datetime
 from urllib.parse import unquote
 
@@ -49,6 +50,23 @@ def test_the_published_vector_of_core_1_0_appendix_a() -> None:
         "oauth_nonce": "kllo9940pd9333jh",
         "oauth_version": "1.0",
     }
+
+
+def test_the_values_of_a_header_are_quoted() -> None:
+    signer = OAuth1Signer(USER, FixedClock(1191242096), lambda: "kllo9940pd9333jh")
+    query = to_pairs({"file": "vacation.jpg", "size": "original"})
+    assert signer.header("GET", "http://photos.example.net/photos", query) == (
+        'OAuth oauth_consumer_key="dpf43f3p2l4k3l03", oauth_signature_method="HMAC-SHA1", oauth_version="1.0", '
+        'oauth_token="nnch734d00sl2jdk", oauth_nonce="kllo9940pd9333jh", oauth_timestamp="1191242096", '
+        'oauth_signature="tR3%2BTy81lMeYAr%2FFid0kMTYa%2FWM%3D"'
+    )
+
+
+def test_neither_keys_nor_secrets_show() -> None:
+    assert re.fullmatch(
+        r"OAuth1Signer\(credentials=UserCredentials\(consumer_key='dpf43f3p2l4k3l03'\), clock=.*, nonce=.*\)",
+        repr(OAuth1Signer(USER, FixedClock(1), lambda: "n")),
+    )
 
 
 def test_the_published_signature_of_rfc_5849_section_1_2() -> None:
