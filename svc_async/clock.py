@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-__all__ = ["BootClock", "Clock", "SystemClock", "Timer", "months_after"]
+__all__ = ["BootClock", "Clock", "SystemClock", "Timer", "find_boot", "months_after"]
 
 
 class Timer(Protocol):
@@ -52,6 +52,11 @@ class BootClock(Protocol):
     def boot(self) -> str | None:
         """Return what identifies the start from which `monotonic` counts; None if it is not known."""
         ...
+
+
+def find_boot(clock: Clock) -> str | None:
+    """Return what identifies the start from which the monotonic seconds of a clock count; None if it is not known."""
+    return clock.boot() if isinstance(clock, BootClock) else None
 
 
 class SystemClock:

@@ -9,12 +9,12 @@ open batches of several lanes share requests.
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing
 
 from svc_async.batch.lane import Lane, Phase, count_pending
 from svc_async.batch.lane_events import Command, Resumed, Sealed
-from svc_async.batch.ledger import Ledger, Unsettled
+from svc_async.batch.ledger import Ledger, Resumption, Unsettled
 from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.packer import Packer
 from svc_async.batch.packing.partitioner import Partitioner
@@ -104,16 +104,18 @@ class Feeder:
         self.stopped = True
         self.wake()
 
-    async def resend(self, unsettled: Iterable[Unsettled]) -> None:
+    async def resend(self, resumption: Resumption) -> None:
         """Send what earlier runs left unsettled, and return when it is settled."""
-        lanes = [self._resume(each) for each in unsettled]
+        lanes = [self._resume(each, killed=resumption.killed) for each in resumption.unsettled]
+        if resumption.killed and not lanes:
+            await self._clock.sleep(self._policy.quarantine)
         while any(lane.phase.is_busy for lane in lanes):
             await self._wait_for_change()
 
-    def _resume(self, unsettled: Unsettled) -> Lane:
+    def _resume(self, unsettled: Unsettled, *, killed: bool) -> Lane:
         intent, batch = unsettled.intent, unsettled.batch
         pause = 0.0
-        if intent.sent_at is not None:
+        if killed or intent.sent_at is not None:
             pause = self._policy.quarantine - unsettled.age
         lane = self._add_lane(intent.sender, intent.after.lanes)
         self._ledger.accounting.resend(

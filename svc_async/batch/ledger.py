@@ -137,10 +137,13 @@ class Resumption:
         source: the rows that are neither settled nor in an unsettled batch; to be read when these are settled.
         unsettled: the batches that earlier runs left, to be iterated over once; an iterator does not keep them in
             memory while the source is read.
+        killed: whether the last run did not end in good order. It may have sent more than is known here, so nothing is
+            sent before a whole quarantine is over.
     """
 
     source: RowSource
     unsettled: Iterable[Unsettled] = ()
+    killed: bool = False
 
 
 class Ledger(Protocol):

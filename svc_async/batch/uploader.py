@@ -149,7 +149,7 @@ class Uploader(Generic[T]):
         return self.report
 
     async def _feed(self, resumption: Resumption) -> None:
-        await self._feeder.resend(resumption.unsettled)
+        await self._feeder.resend(resumption)
         self._cause = await self._feeder.feed(resumption.source) or self._cause
 
     async def _conclude(self) -> None:

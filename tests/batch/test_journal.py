@@ -23,6 +23,7 @@ from svc_async.batch.report import Failure, Progress
 from svc_async.errors import BatchError, ErrorDetail, UnusableFile
 from svc_async.handles import CustomAudienceHandle
 from svc_async.sandbox import Fault, Sandbox
+from tests.support.clock import MachineClock
 from tests.support.fake_catalog import FakeCatalog, change_results, product
 from tests.support.fake_service import (
     LOST,
@@ -101,7 +102,7 @@ async def cancel_in_flight(service: FakeService, rows: Any, path: Path, **settin
 
 
 async def test_an_intent_waits_out_its_quarantine_then_sends_the_same_bytes(path: Path) -> None:
-    service = FakeService(latency=1)
+    service = FakeService(clock=MachineClock(), latency=1)
     rows = make_repeated_rows(20)
     sent_at = await cancel_in_flight(service, rows, path, concurrency=1, quarantine=100)
     await service.clock.sleep(30)
@@ -157,7 +158,7 @@ async def test_what_is_sent_again_is_not_kept_while_the_rest_is_sent(path: Path)
 
 
 async def test_what_is_older_than_the_quarantine_is_sent_at_once(path: Path) -> None:
-    service = FakeService(latency=1)
+    service = FakeService(clock=MachineClock(), latency=1)
     await cancel_in_flight(service, make_members(3), path)
     await service.clock.sleep(1000)
     before = service.clock.monotonic()

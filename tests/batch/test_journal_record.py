@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from svc_async.batch.journal.journal import annotate
@@ -88,9 +89,26 @@ async def test_reading_does_not_release_the_lock_of_a_job_in_this_process(path: 
     await task
 
 
+@attrs.define
+class PacedService(FakeService):
+    """Answers every 50th request only when the journal was read once more.
+
+    Attributes:
+        reads: how often it was read.
+    """
+
+    reads: int = 0
+
+    async def send_with_id(self, request: Any) -> Any:
+        if len(self.bodies) % 50 == 0:
+            before = self.reads
+            await wait_until(lambda: self.reads > before)
+        return await super().send_with_id(request)
+
+
 async def test_what_is_read_while_the_journal_is_written_is_whole_and_never_goes_back(path: Path) -> None:
     """The log is restarted every few commits here, which is when a copy might be inconsistent."""
-    service = FakeService()
+    service = PacedService()
     seen: list[int] = []
     task = asyncio.create_task(run(service, make_members(1_500), path, create_ledger=create_ledgers(*FAST)))
     await wait_until(path.exists)
@@ -99,6 +117,7 @@ async def test_what_is_read_while_the_journal_is_written_is_whole_and_never_goes
         if record is not None:
             assert adds_up(record.report)
             seen.append(record.report.accepted)
+        service.reads += 1
     assert (await task).accepted == 1_500
     assert seen == sorted(seen)
     assert len(set(seen)) > 3

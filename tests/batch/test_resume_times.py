@@ -2,18 +2,15 @@
 
 import asyncio
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import pytest
 
-from svc_async.batch.journal.ledger import LedgerFactory, create_ledger
 from svc_async.batch.journal.record import JournalRecord
-from svc_async.batch.journal.state import read_boot_id
 from svc_async.errors import BatchError
-from svc_async.sandbox import VirtualClock
+from tests.support.clock import MachineClock
 from tests.support.fake_service import LOST, FakeService, make_error, make_members, wait_until
 from tests.support.journaled_uploads import upload
 from tests.support.journals import Death
@@ -26,9 +23,14 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "job.journal"
 
 
-def boot(boot_id: str, create_ledger: Any = create_ledger) -> LedgerFactory:
-    """Return ledgers of a machine that was started once more if the id is another one."""
-    return partial(create_ledger, boot_id=boot_id)
+def create_service(boot_id: str | None = "a", latency: float = 1) -> FakeService:
+    """Return a service, and the clock of a machine."""
+    return FakeService(clock=MachineClock(boot_id), latency=latency)
+
+
+def restart(service: FakeService, boot_id: str | None) -> None:
+    """Start the machine again, if its id is another one."""
+    cast("MachineClock", service.clock).boot_id = boot_id
 
 
 @attrs.define
@@ -43,91 +45,82 @@ class WaitingService(FakeService):
         return await super().send_with_id(request)
 
 
-class WrongClock(VirtualClock):
-    """A clock whose wall time can be set."""
-
-    ahead = timedelta()
-
-    def now(self) -> Any:
-        return super().now() + self.ahead
-
-
-async def stop_in_flight(service: FakeService, path: Path, create_ledger: LedgerFactory, **settings: Any) -> None:
+async def stop_in_flight(service: FakeService, path: Path) -> None:
     """End a job in good order while its first request is in flight."""
-    task = asyncio.create_task(upload(service, make_members(3), path, create_ledger=create_ledger, **settings))
+    task = asyncio.create_task(upload(service, make_members(3), path))
     await wait_until(lambda: service.in_flight == 1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
 
-async def resume(service: FakeService, path: Path, create_ledger: LedgerFactory) -> float:
+async def resume(service: FakeService, path: Path) -> float:
     """Resume a job; return after how many seconds its request was sent again."""
     began = service.clock.monotonic()
     service.latency = 0
-    report = await upload(service, make_members(3), path, quarantine=QUARANTINE, create_ledger=create_ledger)
+    report = await upload(service, make_members(3), path, quarantine=QUARANTINE)
     assert (report.accepted, service.bodies[-1]) == (3, service.bodies[0])
     return service.times[-1] - began
 
 
 async def test_after_an_orderly_end_the_time_since_then_counts(path: Path) -> None:
-    service = FakeService(latency=1)
-    await stop_in_flight(service, path, boot("a"))
+    service = create_service()
+    await stop_in_flight(service, path)
     await service.clock.sleep(30)
 
-    assert await resume(service, path, boot("a")) == QUARANTINE - 30
+    assert await resume(service, path) == QUARANTINE - 30
 
 
 @pytest.mark.parametrize("passed", [99.0, 100.0, 10**6])
 async def test_when_a_whole_quarantine_has_passed_nothing_is_waited_for(path: Path, passed: float) -> None:
-    service = FakeService(latency=1)
-    await stop_in_flight(service, path, boot("a"))
+    service = create_service()
+    await stop_in_flight(service, path)
     await service.clock.sleep(passed)
 
-    assert await resume(service, path, boot("a")) == max(0, QUARANTINE - passed)
+    assert await resume(service, path) == max(0, QUARANTINE - passed)
 
 
-@pytest.mark.parametrize(("before", "after"), [("a", "b"), ("", ""), ("a", ""), ("", "a")])
+@pytest.mark.parametrize(("before", "after"), [("a", "b"), (None, None), ("a", None), (None, "a")])
 async def test_after_a_restart_of_the_machine_a_whole_quarantine_is_waited_for(
-    path: Path, before: str, after: str
+    path: Path, before: str | None, after: str | None
 ) -> None:
-    service = FakeService(latency=1)
-    await stop_in_flight(service, path, boot(before))
+    service = create_service(before)
+    await stop_in_flight(service, path)
     await service.clock.sleep(10**6)
+    restart(service, after)
 
-    assert await resume(service, path, boot(after)) == QUARANTINE
+    assert await resume(service, path) == QUARANTINE
 
 
 async def test_after_a_kill_a_whole_quarantine_is_waited_for(path: Path) -> None:
-    service = FakeService()
+    service = create_service(latency=0)
     service.script[1] = LOST
     death = Death(2, after=True).create_ledger  # the second intent
     with pytest.raises(BatchError):
         await upload(service, make_members(3), path, quarantine=0, retry_delays=[0], create_ledger=death)
     await service.clock.sleep(10**6)
 
-    assert await resume(service, path, boot(read_boot_id())) == QUARANTINE
+    assert await resume(service, path) == QUARANTINE
 
 
 async def test_an_orderly_end_counts_only_until_the_next_run_is_killed(path: Path) -> None:
-    service = FakeService(latency=1)
-    await stop_in_flight(service, path, boot("a"))
+    service = create_service()
+    await stop_in_flight(service, path)
     await service.clock.sleep(10**6)
-    dying = boot("a", Death(1, after=True).create_ledger)
+    dying = Death(1, after=True).create_ledger
     with pytest.raises(BatchError):
         await upload(service, make_members(3), path, quarantine=0, create_ledger=dying)
 
-    assert await resume(service, path, boot("a")) == QUARANTINE
+    assert await resume(service, path) == QUARANTINE
 
 
 @pytest.mark.parametrize("jump", [timedelta(days=400), timedelta(hours=-3)])
 async def test_a_wall_clock_that_is_set_shortens_nothing(path: Path, jump: timedelta) -> None:
-    clock = WrongClock(mode="jump")
-    service = FakeService(clock=clock, latency=1)
-    await stop_in_flight(service, path, boot("a"))
-    clock.ahead = jump
+    service = create_service()
+    await stop_in_flight(service, path)
+    cast("MachineClock", service.clock).ahead = jump
 
-    assert await resume(service, path, boot("a")) == QUARANTINE
+    assert await resume(service, path) == QUARANTINE
 
 
 async def test_the_time_of_sending_is_that_after_the_wait_at_the_rate_limit(path: Path) -> None:
@@ -143,13 +136,13 @@ async def test_the_time_of_sending_is_that_after_the_wait_at_the_rate_limit(path
 
 
 async def test_a_resumed_job_reports_what_was_sent_to_the_rate_limit(path: Path) -> None:
-    service = FakeService(latency=2)
+    service = create_service(latency=2)
     service.script[4] = make_error(403)
     began = service.clock.now()
     with pytest.raises(BatchError):
-        await upload(service, make_members(20), path, concurrency=1, users_per_operation=1, create_ledger=boot("a"))
+        await upload(service, make_members(20), path, concurrency=1, users_per_operation=1)
     await service.clock.sleep(3)
-    await upload(service, make_members(20), path, create_ledger=boot("a"))
+    await upload(service, make_members(20), path)
 
     (first, second) = service.restored
 

@@ -11,7 +11,6 @@ import random
 import signal
 import sqlite3
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import Any, Literal
 
 import aiohttp
@@ -85,7 +84,6 @@ async def _live(life: Life, loop: SimulatedLoop) -> Result:
     dice = random.Random(life.seed)
     clock = SimulatedClock(life.world)
     limits = LIMITS if life.limit is None else change_limit(LIMITS, "ads.audience_users", requests=life.limit)
-    create = partial(create_ledger, boot_id=life.world.boot_id)
     address = f"http://127.0.0.1:{life.port}"
     async with (
         _Connector(loop, life.death) as connector,
@@ -98,9 +96,9 @@ async def _live(life: Life, loop: SimulatedLoop) -> Result:
         ) as session,
     ):
         for turns, between in life.cancellations:
-            await _run_and_cancel(life.step(session, create), turns, between)
+            await _run_and_cancel(life.step(session, create_ledger), turns, between)
             loop.forget_requests()
-        return await _describe(life.step(session, create))
+        return await _describe(life.step(session, create_ledger))
 
 
 async def _run_and_cancel(step: Awaitable[Any], turns: int, between: int) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 import attrs
@@ -10,11 +10,27 @@ import attrs
 from svc_async.sandbox import VirtualClock
 from svc_async.sandbox.clock import Timer
 
-__all__ = ["EPOCH", "DrivenClock"]
+__all__ = ["EPOCH", "DrivenClock", "MachineClock"]
 
 T = TypeVar("T")
 
 EPOCH = datetime(2026, 6, 10, 12, 0, 0, tzinfo=UTC)
+
+
+class MachineClock(VirtualClock):
+    """A jumping clock whose wall time can be set, on a machine that is started again if `boot_id` is another one."""
+
+    ahead = timedelta()
+
+    def __init__(self, boot_id: str | None = "a") -> None:
+        super().__init__(mode="jump")
+        self.boot_id = boot_id
+
+    def now(self) -> datetime:
+        return super().now() + self.ahead
+
+    def boot(self) -> str | None:
+        return self.boot_id
 
 
 @attrs.define(eq=False)

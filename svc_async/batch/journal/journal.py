@@ -26,15 +26,17 @@ applied late, and no clock says when the process died. If it ended in good order
 source is read again, and settled rows are skipped. Rows that break a rule never reach a lane; they are found again
 and reported again.
 
+If the last run was killed, nothing at all is sent before that: SQLite drops without notice what follows a damaged place
+of its log. Rows are then sent again in their order, and what the journal has forgotten is waited for.
+
     killed before the intent is committed       nothing was sent; the rows are read again
     killed after it, before the answer          in doubt: quarantine, then the same bytes
     killed after the answer, before its commit  likewise: the journal cannot tell the difference
     killed after the commit                     settled; skipped
 
-A finished journal is of a definite job as well: the source is read again, and its digest compared.
-
-The file is locked while a job runs; `JournalRecord` reads it nevertheless. It contains no token and no identifier.
-Each commit also records the progress of the job, as `timeline` describes it. Each record has a checksum.
+A finished journal is of a definite job as well: the source is read again, and its digest compared. The file is locked
+while a job runs; `JournalRecord` reads it nevertheless. It contains no token and no identifier. Each commit also
+records the progress of the job, as `timeline` describes it. Each record has a checksum.
 """
 
 import sqlite3
@@ -55,7 +57,7 @@ from svc_async.batch.journal.state import JobState, OrderlyEnd, describe_differe
 from svc_async.batch.ledger import Intent, JournalCheckpoint, LaneState, Settlement
 from svc_async.batch.report import KEPT_FAILURES, Failure, Report, Totals
 from svc_async.batch.timeline import SLOT_WIDTH, SLOTS, widen_slots
-from svc_async.clock import Clock
+from svc_async.clock import Clock, find_boot
 from svc_async.errors import SvcError, UnusableFile
 from svc_async.sqlite import Work, Writer, connect, in_thread, report_unusable
 
@@ -97,18 +99,19 @@ class Journal:
         intents: what earlier runs left in doubt.
         spool_digest: the digest of the rows, if they were spooled.
         report: the report, if nothing is left to do.
+        killed: whether the last run did not end in good order.
         idle: seconds that have certainly passed since the last run.
         sent: how many requests were sent in each of the last seconds, by time since the epoch.
         unmarked: how many requests in doubt may have been sent at a time that was not recorded.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, job: Job, clock: Clock, boot_id: str) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, job: Job, clock: Clock) -> None:
         self.path = path
         self._clock = clock
-        self._boot_id = boot_id
         self._records = records = Records.open(path, connection)
         self._state = state = _begin_run(connection, records, path, job, clock.now().timestamp())
-        self.idle = 0.0 if state.end is None else state.end.measure_time_since(clock.monotonic(), boot_id)
+        self.killed = state.end is None and state.runs > 1
+        self.idle = 0.0 if state.end is None else state.end.measure_time_since(clock.monotonic(), find_boot(clock))
         state.end = None
         self._began, self._worked_before = clock.now().timestamp(), state.worked
         failures = [Failure(number, *rest) for number, rest in records.load_all("failure", tuple[str, str, str | None])]
@@ -140,7 +143,6 @@ class Journal:
         job: Job,
         *,
         clock: Clock,
-        boot_id: str = "",
         factory: type[sqlite3.Connection] = sqlite3.Connection,
     ) -> "Journal":
         """Open the journal of a job, or begin it.
@@ -149,20 +151,19 @@ class Journal:
             path: the file; its folder exists.
             job: the job.
             clock: the time; also read in another thread.
-            boot_id: see `OrderlyEnd`; without it, no time has certainly passed since the last run.
             factory: the class of the connection.
 
         Raises:
             UnusableFile: the file belongs to another job, is locked, or cannot be opened.
         """
-        return await in_thread(lambda: cls._open(Path(path), job, clock, boot_id, factory), undo=Journal._close)
+        return await in_thread(lambda: cls._open(Path(path), job, clock, factory), undo=Journal._close)
 
     @classmethod
-    def _open(cls, path: Path, job: Job, clock: Clock, boot_id: str, factory: type[sqlite3.Connection]) -> "Journal":
+    def _open(cls, path: Path, job: Job, clock: Clock, factory: type[sqlite3.Connection]) -> "Journal":
         connection = connect(path, FORMAT, exclusive=True, factory=factory)
         try:
             with report_unusable(path, FORMAT):
-                return cls(path, connection, job, clock, boot_id)
+                return cls(path, connection, job, clock)
         except BaseException:
             connection.close()
             raise
@@ -289,7 +290,7 @@ class Journal:
 
     async def _close(self) -> None:
         if not self._is_closed and self._state.report is None:
-            end = OrderlyEnd(self._boot_id, self._clock.monotonic())
+            end = OrderlyEnd(find_boot(self._clock), self._clock.monotonic())
             self._writer.submit(lambda _: setattr(self._state, "end", end))
         self._is_closed = True
         await self._writer.close()
@@ -370,6 +371,8 @@ def _begin_run(connection: sqlite3.Connection, records: Records, path: Path, job
     records.put("job", 0, attrs.evolve(state, end=None))
     records.write_count()
     connection.execute("COMMIT")
+    # The file itself says that a run has begun: the log may be damaged, or left behind when the file is moved.
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return state
 
 

@@ -19,7 +19,6 @@ from svc_async.batch.journal.journal import Job, Journal
 from svc_async.batch.journal.journals import Journals
 from svc_async.batch.journal.resume import RemainingRows, SourceReplay, digest_source, report_other_source
 from svc_async.batch.journal.spool import read_spool, spool
-from svc_async.batch.journal.state import read_boot_id
 from svc_async.batch.lane import Lane
 from svc_async.batch.lane_events import Settle
 from svc_async.batch.ledger import (
@@ -67,7 +66,6 @@ def create_ledger(
     settings: BatchSettings,
     clock: Clock,
     note: Mapping[str, Any] | None = None,
-    boot_id: str | None = None,
     factory: type[sqlite3.Connection] = sqlite3.Connection,
 ) -> Ledger:
     """Return a ledger in a journal, or in memory if there is none.
@@ -78,7 +76,6 @@ def create_ledger(
         settings: how it sends them.
         clock: the time.
         note: what describes the job in a new journal, as values for JSON.
-        boot_id: what identifies the time since the machine was started; by default it is found out.
         factory: the class of the connection to a journal.
     """
     if journal is None:
@@ -89,7 +86,6 @@ def create_ledger(
         settings=settings,
         clock=clock,
         note=note,
-        boot_id=read_boot_id() if boot_id is None else boot_id,
         factory=factory,
     )
 
@@ -121,7 +117,6 @@ class JournalLedger:
         settings: BatchSettings,
         clock: Clock,
         note: Mapping[str, Any] | None = None,
-        boot_id: str = "",
         factory: type[sqlite3.Connection] = sqlite3.Connection,
     ) -> None:
         self.accounting = Accounting()
@@ -130,7 +125,6 @@ class JournalLedger:
         self._settings = settings
         self._clock = clock
         self._note = note
-        self._boot_id = boot_id
         self._factory = factory
         self._entries: dict[int, _Entry] = {}
 
@@ -138,7 +132,7 @@ class JournalLedger:
         about = {**self._destination.about, "ordered": self._settings.ordered}
         job = Job(about=about, lanes=self._settings.concurrency, note=self._note)
         self._journal = journal = await Journal.open(
-            await self._find_path(), job, clock=self._clock, boot_id=self._boot_id, factory=self._factory
+            await self._find_path(), job, clock=self._clock, factory=self._factory
         )
         self._path = journal.path
         self._rows = RemainingRows(self._destination.limits, journal)
@@ -193,7 +187,8 @@ class JournalLedger:
             after = each.intent.after
             self._entries[each.intent.sender] = _Entry(after.settled_up_to, after.unsettled, each.intent)
         lane_of = replay.lane_of  # the rest of the replay is not kept
-        return Resumption(RowSource(lambda: self._read_rest(source, lane_of), replayable=False), iter(unsettled))
+        rest = RowSource(lambda: self._read_rest(source, lane_of), replayable=False)
+        return Resumption(rest, iter(unsettled), journal.killed)
 
     async def _ensure_replayable(self, source: RowSource) -> RowSource:
         known = JournalCheckpoint(digest=self._journal.spool_digest)

@@ -1,24 +1,13 @@
 """The state of a job as a journal keeps it, and how much time has certainly passed since its last run."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import attrs
 
 from svc_async.batch.ledger import JournalCheckpoint
 
-__all__ = ["JobState", "OrderlyEnd", "describe_difference", "read_boot_id"]
-
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-
-def read_boot_id() -> str:
-    """Return what identifies the time since the machine was started; empty if that is not known."""
-    try:
-        return _BOOT_ID.read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
+__all__ = ["JobState", "OrderlyEnd", "describe_difference"]
 
 
 @attrs.frozen
@@ -28,16 +17,16 @@ class OrderlyEnd:
     The wall clock proves nothing, since it may have been set meanwhile.
 
     Attributes:
-        boot_id: what identifies the time since the machine was started.
+        boot: identifies the start from which the clock counts; None if it is not known.
         at: the monotonic time.
     """
 
-    boot_id: str
+    boot: str | None
     at: float
 
-    def measure_time_since(self, now: float, boot_id: str) -> float:
+    def measure_time_since(self, now: float, boot: str | None) -> float:
         """Return how many seconds have passed for certain."""
-        return max(0.0, now - self.at) if boot_id and self.boot_id == boot_id else 0.0
+        return max(0.0, now - self.at) if boot is not None and self.boot == boot else 0.0
 
 
 @attrs.define(kw_only=True)

@@ -20,7 +20,7 @@ from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.sync.sending import ClockReading
 from svc_async.batch.sync.settings import SyncObservers, SyncSettings
 from svc_async.batch.sync.store import SyncStore
-from svc_async.clock import BootClock, Clock
+from svc_async.clock import Clock, find_boot
 from svc_async.errors import BatchError, SvcError
 
 __all__ = ["Removals", "Sync", "SyncTarget", "UpsertObservers", "read_clocks"]
@@ -291,8 +291,7 @@ class _PartRecorder:
 
 def read_clocks(clock: Clock) -> ClockReading:
     """Return the present moment."""
-    boot = clock.boot() if isinstance(clock, BootClock) else None
-    return ClockReading(clock.now(), clock.monotonic(), boot)
+    return ClockReading(clock.now(), clock.monotonic(), find_boot(clock))
 
 
 def _shift(positions: Sequence[int], first: int) -> Sequence[int]:
