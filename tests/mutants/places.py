@@ -128,7 +128,7 @@ class _Finder:
             yield scope, node.test, "(not (\0))"
         if isinstance(node, ast.expr):
             yield from ((scope, node, after) for after in _change_expression(node))
-        if isinstance(node, ast.Return) and node.value is not None and not _is_none(node.value):
+        if isinstance(node, ast.Return) and node.value is not None and not _is_false(node.value):
             yield scope, node, "return None"
         if isinstance(node, _STATEMENTS) and self._scope and not _is_text(node):
             yield scope, node, "pass"
@@ -167,8 +167,9 @@ def _is_text(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
+def _is_false(node: ast.expr) -> bool:
+    """Return whether None in place of a value is the same to an `if`: another change makes the value true."""
+    return isinstance(node, ast.Constant) and (node.value is None or node.value is False)
 
 
 def _declares_names(node: ast.AST) -> bool:

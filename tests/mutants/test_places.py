@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
     [
         ("return a < 1", {"`a < 1` -> `a <= 1`", "`1` -> `2`", "-> `return None`"}),
         ("if a and b: raise E", {"`a and b` -> `(a or b)`", "-> `(not (a and b))`", "`raise E` -> `pass`"}),
+        ("return False", {"`False` -> `True`"}),
         ("a[0] = True", {"-> `pass`", "`0` -> `1`", "`True` -> `False`"}),
         ('a.get("key")', {"-> `pass`", "`\"key\"` -> `'keyx'`"}),
         ('log("a sentence is no behaviour")', {"-> `pass`"}),
