@@ -1,7 +1,9 @@
 import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
+import attrs
 import pytest
 
 from svc_async.engine import retry
@@ -218,11 +220,91 @@ async def test_a_cancelled_wait_makes_no_further_call() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"attempts": 0}, {"first_wait": -1}, {"longest_wait": -1}, {"deadline": -1}, {"jitter": 1.5}]
+    ("wrong", "parameter"),
+    [
+        ({"attempts": 0}, "attempts"),
+        ({"first_wait": -0.1}, "retries"),
+        ({"longest_wait": -0.1}, "retries"),
+        ({"deadline": -0.1}, "retries"),
+        ({"jitter": -0.1}, "retries"),
+        ({"jitter": 1.1}, "retries"),
+    ],
 )
-def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(InvalidArgument):
+def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float], parameter: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
         Retries(**wrong)  # type: ignore[arg-type]  # wrong on purpose
+
+    assert caught.value.parameter == parameter
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"attempts": 1},
+        {"first_wait": 0.0},
+        {"longest_wait": 0.0},
+        {"deadline": 0.0},
+        {"jitter": 0.0},
+        {"jitter": 1.0},
+    ],
+)
+def test_the_bounds_of_settings_are_allowed(settings: dict[str, Any]) -> None:
+    default = {"attempts": 5, "first_wait": 0.5, "longest_wait": 30.0, "deadline": 300.0, "jitter": 0.5}
+
+    assert attrs.asdict(Retries(**settings)) == default | settings
+
+
+UNAVAILABLE = api_error(status=503)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "elapsed", "chance", "wait"),
+    [
+        (1, 0.0, 0.0, 0.5),
+        (1, 0.0, 1.0, 0.25),
+        (1, 0.0, 0.4, 0.4),
+        (2, 0.0, 0.0, 1.0),
+        (4, 0.0, 0.0, 4.0),
+        (4, 96.0, 0.0, 4.0),
+        (4, 96.1, 0.0, None),
+        (9, 0.0, 0.0, 30.0),
+        (9, 0.0, 1.0, 15.0),
+        (10, 0.0, 0.0, None),
+        (11, 0.0, 0.0, None),
+    ],
+)
+def test_when_a_call_is_repeated(attempt: int, elapsed: float, chance: float, wait: float | None) -> None:
+    now, retries = VirtualClock().now(), Retries(attempts=10, deadline=100.0)
+
+    found = decide(UNAVAILABLE, attempt=attempt, elapsed=elapsed, now=now, safe=True, retries=retries, chance=chance)
+
+    assert found == wait
+
+
+@pytest.mark.parametrize(("attempt", "doublings"), [(2, 1), (64, 63), (65, 64), (66, 64), (5_000, 64)])
+def test_a_wait_doubles_64_times(attempt: int, doublings: int) -> None:
+    endless = Retries(attempts=10_000, first_wait=1.0, longest_wait=float("inf"), deadline=float("inf"))
+
+    wait = decide(
+        UNAVAILABLE, attempt=attempt, elapsed=0, now=VirtualClock().now(), safe=True, retries=endless, chance=0
+    )
+
+    assert wait == 2.0**doublings
+
+
+def test_a_budget_is_spent_one_by_one_and_earned_back_in_tenths() -> None:
+    assert (RetryBudget().most, RetryBudget().earned) == (100.0, 0.1)
+    budget = RetryBudget(most=2.0, earned=0.5)
+
+    assert [budget.spend() for _ in range(3)] == [True, True, False]
+    budget.earn()
+    assert budget.spend() is False
+    budget.earn()
+    assert [budget.spend() for _ in range(2)] == [True, False]
+    for _ in range(9):
+        budget.earn()
+    assert [budget.spend() for _ in range(3)] == [True, True, False]
 
 
 async def test_a_call_may_be_repeated_for_ever(clock: VirtualClock) -> None:

@@ -1,12 +1,16 @@
 import asyncio
 import ssl
 import traceback
+from typing import Any
+from weakref import WeakSet
 
 import aiohttp
+import attrs
 import pytest
 import trustme
 
 from svc_async.clock import SystemClock
+from svc_async.engine.exchange import Exchange
 from svc_async.engine.transport import Timeouts, Transport
 from svc_async.errors import InvalidArgument, Sent, TimedOut, TransportError, UnexpectedAnswer, WrongState
 from svc_async.sandbox import VirtualClock
@@ -228,10 +232,26 @@ async def test_two_hundred_calls_do_not_open_two_hundred_connections(peer: Peer,
     assert len(peers) <= 100
 
 
-@pytest.mark.parametrize("wrong", [{"total": 0}, {"total": -1}, {"connect": 0}])
+@pytest.mark.parametrize("wrong", [{"total": 0}, {"total": -1}, {"connect": 0}, {"total": None, "connect": -1}])
 def test_timeouts_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InvalidArgument, match="^timeouts must be greater than 0"):
         Timeouts(**wrong)
+
+
+@pytest.mark.parametrize("timeouts", [{}, {"total": 0.5}, {"connect": 0.5}, {"total": None}])
+def test_timeouts_may_be_short_or_absent(timeouts: dict[str, Any]) -> None:
+    assert attrs.asdict(Timeouts(**timeouts)) == {"total": 60.0, "connect": 10.0} | timeouts
+
+
+def test_aiohttp_can_show_a_body_in_blocks() -> None:
+    def show(*blocks: bytes) -> str:
+        payload = Exchange(SendCounter(), WeakSet()).payload(Blocks(blocks, sum(map(len, blocks))))
+        assert payload is not None
+        return payload.decode()
+
+    assert show(b"\xc3", b"\xa9!") == "é!"
+    with pytest.raises(UnicodeDecodeError):
+        show(b"\xff")
 
 
 def format_traceback(error: BaseException) -> str:
