@@ -155,7 +155,7 @@ class ServerCount:
         reset_at: the tick at which that second is over; from then on nothing is known.
     """
 
-    remaining: int = 0
+    remaining: int = NEVER
     reset: int = -NEVER
     reset_at: int = -NEVER
 
@@ -230,7 +230,7 @@ class RateCut:
     """
 
     factor: float = 1.0
-    at: int = 0
+    at: int = -NEVER
 
     def cut(self, now: int) -> None:
         """Reduce the rate."""

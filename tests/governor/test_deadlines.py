@@ -125,23 +125,29 @@ async def test_each_deadline_in_a_queue_is_kept(clock: DrivenClock) -> None:
 async def test_a_slot_stands_for_one_request_from_the_grant_to_the_answer(clock: DrivenClock) -> None:
     governor = make_governor(clock)
     slot = request_slot(governor, ACCOUNTS)
-    assert (slot.stage, slot.is_in_flight, slot.is_cancelled) == (Stage.NEW, False, False)
+    stages: list[tuple[Stage, bool]] = []
+
+    def look() -> None:
+        stages.append((slot.stage, slot.is_in_flight))
+
     slot.mark_sent()
-    slot.learn(200, {})
-    assert slot.stage is Stage.NEW, "it was not granted"
-
+    slot.learn(200, {})  # it was not granted
+    look()
     async with slot:
-        assert (slot.stage, slot.is_in_flight) == (Stage.GRANTED, True)
+        look()
         slot.mark_sent()
-        assert (slot.stage, slot.is_in_flight) == (Stage.SENT, True)
+        look()
         slot.learn(200, rate_limit_headers(5, 4, 60))
-        assert (slot.stage, slot.is_in_flight) == (Stage.OVER, False)
+        look()
         slot.mark_sent()
-        assert slot.stage is Stage.OVER
-
-    assert find_bucket(governor).remaining == 4
+        look()
     await slot.__aexit__(None, None, None)
-    assert find_bucket(governor).used == 1
+    look()
+
+    new, granted, sent, over = Stage.NEW, Stage.GRANTED, Stage.SENT, Stage.OVER
+    assert [stage for stage, _ in stages] == [new, granted, sent, over, over, over]
+    assert [is_in_flight for _, is_in_flight in stages] == [False, True, True, False, False, False]
+    assert (find_bucket(governor).remaining, find_bucket(governor).used) == (4, 1)
 
 
 async def test_an_answer_may_come_before_it_was_noted_that_the_request_was_sent(clock: DrivenClock) -> None:

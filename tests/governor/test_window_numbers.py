@@ -177,6 +177,9 @@ def test_the_next_check_is_when_it_opens_or_when_a_report_ends() -> None:
     assert window.next_check_at(1, 70 * SECOND - 1) == 70 * SECOND
     assert window.next_check_at(1, 70 * SECOND) == NEVER
 
+    window.gate.close(MINUTE, is_stated=True)
+    assert window.next_check_at(1, MINUTE) == 70 * SECOND, "open at this very tick"
+
 
 @pytest.mark.parametrize(
     ("limit", "documented", "opens"), [(1, True, MINUTE), (1, False, 0), (None, False, 0), (None, True, 0)]
