@@ -15,11 +15,10 @@ from svc_async.engine.paging import Pager
 from tests.support.client_calls import CALLS, bind, read_parameters
 from tests.support.contract import (
     OPERATIONS,
-    Row,
     build_answer,
     build_arguments,
-    find_value,
     format_query_value,
+    list_bounds,
     list_parameters,
 )
 from tests.support.fake_http import ENDPOINTS, answer_any_method, make_session
@@ -118,33 +117,6 @@ async def test_a_record_in_an_array_of_one_is_the_record(
     answer_any_method(service, {**payload, "data": records})
 
     assert to_plain(await make_call(session, operation, build_arguments(operation))) == records
-
-
-def build_text(size: int) -> str:
-    return "x" * size
-
-
-def build_list(parameter: Row, size: int) -> list[Any]:
-    element = find_value(parameter)[0]
-    return [{**element, "id": str(number)} if isinstance(element, dict) else str(number) for number in range(size)]
-
-
-def list_bounds(row: Row) -> dict[str, tuple[Any, Any]]:
-    """Return for each bound of a parameter a value within it, and the next one, which is not."""
-    pairs: dict[str, tuple[Any, Any]] = {}
-    if "min" in row:
-        pairs["min"] = row["min"], row["min"] - 1
-    if "max" in row:
-        pairs["max"] = row["max"], row["max"] + 1
-    if "exclusive_min" in row:
-        pairs["exclusive_min"] = row["exclusive_min"] + 1, row["exclusive_min"]
-    if "min_length" in row:
-        pairs["min_length"] = build_text(row["min_length"]), build_text(row["min_length"] - 1)
-    if "max_length" in row:
-        pairs["max_length"] = build_text(row["max_length"]), build_text(row["max_length"] + 1)
-    if "max_items" in row:
-        pairs["max_items"] = build_list(row, row["max_items"]), build_list(row, row["max_items"] + 1)
-    return pairs
 
 
 BOUNDS = [

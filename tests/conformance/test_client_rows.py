@@ -21,7 +21,9 @@ from tests.support.contract import (
     OPERATIONS,
     RECORDS,
     Row,
+    build_arguments,
     find_records,
+    list_bounds,
     list_parameters,
 )
 
@@ -39,6 +41,12 @@ SEVERAL_ENUMS = {
     "FeatureKey": ("FeatureKeyFilter", "FeatureKeyAccepted", "FeatureKeySeen", "FeatureKeyGate"),
 }
 """Enums of the client that hold the values of several of the contract."""
+
+OWN_ENUMS: Mapping[str, type[OpenEnum]] = {
+    name: kind
+    for name, kind in NAMES.items()
+    if isinstance(kind, type) and issubclass(kind, OpenEnum) and kind.__module__.startswith(ads.__name__)
+}
 
 ONE = pytest.mark.parametrize("operation", OPERATIONS)
 CALLED = pytest.mark.parametrize("operation", CALLS)
@@ -81,6 +89,27 @@ def test_a_route_returns_the_record_of_the_contract(operation: str) -> None:
     if response["record"] in RECORDS and response["shape"] != "named_array":
         assert row.into.__name__ == response["record"], f"operations.toml {operation}, {name}"
         assert isinstance(row, Listing) == (response["shape"] in {"list", "array"}), f"operations.toml {operation}"
+
+
+@pytest.mark.rule("GEN-06", "GEN-17")
+@ONE
+def test_the_checks_of_a_route_have_the_bounds_of_the_contract(operation: str) -> None:
+    name, row = find_route(operation)
+    values = build_arguments(operation)
+    for parameter in list_parameters(OPERATIONS[operation]):
+        for kind, (within, beyond) in list_bounds(parameter).items():
+            where = f"operations.toml {operation}, {parameter['name']} {kind}: {name}"
+            kept, broken = (row(**{**values, parameter["name"]: value}).problem for value in (within, beyond))
+            assert kept is None, where
+            assert broken is not None, where
+            assert broken.parameter == parameter["name"], where
+
+
+@pytest.mark.parametrize("enum", OWN_ENUMS)
+def test_an_enum_has_the_values_of_the_contract(enum: str) -> None:
+    stated = SEVERAL_ENUMS.get(enum, (enum,))
+    values = {value for name in stated for value in ENUMS[name]["values"]}
+    assert {member.value for member in OWN_ENUMS[enum]} == values, f"enums.toml {enum}"
 
 
 @CALLED

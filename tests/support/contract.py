@@ -129,6 +129,29 @@ def build_answer(operation: Row) -> Any:
     return {"request": {"params": {}}, "data": value}, [value]
 
 
+def _build_list(parameter: Row, size: int) -> list[Any]:
+    element = find_value(parameter)[0]
+    return [{**element, "id": str(number)} if isinstance(element, dict) else str(number) for number in range(size)]
+
+
+def list_bounds(row: Row) -> dict[str, tuple[Any, Any]]:
+    """Return for each bound of a parameter a value within it, and the next one, which is not."""
+    pairs: dict[str, tuple[Any, Any]] = {}
+    if "min" in row:
+        pairs["min"] = row["min"], row["min"] - 1
+    if "max" in row:
+        pairs["max"] = row["max"], row["max"] + 1
+    if "exclusive_min" in row:
+        pairs["exclusive_min"] = row["exclusive_min"] + 1, row["exclusive_min"]
+    if "min_length" in row:
+        pairs["min_length"] = "x" * row["min_length"], "x" * (row["min_length"] - 1)
+    if "max_length" in row:
+        pairs["max_length"] = "x" * row["max_length"], "x" * (row["max_length"] + 1)
+    if "max_items" in row:
+        pairs["max_items"] = _build_list(row, row["max_items"]), _build_list(row, row["max_items"] + 1)
+    return pairs
+
+
 def find_records(operations: Mapping[str, Row]) -> set[str]:
     """Return the names of the records that operations accept and return, with those inside them."""
     found: set[str] = set()
