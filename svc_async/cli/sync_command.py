@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 import attrs
 
+from svc_async import profiles
 from svc_async.ads.products import MAX_PRODUCTS
 from svc_async.batch.lists.user_list import USER_LIMITS
 from svc_async.batch.report import Report
@@ -88,7 +89,8 @@ class SyncWork:
                 yield Path(folder) / "state"
         else:
             account = f"{target.account_id} " if target.kind == "audience" else ""
-            name = f"{target.kind} {account}{target.list_id}"
+            host = profiles.find(self.options.profile).endpoints.ads_url
+            name = f"{target.kind} {account}{target.list_id} at {host}"
             path = _state_home() / f"{sha256(name.encode()).hexdigest()[:32]}.sqlite"
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             yield path

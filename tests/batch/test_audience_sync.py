@@ -9,6 +9,7 @@ import pytest
 from svc_async import BatchError, InvalidArgument, Rows, Session
 from svc_async.batch.report import Failure, Progress, Report
 from svc_async.batch.sync.report import SyncReport
+from svc_async.errors import UnusableFile
 from svc_async.sandbox import Fault, Sandbox
 from tests.support.files import Write
 
@@ -312,3 +313,12 @@ async def test_a_setting_that_breaks_its_rule_leaves_no_state(
         await audience.users.sync(audience.write(numbered(1)), state=audience.state, **settings)
 
     assert not audience.state.exists()
+
+
+async def test_the_state_of_another_host_is_refused(audience: Audience) -> None:
+    await audience.sync(numbered(1, 2))
+    async with Sandbox() as other, Session.sandbox(other) as session:
+        assert (other.account_id, other.audience_id) == (audience.sandbox.account_id, audience.sandbox.audience_id)
+        users = session.account(other.account_id).custom_audience(other.audience_id).users
+        with pytest.raises(UnusableFile, match="one of another host"):
+            await users.sync(audience.write(numbered(1, 2)), state=audience.state)

@@ -8,6 +8,7 @@ from svc_async import BatchError, Forbidden, InvalidArgument, Session
 from svc_async.ads.products import Product, ProductAvailability, ProductCondition
 from svc_async.batch.report import Failure
 from svc_async.batch.sync.report import SyncReport
+from svc_async.errors import UnusableFile
 from svc_async.sandbox import Fault, Sandbox
 from tests.support.files import Write
 
@@ -177,3 +178,11 @@ async def test_by_default_a_fifth_of_the_catalog_may_be_deleted(catalog: Catalog
         await catalog.products.sync(feed, state=catalog.state)
 
     assert len(await catalog.held()) == 10
+
+
+async def test_the_state_of_another_host_is_refused(catalog: Catalog) -> None:
+    await catalog.sync(row("a"))
+    async with Sandbox() as other, Session.sandbox(other) as session:
+        products = session.product_catalog(catalog.products.product_catalog_id).products
+        with pytest.raises(UnusableFile, match="one of another host"):
+            await products.sync([mapping("a")], state=catalog.state)

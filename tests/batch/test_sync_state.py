@@ -243,7 +243,9 @@ async def test_a_snapshot_that_removes_too_much_is_stopped(path: Path) -> None:
 async def test_a_file_is_about_one_list(path: Path) -> None:
     with SyncState(path, target="a") as state:
         await sync(state, {1: 10})
-    with pytest.raises(UnusableFile, match="belongs to another list; each list needs its own file"):
+    with pytest.raises(
+        UnusableFile, match="belongs to another list, or to one of another host; each needs its own file"
+    ):
         SyncState(path, target="b")
 
 

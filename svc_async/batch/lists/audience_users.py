@@ -182,9 +182,10 @@ class AudienceUsers(UserList[BatchCounts]):
             on_wait=on_wait,
         )
         async with open_members(members, self._rules.identifiers) as source:
-            with SyncState(Path(state), target=f"audience {self.account_id} {self.custom_audience_id}") as store:
+            target = f"audience {self.account_id} {self.custom_audience_id} at {self._host}"
+            with SyncState(Path(state), target=target) as store:
                 clock = self._sender.clock
-                target = AudienceTarget(
+                sync_target = AudienceTarget(
                     users=attrs.evolve(self, before_sending=lambda: store.admit(read_clocks(clock))),
                     members=source,
                     phone_region=phone_region,
@@ -192,7 +193,7 @@ class AudienceUsers(UserList[BatchCounts]):
                     lifetime=lifetime,
                     settings=batch,
                 )
-                sync = Sync(target=target, state=store, settings=settings, observers=observers, clock=clock)
+                sync = Sync(target=sync_target, state=store, settings=settings, observers=observers, clock=clock)
                 return await sync.run()
 
     def stream(

@@ -27,7 +27,7 @@ from svc_async.batch.uploader import Uploader
 from svc_async.errors import UnexpectedAnswer
 from svc_async.users.encoding import BadIdentifiers, MemberEncoder
 from svc_async.wire.params import timestamp
-from svc_async.wire.route import Request
+from svc_async.wire.route import Request, Surface
 from svc_async.wire.writing import to_json, to_plain
 
 __all__ = ["USER_LIMITS", "UserList"]
@@ -61,6 +61,10 @@ class UserList(abc.ABC, Generic[T]):
     @property
     @abc.abstractmethod
     def _rules(self) -> ListRules: ...
+
+    @property
+    def _host(self) -> str:
+        return self._sender.endpoints.of(Surface.ADS)
 
     @abc.abstractmethod
     def _build_request(self) -> Request[T]:
@@ -331,7 +335,7 @@ class UserList(abc.ABC, Generic[T]):
             rules=self._rules,
             limits=attrs.evolve(self.limits, per_operation=settings.users_per_operation),
             purpose=purpose,
-            host=self._sender.endpoints.of(empty.surface),
+            host=self._host,
             settings=source.settings,
         )
         return Uploader(

@@ -188,7 +188,7 @@ class Products(CatalogProducts):
             on_wait=on_wait,
         )
         async with open_products(products) as source:
-            with SyncState(Path(state), target=f"catalog {self.product_catalog_id}") as store:
+            with SyncState(Path(state), target=f"catalog {self.product_catalog_id} at {self._host}") as store:
                 clock = self._pipeline.clock
                 target = CatalogTarget(
                     products=attrs.evolve(self, before_sending=lambda: store.admit(read_clocks(clock))),

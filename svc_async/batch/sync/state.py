@@ -95,7 +95,7 @@ class SyncState:
 
     Args:
         path: the file; it is created if it does not exist.
-        target: the list; a file always belongs to the same list.
+        target: the list and its host; a file always belongs to the same list.
         factory: the class of the connection.
 
     Raises:
@@ -252,7 +252,9 @@ class SyncState:
             self._file.write_about(about)  # last: a file without it is begun again
         if about.target != target:
             raise UnusableFile(
-                FORMAT.parameter, self._file.path, "belongs to another list; each list needs its own file"
+                FORMAT.parameter,
+                self._file.path,
+                "belongs to another list, or to one of another host; each needs its own file",
             )
         return about
 
