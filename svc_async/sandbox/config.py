@@ -133,7 +133,7 @@ class SandboxConfig:
     """The settings of a sandbox.
 
     Attributes:
-        hosts: names of this server in `Host`, besides `localhost` and the address that a client connects to.
+        hosts: names of this server in `Host`, besides `localhost`, its own `host` and the address of the connection.
         rate_limits: False disables rate limits and their headers.
         rate_rules: replaces rows of `RATE_RULES` by name.
         rate_windows: where windows begin: on multiples of their length, at the first request, or everywhere.

@@ -322,7 +322,7 @@ class Sandbox:
     def _make_server(self) -> Server:
         sandbox = self._context
         gatekeeper = Gatekeeper(
-            self.config,
+            attrs.evolve(self.config, hosts=self.config.hosts | {self._host.lower()}),
             sandbox.store["accounts"],
             Routes(self.operations),
             Verifier(self.clock, self.config.timestamp_skew, sandbox.grants),

@@ -6,6 +6,7 @@ import logging
 import zlib
 from typing import Any
 
+import aiohttp
 import pytest
 from yarl import URL
 
@@ -245,3 +246,14 @@ async def test_the_control_api_is_closed_to_pages_of_other_sites(raw: RawClient)
         assert got.status == status
         assert got.headers["X-Content-Type-Options"] == "nosniff"
         assert got.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+
+
+async def test_a_failure_in_the_middle_of_an_answer_cuts_it(v2: V2Client, caplog: pytest.LogCaptureFixture) -> None:
+    await v2.subscribe("post.create")
+    size: Any = "not a number"
+    async with v2.stream("/2/activity/stream") as answer:
+        v2.sandbox.streams["activity"].split_bytes(size)
+        await v2.sandbox.trigger("post.create")
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await answer.read()
+    assert [record.getMessage().split()[0] for record in caplog.records] == ["incident"]

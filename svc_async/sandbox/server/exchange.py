@@ -179,8 +179,10 @@ class Exchange:
 
     async def _serve(self, call: Call) -> Reply | None:
         response = OpenResponse(self.request, self.closed, self.sandbox.clock, self._start_response)
-        answer = await call.serve(response)
-        self.response = response.response
+        try:
+            answer = await call.serve(response)
+        finally:
+            self.response = response.response
         if answer is None:
             return None
         operation = call.operation

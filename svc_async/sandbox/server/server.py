@@ -51,21 +51,23 @@ class _Connection(web.RequestHandler):
 
     def handle_error(
         self,
-        request: web.BaseRequest,  # noqa: ARG002 it has nothing of a request that cannot be read
+        request: web.BaseRequest,
         status: int = 500,
         exc: BaseException | None = None,
         message: str | None = None,  # noqa: ARG002 aiohttp's own words
     ) -> web.StreamResponse:
         """Return the answer to a request that cannot be read, or that failed beyond its exchange."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("an answer has begun")
         target: bytes | None = getattr(self, "_target", None)
         path = "/" if target is None else _strip_host(target.decode()).partition("?")[0]
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             refusal = report_failure()
-        elif isinstance(exc, BadHttpMethod) and target is not None:
-            refusal = Refusal(404, Problem("ROUTE_NOT_FOUND", "there is no such call here"))
         else:
+            _log.info("refused a request that is not HTTP/1.1: %s", type(exc).__name__)
             refusal = Refusal(status, Problem("INVALID_PARAMETER", "the request is not HTTP/1.1"))
-        _log.info("refused a request that is not HTTP/1.1: %s", type(exc).__name__)
+            if isinstance(exc, BadHttpMethod) and target is not None:
+                refusal = Refusal(404, Problem("ROUTE_NOT_FOUND", "there is no such call here"))
         response = _make_response(render_refusal(default_format(path), refusal, {"params": {}}), {})
         response.force_close()
         return response
