@@ -49,7 +49,7 @@ class BatchSettings:
             raise InvalidArgument("users_per_operation", "must be at least 1")
         if not 0 <= self.quarantine < inf:
             raise InvalidArgument("quarantine", "must be at least 0 seconds")
-        if not all(delay >= 0 for delay in self.retry_delays):
+        if not all(0 <= delay < inf for delay in self.retry_delays):
             raise InvalidArgument("retry_delays", "must be seconds of at least 0")
 
     @property

@@ -46,6 +46,8 @@ __all__ = ["Uploader"]
 
 T = TypeVar("T")
 
+_LONGEST_PAUSE = 3_600.0
+"""Seconds for which an answer may hold a lane; then one request finds out whether it was right."""
 _RECORDED = Recorded()
 _ELAPSED = Elapsed()
 
@@ -217,7 +219,7 @@ class Uploader(Generic[T]):
 
     def _read_pause(self, error: SvcError) -> float | None:
         retry_at = error.retry_at if isinstance(error, ApiError) else None
-        return None if retry_at is None else (retry_at - self._clock.now()).total_seconds()
+        return None if retry_at is None else min((retry_at - self._clock.now()).total_seconds(), _LONGEST_PAUSE)
 
     async def _settle(self, lane: Lane, settle: Settle) -> None:
         self._ledger.accounting.settle(settle.receipt)

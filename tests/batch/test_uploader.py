@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from datetime import UTC, datetime
+import math
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -212,3 +213,23 @@ async def test_bodies_are_arrays_of_operations(users: AudienceUsers, service: Fa
 
     (body,) = service.bodies
     assert [len(operation["params"]["users"]) for operation in json.loads(body)] == [25, 5]
+
+
+@pytest.mark.parametrize("status", [503, 504])
+async def test_no_answer_holds_a_lane_for_more_than_an_hour(
+    users: AudienceUsers, service: FakeService, status: int
+) -> None:
+    retry_at = service.clock.now() + timedelta(hours=23)
+    service.script[1] = make_error(status, headers={"retry-after": "82800"}, retry_at=retry_at)
+
+    report = await users.upload(make_members(3))
+
+    assert report.accepted == 3
+    assert service.times[1] - service.times[0] == 3_600
+
+
+@pytest.mark.parametrize("delay", [-1.0, math.nan, math.inf])
+async def test_a_delay_that_never_ends_is_refused(users: AudienceUsers, service: FakeService, delay: float) -> None:
+    with pytest.raises(InvalidArgument, match="retry_delays must be seconds of at least 0"):
+        await users.upload(make_members(1), retry_delays=[delay])
+    assert not service.bodies

@@ -72,9 +72,10 @@ class AudienceUsers(UserList[BatchCounts]):
 
         Raises:
             InvalidArgument: names the operation, the user and the rule that it breaks.
-            UnexpectedAnswer: the service counted other users than were sent, so none is accepted: send them again.
-            SvcError: any other failure. After one whose `sent` is `maybe`, the request may still be applied: wait two
-                minutes before you send it again, and send nothing newer about its users before.
+            UnexpectedAnswer: the answer does not confirm what was sent; it may be that to another request.
+            SvcError: any other failure. After one whose `sent` is `maybe`, and after an UnexpectedAnswer, the request
+                may still be applied: wait two minutes before you send it again, and send nothing newer about its users
+                before.
 
         Contract: `custom_audience_users.batch`.
         """

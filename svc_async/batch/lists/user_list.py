@@ -261,9 +261,9 @@ class UserList(abc.ABC, Generic[T]):
         answer = await self._sender.send(self._build_request().with_body(body))
         users = sum(len(operation["params"]["users"]) for operation in plain)
         if not self._confirms(answer, users if self.counted == "users" else len(plain)):
-            raise UnexpectedAnswer(
-                "the service counted other users than were sent; none is accepted", status=200, repeatable=True
-            )
+            # It may be the answer to another request, so nothing is known of this one.
+            problem = "the service counted other users than were sent; wait two minutes, then send all of them again"
+            raise UnexpectedAnswer(problem, status=200, repeatable=True)
         return answer
 
     def _check(self, operations: Sequence[Any]) -> list[Any]:
