@@ -19,7 +19,7 @@ from svc_async.errors import (
     Unauthorized,
     UnexpectedAnswer,
 )
-from svc_async.wire.outcome import Effect, Repeat, outcome_of
+from svc_async.wire.outcome import Effect, Repeat, api_error, outcome_of
 
 __all__ = [
     "REMOVED",
@@ -34,6 +34,7 @@ __all__ = [
     "may_have_worked",
     "recovery_for",
     "remove_hashes",
+    "remove_hashes_from_error",
     "request_id_of",
     "summarize",
 ]
@@ -168,6 +169,30 @@ def mark_as_repeat(reason: ErrorDetail) -> ErrorDetail:
 def remove_hashes(words: str) -> str:
     """Remove what may be the hash of an identifier."""
     return _find_hashes(REMOVED, words)
+
+
+def remove_hashes_from_error(error: Exception) -> Exception:
+    """Return an error without what may be hashes of identifiers in the service's words."""
+    if not isinstance(error, ApiError):
+        return error
+    return api_error(
+        status=error.status,
+        errors=[*map(_remove_hashes_from_reason, error.errors)],
+        operation_errors={
+            index: tuple(map(_remove_hashes_from_reason, reasons)) for index, reasons in error.operation_errors.items()
+        },
+        headers=error.headers,
+        request_id=error.request_id,
+        retry_at=error.retry_at,
+    )
+
+
+def _remove_hashes_from_reason(reason: ErrorDetail) -> ErrorDetail:
+    return ErrorDetail(
+        code=remove_hashes(reason.code) if isinstance(reason.code, str) else reason.code,
+        message=remove_hashes(reason.message),
+        parameter=None if reason.parameter is None else remove_hashes(reason.parameter),
+    )
 
 
 def summarize(error: Exception) -> str:

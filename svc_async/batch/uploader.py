@@ -33,7 +33,7 @@ from svc_async.batch.lane_events import (
     Wait,
 )
 from svc_async.batch.ledger import Ledger, Resumption
-from svc_async.batch.recovery import RecoveryPolicy, summarize
+from svc_async.batch.recovery import RecoveryPolicy, remove_hashes_from_error, summarize
 from svc_async.batch.report import Failure, Report
 from svc_async.batch.sender import BatchSender, make_job_sender
 from svc_async.batch.settings import BatchSettings, JobSizes, Observers
@@ -147,7 +147,7 @@ class Uploader(Generic[T]):
                 self._notify_progress()
             raise
         if self._cause is not None:
-            raise self._describe_failure(self._cause) from self._cause
+            raise self._describe_failure(self._cause) from remove_hashes_from_error(self._cause)
         return self.report
 
     async def _feed(self, resumption: Resumption) -> None:

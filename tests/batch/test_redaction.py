@@ -1,6 +1,7 @@
 """No identifier of a row is in a text that is kept, whatever the service repeats of it and wherever it does."""
 
 import re
+import traceback
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from svc_async.batch.report import Failure
-from svc_async.errors import BatchError, ErrorDetail
+from svc_async.errors import BatchError, ErrorDetail, Forbidden
 from tests.support.fake_service import FakeService, make_error
 from tests.support.journaled_uploads import create_users
 
@@ -90,3 +91,19 @@ async def test_no_hash_is_in_the_reason_for_giving_up_nor_in_the_error_of_the_jo
     service.always = make_error(403, errors=[code])
     with pytest.raises(BatchError, match="ended early: HTTP 403 BUSY_…; of 1 rows"):
         await create_users(service).upload([ROW])
+
+
+@pytest.mark.parametrize("field", ["code", "message", "parameter"])
+async def test_the_cause_of_a_job_that_ends_early_holds_no_hash(field: str) -> None:
+    reason = ErrorDetail(**{"code": "BAD", "message": "no", field: f"before {HASH.upper()} after"})
+    service = FakeService()
+    service.always = make_error(403, errors=[reason], operation_errors={0: (reason,)}, request_id="r-1")
+    with pytest.raises(BatchError) as caught:
+        await create_users(service).upload([ROW])
+
+    cause = caught.value.__cause__
+
+    assert isinstance(cause, Forbidden)
+    assert (cause.request_id, len(cause.errors), list(cause.operation_errors)) == ("r-1", 1, [0])
+    assert is_clean("".join(traceback.format_exception(caught.value)))
+    assert is_clean(f"{cause.errors} {cause.operation_errors}")
