@@ -69,7 +69,7 @@ class Reader:
     def _refuse_repeated_names(self, answer: Answer) -> None:
         """Raise for an answer in which an object has a name twice: either value may be the right one."""
         try:
-            json.loads(answer.body, object_pairs_hook=_make_object)
+            json.loads(answer.body, object_pairs_hook=_check_names)
         except ValueError as error:
             raise self.unexpected(answer, f"the answer does not fit: {error}") from None
 
@@ -295,11 +295,9 @@ _LONE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 """Or a pair of them: a string with a lone one is mended."""
 
 
-def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
+def _check_names(pairs: list[tuple[str, Any]]) -> None:
+    if len(dict(pairs)) != len(pairs):
         raise ValueError("a name occurs twice in an object")
-    return made
 
 
 def _not_encoded_as(wanted: str, answer: Answer) -> str:
