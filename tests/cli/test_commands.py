@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from svc_async import Session, __version__
@@ -65,6 +66,20 @@ async def test_a_sandbox_serves_until_it_is_stopped(tmp_path: Path, number: sign
     running.send(number)
     ended = await running.wait()
     assert (ended.code, ended.out, ended.err) == (0, "", "")
+
+
+async def test_a_sandbox_answers_to_its_names_only(tmp_path: Path) -> None:
+    running = await Command(tmp_path, {}).start("sandbox", "--port", "0", "--json", "--server-name", "Sandbox.test")
+    opened = json.loads(await running.line())
+    statuses = [await get_status(opened["ads_url"], host) for host in ("sandbox.test", "other.test")]
+    running.send(signal.SIGINT)
+    await running.wait()
+    assert statuses == [401, 421]
+
+
+async def get_status(url: str, host: str) -> int:
+    async with aiohttp.request("GET", f"{url}/12/accounts", headers={"Host": host}) as response:
+        return response.status
 
 
 async def test_a_sandbox_prints_what_a_shell_needs(tmp_path: Path) -> None:

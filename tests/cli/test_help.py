@@ -56,7 +56,7 @@ COMMANDS = {
     "job status": JSON,
     "job resume": JSON,
     "job report": {"out": "JSON to stdout", **JSON},
-    "sandbox": {"host": "127.0.0.1", "port": "8765", "seed": "7", "forward": "", **JSON},
+    "sandbox": {"host": "127.0.0.1", "port": "8765", "seed": "7", "server-name": "", "forward": "", **JSON},
     "stream tail": PROFILE,
     "trigger": {"user": "the first user of the sandbox", "set": "", "url": "http://127.0.0.1:8765", **JSON},
     "webhook check": PROFILE,

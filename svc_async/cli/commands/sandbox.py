@@ -16,7 +16,7 @@ from svc_async.cli.exit_codes import Exit, Interrupted
 from svc_async.cli.options import JsonFlag, check_port
 from svc_async.cli.signals import run_until_stopped
 from svc_async.errors import InvalidArgument
-from svc_async.sandbox import Sandbox
+from svc_async.sandbox import Sandbox, SandboxConfig
 
 __all__ = ["sandbox"]
 
@@ -26,6 +26,7 @@ def sandbox(
     host: str = "127.0.0.1",
     port: int = 8765,
     seed: int = 7,
+    server_name: Annotated[list[str] | None, Parameter(negative=())] = None,
     forward: Annotated[list[str] | None, Parameter(negative=())] = None,
     as_json: JsonFlag = False,
 ) -> int:
@@ -35,12 +36,15 @@ def sandbox(
         host: The address to listen on. Clients accept http:// on loopback only.
         port: The port; 0 takes a free one.
         seed: Decides ids, keys and tokens.
+        server_name: A name under which others reach this server, such as that of its container; requests to other names
+            are refused, except to localhost, the host and the address of the connection. Repeatable.
         forward: URL=URL delivers what is sent to a webhook, such as https://hooks.example.test/svc, to a receiver on
             this machine, such as http://127.0.0.1:9000/svc. Repeatable.
         as_json: Print only JSON.
     """
     check_port(port)
-    running = Sandbox(host=host, port=port, seed=seed)
+    names = frozenset(name.lower() for name in server_name or ())
+    running = Sandbox(host=host, port=port, seed=seed, config=SandboxConfig(hosts=names))
     try:
         asyncio.run(_serve(running, dict(_forward(running, pair) for pair in forward or ()), as_json=as_json))
     except Interrupted:
