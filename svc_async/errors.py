@@ -154,7 +154,7 @@ class UnusableFile(SvcError):
     """
 
     def __init__(self, parameter: str, path: PurePath | str, problem: str) -> None:
-        super().__init__(f"{parameter} {path} {problem}")
+        super().__init__(f"{parameter} {str(path)[-1_000:]} {problem}")  # no file has a longer name
         self.parameter = parameter
         self.path = str(path)
         self.problem = problem

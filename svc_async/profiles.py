@@ -24,6 +24,7 @@ import attrs
 
 from svc_async.auth.credentials import AppCredentials, BearerToken, Credentials, UserCredentials
 from svc_async.errors import InvalidArgument, UnusableFile
+from svc_async.printable import clean
 from svc_async.private_files import is_exposed, write_private
 from svc_async.wire.base_urls import Endpoints, proxy_url
 from svc_async.wire.route import Surface
@@ -50,6 +51,12 @@ _APP = ("consumer_key", "consumer_secret")
 _TOKEN = ("access_token", "access_token_secret")
 _HOSTS = ("base_url", "ads_url")
 _ALL = (*_APP, *_TOKEN, "bearer_token", *_HOSTS, "ads_sandbox_url")
+
+_LONGEST_SETTING = 8_192
+_LONGEST_NAME = 200
+_LARGEST_FILE = 65_536
+_MOST_DOTS = 1_000
+"""In a line; the time to parse a key in TOML grows with the square of its parts."""
 
 
 @attrs.frozen(kw_only=True)
@@ -86,7 +93,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> ConnectionSett
     """Return the settings in `SVC_*` variables.
 
     Raises:
-        InvalidArgument: names the variables that are missing.
+        InvalidArgument: names the variables that are missing or too long.
     """
     settings = _read_variables(environ)
     del environ  # its values must not be among the locals of a traceback
@@ -95,7 +102,12 @@ def from_environment(environ: Mapping[str, str] | None = None) -> ConnectionSett
 
 def _read_variables(environ: Mapping[str, str] | None) -> Mapping[str, str]:
     environ = os.environ if environ is None else environ
-    return _Values({name: environ[_variable_name(name)] for name in _ALL if environ.get(_variable_name(name))})
+    found = _Values({name: environ[_variable_name(name)] for name in _ALL if environ.get(_variable_name(name))})
+    for name, value in found.items():
+        if len(value) > _LONGEST_SETTING:
+            del environ, value  # they must not be among the locals of a traceback
+            raise InvalidArgument(_variable_name(name), f"must have at most {_LONGEST_SETTING:,} characters")
+    return found
 
 
 def from_profile(name: str = "default", *, path: Path | None = None) -> ConnectionSettings:
@@ -108,14 +120,15 @@ def from_profile(name: str = "default", *, path: Path | None = None) -> Connecti
     path = path or default_path()
     profile = _select(_load(path), name, path)
     if is_exposed(path):
-        _log.warning("all users of this machine can open %s, which holds secrets; make it private with chmod 600", path)
+        exposed = "all users of this machine can open %s, which holds secrets; make it private with chmod 600"
+        _log.warning(exposed, clean(str(path)))
     return _parse(f"the profile {name!r}", profile, lambda setting: setting)
 
 
 def is_stored(name: str, *, path: Path | None = None) -> bool:
     """Whether there is a profile of this name."""
     path = path or default_path()
-    return path.exists() and name in _load(path)
+    return _exists(path) and name in _load(path)
 
 
 def check(name: str, *, path: Path | None = None) -> None:
@@ -173,7 +186,7 @@ def find(profile: str | None = None, *, environ: Mapping[str, str] | None = None
         return from_profile(profile)
     if chosen := from_variable(environ):
         return chosen
-    if set_variables(environ) or not default_path().exists():
+    if set_variables(environ) or not _exists(default_path()):
         return from_environment(environ)
     return from_profile()
 
@@ -217,6 +230,8 @@ def find_proxies(endpoints: Endpoints) -> dict[Surface, str]:
 
 
 def _select(profiles: Mapping[str, object], name: str, path: Path) -> Mapping[str, str]:
+    if len(name) > _LONGEST_NAME:
+        raise InvalidArgument("profile", f"must have a name of at most {_LONGEST_NAME} characters")
     profile = profiles.get(name)
     if not isinstance(profile, Mapping):
         raise InvalidArgument("profile", f"{name!r} is not in {path}")
@@ -237,14 +252,15 @@ def _edit_file(name: str, added: Mapping[str, str], removed: Iterable[str], path
     """Return the new content of the file, if it can be changed safely."""
     if not name.isprintable():
         raise InvalidArgument("profile", "must have a name of printable characters")
+    exists = _exists(path)
     if path.is_symlink():
         raise UnusableFile("file", path, "is a symbolic link, through which no secrets are written")
-    before = _load(path) if path.exists() else {}
+    before = _load(path) if exists else {}
     kept = _select(before, name, path) if name in before else {}
     after = _Values(before)
     after[name] = {key: value for key, value in {**kept, **added}.items() if key not in {*removed}}
-    text = _edit_text(path.read_text(encoding="utf-8") if path.exists() else "", name, added, removed)
-    if not _parses_to(text, after):
+    text = _edit_text(_read_text(path) if exists else "", name, added, removed)
+    if len(text.encode()) > _LARGEST_FILE or not _parses_to(text, after):
         del text  # it must not be among the locals of a traceback
         raise UnusableFile("file", path, "is not simple enough to be changed safely; edit it by hand")
     return text
@@ -269,15 +285,35 @@ def _variable_name(setting: str) -> str:
     return f"SVC_{setting.upper()}"
 
 
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:
+        raise UnusableFile("file", path, f"cannot be read: {error.strerror}") from None
+
+
 def _load(path: Path) -> Mapping[str, object]:
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        found = tomllib.loads(_read_text(path))
         return _Values({name: _Values(value) if isinstance(value, dict) else value for name, value in found.items()})
     except FileNotFoundError:
         problem = f"does not exist{_ADVICE}"
-    except (OSError, ValueError):  # the error of a TOML parser may quote a secret, so it is not left as the context
+    except (OSError, ValueError, RecursionError):  # a TOML parser may quote a secret, so its error is no context
         problem = "cannot be read; it must be TOML in UTF-8"
     raise UnusableFile("file", path, problem)
+
+
+def _read_text(path: Path) -> str:
+    """Return the text of a file; ValueError if it is no file of profiles."""
+    if path.exists() and not path.is_file():
+        raise UnusableFile("file", path, "is not a regular file")
+    with path.open("rb") as file:
+        content = file.read(_LARGEST_FILE + 1)
+    if len(content) > _LARGEST_FILE:
+        raise UnusableFile("file", path, f"must have at most {_LARGEST_FILE:,} bytes")
+    if any(line.count(b".") > _MOST_DOTS for line in content.splitlines()):
+        raise ValueError("no profile has such a line")
+    return content.decode()
 
 
 def _parse(origin: str, settings: Mapping[str, str], spell: Callable[[str], str]) -> ConnectionSettings:
