@@ -29,7 +29,7 @@ from svc_async.wire.fields import fields_of
 from svc_async.wire.records import EXACT, Record
 from svc_async.wire.tolerant import Builder, Misfit, decode
 
-__all__ = ["EventParser", "parse_events"]
+__all__ = ["EventParser", "estimate_memory", "parse_events"]
 
 T = TypeVar("T")
 
@@ -53,14 +53,16 @@ class EventParser:
         """Return the events of one body, at least one; what does not fit is logged, by its place and rule.
 
         Raises:
-            InvalidArgument: the body is not a JSON object. Every object is an event.
+            InvalidArgument: the body is not a JSON object, or has more than 10,000 events.
         """
         events = self._parse_object(_decode_object(body), hashlib.sha256(body).hexdigest())
         odd = [event for event in events if event.problem or event.misfits]
         if odd:
             more = f" (and {len(odd) - 1:,} more events)" if len(odd) > 1 else ""
             problems = "; ".join(filter(None, [odd[0].problem, *odd[0].misfits[:3]]))
-            _log.warning("an event of the type %s does not fit: %s%s", clean(odd[0].event_type), problems, more)
+            _log.warning(
+                "an event of the type %s does not fit: %s%s", clean(odd[0].event_type[:_SHOWN]), problems, more
+            )
         return events
 
     def _parse_object(self, value: _Object, digest: str) -> tuple[Event, ...]:
@@ -69,6 +71,8 @@ class EventParser:
             return (_parse_other(value, digest),)
         if isinstance(data, Mapping):
             return (self._parse_activity(data, value, digest),)
+        if len(data) > _MAX_EVENTS:
+            raise InvalidArgument("events", f"must be at most {_MAX_EVENTS:,} in one body")
         return tuple(self._parse_activity(item, value, f"{digest}:{position}") for position, item in enumerate(data))
 
     def _parse_activity(self, item: _Object, whole: _Object, digest: str) -> ActivityEvent:
@@ -95,12 +99,22 @@ class EventParser:
         return form.event(**common, **fields, misfits=(*misfits, *more))
 
 
+def estimate_memory(body: bytes) -> int:
+    """Return about how many bytes the events of a body take: its text, and every value in it."""
+    return len(body) + _VALUE_BYTES * sum(map(body.count, _SEPARATORS))
+
+
 def parse_events(body: bytes) -> tuple[Event, ...]:
     """Return the events of one body; see `EventParser.parse`."""
     return _DEFAULT.parse(body)
 
 
 _DEFAULT = EventParser()
+_MAX_EVENTS = 10_000
+_SHOWN = 100  # characters of a type of event
+_SEPARATORS = (b",", b":", b"[", b"{")
+_VALUE_BYTES = 64
+"""What a small value takes in memory beside its text."""
 _BUILDER = Builder()
 
 

@@ -10,7 +10,7 @@ import attrs
 from svc_async.clock import Clock
 from svc_async.errors import InvalidArgument, StreamDropped
 from svc_async.events.models import Event, UnknownEvent
-from svc_async.events.parser import parse_events
+from svc_async.events.parser import estimate_memory, parse_events
 from svc_async.streams.buffer import Buffer
 from svc_async.streams.disconnects import parse_disconnect
 from svc_async.streams.line_splitter import LineSplitter, OverlongLine
@@ -42,16 +42,6 @@ class QueuedEvent:
     checkpoint: Checkpoint
     read_at: float
     size: int
-
-
-_SEPARATORS = (b",", b":", b"[", b"{")
-_VALUE_BYTES = 64
-"""What a small value takes in memory beside its text."""
-
-
-def _estimate_memory(line: bytes) -> int:
-    """Return about how many bytes the parsed line takes: its text, and every value in it."""
-    return len(line) + _VALUE_BYTES * sum(map(line.count, _SEPARATORS))
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -127,10 +117,10 @@ class EventIngest:
     async def _parse_line(self, line: bytes) -> None:
         try:
             events = parse_events(line)
-        except InvalidArgument:
-            self._report_malformed(line, len(line), "not a JSON object")
+        except InvalidArgument as error:
+            self._report_malformed(line, len(line), error.rule)
             return
-        size = _estimate_memory(line) // len(events)
+        size = estimate_memory(line) // len(events)
         for event in events:
             await self._enqueue(event, size)
 

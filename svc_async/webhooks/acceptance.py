@@ -8,7 +8,7 @@ from operator import attrgetter
 import attrs
 
 from svc_async.events.models import Event, UnknownEvent
-from svc_async.events.parser import EventParser
+from svc_async.events.parser import EventParser, estimate_memory
 from svc_async.webhooks.delivery import AcceptedEvent, DeliveryContext
 from svc_async.webhooks.dispatch import Dispatcher
 from svc_async.webhooks.event_keys import build_event_key, parse_event_key
@@ -69,7 +69,7 @@ class Acceptor:
                 key_id=stored.key_id, received_at=stored.received_at, body=stored.body, restored=True
             )
             self.counters.restored += 1
-            size = len(body) // max(1, len(events))
+            size = estimate_memory(body) // max(1, len(events))
             self._put(self._prepare(stored.key, _find_event(stored, events), context, size=size))
 
     async def _claim_and_queue(self, events: Sequence[Event], context: DeliveryContext) -> Sequence[AcceptedEvent]:
@@ -80,7 +80,7 @@ class Acceptor:
             for key, event in by_key.items():
                 if await self.dedupe.claim(key):
                     claimed[key] = event
-            size = len(context.body) // max(1, len(events))
+            size = estimate_memory(context.body) // max(1, len(events))
             accepted = [self._prepare(key, event, context, size=size) for key, event in claimed.items()]
             await self._store_and_put(accepted)
         self.counters.duplicates += len(events) - len(accepted)

@@ -20,7 +20,7 @@ class Ack:
 
     Attributes:
         maxsize: how many events may be accepted and not handled yet; beyond that the answer is 503.
-        max_bytes: how many bytes of their deliveries may be kept for them.
+        max_bytes: how many bytes of memory their deliveries may take, estimated.
         deadline: seconds after which a delivery is answered in any case.
         inbox: where events are stored before the answer.
         waits: whether the answer waits for the handlers.

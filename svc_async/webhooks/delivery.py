@@ -37,7 +37,7 @@ class AcceptedEvent:
         event: the event.
         context: its delivery.
         order_key: events with the same key are handled in the order in which they were accepted.
-        size: its part of the bytes of the delivery.
+        size: its part of the memory that the delivery takes, estimated.
         done: resolves to whether the event was handled.
     """
 

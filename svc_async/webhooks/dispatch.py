@@ -10,6 +10,7 @@ import attrs
 
 from svc_async.events.models import Event
 from svc_async.events.router import EventRouter
+from svc_async.printable import clean
 from svc_async.webhooks.delivery import AcceptedEvent, NotHandled
 from svc_async.webhooks.stats import Counters
 from svc_async.webhooks.stores.dedupe import DedupeStore
@@ -24,6 +25,7 @@ DeadLetter = Callable[[Event, BaseException], object]
 """Receives an event that was accepted and could not be handled. A function or a coroutine function."""
 
 _log = logging.getLogger("svc_async.webhooks")
+_SHOWN = 100  # characters of a type of event
 
 
 @attrs.frozen(kw_only=True)
@@ -71,7 +73,7 @@ class Dispatcher:
     async def report(self, event: Event | None, error: BaseException) -> None:
         """Log a failure and call `on_error`."""
         # The message of an error may repeat what users wrote.
-        _log.error("%s: %s", event.event_type if event else "a delivery", type(error).__name__)
+        _log.error("%s: %s", clean(event.event_type[:_SHOWN]) if event else "a delivery", type(error).__name__)
         if self.on_error is None:
             return
         try:

@@ -347,8 +347,9 @@ class WebhookReceiver:
         key_id, _ = self._keys[self._verifier.verify(body, fields)]
         try:
             return key_id, self._parser.parse(body)
-        except InvalidArgument:
-            raise Rejected(RejectReason.NOT_AN_OBJECT) from None
+        except InvalidArgument as error:
+            too_many = error.parameter == "events"
+            raise Rejected(RejectReason.TOO_MANY_EVENTS if too_many else RejectReason.NOT_AN_OBJECT) from None
 
     async def _accept_in_time(self, events: Sequence[Event], context: DeliveryContext) -> RejectReason | None:
         task = self._run.accept(events, context) if self._run else None

@@ -57,6 +57,7 @@ class RejectReason(StrEnum):
     SIGNATURE_MALFORMED = "signature_malformed"
     SIGNATURE_WRONG = "signature_wrong"
     NOT_AN_OBJECT = "not_a_json_object"
+    TOO_MANY_EVENTS = "too_many_events"
     HANDLER_FAILED = "handler_failed"
     QUEUE_FULL = "queue_full"
     ACCEPT_FAILED = "accept_failed"
@@ -79,6 +80,7 @@ _STATUS: Mapping[RejectReason, int] = {
     RejectReason.SIGNATURE_MALFORMED: 401,
     RejectReason.SIGNATURE_WRONG: 401,
     RejectReason.NOT_AN_OBJECT: 400,
+    RejectReason.TOO_MANY_EVENTS: 413,
     RejectReason.HANDLER_FAILED: 500,
     RejectReason.QUEUE_FULL: 503,
     RejectReason.ACCEPT_FAILED: 503,

@@ -10,7 +10,7 @@ import pytest
 from svc_async.webhooks import WebhookReceiver
 from svc_async.webhooks.testing import build_delivery
 from svc_async.wire.hmac_sha256 import sign
-from tests.support.bounded_process import MIB, check_linear, measure_peak
+from tests.support.bounded_process import MIB, check_linear, measure_peak, measure_peaks
 from tests.support.deliveries import KEY, STRANGER
 from tests.support.event_samples import activity
 from tests.support.receivers import PATH, SERVERS
@@ -77,6 +77,36 @@ def deliver_events(size: int) -> Callable[[], Awaitable[None]]:
             assert (await receiver.handle(*request)).status == 200
 
     return work
+
+
+BODIES: dict[str, tuple[str, set[int]]] = {
+    "many events": ('"data":[' + '{"event_type":"x"},' * 9_999 + '{"event_type":"x"}]', {200, 503}),
+    "too many events": ('"data":[' + '{"event_type":""},' * 10_000 + '{"event_type":""}]', {413}),
+    "many values": ('"data":{"event_type":"x","payload":[' + "[]," * 330_000 + "0]}", {200, 503}),
+}
+
+
+async def deliver_without_end(name: str) -> list[int]:
+    """Return the statuses of deliveries whose events are not handled meanwhile."""
+    statuses = set()
+    async with WebhookReceiver(keys=[KEY], drain_deadline=0) as receiver:
+        receiver.on("*")(wait_forever)
+        for number in range(12):
+            body = f'{{"number":{number},{BODIES[name][0]}}}'
+            answer = await receiver.handle(*build_delivery(body.encode(), KEY))
+            statuses.add(answer.status)
+    return sorted(statuses)
+
+
+async def wait_forever(_: object, __: object) -> None:
+    await asyncio.Event().wait()
+
+
+def test_events_that_wait_take_bounded_memory_whatever_they_hold() -> None:
+    peaks = measure_peaks(deliver_without_end, {name: [name] for name in BODIES})
+    expected = {name: statuses for name, (_, statuses) in BODIES.items()}
+    assert {name: set(peak.value) for name, peak in peaks.items()} == expected
+    assert {name: peak.bytes for name, peak in peaks.items() if peak.bytes > BOUND} == {}
 
 
 def check_url(size: int) -> Callable[[], Awaitable[None]]:

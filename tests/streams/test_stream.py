@@ -79,10 +79,10 @@ async def test_a_line_that_the_connection_cut_off_is_discarded_and_counted(
 @pytest.mark.parametrize(
     ("garbage", "reason"),
     [
-        (b"<html>", "not a JSON object"),
-        (b"[1]", "not a JSON object"),
-        (b'"x"', "not a JSON object"),
-        (b"\xff\xfe", "not a JSON object"),
+        (b"<html>", "must be a JSON object"),
+        (b"[1]", "must be a JSON object"),
+        (b'"x"', "must be a JSON object"),
+        (b"\xff\xfe", "must be a JSON object"),
         (b"x" * 2_000, "longer than 1000 bytes"),
     ],
 )
@@ -109,7 +109,7 @@ async def test_a_malformed_line_is_logged_without_its_content(
     async with follow() as stream:
         await anext(stream)
 
-    message = "skipped a malformed line of 7 bytes in a stream: not a JSON object"
+    message = "skipped a malformed line of 7 bytes in a stream: must be a JSON object"
     assert caplog.record_tuples == [("svc_async", logging.WARNING, message)]
 
 

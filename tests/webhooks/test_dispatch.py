@@ -208,6 +208,20 @@ async def test_bodies_that_share_events_in_any_order_do_not_wait_for_each_other_
     assert receiver.stats.handled == 3
 
 
+async def test_a_type_of_event_cannot_write_to_a_terminal_through_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    receiver = WebhookReceiver(keys=[KEY])
+    receiver.on("*")(_fail)
+    async with receiver:
+        await receiver.handle(*build_delivery({"data": {"event_type": "\x1b[31mx\n\u202e" + "y" * 1_000}}, KEY))
+        await run_ready_tasks()
+    assert rf"\x1b[31mx\n\u202e{'y' * 92}: LookupError" in caplog.messages
+    assert all(message.isascii() and message.isprintable() for message in caplog.messages)
+
+
+def _fail(_: object, __: object) -> None:
+    raise LookupError
+
+
 async def test_the_log_names_what_failed_and_no_message(caplog: pytest.LogCaptureFixture) -> None:
     def fails(*_: object) -> None:
         raise LookupError("secret")

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from svc_async.events.parser import estimate_memory
 from svc_async.webhooks import Ack, WebhookReceiver
 from svc_async.webhooks.keyed_queue import KeyedQueue
 from svc_async.webhooks.testing import build_delivery
@@ -92,7 +93,7 @@ async def test_what_is_finished_counts_no_more() -> None:
 
 
 async def test_events_are_refused_when_their_deliveries_take_too_many_bytes() -> None:
-    size = len(delivery("1").body)
+    size = estimate_memory(delivery("1").body)
     receiver = WebhookReceiver(keys=[KEY], workers=1, drain_deadline=0, ack=Ack.enqueue(max_bytes=2 * size))
     receiver.on("*")(lambda *_: asyncio.Event().wait())
     async with receiver:
@@ -104,7 +105,7 @@ async def test_events_are_refused_when_their_deliveries_take_too_many_bytes() ->
 
 async def test_the_bytes_of_a_delivery_are_shared_by_its_events() -> None:
     several = build_delivery({"data": [activity("post.create", uuid=uuid) for uuid in ("1", "2", "3", "4")]}, KEY)
-    ack = Ack.durable(MemoryInbox(), max_bytes=len(several.body) + len(delivery("5").body) - 1)
+    ack = Ack.durable(MemoryInbox(), max_bytes=estimate_memory(several.body) + estimate_memory(delivery("5").body) - 1)
     receiver, go = WebhookReceiver(keys=[KEY], workers=4, ack=ack, order_by=lambda _: None), asyncio.Event()
 
     @receiver.on("*")

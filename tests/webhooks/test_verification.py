@@ -24,6 +24,7 @@ STATUSES: Mapping[str, int] = {
     "signature_malformed": 401,
     "signature_wrong": 401,
     "not_a_json_object": 400,
+    "too_many_events": 413,
     "handler_failed": 500,
     "queue_full": 503,
     "accept_failed": 503,
