@@ -10,9 +10,12 @@ from svc_async.governor.slot import Priority
 from svc_async.wire.base_urls import Endpoints
 from svc_async.wire.route import Request
 
-__all__ = ["BatchSender", "Sender", "make_job_sender"]
+__all__ = ["LONGEST_WINDOW", "BatchSender", "Sender", "make_job_sender"]
 
 T = TypeVar("T")
+
+LONGEST_WINDOW = 900
+"""Seconds for which it is kept how many requests were sent: no limit of the service counts longer."""
 
 
 class Sender(Protocol):
@@ -21,6 +24,11 @@ class Sender(Protocol):
     @property
     def clock(self) -> Clock:
         """Where time comes from."""
+        ...
+
+    @property
+    def governor_id(self) -> str:
+        """What identifies the governor that counts the requests, among those of all processes."""
         ...
 
     def restore(self, request: Request[Any], sent_at: Iterable[datetime]) -> None:

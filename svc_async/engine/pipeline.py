@@ -178,6 +178,11 @@ class Pipeline:
             proxy=self.proxies.get(request.surface),
         )
 
+    @property
+    def governor_id(self) -> str:
+        """What identifies the governor; see `Governor.id`."""
+        return self.governor.id
+
     def restore(self, request: Request[Any], sent_at: Iterable[datetime]) -> None:
         """Count requests like this one that an earlier process sent at these times; see `Governor.restore`."""
         self.governor.restore(request, user=self.user, sent_at=sent_at)

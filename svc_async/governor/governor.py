@@ -29,6 +29,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
+from uuid import uuid4
 
 import attrs
 
@@ -79,6 +80,9 @@ class Governor:
 
     Sessions of one event loop may share one: they then share the limits, too. Entering it (`async with`) opens the
     store of its windows; with the default store that is optional.
+
+    Attributes:
+        id: identifies it among the governors of all processes, so that a job need not report what it has counted.
     """
 
     def __init__(
@@ -107,6 +111,7 @@ class Governor:
         if not 0 < headroom <= 1:
             raise InvalidArgument("headroom", "must be above 0 and at most 1")
         self.max_wait = max_wait
+        self.id = uuid4().hex
         self._windows = windows or LocalWindows()
         self._scheduler = RequestScheduler(clock or SystemClock(), rng or random.Random())  # noqa: S311 - jitter is no secret
         self._buckets: BucketTable[Slot] = BucketTable(

@@ -13,7 +13,7 @@ from svc_async import Rows
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.sync.pages import compare
 from svc_async.batch.sync.pages.marks import DOUBT, Action, Decision, decide
-from svc_async.batch.sync.sending import VALIDITY, ClockReading, SendingNote, find_rest
+from svc_async.batch.sync.sending import VALIDITY, Allowance, ClockReading, SendingNote, find_rest
 from svc_async.batch.sync.state import SyncState
 from svc_async.clock import BootClock, SystemClock
 from tests.support.fake_service import FakeService, wait_until
@@ -158,11 +158,10 @@ def test_without_a_quarantine_nothing_waits() -> None:
 
 
 def test_a_note_holds_for_a_second() -> None:
-    note = SendingNote(100.0, "a")
-    assert ClockReading(DAY, 100.0 + VALIDITY / 2).is_covered(note)
-    assert not ClockReading(DAY, 100.0 + VALIDITY).is_covered(note)
-    assert not ClockReading(DAY, 99.0).is_covered(note)
-    assert not ClockReading(DAY, 100.0).is_covered(None)
+    allowance = Allowance(1, ClockReading(DAY, 100.0))
+    assert allowance.covers(ClockReading(DAY, 100.0 + VALIDITY / 2))
+    assert not allowance.covers(ClockReading(DAY, 100.0 + VALIDITY))
+    assert not allowance.covers(ClockReading(DAY, 99.0))
 
 
 def test_a_clock_that_counts_otherwise_does_not_say_since_when() -> None:

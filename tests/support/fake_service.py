@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, Self, TypeVar, cast
+from uuid import uuid4
 
 import attrs
 import msgspec
@@ -65,6 +66,7 @@ class FakeService:
     always: Outcome | None = None
     latency: float = 0.0
     endpoints: Endpoints = ENDPOINTS
+    governor_id: str = attrs.field(factory=lambda: uuid4().hex)
     restored: list[tuple[str, list[datetime]]] = attrs.field(factory=list)
     in_flight: int = 0
     most_in_flight: int = 0

@@ -56,6 +56,7 @@ from svc_async.batch.journal.schema import FORMAT
 from svc_async.batch.journal.state import JobState, OrderlyEnd, describe_difference
 from svc_async.batch.ledger import Intent, JournalCheckpoint, LaneState, Settlement
 from svc_async.batch.report import KEPT_FAILURES, Failure, Report, Totals
+from svc_async.batch.sender import LONGEST_WINDOW
 from svc_async.batch.timeline import SLOT_WIDTH, SLOTS, widen_slots
 from svc_async.clock import Clock, find_boot
 from svc_async.errors import SvcError, UnusableFile
@@ -64,9 +65,6 @@ from svc_async.sqlite import Work, Writer, connect, in_thread, report_unusable
 __all__ = ["Job", "Journal", "JournalUnwritable", "annotate"]
 
 T = TypeVar("T")
-
-_LONGEST_WINDOW = 900
-"""Seconds for which it is kept how many requests were sent: no limit of the service counts longer."""
 
 
 class JournalUnwritable(SvcError):
@@ -327,7 +325,7 @@ class Journal:
             return
         for second, count in seconds.items():
             self._records.put("second", second, count)
-        outdated = [second for second in self.sent if second < max(seconds) - _LONGEST_WINDOW]
+        outdated = [second for second in self.sent if second < max(seconds) - LONGEST_WINDOW]
         for second in outdated:
             self._records.delete("second", second)
         self.sent = {second: count for second, count in {**self.sent, **seconds}.items() if second not in outdated}

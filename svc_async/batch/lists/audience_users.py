@@ -17,7 +17,7 @@ from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.batch.settings import DEFAULTS, BatchSettings, Observers, Ordering
 from svc_async.batch.sync.audience import AudienceTarget
-from svc_async.batch.sync.plan import Plan
+from svc_async.batch.sync.plan import PARTS, Plan
 from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.sync.settings import SYNC_DEFAULTS, SyncObservers, SyncSettings
 from svc_async.batch.sync.state import SyncState
@@ -194,8 +194,14 @@ class AudienceUsers(UserList[BatchCounts]):
                     lifetime=lifetime,
                     settings=batch,
                 )
-                sync = Sync(target=sync_target, state=store, settings=settings, observers=observers, clock=clock)
-                return await sync.run()
+                return await Sync(
+                    target=sync_target,
+                    state=store,
+                    settings=settings,
+                    observers=observers,
+                    sender=self._sender,
+                    requests=dict.fromkeys(PARTS, self._build_request()),
+                ).run()
 
     def stream(
         self,

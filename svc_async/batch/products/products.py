@@ -195,8 +195,17 @@ class Products(CatalogProducts):
                     source=source,
                     settings=batch,
                 )
-                sync = Sync(target=target, state=store, settings=settings, observers=observers, clock=clock)
-                return await sync.run()
+                return await Sync(
+                    target=target,
+                    state=store,
+                    settings=settings,
+                    observers=observers,
+                    sender=self._pipeline,
+                    requests={
+                        "removals": Deletions(self.product_catalog_id, self._host).empty,
+                        "upserts": Upserts(self.product_catalog_id, self._host).empty,
+                    },
+                ).run()
 
     def stream(
         self,

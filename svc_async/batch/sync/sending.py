@@ -1,8 +1,9 @@
 """When requests were sent, and until when they may still take effect; no I/O.
 
 A run may end while a request is under way, and the service may apply it later, within the quarantine. What would cross
-it waits for the rest of that time. The run notes when it sends, at most once a second, directly before the bytes go
-out: after the wait for the rate limit, which may take minutes.
+it waits for the rest of that time. The run notes when it sends, about once a second, directly before the bytes go
+out: after the wait for the rate limit, which may take minutes. The notes also say how many requests are sent, so that
+the rate limit of the next run counts them.
 
 No jump of a clock shortens the wait, since the wall clock has no part in it. The monotonic clock tells how much of the
 quarantine is over as long as the machine runs. After a restart, on another machine, or where it is not known since when
@@ -13,7 +14,7 @@ from datetime import datetime
 
 import attrs
 
-__all__ = ["VALIDITY", "ClockReading", "SendingNote", "find_rest"]
+__all__ = ["VALIDITY", "Allowance", "ClockReading", "SendingNote", "find_rest"]
 
 VALIDITY = 1.0
 """Seconds for which a note holds: requests may be sent so long without a new one."""
@@ -38,10 +39,6 @@ class ClockReading:
         """A note that requests are sent at this moment."""
         return SendingNote(self.monotonic, self.boot)
 
-    def is_covered(self, note: "SendingNote | None") -> bool:
-        """Return whether a request may be sent at this moment, given the last note of the same run."""
-        return note is not None and 0 <= self.monotonic - note.monotonic < VALIDITY
-
 
 @attrs.frozen
 class SendingNote:
@@ -54,6 +51,34 @@ class SendingNote:
 
     monotonic: float
     boot: str | None
+
+
+@attrs.define
+class Allowance:
+    """The requests that one note covers: up to a number, sent within a second of it.
+
+    The number is stored before they are sent, so a process that is killed has never sent more. The next note covers
+    twice as many as were sent under this one, so more than one a second is written only while the rate grows.
+
+    Attributes:
+        number: the number of the note.
+        since: when it was written.
+        most: how many requests it covers.
+        sent: how many of them were sent.
+    """
+
+    number: int
+    since: ClockReading
+    most: int = 1
+    sent: int = 0
+
+    def covers(self, now: ClockReading) -> bool:
+        """Return whether one more request may be sent at this moment."""
+        return self.sent < self.most and 0 <= now.monotonic - self.since.monotonic < VALIDITY
+
+    def renew(self, now: ClockReading) -> "Allowance":
+        """Return what the next note covers."""
+        return Allowance(self.number + 1, now, 2 * self.sent)
 
 
 def find_rest(now: ClockReading, quarantine: float, *, sent: SendingNote | None, opened: ClockReading) -> float:

@@ -20,12 +20,12 @@ from typing import Self, TypeVar
 import attrs
 
 from svc_async.batch.sync.pages.compare import Delta, compare_page
-from svc_async.batch.sync.pages.file import FORMAT, About, RecordedOutcome, Sending, StateFile
+from svc_async.batch.sync.pages.file import FORMAT, About, RecordedOutcome, StateFile
 from svc_async.batch.sync.pages.marks import NEVER, ComparisonRules, Reason, RowOutcome
 from svc_async.batch.sync.pages.page import StatePage, count_pages
 from svc_async.batch.sync.pages.planned import apply_delta
 from svc_async.batch.sync.pages.selection import Selection
-from svc_async.batch.sync.pages.settlement import PartEnd, settle
+from svc_async.batch.sync.pages.settlement import settle
 from svc_async.batch.sync.pages.spill import Blobs, Spill
 from svc_async.batch.sync.plan import STAGES, Entries, Part, Plan, Removal, Stage, has_name
 from svc_async.batch.sync.sending import ClockReading, find_rest
@@ -106,9 +106,7 @@ class SyncState:
         self._file = StateFile(path, factory=factory)
         self._comparison: _Comparison | None = None
         self._selection = Selection()
-        self._sending: Sending | None = None
         self._opened: ClockReading | None = None
-        self._part: tuple[Stage, Part] = ("now", "removals")
         try:
             self._about = self._read_about(target)
         except BaseException:
@@ -147,7 +145,7 @@ class SyncState:
             replace=replace,
             late=self.find_rest(now, quarantine) > 0,
         )
-        with self._report():
+        with _report_unusable(self._file.path):
             folder = self._file.path.parent
             comparison = _Comparison(Spill(folder, rows=self._about.rows), Blobs(folder), rules)
             self._comparison = comparison
@@ -169,7 +167,7 @@ class SyncState:
             expires=NEVER if expires is None else _find_last_day(expires),
             late=self._about.late if comparison.rules.late else None,
         )
-        with self._report():
+        with _report_unusable(self._file.path):
             async with self._file.transaction():
                 await self._write_pages(comparison, about)
                 self._file.write_selection(comparison.selection.codes)
@@ -209,18 +207,19 @@ class SyncState:
 
     def start(self, part: Part, stage: Stage) -> None:
         """Turn to a part of the plan."""
-        self._part, self._sending = (stage, part), None
+        self._file.sendings.start(part, stage)
 
     def admit(self, now: ClockReading) -> None:
         """Note that a request is about to be sent; see `SyncStore`."""
-        if not now.is_covered(self._sending.last if self._sending else None):
-            self._sending = Sending(*self._part, now.note, PartEnd.NONE)
-            self._file.write_sending(self._sending)
+        self._file.sendings.admit(now)
 
     def finish(self, *, in_doubt: bool, complete: bool) -> None:
         """Note that the part is over, and no request of it is under way; see `SyncStore`."""
-        if self._sending is not None and not in_doubt:
-            self._file.write_sending(attrs.evolve(self._sending, ended=PartEnd.DONE if complete else PartEnd.STOPPED))
+        self._file.sendings.finish(in_doubt=in_doubt, complete=complete)
+
+    def find_sent(self, governor: str) -> Mapping[Part, Sequence[datetime]]:
+        """Return when the last requests were sent that a governor has not counted; see `SyncStore`."""
+        return self._file.sendings.find_sent(governor)
 
     def record_accepted(self, part: Part, numbers: Sequence[int]) -> None:
         """Record rows that the service accepted."""
@@ -309,13 +308,14 @@ class SyncState:
             self._comparison.close()
             self._comparison = None
 
-    @contextmanager
-    def _report(self) -> Generator[None]:
-        """Report that the files beside the state cannot be written."""
-        try:
-            yield
-        except OSError as error:
-            raise UnusableFile(FORMAT.parameter, self._file.path, f"cannot be used: {error.strerror}") from None
+
+@contextmanager
+def _report_unusable(path: Path) -> Generator[None]:
+    """Report that the files beside a state cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise UnusableFile(FORMAT.parameter, path, f"cannot be used: {error.strerror}") from None
 
 
 def _describe_removal(page: StatePage, place: int, number: int) -> Removal:

@@ -69,6 +69,17 @@ class SyncStore(Protocol):
     def forget_late(self, now: ClockReading, quarantine: float) -> None:
         """Note that requests of earlier runs can take effect no more, if that is so."""
 
+    def find_sent(self, governor: str) -> Mapping[Part, Sequence[datetime]]:
+        """Return when the last requests of each part were sent that a governor has not counted.
+
+        They are never fewer than were sent, and no time is earlier than it was. What is admitted from now on is counted
+        by this governor; if it also counted the last request, it has counted all.
+
+        Args:
+            governor: identifies it among those of all processes.
+        """
+        ...
+
     def start(self, part: Part, stage: Stage) -> None:
         """Turn to a part of the plan; it counts as begun with the first `admit`."""
 

@@ -14,6 +14,7 @@ import attrs
 
 from svc_async.batch.recovery import summarize
 from svc_async.batch.report import Failure, Progress, Receipt, Report
+from svc_async.batch.sender import Sender
 from svc_async.batch.settings import BatchSettings, Observers
 from svc_async.batch.sync.plan import STAGES, Entries, Part, Plan, Removal, Stage
 from svc_async.batch.sync.report import SyncReport
@@ -22,6 +23,7 @@ from svc_async.batch.sync.settings import SyncObservers, SyncSettings
 from svc_async.batch.sync.store import SyncStore
 from svc_async.clock import Clock, find_boot
 from svc_async.errors import BatchError, SvcError
+from svc_async.wire.route import Request
 
 __all__ = ["Removals", "Sync", "SyncTarget", "UpsertObservers", "read_clocks"]
 
@@ -108,14 +110,16 @@ class Sync:
         state: what the list contains, as far as earlier syncs know.
         settings: what the sync may do.
         observers: functions that are called as it proceeds.
-        clock: where time comes from.
+        sender: what the target sends its requests with.
+        requests: a request like those of each part.
     """
 
     target: SyncTarget
     state: SyncStore
     settings: SyncSettings = attrs.field(factory=SyncSettings)
     observers: SyncObservers = attrs.field(factory=SyncObservers)
-    clock: Clock
+    sender: Sender
+    requests: Mapping[Part, Request[Any]]
 
     async def run(self) -> SyncReport:
         """Compare, and apply the plan unless this is a dry run.
@@ -135,22 +139,26 @@ class Sync:
     async def _compare(self) -> Plan:
         return await self.state.compare(
             self.target.entries(),
-            now=read_clocks(self.clock),
-            soon=self.clock.now() + self.settings.refresh_within,
+            now=read_clocks(self.sender.clock),
+            soon=self.sender.clock.now() + self.settings.refresh_within,
             quarantine=self.target.settings.quarantine,
             replace=self.target.replaces,
         )
 
     async def _apply(self, plan: Plan) -> SyncReport:
-        expires_at = self.target.find_expiry(self.clock.now())
+        clock = self.sender.clock
+        expires_at = self.target.find_expiry(clock.now())
         await self.state.begin(expires=expires_at)
+        if plan.upserts or plan.all_removals:
+            for part, sent_at in self.state.find_sent(self.sender.governor_id).items():
+                self.sender.restore(self.requests[part], sent_at)
         run = _PlanRun(self.target, self.state, self.observers, plan, expires_at)
         try:
             for stage in STAGES:
                 if plan.count("removals", stage) + plan.count("upserts", stage):
                     await self._wait(stage)
                     await run.send(stage)
-            self.state.forget_late(read_clocks(self.clock), self.target.settings.quarantine)
+            self.state.forget_late(read_clocks(clock), self.target.settings.quarantine)
             await self.state.settle()
         except BatchError as error:
             raise BatchError(str(error), report=run.report) from error.__cause__
@@ -161,9 +169,10 @@ class Sync:
     async def _wait(self, stage: Stage) -> None:
         """Wait until what is sent in a stage cannot be crossed by requests of earlier runs."""
         if stage == "later":
-            rest = self.state.find_rest(read_clocks(self.clock), self.target.settings.quarantine)
+            clock = self.sender.clock
+            rest = self.state.find_rest(read_clocks(clock), self.target.settings.quarantine)
             _notify(self.observers.on_wait, rest)
-            await self.clock.sleep(rest)
+            await clock.sleep(rest)
 
 
 @attrs.define

@@ -52,10 +52,24 @@ class CheckedDatabase:
             with self.report():
                 await in_thread(lambda: self._connection.execute("COMMIT"))
         except BaseException:
-            if self._connection.in_transaction:
-                with suppress(sqlite3.Error):
-                    self._connection.execute("ROLLBACK")
+            self._roll_back()
             raise
+
+    @contextmanager
+    def short_transaction(self) -> Generator[None]:
+        """Commit the few rows that the block writes, or none of them."""
+        self.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            with suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
 
     def shrink(self) -> None:
         """Return what is no longer used to the file system."""

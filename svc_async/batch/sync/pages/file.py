@@ -6,6 +6,7 @@
     selection     which rows of the snapshot are sent
     outcome       the outcomes that are known so far
     sending       the parts of the plan that were begun, and when each was sent last
+    sent          how many requests were sent within the last minutes
     service_key   the service's own keys that are known since
 
 Every row of a table has a checksum.
@@ -32,17 +33,18 @@ from svc_async.batch.sync.pages.page import (
     unpack_texts,
 )
 from svc_async.batch.sync.pages.planned import PlannedPage
-from svc_async.batch.sync.plan import PARTS, STAGES, Part, Stage
+from svc_async.batch.sync.pages.sendings import Sendings
+from svc_async.batch.sync.plan import PARTS, Part
 from svc_async.batch.sync.sending import SendingNote
 from svc_async.sqlite import FileFormat
 
-__all__ = ["FORMAT", "About", "RecordedOutcome", "Sending", "StateFile"]
+__all__ = ["FORMAT", "About", "RecordedOutcome", "StateFile"]
 
 FORMAT = FileFormat(
     kind="a sync state",
     parameter="state",
     application_id=0x73766373,
-    version=3,
+    version=4,
     shrinks=True,
     advice="without it, the next sync sends all rows and removes none: move the file away",
     tables="""
@@ -65,6 +67,9 @@ FORMAT = FileFormat(
     );
     CREATE TABLE sending (
         id INTEGER PRIMARY KEY, stage INTEGER, part INTEGER, monotonic REAL, boot TEXT, ended INTEGER, checksum INTEGER
+    );
+    CREATE TABLE sent (
+        id INTEGER PRIMARY KEY, part INTEGER, moment REAL, count INTEGER, governor TEXT, checksum INTEGER
     );
     CREATE TABLE service_key (id INTEGER PRIMARY KEY, key BLOB, service_key BLOB, checksum INTEGER)
     """,
@@ -107,23 +112,11 @@ class RecordedOutcome:
     numbers: Sequence[int]
 
 
-@attrs.frozen
-class Sending:
-    """A part that was begun.
-
-    Attributes:
-        last: when a request was last sent.
-        ended: the number of its `PartEnd`.
-    """
-
-    stage: Stage
-    part: Part
-    last: SendingNote
-    ended: int
-
-
 class StateFile:
     """The file of a state; every method may raise UnusableFile.
+
+    Attributes:
+        sendings: when requests were sent.
 
     Args:
         path: the file; it is created if it does not exist.
@@ -136,6 +129,7 @@ class StateFile:
     def __init__(self, path: Path, *, factory: type[sqlite3.Connection] = sqlite3.Connection) -> None:
         self.path = path
         self._database = CheckedDatabase(path, FORMAT, factory=factory)
+        self.sendings = Sendings(self._database)
 
     def close(self) -> None:
         """Close the file."""
@@ -278,20 +272,6 @@ class StateFile:
         self._database.put(
             "outcome", None, PARTS.index(outcome.part), int(outcome.outcome), first, len(numbers), packed
         )
-
-    def read_sending(self) -> list[Sending]:
-        """Return the parts that were begun, in this order."""
-        rows = self._database.select("sending", "stage, part, monotonic, boot, ended")
-        return [
-            Sending(STAGES[stage], PARTS[part], SendingNote(monotonic, boot), ended)
-            for stage, part, monotonic, boot, ended in rows
-        ]
-
-    def write_sending(self, sending: Sending) -> None:
-        """Store that a part was begun, or how it ended."""
-        stage, part = STAGES.index(sending.stage), PARTS.index(sending.part)
-        moment = sending.last.monotonic, sending.last.boot
-        self._database.put("sending", 1 + len(PARTS) * stage + part, stage, part, *moment, int(sending.ended))
 
     def read_service_keys(self) -> Mapping[bytes, bytes]:
         """Return the service's keys that were recorded, by the key of the row."""

@@ -1,7 +1,6 @@
 """Settles a plan: what the outcomes that are known make of the rows that are in doubt."""
 
 import asyncio
-import enum
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from itertools import chain, repeat
@@ -14,19 +13,10 @@ from svc_async.batch.sync.pages.marks import Action, RowOutcome
 from svc_async.batch.sync.pages.page import StatePage, find_page
 from svc_async.batch.sync.pages.planned import PlannedPage, PlanOutcomes, settle_page
 from svc_async.batch.sync.pages.selection import Selection
+from svc_async.batch.sync.pages.sendings import PartEnd
 from svc_async.batch.sync.plan import PARTS, STAGES, Part, Stage
 
-__all__ = ["PartEnd", "settle"]
-
-
-class PartEnd(enum.IntEnum):
-    """How a part of a plan ended that was begun."""
-
-    NONE = 0
-    """Nobody knows: the process may have been killed."""
-    DONE = 1
-    STOPPED = 2
-    """Early, but with an answer to each request."""
+__all__ = ["settle"]
 
 
 def _map_outcomes(**changes: RowOutcome) -> bytes:
@@ -56,7 +46,7 @@ async def settle(file: StateFile, about: About) -> About:
     }
     collected = _collect_outcomes(file, counts)
     if any(RowOutcome.UNDER_WAY in outcomes for outcomes in collected.values()):
-        about = attrs.evolve(about, late=file.read_sending()[-1].last)
+        about = attrs.evolve(about, late=file.sendings.read()[-1].last)
     outcomes = PlanOutcomes(upserts=selection.spread(collected["upserts"]), removals=collected["removals"])
     async with file.transaction():
         await _settle_pages(file, about, indexes, outcomes, removals["now"])
@@ -84,7 +74,7 @@ def _collect_outcomes(file: StateFile, counts: Mapping[Part, Mapping[Stage, int]
             known[numbers.start : numbers.stop] = bytes([recorded.outcome]) * len(numbers)
         else:
             deque(map(known.__setitem__, numbers, repeat(recorded.outcome)), 0)
-    begun = {(each.part, each.stage): _MEANING[each.ended] for each in file.read_sending()}
+    begun = {(each.part, each.stage): _MEANING[each.ended] for each in file.sendings.read()}
     for part in PARTS:
         first = 0
         for stage in STAGES:

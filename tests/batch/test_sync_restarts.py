@@ -1,0 +1,127 @@
+"""A sync that is started again knows what was sent before, so that restarts exceed no rate limit."""
+
+import asyncio
+import random
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from svc_async import Rows, Session
+from svc_async.batch.lists.audience_users import AudienceUsers
+from svc_async.batch.packing.limits import Limits
+from svc_async.batch.sync.sending import ClockReading
+from svc_async.batch.sync.state import SyncState
+from svc_async.governor.governor import Governor
+from svc_async.governor.limits import LIMITS, change_limit
+from svc_async.governor.slot import Priority
+from svc_async.sandbox import Sandbox, VirtualClock
+from tests.support.fake_catalog import product
+from tests.support.fake_service import FakeService, wait_until
+from tests.support.rate_limits import find_bucket
+
+LIMIT, MINUTE = 30, 60.0
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+@attrs.define
+class Process(FakeService):
+    """One process, with a governor of its own; the service counts the requests of all processes."""
+
+    arrived: list[float] = attrs.field(factory=list)
+    refused: int = 0
+    governor: Governor = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        limits = change_limit(LIMITS, "ads.audience_users", requests=LIMIT)
+        self.governor = Governor(limits=limits, clock=self.clock, rng=random.Random(1))
+        self.governor_id = self.governor.id
+
+    def restore(self, request: Any, sent_at: Any) -> None:
+        self.governor.restore(request, user="ann", sent_at=sent_at)
+
+    async def send_with_id(self, request: Any) -> Any:
+        async with self.governor.slot(request, user="ann", priority=Priority.BULK, max_wait=None) as slot:
+            slot.mark_sent()
+            now = self.clock.monotonic()
+            self.refused += sum(moment > now - MINUTE for moment in self.arrived) >= LIMIT
+            self.arrived.append(now)
+            answer = await super().send_with_id(request)
+            slot.learn(200, {})
+            return answer
+
+    async def sync(self, state: Path, count: int) -> None:
+        users = AudienceUsers(self, "a1", "c1", limits=Limits(operations=1))
+        rows = Rows(("partner_user_id",), [(f"p{number}",) for number in range(count)])
+        await users.sync(rows, state=state, max_removal_share=1, users_per_operation=1, quarantine=0.0)
+
+    @property
+    def used(self) -> int:
+        return find_bucket(self.governor, "ads.audience_users").used
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+async def test_processes_that_are_ended_in_one_window_exceed_no_limit(path: Path) -> None:
+    clock, arrived = VirtualClock(mode="jump"), list[float]()
+    for restart in range(12):
+        process = Process(clock=clock, arrived=arrived, latency=0.5)
+        before = len(arrived)
+        task = asyncio.ensure_future(process.sync(path, 0 if restart % 3 == 2 else 100))
+        await wait_until(lambda before=before: len(arrived) >= before + 7)  # type: ignore[misc]  # the default
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert process.refused == 0
+
+
+async def test_a_process_that_syncs_again_does_not_count_its_requests_twice(path: Path) -> None:
+    process = Process()
+    for count in (3, 5, 4):
+        await process.sync(path, count)
+    assert process.used == len(process.bodies) == 6
+
+    later = Process(clock=process.clock, arrived=process.arrived)
+    for count in (5, 6):
+        await later.sync(path, count)
+    assert later.used == len(process.bodies) + len(later.bodies) == 8
+
+
+async def test_both_kinds_of_requests_of_a_catalog_are_counted(tmp_path: Path) -> None:
+    async with Sandbox() as sandbox:
+        async with Session.sandbox(sandbox) as session:
+            catalog = await session.product_catalogs.create(name="Shop")
+        used = []
+        for name in "abc":
+            governor = Governor(clock=sandbox.clock)
+            async with Session.sandbox(sandbox, governor=governor) as session:
+                products = session.product_catalog(catalog.id).products
+                await products.sync([product(name)], state=tmp_path / "state", max_removal_share=1)
+            found = {bucket.name: bucket.used for bucket in governor.snapshot()}
+            used.append((found["ads.products.put"], found.get("ads.products.delete", 0)))
+    assert used == [(1, 0), (2, 1), (3, 2)]
+
+
+def test_a_killed_process_has_noted_all_that_it_sent_and_at_most_about_twice_as_much(path: Path) -> None:
+    with SyncState(path, target="a") as state:
+        state.find_sent("first")
+        state.start("upserts", "now")
+        for sent in range(1, 200):
+            seconds = sent / 40
+            state.admit(ClockReading(NOON + timedelta(seconds=seconds), seconds))
+            noted = state.find_sent("second")["upserts"]
+            state.find_sent("first")
+            assert sent <= len(noted) <= 2 * sent + 1
+    with SyncState(path, target="a") as state:
+        assert state.find_sent("first") == {"removals": [], "upserts": []}
+        state.start("removals", "now")
+        state.admit(ClockReading(NOON + timedelta(hours=1), 3_600.0))
+        assert {part: len(moments) for part, moments in state.find_sent("second").items()} == {
+            "removals": 1,
+            "upserts": 0,
+        }
