@@ -10,6 +10,7 @@ import attrs
 import pytest
 
 from svc_async import Session, ads
+from svc_async.ads.vocabulary import MEMBERSHIP_MONTHS
 from svc_async.engine.paging import CountedPager, Pager
 from svc_async.open_enum import OpenEnum
 from svc_async.wire.route import Listing, Route
@@ -178,6 +179,13 @@ def test_a_record_has_the_fields_of_the_contract(record: str) -> None:
             assert_enum(enum, fields[name].type, f"records.toml {record}, {name}")
         if name.endswith("_local_micro"):
             assert int in iter_types(fields[name].type), f"records.toml {record}, {name}"
+
+
+@pytest.mark.rule("CAU-06c", "DNR-04")
+def test_users_stay_on_a_list_for_the_months_of_the_contract() -> None:
+    fields = [field for record in RECORDS.values() for field in record["field"] if field["name"] == "expires_at"]
+    rules = {field["default_rule"] for field in fields if "default_rule" in field}
+    assert {rule.removesuffix(" after the request") for rule in rules} == {f"{MEMBERSHIP_MONTHS} months"}
 
 
 def test_calls_that_are_left_out_exist_in_the_contract() -> None:
