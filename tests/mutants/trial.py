@@ -118,7 +118,7 @@ def _passes(project: Path, tests: Sequence[str]) -> bool:
     """Return whether the tests pass on the copy, in a process that has imported all libraries already."""
     listed = project / "tests.txt"
     listed.write_text("\n".join(tests))
-    arguments = ("-x", *_FASTER, f"--timeout={_TEST_SECONDS}", f"@{listed}")
+    arguments = ("-x", *_FASTER, f"--timeout={_TEST_SECONDS}", "--timeout-method=thread", f"@{listed}")
     process = _processes.Process(target=_run_in_copy, args=(project, arguments))
     process.start()
     process.join(_RUN_SECONDS)
