@@ -270,10 +270,8 @@ async def _read(response: aiohttp.ClientResponse, most: int) -> bytes | Unexpect
             blocks.append(block)
             size += len(block)
             if size > most:
-                response.close()
                 return _unusable_body(response, f"the answer has more than max_answer_bytes={most:,} bytes")
     except (aiohttp.ClientError, OSError):
-        response.close()
         return _unusable_body(response, "the answer was cut off", may_help=True)
     return b"".join(blocks)
 

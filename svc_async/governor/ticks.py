@@ -4,8 +4,10 @@ Sums of floats round, and a rounded comparison can hang: a timer fires just befo
 nothing open, and is set again without end. So windows and queues count in integers.
 """
 
+import sys
+
 __all__ = ["NEVER", "SECOND"]
 
 SECOND = 1_000_000
 """Ticks of a second."""
-NEVER = 1 << 62
+NEVER = sys.maxsize

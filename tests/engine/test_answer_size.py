@@ -8,7 +8,7 @@ import pytest
 
 from svc_async import ApiError, InvalidArgument, Retries, Session, UnexpectedAnswer
 from svc_async.clock import SystemClock
-from svc_async.engine.transport import Timeouts, Transport, WireRequest
+from svc_async.engine.transport import MAX_ANSWER_BYTES, Timeouts, Transport, WireRequest
 from svc_async.errors import Sent
 from svc_async.sandbox import Fault, Sandbox
 from svc_async.wire.outcome import Effect, outcome_of
@@ -25,6 +25,10 @@ def write_answer(body: bytes, *, status: int = 200, encoding: str = "") -> bytes
 
 def open_transport(max_answer_bytes: int) -> Transport:
     return Transport.open(user_agent="t", clock=SystemClock(), timeouts=Timeouts(), max_answer_bytes=max_answer_bytes)
+
+
+def test_an_answer_may_have_64_mebibytes_by_default() -> None:
+    assert MAX_ANSWER_BYTES == 64 * MIB
 
 
 @pytest.mark.parametrize("encoding", ["", "gzip", "deflate"])

@@ -81,6 +81,19 @@ async def test_what_is_left_out_is_logged_and_reported(
     assert "hush" not in caplog.text
 
 
+@pytest.mark.parametrize(("count", "end"), [(2, ""), (3, ""), (4, "; and 1 more"), (1_203, "; and 1,200 more")])
+async def test_the_log_names_three_misfits_and_counts_the_rest(
+    service: ScriptedServer, session: Session, caplog: pytest.LogCaptureFixture, count: int, end: str
+) -> None:
+    service.answer_all(Answer({"data": [make_account(str(number), name=None) for number in range(count)]}))
+    await session.accounts.list().collect()
+
+    named = "; ".join(f"data[{number}] is unreadable: Account.name must be a string" for number in range(count)[:3])
+    assert [record.message for record in caplog.records if record.name == "svc_async"] == [
+        f"GET /12/accounts: the answer does not fit: {named}{end}"
+    ]
+
+
 async def test_a_good_answer_reports_nothing(
     service: ScriptedServer, session: Session, events: list[CallEvent], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,7 +1,7 @@
 import asyncio
 import ssl
 import traceback
-from typing import Any
+from typing import Any, cast
 from weakref import WeakSet
 
 import aiohttp
@@ -10,7 +10,7 @@ import pytest
 import trustme
 
 from svc_async.clock import SystemClock
-from svc_async.engine.exchange import Exchange
+from svc_async.engine.exchange import ConnectionUnusable, Exchange
 from svc_async.engine.transport import Timeouts, Transport
 from svc_async.errors import InvalidArgument, Sent, TimedOut, TransportError, UnexpectedAnswer, WrongState
 from svc_async.sandbox import VirtualClock
@@ -203,6 +203,8 @@ async def test_tls_takes_the_given_context_and_no_certificate_is_taken_on_trust(
         await send(doubtful, "GET", url, headers={}, on_sent=SendCounter())
 
     assert caught.value.sent is Sent.NO
+    assert isinstance(caught.value.__cause__, ssl.SSLError)
+    assert "CERTIFICATE_VERIFY_FAILED" in str(caught.value.__cause__)
     await doubtful.close()
     server.close()
 
@@ -241,6 +243,20 @@ def test_timeouts_that_make_no_sense_are_refused(wrong: dict[str, float]) -> Non
 @pytest.mark.parametrize("timeouts", [{}, {"total": 0.5}, {"connect": 0.5}, {"total": None}])
 def test_timeouts_may_be_short_or_absent(timeouts: dict[str, Any]) -> None:
     assert attrs.asdict(Timeouts(**timeouts)) == {"total": 60.0, "connect": 10.0} | timeouts
+
+
+async def test_only_a_connection_of_the_pool_is_replaced_by_another() -> None:
+    calls: list[bool] = []
+
+    async def handle(_: aiohttp.ClientRequest) -> aiohttp.ClientResponse:
+        calls.append(not calls)
+        raise ConnectionUnusable(is_used=calls[-1])
+
+    exchange = Exchange(SendCounter(), WeakSet())
+    with pytest.raises(ConnectionUnusable):
+        await exchange(cast(aiohttp.ClientRequest, None), handle)
+
+    assert calls == [True, False]
 
 
 def test_aiohttp_can_show_a_body_in_blocks() -> None:

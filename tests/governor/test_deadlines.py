@@ -14,6 +14,7 @@ from tests.support.clock import EPOCH, DrivenClock
 from tests.support.rate_limits import (
     ACCOUNTS,
     build_request,
+    card_list,
     find_bucket,
     hold_slot,
     make_governor,
@@ -120,6 +121,21 @@ async def test_each_deadline_in_a_queue_is_kept(clock: DrivenClock) -> None:
     probe.learn(200, {})
     await clock.run(queue[3])
     assert [type(waiter.exception()) for waiter in queue[:3]] == [WouldWaitTooLong] * 3
+
+
+async def test_a_request_that_one_of_its_limits_rejects_leaves_the_other(clock: DrivenClock) -> None:
+    governor = make_governor(clock)
+    probe = await hold_slot(governor, card_list())
+    heavy = asyncio.ensure_future(send(governor, card_list(total=True), max_wait=10.0))
+    await clock.settle()
+    assert clock.pending_timers == 2
+
+    probe.learn(429, rate_limit_headers(2_000, 0, 40))
+    await clock.settle()
+
+    with pytest.raises(WouldWaitTooLong):
+        await heavy
+    assert clock.pending_timers == 0
 
 
 async def test_a_slot_stands_for_one_request_from_the_grant_to_the_answer(clock: DrivenClock) -> None:
