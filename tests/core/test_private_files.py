@@ -179,3 +179,18 @@ def test_a_file_is_exposed_if_all_users_can_open_it(tmp_path: Path, mode: int, *
     (tmp_path / "file").chmod(mode)
 
     assert is_exposed(tmp_path / "file") == exposed
+
+
+def test_the_new_name_of_a_replaced_file_is_written_to_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[int, bytes]] = []
+    path = tmp_path / "file"
+
+    def record(descriptor: int) -> None:
+        synced.append((os.fstat(descriptor).st_ino, path.read_bytes() if path.exists() else b""))
+
+    monkeypatch.setattr(os, "fsync", record)
+    write_private(path, b"new")
+
+    assert synced == [(path.stat().st_ino, b""), (tmp_path.stat().st_ino, b"new")]

@@ -22,7 +22,7 @@ from svc_async.batch.journal.schema import FORMAT
 from svc_async.batch.journal.state import JobState
 from svc_async.batch.report import Failure, Report
 from svc_async.errors import UnusableFile
-from svc_async.private_files import write_private
+from svc_async.private_files import create_private
 
 __all__ = ["Doubt", "JournalRecord", "Moment"]
 
@@ -202,8 +202,9 @@ def _copy(path: Path, copy: Path) -> None:
             break
     else:
         raise OSError("it changes all the time")
-    write_private(copy, pages)
-    write_private(f"{copy}-wal", log)
+    for name, content in ((copy, pages), (f"{copy}-wal", log)):
+        with create_private(name) as file:
+            file.write(content)
 
 
 def _read_pages(path: Path) -> bytes | None:
