@@ -402,6 +402,10 @@ BREACHES = [
         )
         for name in ("id", "title", "description", "availability", "condition", "price", "link", "image_link")
     ),
+    *(
+        build_case("products.send", f"products[0].{name}", "must be ", build_product(**{name: "to come"}))
+        for name in ("availability", "condition", "gender", "age_group")
+    ),
     build_case("products.send", "products", "must be a sequence of products", {"products": PRODUCT}, "PROD-01"),
     build_case("products.send", "products[0].title", "at most 150", build_product(title="x" * 151), "PROD-02b"),
     build_case(
