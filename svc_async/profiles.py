@@ -55,8 +55,7 @@ _ALL = (*_APP, *_TOKEN, "bearer_token", *_HOSTS, "ads_sandbox_url")
 _LONGEST_SETTING = 8_192
 _LONGEST_NAME = 200
 _LARGEST_FILE = 65_536
-_MOST_DOTS = 1_000
-"""In a line; the time to parse a key in TOML grows with the square of its parts."""
+_MOST_DOTS = 1_000  # in a line: the time to parse a key in TOML grows with the square of its parts
 
 
 @attrs.frozen(kw_only=True)
@@ -118,10 +117,10 @@ def from_profile(name: str = "default", *, path: Path | None = None) -> Connecti
         UnusableFile: the file does not exist or cannot be read.
     """
     path = path or default_path()
+    _check_name(name)
     profile = _select(_load(path), name, path)
     if is_exposed(path):
-        exposed = "all users of this machine can open %s, which holds secrets; make it private with chmod 600"
-        _log.warning(exposed, clean(str(path)))
+        _log.warning("all users of this machine can open %s: make it private with chmod 600", clean(str(path)))
     return _parse(f"the profile {name!r}", profile, lambda setting: setting)
 
 
@@ -229,9 +228,12 @@ def find_proxies(endpoints: Endpoints) -> dict[Surface, str]:
     return proxies
 
 
+def _check_name(name: str) -> None:
+    if len(name) > _LONGEST_NAME or not name.isprintable():
+        raise InvalidArgument("profile", f"must have a name of at most {_LONGEST_NAME} printable characters")
+
+
 def _select(profiles: Mapping[str, object], name: str, path: Path) -> Mapping[str, str]:
-    if len(name) > _LONGEST_NAME:
-        raise InvalidArgument("profile", f"must have a name of at most {_LONGEST_NAME} characters")
     profile = profiles.get(name)
     if not isinstance(profile, Mapping):
         raise InvalidArgument("profile", f"{name!r} is not in {path}")
@@ -250,8 +252,7 @@ def _change(name: str, added: Mapping[str, str], removed: Iterable[str], path: P
 
 def _edit_file(name: str, added: Mapping[str, str], removed: Iterable[str], path: Path) -> str:
     """Return the new content of the file, if it can be changed safely."""
-    if not name.isprintable():
-        raise InvalidArgument("profile", "must have a name of printable characters")
+    _check_name(name)
     exists = _exists(path)
     if path.is_symlink():
         raise UnusableFile("file", path, "is a symbolic link, through which no secrets are written")
@@ -304,14 +305,13 @@ def _load(path: Path) -> Mapping[str, object]:
 
 
 def _read_text(path: Path) -> str:
-    """Return the text of a file; ValueError if it is no file of profiles."""
     if path.exists() and not path.is_file():
         raise UnusableFile("file", path, "is not a regular file")
     with path.open("rb") as file:
         content = file.read(_LARGEST_FILE + 1)
     if len(content) > _LARGEST_FILE:
         raise UnusableFile("file", path, f"must have at most {_LARGEST_FILE:,} bytes")
-    if any(line.count(b".") > _MOST_DOTS for line in content.splitlines()):
+    if max(line.count(b".") for line in content.split(b"\n")) > _MOST_DOTS:
         raise ValueError("no profile has such a line")
     return content.decode()
 
