@@ -76,7 +76,15 @@ class FileFormat:
             raise UnusableFile(self.parameter, path, "was written by a newer version of this SDK")
         if tables and version < self.version:
             raise UnusableFile(self.parameter, path, "was written by an earlier version of this SDK")
+        self._check_tables(path, connection)
         return not tables
+
+    def _check_tables(self, path: Path, connection: sqlite3.Connection) -> None:
+        """Make sure that reading the file runs no statement of somebody else, such as a view without an end."""
+        expected = {" ".join(statement.split()) for statement in self.tables.split(";")}
+        found = connection.execute("SELECT sql FROM sqlite_schema WHERE name NOT GLOB 'sqlite_*'")
+        if not all(isinstance(sql, str) and " ".join(sql.split()) in expected for (sql,) in found):
+            raise _report_damage(path, self)
 
     def create(self, connection: sqlite3.Connection) -> None:
         """Create the tables, within a transaction."""

@@ -21,8 +21,14 @@ def encode_positions(positions: "array[int]") -> bytes:
 def decode_positions(blob: bytes) -> "array[int]":
     """Return the positions of a blob."""
     positions = array("q")
-    positions.frombytes(zlib.decompress(blob))
+    decompressor = zlib.decompressobj()
+    positions.frombytes(decompressor.decompress(blob, _MAX_BYTES))
+    if not decompressor.eof:
+        raise ValueError("more positions than a job keeps")
     return positions
+
+
+_MAX_BYTES = 67_108_864
 
 
 def encode_intent(intent: Intent) -> bytes:

@@ -50,7 +50,7 @@ from typing import Any, Self, TypeVar
 
 import attrs
 
-from svc_async.batch.journal.codec import decode_intent, decode_positions, encode_intent, encode_positions
+from svc_async.batch.journal.codec import decode_positions, encode_intent, encode_positions
 from svc_async.batch.journal.records import Records
 from svc_async.batch.journal.schema import FORMAT
 from svc_async.batch.journal.state import JobState, OrderlyEnd, describe_difference
@@ -123,7 +123,7 @@ class Journal:
             failures=failures,
         )
         self.checkpoint = state.checkpoint
-        self.intents: Sequence[Intent] = [decode_intent(blob) for _, blob in records.load_all("intent", bytes)]
+        self.intents: Sequence[Intent] = [*records.load_intents()]
         self.spool_digest = state.spool_digest
         self.report = None if state.report is None else Report(**state.report, failures=tuple(failures))
         self.sent: Mapping[int, int] = dict(records.load_all("second", int))

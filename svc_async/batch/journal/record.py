@@ -16,8 +16,7 @@ from typing import Any
 
 import attrs
 
-from svc_async.batch.journal.codec import decode_intent
-from svc_async.batch.journal.records import Records, report_damage
+from svc_async.batch.journal.records import Records, check_size, report_damage
 from svc_async.batch.journal.schema import FORMAT
 from svc_async.batch.journal.state import JobState
 from svc_async.batch.report import Failure, Report
@@ -113,7 +112,7 @@ class JournalRecord:
                 if FORMAT.is_empty(path, connection):
                     return cls(path=path, note={}, running=running)
                 return _read_record(path, Records.open(path, connection), running)
-        except UnicodeDecodeError:  # SQLite quotes what is damaged
+        except (ValueError, TypeError, OverflowError):  # SQLite quotes what is damaged; or a record is malformed
             raise report_damage(path) from None
         except (sqlite3.Error, OSError) as error:
             if getattr(error, "sqlite_errorname", "").startswith("SQLITE_CORRUPT"):
@@ -148,10 +147,9 @@ def _read_record(path: Path, records: Records, running: bool) -> JournalRecord: 
 
 def _find_doubts(records: Records) -> Iterator[Doubt]:
     sent = dict(records.load_all("sent", float))
-    for sender, blob in records.load_all("intent", bytes):
-        intent = decode_intent(blob)
+    for intent in records.load_intents():
         if intent.sent_at is not None:
-            yield Doubt(len(intent.positions), _to_datetime(sent.get(sender, intent.sent_at)))
+            yield Doubt(len(intent.positions), _to_datetime(sent.get(intent.sender, intent.sent_at)))
 
 
 def _build_report(state: JobState, doubts: Sequence[Doubt], failures: Sequence[Failure]) -> Report:
@@ -212,8 +210,10 @@ def _read_pages(path: Path) -> bytes | None:
 
     SQLite reads it, because opening and closing the file otherwise would release the lock of a job in this process.
     """
-    if not path.stat().st_size:  # it is being created
+    size = path.stat().st_size
+    if not size:  # it is being created
         return b""
+    check_size(size)
     try:
         with closing(sqlite3.connect(_build_uri(path, "ro", immutable=1), uri=True)) as connection:
             return connection.serialize()
@@ -222,8 +222,10 @@ def _read_pages(path: Path) -> bytes | None:
 
 
 def _read_log(path: Path) -> bytes:
+    log = Path(f"{path}-wal")
     try:
-        return Path(f"{path}-wal").read_bytes()
+        check_size(log.stat().st_size)
+        return log.read_bytes()
     except FileNotFoundError:
         return b""
 

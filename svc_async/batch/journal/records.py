@@ -13,22 +13,31 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from svc_async.batch.journal.codec import decode_intent
 from svc_async.batch.journal.schema import FORMAT
+from svc_async.batch.ledger import Intent
 from svc_async.errors import UnusableFile
 
-__all__ = ["Kind", "Records", "report_damage"]
+__all__ = ["Kind", "Records", "check_size", "report_damage"]
 
 T = TypeVar("T")
 
 Kind = Literal["failure", "intent", "job", "lane", "note", "second", "sent", "slot", "unsettled"]
 _COUNT = "count"
 _INTACT = "ok"
+_MAX_FILE = 268_435_456
+"""Bytes; a journal grows with the lanes and requests of a job, never with its rows."""
+_MAX_VALUE = 67_108_864
+_MAX_RECORDS = 1_000_000
+_MALFORMED = (ValueError, TypeError, LookupError, OverflowError, RecursionError, zlib.error, msgspec.MsgspecError)
+"""What decoding a record raises whose checksum is right and whose content is not."""
 
 
 class Records:
     """The records of an open file; what is written belongs to the transaction of the caller."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self._path = path
         self._connection = connection
         self._keys: set[tuple[str, int]] = set()
         self._stored_count = 0
@@ -40,7 +49,8 @@ class Records:
         Raises:
             UnusableFile: the file is damaged.
         """
-        records = cls(connection)
+        records = cls(path, connection)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE)
         try:
             records._check()
         except (sqlite3.DatabaseError, TypeError, ValueError) as error:
@@ -50,6 +60,7 @@ class Records:
         return records
 
     def _check(self) -> None:
+        check_size(self._measure())
         (state,) = self._connection.execute("PRAGMA integrity_check(1)").fetchone()
         if state != _INTACT:
             raise ValueError(state)
@@ -59,6 +70,8 @@ class Records:
             if checksum != _compute_checksum(kind, number, body):
                 raise ValueError("a record differs from its checksum")
             self._keys.add((kind, number))
+            if len(self._keys) > _MAX_RECORDS:
+                raise ValueError("too many records")
         if self._keys:
             if (_COUNT, 0) not in self._keys:
                 raise ValueError("the count is missing")
@@ -66,6 +79,10 @@ class Records:
             self._stored_count = self._load(_COUNT, 0, int)
         if len(self._keys) != self._stored_count:
             raise ValueError("a record is missing")
+
+    def _measure(self) -> int:
+        pages, size = (self._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+        return int(pages) * int(size)
 
     def has(self, kind: Kind, number: int = 0) -> bool:
         """Return whether there is a record."""
@@ -82,13 +99,27 @@ class Records:
     def _load(self, kind: str, number: int, into: type[T]) -> T:
         statement = "SELECT body FROM records WHERE kind = ? AND number = ?"
         (body,) = self._connection.execute(statement, (kind, number)).fetchone()
-        return msgspec.msgpack.decode(body, type=into)
+        return self._decode(body, into)
 
     def load_all(self, kind: Kind, into: type[T]) -> Iterator[tuple[int, T]]:
         """Yield the numbers and values of a kind, by number."""
         statement = "SELECT number, body FROM records WHERE kind = ? ORDER BY number"
         for number, body in self._connection.execute(statement, (kind,)):
-            yield number, msgspec.msgpack.decode(body, type=into)
+            yield number, self._decode(body, into)
+
+    def load_intents(self) -> Iterator[Intent]:
+        """Yield the intents, by sender."""
+        for _, blob in self.load_all("intent", bytes):
+            try:
+                yield decode_intent(blob)
+            except _MALFORMED:
+                raise report_damage(self._path) from None
+
+    def _decode(self, body: bytes, into: type[T]) -> T:
+        try:
+            return msgspec.msgpack.decode(body, type=into)
+        except _MALFORMED:
+            raise report_damage(self._path) from None
 
     def put(self, kind: Kind, number: int, value: Any) -> None:
         """Insert or replace a record."""
@@ -97,7 +128,12 @@ class Records:
 
     def load_note(self) -> dict[str, Any]:
         """Return the note, or an empty one."""
-        note: dict[str, Any] = json.loads(self.load("note", 0, str)) if self.has("note") else {}
+        try:
+            note: object = json.loads(self.load("note", 0, str)) if self.has("note") else {}
+        except _MALFORMED:
+            raise report_damage(self._path) from None
+        if not isinstance(note, dict):
+            raise report_damage(self._path)
         return note
 
     def put_note(self, note: Mapping[str, Any]) -> None:
@@ -127,6 +163,16 @@ class Records:
             "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?)",
             (kind, number, body, _compute_checksum(kind, number, body)),
         )
+
+
+def check_size(size: int) -> None:
+    """Check the bytes of a file.
+
+    Raises:
+        ValueError: no journal has as many.
+    """
+    if size > _MAX_FILE:
+        raise ValueError("too large")
 
 
 def report_damage(path: Path) -> UnusableFile:

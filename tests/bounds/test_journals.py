@@ -1,0 +1,109 @@
+"""A journal takes no more memory and time than is stated, whatever its records, tables and values hold."""
+
+import json
+import os
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from svc_async.batch.journal.record import JournalRecord
+from svc_async.batch.journal.schema import FORMAT
+from svc_async.errors import UnusableFile
+from tests.support.bounded_process import MIB, measure_peaks
+
+Row = tuple[str, int, bytes]
+HEADER = f"PRAGMA application_id = {FORMAT.application_id}; PRAGMA user_version = {FORMAT.version}"
+JOB = {"about": {}, "lanes": 1, "began_at": 0.0, "slot_width": 1.0}
+ENDLESS = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r)"
+VIEW = "CREATE VIEW records AS " + ENDLESS + " SELECT 'a' AS kind, n AS number, x'00' AS body, 1 AS checksum FROM r"  # noqa: S608 - constants
+COLUMN = FORMAT.tables.replace("BLOB NOT NULL", "BLOB AS (zeroblob(900000000))")
+
+
+def record(kind: str, value: object, number: int = 0) -> Row:
+    return kind, number, msgspec.msgpack.encode(value)
+
+
+def intent(**changed: object) -> Row:
+    positions = zlib.compress(b"\0" * 8)
+    fields = {"sender": 0, "after": {"lanes": [0], "settled_up_to": 0, "unsettled": positions}, "layout": [[1, 1]]}
+    times = {"pinned": "2026-01-01T00:00:00+00:00", "sent_at": 0.0, "digest": ""}
+    intent = {**fields, **times, "positions": positions, "superseded": positions, **changed}
+    return record("intent", msgspec.msgpack.encode(intent))
+
+
+RECORDS: dict[str, Callable[[], Iterator[Row]]] = {
+    "a nested note": lambda: iter([record("note", "[" * 100_000)]),
+    "a note that is no object": lambda: iter([record("note", "[1]")]),
+    "a note that is not JSON": lambda: iter([record("note", "{")]),
+    "a long note": lambda: iter([record("note", json.dumps({"spec": "x" * 70 * MIB}))]),
+    "no MessagePack": lambda: iter([("note", 0, b"\xc1")]),
+    "nested MessagePack": lambda: iter([("note", 0, b"\x91" * 100_000)]),
+    "an incomplete job": lambda: iter([record("job", {"lanes": 1})]),
+    "a time that no calendar has": lambda: iter([record("job", {**JOB, "began_at": 1e300})]),
+    "unknown totals": lambda: iter([record("job", {**JOB, "report": {"x": 1}})]),
+    "an intent that is no map": lambda: iter([record("job", JOB), record("intent", b"\x01")]),
+    "an intent at no time": lambda: iter([record("job", JOB), intent(pinned="x")]),
+    "many positions": lambda: iter([record("job", JOB), intent(positions=zlib.compress(b"\0" * 400 * MIB))]),
+    "a large file": lambda: (record("failure", "x" * MIB, number) for number in range(257)),
+}
+SCHEMAS = {"a view without an end": VIEW, "a column that is computed": COLUMN}
+
+
+def write(path: str, records: Iterator[Row] | None, tables: str) -> None:
+    connection = sqlite3.connect(path)
+    connection.executescript(f"{tables}; {HEADER}")
+    count = 0
+    for count, (kind, number, body) in enumerate(records or (), 1):  # noqa: B007 - counts
+        insert(connection, kind, number, body)
+    if records is not None:
+        insert(connection, "count", 0, msgspec.msgpack.encode(count))
+    connection.commit()
+    connection.close()
+
+
+def insert(connection: sqlite3.Connection, kind: str, number: int, body: bytes) -> None:
+    checksum = zlib.crc32(body, zlib.crc32(f"{kind} {number}".encode()))
+    connection.execute("INSERT INTO records VALUES (?, ?, ?, ?)", (kind, number, body, checksum))
+
+
+def read(path: str) -> str:
+    try:
+        return repr(JournalRecord.read(path))[:200]
+    except UnusableFile as error:
+        return error.problem.partition(";")[0]
+
+
+def test_no_journal_takes_more_than_its_bounds(tmp_path: Path) -> None:
+    for name, create in RECORDS.items():
+        write(str(tmp_path / name), create(), FORMAT.tables)
+    for name, tables in SCHEMAS.items():
+        write(str(tmp_path / name), None, tables)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    peaks = measure_peaks(read, {name: [str(tmp_path / name)] for name in names})
+    assert {name: peak.value for name, peak in peaks.items()} == dict.fromkeys([*RECORDS, *SCHEMAS], "is damaged")
+    assert {name: peak for name, peak in peaks.items() if peak.bytes > 192 * MIB or peak.seconds > 5} == {}
+
+
+def read_locked(path: str) -> str:
+    """Read a journal that a job has locked, with a log as large as a disk."""
+    connection = sqlite3.connect(path)
+    connection.executescript("PRAGMA journal_mode = WAL; PRAGMA locking_mode = EXCLUSIVE; PRAGMA incremental_vacuum")
+    connection.execute("BEGIN EXCLUSIVE")
+    if path.endswith("log"):
+        os.truncate(f"{path}-wal", 2**34)
+    else:
+        os.truncate(path, 2**34)
+    told = read(path)
+    os.truncate(f"{path}-wal", 0)
+    return told
+
+
+def test_a_journal_in_use_is_copied_up_to_a_size(tmp_path: Path) -> None:
+    for name in ("log", "file"):
+        write(str(tmp_path / name), iter([record("job", JOB)]), FORMAT.tables)
+    peaks = measure_peaks(read_locked, {name: [str(tmp_path / name)] for name in ("log", "file")})
+    assert [peak.value for peak in peaks.values()] == ["is damaged"] * 2
+    assert max(peak.bytes for peak in peaks.values()) < 64 * MIB
