@@ -160,6 +160,10 @@ async def test_a_stream_without_an_answer_counts_as_lost(
     async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
+    peer.script = peer.answer(BEGUN)
+    async with pipeline.stream(STREAM, timeout=5.0):
+        assert find_stream_bucket(pipeline).concurrency == 100
+    events.clear()
     peer.script = hang_up
     with pytest.raises(TransportError) as caught:
         async with pipeline.stream(STREAM, timeout=5.0):
@@ -167,7 +171,7 @@ async def test_a_stream_without_an_answer_counts_as_lost(
 
     assert caught.value.sent is Sent.MAYBE
     assert tell(events) == [("GET", "/2/activity/stream", None, "TransportError")]
-    assert (find_stream_bucket(pipeline).used, find_stream_bucket(pipeline).concurrency) == (1, 1)
+    assert (find_stream_bucket(pipeline).used, find_stream_bucket(pipeline).concurrency) == (2, 1)
 
 
 async def test_a_stream_that_was_certainly_not_sent_counts_as_nothing(pipeline: Pipeline) -> None:
