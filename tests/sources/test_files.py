@@ -163,3 +163,21 @@ def test_xz_that_requires_gigabytes_of_memory_is_refused(write: Write) -> None:
         pytest.raises(UnusableFile, match="needs more than 128 MiB"),
     ):
         plain.read(100)
+
+
+class Endless(io.RawIOBase):
+    """A stream without an end, such as /dev/zero in a pipe."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return len(buffer)
+
+
+def test_a_stream_is_spooled_up_to_a_size() -> None:
+    spooled = SpooledInput(io.BytesIO(CONTENT), max_bytes=len(CONTENT))
+    assert spooled.size == len(CONTENT)
+    spooled.close()
+    with pytest.raises(UnusableFile, match="standard input has more than 1,000,000 bytes; split it, or compress it"):
+        SpooledInput(io.BufferedReader(Endless()), max_bytes=1_000_000)

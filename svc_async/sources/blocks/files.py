@@ -141,23 +141,28 @@ def _describe_version(stat: os.stat_result) -> tuple[int, int, int]:
     return stat.st_size, stat.st_mtime_ns, stat.st_ino
 
 
+_MAX_SPOOL = 2**36  # 64 GiB
+
+
 class SpooledInput:
     """A stream that is copied to an anonymous temporary file, which is deleted when it is closed.
 
     Args:
         stream: read to its end.
         name: the name to show to users.
+        max_bytes: the most bytes that it may have.
 
     Attributes:
         name: the name to show to users.
         size: its number of bytes.
 
     Raises:
-        UnusableFile: it is empty, or the disk is full.
+        UnusableFile: it is empty or too long, or the disk is full.
     """
 
-    def __init__(self, stream: BinaryIO, *, name: str = "standard input") -> None:
+    def __init__(self, stream: BinaryIO, *, name: str = "standard input", max_bytes: int = _MAX_SPOOL) -> None:
         self.name = name
+        self._max_bytes = max_bytes
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the input
         try:
             self.size = self._copy(stream)
@@ -180,7 +185,10 @@ class SpooledInput:
         size = 0
         try:
             while block := stream.read(_BLOCK):
-                size += self._file.write(block)
+                size += len(block)
+                if size > self._max_bytes:
+                    raise unusable(self.name, f"has more than {self._max_bytes:,} bytes; split it, or compress it")
+                self._file.write(block)
             self._file.flush()
         except OSError as error:
             raise unusable(self.name, f"cannot be spooled to {tempfile.gettempdir()}: {error.strerror}") from None
