@@ -23,7 +23,7 @@ from svc_async.batch.products.codec import (
     read_products,
     read_rows,
 )
-from svc_async.batch.products.results import Deletions, Upserts
+from svc_async.batch.products.results import Deletions, Upserts, build_empty_requests
 from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.batch.settings import DEFAULTS, BatchSettings, JobSizes, Observers, Ordering
@@ -201,10 +201,7 @@ class Products(CatalogProducts):
                     settings=settings,
                     observers=observers,
                     sender=self._pipeline,
-                    requests={
-                        "removals": Deletions(self.product_catalog_id, self._host).empty,
-                        "upserts": Upserts(self.product_catalog_id, self._host).empty,
-                    },
+                    requests=build_empty_requests(self.product_catalog_id),
                 ).run()
 
     def stream(

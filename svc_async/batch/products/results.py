@@ -22,10 +22,11 @@ from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.packing.operations import OperationFrame
 from svc_async.batch.products.codec import PRODUCT_GROUP, ProductGroup
+from svc_async.batch.sync.plan import Part
 from svc_async.errors import ErrorDetail
 from svc_async.wire.route import Request
 
-__all__ = ["Deletions", "Upserts"]
+__all__ = ["Deletions", "Upserts", "build_empty_requests"]
 
 _DONE = frozenset(
     {ProductUpsertStatus.CREATE_SUCCESS, ProductUpsertStatus.UPDATE_SUCCESS, ProductUpsertStatus.NO_CHANGE}
@@ -183,3 +184,11 @@ def _parse_reasons(words: object) -> Iterable[ErrorDetail]:
             yield from _parse_reasons(each)
     elif words:
         yield ErrorDetail(message=str(words))
+
+
+def build_empty_requests(product_catalog_id: str) -> Mapping[Part, Request[Any]]:
+    """Return the requests of a sync without products or keys."""
+    return {
+        "removals": DELETE(product_catalog_id=product_catalog_id),
+        "upserts": UPSERT(product_catalog_id=product_catalog_id),
+    }
