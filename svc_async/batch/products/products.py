@@ -23,7 +23,7 @@ from svc_async.batch.products.codec import (
     read_products,
     read_rows,
 )
-from svc_async.batch.products.results import Deletions, Upserts, build_empty_requests
+from svc_async.batch.products.results import SYNC_ROUTES, Deletions, Upserts
 from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.batch.settings import DEFAULTS, BatchSettings, JobSizes, Observers, Ordering
@@ -201,7 +201,9 @@ class Products(CatalogProducts):
                     settings=settings,
                     observers=observers,
                     sender=self._pipeline,
-                    requests=build_empty_requests(self.product_catalog_id),
+                    requests={
+                        part: build(product_catalog_id=self.product_catalog_id) for part, build in SYNC_ROUTES.items()
+                    },
                 ).run()
 
     def stream(

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -24,9 +25,9 @@ from svc_async.batch.packing.operations import OperationFrame
 from svc_async.batch.products.codec import PRODUCT_GROUP, ProductGroup
 from svc_async.batch.sync.plan import Part
 from svc_async.errors import ErrorDetail
-from svc_async.wire.route import Request
+from svc_async.wire.route import Request, Route
 
-__all__ = ["Deletions", "Upserts", "build_empty_requests"]
+__all__ = ["SYNC_ROUTES", "Deletions", "Upserts"]
 
 _DONE = frozenset(
     {ProductUpsertStatus.CREATE_SUCCESS, ProductUpsertStatus.UPDATE_SUCCESS, ProductUpsertStatus.NO_CHANGE}
@@ -36,6 +37,8 @@ _DONE = frozenset(
 # Unspecified: that the number of products holds for deletions as well, and the most bytes of a request.
 _UPSERT_LIMITS = Limits(operations=MAX_PRODUCTS, wrapper=OperationFrame('{"products":[', "]}"), distinct=True)
 _DELETE_LIMITS = Limits(operations=MAX_PRODUCTS, wrapper=OperationFrame('{"product_keys":[', "]}"), distinct=True)
+SYNC_ROUTES: Mapping[Part, Route[Any]] = MappingProxyType({"removals": DELETE, "upserts": UPSERT})
+"""What each part of a sync is sent to."""
 
 
 @attrs.frozen
@@ -184,11 +187,3 @@ def _parse_reasons(words: object) -> Iterable[ErrorDetail]:
             yield from _parse_reasons(each)
     elif words:
         yield ErrorDetail(message=str(words))
-
-
-def build_empty_requests(product_catalog_id: str) -> Mapping[Part, Request[Any]]:
-    """Return the requests of a sync without products or keys."""
-    return {
-        "removals": DELETE(product_catalog_id=product_catalog_id),
-        "upserts": UPSERT(product_catalog_id=product_catalog_id),
-    }
