@@ -18,6 +18,10 @@ _MOST_REQUESTS = 1_000
 """Each lane takes memory, and the limits of the service allow a few dozen at a time."""
 
 
+def _is_whole(number: float) -> bool:
+    return isinstance(number, int)
+
+
 @attrs.frozen(kw_only=True)
 class BatchSettings:
     """How a batch job sends its rows.
@@ -43,10 +47,10 @@ class BatchSettings:
     def __attrs_post_init__(self) -> None:
         if self.ordering not in get_args(Ordering):
             raise InvalidArgument("ordering", f"must be one of {', '.join(get_args(Ordering))}")
-        if not 1 <= self.concurrency <= _MOST_REQUESTS:
-            raise InvalidArgument("concurrency", f"must be from 1 to {_MOST_REQUESTS:,}")
-        if self.users_per_operation < 1:
-            raise InvalidArgument("users_per_operation", "must be at least 1")
+        if not (_is_whole(self.concurrency) and 1 <= self.concurrency <= _MOST_REQUESTS):
+            raise InvalidArgument("concurrency", f"must be a whole number from 1 to {_MOST_REQUESTS:,}")
+        if not (_is_whole(self.users_per_operation) and self.users_per_operation >= 1):
+            raise InvalidArgument("users_per_operation", "must be a whole number of at least 1")
         if not 0 <= self.quarantine < inf:
             raise InvalidArgument("quarantine", "must be at least 0 seconds")
         if not all(0 <= delay < inf for delay in self.retry_delays):

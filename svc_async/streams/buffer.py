@@ -14,6 +14,7 @@ class _Sized(Protocol):
     @property
     def size(self) -> int:
         """Bytes of memory that it takes."""
+        ...
 
 
 T = TypeVar("T", bound=_Sized)

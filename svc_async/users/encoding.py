@@ -232,7 +232,7 @@ class MemberEncoder:
         if bad_identifiers not in get_args(BadIdentifiers):
             raise InvalidArgument("bad_identifiers", f"must be one of {', '.join(get_args(BadIdentifiers))}")
         known = select_identifiers(phone_region)
-        self._bad_identifiers = bad_identifiers
+        self._bad_identifiers: BadIdentifiers = bad_identifiers
         self._identifiers = {name: known[name] for name in names}
         self._encoders: dict[frozenset[str], tuple[list[str], RowEncoder]] = {}
 

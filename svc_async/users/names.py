@@ -67,9 +67,10 @@ class Vocabulary:
     hints: Mapping[str, str] = MappingProxyType({})
     lenient: bool = False
     optional: bool = False
-    _spellings: Mapping[str, str] = attrs.field(init=False, repr=False)
+    _spellings: Mapping[str, str] = attrs.field(
+        default=attrs.Factory(lambda self: self._spell(), takes_self=True), init=False, repr=False
+    )
 
-    @_spellings.default
     def _spell(self) -> Mapping[str, str]:
         """Return the keys by their names and aliases, without separators."""
         names = {

@@ -47,7 +47,7 @@ class Record:
 
 
 # The fallback of an instance without the attribute: the decoder then has nothing to set, as it would in every record.
-Record._extra = None  # noqa: SLF001 - its own class; frozen for instances
+Record._extra = None  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - its own class; frozen for instances
 
 
 def _list_fields(record: Record) -> dict[str, Any]:

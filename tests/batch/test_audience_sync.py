@@ -303,7 +303,9 @@ async def test_a_sync_that_could_not_be_finished_reports_both_parts(audience: Au
         ({"max_removal_share": 1.1}, "max_removal_share must be from 0 to 1"),
         ({"refresh_within": timedelta(days=-1)}, "refresh_within must be at least 0"),
         ({"refresh_within": timedelta.max}, "refresh_within must be at most 36,500 days"),
-        ({"concurrency": 0}, "concurrency must be from 1 to 1,000"),
+        ({"concurrency": 0}, "concurrency must be a whole number from 1 to 1,000"),
+        ({"concurrency": 1.5}, "concurrency must be a whole number from 1 to 1,000"),
+        ({"users_per_operation": 1.5}, "users_per_operation must be a whole number of at least 1"),
     ],
 )
 async def test_a_setting_that_breaks_its_rule_leaves_no_state(

@@ -1,5 +1,6 @@
 """Answers of success in another form, as the caller of a typed method sees them."""
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -48,6 +49,24 @@ async def test_an_answer_of_another_form_is_not_requested_again(service: Scripte
     assert (caught.value.sent, caught.value.repeatable) == ("yes", False)
     assert caught.value.body == b'{"data": {"name": "n"}}'
     assert "data" not in repr(caught.value)
+    assert len(service.requests) == 1
+
+
+async def test_counts_that_cannot_be_read_are_kept_and_not_requested_again(
+    service: ScriptedServer, session: Session
+) -> None:
+    odd = {"success_count": "1", "total_count": 1}
+    service.answer_all(Answer({"data": [odd]}))
+    users = [{"email": ["0" * 64]}]
+    with pytest.raises(UnexpectedAnswer, match="success_count") as caught:
+        await (
+            session.account("a")
+            .do_not_reach_list("l")
+            .users.send([{"operation_type": "Update", "params": {"users": users}}])
+        )
+
+    assert (caught.value.sent, caught.value.repeatable) == ("yes", False)
+    assert json.loads(caught.value.body) == [odd]
     assert len(service.requests) == 1
 
 

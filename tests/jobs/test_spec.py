@@ -70,7 +70,7 @@ def test_a_spec_is_a_value(spec: JobSpec) -> None:
         ({"target": {}}, "spec cannot be read: Object missing required field `kind` - at `$.target`"),
         (
             {"settings": {"concurrency": 0}},
-            "spec cannot be read: concurrency must be from 1 to 1,000 - at `$.settings`",
+            "spec cannot be read: concurrency must be a whole number from 1 to 1,000 - at `$.settings`",
         ),
     ],
 )

@@ -6,7 +6,7 @@ Rows to send are numbered from 0: those of the first stage in the order of the s
 from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import accumulate, compress, repeat
 from typing import TypeVar
@@ -20,7 +20,7 @@ __all__ = ["Selection"]
 T = TypeVar("T")
 
 _BLOCK = 4_096
-_CODES = {stage: code for code, stage in enumerate(STAGES, 1)}
+_CODES: Mapping[Stage, int] = {stage: code for code, stage in enumerate(STAGES, 1)}
 _MASKS = {stage: bytes(code == number for number in range(256)) for stage, code in _CODES.items()}
 
 

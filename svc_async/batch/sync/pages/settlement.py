@@ -65,7 +65,7 @@ async def _count_removals(file: StateFile, pages: int, indexes: Sequence[int]) -
 
 def _collect_outcomes(file: StateFile, counts: Mapping[Part, Mapping[Stage, int]]) -> Mapping[Part, bytearray]:
     """Return the outcomes of the rows of each part, by number."""
-    outcomes = {part: bytearray(sum(counts[part].values())) for part in PARTS}
+    outcomes: dict[Part, bytearray] = {part: bytearray(sum(counts[part].values())) for part in PARTS}
     for recorded in file.read_outcomes():
         known, numbers = outcomes[recorded.part], recorded.numbers
         if recorded.outcome == RowOutcome.UNKNOWN:  # says nothing about a row of which more is known

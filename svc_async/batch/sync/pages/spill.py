@@ -98,7 +98,8 @@ class Spill:
             return
         records = encode_records(entries, self._locate(entries))
         append = map(self._table.__getitem__, _read_heads(records))
-        deque(map(call, append, split_columns(records, f"{RECORD_SIZE}s")), 0)
+        parts = split_columns(records, f"{RECORD_SIZE}s")
+        deque(map(call, append, parts), 0)  # pyright: ignore[reportArgumentType] - `call` takes any arguments
         self._rows += len(entries.positions)
         if self._rows >= self._kept_rows:
             self.flush()
