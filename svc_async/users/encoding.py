@@ -159,7 +159,7 @@ class RowEncoder:
     def _tokenize(
         self, rows: Sequence[Sequence[object]], invalid: dict[int, str]
     ) -> tuple[Sequence[Sequence[str]], dict[int, InvalidValue]]:
-        by_column = self._transpose(rows, invalid)
+        by_column = self._transpose(rows, invalid) or [()] * self._width
         problems: dict[int, InvalidValue] = {}
         tokens = [
             tokenize_column(identifier, by_column[index], problems)

@@ -152,3 +152,9 @@ def test_one_bad_row_among_many_does_not_disturb_the_others() -> None:
     expected = [{"email": [hashed(f"u{index}@b.de")]} for index in range(300) if index not in (77, 78, 299)]
 
     assert users(encoded) == [*expected, {"email": [hashed("q")]}]
+
+
+def test_no_rows_are_no_users() -> None:
+    encoded = MemberEncoder().for_rows(("email", "phone_number")).encode([])
+
+    assert (list(encoded.keys), encoded.invalid) == ([], {})
