@@ -231,6 +231,8 @@ class _CloserLook:
             try:
                 items.append(read(raw, f"data[{position}]: "))
             except Misfit as error:
+                if self.request.decides:
+                    self._refuse(f"data[{position}]: {error}")
                 self._leave_out(f"data[{position}] is unreadable: {error}")
                 unreadable.append(Unreadable(raw=raw, problem=str(error)))
         return self._make_page(body, items, tuple(unreadable))

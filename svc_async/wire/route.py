@@ -75,7 +75,8 @@ class Request(Generic[T]):
         oauth: protocol parameters of OAuth 1.0a besides those of every call, by their full names; not quoted.
         into: the model of the answer; None for plain JSON values.
         wrapper: the name under which `data` may hold the record, instead of being it.
-        decides: the answer decides which rows of a batch are done, so it must not have a name twice in an object.
+        decides: the answer decides which rows of a batch are done, so no object may have a name twice, and no record
+            of a page may be left out.
         problem: the first rule that the parameters break, for sessions that validate before sending.
     """
 

@@ -66,7 +66,7 @@ async def test_counts_that_cannot_be_read_are_kept_and_not_requested_again(
         )
 
     assert (caught.value.sent, caught.value.repeatable) == ("yes", False)
-    assert json.loads(caught.value.body) == [odd]
+    assert json.loads(caught.value.body) == {"data": [odd]}
     assert len(service.requests) == 1
 
 

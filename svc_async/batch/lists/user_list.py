@@ -74,11 +74,6 @@ class UserList(abc.ABC, Generic[T]):
     def _confirms(self, answer: T, sent: int) -> bool:
         """Return whether the service accepted everything that was sent."""
 
-    def _find_problem(self, answer: T) -> UnexpectedAnswer | None:
-        """Return the error of an answer to a single request that is unreadable in part."""
-        del answer
-        return None
-
     async def upload(
         self,
         members: Members,
@@ -264,8 +259,6 @@ class UserList(abc.ABC, Generic[T]):
         if self._sender.validate and len(body) > self.limits.size:
             raise self._rules.make_error("operations", f"must have at most {self.limits.size:,} bytes", "bytes")
         answer = await self._sender.send(self._build_request().with_body(body))
-        if unexpected := self._find_problem(answer):
-            raise unexpected
         users = sum(len(operation["params"]["users"]) for operation in plain)
         if not self._confirms(answer, users if self.counted == "users" else len(plain)):
             # It may be the answer to another request, so nothing is known of this one.
