@@ -159,7 +159,7 @@ class RowEncoder:
     def _tokenize(
         self, rows: Sequence[Sequence[object]], invalid: dict[int, str]
     ) -> tuple[Sequence[Sequence[str]], dict[int, InvalidValue]]:
-        by_column = self._transpose(rows, invalid) or [()] * self._width
+        by_column = self._transpose(rows, invalid)
         problems: dict[int, InvalidValue] = {}
         tokens = [
             tokenize_column(identifier, by_column[index], problems)
@@ -199,6 +199,8 @@ class RowEncoder:
             columns = []
         if len(columns) == self._width:
             return columns
+        if not rows:
+            return [()] * self._width
         return list(zip(*self._fill_invalid(rows, invalid), strict=True))
 
     def _fill_invalid(self, rows: Sequence[object], invalid: dict[int, str]) -> Iterable[Sequence[object]]:
