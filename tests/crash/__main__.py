@@ -36,9 +36,9 @@ def main(arguments: argparse.Namespace) -> bool:
     good = asyncio.run(_upload_bad_rows(arguments.bad_rows, arguments.seed))
     figures = run_campaign(
         seed=arguments.seed,
-        seconds=60 * arguments.minutes,
         workers=arguments.workers,
         kinds=arguments.kinds,
+        seconds=None if arguments.jobs else 60 * arguments.minutes,
         jobs=arguments.jobs,
     )
     if repeats := count_repeats(arguments.seed):
@@ -73,8 +73,8 @@ def _say(words: str) -> None:
 def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.crash")
     parser.add_argument("--seed", type=int, default=1, help="decides everything that is random but the scheduler")
-    parser.add_argument("--minutes", type=float, default=1.0, help="how long clients are killed")
-    parser.add_argument("--jobs", type=int, help="end after this many jobs of each worker")
+    parser.add_argument("--minutes", type=float, default=1.0, help="how long clients are killed, without --jobs")
+    parser.add_argument("--jobs", type=int, help="run this many jobs in each worker, however long they take")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="jobs at a time")
     parser.add_argument("--kinds", nargs="+", choices=[*KINDS], default=[*KINDS], help="the kinds of jobs")
     parser.add_argument("--schedules", type=int, default=2_000, help="how many schedules of a lane to run")

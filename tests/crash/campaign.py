@@ -41,14 +41,14 @@ def run_job(kind: str, seed: int, options: Options | None = None, setting: Setti
 
 
 def run_campaign(
-    *, seed: int, seconds: float, workers: int, kinds: Sequence[str] = tuple(KINDS), jobs: int | None = None
+    *, seed: int, seconds: float | None, workers: int, kinds: Sequence[str] = tuple(KINDS), jobs: int | None = None
 ) -> Figures:
     """Run jobs for some time, or some jobs in each worker, and return what came of them."""
-    began = time.monotonic()
+    until = None if seconds is None else time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / f"{number}.json" for number in range(workers)]
         pids = [
-            _fork(partial(_work, seeds, began + seconds, _rotate(kinds, number * len(kinds) // workers), path))
+            _fork(partial(_work, seeds, until, _rotate(kinds, number * len(kinds) // workers), path))
             for number, (seeds, path) in enumerate(zip(_share_seeds(seed, workers, jobs), paths, strict=True))
         ]
         failed = [os.waitpid(pid, 0)[1] for pid in pids]
@@ -83,11 +83,11 @@ def _share_seeds(seed: int, workers: int, jobs: int | None) -> Iterator[Iterable
         yield islice(count(seed * _JOBS_OF_A_RUN + number, workers), jobs)
 
 
-def _work(seeds: Iterable[int], until: float, kinds: Sequence[str], path: Path) -> None:
+def _work(seeds: Iterable[int], until: float | None, kinds: Sequence[str], path: Path) -> None:
     """Run jobs, always of the kind with the fewest kills so far."""
     figures = Figures()
     for job_seed in seeds:
-        if time.monotonic() >= until:
+        if until is not None and time.monotonic() >= until:
             break
         kind = min(kinds, key=lambda name: (figures.kills[name], figures.jobs[name]))
         job, trial = run_job(kind, job_seed)
