@@ -213,7 +213,7 @@ class Window:
     def retire_guess(self, now: int) -> None:
         """Note, after `settle`, a success without rate-limit headers: the service does not show the limit guessed."""
         if self.is_guess and now >= self._guess_until:
-            self.is_guess, self.limit = False, None
+            self.limit = None
 
     def on_overload(self, granted_at: int, now: int) -> None:
         """Lower the concurrency after an overload or a lost answer (already settled).
@@ -262,7 +262,7 @@ class Window:
     def _recall_guess(self, now: int) -> None:
         self._guess_until = now + self.period
         if self.limit is None and self._initial_limit is not None:
-            self.is_guess, self.limit = True, self._initial_limit
+            self.limit = self._initial_limit
             self._resize()
 
     def _update_limit(self, limit: int, reset_at: int | None, now: int) -> None:
