@@ -79,12 +79,16 @@ class FileFormat:
         self._check_tables(path, connection)
         return not tables
 
+    def make_damage_error(self, path: Path) -> UnusableFile:
+        """Return the error that says that a file of this kind is damaged, and what to do with it."""
+        return UnusableFile(self.parameter, path, f"is damaged; {self.advice}")
+
     def _check_tables(self, path: Path, connection: sqlite3.Connection) -> None:
         """Make sure that reading the file runs no statement of somebody else, such as a view without an end."""
         expected = {" ".join(statement.split()) for statement in self.tables.split(";")}
         found = connection.execute("SELECT sql FROM sqlite_schema WHERE name NOT GLOB 'sqlite_*'")
         if not all(isinstance(sql, str) and " ".join(sql.split()) in expected for (sql,) in found):
-            raise _report_damage(path, self)
+            raise self.make_damage_error(path)
 
     def create(self, connection: sqlite3.Connection) -> None:
         """Create the tables, within a transaction."""
@@ -169,14 +173,10 @@ def report_unusable(path: Path, file_format: FileFormat) -> Generator[None]:
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             raise UnusableFile(file_format.parameter, path, "is locked by another job") from None
         if name.startswith("SQLITE_CORRUPT"):
-            raise _report_damage(path, file_format) from None
+            raise file_format.make_damage_error(path) from None
         raise UnusableFile(file_format.parameter, path, f"cannot be used: {error}") from None
     except UnicodeDecodeError:  # SQLite quotes what is damaged
-        raise _report_damage(path, file_format) from None
-
-
-def _report_damage(path: Path, file_format: FileFormat) -> UnusableFile:
-    return UnusableFile(file_format.parameter, path, f"is damaged; {file_format.advice}")
+        raise file_format.make_damage_error(path) from None
 
 
 class Writer:

@@ -16,7 +16,7 @@ from typing import Any
 
 import attrs
 
-from svc_async.batch.journal.records import Records, check_size, report_damage
+from svc_async.batch.journal.records import Records, check_size
 from svc_async.batch.journal.schema import FORMAT
 from svc_async.batch.journal.state import JobState
 from svc_async.batch.report import Failure, Report
@@ -113,10 +113,10 @@ class JournalRecord:
                     return cls(path=path, note={}, running=running)
                 return _read_record(path, Records.open(path, connection), running)
         except (ValueError, TypeError, OverflowError):  # SQLite quotes what is damaged; or a record is malformed
-            raise report_damage(path) from None
+            raise FORMAT.make_damage_error(path) from None
         except (sqlite3.Error, OSError) as error:
             if getattr(error, "sqlite_errorname", "").startswith("SQLITE_CORRUPT"):
-                raise report_damage(path) from None
+                raise FORMAT.make_damage_error(path) from None
             raise UnusableFile(FORMAT.parameter, path, f"cannot be read: {error}") from None
 
 

@@ -16,9 +16,8 @@ import msgspec
 from svc_async.batch.journal.codec import decode_intent
 from svc_async.batch.journal.schema import FORMAT
 from svc_async.batch.ledger import Intent
-from svc_async.errors import UnusableFile
 
-__all__ = ["Kind", "Records", "check_size", "report_damage"]
+__all__ = ["Kind", "Records", "check_size"]
 
 T = TypeVar("T")
 
@@ -56,7 +55,7 @@ class Records:
         except (sqlite3.DatabaseError, TypeError, ValueError) as error:
             if getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
                 raise
-            raise report_damage(path) from None
+            raise FORMAT.make_damage_error(path) from None
         return records
 
     def _check(self) -> None:
@@ -113,13 +112,13 @@ class Records:
             try:
                 yield decode_intent(blob)
             except _MALFORMED:
-                raise report_damage(self._path) from None
+                raise FORMAT.make_damage_error(self._path) from None
 
     def _decode(self, body: bytes, into: type[T]) -> T:
         try:
             return msgspec.msgpack.decode(body, type=into)
         except _MALFORMED:
-            raise report_damage(self._path) from None
+            raise FORMAT.make_damage_error(self._path) from None
 
     def put(self, kind: Kind, number: int, value: Any) -> None:
         """Insert or replace a record."""
@@ -131,9 +130,9 @@ class Records:
         try:
             note: object = json.loads(self.load("note", 0, str)) if self.has("note") else {}
         except _MALFORMED:
-            raise report_damage(self._path) from None
+            raise FORMAT.make_damage_error(self._path) from None
         if not isinstance(note, dict):
-            raise report_damage(self._path)
+            raise FORMAT.make_damage_error(self._path)
         return note
 
     def put_note(self, note: Mapping[str, Any]) -> None:
@@ -173,11 +172,6 @@ def check_size(size: int) -> None:
     """
     if size > _MAX_FILE:
         raise ValueError("too large")
-
-
-def report_damage(path: Path) -> UnusableFile:
-    """Return the error of a damaged journal."""
-    return UnusableFile(FORMAT.parameter, path, f"is damaged; {FORMAT.advice}")
 
 
 def _compute_checksum(kind: str, number: int, body: bytes) -> int:

@@ -113,7 +113,7 @@ class CheckedDatabase:
 
     def make_damage_error(self) -> UnusableFile:
         """Return the error that says that the file is damaged."""
-        return UnusableFile(self._format.parameter, self.path, f"is damaged; {self._format.advice}")
+        return self._format.make_damage_error(self.path)
 
     @contextmanager
     def report(self) -> Generator[None]:
