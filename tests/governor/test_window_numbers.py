@@ -8,26 +8,9 @@ from svc_async.governor.parts import Concurrency, Gate, RateCut, ServerCount, Sl
 from svc_async.governor.rate_headers import RateLimitHeaders
 from svc_async.governor.ticks import NEVER, SECOND
 from svc_async.governor.windows import Window, WindowState
+from tests.support.windows import MINUTE, QUARTER, open_window, take_all
 
-MINUTE = 60 * SECOND
-QUARTER = 15 * MINUTE
 HOUR = 60 * MINUTE
-
-
-def open_window(window: Window, *, at: int = 0) -> Window:
-    """Send the probe and have it answered."""
-    window.take(1, at)
-    window.settle(1, at)
-    window.on_success(at)
-    return window
-
-
-def take_all(window: Window, now: int) -> int:
-    sent = 0
-    while window.admits(1, now):
-        window.take(1, now)
-        sent += 1
-    return sent
 
 
 @pytest.mark.parametrize(

@@ -11,30 +11,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from svc_async.governor.rate_headers import RateLimitHeaders
 from svc_async.governor.ticks import NEVER, SECOND
 from svc_async.governor.windows import Window
-
-MINUTE = 60 * SECOND
-QUARTER = 15 * MINUTE
+from tests.support.windows import MINUTE, QUARTER, open_window, take_all
 
 
 def report(remaining: int, reset: int, *, limit: int | None = None) -> RateLimitHeaders:
     """Return the headers of a service whose Unix time is our monotonic time."""
     return RateLimitHeaders(limit=limit, remaining=remaining, reset=reset, reset_at=reset * SECOND)
-
-
-def open_window(window: Window, *, at: int = 0) -> Window:
-    """Send the probe and have it answered."""
-    window.take(1, at)
-    window.settle(1, at)
-    window.on_success(at)
-    return window
-
-
-def take_all(window: Window, now: int) -> int:
-    sent = 0
-    while window.admits(1, now):
-        window.take(1, now)
-        sent += 1
-    return sent
 
 
 def test_small_limit_bursts_and_is_used_to_the_last() -> None:
