@@ -29,6 +29,11 @@ def _can_start(interpreter: str) -> bool:
         return False
 
 
+def _run_tests(session: nox.Session) -> None:
+    """Run the tests in several processes; `-- -n 0` runs them in one."""
+    session.run("pytest", "-n", "auto", "--maxprocesses", "8", "--dist", "worksteal", *session.posargs)
+
+
 def _install(session: nox.Session, *groups: str, extras: str = "cli,feeds,phone") -> None:
     session.install("-e", f".[{extras}]", *nox.project.dependency_groups(PYPROJECT, *groups))
 
@@ -37,7 +42,7 @@ def _install(session: nox.Session, *groups: str, extras: str = "cli,feeds,phone"
 def tests(session: nox.Session) -> None:
     """Run the tests on every supported Python of this machine."""
     _install(session, "test")
-    session.run("pytest", *session.posargs)
+    _run_tests(session)
 
 
 @nox.session
@@ -48,7 +53,7 @@ def floors(session: nox.Session) -> None:
     session.install(
         "--resolution=lowest-direct", "-e", ".[cli,feeds,phone]", *nox.project.dependency_groups(PYPROJECT, "test")
     )
-    session.run("pytest", *session.posargs)
+    _run_tests(session)
 
 
 @nox.session
