@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cyclopts import App, CycloptsError, UnusedCliTokensError
+from rich.console import Console
 
 from svc_async._version import __version__
 from svc_async.cli.console import complain, show_json
@@ -55,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit code; with `--json`, an error is printed as an object too."""
     as_json = "--json" in arguments
     try:
-        code: object = app(arguments, exit_on_error=False, print_error=False)
+        code: object = app(arguments, console=Console(), exit_on_error=False, print_error=False)
     except CycloptsError as error:
         message = f"{_describe_usage(error)} See `svc-async --help`."
         return _fail(Exit.USAGE, message, {"type": "UsageError", "message": message}, as_json=as_json)
