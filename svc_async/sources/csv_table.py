@@ -152,8 +152,8 @@ class CsvTable:
         names = [name.strip() for name in header]
         if looks_like_data(names):
             raise self._text.refuse(
-                "has no header: line 1 looks like data; name the columns with --columns, such as email,phone, "
-                "or give their names as header"
+                "has no header: line 1 looks like data; name the columns: `--columns email,phone` on the command line, "
+                '`header=("email", "phone")` in Python'
             )
         return names
 

@@ -83,7 +83,9 @@ def test_the_encoding_of_windows_is_proposed(write: Write) -> None:
 
 async def test_the_names_of_a_file_without_a_header_can_be_given(write: Write) -> None:
     path = write("a@b.de;+49301234567;x\nc@b.de;;y\n")
-    with pytest.raises(UnusableFile, match="has no header: line 1 looks like data; .* give their names as header"):
+    with pytest.raises(
+        UnusableFile, match="has no header: line 1 looks like data; .*`--columns email,phone`.* in Python"
+    ):
         open_source(path)
     source = open_source(path, header=["email", "phone", "note"], mapping={"note": "-"})
     assert read_rows(source) == [("a@b.de", "+49301234567"), ("c@b.de", "")]
