@@ -1,22 +1,22 @@
-"""The long run: `python -m tests.mutants [ROOM ...] [--count N] [--seeds N ...] [--jobs N]`.
+"""The long run: `python -m tests.mutants [PACKAGE ...] [--count N] [--seeds N ...] [--ids FILE] [--jobs N]`.
 
 It changes random places of each package, one at a time, and runs the tests of the same package. A change that no test
-notices is printed, unless tests/mutants/equivalents.toml says why it changes nothing.
+notices is printed at once, unless tests/mutants/equivalents.toml says why it changes nothing.
 """
 
 import argparse
-import itertools
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 
 from tests.mutants.equivalents import read_equivalents
 from tests.mutants.places import Mutant, find_mutants, sample
-from tests.mutants.trial import ROOT, Reach, copy_project, is_killed, measure_reach
+from tests.mutants.trial import ROOT, Verdict, copy_again, copy_project, measure_reach, try_mutant
 
 TESTS: Mapping[str, Sequence[str]] = {
     "governor": ["tests/governor"],
@@ -34,14 +34,17 @@ SEEDS = (11, 23, 47)
 """Fixed once, before the tests that they judge were written."""
 _ALLOWED = 3
 """How many changes of a package may go unnoticed."""
+_WORDS = {Verdict.NOTICED: "noticed", Verdict.TIMED_OUT: "timed out", Verdict.SURVIVED: "not noticed"}
+
+Chooser = Callable[[Sequence[Mutant]], Sequence[Mutant]]
 
 
-def main(packages: Sequence[str], *, count: int, seeds: Sequence[int], jobs: int) -> bool:
-    """Run the sample of every package; return whether few enough survive."""
+def main(packages: Sequence[str], choose: Chooser, *, jobs: int) -> bool:
+    """Try the chosen mutants of every package; return whether few enough survive."""
     equivalent = read_equivalents()
     with tempfile.TemporaryDirectory() as folder:
-        projects = [copy_project(Path(folder, str(number)).resolve()) for number in range(jobs)]
-        results = [_try_package(package, count, seeds, projects, equivalent) for package in packages]
+        project = copy_project(Path(folder, "0").resolve())
+        results = [_try_package(package, choose, project, jobs, equivalent) for package in packages]
         return all(results)
 
 
@@ -52,42 +55,52 @@ def seed_of_commit() -> int:
     return int(date.stdout.replace("-", ""))
 
 
-def _try_package(
-    package: str, count: int, seeds: Sequence[int], projects: Sequence[Path], equivalent: Mapping[str, str]
-) -> bool:
-    everything = list(find_mutants(ROOT, ROOT / "svc_async" / package))
-    chosen = {mutant.id: mutant for seed in seeds for mutant in sample(everything, count=count, seed=seed)}
-    reach = measure_reach(projects[0], package, TESTS[package])
-    free: SimpleQueue[Path] = SimpleQueue()
-    for project in projects:
-        free.put(project)
+def _choose_samples(count: int, seeds: Sequence[int]) -> Chooser:
+    """Return a function that chooses `count` mutants for each seed."""
 
-    def survives(mutant: Mutant) -> bool:
-        project = free.get()
+    def choose(mutants: Sequence[Mutant]) -> Sequence[Mutant]:
+        return [*{mutant.id: mutant for seed in seeds for mutant in sample(mutants, count=count, seed=seed)}.values()]
+
+    return choose
+
+
+def _choose_listed(file: Path) -> Chooser:
+    """Return a function that chooses the mutants whose ids are lines of a file; what is around an id does not count."""
+    text = file.read_text(encoding="utf-8")
+    return lambda mutants: [mutant for mutant in mutants if any(line.endswith(mutant.id) for line in text.splitlines())]
+
+
+def _try_package(package: str, choose: Chooser, first: Path, jobs: int, equivalent: Mapping[str, str]) -> bool:
+    chosen = choose(list(find_mutants(ROOT, ROOT / "svc_async" / package)))
+    reach = measure_reach(first, package, TESTS[package], jobs=jobs)
+    _print(f"{package}: {len(chosen)} mutants, {len(reach.all_tests)} tests, {len(reach.slow)} of them slow")
+    free: SimpleQueue[Path] = SimpleQueue()
+    free.put(first)
+    for number in range(1, jobs):
+        free.put(copy_again(first, first.with_name(str(number))))
+
+    def try_one(mutant: Mutant) -> str:
+        project, tests = free.get(), reach.find_tests(mutant)
         try:
-            return not is_killed(project, mutant, reach.find_tests(mutant))
+            verdict = try_mutant(project, mutant, tests)
         finally:
             free.put(project)
+        if verdict is Verdict.SURVIVED and mutant.id in equivalent:
+            return "equivalent"
+        if verdict is not Verdict.NOTICED:
+            _print(f"  {_WORDS[verdict]}, line {mutant.first_line}, judged by {len(tests)} tests: {mutant.id}")
+        return _WORDS[verdict]
 
-    with ThreadPoolExecutor(len(projects)) as pool:
-        alive = list(pool.map(survives, chosen.values()))
-    survivors = list(itertools.compress(chosen.values(), alive))
-    return _print_result(package, len(chosen), survivors, reach, equivalent)
+    with ThreadPoolExecutor(jobs) as pool:
+        counts = Counter(pool.map(try_one, chosen))
+    words = ", ".join(f"{counts[word]} {word}" for word in ("noticed", "timed out", "equivalent", "not noticed"))
+    _print(f"{package}: {len(chosen)} mutants, {words}")
+    return counts["not noticed"] <= _ALLOWED
 
 
-def _print_result(
-    package: str, count: int, survivors: Sequence[Mutant], reach: Reach, equivalent: Mapping[str, str]
-) -> bool:
-    unnoticed = [mutant for mutant in survivors if mutant.id not in equivalent]
-    listed = len(survivors) - len(unnoticed)
-    noticed = f"{count - len(survivors)} noticed, {listed} equivalent, {len(unnoticed)} not noticed"
-    sys.stdout.write(f"{package}: {count} mutants, {noticed}\n")
-    for mutant in unnoticed:
-        sys.stdout.write(
-            f"  line {mutant.first_line}, executed by {len(reach.find_tests(mutant))} tests: {mutant.id}\n"
-        )
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
     sys.stdout.flush()
-    return len(unnoticed) <= _ALLOWED
 
 
 if __name__ == "__main__":
@@ -103,8 +116,12 @@ if __name__ == "__main__":
     parser.add_argument(
         "--seeds", type=int, nargs="+", help="default: three fixed ones and the date of the last commit"
     )
+    parser.add_argument("--ids", type=Path, metavar="FILE", help="try those that an earlier run printed into this file")
     parser.add_argument("--jobs", type=int, default=2, help="how many run at a time")
     given = parser.parse_args()
-    raise SystemExit(
-        not main(given.packages, count=given.count, seeds=given.seeds or (*SEEDS, seed_of_commit()), jobs=given.jobs)
+    chooser = (
+        _choose_listed(given.ids)
+        if given.ids
+        else _choose_samples(given.count, given.seeds or (*SEEDS, seed_of_commit()))
     )
+    raise SystemExit(not main(given.packages, chooser, jobs=given.jobs))

@@ -1,15 +1,19 @@
 """Runs the tests of a package against one mutant, in a copy of the project."""
 
 import compileall
+import enum
 import gc
+import json
 import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from py_compile import PycInvalidationMode
+from typing import TextIO
 
 import attrs
 import pytest
@@ -23,14 +27,31 @@ _FASTER = (
     *("-q", "--no-header", "-p", "no:randomly", "-p", "no:cacheprovider"),
     *("-W", "ignore::coverage.exceptions.CoverageWarning", "-W", "ignore::pytest.PytestAssertRewriteWarning"),
 )
-_TEST_SECONDS = 20.0
-"""A test that takes longer than this has noticed the mutant: the slowest takes a quarter of it."""
-_RUN_SECONDS = 300.0
+_TEST_SECONDS = 30.0
+"""A test that takes longer than this never ends: the slowest takes a sixth of it."""
+_RUN_SECONDS = 900.0
+_SLOW_SECONDS = 0.5
+"""Coverage makes a test several times slower. So one that takes longer than this without it is not measured: it counts
+as if it executed every line, and is run last."""
+_PATIENCE = 20
+"""The tests may take this many times longer while they are measured."""
+_SECONDS = "seconds.jsonl"
+_FAILED = 9
+"""How a process ends whose tests fail; one that was ended from outside has another number."""
 
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(
     ["pytest", "pytest_asyncio", "hypothesis", "aiohttp", "authlib", "cattrs", "msgspec", "tenacity"]
 )
+
+
+class Verdict(enum.Enum):
+    """What the tests say of a mutant."""
+
+    NOTICED = enum.auto()
+    TIMED_OUT = enum.auto()
+    """Noticed, since a test never ended: to be looked at, where the machine may have been slow."""
+    SURVIVED = enum.auto()
 
 
 @attrs.frozen
@@ -39,16 +60,18 @@ class Reach:
 
     Attributes:
         tests: of each module (a path from the root) and line the tests that execute it.
+        slow: tests that may execute any line.
         all_tests: every test, those first that execute the fewest lines.
     """
 
     tests: dict[str, dict[int, frozenset[str]]]
+    slow: frozenset[str]
     all_tests: tuple[str, ...]
 
     def find_tests(self, mutant: Mutant) -> Sequence[str]:
         """Return the tests that execute the place, the most specific ones first; all, for code that runs on import."""
         lines = self.tests.get(mutant.module, {})
-        found: set[str] = set()
+        found = set(self.slow)
         for line in range(mutant.first_line, mutant.last_line + 1):
             found |= lines.get(line, frozenset())
         if "" in found or not mutant.scope:
@@ -71,70 +94,97 @@ def copy_project(folder: Path) -> Path:
     return folder
 
 
-def measure_reach(project: Path, package: str, tests: Sequence[str]) -> Reach:
-    """Run the tests of a package once, and return which lines each of them executes."""
+def copy_again(project: Path, folder: Path) -> Path:
+    """Copy a copy, with its bytecode, so that tests can run in both at a time."""
+    return Path(shutil.copytree(project, folder, dirs_exist_ok=True))
+
+
+def measure_reach(project: Path, package: str, tests: Sequence[str], *, jobs: int) -> Reach:
+    """Run the tests of a package twice, and return which lines each of them executes."""
+    seconds = _time_tests(project, tests)
+    slow = frozenset(test for test, taken in seconds.items() if taken > _SLOW_SECONDS)
+    reach = _measure_lines(project, package, [*tests, *(f"--deselect={test}" for test in slow), f"-n{jobs}"])
+    # Tests that only look at constants execute no line.
+    count = Counter(test for lines in reach.values() for found in lines.values() for test in found)
+    all_tests = sorted(seconds, key=lambda test: (test in slow and seconds[test], count[test], test))
+    return Reach(reach, slow, tuple(all_tests))
+
+
+def _time_tests(project: Path, tests: Sequence[str]) -> Mapping[str, float]:
+    """Return how long each test takes; this also writes the bytecode of the tests, which later runs only read."""
+    if _run(project, tests, patience=_PATIENCE, writes_bytecode=True) is not Verdict.SURVIVED:
+        raise SystemExit("the tests fail without any change")
+    lines = (project / _SECONDS).read_text().splitlines()
+    return dict(map(json.loads, lines))
+
+
+def _measure_lines(project: Path, package: str, arguments: Sequence[str]) -> dict[str, dict[int, frozenset[str]]]:
+    """Return of each module and line the tests that execute it."""
     file = project / f"coverage-{package}"
-    options = (f"--cov=svc_async/{package}", "--cov-context=test", "--cov-report=", "-rp", *_FASTER)
-    command = [sys.executable, "-m", "pytest", *options, *tests]
-    # It also writes the bytecode of the tests, which later runs only read.
+    options = (f"--cov=svc_async/{package}", "--cov-context=test", "--cov-report=", f"--timeout={60 * _PATIENCE}")
+    command = [sys.executable, "-m", "pytest", *options, *_FASTER, *arguments]
     environment = os.environ | {"PYTHONPATH": str(project), "COVERAGE_FILE": str(file)}
     ended = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
     if ended.returncode:
-        raise SystemExit(
-            f"the tests of {package} fail without any change:\n{ended.stdout[-3000:]}{ended.stderr[-3000:]}"
-        )
+        raise SystemExit(f"the tests of {package} fail with coverage:\n{ended.stdout[-3000:]}{ended.stderr[-3000:]}")
     data = CoverageData(str(file))
     data.read()
-    reach: dict[str, dict[int, frozenset[str]]] = {}
-    # Tests that only look at constants execute no line.
-    lines_of_test = {line[7:]: 0 for line in ended.stdout.splitlines() if line.startswith("PASSED ")}
-    for name in data.measured_files():
-        lines = {
-            line: frozenset(c.partition("|")[0] for c in found) for line, found in data.contexts_by_lineno(name).items()
+    return {
+        Path(name).relative_to(project.resolve()).as_posix(): {
+            line: frozenset(context.partition("|")[0] for context in found)
+            for line, found in data.contexts_by_lineno(name).items()
         }
-        reach[Path(name).relative_to(project.resolve()).as_posix()] = lines
-        for test in (test for found in lines.values() for test in found if test):
-            lines_of_test[test] = lines_of_test.get(test, 0) + 1
-    all_tests = tuple(sorted(lines_of_test, key=lambda test: (lines_of_test[test], test)))
-    if not _passes(project, all_tests):
-        raise SystemExit(f"the tests of {package} fail in a process that was forked")
-    return Reach(reach, all_tests)
+        for name in data.measured_files()
+    }
 
 
-def is_killed(project: Path, mutant: Mutant, tests: Sequence[str]) -> bool:
-    """Return whether a test fails with the mutant, or never ends."""
+def try_mutant(project: Path, mutant: Mutant, tests: Sequence[str]) -> Verdict:
+    """Return what the tests say of a mutant."""
     if not tests:
-        return False
+        return Verdict.SURVIVED
     path = project / mutant.module
     source = path.read_bytes()
     path.write_bytes(mutant.apply(source))
     try:
-        return not _passes(project, tests)
+        return _run(project, tests)
     finally:
         path.write_bytes(source)
 
 
-def _passes(project: Path, tests: Sequence[str]) -> bool:
-    """Return whether the tests pass on the copy, in a process that has imported all libraries already."""
+def _run(project: Path, tests: Sequence[str], *, patience: int = 1, writes_bytecode: bool = False) -> Verdict:
+    """Run tests on the copy until one fails, in a process that has imported all libraries already."""
     listed = project / "tests.txt"
     listed.write_text("\n".join(tests))
-    arguments = ("-x", *_FASTER, f"--timeout={_TEST_SECONDS}", "--timeout-method=thread", f"@{listed}")
-    process = _processes.Process(target=_run_in_copy, args=(project, arguments))
+    limit = f"--timeout={_TEST_SECONDS * patience}"
+    arguments = ("-x", *_FASTER, limit, "--timeout-method=thread", f"@{listed}")
+    process = _processes.Process(target=_run_in_copy, args=(project, arguments, writes_bytecode))
     process.start()
-    process.join(_RUN_SECONDS)
+    process.join(_RUN_SECONDS * patience)
     process.kill()
     process.join()
-    return process.exitcode == 0
+    return {0: Verdict.SURVIVED, _FAILED: Verdict.NOTICED}.get(process.exitcode or 0, Verdict.TIMED_OUT)
 
 
-def _run_in_copy(project: Path, arguments: Sequence[str]) -> None:
+def _run_in_copy(project: Path, arguments: Sequence[str], writes_bytecode: bool) -> None:
     """Run pytest on the copy."""
     os.chdir(project)
-    os.environ |= {"PYTHONPATH": str(project), "PYTHONDONTWRITEBYTECODE": "1"}
+    os.environ |= {"PYTHONPATH": str(project)} | ({} if writes_bytecode else {"PYTHONDONTWRITEBYTECODE": "1"})
     sys.path.insert(0, str(project))
-    sys.dont_write_bytecode = True
+    sys.dont_write_bytecode = not writes_bytecode
     gc.freeze()  # pytest collects garbage at its end: not among what all runs share
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
-    sys.exit(pytest.main([*arguments]))
+    with (project / _SECONDS).open("w") as file:
+        sys.exit(_FAILED if pytest.main([*arguments], plugins=[_Stopwatch(file)]) else 0)
+
+
+@attrs.frozen
+class _Stopwatch:
+    """A plugin of pytest that writes how long each test took."""
+
+    file: TextIO
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call":
+            self.file.write(json.dumps([report.nodeid, report.duration]) + "\n")
