@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     )
     from svc_async.governor.governor import Governor
     from svc_async.session import Session
-    from svc_async.users.encoding import Rows
+    from svc_async.users.tables import Columns, Rows
     from svc_async.wire.base_urls import Endpoints
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "BadRequest",
     "BatchError",
     "BearerToken",
+    "Columns",
     "Conflict",
     "Endpoints",
     "Forbidden",
@@ -86,7 +87,7 @@ _HOMES = {
         "OAuth2UserCredentials",
         "UserCredentials",
     ),
-    "svc_async.users.encoding": ("Rows",),
+    "svc_async.users.tables": ("Columns", "Rows"),
     "svc_async.batch.journal.journals": ("Journals",),
     "svc_async.errors": (
         "AccessDenied",

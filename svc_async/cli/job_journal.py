@@ -16,7 +16,7 @@ from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.jobs.spec import JobSpec, TargetSpec, UploadSpec, from_plain, to_plain
 from svc_async.sources.detect import STANDARD_INPUT
 from svc_async.sources.source import ReplayableSource
-from svc_async.users.encoding import Rows
+from svc_async.users.tables import Rows
 
 __all__ = ["JobJournal", "JobNote", "SpooledSource", "describe_ids", "find_journal"]
 

@@ -24,8 +24,8 @@ from svc_async.sources.detect import STANDARD_INPUT, open_feed, open_source
 from svc_async.sources.product_attributes import PRODUCT_KEYS, PRODUCTS
 from svc_async.sources.source import ProductFeed, ReplayableRows, ReplayableSource, UnparsedRow, UserSource
 from svc_async.sqlite import in_thread
-from svc_async.users.encoding import Rows
 from svc_async.users.names import USERS
+from svc_async.users.tables import Rows
 
 __all__ = ["check_access", "open_rows", "run"]
 

@@ -10,8 +10,9 @@ from svc_async.sources.csv_table import CsvTable
 from svc_async.sources.empty_values import EmptyValues
 from svc_async.sources.line_index import LineIndex
 from svc_async.sources.source import ReplayableRows
-from svc_async.users.encoding import SLICE_ROWS, Rows
+from svc_async.users.encoding import SLICE_ROWS
 from svc_async.users.names import USERS, Vocabulary
+from svc_async.users.tables import Rows
 
 __all__ = ["CsvSource"]
 

@@ -1,7 +1,7 @@
 """Tables in CSV: the dialect, the header and slices of rows, whatever their columns mean.
 
-A file is never read row by row in Python: blocks become lines, lines become rows and rows are reduced to the columns
-that are needed, all by iterators of the standard library. Only a slice with something unusual (a blank line, a row that
+A file is never read row by row in Python: blocks become lines, lines become rows and rows become the columns that are
+needed. Only a slice with something unusual (a blank line, a row that
 is too short or too long, a cell of several lines) is processed row by row.
 """
 
@@ -11,7 +11,6 @@ import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import chain
-from operator import itemgetter
 
 from svc_async.errors import UnusableFile
 from svc_async.sources.blocks.decoding import TextReader, split_lines
@@ -20,6 +19,7 @@ from svc_async.sources.empty_values import NO_EMPTY_VALUES, EmptyValues
 from svc_async.sources.line_index import LineIndex
 from svc_async.users.encoding import SLICE_ROWS
 from svc_async.users.names import looks_like_data
+from svc_async.users.tables import ColumnarRows
 
 __all__ = ["DELIMITERS", "CsvTable"]
 
@@ -105,8 +105,7 @@ class CsvTable:
             widths = set(map(len, rows))
             lines.add(rows, reader.lines, blank=0 in widths)
             if widths == {len(self.header)}:
-                clear_all = self._empty.clear_all
-                yield zip(*(clear_all(map(itemgetter(index), rows)) for index in wanted), strict=True)
+                yield ColumnarRows([self._empty.clear_all([row[index] for row in rows]) for index in wanted])
             else:
                 yield [self._fit_to_header(row, wanted) for row in rows if row]
 
@@ -126,7 +125,7 @@ class CsvTable:
     def _fit_to_header(self, row: Sequence[str], wanted: Sequence[int]) -> Sequence[str]:
         if len(row) > len(self.header):
             return ()
-        return list(self._empty.clear_all(row[index] if index < len(row) else "" for index in wanted))
+        return self._empty.clear_all([row[index] if index < len(row) else "" for index in wanted])
 
     def _read_header(self, delimiter: str | None, header: Sequence[str] | None) -> tuple[Sequence[str], str]:
         with closing(self._text.read_blocks()) as blocks:

@@ -1,6 +1,6 @@
 """Texts that stand for no value in a source, such as `n/a`."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import attrs
@@ -40,9 +40,9 @@ class EmptyValues:
             return [each for each in value if not (isinstance(each, str) and _normalize(each) in self._texts)]
         return value
 
-    def clear_all(self, values: Iterable[Any]) -> Iterable[Any]:
+    def clear_all(self, values: Sequence[Any]) -> Sequence[Any]:
         """Return the values of a column without these texts."""
-        return map(self.clear, values) if self._texts else values
+        return [self.clear(value) for value in values] if self._texts else values
 
 
 def _normalize(text: str) -> str:

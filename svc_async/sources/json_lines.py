@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ from svc_async.sources.columns import IGNORED, OTHERS, ColumnMatcher
 from svc_async.sources.empty_values import EmptyValues
 from svc_async.sources.line_index import LineIndex
 from svc_async.sources.source import ReplayableRows
-from svc_async.users.encoding import Rows
 from svc_async.users.names import USERS, Vocabulary, looks_like_data
+from svc_async.users.tables import ColumnarRows, Rows
 
 __all__ = ["JsonLinesSource"]
 
@@ -153,14 +152,14 @@ class JsonLinesSource:
                 line += height
                 yield self._build_rows(objects, line - height)
 
-    def _build_rows(self, objects: Sequence[Mapping[str, Any]], first: int) -> Iterable[Sequence[Any]]:
+    def _build_rows(self, objects: Sequence[Mapping[str, Any]], first: int) -> ColumnarRows:
         columns = (self._find_values(key, objects, first) for key in self.columns)
-        return zip(*map(self._empty.clear_all, columns), strict=True)
+        return ColumnarRows([self._empty.clear_all(column) for column in columns])
 
-    def _find_values(self, key: str, objects: Sequence[Mapping[str, Any]], first: int) -> Iterable[Any]:
+    def _find_values(self, key: str, objects: Sequence[Mapping[str, Any]], first: int) -> Sequence[Any]:
         names = self._names[key]
         if not names:
-            return repeat(None, len(objects))
+            return [None] * len(objects)
         if len(names) == 1:
             return [each.get(names[0]) for each in objects]
         return [self._find_value(key, each, names, line) for line, each in enumerate(objects, first)]

@@ -17,8 +17,8 @@ from svc_async.sources.blocks.parquet_pages import DamagedPage
 from svc_async.sources.columns import IGNORED, ColumnMatcher
 from svc_async.sources.empty_values import EmptyValues
 from svc_async.sources.source import ReplayableRows
-from svc_async.users.encoding import Rows
 from svc_async.users.names import USERS, Vocabulary
+from svc_async.users.tables import ColumnarRows, Rows
 
 __all__ = ["ParquetSource"]
 
@@ -136,7 +136,7 @@ class ParquetSource:
                 for batch in self._read_batches(table, planner, group):
                     columns = [self._list_values(batch.column(name), name) for name in self._wanted]
                     self.bytes_read += batch.num_rows
-                    yield zip(*map(self._empty.clear_all, columns), strict=True)
+                    yield ColumnarRows([self._empty.clear_all(column) for column in columns])
         self._input.check_unchanged()
 
     def _read_batches(self, table: Any, planner: BatchPlanner, group: int) -> Iterator[Any]:

@@ -1,27 +1,40 @@
-"""Rows of a table: from a database cursor or any iterable, and a spool to read them again."""
+"""Tables: of a database cursor, of Arrow or any iterable of rows, and a spool to read rows again."""
 
 import asyncio
 import tempfile
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
+from importlib import import_module
 from inspect import isawaitable
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
+import attrs
 import msgspec
 
 from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.sources.columns import IGNORED, ColumnMatcher
 from svc_async.sources.source import ReplayableRows
-from svc_async.users.encoding import SLICE_ROWS, Rows
+from svc_async.users.encoding import SLICE_ROWS
 from svc_async.users.names import USERS, Vocabulary
+from svc_async.users.tables import Columns, Rows
 
-__all__ = ["SpooledRows", "from_cursor", "from_rows"]
+__all__ = ["ArrowTable", "SpooledRows", "from_arrow", "from_cursor", "from_rows"]
 
 _UNWRITABLE: Mapping[str, str] = {}
 """Replaces a value that cannot be written: it is not an identifier either, so its row fails as well."""
 
 _TABLE = "the table"
+
+
+@runtime_checkable
+class ArrowTable(Protocol):
+    """What exports its batches by the Arrow PyCapsule interface."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Export a stream of batches."""
+        ...
+
 
 AnyRows = Iterable[Sequence[Any]] | AsyncIterable[Sequence[Any]]
 
@@ -77,8 +90,57 @@ def from_cursor(cursor: Any, *, mapping: Mapping[str, str] | None = None, vocabu
     return from_rows(names, _CursorRows(cursor), mapping=mapping, vocabulary=vocabulary)
 
 
+def from_arrow(
+    table: ArrowTable, *, mapping: Mapping[str, str] | None = None, vocabulary: Vocabulary = USERS
+) -> Columns:
+    """Return the columns of a table for an uploader, those that are recognised or mapped.
+
+    They can be read as often as the table can be exported: any number of times, unless it is an iterator, such as a
+    `RecordBatchReader`.
+
+    Args:
+        table: a table or a stream of batches.
+        mapping: from names of columns to the service's keys; `-` ignores a column, and `*` stands for all columns
+            that are not recognised.
+        vocabulary: what columns may contain.
+
+    Raises:
+        InvalidArgument: the extra `feeds` is missing, a column is not recognised, or none is.
+    """
+    reader = _open(table)
+    names = reader.schema.names
+    keys = ColumnMatcher(_TABLE, names, mapping or {}, _refuse, vocabulary, place="it").match_columns()
+    wanted = [index for index, key in enumerate(keys) if key != IGNORED]
+    batches = _read_batches(reader, wanted) if isinstance(table, Iterator) else _Batches(table, wanted)
+    return Columns([keys[index] for index in wanted], batches)
+
+
 def _refuse(problem: str) -> InvalidArgument:
     return InvalidArgument("table", problem)
+
+
+@attrs.frozen
+class _Batches:
+    """The batches of a table, which is exported anew for each iteration."""
+
+    table: ArrowTable
+    wanted: Sequence[int]
+
+    def __iter__(self) -> Iterator[Sequence[Any]]:
+        return _read_batches(_open(self.table), self.wanted)
+
+
+def _open(table: ArrowTable) -> Any:
+    try:
+        arrow = import_module("pyarrow")
+    except ImportError:
+        raise InvalidArgument("table", 'needs the extra "feeds": pip install "svc-async[feeds]"') from None
+    return arrow.RecordBatchReader.from_stream(table)
+
+
+def _read_batches(reader: Any, wanted: Sequence[int]) -> Iterator[Sequence[Any]]:
+    for batch in reader:
+        yield [batch.column(index) for index in wanted]
 
 
 class _CursorRows:

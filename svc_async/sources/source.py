@@ -6,7 +6,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import attrs
 
-from svc_async.users.encoding import Rows
+from svc_async.users.tables import ColumnarRows, Rows, slice_columns
 
 __all__ = ["ProductFeed", "ReplayableRows", "ReplayableSource", "SlicedRows", "UnparsedRow", "UserSource"]
 
@@ -23,10 +23,14 @@ class SlicedRows(Iterator[T]):
     def __next__(self) -> T:
         return next(self._rows)
 
-    def slices(self, size: int) -> Iterator[list[T]]:
-        """Yield the rows in slices of this number at most."""
-        for rows in map(iter, self._slices):
-            while part := list(islice(rows, size)):
+    def slices(self, size: int) -> Iterator[Sequence[T]]:
+        """Yield the rows in slices of this number at most; what is held as columns stays so."""
+        for rows in self._slices:
+            if isinstance(rows, ColumnarRows):
+                yield from slice_columns(rows.columns, size)
+                continue
+            remaining = iter(rows)
+            while part := list(islice(remaining, size)):
                 yield part
 
 

@@ -7,7 +7,7 @@ their keys. All of it is ASCII, so the length of a string is its number of bytes
 A row that cannot be sent does not delay the others: it is returned as invalid, by its index in the slice.
 """
 
-from collections.abc import AsyncIterable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -23,6 +23,7 @@ from svc_async.users.identifiers import (
     select_identifiers,
 )
 from svc_async.users.names import USERS, quote_name
+from svc_async.users.tables import ColumnarRows
 from svc_async.users.template import RowTemplate
 from svc_async.users.tokens import SEPARATOR, InvalidValue, tokenize_column
 from svc_async.wire.writing import to_plain
@@ -33,7 +34,6 @@ __all__ = [
     "EncodedUsers",
     "MemberEncoder",
     "RowEncoder",
-    "Rows",
     "TokenColumns",
 ]
 
@@ -44,19 +44,6 @@ BadIdentifiers = Literal["fail", "drop"]
 """What an identifier that breaks its rule does: its row fails, or is sent with its other identifiers."""
 
 _FIELDS_TEMPLATE = RowTemplate("{", "},{", "}")
-
-
-@attrs.frozen
-class Rows:
-    """Rows of a table: the names of the columns once, then one tuple for each row; the fastest input.
-
-    Attributes:
-        columns: identifiers, such as `("email", "phone_number")`.
-        rows: an iterable or async iterable of tuples with a value for each column; None or blank for none.
-    """
-
-    columns: Sequence[str]
-    rows: Iterable[Sequence[object]] | AsyncIterable[Sequence[object]]
 
 
 @attrs.frozen
@@ -193,6 +180,10 @@ class RowEncoder:
         return [user.lstrip(",") for user in users] if "" in columns[0] else users
 
     def _transpose(self, rows: Sequence[Sequence[object]], invalid: dict[int, str]) -> Sequence[Sequence[object]]:
+        if isinstance(rows, ColumnarRows):
+            if len(rows.columns) == self._width:
+                return rows.columns
+            rows = list(rows)
         try:
             columns = list(zip(*rows, strict=True))
         except (TypeError, ValueError):

@@ -19,7 +19,7 @@ from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.errors import BadRequest, BatchError, InvalidArgument, Unauthorized, UnexpectedAnswer
 from svc_async.handles import CustomAudienceHandle
 from svc_async.sandbox import Fault, Sandbox
-from svc_async.users.encoding import Rows
+from svc_async.users.tables import Rows
 from tests.support.fake_service import FakeService, wait_until
 from tests.support.user_operations import build_delete, build_update, hash_value, make_emails
 

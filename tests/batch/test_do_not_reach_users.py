@@ -17,7 +17,7 @@ from svc_async.batch.lists.do_not_reach_users import DoNotReachUsers
 from svc_async.errors import InvalidArgument, UnexpectedAnswer
 from svc_async.sandbox import Fault, Sandbox
 from svc_async.session import Session
-from svc_async.users.encoding import Rows
+from svc_async.users.tables import Rows
 from tests.support.user_operations import build_delete, build_update, hash_value, make_emails
 
 USERS = "*/do_not_reach_lists/*/users"

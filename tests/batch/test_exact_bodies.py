@@ -11,7 +11,7 @@ from svc_async.batch.lists.members import Members
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.settings import JobSizes
 from svc_async.errors import ErrorDetail
-from svc_async.users.encoding import Rows
+from svc_async.users.tables import Rows
 from tests.support.fake_service import FakeService, Outcome, adds_up, make_error
 from tests.support.user_operations import hash_value
 

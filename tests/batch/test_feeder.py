@@ -13,7 +13,7 @@ from svc_async.batch.report import Progress, Report
 from svc_async.batch.settings import JobSizes
 from svc_async.batch.source import slice_rows
 from svc_async.errors import BatchError
-from svc_async.users.encoding import Rows
+from svc_async.users.tables import Rows
 from tests.support.fake_service import (
     LOST,
     REFUSED,

@@ -14,7 +14,7 @@ from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.errors import BatchError, InvalidArgument
 from svc_async.sandbox import VirtualClock
-from svc_async.users.encoding import Rows
+from svc_async.users.tables import Rows
 from tests.support.fake_service import (
     LOST,
     REFUSED,

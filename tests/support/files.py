@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from svc_async.sources.source import UserSource
-from svc_async.users.encoding import Rows
+from svc_async.users.tables import Rows
 
 Write = Callable[..., Path]
 

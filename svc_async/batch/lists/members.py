@@ -17,28 +17,33 @@ from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice, is_replayable, slice_rows
 from svc_async.errors import InvalidArgument
 from svc_async.sources.detect import open_source
+from svc_async.sources.rows import ArrowTable, from_arrow
 from svc_async.sources.source import UserSource
-from svc_async.users.encoding import EncodedUsers, MemberEncoder, Rows
+from svc_async.users.encoding import EncodedUsers, MemberEncoder
 from svc_async.users.names import USERS
+from svc_async.users.tables import Columns, Rows
 
 __all__ = ["MemberReader", "Members", "open_members"]
 
 Member = Mapping[str, object] | AudienceUser | DoNotReachUser
-IterableMembers = Iterable[Member] | AsyncIterable[Member] | Rows
-Members = IterableMembers | str | Path
-"""Mappings with the service's keys, records, the rows of a table, or a file."""
+IterableMembers = Iterable[Member] | AsyncIterable[Member] | Rows | Columns
+Members = IterableMembers | ArrowTable | str | Path
+"""Mappings with the service's keys, records, the rows or columns of a table, a table of Arrow, or a file."""
 ParseOperation = Callable[[object, str], tuple[UserOperation, Sequence[object]]]
 """Returns what an operation shares with others, and its users."""
 
 
 @asynccontextmanager
 async def open_members(members: Members, identifiers: Sequence[str]) -> AsyncGenerator[IterableMembers]:
-    """Open members given as a file, which may have columns of these identifiers; others are returned as they are.
+    """Open members given as a file or a table of Arrow, which may have columns of these identifiers.
 
     Raises:
-        InvalidArgument: the file is not a local one.
+        InvalidArgument: the file is not a local one, or a column of the table is not recognised.
         UnusableFile: the file cannot be read.
     """
+    if isinstance(members, ArrowTable):
+        yield from_arrow(members, vocabulary=USERS.restrict_to(identifiers))
+        return
     if not isinstance(members, str | Path):
         yield members
         return
@@ -68,9 +73,13 @@ class MemberReader:
         if isinstance(members, str | Path):
             open_ = _make_opener(self.identifiers)
             return read_file("members", members, open_, lambda source: self.read(source.rows(), operation))
+        if isinstance(members, ArrowTable):
+            members = from_arrow(members, vocabulary=USERS.restrict_to(self.identifiers))
         if isinstance(members, Rows):
-            rows, encode = members.rows, self._encoder.for_rows(members.columns).encode
-            return RowSource(lambda: _encode(rows, operation, encode, self.slice_rows), is_replayable(rows))
+            return self._read_table(members.columns, members.rows, operation)
+        if isinstance(members, Columns):
+            _check_iterable("batches", members.batches, "batches of columns")
+            return self._read_table(members.names, members, operation)
         _check_iterable("members", members)
         if isinstance(members, Sequence) and members:
             self._encoder.check_first(members[0], "members[0]")
@@ -79,6 +88,15 @@ class MemberReader:
             lambda: _encode(members, operation, encoder.encode, self.slice_rows, encoder.check_first),
             is_replayable(members),
         )
+
+    def _read_table(
+        self,
+        names: Sequence[str],
+        rows: Iterable[Any] | AsyncIterable[Any] | Columns,
+        operation: UserOperation,
+    ) -> RowSource:
+        encode = self._encoder.for_rows(names).encode
+        return RowSource(lambda: _encode(rows, operation, encode, self.slice_rows), is_replayable(rows))
 
     def read_operations(self, operations: Operations, parse: ParseOperation) -> RowSource:
         """Return the source of a job that applies operations to the users of each.
@@ -112,7 +130,7 @@ async def _encode_operations(
 
 
 async def _encode(
-    rows: Iterable[Any] | AsyncIterable[Any],
+    rows: Iterable[Any] | AsyncIterable[Any] | Columns,
     operation: UserOperation,
     encode: Callable[[Sequence[Any]], EncodedUsers],
     slice_size: int,
@@ -144,6 +162,6 @@ def _make_opener(identifiers: Sequence[str]) -> Callable[[Path], UserSource]:
     return partial(open_source, vocabulary=USERS.restrict_to(identifiers))
 
 
-def _check_iterable(name: str, value: object) -> None:
+def _check_iterable(name: str, value: object, content: str = "mappings or records") -> None:
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable | AsyncIterable):
-        raise InvalidArgument(name, "must be an iterable or async iterable of mappings or records")
+        raise InvalidArgument(name, f"must be an iterable or async iterable of {content}")

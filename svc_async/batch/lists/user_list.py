@@ -104,7 +104,8 @@ class UserList(abc.ABC, Generic[T]):
         Settings and observers: see `BatchSettings` and `Observers` in `svc_async.batch.settings`.
 
         Args:
-            members: mappings with the service's keys, each a string or several; `Rows`, which is faster; or a file.
+            members: mappings with the service's keys, each a string or several; `Rows` or `Columns`, which are faster;
+                a table of Arrow, whose columns are recognised as those of a file; or a file.
             expires_at: when they cease to be members; by default in 13 months.
             phone_region: the region of national phone numbers, such as `DE`; needs the extra `phone`.
             bad_identifiers: whether a row with an identifier that breaks its rule fails ("fail"), or is sent with its

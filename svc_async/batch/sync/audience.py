@@ -18,9 +18,11 @@ from svc_async.batch.sync.settings import MAX_TIME
 from svc_async.batch.sync.sync import Removals, UpsertObservers
 from svc_async.clock import months_after
 from svc_async.errors import InvalidArgument
+from svc_async.sources.source import ReplayableRows
 from svc_async.users.digests import digest, restore_hash
-from svc_async.users.encoding import BadIdentifiers, MemberEncoder, Rows, TokenColumns
+from svc_async.users.encoding import SLICE_ROWS, BadIdentifiers, MemberEncoder, TokenColumns
 from svc_async.users.identifiers import IDENTIFIERS, PartnerId
+from svc_async.users.tables import Columns, Rows, slice_batches
 
 __all__ = ["AudienceCalls", "AudienceTarget"]
 
@@ -67,7 +69,7 @@ class AudienceTarget:
     """
 
     users: AudienceCalls
-    members: Rows | Iterable[Any] | AsyncIterable[Any]
+    members: Rows | Columns | Iterable[Any] | AsyncIterable[Any]
     phone_region: str | None = None
     bad_identifiers: BadIdentifiers = "fail"
     lifetime: timedelta | None = None
@@ -93,10 +95,17 @@ class AudienceTarget:
         # Unspecified: how long the service keeps a member at most; this is its default (contract CAU-06c).
         return months_after(now, MEMBERSHIP_MONTHS) if self.lifetime is None else now + self.lifetime
 
+    @property
+    def _columns(self) -> Sequence[str] | None:
+        """The names of the columns, if the members are a table."""
+        if isinstance(self.members, Columns):
+            return self.members.names
+        return self.members.columns if isinstance(self.members, Rows) else None
+
     async def entries(self) -> AsyncIterator[Entries]:
         """Read the members from the start."""
         encoder = MemberEncoder(phone_region=self.phone_region, bad_identifiers=self.bad_identifiers)
-        columns = self.members.columns if isinstance(self.members, Rows) else None
+        columns = self._columns
         tokenize = encoder.tokenize if columns is None else encoder.for_rows(columns).tokenize
         first = 0
         async with aclosing(slice_rows(self.rows())) as parts:
@@ -109,10 +118,10 @@ class AudienceTarget:
 
     def rows(self) -> Iterable[Any]:
         """Read the rows of the members from the start."""
-        rows = self.members.rows if isinstance(self.members, Rows) else self.members
-        if isinstance(rows, Iterator) or not isinstance(rows, Iterable):
-            raise InvalidArgument("members", "must be a file, or a list or another iterable that can be read again")
-        return rows
+        if isinstance(self.members, Columns):
+            batches = _require_replayable(self.members.batches)
+            return ReplayableRows(lambda: slice_batches(batches, SLICE_ROWS))
+        return _require_replayable(self.members.rows if isinstance(self.members, Rows) else self.members)
 
     async def remove(self, removals: Removals, observers: Observers) -> Report:
         """Remove members by the identifier that identifies them."""
@@ -121,7 +130,7 @@ class AudienceTarget:
 
     async def send(self, upserts: Iterable[Any], observers: UpsertObservers, *, expires_at: datetime | None) -> Report:
         """Add members or renew them."""
-        members = Rows(self.members.columns, upserts) if isinstance(self.members, Rows) else upserts
+        members = upserts if self._columns is None else Rows(self._columns, upserts)
         return await self.users.upload(
             members,
             expires_at=expires_at,
@@ -130,6 +139,12 @@ class AudienceTarget:
             **_keywords(self.settings),
             **_list_observers(observers),
         )
+
+
+def _require_replayable(rows: object) -> Iterable[Any]:
+    if isinstance(rows, Iterator) or not isinstance(rows, Iterable):
+        raise InvalidArgument("members", "must be a file, or a list or another iterable that can be read again")
+    return rows
 
 
 def _keywords(settings: BatchSettings) -> Mapping[str, Any]:
