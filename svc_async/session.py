@@ -2,7 +2,7 @@
 
 import copy
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
@@ -10,12 +10,6 @@ from typing import TYPE_CHECKING, Self, TypeVar, cast
 
 import attrs
 
-from svc_async import profiles
-from svc_async.ads.accounts import Accounts
-from svc_async.ads.advertiser_business_categories import AdvertiserBusinessCategories
-from svc_async.ads.keyword_insights import KeywordInsightsSearch
-from svc_async.ads.placements import Placements
-from svc_async.ads.product_catalogs import ProductCatalogs
 from svc_async.auth.credentials import AppCredentials, Credentials, OAuth2UserCredentials, UserCredentials
 from svc_async.clock import Clock, SystemClock
 from svc_async.engine.pipeline import CallEvent, Pipeline
@@ -23,18 +17,14 @@ from svc_async.engine.retry import Retries
 from svc_async.engine.transport import MAX_ANSWER_BYTES, Connector, Timeouts
 from svc_async.errors import InvalidArgument, WrongState
 from svc_async.governor.governor import Governor
-from svc_async.handles import AccountHandle, ProductCatalogHandle
-from svc_async.platform.activity import Activity
-from svc_async.platform.filtered_stream import FilteredStream
-from svc_async.platform.oauth1_flow import OAuth1Flow
-from svc_async.platform.oauth2 import OAuth2
-from svc_async.platform.webhooks import Webhooks
+from svc_async.handles import AccountHandle, ProductCatalogHandle, services
 from svc_async.raw import RawCalls
 from svc_async.wire.base_urls import Endpoints, proxy_url
 from svc_async.wire.route import Surface
 from svc_async.wiring import SessionResources, SessionSettings, SettingsSource, app_of, open_resources
 
 if TYPE_CHECKING:
+    from svc_async import profiles
     from svc_async.sandbox import Sandbox
 
 __all__ = ["Session"]
@@ -166,7 +156,10 @@ class Session(RawCalls):
         Raises:
             InvalidArgument: names the variables that are missing.
         """
-        return cls._from(profiles.from_environment())
+        from svc_async import profiles  # noqa: PLC0415 - only programs that read settings need it
+
+        source = profiles.from_environment()
+        return cls._from(source, profiles.find_proxies(source.endpoints))
 
     @classmethod
     def from_profile(cls, name: str = "default") -> "Session":
@@ -176,13 +169,16 @@ class Session(RawCalls):
             InvalidArgument: there is no such profile, or settings are missing in it; the message names them.
             UnusableFile: the file of profiles cannot be read.
         """
-        return cls._from(profiles.from_profile(name))
+        from svc_async import profiles  # noqa: PLC0415 - likewise
+
+        source = profiles.from_profile(name)
+        return cls._from(source, profiles.find_proxies(source.endpoints))
 
     @classmethod
-    def _from(cls, source: profiles.ConnectionSettings) -> "Session":
+    def _from(cls, source: "profiles.ConnectionSettings", proxies: Mapping[Surface, str]) -> "Session":
         session = cls(source.credentials, app=source.app, endpoints=source.endpoints)
         settings = cast(SessionSettings, session._source)
-        session._bind(attrs.evolve(settings, proxies=profiles.find_proxies(source.endpoints)))
+        session._bind(attrs.evolve(settings, proxies=proxies))
         return session
 
     @classmethod
@@ -269,28 +265,28 @@ class Session(RawCalls):
         return view
 
     @property
-    def oauth1(self) -> OAuth1Flow:
+    def oauth1(self) -> "services.OAuth1Flow":
         """The steps by which a user grants access to the app (OAuth 1.0a)."""
         resources = self._require_open()
-        return OAuth1Flow(resources.pipeline, self.app, resources.settings.credentials)
+        return services.OAuth1Flow(resources.pipeline, self.app, resources.settings.credentials)
 
     @property
-    def oauth2(self) -> OAuth2:
+    def oauth2(self) -> "services.OAuth2":
         """The app-only bearer token, and tokens of users with scopes (OAuth 2.0)."""
         resources = self._require_open()
-        return OAuth2(resources.pipeline, self.app, resources.app_tokens, resources.user_tokens)
+        return services.OAuth2(resources.pipeline, self.app, resources.app_tokens, resources.user_tokens)
 
     @property
-    def webhooks(self) -> Webhooks:
+    def webhooks(self) -> "services.Webhooks":
         """The webhooks of the app.
 
         Raises:
             AccessDenied: the session has neither an app nor a bearer token.
         """
-        return Webhooks(self._app_pipeline)
+        return services.Webhooks(self._app_pipeline)
 
     @property
-    def activity(self) -> Activity:
+    def activity(self) -> "services.Activity":
         """The activity of users: subscriptions and streams.
 
         Raises:
@@ -298,21 +294,21 @@ class Session(RawCalls):
         """
         # Unspecified: the scheme of these calls (contract UNS-activity-auth). A token with scopes is used (AUTH-26),
         # otherwise the app-only token.
-        return Activity(self._pipeline if self._require_open().user_tokens else self._app_pipeline)
+        return services.Activity(self._pipeline if self._require_open().user_tokens else self._app_pipeline)
 
     @property
-    def filtered_stream(self) -> FilteredStream:
+    def filtered_stream(self) -> "services.FilteredStream":
         """The stream of posts that match rules.
 
         Raises:
             AccessDenied: the session has neither an app nor a bearer token.
         """
-        return FilteredStream(self._app_pipeline)
+        return services.FilteredStream(self._app_pipeline)
 
     @property
-    def accounts(self) -> Accounts:
+    def accounts(self) -> "services.Accounts":
         """The ad accounts of the user."""
-        return Accounts(self._pipeline)
+        return services.Accounts(self._pipeline)
 
     def account(self, account_id: str) -> AccountHandle:
         """Bind an ad account; nothing is sent.
@@ -323,24 +319,24 @@ class Session(RawCalls):
         return AccountHandle(self._pipeline, account_id)
 
     @property
-    def advertiser_business_categories(self) -> AdvertiserBusinessCategories:
+    def advertiser_business_categories(self) -> "services.AdvertiserBusinessCategories":
         """The business categories of pre-roll advertisers."""
-        return AdvertiserBusinessCategories(self._pipeline)
+        return services.AdvertiserBusinessCategories(self._pipeline)
 
     @property
-    def keyword_insights(self) -> KeywordInsightsSearch:
+    def keyword_insights(self) -> "services.KeywordInsightsSearch":
         """How often keywords are used."""
-        return KeywordInsightsSearch(self._pipeline)
+        return services.KeywordInsightsSearch(self._pipeline)
 
     @property
-    def placements(self) -> Placements:
+    def placements(self) -> "services.Placements":
         """The placements of line items."""
-        return Placements(self._pipeline)
+        return services.Placements(self._pipeline)
 
     @property
-    def product_catalogs(self) -> ProductCatalogs:
+    def product_catalogs(self) -> "services.ProductCatalogs":
         """The product catalogs that the user may use."""
-        return ProductCatalogs(self._pipeline)
+        return services.ProductCatalogs(self._pipeline)
 
     def product_catalog(self, product_catalog_id: str) -> ProductCatalogHandle:
         """Bind a product catalog; nothing is sent.

@@ -23,7 +23,6 @@ from svc_async.engine.retry import Retries, RetryBudget
 from svc_async.engine.transport import MAX_ANSWER_BYTES, Connector, Timeouts, Transport
 from svc_async.errors import AccessDenied
 from svc_async.governor.governor import Governor
-from svc_async.platform.oauth2 import fetch_app_token, refresh_user_token
 from svc_async.wire.base_urls import Endpoints
 from svc_async.wire.reading import Reader
 from svc_async.wire.route import Surface
@@ -161,11 +160,15 @@ def _build_app_tokens(settings: SessionSettings, pipeline: Pipeline) -> AppToken
 
 
 async def _fetch_token(pipeline: Pipeline, app: AppCredentials) -> str:
+    from svc_async.platform.oauth2 import fetch_app_token  # noqa: PLC0415 - few programs need it
+
     return (await fetch_app_token(pipeline, app)).access_token
 
 
 def _build_user_tokens(settings: SessionSettings, pipeline: Pipeline) -> UserTokens | None:
     if not isinstance(settings.credentials, OAuth2UserCredentials):
         return None
+    from svc_async.platform.oauth2 import refresh_user_token  # noqa: PLC0415 - few programs need it
+
     refresh = partial(refresh_user_token, pipeline, settings.app)
     return UserTokens(settings.credentials, refresh, settings.clock, settings.on_token)

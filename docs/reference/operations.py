@@ -17,6 +17,7 @@ from typing import Any
 import attrs
 
 from svc_async import Session
+from svc_async.handles import services
 from svc_async.wire.route import Listing, Route, Surface
 
 PAGE = Path(__file__).with_name("operations.md")
@@ -69,7 +70,7 @@ def _rows(method: Any, kind: type, seen: set[object]) -> Iterator[Route[Any] | L
     seen.add(method)
     for name in method.__code__.co_names:
         named = getattr(kind, name, None) if name.startswith("_") else None
-        named = method.__globals__.get(name, named)
+        named = method.__globals__.get(name, getattr(services, name, named))
         if isinstance(named, Route | Listing):
             yield named
         elif isinstance(named, FunctionType) and named not in seen:

@@ -12,14 +12,16 @@ import itertools
 import random
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import attrs
-from tenacity import AsyncRetrying, RetryCallState
 
 from svc_async.clock import Clock
 from svc_async.errors import ApiError, InvalidArgument, Sent, SvcError, WouldWaitTooLong
 from svc_async.wire.outcome import Effect, Repeat, outcome_of
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
 
 __all__ = ["Retries", "RetryBudget", "decide", "run"]
 
@@ -154,6 +156,8 @@ class _Repeats:
 
     async def run(self, call: Callable[[], Awaitable[T]], failure: SvcError) -> T:
         """Repeat a call whose first attempt has failed."""
+        from tenacity import AsyncRetrying  # noqa: PLC0415 - most programs never repeat a call
+
         attempts = itertools.count(1)
 
         async def attempt() -> T:
@@ -169,7 +173,7 @@ class _Repeats:
                 error.sent = Sent.MAYBE
             raise
 
-    def _allows(self, state: RetryCallState) -> bool:
+    def _allows(self, state: "RetryCallState") -> bool:
         error = state.outcome.exception() if state.outcome else None
         if not isinstance(error, SvcError):
             return False

@@ -14,12 +14,14 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import UnionType
-from typing import Annotated, Any, Union, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Union, cast, get_args, get_origin
 
 import attrs
-import cattrs
 
 from svc_async.wire.records import Record
+
+if TYPE_CHECKING:
+    from cattrs import Converter
 
 __all__ = ["Builder", "Misfit", "decode"]
 
@@ -82,8 +84,10 @@ _LEFT_OUT: ContextVar[list[str]] = ContextVar("_LEFT_OUT")
 
 
 @lru_cache
-def _converter(builder: Builder) -> cattrs.Converter:
-    converter = cattrs.Converter(detailed_validation=False)
+def _converter(builder: Builder) -> "Converter":
+    from cattrs import Converter  # noqa: PLC0415 - most programs receive only answers that fit
+
+    converter = Converter(detailed_validation=False)
     # By default cattrs calls the type, so that null becomes "None", "false" becomes True, and "ab" a list of two.
     for kind, hook in _SCALARS.items():
         converter.register_structure_hook(kind, hook)
@@ -110,7 +114,7 @@ class _Parts:
 class _ModelHook:
     """Builds one model, field by field."""
 
-    def __init__(self, kind: type[attrs.AttrsInstance], builder: Builder, converter: cattrs.Converter) -> None:
+    def __init__(self, kind: type[attrs.AttrsInstance], builder: Builder, converter: "Converter") -> None:
         self._kind = kind
         self._fields = [field for field in attrs.fields(attrs.resolve_types(kind)) if _is_read(field)]
         self._is_record = issubclass(kind, Record)
@@ -186,7 +190,7 @@ def _is_list(kind: Any) -> bool:
     return get_origin(kind) in {list, tuple, abc.Sequence}
 
 
-def _list_hook(kind: Any, converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
+def _list_hook(kind: Any, converter: "Converter") -> Callable[[Any, Any], Any]:
     element = get_args(kind)[0]
     make: Callable[[Any], Sequence[Any]] = tuple if get_origin(kind) is tuple else list
 
@@ -202,7 +206,7 @@ def _is_object(kind: Any) -> bool:
     return get_origin(kind) in {dict, abc.Mapping}
 
 
-def _object_hook(kind: Any, converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
+def _object_hook(kind: Any, converter: "Converter") -> Callable[[Any, Any], Any]:
     _, element = get_args(kind)
 
     def structure(value: Any, _: Any) -> Any:
@@ -221,7 +225,7 @@ def _models_by_type(kind: Any) -> Mapping[str, type[Any]]:
     return {str(fields["type"].default): each for each in members if "type" in (fields := attrs.fields_dict(each))}
 
 
-def _union_hook(kind: Any, builder: Builder, converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
+def _union_hook(kind: Any, builder: Builder, converter: "Converter") -> Callable[[Any, Any], Any]:
     models = _models_by_type(kind)
 
     def structure(value: Any, _: Any) -> Any:

@@ -157,7 +157,7 @@ def test_enums_of_parameters_are_the_contract_s(operation: str, session: Session
 @pytest.mark.rule("GEN-08b", "GEN-09", "LIM-05")
 @CALLED
 def test_only_what_the_service_counts_has_a_total(operation: str, session: Session) -> None:
-    answer = inspect.signature(bind(operation, session)).return_annotation
+    answer = inspect.signature(bind(operation, session), eval_str=True).return_annotation
     counted = any(row["name"] == "with_total_count" for row in OPERATIONS[operation].get("parameter", []))
     assert (CountedPager in iter_types(answer)) == counted, f"operations.toml {operation}"
     if OPERATIONS[operation]["response"]["shape"] == "list":

@@ -1,10 +1,13 @@
 import subprocess
 import sys
 from importlib.resources import files
+from typing import get_args, get_type_hints
 
 import pytest
 
 import svc_async
+from svc_async import Session, handles
+from svc_async.handles import services
 
 
 @pytest.mark.parametrize("name", svc_async.__all__)
@@ -28,6 +31,37 @@ def test_importing_the_package_loads_none_of_its_parts() -> None:
 def test_importing_the_session_loads_no_server() -> None:
     code = "import sys; from svc_async import Session; print('svc_async.sandbox' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_importing_the_session_loads_no_service_and_nothing_that_few_programs_need() -> None:
+    code = "import sys; from svc_async import Session; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+    assert not {"cattrs", "tenacity", "sqlite3", "tomllib", "authlib"} & {*loaded}
+    parts = ("ads", "batch", "events", "platform", "profiles", "sources", "streams", "users", "webhooks")
+    assert not [name for name in loaded if name.startswith(tuple(f"svc_async.{part}" for part in parts))]
+
+
+@pytest.mark.parametrize("name", services.__all__)
+def test_every_service_is_there(name: str) -> None:
+    assert getattr(services, name) is not None
+
+
+def test_a_service_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'Acounts'"):
+        services.Acounts  # noqa: B018 - the look-up is the test
+
+
+@pytest.mark.parametrize("kind", [Session, *(getattr(handles, name) for name in handles.__all__)])
+def test_the_types_of_services_are_found_at_run_time(kind: type) -> None:
+    results = {
+        name: get_type_hints(member.fget)["return"]
+        for name, member in vars(kind).items()
+        if isinstance(member, property) and not name.startswith("_")
+    }
+
+    assert results
+    assert all(isinstance(result, type) or get_args(result) for result in results.values())
 
 
 def test_the_package_is_typed() -> None:

@@ -77,7 +77,7 @@ CALLS: Mapping[str, Row] = {name: row for name, row in OPERATIONS.items() if nam
 
 def read_parameters(operation: str, session: Session) -> Mapping[str, inspect.Parameter]:
     """Return the parameters of the method that makes a call."""
-    return inspect.signature(bind(operation, session)).parameters
+    return inspect.signature(bind(operation, session), eval_str=True).parameters
 
 
 def has_default(parameter: inspect.Parameter) -> bool:

@@ -5,28 +5,9 @@ from typing import Any
 
 import attrs
 
-from svc_async.ads.account_apps import AccountApps
-from svc_async.ads.account_history import AccountHistory
-from svc_async.ads.account_media import AccountMediaItems
-from svc_async.ads.audience_estimate import ESTIMATE, AudienceEstimate, AudienceOperatorType
-from svc_async.ads.cards import Cards
-from svc_async.ads.curated_categories import CuratedCategories
-from svc_async.ads.custom_audiences import CustomAudiences, TargetedAudienceEntry
-from svc_async.ads.do_not_reach_lists import DoNotReachList, DoNotReachLists
-from svc_async.ads.features import Features
-from svc_async.ads.line_item_curated_categories import LineItemCuratedCategories
-from svc_async.ads.line_items import LineItems
-from svc_async.ads.media_library import MediaLibrary
-from svc_async.ads.poll_cards import PollCards
-from svc_async.ads.posts import Posts
-from svc_async.ads.product_sets import ProductSets
-from svc_async.ads.tailored_audience_permissions import TailoredAudiencePermissions
-from svc_async.ads.video_conversation_cards import VideoConversationCards
-from svc_async.batch.lists.audience_users import AudienceUsers
-from svc_async.batch.lists.do_not_reach_users import DoNotReachUsers
-from svc_async.batch.products.products import Products
 from svc_async.engine.paging import Pager
 from svc_async.engine.pipeline import Pipeline
+from svc_async.handles import services
 from svc_async.wire.params import segment
 
 __all__ = [
@@ -50,11 +31,11 @@ class CustomAudienceHandle:
         segment("custom_audience_id", self.custom_audience_id)
 
     @property
-    def users(self) -> AudienceUsers:
+    def users(self) -> "services.AudienceUsers":
         """The members of the audience."""
-        return AudienceUsers(self._pipeline, self.account_id, self.custom_audience_id)
+        return services.AudienceUsers(self._pipeline, self.account_id, self.custom_audience_id)
 
-    def targeted(self, *, with_active: bool | None = None) -> Pager[TargetedAudienceEntry]:
+    def targeted(self, *, with_active: bool | None = None) -> "Pager[services.TargetedAudienceEntry]":
         """List the campaigns whose line items target the audience.
 
         Args:
@@ -62,7 +43,7 @@ class CustomAudienceHandle:
 
         Contract: `targeted_audiences.list`.
         """
-        audiences = CustomAudiences(self._pipeline, self.account_id)
+        audiences = services.CustomAudiences(self._pipeline, self.account_id)
         return audiences.targeted(self.custom_audience_id, with_active=with_active)
 
 
@@ -78,9 +59,9 @@ class TailoredAudienceHandle:
         segment("tailored_audience_id", self.tailored_audience_id)
 
     @property
-    def permissions(self) -> TailoredAudiencePermissions:
+    def permissions(self) -> "services.TailoredAudiencePermissions":
         """The permissions of other accounts to use the audience."""
-        return TailoredAudiencePermissions(self._pipeline, self.account_id, self.tailored_audience_id)
+        return services.TailoredAudiencePermissions(self._pipeline, self.account_id, self.tailored_audience_id)
 
 
 @attrs.frozen
@@ -95,16 +76,16 @@ class DoNotReachListHandle:
         segment("do_not_reach_list_id", self.do_not_reach_list_id)
 
     @property
-    def users(self) -> DoNotReachUsers:
+    def users(self) -> "services.DoNotReachUsers":
         """The users on the list."""
-        return DoNotReachUsers(self._pipeline, self.account_id, self.do_not_reach_list_id)
+        return services.DoNotReachUsers(self._pipeline, self.account_id, self.do_not_reach_list_id)
 
-    async def delete(self) -> DoNotReachList:
+    async def delete(self) -> "services.DoNotReachList":
         """Delete the list; the record is returned with `deleted` true.
 
         Contract: DNR-06, `do_not_reach_lists.delete`.
         """
-        return await DoNotReachLists(self._pipeline, self.account_id).delete(self.do_not_reach_list_id)
+        return await services.DoNotReachLists(self._pipeline, self.account_id).delete(self.do_not_reach_list_id)
 
 
 @attrs.frozen
@@ -118,14 +99,14 @@ class ProductCatalogHandle:
         segment("product_catalog_id", self.product_catalog_id)
 
     @property
-    def products(self) -> Products:
+    def products(self) -> "services.Products":
         """The products of the catalog."""
-        return Products(self._pipeline, self.product_catalog_id)
+        return services.Products(self._pipeline, self.product_catalog_id)
 
     @property
-    def product_sets(self) -> ProductSets:
+    def product_sets(self) -> "services.ProductSets":
         """The product sets of the catalog."""
-        return ProductSets(self._pipeline, self.product_catalog_id)
+        return services.ProductSets(self._pipeline, self.product_catalog_id)
 
 
 @attrs.frozen
@@ -139,68 +120,71 @@ class AccountHandle:
         segment("account_id", self.account_id)
 
     @property
-    def account_media(self) -> AccountMediaItems:
+    def account_media(self) -> "services.AccountMediaItems":
         """The media that the account can use."""
-        return AccountMediaItems(self._pipeline, self.account_id)
+        return services.AccountMediaItems(self._pipeline, self.account_id)
 
     @property
-    def apps(self) -> AccountApps:
+    def apps(self) -> "services.AccountApps":
         """The account's apps."""
-        return AccountApps(self._pipeline, self.account_id)
+        return services.AccountApps(self._pipeline, self.account_id)
 
     @property
-    def cards(self) -> Cards:
+    def cards(self) -> "services.Cards":
         """Website and app cards."""
-        return Cards(self._pipeline, self.account_id)
+        return services.Cards(self._pipeline, self.account_id)
 
     @property
-    def curated_categories(self) -> CuratedCategories:
+    def curated_categories(self) -> "services.CuratedCategories":
         """The curated categories that the account can use."""
-        return CuratedCategories(self._pipeline, self.account_id)
+        return services.CuratedCategories(self._pipeline, self.account_id)
 
     @property
-    def features(self) -> Features:
+    def features(self) -> "services.Features":
         """The features that are enabled for the account."""
-        return Features(self._pipeline, self.account_id)
+        return services.Features(self._pipeline, self.account_id)
 
     @property
-    def history(self) -> AccountHistory:
+    def history(self) -> "services.AccountHistory":
         """The change history of the account."""
-        return AccountHistory(self._pipeline, self.account_id)
+        return services.AccountHistory(self._pipeline, self.account_id)
 
     @property
-    def line_items(self) -> LineItems:
+    def line_items(self) -> "services.LineItems":
         """The account's line items."""
-        return LineItems(self._pipeline, self.account_id)
+        return services.LineItems(self._pipeline, self.account_id)
 
     @property
-    def line_item_curated_categories(self) -> LineItemCuratedCategories:
+    def line_item_curated_categories(self) -> "services.LineItemCuratedCategories":
         """The curated categories that the account's line items run in."""
-        return LineItemCuratedCategories(self._pipeline, self.account_id)
+        return services.LineItemCuratedCategories(self._pipeline, self.account_id)
 
     @property
-    def media_library(self) -> MediaLibrary:
+    def media_library(self) -> "services.MediaLibrary":
         """The account's media library."""
-        return MediaLibrary(self._pipeline, self.account_id)
+        return services.MediaLibrary(self._pipeline, self.account_id)
 
     @property
-    def poll_cards(self) -> PollCards:
+    def poll_cards(self) -> "services.PollCards":
         """Poll cards."""
-        return PollCards(self._pipeline, self.account_id)
+        return services.PollCards(self._pipeline, self.account_id)
 
     @property
-    def posts(self) -> Posts:
+    def posts(self) -> "services.Posts":
         """Posts created for promotion."""
-        return Posts(self._pipeline, self.account_id)
+        return services.Posts(self._pipeline, self.account_id)
 
     @property
-    def video_conversation_cards(self) -> VideoConversationCards:
+    def video_conversation_cards(self) -> "services.VideoConversationCards":
         """Video conversation cards."""
-        return VideoConversationCards(self._pipeline, self.account_id)
+        return services.VideoConversationCards(self._pipeline, self.account_id)
 
     async def audience_estimate(
-        self, *, targeting_criteria: Sequence[Mapping[str, Any]], operator_type: AudienceOperatorType | None = None
-    ) -> AudienceEstimate:
+        self,
+        *,
+        targeting_criteria: Sequence[Mapping[str, Any]],
+        operator_type: "services.AudienceOperatorType | None" = None,
+    ) -> "services.AudienceEstimate":
         """Estimate how many people targeting criteria reach.
 
         Args:
@@ -210,7 +194,7 @@ class AccountHandle:
 
         Contract: EST-01, `audience_estimate.create`.
         """
-        request = ESTIMATE(
+        request = services.ESTIMATE(
             account_id=self.account_id, targeting_criteria=targeting_criteria, operator_type=operator_type
         )
         return await self._pipeline.send(request)

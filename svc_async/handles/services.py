@@ -1,0 +1,121 @@
+"""The services and models that sessions and handles name, each imported on first use.
+
+A program uses a few of them, and together they take as long to import as aiohttp.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from svc_async.ads.account_apps import AccountApps
+    from svc_async.ads.account_history import AccountHistory
+    from svc_async.ads.account_media import AccountMediaItems
+    from svc_async.ads.accounts import Accounts
+    from svc_async.ads.advertiser_business_categories import AdvertiserBusinessCategories
+    from svc_async.ads.audience_estimate import ESTIMATE, AudienceEstimate, AudienceOperatorType
+    from svc_async.ads.cards import Cards
+    from svc_async.ads.curated_categories import CuratedCategories
+    from svc_async.ads.custom_audiences import CustomAudiences, TargetedAudienceEntry
+    from svc_async.ads.do_not_reach_lists import DoNotReachList, DoNotReachLists
+    from svc_async.ads.features import Features
+    from svc_async.ads.keyword_insights import KeywordInsightsSearch
+    from svc_async.ads.line_item_curated_categories import LineItemCuratedCategories
+    from svc_async.ads.line_items import LineItems
+    from svc_async.ads.media_library import MediaLibrary
+    from svc_async.ads.placements import Placements
+    from svc_async.ads.poll_cards import PollCards
+    from svc_async.ads.posts import Posts
+    from svc_async.ads.product_catalogs import ProductCatalogs
+    from svc_async.ads.product_sets import ProductSets
+    from svc_async.ads.tailored_audience_permissions import TailoredAudiencePermissions
+    from svc_async.ads.video_conversation_cards import VideoConversationCards
+    from svc_async.batch.lists.audience_users import AudienceUsers
+    from svc_async.batch.lists.do_not_reach_users import DoNotReachUsers
+    from svc_async.batch.products.products import Products
+    from svc_async.platform.activity import Activity
+    from svc_async.platform.filtered_stream import FilteredStream
+    from svc_async.platform.oauth1_flow import OAuth1Flow
+    from svc_async.platform.oauth2 import OAuth2
+    from svc_async.platform.webhooks import Webhooks
+
+__all__ = [
+    "ESTIMATE",
+    "AccountApps",
+    "AccountHistory",
+    "AccountMediaItems",
+    "Accounts",
+    "Activity",
+    "AdvertiserBusinessCategories",
+    "AudienceEstimate",
+    "AudienceOperatorType",
+    "AudienceUsers",
+    "Cards",
+    "CuratedCategories",
+    "CustomAudiences",
+    "DoNotReachList",
+    "DoNotReachLists",
+    "DoNotReachUsers",
+    "Features",
+    "FilteredStream",
+    "KeywordInsightsSearch",
+    "LineItemCuratedCategories",
+    "LineItems",
+    "MediaLibrary",
+    "OAuth1Flow",
+    "OAuth2",
+    "Placements",
+    "PollCards",
+    "Posts",
+    "ProductCatalogs",
+    "ProductSets",
+    "Products",
+    "TailoredAudiencePermissions",
+    "TargetedAudienceEntry",
+    "VideoConversationCards",
+    "Webhooks",
+]
+
+_HOME_OF = {
+    "ESTIMATE": "svc_async.ads.audience_estimate",
+    "AccountApps": "svc_async.ads.account_apps",
+    "AccountHistory": "svc_async.ads.account_history",
+    "AccountMediaItems": "svc_async.ads.account_media",
+    "Accounts": "svc_async.ads.accounts",
+    "Activity": "svc_async.platform.activity",
+    "AdvertiserBusinessCategories": "svc_async.ads.advertiser_business_categories",
+    "AudienceEstimate": "svc_async.ads.audience_estimate",
+    "AudienceOperatorType": "svc_async.ads.audience_estimate",
+    "AudienceUsers": "svc_async.batch.lists.audience_users",
+    "Cards": "svc_async.ads.cards",
+    "CuratedCategories": "svc_async.ads.curated_categories",
+    "CustomAudiences": "svc_async.ads.custom_audiences",
+    "DoNotReachList": "svc_async.ads.do_not_reach_lists",
+    "DoNotReachLists": "svc_async.ads.do_not_reach_lists",
+    "DoNotReachUsers": "svc_async.batch.lists.do_not_reach_users",
+    "Features": "svc_async.ads.features",
+    "FilteredStream": "svc_async.platform.filtered_stream",
+    "KeywordInsightsSearch": "svc_async.ads.keyword_insights",
+    "LineItemCuratedCategories": "svc_async.ads.line_item_curated_categories",
+    "LineItems": "svc_async.ads.line_items",
+    "MediaLibrary": "svc_async.ads.media_library",
+    "OAuth1Flow": "svc_async.platform.oauth1_flow",
+    "OAuth2": "svc_async.platform.oauth2",
+    "Placements": "svc_async.ads.placements",
+    "PollCards": "svc_async.ads.poll_cards",
+    "Posts": "svc_async.ads.posts",
+    "ProductCatalogs": "svc_async.ads.product_catalogs",
+    "Products": "svc_async.batch.products.products",
+    "ProductSets": "svc_async.ads.product_sets",
+    "TailoredAudiencePermissions": "svc_async.ads.tailored_audience_permissions",
+    "TargetedAudienceEntry": "svc_async.ads.custom_audiences",
+    "VideoConversationCards": "svc_async.ads.video_conversation_cards",
+    "Webhooks": "svc_async.platform.webhooks",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
