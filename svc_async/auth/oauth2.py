@@ -1,6 +1,6 @@
 """The grants of OAuth 2.0: PKCE, the redirect to the authorization page and back, token requests and answers.
 
-authlib builds and parses them. It is imported on first use, and none of its types leave this module.
+authlib builds the requests and parses the redirect. It is imported on first use; none of its types leave this module.
 """
 
 from collections.abc import Mapping, Sequence
@@ -125,13 +125,7 @@ def parse_token(
 def _read_token(
     answer: object, now: datetime, client_id: str, previous: OAuth2UserCredentials | None
 ) -> OAuth2UserCredentials | None:
-    from authlib.oauth2.rfc6749.wrappers import OAuth2Token  # noqa: PLC0415 - few programs need it
-
-    fields = cast(Mapping[str, Any], answer) if isinstance(answer, Mapping) else {}
-    expires_at = _expiry(fields.get("expires_in"), now)
-    # By our clock, not by authlib's.
-    expiry = {"expires_in": None, "expires_at": expires_at and expires_at.timestamp()}
-    token = cast(dict[str, Any], OAuth2Token({**fields, **expiry}))
+    token = cast(Mapping[str, Any], answer) if isinstance(answer, Mapping) else {}
     if str(token.get("token_type")).lower() != "bearer":
         return None
     try:
@@ -139,7 +133,7 @@ def _read_token(
             access_token=token["access_token"],
             refresh_token=token.get("refresh_token") or (previous.refresh_token if previous else None),
             client_id=client_id,
-            expires_at=expires_at,
+            expires_at=_expiry(token.get("expires_in"), now),
             scopes=token.get("scope") or (previous.scopes if previous else ()),
         )
     except (KeyError, InvalidArgument, TypeError):

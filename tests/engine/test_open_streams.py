@@ -91,6 +91,11 @@ def tell(events: Sequence[CallEvent]) -> list[tuple[str, str, int | None, str]]:
     return [(event.method, event.path, event.status, type(event.error).__name__) for event in events]
 
 
+async def test_a_pipeline_names_its_governor_so_that_a_job_reports_nothing_to_it_twice(pipeline: Pipeline) -> None:
+    assert pipeline.but(max_wait=1.0).governor_id == pipeline.governor.id
+    assert pipeline.but(governor=Governor()).governor_id != pipeline.governor_id
+
+
 async def test_a_stream_stays_open_within_the_block(peer: Peer, pipeline: Pipeline, events: list[CallEvent]) -> None:
     peer.script = peer.answer(BEGUN)
 
