@@ -14,13 +14,20 @@ from svc_async.errors import SvcError
 
 __all__ = ["run"]
 
+
+def _describe_version() -> str:
+    from svc_async.users.hashing import HASH_LIBRARY  # noqa: PLC0415 - for this only; it loads the library
+
+    return f"{__version__} (SHA-256 by {HASH_LIBRARY})"
+
+
 app = App(
     name="svc-async",
     help="""Audiences, do-not-reach lists and catalogs of the svc ads platform from the command line.
 
 Exit codes: 0 done, 1 failure, 2 wrong usage or input, 5 some rows failed, 130 interrupted.""",
     help_format="markdown",
-    version=__version__,
+    version=_describe_version,
     result_action="return_value",
 )
 app.command("svc_async.cli.commands.accounts:app", name="accounts", help="List ad accounts.")

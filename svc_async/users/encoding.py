@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 import attrs
 
 from svc_async.errors import InvalidArgument
+from svc_async.users.digest_column import hash_column
 from svc_async.users.identifiers import (
     HASH_LENGTH,
     IDENTIFIERS,
@@ -25,7 +26,7 @@ from svc_async.users.identifiers import (
 from svc_async.users.names import USERS, quote_name
 from svc_async.users.tables import ColumnarRows
 from svc_async.users.template import RowTemplate
-from svc_async.users.tokens import SEPARATOR, InvalidValue, tokenize_column
+from svc_async.users.tokens import SEPARATOR, InvalidValue, tokenize_texts
 from svc_async.wire.writing import to_plain
 
 __all__ = [
@@ -149,7 +150,7 @@ class RowEncoder:
         by_column = self._transpose(rows, invalid)
         problems: dict[int, InvalidValue] = {}
         tokens = [
-            tokenize_column(identifier, by_column[index], problems)
+            _tokenize_column(identifier, by_column[index], problems)
             for identifier, index in zip(self._identifiers, self._columns, strict=True)
         ]
         return tokens, problems
@@ -185,7 +186,7 @@ class RowEncoder:
                 return rows.columns
             rows = list(rows)
         try:
-            columns = list(zip(*rows, strict=True))
+            columns = [[value for (value,) in rows]] if self._width == 1 else list(zip(*rows, strict=True))
         except (TypeError, ValueError):
             columns = []
         if len(columns) == self._width:
@@ -281,6 +282,14 @@ def _check_columns(columns: Sequence[str], known: Collection[str]) -> None:
         raise InvalidArgument("columns", f"must be among {', '.join(known)}")
     if len(set(columns)) != len(columns):
         raise InvalidArgument("columns", "must not repeat; several values of one kind are a list in one column")
+
+
+def _tokenize_column(
+    identifier: Identifier, values: Sequence[object], problems: dict[int, InvalidValue]
+) -> Sequence[str]:
+    if isinstance(identifier, HashedIdentifier):
+        return hash_column(identifier, values, problems).write_tokens()
+    return tokenize_texts(identifier, values, problems)
 
 
 def _find_keys(identifiers: Sequence[Identifier], columns: Sequence[Sequence[str]]) -> Sequence[str]:

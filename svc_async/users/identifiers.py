@@ -2,7 +2,7 @@
 
 A kind is a few lines in one table: how a value is cleaned, the pattern that it must match then, and that rule in
 words. Cleaning and pattern work on lines of text, so that one value and a whole column are processed alike: a column is
-joined, cleaned, checked and split again with a handful of calls instead of several for each value.
+joined, cleaned, checked and hashed with a handful of calls instead of several for each value.
 """
 
 import re
@@ -15,6 +15,7 @@ from types import MappingProxyType
 import attrs
 
 from svc_async.errors import InvalidArgument
+from svc_async.users.lines import HashedTexts, MatchLines, compile_lines, hash_matching, join_lines, parse_hashes
 
 __all__ = [
     "HASH_LENGTH",
@@ -28,7 +29,6 @@ __all__ = [
 ]
 
 HASH_LENGTH = 64
-_match_hashes = re.compile(r"(?:[0-9a-fA-F]{64}\n)*+").fullmatch
 _match_hash = re.compile(r"[0-9a-fA-F]{64}").fullmatch
 _escape = JSONEncoder(ensure_ascii=True).encode
 
@@ -52,7 +52,8 @@ class HashedIdentifier:
 
     Attributes:
         name: the service's key.
-        pattern: what a cleaned line matches.
+        pattern: what a cleaned line matches; it has no blanks of ASCII.
+        ascii_pattern: the same for lines of ASCII, if that is faster to match; it matches no other line.
         rule: the same in words.
         clean: normalises lines whose ends are trimmed.
         parse_other: normalises a value that does not match, or returns None.
@@ -62,6 +63,7 @@ class HashedIdentifier:
     name: str
     pattern: str
     rule: str
+    ascii_pattern: str | None = None
     clean: Callable[[str], str] = _keep
     parse_other: Callable[[str], str | None] | None = None
     explain: Callable[[str], str | None] | None = None
@@ -79,17 +81,28 @@ class HashedIdentifier:
             return text.lower()
         return _hash(self._normalise(text))
 
-    def tokenize_all(self, texts: Sequence[str]) -> list[str] | None:
-        """Hash values that are all plain, or all hashes already; return None if any has to be tokenized by itself."""
-        trimmed = "\n".join(map(str.strip, texts))
-        lines = self.clean(trimmed)
-        if lines.count("\n") != len(texts) - 1:  # a value of several lines must not pass as several values
-            return None
-        if self._match_all(lines + "\n"):
-            return [sha256(line).hexdigest() for line in lines.encode().split(b"\n")]
-        if _match_hashes(trimmed + "\n"):
-            return trimmed.lower().split("\n")
-        return None
+    def hash_all(self, texts: Sequence[str], *, most_refused: int, trimmed: bool = False) -> HashedTexts | None:
+        """Hash values at once, or parse them if they are hashes already.
+
+        Args:
+            texts: the values.
+            most_refused: how many may need a closer look.
+            trimmed: whether no value has blanks around it; otherwise all that have blanks need a closer look, and so
+                may all that are not ASCII.
+
+        Returns:
+            The digests; None if more values need a closer look, or one has several lines.
+
+        Raises:
+            TypeError: a value is not text.
+            UnicodeEncodeError: a value is not valid Unicode.
+        """
+        lines = join_lines(texts)
+        limits = {"count": len(texts), "most_refused": most_refused}
+        match = self._match_lines if trimmed else self._match_plain_lines
+        if texts and is_hash(texts[0]):
+            return parse_hashes(lines, **limits) or hash_matching(self.clean(lines), match, **limits)
+        return hash_matching(self.clean(lines), match, **limits) or parse_hashes(lines, **limits)
 
     def _normalise(self, text: str) -> str:
         line = self.clean(text)
@@ -105,8 +118,12 @@ class HashedIdentifier:
         return re.compile(self.pattern).fullmatch
 
     @cached_property
-    def _match_all(self) -> Callable[[str], object]:
-        return re.compile(rf"(?:{self.pattern}\n)*+").fullmatch
+    def _match_lines(self) -> MatchLines:
+        return compile_lines(self.pattern)
+
+    @cached_property
+    def _match_plain_lines(self) -> MatchLines:
+        return compile_lines(self.ascii_pattern or self.pattern)
 
 
 @attrs.frozen(kw_only=True)
@@ -177,6 +194,17 @@ def _explain_phone_number(text: str) -> str | None:
     return None
 
 
+def _select_ascii(characters: str) -> str:
+    """Return a class of all ASCII characters in another class: a class that names its members is matched faster."""
+    found = filter(re.compile(characters).fullmatch, map(chr, range(128)))
+    return f"[{''.join(map(re.escape, found))}]"
+
+
+def _write_email_pattern(local: str, label: str) -> str:
+    return rf"{local}++@(?:{label}++\.)++{label}++"
+
+
+_LOCAL, _LABEL = r'[^\x00- @"(),:;<>\[\]\\\x7f]', r'[^\x00- @".(),:;<>\[\]\\\x7f]'
 _PHONE_NUMBER = HashedIdentifier(
     name="phone_number",
     pattern=r"\+[1-9][0-9]{6,14}+",
@@ -198,11 +226,8 @@ IDENTIFIERS: Mapping[str, Identifier] = MappingProxyType(
             ),
             HashedIdentifier(
                 name="email",
-                pattern=(
-                    r'[^\x00- @"(),:;<>\[\]\\\x7f]++'
-                    r'@(?:[^\x00- @".(),:;<>\[\]\\\x7f]++\.)++'
-                    r'[^\x00- @".(),:;<>\[\]\\\x7f]++'
-                ),
+                pattern=_write_email_pattern(_LOCAL, _LABEL),
+                ascii_pattern=_write_email_pattern(_select_ascii(_LOCAL), _select_ascii(_LABEL)),
                 rule="must be an e-mail address",
                 clean=str.lower,
             ),

@@ -5,9 +5,9 @@ from typing import Any
 
 import attrs
 
-from svc_async.users.identifiers import Identifier, InvalidIdentifier
+from svc_async.users.identifiers import Identifier, InvalidIdentifier, PartnerId
 
-__all__ = ["MAX_VALUES", "SEPARATOR", "InvalidValue", "tokenize_column"]
+__all__ = ["MAX_VALUES", "SEPARATOR", "InvalidValue", "is_missing", "tokenize_texts", "tokenize_value"]
 
 MAX_VALUES = 5_000
 """Values that one identifier of a row may have."""
@@ -29,10 +29,10 @@ class InvalidValue:
     rule: str
 
 
-def tokenize_column(identifier: Identifier, values: Sequence[object], problems: dict[int, InvalidValue]) -> list[str]:
-    """Turn a column of values into tokens: empty for none, several joined by the separator."""
-    texts = list(filter(None, values))
-    tokens = _tokenize_plain(identifier, texts) if texts else []
+def tokenize_texts(identifier: PartnerId, values: Sequence[object], problems: dict[int, InvalidValue]) -> list[str]:
+    """Turn a column of values that are not hashed into tokens: empty for none, several joined by the separator."""
+    texts = [value for value in values if not is_missing(value)]
+    tokens = _tokenize_plain(identifier, texts)
     if tokens is None:
         return _tokenize_each(identifier, values, problems)
     if len(tokens) == len(values):
@@ -41,26 +41,33 @@ def tokenize_column(identifier: Identifier, values: Sequence[object], problems: 
     return [next(remaining) if value else "" for value in values]
 
 
-def _tokenize_plain(identifier: Identifier, texts: Sequence[Any]) -> list[str] | None:
+def _tokenize_plain(identifier: PartnerId, texts: Sequence[Any]) -> list[str] | None:
     try:
         return identifier.tokenize_all(texts)
-    except (TypeError, UnicodeEncodeError):  # not text, or not valid Unicode
+    except TypeError:  # not text
         return None
 
 
-def _tokenize_each(identifier: Identifier, values: Sequence[object], problems: dict[int, InvalidValue]) -> list[str]:
+def _tokenize_each(identifier: PartnerId, values: Sequence[object], problems: dict[int, InvalidValue]) -> list[str]:
     tokens: list[str] = []
     for start in range(0, len(values), _RETRY_ROWS):
         part = values[start : start + _RETRY_ROWS]
-        plain = _tokenize_plain(identifier, part) if all(part) else None
-        tokens += plain or [
-            _tokenize_value(identifier, value, index, problems) for index, value in enumerate(part, start)
+        tokens += _tokenize_plain(identifier, part) or [
+            SEPARATOR.join(tokenize_value(identifier, value, index, problems))
+            for index, value in enumerate(part, start)
         ]
     return tokens
 
 
-def _tokenize_value(identifier: Identifier, value: object, index: int, problems: dict[int, InvalidValue]) -> str:
-    """Turn the values of one row into tokens, and note the first problem; the valid ones are kept."""
+def is_missing(value: object) -> bool:
+    """Return whether a value is None or empty text, so that it needs no closer look."""
+    return value is None or (isinstance(value, str) and not value)
+
+
+def tokenize_value(
+    identifier: Identifier, value: object, index: int, problems: dict[int, InvalidValue]
+) -> Sequence[str]:
+    """Turn the values of one row into distinct tokens, and note the first problem; the valid ones are kept."""
     tokens: dict[str, None] = {}
     try:
         for text in _list_texts(value):
@@ -70,8 +77,8 @@ def _tokenize_value(identifier: Identifier, value: object, index: int, problems:
                 problems.setdefault(index, InvalidValue(identifier.name, str(error)))
     except InvalidIdentifier as error:
         problems.setdefault(index, InvalidValue(identifier.name, str(error)))
-        return ""
-    return SEPARATOR.join(filter(None, tokens))
+        return ()
+    return list(filter(None, tokens))
 
 
 def _list_texts(value: object) -> Iterable[str]:

@@ -13,6 +13,7 @@ import pytest
 from svc_async import Session, __version__
 from svc_async.auth.credentials import UserCredentials
 from svc_async.sandbox import Fault, Sandbox
+from svc_async.users.hashing import HASH_LIBRARY
 from svc_async.wire.base_urls import Endpoints
 from tests.support.command import PROGRAM, ROOT, Call, Command, environment_of
 
@@ -126,8 +127,8 @@ def test_the_exit_codes_are_in_the_help(call: Call) -> None:
     assert "0 done, 1 failure, 2 wrong usage or input, 5 some rows failed, 130 interrupted" in text
 
 
-def test_the_version(call: Call) -> None:
-    assert call("--version").out.strip() == __version__
+def test_the_version_says_what_takes_the_hashes(call: Call) -> None:
+    assert call("--version").out.strip() == f"{__version__} (SHA-256 by {HASH_LIBRARY})"
 
 
 @pytest.mark.parametrize("arguments", [("audeince",), ("audience", "uplaod"), ("accounts", "list", "x"), ("--nope",)])

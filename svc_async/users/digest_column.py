@@ -1,0 +1,108 @@
+"""The hashes of a column of values: many at once, and a closer look at those only that need it."""
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, compress
+from operator import not_
+from types import NoneType
+from typing import Any
+
+import attrs
+
+from svc_async.users.hashing import DIGEST_SIZE
+from svc_async.users.identifiers import HashedIdentifier
+from svc_async.users.lines import HashedTexts
+from svc_async.users.tokens import SEPARATOR, InvalidValue, is_missing, tokenize_value
+
+__all__ = ["DigestColumn", "hash_column"]
+
+_REFUSED_SHARE = 16
+"""One in so many values may need a closer look; if more do, blanks around them are the likely reason."""
+
+_TEXT_OR_NONE = {str, NoneType}
+
+
+@attrs.frozen
+class DigestColumn:
+    """The hashes of a column of values.
+
+    Attributes:
+        digests: 32 bytes for each value, row after row.
+        counts: how many values each row has; None if each has one.
+    """
+
+    digests: bytes
+    counts: Sequence[int] | None = None
+
+    def write_tokens(self) -> list[str]:
+        """Return the hashes of each row as they are written between the quotes of JSON."""
+        if not self.digests:
+            return [""] * len(self.counts or ())
+        hexes = self.digests.hex("\n", DIGEST_SIZE).split("\n")
+        if self.counts is None:
+            return hexes
+        take = iter(hexes).__next__
+        return [
+            SEPARATOR.join([take() for _ in range(count)]) if count > 1 else take() if count else ""
+            for count in self.counts
+        ]
+
+
+def hash_column(identifier: HashedIdentifier, values: Sequence[Any], problems: dict[int, InvalidValue]) -> DigestColumn:
+    """Hash a column of values; None and blank text are none.
+
+    Args:
+        identifier: their kind.
+        values: one of each row; it may be several in a collection.
+        problems: the values that break their rule are added to it, by the index of their row.
+    """
+    found = _hash_texts(identifier, values, len(values) // _REFUSED_SHARE)
+    if found is not None and not found.refused:
+        return DigestColumn(found.digests)
+    taken, all_seen = bytearray(b"\1") * len(values), True
+    if found is None:
+        all_seen = set(map(type, values)) <= _TEXT_OR_NONE
+        taken = bytearray(map(bool, values) if all_seen else [isinstance(each, str) and each != "" for each in values])
+        found = _hash_some(identifier, list(compress(values, taken)))
+    if all_seen and not found.refused:
+        return DigestColumn(found.digests, taken if 0 in taken else None)
+    if found.refused:
+        rows = list(compress(range(len(values)), taken))
+        for index in found.refused:
+            taken[rows[index]] = False
+    others: dict[int, Sequence[str]] = {}
+    for row in compress(range(len(values)), map(not_, taken)):
+        if not is_missing(values[row]):
+            others[row] = tokenize_value(identifier, values[row], row, problems)
+    return _insert(found.digests, taken, others)
+
+
+def _hash_some(identifier: HashedIdentifier, texts: Sequence[str]) -> HashedTexts:
+    """Hash texts, with or without the blanks around them."""
+    found = _hash_texts(identifier, texts, len(texts) // _REFUSED_SHARE)
+    if found is None:
+        found = _hash_texts(identifier, list(map(str.strip, texts)), len(texts) // 2, trimmed=True)
+    return found or HashedTexts(b"", range(len(texts)))
+
+
+def _hash_texts(
+    identifier: HashedIdentifier, texts: Sequence[Any], most_refused: int, *, trimmed: bool = False
+) -> HashedTexts | None:
+    try:
+        return identifier.hash_all(texts, most_refused=most_refused, trimmed=trimmed)
+    except (TypeError, UnicodeEncodeError):  # not text, or not valid Unicode
+        return None
+
+
+def _insert(digests: bytes, taken: bytearray, others: Mapping[int, Sequence[str]]) -> DigestColumn:
+    """Return a column of the rows whose digests were taken, and of others, which have any number of tokens."""
+    if not others:
+        return DigestColumn(digests, taken)
+    counts, taken_before = list(taken), list(accumulate(taken, initial=0))
+    parts: list[bytes] = []
+    start = 0
+    for row, tokens in others.items():
+        end = DIGEST_SIZE * taken_before[row]
+        parts += digests[start:end], bytes.fromhex("".join(tokens))
+        start, counts[row] = end, len(tokens)
+    digests = b"".join((*parts, digests[start:]))
+    return DigestColumn(digests, None if counts.count(1) == len(counts) else counts)
