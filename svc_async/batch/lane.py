@@ -281,9 +281,10 @@ class Lane:
             return self._halve(failure)
         named = sorted(reasons)
         refused, others = batch.split(named)
-        single = [index for index, operation in enumerate(named) if len(batch.find_positions(operation)) == 1]
+        single = [index for index, operation in enumerate(named) if batch.count_users(operation) == 1]
         failed, suspects = refused.split(single)
-        final = [policy.redact(reasons[named[index]], batch.write_users(named[index])) for index in single]
+        written = failed.write_users() if single else ()
+        final = [policy.redact(reasons[named[index]], user) for index, user in zip(single, written, strict=True)]
         final = [*map(add_missing_fields, final)]
         if self.in_doubt:
             final = [*map(mark_as_repeat, final)]
@@ -357,7 +358,7 @@ def count_in_doubt(lanes: Iterable[Lane]) -> int:
 
 
 def _write_receipt(batch: Batch, refused: Mapping[int, ErrorDetail], request_id: str | None, attempts: int) -> Receipt:
-    positions = batch.positions.tolist()
+    positions = list(batch.positions)
     failures = [
         Failure(positions[index], reason.message, str(reason.code), reason.parameter)
         for index, reason in sorted(refused.items())

@@ -19,6 +19,7 @@ import attrs
 from svc_async.batch.lane import Lane
 from svc_async.batch.lane_events import Settle
 from svc_async.batch.packing.batch import Batch
+from svc_async.batch.packing.positions import Positions
 from svc_async.batch.report import Accounting, Failure, Report
 from svc_async.batch.source import RowSource
 from svc_async.wire.route import Request
@@ -69,7 +70,7 @@ class Intent:
     sender: int
     after: LaneState
     layout: Sequence[tuple[int, int]]
-    positions: "array[int]"
+    positions: Positions
     superseded: "array[int]"
     pinned: datetime
     sent_at: float | None
@@ -282,6 +283,10 @@ def describe_lanes(lanes: Sequence[int], settled_up_to: int, waiting: Iterable[C
     """
     unsettled = array("q")
     for positions in waiting:
-        if positions and min(positions) <= settled_up_to:
+        if positions and _find_lowest(positions) <= settled_up_to:
             unsettled.extend(position for position in positions if position <= settled_up_to)
     return LaneState(lanes=lanes, settled_up_to=settled_up_to, unsettled=unsettled)
+
+
+def _find_lowest(positions: Collection[int]) -> int:
+    return positions.lowest if isinstance(positions, Positions) else min(positions)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from svc_async.batch.packing.rows import EncodedRows
+from svc_async.batch.packing.rows import PackedRows
 from svc_async.batch.report import Failure
 from svc_async.sources.source import ReplayableRows, SlicedRows
 from svc_async.users.encoding import SLICE_ROWS
@@ -40,7 +40,7 @@ class Slice:
     """
 
     count: int
-    rows: EncodedRows
+    rows: PackedRows
     failures: Sequence[Failure]
     partly_valid: int = 0
     again: int = 0

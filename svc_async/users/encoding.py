@@ -21,9 +21,11 @@ from svc_async.users.identifiers import (
     IDENTIFIERS,
     HashedIdentifier,
     Identifier,
+    PartnerId,
     select_identifiers,
 )
 from svc_async.users.names import USERS, quote_name
+from svc_async.users.packed import HashedUsers, PackedUsers, TextUsers
 from svc_async.users.tables import ColumnarRows
 from svc_async.users.template import RowTemplate
 from svc_async.users.tokens import SEPARATOR, InvalidValue, tokenize_texts
@@ -44,7 +46,8 @@ SLICE_ROWS = 512
 BadIdentifiers = Literal["fail", "drop"]
 """What an identifier that breaks its rule does: its row fails, or is sent with its other identifiers."""
 
-_FIELDS_TEMPLATE = RowTemplate("{", "},{", "}")
+_ORDER = tuple(IDENTIFIERS)
+_FIELDS_TEMPLATE = RowTemplate("{", "},{", "}", openings=tuple(f'"{name}":["' for name in _ORDER), closing='"]')
 
 
 @attrs.frozen
@@ -53,9 +56,8 @@ class EncodedUsers:
 
     Attributes:
         template: the JSON that the users have in common.
-        keys: 64 bits of the hash of the first identifier of each row. If different persons had the same key, which is
-            not to be expected, their rows would only keep their order as well.
-        users: the users in JSON, without what their template has.
+        users: the users. Their keys are 64 bits of the hash of the first identifier of each row. If different persons
+            had the same key, which is not to be expected, their rows would only keep their order as well.
         indexes: the index of each in the slice.
         invalid: the rule that a row breaks which cannot be sent, by its index in the slice.
         attributes: the identifier that such a rule is about, where it is about one.
@@ -63,8 +65,7 @@ class EncodedUsers:
     """
 
     template: RowTemplate
-    keys: Sequence[int]
-    users: Sequence[str]
+    users: PackedUsers
     indexes: Sequence[int]
     invalid: Mapping[int, str]
     attributes: Mapping[int, str] = MappingProxyType({})
@@ -110,6 +111,8 @@ class RowEncoder:
         self._drops = bad_identifiers == "drop"
         self._width = len(columns)
         self._identifiers = [identifier for name, identifier in identifiers.items() if name in columns]
+        self._names = [identifier.name for identifier in self._identifiers]
+        self._bits = [1 << _ORDER.index(name) for name in self._names]
         self._columns = [columns.index(identifier.name) for identifier in self._identifiers]
         self._openings = [f'{"," if index else ""}"{each.name}":["' for index, each in enumerate(self._identifiers)]
         self._template = _FIELDS_TEMPLATE if len(columns) > 1 else _build_template(columns[0])
@@ -124,9 +127,9 @@ class RowEncoder:
         invalid = {} if invalid is None else invalid
         tokens, problems = self._tokenize(rows, invalid)
         partly_valid = self._refuse(tokens, problems, invalid)
-        keys = _find_keys(self._identifiers, tokens)
-        users = tokens[0] if len(tokens) == 1 else self._join_fields(tokens)
-        encoded = _leave_out(invalid, self._template, keys, users)
+        indexes, tokens = _leave_out(invalid, tokens)
+        users = self._pack_hashes(tokens) or self._pack_text(tokens)
+        encoded = EncodedUsers(self._template, users, indexes, invalid)
         if not problems and not partly_valid:
             return encoded
         attributes = {index: problem.attribute for index, problem in problems.items()}
@@ -137,12 +140,8 @@ class RowEncoder:
         invalid = {} if invalid is None else invalid
         tokens, problems = self._tokenize(rows, invalid)
         self._refuse(tokens, problems, invalid)
-        indexes: Sequence[int] = range(len(tokens[0]))
-        if invalid:
-            indexes = [index for index in indexes if index not in invalid]
-            tokens = [[column[index] for index in indexes] for column in tokens]
-        names = [identifier.name for identifier in self._identifiers]
-        return TokenColumns(dict(zip(names, tokens, strict=True)), indexes, invalid)
+        indexes, tokens = _leave_out(invalid, tokens)
+        return TokenColumns(dict(zip(self._names, tokens, strict=True)), indexes, invalid)
 
     def _tokenize(
         self, rows: Sequence[Sequence[object]], invalid: dict[int, str]
@@ -170,6 +169,23 @@ class RowEncoder:
                 if not any(row):
                     invalid.setdefault(index, "must have at least one identifier")
         return partly_valid
+
+    def _pack_hashes(self, columns: Sequence[Sequence[str]]) -> HashedUsers | None:
+        """Pack rows of which each identifier is one hash; return None if any has others."""
+        tokens = "".join(map("".join, zip(*columns, strict=True)))
+        count = sum(len(column) - column.count("") for column in columns)
+        longest = max((len(token) for column in columns for token in column), default=0)
+        identified = zip(self._identifiers, columns, strict=True)
+        has_text = any(isinstance(identifier, PartnerId) and any(column) for identifier, column in identified)
+        if has_text or longest > HASH_LENGTH or len(tokens) != HASH_LENGTH * count:
+            return None
+        rows = zip(*columns, strict=True)
+        present = bytes([sum(bit for bit, token in zip(self._bits, row, strict=True) if token) for row in rows])
+        return HashedUsers(bytes.fromhex(tokens), present if len(columns) > 1 else b"")
+
+    def _pack_text(self, tokens: Sequence[Sequence[str]]) -> TextUsers:
+        keys = _find_keys(self._identifiers, tokens)
+        return TextUsers.pack(_parse_keys(keys), tokens[0] if len(tokens) == 1 else self._join_fields(tokens))
 
     def _join_fields(self, columns: Sequence[Sequence[str]]) -> list[str]:
         """Write the fields of each user, with a comma before all but the first column."""
@@ -322,14 +338,14 @@ def _build_template(name: str) -> RowTemplate:
 
 
 def _leave_out(
-    invalid: Mapping[int, str], template: RowTemplate, keys: Sequence[str], users: Sequence[str]
-) -> EncodedUsers:
-    indexes: Sequence[int] = range(len(keys))
-    if invalid:
-        indexes = [index for index in indexes if index not in invalid]
-        keys = [keys[index] for index in indexes]
-        users = [users[index] for index in indexes]
-    return EncodedUsers(template, _parse_keys(keys), users, indexes, invalid)
+    invalid: Mapping[int, str], columns: Sequence[Sequence[str]]
+) -> tuple[Sequence[int], Sequence[Sequence[str]]]:
+    """Return the indexes of the rows that can be sent, and their columns."""
+    indexes = range(len(columns[0]))
+    if not invalid:
+        return indexes, columns
+    valid = [index for index in indexes if index not in invalid]
+    return valid, [[column[index] for index in valid] for column in columns]
 
 
 def _parse_members(members: Sequence[object], invalid: dict[int, str]) -> Sequence[Mapping[str, object]]:

@@ -6,7 +6,7 @@ answer. A `Listing` is a route that answers with pages.
 
 import enum
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
@@ -55,9 +55,13 @@ class Reply(enum.Enum):
 
 @attrs.frozen
 class Blocks:
-    """A large body in blocks that are never joined, with its total size."""
+    """A large body in blocks that are never joined, with its total size.
 
-    blocks: Sequence[bytes]
+    Attributes:
+        blocks: the blocks; they can be iterated over for each attempt to send them.
+    """
+
+    blocks: Iterable[bytes]
     size: int
 
 

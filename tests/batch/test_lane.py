@@ -73,7 +73,7 @@ def fail(error: SvcError, pause: float | None = None) -> Failed:
 
 
 def list_positions(lane: Lane) -> list[list[int]]:
-    return [batch.positions.tolist() for batch in lane.queue]
+    return [list(batch.positions) for batch in lane.queue]
 
 
 def read_first_body(lane: Lane) -> bytes:

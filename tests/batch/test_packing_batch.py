@@ -1,5 +1,4 @@
 import json
-from array import array
 
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.packing.packer import Packer
@@ -34,8 +33,8 @@ def test_selected_operations_are_split_from_the_others() -> None:
 
     assert read_numbers([named]) == list(named.positions) == [0, 1, 4, 5, 6]
     assert read_numbers([others]) == list(others.positions) == [2, 3, 7]
-    assert batch.find_positions(2) == array("q", [4])
-    assert json.loads(batch.write_users(3)) == [{"n": "5"}, {"n": "6"}]
+    assert [batch.count_users(operation) for operation in range(batch.operations)] == [2, 2, 1, 2, 1]
+    assert [*map(json.loads, batch.write_users())][3] == [{"n": "5"}, {"n": "6"}]
 
 
 def test_splitting_in_half_ends_at_single_rows() -> None:

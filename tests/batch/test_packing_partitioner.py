@@ -1,9 +1,7 @@
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.packing.packer import Packer
 from svc_async.batch.packing.partitioner import Partitioner
-from svc_async.batch.packing.rows import EncodedRows
-from svc_async.users.template import PLAIN
-from tests.support.packing import NOW, Operation, encode_user, read_numbers
+from tests.support.packing import NOW, encode_user, pack_rows, read_numbers
 
 
 def test_rows_of_one_key_are_fed_to_one_packer() -> None:
@@ -12,9 +10,7 @@ def test_rows_of_one_key_are_fed_to_one_packer() -> None:
     keys = [(number * 37) % 50 for number in range(500)]
     for first in range(0, 500, 100):
         part = keys[first : first + 100]
-        partitioner.add(
-            EncodedRows(Operation(), PLAIN, part, [encode_user(key) for key in part], range(first, first + 100))
-        )
+        partitioner.add(pack_rows([encode_user(key) for key in part], keys=part, first=first))
 
     assert partitioner.rows == 500
 

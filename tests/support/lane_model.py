@@ -12,7 +12,6 @@ and in the end that each key has the value of its last accepted row.
 
 import json
 import math
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -46,11 +45,13 @@ from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.packing.operations import OperationFrame
 from svc_async.batch.packing.packer import Packer
-from svc_async.batch.packing.rows import PackedRows, join_users
+from svc_async.batch.packing.positions import Positions
+from svc_async.batch.packing.rows import PackedRows
 from svc_async.batch.recovery import RecoveryPolicy
 from svc_async.batch.report import Accounting
 from svc_async.engine.retry import RetryBudget
 from svc_async.errors import ErrorDetail, Sent, TransportError, UnexpectedAnswer
+from svc_async.users.packed import TextUsers
 from svc_async.users.template import PLAIN
 from svc_async.wire.outcome import api_error
 
@@ -81,9 +82,8 @@ def seal_rows(rows: Sequence[Row], limits: Limits) -> Sequence[Batch]:
     packed = PackedRows(
         _Group(),
         PLAIN,
-        array("Q", [key for _, key, _ in rows]),
-        [join_users(users)],
-        array("q", [position for position, _, _ in rows]),
+        TextUsers.pack([key for _, key, _ in rows], users),
+        Positions.pack([position for position, _, _ in rows]),
     )
     return [*packer.feed(packed, _NOW), *packer.flush(_NOW)]
 

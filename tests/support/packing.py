@@ -1,7 +1,6 @@
 """Rows with small users, packed, and what the bodies of their batches contain."""
 
 import json
-from array import array
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +10,9 @@ import attrs
 from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.operations import OperationFrame
 from svc_async.batch.packing.packer import Packer
+from svc_async.batch.packing.positions import Positions
 from svc_async.batch.packing.rows import PackedRows
+from svc_async.users.packed import TextUsers
 from svc_async.users.template import PLAIN, RowTemplate
 
 __all__ = ["NOW", "Operation", "encode_user", "feed", "pack_rows", "read_body", "read_numbers"]
@@ -45,8 +46,8 @@ def pack_rows(
     operation: Operation | None = None,
     template: RowTemplate = PLAIN,
 ) -> PackedRows:
-    positions = array("q", range(first, first + len(users)))
-    return PackedRows(operation or Operation(), template, array("Q", keys), ["\n".join(users)], positions)
+    positions = Positions.pack(range(first, first + len(users)))
+    return PackedRows(operation or Operation(), template, TextUsers.pack(keys, users), positions)
 
 
 def encode_user(number: int, length: int = 1) -> str:

@@ -9,6 +9,7 @@ import attrs
 import msgspec
 
 from svc_async.batch.ledger import Intent, LaneState
+from svc_async.batch.packing.positions import Positions
 
 __all__ = ["decode_intent", "decode_positions", "encode_intent", "encode_positions"]
 
@@ -29,6 +30,7 @@ def decode_positions(blob: bytes) -> "array[int]":
 
 
 _MAX_BYTES = 67_108_864
+_MOST_ROWS = _MAX_BYTES // 8
 
 
 def encode_intent(intent: Intent) -> bytes:
@@ -46,7 +48,7 @@ def decode_intent(blob: bytes) -> Intent:
             lanes=after["lanes"], settled_up_to=after["settled_up_to"], unsettled=decode_positions(after["unsettled"])
         ),
         layout=[(per_operation, rows) for per_operation, rows in fields["layout"]],
-        positions=decode_positions(fields["positions"]),
+        positions=Positions.from_plain(fields["positions"], most=_MOST_ROWS),
         superseded=decode_positions(fields["superseded"]),
         pinned=datetime.fromisoformat(fields["pinned"]),
         sent_at=fields["sent_at"],
@@ -57,4 +59,6 @@ def decode_intent(blob: bytes) -> Intent:
 def _encode_value(_: object, __: object, value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
+    if isinstance(value, Positions):
+        return value.to_plain()
     return encode_positions(value) if isinstance(value, array) else value

@@ -250,7 +250,7 @@ class JournalLedger:
         """Commit that the first batch of a lane is about to be sent."""
         entry, batch = self._entry_of(lane), lane.queue[0]
         positions = batch.positions
-        highest = max(positions)
+        highest = positions.highest
         entry.settled_up_to = max(entry.settled_up_to, highest)
         entry.intent = Intent(
             sender=lane.number,

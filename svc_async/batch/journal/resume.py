@@ -12,8 +12,8 @@ from svc_async.batch.journal.journal import Journal
 from svc_async.batch.ledger import Intent, JournalCheckpoint
 from svc_async.batch.packing.batch import Batch, rebuild
 from svc_async.batch.packing.limits import Limits
-from svc_async.batch.packing.operations import OperationGroup
-from svc_async.batch.packing.rows import EncodedRows
+from svc_async.batch.packing.partitioner import find_partitions
+from svc_async.batch.packing.rows import PackedRows, select_rows
 from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice
 from svc_async.errors import UnusableFile
@@ -43,15 +43,12 @@ class SettledRows:
         self._highest = max(self.settled_up_to.values(), default=-1)
         await journal.assign_unsettled(self.unsettled)
 
-    def find_open(self, rows: EncodedRows, lanes: int) -> Sequence[int] | None:
+    def find_open(self, rows: PackedRows, lanes: int) -> Sequence[int] | None:
         """Return the indexes of rows that are not settled; None if that is all of them."""
-        if not rows.positions or rows.positions[0] > self._highest:
+        if not rows.positions or rows.positions.lowest > self._highest:
             return None
-        return [
-            index
-            for index, (key, position) in enumerate(zip(rows.keys, rows.positions, strict=True))
-            if self._is_open(key % lanes, position)
-        ]
+        places = zip(find_partitions(rows.users, lanes), rows.positions, strict=True)
+        return [index for index, (lane, position) in enumerate(places) if self._is_open(lane, position)]
 
     def _is_open(self, lane: int, position: int) -> bool:
         if position > self.settled_up_to.get(lane, -1):
@@ -94,7 +91,8 @@ class SourceDigest:
         self.rows += part.count
         frame = f"{rows.group.to_plain()!r}\t{rows.template.before}\t{failed or ''}\n"
         self._hash.update(frame.encode())
-        self._hash.update("\n".join(rows.users).encode())
+        for content in rows.users.contents:
+            self._hash.update(content)
 
     @property
     def checkpoint(self) -> JournalCheckpoint:
@@ -124,7 +122,7 @@ class SourceReplay:
         self._journal = journal
         self._limits = limits
         self._wanted = frozenset(itertools.chain.from_iterable(intent.positions for intent in journal.intents))
-        self._rows: dict[int, tuple[OperationGroup, str]] = {}
+        self._rows: dict[int, tuple[PackedRows, int]] = {}
         self.lane_of: dict[int, int] = {}
 
     async def read(self, source: RowSource) -> None:
@@ -149,18 +147,23 @@ class SourceReplay:
         if digest.checkpoint != checkpoint:
             raise report_other_source(self._journal)
 
-    def _collect(self, rows: EncodedRows, left: Collection[int]) -> None:
-        for index, position in enumerate(rows.positions):
-            if position in self._wanted:
-                user = f"{rows.template.before}{rows.users[index]}{rows.template.after}"
-                self._rows[position] = rows.group, user
-            if position in left:
-                self.lane_of[position] = rows.keys[index] % self._journal.lanes
+    def _collect(self, rows: PackedRows, left: Collection[int]) -> None:
+        wanted = [index for index, position in enumerate(rows.positions) if position in self._wanted]
+        kept = rows.select(wanted)
+        self._rows.update((position, (kept, index)) for index, position in enumerate(kept.positions))
+        lanes = zip(rows.positions, find_partitions(rows.users, self._journal.lanes), strict=True)
+        self.lane_of.update((position, lane) for position, lane in lanes if position in left)
 
     def rebuild(self, intent: Intent) -> Batch:
         """Build the batch of an intent again."""
-        rows = [(position, *self._rows[position]) for position in intent.positions]
-        return rebuild(intent.layout, rows, wrapper=self._limits.wrapper, built=intent.pinned)
+        positions = iter(intent.positions)
+        blocks = [
+            (per_operation, self._merge(itertools.islice(positions, rows))) for per_operation, rows in intent.layout
+        ]
+        return rebuild(blocks, wrapper=self._limits.wrapper, built=intent.pinned)
+
+    def _merge(self, positions: Iterable[int]) -> PackedRows:
+        return PackedRows.merge([*select_rows(self._rows[position] for position in positions)])
 
 
 def report_other_source(journal: Journal) -> UnusableFile:
@@ -211,7 +214,7 @@ class RemainingRows:
         indexes = self.settled.find_open(rows, self._journal.lanes)
         if indexes is None:
             return attrs.evolve(part, rows=rows, failures=failures, again=again)
-        settled = len(rows.keys) - len(indexes)
+        settled = len(rows) - len(indexes)
         return attrs.evolve(
             part, count=part.count - settled, rows=rows.select(indexes), failures=failures, again=again - settled
         )
@@ -228,14 +231,15 @@ class RemainingRows:
             self._digest = SourceDigest()  # what was read is not recorded
             raise report_other_source(self._journal)
 
-    def _fit(self, rows: EncodedRows) -> tuple[EncodedRows, Iterable[Failure]]:
+    def _fit(self, rows: PackedRows) -> tuple[PackedRows, Iterable[Failure]]:
         """Return the rows that fit into a request, and failures for the others.
 
         A row of a lane counts as settled when the lane has passed it, so packers would find these rows in one run only.
         """
         allow_row = self._limits.allow_row
-        if allow_row(rows.group, rows.template, max(rows.users, key=len, default="")):
+        if allow_row(rows.group, rows.template, rows.users.measure_longest(rows.template)):
             return rows, ()
-        fits = [allow_row(rows.group, rows.template, user) for user in rows.users]
-        failures = [Failure.too_large(rows.positions[index]) for index, fitting in enumerate(fits) if not fitting]
+        fits = [allow_row(rows.group, rows.template, len(user)) for user in rows.write_each()]
+        too_large = rows.select([index for index, fitting in enumerate(fits) if not fitting])
+        failures = [Failure.too_large(position) for position in too_large.positions]
         return rows.select([index for index, fitting in enumerate(fits) if fitting]), failures

@@ -8,7 +8,7 @@ FORMAT = FileFormat(
     kind="a journal",
     parameter="journal",
     application_id=0x73766A6C,
-    version=3,
+    version=4,
     tables="""
     CREATE TABLE records (
         kind TEXT NOT NULL, number INTEGER NOT NULL, body BLOB NOT NULL, checksum INTEGER NOT NULL,

@@ -5,7 +5,6 @@ It is a sequence of records with a length and a checksum each. The last record i
 
 import asyncio
 import zlib
-from array import array
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -16,11 +15,13 @@ import msgspec
 
 from svc_async.batch.journal.resume import SourceDigest
 from svc_async.batch.packing.operations import OperationGroup
-from svc_async.batch.packing.rows import EncodedRows
+from svc_async.batch.packing.positions import Positions
+from svc_async.batch.packing.rows import PackedRows
 from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice
 from svc_async.errors import UnusableFile
 from svc_async.private_files import replace_private
+from svc_async.users.packed import HashedUsers, PackedUsers, TextUsers
 from svc_async.users.template import RowTemplate
 
 __all__ = ["read_spool", "spool"]
@@ -71,11 +72,11 @@ def read_spool(path: Path, parse_group: Callable[[Any], OperationGroup]) -> RowS
 
 def _to_plain(part: Slice) -> list[Any]:
     rows = part.rows
-    template = [rows.template.before, rows.template.between, rows.template.after]
-    keys, positions = array("Q", rows.keys).tobytes(), array("q", rows.positions).tobytes()
+    users = [isinstance(rows.users, HashedUsers), *attrs.astuple(rows.users)]
+    positions = rows.positions.to_plain()
     failures = [attrs.astuple(failure) for failure in part.failures]
-    users = "\n".join(rows.users)
-    return [part.count, rows.group.to_plain(), template, keys, users, positions, failures, part.partly_valid]
+    template = attrs.astuple(rows.template)
+    return [part.count, rows.group.to_plain(), template, users, positions, failures, part.partly_valid]
 
 
 def _write(file: BinaryIO, plain: list[Any] | int) -> None:
@@ -84,18 +85,17 @@ def _write(file: BinaryIO, plain: list[Any] | int) -> None:
 
 
 async def _read(path: Path, parse_group: Callable[[Any], OperationGroup]) -> AsyncGenerator[Slice, None]:
-    templates: dict[tuple[str, ...], RowTemplate] = {}  # rows share operations only if their template is the same
+    templates: dict[str, RowTemplate] = {}  # rows share operations only if their template is the same
     records = 0
     with path.open("rb") as file:
         while not isinstance(record := _read_record(path, file), int):
             records += 1
-            count, group, template, keys, users, positions, failures, partly_valid = record
-            rows = EncodedRows(
+            count, group, template, users, positions, failures, partly_valid = record
+            rows = PackedRows(
                 parse_group(group),
-                templates.setdefault(tuple(template), RowTemplate(*template)),
-                _unpack_numbers("Q", keys),
-                users.split("\n") if keys else [],
-                _unpack_numbers("q", positions),
+                templates.setdefault(repr(template), _parse_template(*template)),
+                _parse_users(*users),
+                Positions.from_plain(positions, most=count),
             )
             yield Slice(count, rows, [Failure(*failure) for failure in failures], partly_valid)
         if record != records or file.read(1):
@@ -116,7 +116,9 @@ def _report_damage(path: Path) -> UnusableFile:
     return UnusableFile("journal", path, f"is damaged; {advice}")
 
 
-def _unpack_numbers(typecode: str, packed: bytes) -> Sequence[int]:
-    numbers = array(typecode)
-    numbers.frombytes(packed)
-    return numbers.tolist()
+def _parse_template(before: str, between: str, after: str, openings: Sequence[str], closing: str) -> RowTemplate:
+    return RowTemplate(before, between, after, tuple(openings), closing)
+
+
+def _parse_users(is_hashed: bool, *fields: Any) -> PackedUsers:  # noqa: FBT001 - as it is stored
+    return HashedUsers(*fields) if is_hashed else TextUsers(*fields)

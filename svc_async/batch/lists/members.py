@@ -12,7 +12,8 @@ from svc_async.ads.custom_audiences import AudienceUser
 from svc_async.ads.do_not_reach_lists import DoNotReachUser
 from svc_async.batch.files import open_file, read_file
 from svc_async.batch.lists.operations import Operations, UserOperation
-from svc_async.batch.packing.rows import EncodedRows
+from svc_async.batch.packing.positions import Positions
+from svc_async.batch.packing.rows import PackedRows
 from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice, is_replayable, slice_rows
 from svc_async.errors import InvalidArgument
@@ -154,7 +155,7 @@ def _build_slice(encoded: EncodedUsers, operation: UserOperation, first: int, co
         Failure(first + index, rule, "INVALID_ROW", attributes.get(index))
         for index, rule in sorted(encoded.invalid.items())
     ]
-    rows = EncodedRows(operation, encoded.template, encoded.keys, encoded.users, positions)
+    rows = PackedRows(operation, encoded.template, encoded.users, Positions.pack(positions))
     return Slice(count, rows, failures, encoded.partly_valid)
 
 

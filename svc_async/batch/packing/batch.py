@@ -2,15 +2,15 @@
 
 import itertools
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 import attrs
 
 from svc_async.batch.packing.limits import Limits
-from svc_async.batch.packing.operations import ARRAY, OperationBlock, OperationFrame, OperationGroup, join_operations
-from svc_async.batch.packing.rows import concatenate
-from svc_async.users.template import PLAIN
+from svc_async.batch.packing.operations import ARRAY, OperationBlock, OperationFrame
+from svc_async.batch.packing.positions import Positions
+from svc_async.batch.packing.rows import PackedRows
 from svc_async.wire.route import Blocks
 
 __all__ = ["Batch", "rebuild"]
@@ -37,33 +37,49 @@ class Batch:
     """The bytes of its body, as the sum of the parts."""
     rows: int = _count_once(lambda batch: sum(len(block.positions) for block in batch.operation_blocks))
     """The number of rows, and so of users, it holds."""
-    operations: int = _count_once(lambda batch: sum(len(block.users) for block in batch.operation_blocks))
+    operations: int = _count_once(lambda batch: sum(block.operations for block in batch.operation_blocks))
     """The number of operations it holds."""
+    held: int = _count_once(lambda batch: sum(block.held for block in batch.operation_blocks))
+    """The bytes of memory that its rows take."""
 
     @property
-    def positions(self) -> "array[int]":
+    def positions(self) -> Positions:
         """The positions of all rows."""
-        return concatenate("q", (block.positions for block in self.operation_blocks))
+        return Positions.merge(block.positions for block in self.operation_blocks)
 
-    def find_positions(self, operation: int) -> Sequence[int]:
-        """Return the positions of the rows in an operation, by its index in the request."""
-        block, index = self._locate(operation)
-        return block.find_positions(index)
+    def count_users(self, operation: int) -> int:
+        """Count the users of an operation, by its index in the request."""
+        for block in self.operation_blocks:
+            if operation < block.operations:
+                return block.count_users(operation)
+            operation -= block.operations
+        raise IndexError(operation)
 
-    def write_users(self, operation: int) -> str:
-        """Write the users of an operation as a JSON array."""
-        block, index = self._locate(operation)
-        return block.write_users(index)
+    def write_users(self) -> Iterator[str]:
+        """Write the users of each operation as a JSON array."""
+        return itertools.chain.from_iterable(block.write_users() for block in self.operation_blocks)
 
     def write_body(self) -> Blocks:
-        """Write the body, and verify that it has the size it was counted with."""
-        chunks = [chunk.encode() for block in self.operation_blocks for chunk in block.write_chunks()]
-        chunks[0] = self.wrapper.head.encode() + chunks[0]
-        chunks[-1] = chunks[-1][:-1] + self.wrapper.tail.encode()
-        written = sum(map(len, chunks))
-        if written != self.size:
-            raise RuntimeError(f"a body was counted with {self.size} bytes but has {written}")
-        return Blocks(chunks, self.size)
+        """Return the body, which is written whenever it is iterated over."""
+        return Blocks(_Chunks(self), self.size)
+
+    def write_chunks(self) -> Iterator[bytes]:
+        """Write the body in chunks.
+
+        Raises:
+            RuntimeError: it has not the size that it was counted with; the last chunk is withheld.
+        """
+        chunks = itertools.chain.from_iterable(block.write_chunks() for block in self.operation_blocks)
+        chunk = self.wrapper.head.encode() + next(chunks)
+        written = len(chunk)
+        for following in chunks:
+            yield chunk
+            chunk = following
+            written += len(chunk)
+        tail = self.wrapper.tail.encode()
+        if written - 1 + len(tail) != self.size:
+            raise RuntimeError(f"a body was counted with {self.size} bytes but has {written - 1 + len(tail)}")
+        yield chunk[:-1] + tail
 
     def fits(self, limits: Limits) -> bool:
         """Return whether it may be one request."""
@@ -76,11 +92,11 @@ class Batch:
         others: list[OperationBlock] = []
         first = 0
         for block in self.operation_blocks:
-            indexes = range(len(block.users))
+            indexes = range(block.operations)
             chosen.append(block.select([index for index in indexes if first + index in selected]))
             others.append(block.select([index for index in indexes if first + index not in selected]))
             first += len(indexes)
-        return self._with(block for block in chosen if block.users), self._with(
+        return self._with(block for block in chosen if block.operations), self._with(
             block for block in others if block.users
         )
 
@@ -95,13 +111,6 @@ class Batch:
         """Return the same users, one in each operation, in as many batches as that takes."""
         return _split_to_fit(self._with(block.repack(1) for block in self.operation_blocks), limits)
 
-    def _locate(self, operation: int) -> tuple[OperationBlock, int]:
-        for block in self.operation_blocks:
-            if operation < len(block.users):
-                return block, operation
-            operation -= len(block.users)
-        raise IndexError(operation)
-
     def _with(self, operation_blocks: Iterable[OperationBlock]) -> "Batch":
         return Batch(list(operation_blocks), self.wrapper, self.built)
 
@@ -113,27 +122,29 @@ def _split_to_fit(batch: Batch, limits: Limits) -> Sequence[Batch]:
     return [*_split_to_fit(first, limits), *_split_to_fit(second, limits)]
 
 
-def rebuild(
-    layout: Iterable[tuple[int, int]],
-    rows: Iterable[tuple[int, OperationGroup, str]],
-    *,
-    wrapper: OperationFrame,
-    built: datetime,
-) -> Batch:
+@attrs.frozen
+class _Chunks:
+    """The body of a batch: written again whenever it is iterated over, so that it is never in memory as a whole."""
+
+    batch: Batch
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self.batch.write_chunks()
+
+
+def rebuild(blocks: Iterable[tuple[int, PackedRows]], *, wrapper: OperationFrame, built: datetime) -> Batch:
     """Build a batch again with the bytes it had.
 
     Args:
-        layout: users per operation and number of rows, for each block.
-        rows: the position, the group and the user, written out, of each row in the order of the body.
+        blocks: users per operation and the rows, for each block.
         wrapper: the JSON around the operations.
         built: when it was first built.
     """
-    remaining = iter(rows)
-    blocks: list[OperationBlock] = []
-    for per_operation, count in layout:
-        taken = list(itertools.islice(remaining, count))
-        users = join_operations([user for _, _, user in taken], per_operation, PLAIN)
-        positions = array("q", [position for position, _, _ in taken])
-        _, group, _ = taken[0]
-        blocks.append(OperationBlock(group.build_frame(built), PLAIN, users, per_operation, positions))
-    return Batch(blocks, wrapper, built)
+    return Batch(
+        [
+            OperationBlock(rows.group.build_frame(built), rows.template, per_operation, rows.users, rows.positions)
+            for per_operation, rows in blocks
+        ],
+        wrapper,
+        built,
+    )

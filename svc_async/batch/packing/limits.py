@@ -2,7 +2,13 @@
 
 import attrs
 
-from svc_async.batch.packing.operations import ARRAY, OperationFrame, OperationGroup
+from svc_async.batch.packing.operations import (
+    ARRAY,
+    OperationFrame,
+    OperationGroup,
+    count_operations,
+    measure_operations,
+)
 from svc_async.users.template import RowTemplate
 
 __all__ = ["Limits"]
@@ -33,13 +39,12 @@ class Limits:
 
     def measure(self, group: OperationGroup, template: RowTemplate, rows: int, payload_size: int) -> tuple[int, int]:
         """Count the operations of rows, and their bytes with the comma or bracket that follows each operation."""
-        operations = -(-rows // self.per_operation)
-        around = len(template.before) + len(template.after) + group.overhead + 1
-        return operations, payload_size + len(template.between) * (rows - operations) + around * operations
+        operations = count_operations(rows, self.per_operation)
+        return operations, measure_operations(template, group.overhead, operations, rows, payload_size)
 
-    def allow_row(self, group: OperationGroup, template: RowTemplate, user: str) -> bool:
-        """Return whether a request can hold this row."""
-        _, size = self.measure(group, template, 1, len(user))
+    def allow_row(self, group: OperationGroup, template: RowTemplate, payload_size: int) -> bool:
+        """Return whether a request can hold a row of which the user has this many bytes."""
+        _, size = self.measure(group, template, 1, payload_size)
         return self.empty_size + size <= self.size
 
     def allow(self, operations: int, size: int) -> bool:

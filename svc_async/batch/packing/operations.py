@@ -1,20 +1,28 @@
 """Operations: what frames them in JSON, and blocks of those with the same frame."""
 
 import itertools
-from array import array
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
 import attrs
-import msgspec
 
-from svc_async.users.template import PLAIN, RowTemplate
+from svc_async.batch.packing.positions import Positions
+from svc_async.users.packed import PackedUsers
+from svc_async.users.template import RowTemplate
 
-__all__ = ["ARRAY", "CHUNK_SIZE", "OperationBlock", "OperationFrame", "OperationGroup", "join_operations"]
+__all__ = [
+    "ARRAY",
+    "CHUNK_SIZE",
+    "OperationBlock",
+    "OperationFrame",
+    "OperationGroup",
+    "count_operations",
+    "measure_operations",
+]
 
 CHUNK_SIZE = 65_536
-"""Bytes of a body that are joined at a time."""
+"""Bytes of a body that are written at a time."""
 
 
 @attrs.frozen
@@ -53,70 +61,83 @@ class OperationGroup(Hashable, Protocol):
 
 @attrs.frozen
 class OperationBlock:
-    """Operations of one batch with the same frame.
+    """Operations of one batch with the same frame; they are written when they are sent.
 
     Attributes:
-        users: the users of each operation, joined as their template requires.
         per_operation: users in each of them; the last one may hold fewer.
         positions: the rows, in the order of the users.
     """
 
     frame: OperationFrame
     template: RowTemplate
-    users: Sequence[str]
     per_operation: int
-    positions: "array[int]"
+    users: PackedUsers
+    positions: Positions
+
+    @property
+    def operations(self) -> int:
+        """The number of operations."""
+        return count_operations(len(self.users), self.per_operation)
 
     @property
     def size(self) -> int:
         """The bytes of the operations, each with the comma or bracket that follows it."""
-        return sum(map(len, self.users)) + (len(self._head) + len(self._tail) + 1) * len(self.users)
+        payload_size = self.users.measure(self.template)
+        return measure_operations(self.template, self.frame.size, self.operations, len(self.users), payload_size)
 
-    def write_chunks(self, size: int = CHUNK_SIZE) -> Iterator[str]:
+    @property
+    def held(self) -> int:
+        """The bytes of memory that its rows take."""
+        return self.users.held + self.positions.held
+
+    def write_chunks(self, size: int = CHUNK_SIZE) -> Iterator[bytes]:
         """Write the operations in chunks of about this size; a comma ends each."""
-        between = f"{self._tail},{self._head}"
-        step = max(1, size * len(self.users) // self.size)
-        for start in range(0, len(self.users), step):
-            yield f"{self._head}{between.join(self.users[start : start + step])}{self._tail},"
+        step = max(1, size * self.operations // self.size) * self.per_operation
+        head, tail = f"{self.frame.head}{self.template.before}", f"{self.template.after}{self.frame.tail},"
+        before, after = head.encode(), tail.encode()
+        for users in self.users.cut(step):
+            joined = users.join(self.template, self.template.between, self.per_operation, f"{tail}{head}")
+            yield b"".join((before, joined, after))
 
-    def find_positions(self, operation: int) -> Sequence[int]:
-        """Return the positions of the rows in an operation."""
-        start = operation * self.per_operation
-        return self.positions[start : start + self.per_operation]
+    def count_users(self, operation: int) -> int:
+        """Count the users of an operation."""
+        return len(self._list_indexes(operation))
 
-    def select(self, operations: Sequence[int]) -> "OperationBlock":
+    def select(self, operations: Iterable[int]) -> "OperationBlock":
         """Return a block of these operations, in their order."""
-        positions = array("q", itertools.chain.from_iterable(map(self.find_positions, operations)))
-        users = [self.users[operation] for operation in operations]
+        indexes = list(itertools.chain.from_iterable(map(self._list_indexes, operations)))
+        (users,), (positions,) = self.users.distribute([indexes]), self.positions.distribute([indexes])
         return attrs.evolve(self, users=users, positions=positions)
 
     def repack(self, per_operation: int) -> "OperationBlock":
         """Return a block of the same users with another number of them in each operation."""
-        users = [user for operation in range(len(self.users)) for user in self._write_out(operation)]
-        return OperationBlock(
-            self.frame, PLAIN, join_operations(users, per_operation, PLAIN), per_operation, self.positions
-        )
+        return attrs.evolve(self, per_operation=per_operation)
 
-    def write_users(self, operation: int) -> str:
-        """Write the users of an operation as a JSON array."""
-        return f"[{self.template.before}{self.users[operation]}{self.template.after}]"
+    def write_users(self) -> Iterator[str]:
+        """Write the users of each operation as a JSON array."""
+        for users in self.users.cut(self.per_operation):
+            joined = users.join(self.template, self.template.between, self.per_operation, "").decode()
+            yield f"[{self.template.before}{joined}{self.template.after}]"
 
-    def _write_out(self, operation: int) -> Iterator[str]:
-        users = msgspec.json.decode(self.write_users(operation), type=list[msgspec.Raw])
-        return (bytes(user).decode() for user in users)
-
-    @property
-    def _head(self) -> str:
-        return self.frame.head + self.template.before
-
-    @property
-    def _tail(self) -> str:
-        return self.template.after + self.frame.tail
+    def _list_indexes(self, operation: int) -> Sequence[int]:
+        start = operation * self.per_operation
+        return range(start, min(start + self.per_operation, len(self.users)))
 
 
-def join_operations(users: Sequence[str], per_operation: int, template: RowTemplate) -> Sequence[str]:
-    """Join users into operations of this many."""
-    if per_operation == 1:
-        return users
-    starts = range(0, len(users), per_operation)
-    return [template.between.join(users[start : start + per_operation]) for start in starts]
+def count_operations(rows: int, per_operation: int) -> int:
+    """Count the operations of rows."""
+    return -(-rows // per_operation)
+
+
+def measure_operations(template: RowTemplate, overhead: int, operations: int, rows: int, payload_size: int) -> int:
+    """Count the bytes of operations, each with the comma or bracket that follows it.
+
+    Args:
+        template: the JSON that the users have in common.
+        overhead: the size of the frame.
+        operations: how many operations.
+        rows: how many users in all of them.
+        payload_size: the bytes of the users, without what frames them.
+    """
+    around = len(template.before) + len(template.after) + overhead + 1
+    return payload_size + len(template.between) * (rows - operations) + around * operations

@@ -10,15 +10,15 @@ is tried by itself, down to a single row.
 
 import itertools
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 
 import attrs
 
 from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.limits import Limits
-from svc_async.batch.packing.operations import OperationBlock, OperationGroup, join_operations
-from svc_async.batch.packing.rows import PackedRow, PackedRows, concatenate, join_users, split_users
+from svc_async.batch.packing.operations import OperationBlock, OperationGroup
+from svc_async.batch.packing.rows import PackedRows, select_rows
 from svc_async.users.template import RowTemplate
 
 __all__ = ["Packer"]
@@ -51,10 +51,8 @@ class _OpenBlock:
         self.operations, self.size = operations, size
 
     def seal(self, per_operation: int, now: datetime) -> OperationBlock:
-        users = split_users(itertools.chain.from_iterable(packed.users for packed in self.packed))
-        positions = concatenate("q", (packed.positions for packed in self.packed))
-        operations = join_operations(users, per_operation, self.template)
-        return OperationBlock(self.group.build_frame(now), self.template, operations, per_operation, positions)
+        rows = PackedRows.merge(self.packed)
+        return OperationBlock(self.group.build_frame(now), self.template, per_operation, rows.users, rows.positions)
 
 
 @attrs.define
@@ -66,6 +64,7 @@ class _OpenBatch:
     superseded: "array[int]" = attrs.field(factory=lambda: array("q"))
     rows: int = 0
     payload_size: int = 0
+    held: int = 0
     operations: int = 0
     size: int = attrs.field(default=attrs.Factory(lambda batch: batch.limits.empty_size, takes_self=True))
     _blocks: dict[tuple[OperationGroup, RowTemplate], _OpenBlock] = attrs.field(factory=dict)
@@ -79,7 +78,7 @@ class _OpenBatch:
 
     def add(self, packed: PackedRows) -> bool:
         """Add rows if they fit."""
-        block = _OpenBlock(packed.group, packed.template, [packed], len(packed.keys), packed.payload_size)
+        block = _OpenBlock(packed.group, packed.template, [packed], len(packed), packed.payload_size)
         return self._extend([block], [packed])
 
     def absorb(self, other: "_OpenBatch") -> bool:
@@ -102,6 +101,7 @@ class _OpenBatch:
             block.extend(each, *measure)
             self.rows += each.rows
             self.payload_size += each.payload_size
+        self.held += sum(packed.held for packed in in_order)
         self.packed.extend(in_order)
         return True
 
@@ -110,12 +110,14 @@ class _OpenBatch:
         block = self._blocks.get((packed.group, packed.template)) or _OpenBlock(packed.group, packed.template)
         operations = self.limits.operations - self.operations + block.operations
         room = operations * self.limits.per_operation - block.rows
-        return room if 0 < room < len(packed.keys) else 0
+        return room if 0 < room < len(packed) else 0
 
     def has_repeats(self) -> bool:
         """Return whether a key occurs more than once."""
-        keys = concatenate("Q", (packed.keys for packed in self.packed))
-        return len(set(keys.tolist())) < self.rows
+        keys: set[int] = set()
+        for packed in self.packed:
+            keys.update(packed.users.list_keys())
+        return len(keys) < self.rows
 
     def seal(self, now: datetime) -> Batch:
         blocks = [block.seal(self.limits.per_operation, now) for block in self._blocks.values()]
@@ -156,7 +158,12 @@ class Packer:
         return self._open.payload_size
 
     @property
-    def outstanding(self) -> "Iterator[array[int]]":
+    def held(self) -> int:
+        """The bytes of memory that the rows take that wait."""
+        return self._open.held
+
+    @property
+    def outstanding(self) -> Iterator[Collection[int]]:
         """The positions of the rows that wait, and of those that they replaced."""
         yield from (packed.positions for packed in self._open.packed)
         yield self._open.superseded
@@ -165,8 +172,8 @@ class Packer:
         """Take rows and return the batches that they complete, built now."""
         if self._open.add(packed):
             return []
-        if len(packed.keys) > 1:
-            first, second = packed.split(self._open.find_room(packed) or len(packed.keys) // 2)
+        if len(packed) > 1:
+            first, second = packed.split(self._open.find_room(packed) or len(packed) // 2)
             return self.feed(first, now) + self.feed(second, now)
         batches = self._seal(now, may_stay_open=True)
         if self._open.add(packed):
@@ -204,35 +211,52 @@ class Packer:
         first = batch.packed[0]
         if not all(packed.group == first.group and packed.template is first.template for packed in batch.packed):
             return []
-        packed = PackedRows.merge(batch.packed)
-        users = split_users(packed.users)
-        user_of = dict(zip(packed.keys, users, strict=True))
-        if len(set(zip(packed.keys, users, strict=True))) > len(user_of):
+        rows = PackedRows.merge(batch.packed)
+        keys, users = rows.users.list_keys(), rows.write_each()
+        last = {key: index for index, key in enumerate(keys)}
+        replaced = [index for index, key in enumerate(keys) if last[key] != index]
+        if any(users[index] != users[last[keys[index]]] for index in replaced):
             return []
-        position_of = dict(zip(packed.keys, packed.positions, strict=True))
-        kept = set(position_of.values())
-        batch.superseded.extend(position for position in packed.positions if position not in kept)
-        self.coalesced += len(users) - len(user_of)
-        columns = array("Q", user_of), [join_users(user_of.values())], array("q", position_of.values())
-        return [_OpenBatch.of(self.limits, [PackedRows(first.group, first.template, *columns)], batch.superseded)]
+        batch.superseded.extend(rows.select(replaced).positions)
+        self.coalesced += len(replaced)
+        return [_OpenBatch.of(self.limits, [rows.select([*last.values()])], batch.superseded)]
 
     def _layer(self, batch: _OpenBatch) -> Sequence[_OpenBatch]:
         """Keep the last of equal rows, and move a row that differs from the last of its key to the next batch."""
-        layers: list[dict[int, PackedRow]] = []
+        layers: list[dict[int, _Place]] = []
         superseded = [batch.superseded]
         layer_of: dict[int, int] = {}
-        for row in itertools.chain.from_iterable(packed.unpack() for packed in batch.packed):
-            layer = layer_of.get(row.key, -1)
-            if layer >= 0 and layers[layer][row.key].is_same_user(row):
+        for key, place in itertools.chain.from_iterable(map(_list_places, batch.packed)):
+            layer = layer_of.get(key, -1)
+            if layer >= 0 and layers[layer][key].is_same_user(place):
                 self.coalesced += 1
-                superseded[layer].append(layers[layer][row.key].position)
+                superseded[layer].append(layers[layer][key].position)
             else:
                 layer += 1
-                layer_of[row.key] = layer
+                layer_of[key] = layer
                 layers += [{}] if layer == len(layers) else []
                 superseded += [array("q")] if layer == len(superseded) else []
-            layers[layer][row.key] = row
+            layers[layer][key] = place
         return [
-            _OpenBatch.of(self.limits, map(PackedRow.pack, rows.values()), replaced)
-            for rows, replaced in zip(layers, superseded, strict=True)
+            _OpenBatch.of(self.limits, select_rows((place.packed, place.index) for place in places.values()), replaced)
+            for places, replaced in zip(layers, superseded, strict=True)
         ]
+
+
+@attrs.frozen
+class _Place:
+    """One of many rows, to be compared with others of its key."""
+
+    packed: PackedRows
+    index: int
+    user: str
+    position: int
+
+    def is_same_user(self, other: "_Place") -> bool:
+        """Return whether both rows send the same identifiers."""
+        return self.packed.template is other.packed.template and self.user == other.user
+
+
+def _list_places(packed: PackedRows) -> Iterator[tuple[int, _Place]]:
+    users = zip(packed.users.list_keys(), packed.write_each(), packed.positions, strict=True)
+    return ((key, _Place(packed, index, user, position)) for index, (key, user, position) in enumerate(users))

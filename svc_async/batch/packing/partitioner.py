@@ -1,21 +1,20 @@
 """Distributes rows over packers by key, so that rows of one key keep their order."""
 
 import itertools
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from operator import itemgetter
-from typing import TypeVar
+from functools import lru_cache
 
 import attrs
 
 from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.packer import Packer
-from svc_async.batch.packing.rows import EncodedRows, PackedRows, join_users
+from svc_async.batch.packing.rows import PackedRows
+from svc_async.users.packed import PackedUsers
 
-__all__ = ["Partitioner"]
+__all__ = ["Partitioner", "find_partitions"]
 
-T = TypeVar("T")
+_BYTE_VALUES = 256
 
 
 @attrs.define
@@ -31,49 +30,40 @@ class Partitioner:
     packers: Sequence[Packer]
     flush_at: int = 4_096
     rows: int = attrs.field(default=0, init=False)
-    _collected: list[EncodedRows] = attrs.field(factory=list, init=False)
+    _collected: list[PackedRows] = attrs.field(factory=list, init=False)
 
-    def add(self, rows: EncodedRows) -> bool:
+    def add(self, rows: PackedRows) -> bool:
         """Collect rows; return whether it is time to flush."""
         self._collected.append(rows)
-        self.rows += len(rows.keys)
+        self.rows += len(rows)
         return self.rows >= self.flush_at
 
     def flush(self, now: datetime) -> Iterator[tuple[int, list[Batch]]]:
         """Feed the rows to the packers; yield the index of each packer and the batches that its rows complete."""
         collected, self._collected = self._collected, []
         for _, alike in itertools.groupby(collected, key=lambda rows: (rows.group, rows.template)):
-            for index, packed in self._partition(list(alike)):
-                self.rows -= len(packed.keys)
+            for index, packed in self._partition(PackedRows.merge(list(alike))):
+                self.rows -= len(packed)
                 yield index, self.packers[index].feed(packed, now)
 
-    def _partition(self, parts: Sequence[EncodedRows]) -> Iterator[tuple[int, PackedRows]]:
-        group, template = parts[0].group, parts[0].template
-        keys = _chain(part.keys for part in parts)
-        users = _chain(part.users for part in parts)
-        positions = _chain(part.positions for part in parts)
-        for packer, indexes in enumerate(self._select_indexes(keys)):
-            if indexes:
-                pick = _make_picker(indexes)
-                columns = array("Q", pick(keys)), [join_users(pick(users))], array("q", pick(positions))
-                yield packer, PackedRows(group, template, *columns)
-
-    def _select_indexes(self, keys: Sequence[int]) -> Sequence[Sequence[int]]:
-        """Return the indexes of the rows of each packer."""
-        count = len(self.packers)
-        if count == 1:
-            return [range(len(keys))]
+    def _partition(self, rows: PackedRows) -> Iterator[tuple[int, PackedRows]]:
+        if len(self.packers) == 1:
+            return iter([(0, rows)] if len(rows) else [])
         indexes: list[list[int]] = [[] for _ in self.packers]
-        for index, chosen in enumerate(map(indexes.__getitem__, [key % count for key in keys])):
+        for index, chosen in enumerate(map(indexes.__getitem__, find_partitions(rows.users, len(self.packers)))):
             chosen.append(index)
-        return indexes
+        occurring = [packer for packer, chosen in enumerate(indexes) if chosen]
+        return zip(occurring, rows.distribute([indexes[packer] for packer in occurring]), strict=True)
 
 
-def _make_picker(indexes: Sequence[int]) -> Callable[[Sequence[T]], Sequence[T]]:
-    if len(indexes) == 1:  # itemgetter would return the value itself
-        return lambda values: [values[indexes[0]]]
-    return itemgetter(*indexes)
+def find_partitions(users: PackedUsers, count: int) -> Sequence[int]:
+    """Return the partition of each user, which its key decides."""
+    if count <= _BYTE_VALUES:
+        return users.list_first_bytes().translate(_list_partitions(count))
+    return [key % count for key in users.list_keys()]
 
 
-def _chain(parts: Iterable[Sequence[T]]) -> list[T]:
-    return list(itertools.chain.from_iterable(parts))
+@lru_cache
+def _list_partitions(count: int) -> bytes:
+    """Return the partition of each value of a byte."""
+    return bytes(value % count for value in range(_BYTE_VALUES))

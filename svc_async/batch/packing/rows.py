@@ -1,127 +1,80 @@
-"""Encoded rows on their way to a request: as the encoder returns them, and packed while they wait."""
+"""Rows on their way to a request."""
 
-from array import array
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
 
 import attrs
 
 from svc_async.batch.packing.operations import OperationGroup
+from svc_async.batch.packing.positions import Positions
+from svc_async.users.packed import PackedUsers, merge_users
 from svc_async.users.template import RowTemplate
 
-__all__ = ["EncodedRows", "PackedRow", "PackedRows", "concatenate", "join_users", "split_users"]
-
-_SEPARATOR = "\n"
-"""Between users; JSON escapes it, so no user contains it."""
+__all__ = ["PackedRows", "select_rows"]
 
 
 @attrs.frozen
-class EncodedRows:
-    """Encoded rows of one group and template, in parallel sequences.
+class PackedRows:
+    """Rows of one group and template, packed so that no row is an object.
 
     Attributes:
-        keys: what tells rows apart; rows of one key keep their order.
-        users: the users in JSON, without what their template has.
+        users: the users, with their keys: rows of one key keep their order.
         positions: the rows.
     """
 
     group: OperationGroup
     template: RowTemplate
-    keys: Sequence[int]
-    users: Sequence[str]
-    positions: Sequence[int]
+    users: PackedUsers
+    positions: Positions
 
-    def select(self, indexes: Sequence[int]) -> "EncodedRows":
-        """Return the rows at these indexes."""
-        return EncodedRows(
-            self.group,
-            self.template,
-            [self.keys[index] for index in indexes],
-            [self.users[index] for index in indexes],
-            [self.positions[index] for index in indexes],
-        )
+    def __len__(self) -> int:
+        return len(self.users)
 
-
-@attrs.frozen
-class PackedRows:
-    """Rows that wait in an open batch, packed so that no row is an object.
-
-    With an object for each, the rows of a lane would be scattered over memory, and reading them again would cost more
-    than their hash did. Each string of `users` holds many, separated.
-    """
-
-    group: OperationGroup
-    template: RowTemplate
-    keys: "array[int]" = attrs.field(factory=lambda: array("Q"))
-    users: list[str] = attrs.field(factory=list)
-    positions: "array[int]" = attrs.field(factory=lambda: array("q"))
+    @property
+    def held(self) -> int:
+        """The bytes of memory that they take."""
+        return self.users.held + self.positions.held
 
     @property
     def payload_size(self) -> int:
         """The bytes of all users, without what frames them."""
-        separators = len(self.keys) - len(self.users)
-        return sum(map(len, self.users)) - separators
+        return self.users.measure(self.template)
 
     def split(self, row: int) -> "tuple[PackedRows, PackedRows]":
-        """Split it before a row."""
-        users = split_users(self.users)
-        parts = (
-            (self.keys[part], [join_users(users[part])], self.positions[part])
-            for part in (slice(row), slice(row, None))
+        """Split them before a row."""
+        first, second = self.users.split(row)
+        return (
+            PackedRows(self.group, self.template, first, self.positions[:row]),
+            PackedRows(self.group, self.template, second, self.positions[row:]),
         )
-        first, second = (PackedRows(self.group, self.template, *part) for part in parts)
-        return first, second
 
-    def unpack(self) -> "Iterator[PackedRow]":
-        """Yield each row by itself."""
-        for key, user, position in zip(self.keys, split_users(self.users), self.positions, strict=True):
-            yield PackedRow(self.group, self.template, key, user, position)
+    def select(self, indexes: Sequence[int]) -> "PackedRows":
+        """Return the rows at these indexes."""
+        (selected,) = self.distribute([indexes])
+        return selected
+
+    def distribute(self, groups: Sequence[Sequence[int]]) -> "Iterator[PackedRows]":
+        """Yield the rows at the indexes of each group."""
+        users: Iterator[PackedUsers] = self.users.distribute(groups)
+        for each, positions in zip(users, self.positions.distribute(groups), strict=True):
+            yield PackedRows(self.group, self.template, each, positions)
+
+    def write_each(self) -> Sequence[str]:
+        """Write each user by itself, without what its template has."""
+        return self.users.to_text(self.template).list_users()
 
     @classmethod
     def merge(cls, parts: "Sequence[PackedRows]") -> "PackedRows":
-        """Merge packed rows of one group and template."""
+        """Merge rows of one group and template."""
         if len(parts) == 1:
             return parts[0]
-        merged = cls(parts[0].group, parts[0].template)
-        for part in parts:
-            merged.keys.extend(part.keys)
-            merged.users.extend(part.users)
-            merged.positions.extend(part.positions)
-        return merged
+        first = parts[0]
+        users = merge_users([part.users for part in parts], first.template)
+        return cls(first.group, first.template, users, Positions.merge(part.positions for part in parts))
 
 
-@attrs.frozen
-class PackedRow:
-    """One row, taken out of packed rows to be compared with others of its key."""
-
-    group: OperationGroup
-    template: RowTemplate
-    key: int
-    user: str
-    position: int
-
-    def pack(self) -> PackedRows:
-        """Return packed rows that hold only this one."""
-        return PackedRows(self.group, self.template, array("Q", [self.key]), [self.user], array("q", [self.position]))
-
-    def is_same_user(self, other: "PackedRow") -> bool:
-        """Return whether both rows send the same identifiers."""
-        return self.template is other.template and self.user == other.user
-
-
-def join_users(users: Iterable[str]) -> str:
-    """Join users into one string."""
-    return _SEPARATOR.join(users)
-
-
-def split_users(joined: Iterable[str]) -> list[str]:
-    """Return each user of joined strings by itself."""
-    return _SEPARATOR.join(joined).split(_SEPARATOR)
-
-
-def concatenate(typecode: Literal["q", "Q"], parts: "Iterable[array[int]]") -> "array[int]":
-    """Concatenate arrays of one type."""
-    whole = array(typecode)
-    for part in parts:
-        whole.extend(part)
-    return whole
+def select_rows(places: Iterable[tuple[PackedRows, int]]) -> Iterator[PackedRows]:
+    """Return the rows at these places, each among many and with its index there."""
+    for _, alike in itertools.groupby(places, key=lambda place: id(place[0])):
+        (rows, first), *others = alike
+        yield rows.select([first, *(index for _, index in others)])

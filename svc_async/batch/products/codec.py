@@ -13,12 +13,14 @@ import attrs
 from svc_async.ads.products import PRODUCT_CHECKS, Product
 from svc_async.batch.files import open_file, read_file
 from svc_async.batch.packing.operations import OperationFrame
-from svc_async.batch.packing.rows import EncodedRows
+from svc_async.batch.packing.positions import Positions
+from svc_async.batch.packing.rows import PackedRows
 from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice, is_replayable, slice_rows
 from svc_async.errors import InvalidArgument
 from svc_async.sources.detect import open_feed
 from svc_async.sources.source import UnparsedRow
+from svc_async.users.packed import TextUsers
 from svc_async.users.template import PLAIN
 from svc_async.wire.fields import fields_of, list_field_names
 from svc_async.wire.writing import to_plain
@@ -196,4 +198,5 @@ def _build_slice(part: Sequence[Any], first: int, encode: Encode) -> Slice:
             keys.append(int.from_bytes(sha256(name.encode()).digest()[:8]))
             encoded.append(product)
             positions.append(position)
-    return Slice(len(part), EncodedRows(PRODUCT_GROUP, PLAIN, keys, encoded, positions), failures)
+    rows = PackedRows(PRODUCT_GROUP, PLAIN, TextUsers.pack(keys, encoded), Positions.pack(positions))
+    return Slice(len(part), rows, failures)

@@ -161,7 +161,7 @@ def _find_failed_keys(result: ProductDeleteResult) -> Sequence[str]:
 
 
 def _decode(batch: Batch) -> list[Any]:
-    return [row for index in range(batch.operations) for row in msgspec.json.decode(batch.write_users(index))]
+    return [row for users in batch.write_users() for row in msgspec.json.decode(users)]
 
 
 def _join_reasons(words: object) -> ErrorDetail:

@@ -1,0 +1,281 @@
+"""Users that wait to be sent, many in one object.
+
+There are two stores with the same methods. Users all of whose identifiers are single hashes are stored as digests, half
+the size of their hexadecimal digits, and written as JSON when they are sent. All others are stored as text. With an
+object for each user, those of a batch would be scattered over memory, and reading them again would cost more than their
+hash did.
+
+Methods that write take the template of the users.
+"""
+
+import struct
+from array import array
+from binascii import hexlify
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import chain
+from operator import itemgetter
+from typing import Any, TypeVar
+
+import attrs
+
+from svc_async.users.identifiers import HASH_LENGTH, IDENTIFIERS
+from svc_async.users.template import RowTemplate
+
+__all__ = ["KEY_SIZE", "HashedUsers", "PackedUsers", "TextUsers", "make_picker", "merge_users"]
+
+T = TypeVar("T")
+
+KEY_SIZE = 8
+"""Bytes of a key."""
+_DIGEST_SIZE = HASH_LENGTH // 2
+_SEPARATOR = "\n"
+"""Between users; JSON escapes it, so no user contains it."""
+_COMBINATIONS = range(1 << len(IDENTIFIERS))
+_SIZES = bytes.fromhex("".join(f"{each.bit_count():02x}" for each in _COMBINATIONS)).ljust(256, b"\0")
+"""How many identifiers a user has, by the byte that says which."""
+
+
+def _list_formats(kind: str, size: int) -> Sequence[str]:
+    """Return the format of `struct` that reads the beginning of a user, by the byte that says which digests it has."""
+    return ["", *(f"{kind}{each.bit_count() * _DIGEST_SIZE - size}x" for each in _COMBINATIONS[1:])]
+
+
+_KEY_FORMATS = _list_formats("Q", KEY_SIZE)
+_FIRST_FORMATS = _list_formats("B", 1)
+_RECORD_FORMATS = ["", *(f"{each.bit_count() * _DIGEST_SIZE}s" for each in _COMBINATIONS[1:])]
+
+
+@attrs.frozen
+class HashedUsers:
+    """Users as digests. The key of a user is the head of its first digest.
+
+    Attributes:
+        digests: 32 bytes for each identifier that a user has, user after user, in the order of the template.
+        present: a byte for each user; bit i says whether it has the i-th identifier of the template. Empty where the
+            template has only one.
+    """
+
+    digests: bytes
+    present: bytes = b""
+
+    def __len__(self) -> int:
+        return len(self.present) or len(self.digests) // _DIGEST_SIZE
+
+    @property
+    def held(self) -> int:
+        """The bytes of memory that it takes."""
+        return len(self.digests) + len(self.present)
+
+    @property
+    def contents(self) -> Sequence[bytes]:
+        """What the users are made of: with the same template, equal contents are equal users."""
+        return self.present, self.digests
+
+    def measure(self, template: RowTemplate) -> int:
+        """Count the bytes of all users in JSON, without what their template has."""
+        if not self.present:
+            return len(self) * (HASH_LENGTH + len(template.openings[0]) + len(template.closing))
+        return sum(self.present.count(each) * _measure_user(template, each) for each in set(self.present))
+
+    def measure_longest(self, template: RowTemplate) -> int:
+        """Count the bytes of the longest user in JSON, without what its template has."""
+        if not self.present:
+            return self.measure(template) // (len(self) or 1)
+        return max(_measure_user(template, each) for each in set(self.present))
+
+    def list_keys(self) -> Sequence[int]:
+        """Return the key of each user."""
+        size = self._record_size
+        if size:
+            return memoryview(self.digests).cast("Q")[:: size // KEY_SIZE].tolist()
+        return self._unpack(_KEY_FORMATS)
+
+    def list_first_bytes(self) -> bytes:
+        """Return the first byte of each key."""
+        size = self._record_size
+        return self.digests[::size] if size else bytes(self._unpack(_FIRST_FORMATS))
+
+    def distribute(self, groups: Iterable[Sequence[int]]) -> "Iterator[HashedUsers]":
+        """Yield the users at the indexes of each group."""
+        size = self._record_size
+        records = struct.unpack(f"{size}s" * len(self), self.digests) if size else self._unpack(_RECORD_FORMATS)
+        for indexes in groups:
+            pick = make_picker(indexes)
+            yield HashedUsers(b"".join(pick(records)), bytes(pick(self.present)) if self.present else b"")
+
+    def cut(self, size: int) -> "Iterator[HashedUsers]":
+        """Yield all users in parts of this many."""
+        start = 0
+        for first in range(0, len(self), size):
+            present = self.present[first : first + size]
+            end = start + _DIGEST_SIZE * (sum(present.translate(_SIZES)) if present else size)
+            yield HashedUsers(self.digests[start:end], present)
+            start = end
+
+    def split(self, index: int) -> "tuple[HashedUsers, HashedUsers]":
+        """Split the users before an index."""
+        first = self.present[:index]
+        size = _DIGEST_SIZE * (sum(first.translate(_SIZES)) if self.present else index)
+        return HashedUsers(self.digests[:size], first), HashedUsers(self.digests[size:], self.present[index:])
+
+    def join(self, template: RowTemplate, between: str, per_operation: int, between_operations: str) -> bytes:
+        """Write the users, with one text between those of an operation and another between operations."""
+        if self.present:
+            return self._join_fields(template, between, per_operation, between_operations)
+        tokens = hexlify(self.digests, b"\n", _DIGEST_SIZE)
+        if per_operation == 1:
+            return tokens.replace(b"\n", between_operations.encode())
+        joined = tokens.replace(b"\n", between.encode())
+        step = per_operation * (HASH_LENGTH + len(between))
+        return between_operations.encode().join(
+            [joined[start : start + step - len(between)] for start in range(0, len(joined), step)]
+        )
+
+    def _join_fields(self, template: RowTemplate, between: str, per_operation: int, between_operations: str) -> bytes:
+        leads = list(map(_map_leads(template, between, self.present).__getitem__, self.present))
+        firsts = self.present[::per_operation]
+        leads[::per_operation] = map(_map_leads(template, between_operations, firsts).__getitem__, firsts)
+        tokens = hexlify(self.digests, b"\n", _DIGEST_SIZE).split(b"\n")
+        joined = b"".join(chain.from_iterable(zip(chain.from_iterable(leads), tokens, strict=True)))
+        return joined[len(template.closing) + len(between_operations) :] + template.closing.encode()
+
+    def to_text(self, template: RowTemplate) -> "TextUsers":
+        """Return the same users as text."""
+        text = self.join(template, _SEPARATOR, 1, _SEPARATOR).decode()
+        return TextUsers(array("Q", self.list_keys()).tobytes(), text)
+
+    @property
+    def _record_size(self) -> int:
+        """The bytes of each user; 0 if they differ."""
+        if not self.present:
+            return _DIGEST_SIZE
+        first = self.present[0]
+        return _DIGEST_SIZE * _SIZES[first] if self.present.count(first) == len(self.present) else 0
+
+    def _unpack(self, formats: Sequence[str]) -> tuple[Any, ...]:
+        return struct.unpack("=" + "".join(map(formats.__getitem__, self.present)), self.digests)
+
+
+@attrs.frozen
+class TextUsers:
+    """Users in JSON, without what their template has.
+
+    Attributes:
+        keys: the keys, 8 bytes each.
+        text: the users, separated by line ends; ASCII.
+    """
+
+    keys: bytes
+    text: str
+
+    @classmethod
+    def pack(cls, keys: Iterable[int], users: Iterable[str]) -> "TextUsers":
+        """Pack users and their keys."""
+        return cls(array("Q", keys).tobytes(), _SEPARATOR.join(users))
+
+    def __len__(self) -> int:
+        return len(self.keys) // KEY_SIZE
+
+    @property
+    def held(self) -> int:
+        """The bytes of memory that it takes."""
+        return len(self.keys) + len(self.text)
+
+    @property
+    def contents(self) -> Sequence[bytes]:
+        """What the users are made of: with the same template, equal contents are equal users."""
+        return (self.text.encode(),)
+
+    def measure(self, _: RowTemplate) -> int:
+        """Count the bytes of all users in JSON, without what their template has."""
+        return len(self.text) - max(0, len(self) - 1)
+
+    def measure_longest(self, _: RowTemplate) -> int:
+        """Count the bytes of the longest user in JSON, without what its template has."""
+        return max(map(len, self.list_users()), default=0)
+
+    def list_keys(self) -> Sequence[int]:
+        """Return the key of each user."""
+        return memoryview(self.keys).cast("Q").tolist()
+
+    def list_first_bytes(self) -> bytes:
+        """Return the first byte of each key."""
+        return self.keys[::KEY_SIZE]
+
+    def distribute(self, groups: Iterable[Sequence[int]]) -> "Iterator[TextUsers]":
+        """Yield the users at the indexes of each group."""
+        keys, users = self.list_keys(), self.list_users()
+        for indexes in groups:
+            pick = make_picker(indexes)
+            yield TextUsers.pack(pick(keys), pick(users))
+
+    def cut(self, size: int) -> "Iterator[TextUsers]":
+        """Yield all users in parts of this many."""
+        keys, users = memoryview(self.keys), self.list_users()
+        for first in range(0, len(users), size):
+            part = users[first : first + size]
+            yield TextUsers(bytes(keys[KEY_SIZE * first : KEY_SIZE * (first + size)]), _SEPARATOR.join(part))
+
+    def split(self, index: int) -> "tuple[TextUsers, TextUsers]":
+        """Split the users before an index."""
+        users, size = self.list_users(), KEY_SIZE * index
+        return (
+            TextUsers(self.keys[:size], _SEPARATOR.join(users[:index])),
+            TextUsers(self.keys[size:], _SEPARATOR.join(users[index:])),
+        )
+
+    def join(self, _: RowTemplate, between: str, per_operation: int, between_operations: str) -> bytes:
+        """Write the users, with one text between those of an operation and another between operations."""
+        users = self.list_users()
+        if per_operation > 1:
+            users = [
+                between.join(users[start : start + per_operation]) for start in range(0, len(users), per_operation)
+            ]
+        return between_operations.join(users).encode()
+
+    def to_text(self, _: RowTemplate) -> "TextUsers":
+        """Return itself."""
+        return self
+
+    def list_users(self) -> list[str]:
+        """Return each user by itself."""
+        return self.text.split(_SEPARATOR) if self.keys else []
+
+
+PackedUsers = HashedUsers | TextUsers
+
+
+def merge_users(parts: Iterable[PackedUsers], template: RowTemplate) -> PackedUsers:
+    """Merge users of one template: as digests if all of them are stored so."""
+    parts = [part for part in parts if len(part)]
+    hashed = [part for part in parts if isinstance(part, HashedUsers)]
+    if len(hashed) == len(parts):
+        return HashedUsers(b"".join([each.digests for each in hashed]), b"".join([each.present for each in hashed]))
+    texts = [part.to_text(template) for part in parts]
+    return TextUsers(b"".join([each.keys for each in texts]), _SEPARATOR.join([each.text for each in texts]))
+
+
+def make_picker(indexes: Sequence[int]) -> Callable[[Sequence[T]], Sequence[T]]:
+    """Return a function that returns the values at these indexes."""
+    if len(indexes) > 1:
+        return itemgetter(*indexes)
+    return lambda values: [values[index] for index in indexes]  # itemgetter would return the value itself
+
+
+@lru_cache(maxsize=1_024)
+def _measure_user(template: RowTemplate, present: int) -> int:
+    """Count the bytes of a user who has these identifiers."""
+    return sum(map(len, _list_leads(template, "", present))) + HASH_LENGTH * present.bit_count()
+
+
+@lru_cache(maxsize=1_024)
+def _list_leads(template: RowTemplate, between: str, present: int) -> Sequence[bytes]:
+    """Return what is written before each hash of a user who has these identifiers, from the end of the user before."""
+    first, *others = (opening for bit, opening in enumerate(template.openings) if present >> bit & 1)
+    leads = [f"{template.closing}{between}{first}", *(f"{template.closing},{opening}" for opening in others)]
+    return tuple(lead.encode() for lead in leads)
+
+
+def _map_leads(template: RowTemplate, between: str, present: bytes) -> dict[int, Sequence[bytes]]:
+    return {each: _list_leads(template, between, each) for each in set(present)}
