@@ -5,6 +5,7 @@ import importlib
 import json
 import os
 import platform
+import ssl
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -14,17 +15,18 @@ from typing import Any
 
 import attrs
 
-from benchmarks.measure import Figure, Scale
+from benchmarks.measure import HAS_FAST_HASH, Figure, Scale
 
 _BENCHMARKS: Mapping[str, tuple[str, str]] = {
-    "one": ("benchmarks.encode_rows", "measure_one"),
-    "packed": ("benchmarks.encode_rows", "measure_packed"),
+    "fullness": ("benchmarks.fullness", "measure"),
+    "limit": ("benchmarks.limit_use", "measure"),
+    "emails": ("benchmarks.encode_rows", "measure_emails"),
     "four": ("benchmarks.encode_rows", "measure_four"),
     "upload": ("benchmarks.upload", "measure"),
-    "pace": ("benchmarks.cpu_at_pace", "measure"),
-    "limit": ("benchmarks.limit_use", "measure"),
-    "memory": ("benchmarks.memory", "measure"),
+    "scripts": ("benchmarks.upload", "measure_scripts"),
     "journal": ("benchmarks.journaled", "measure"),
+    "pace": ("benchmarks.cpu_at_pace", "measure"),
+    "memory": ("benchmarks.memory", "measure"),
     "get": ("benchmarks.small_get", "measure"),
     "signing": ("benchmarks.signing", "measure"),
     "page": ("benchmarks.pages", "measure"),
@@ -32,7 +34,7 @@ _BENCHMARKS: Mapping[str, tuple[str, str]] = {
 }
 _PACKAGES = ("svc-async", "aiohttp", "attrs", "authlib", "cattrs", "msgspec")
 _WIDTH = 160
-_COLUMNS = ("job", "figure", "lowest - highest", "target", "verdict", "floor")
+_COLUMNS = ("job", "settings", "figure", "lowest - highest", "target", "with fast", "verdict", "floor")
 
 
 def main() -> None:
@@ -44,8 +46,8 @@ def main() -> None:
         print(f"{name} …", file=sys.stderr, flush=True)
         module, function = _BENCHMARKS[name]
         figures += getattr(importlib.import_module(module), function)(options.scale)
-    (_print_markdown if options.markdown else _print_table)([_format_cells(figure) for figure in figures])
     print(f"{_describe_machine()}; {options.scale.value} run, {time.perf_counter() - started:.0f} s")
+    (_print_markdown if options.markdown else _print_table)([_format_cells(figure) for figure in figures])
     if options.scale is Scale.QUICK:
         print("A quick run shows that everything works; its figures mean nothing.")
     if options.json:
@@ -73,8 +75,8 @@ _HELP = {
 
 def _format_cells(figure: Figure) -> tuple[str, ...]:
     spread = f"{figure.spread[0]:.2f} - {figure.spread[1]:.2f}" if figure.spread else ""
-    target = f"{figure.target} {figure.unit}".strip() if figure.target else ""
-    return figure.job, _format_number(figure), spread, target, figure.verdict, figure.floor
+    targets = (f"{bound} {figure.unit}".strip() if bound else "" for bound in (figure.target, figure.fast_target))
+    return figure.job, figure.settings, _format_number(figure), spread, *targets, figure.verdict, figure.floor
 
 
 def _format_number(figure: Figure) -> str:
@@ -108,9 +110,12 @@ def _print_markdown(rows: Sequence[tuple[str, ...]]) -> None:
 
 
 def _describe_machine() -> str:
-    return (
-        f"{platform.python_implementation()} {platform.python_version()}, {platform.system()}, {_count_cores()} cores"
-    )
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    return f"{python}, {platform.system()}, {_count_cores()} cores; SHA-256 by {_describe_hash()}"
+
+
+def _describe_hash() -> str:
+    return f"stringzilla {version('stringzilla')}" if HAS_FAST_HASH else f"hashlib with {ssl.OPENSSL_VERSION}"
 
 
 def _count_cores() -> int:
@@ -126,6 +131,7 @@ def _to_plain(figures: Sequence[Figure], scale: Scale) -> dict[str, Any]:
             "system": platform.system(),
             "architecture": platform.machine(),
             "cores": _count_cores(),
+            "sha256": _describe_hash(),
         },
         "versions": {package: version(package) for package in _PACKAGES},
         "figures": [_figure_to_plain(figure) for figure in figures],
@@ -134,7 +140,8 @@ def _to_plain(figures: Sequence[Figure], scale: Scale) -> dict[str, Any]:
 
 def _figure_to_plain(figure: Figure) -> dict[str, Any]:
     plain = attrs.asdict(figure, recurse=False)
-    return {**plain, "target": str(figure.target) if figure.target else None, "verdict": figure.verdict}
+    targets = {name: str(plain[name]) if plain[name] else None for name in ("target", "fast_target")}
+    return {**plain, **targets, "verdict": figure.verdict}
 
 
 if __name__ == "__main__":

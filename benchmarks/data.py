@@ -1,9 +1,12 @@
 """Made-up people: the same rows in every run."""
 
+import csv
 import random
 from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
 
-__all__ = ["FOUR_COLUMNS", "make_emails", "make_four_identifiers"]
+__all__ = ["FOUR_COLUMNS", "make_emails", "make_four_identifiers", "write_customers"]
 
 FOUR_COLUMNS = ("email", "phone_number", "handle", "svc_id")
 
@@ -35,3 +38,11 @@ def make_four_identifiers(count: int, *, missing: float, seed: int = 1) -> Seque
         )
         for number, email in enumerate(make_emails(count, seed=seed))
     ]
+
+
+def write_customers(file: Path, rows: int, *, first: int = 0) -> None:
+    """Write a file of e-mails: those of this many rows, without the first ones of all."""
+    with file.open("w", encoding="utf-8", newline="") as text:
+        writer = csv.writer(text)
+        writer.writerow(("email",))
+        writer.writerows((email,) for email in islice(make_emails(first + rows), first, None))

@@ -11,7 +11,7 @@ from svc_async.auth.credentials import UserCredentials
 from svc_async.clock import Clock, SystemClock
 from svc_async.engine.pipeline import Pipeline
 from svc_async.engine.retry import Retries, RetryBudget
-from svc_async.engine.transport import Transport
+from svc_async.engine.transport import Transport, WireRequest
 from svc_async.governor.governor import Governor
 from svc_async.governor.limits import LIMITS, Limit
 from svc_async.wire.base_urls import Endpoints
@@ -39,7 +39,7 @@ class Service:
         clock: the time.
         requests: how many arrived.
         refused: how many of them were answered with other than 200.
-        rows: how many users they held.
+        arrived: when each accepted one arrived, and how many users it held.
         spent: processor time of this class itself, to be subtracted.
     """
 
@@ -48,12 +48,15 @@ class Service:
     clock: Clock = attrs.field(factory=SystemClock)
     requests: int = 0
     refused: int = 0
-    rows: int = 0
+    arrived: list[tuple[float, int]] = attrs.field(factory=list)
     spent: float = 0.0
 
-    async def exchange(
-        self, _method: str, _url: str, *, body: Blocks, on_sent: Callable[[], None], **_settings: Any
-    ) -> Answer:
+    @property
+    def rows(self) -> int:
+        """How many users they held."""
+        return sum(users for _, users in self.arrived)
+
+    async def exchange(self, request: WireRequest, *, on_sent: Callable[[], None], **_settings: Any) -> Answer:
         """Take the place of `Transport.exchange`."""
         on_sent()
         await self.clock.sleep(self.latency / 2)
@@ -62,13 +65,14 @@ class Service:
         if status != 200:
             self.refused += 1
             return Answer(status=status, headers=headers, body=b"")
-        users = self._count(body)
-        self.rows += users
+        users = self._count(request.body)
+        self.arrived.append((self.clock.monotonic(), users))
         await self.clock.sleep(self.latency / 2)
         counts = b'{"data":{"success_count":%d,"total_count":%d}}' % (users, users)
         return Answer(status=200, headers=headers, body=counts)
 
-    def _count(self, body: Blocks) -> int:
+    def _count(self, body: bytes | Blocks | None) -> int:
+        assert isinstance(body, Blocks)
         started = time.process_time()
         users = sum(block.count(b'"email"') for block in body.blocks)
         self.spent += time.process_time() - started

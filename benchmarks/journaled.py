@@ -1,72 +1,58 @@
-"""Measures speed and memory of a file upload with a journal, in a process of its own.
-
-The service is another process that only counts. The source is `open_source`, which can be read again.
-"""
+"""Measures what a journal costs: the same upload of the same file with one and without."""
 
 import asyncio
-import json
-import sys
+import statistics
 import tempfile
 import time
-from contextlib import closing
 from pathlib import Path
 
 from benchmarks import sink
+from benchmarks.data import write_customers
 from benchmarks.fake_transport import CREDENTIALS, lift_limits
-from benchmarks.measure import Figure, Scale, at_most
-from benchmarks.memory import measure_peak_memory
-from benchmarks.processes import run_python
-from benchmarks.upload import write_customers
+from benchmarks.measure import USERS_PER_OPERATION, Bound, Figure, Scale, at_least, describe_settings, measure_pairs
 from svc_async import Endpoints, Governor, Session
-from svc_async.sources.detect import open_source
 
 __all__ = ["measure"]
 
 
 def measure(scale: Scale) -> list[Figure]:
-    """Measure a job and one of ten times the rows, one user an operation."""
-    few = scale.pick(20_000, 200_000, 1_000_000)
-    many = 10 * few
+    """Measure with 25 users an operation and with one."""
+    rows = scale.pick(20_000, 400_000, 1_000_000)
     with tempfile.TemporaryDirectory() as folder, sink.run_sink() as service:
-        (small, _, _), (large, processor, seconds) = (
-            _run_upload(service.url, Path(folder), rows) for rows in (few, many)
-        )
-    return [
-        Figure(
-            job=f"CSV → accepted with a journal, {many:,} rows", value=many / processor / 1e3, unit="k rows/s of CPU"
-        ),
-        Figure(job="the same by the clock", value=many / seconds / 1e3, unit="k rows/s"),
-        Figure(
-            job=f"its peak memory, {many:,} against {few:,} rows",
-            value=large / small,
-            target=at_most(1.05),
-            floor=f"{few:,} rows",
-        ),
-        Figure(job="its peak memory, with interpreter and imports", value=large, unit="MiB"),
-    ]
+        file = Path(folder) / "customers.csv"
+        write_customers(file, rows)
+        return [
+            _measure_pairs(service.url, file, scale, users_per_operation, target)
+            for users_per_operation, target in ((USERS_PER_OPERATION, at_least(0.85)), (1, None))
+        ]
 
 
-def _run_upload(url: str, folder: Path, rows: int) -> tuple[float, float, float]:
-    """Return the peak memory in MiB, processor seconds and elapsed seconds."""
-    file = folder / f"{rows}.csv"
-    write_customers(file, rows)
-    most, processor, seconds = run_python("-m", "benchmarks.journaled", url, str(file), str(rows))
-    file.unlink()
-    return most, processor, seconds
+def _measure_pairs(url: str, file: Path, scale: Scale, users_per_operation: int, target: Bound | None) -> Figure:
+    journal = file.with_suffix(".journal")
+
+    def run(path: Path | None) -> float:
+        started = time.process_time()
+        asyncio.run(_upload(url, file, path, users_per_operation))
+        return time.process_time() - started
+
+    def with_journal() -> float:
+        journal.unlink(missing_ok=True)
+        return run(journal)
+
+    pairs = measure_pairs(with_journal, lambda: run(None), scale)
+    journal.unlink()
+    return pairs.report_speed(
+        "CSV → accepted with a journal",
+        target,
+        settings=describe_settings(users_per_operation),
+        floor="the same without",
+        notes={"seconds": statistics.median(pairs.ours)},
+    )
 
 
-async def _upload(url: str, file: Path, rows: int) -> None:
+async def _upload(url: str, file: Path, journal: Path | None, users_per_operation: int) -> None:
     governor = Governor(limits=lift_limits())
     async with Session(CREDENTIALS, endpoints=Endpoints(base_url=url, ads_url=url), governor=governor) as session:
-        audience = session.account("18ce54d4x5t").custom_audience("1nmth")
-        with closing(open_source(file)) as source:
-            report = await audience.users.upload(
-                source.rows(), users_per_operation=1, journal=file.with_suffix(".journal")
-            )
-    assert report.accepted == rows
-
-
-if __name__ == "__main__":
-    started, began = time.process_time(), time.perf_counter()
-    asyncio.run(_upload(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])))
-    print(json.dumps([measure_peak_memory(), time.process_time() - started, time.perf_counter() - began]))
+        users = session.account(sink.ACCOUNT_ID).custom_audience("1nmth").users
+        report = await users.upload(file, journal=journal, users_per_operation=users_per_operation)
+    assert report.accepted == report.read

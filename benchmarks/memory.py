@@ -1,70 +1,67 @@
-"""Measures the peak memory of an upload to a service that only counts, in a process of its own."""
+"""Measures the peak memory of uploads of a file, each in a process of its own, to a service that only counts."""
 
-import asyncio
-import json
-import re
-import resource
-import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import sink
-from benchmarks.data import make_emails
-from benchmarks.fake_transport import CREDENTIALS, lift_limits
-from benchmarks.measure import Figure, Scale, at_most
-from benchmarks.processes import run_python
-from svc_async import Endpoints, Governor, Rows, Session
+from benchmarks.data import write_customers
+from benchmarks.job_process import run_job
+from benchmarks.measure import USERS_PER_OPERATION, Figure, Scale, at_most, describe_settings
 
-__all__ = ["measure", "measure_peak_memory"]
+__all__ = ["measure"]
+
+_ACCOUNTS = 16
 
 
 def measure(scale: Scale) -> list[Figure]:
-    """Measure a job and one of ten times the rows, one user an operation."""
-    few = scale.pick(20_000, 200_000, 1_000_000)
-    with sink.run_sink() as service:
-        (_, small), (before, large) = (_measure_peaks(service.url, rows) for rows in (few, 10 * few))
+    """Measure a job and one of a tenth of the rows, with 25 users an operation and with one, and 16 jobs at once."""
+    rows = scale.pick(20_000, 3_000_000, 10_000_000)
+    with tempfile.TemporaryDirectory() as folder, sink.run_sink() as service:
+        few, many, shared = (Path(folder) / name for name in ("few.csv", "many.csv", "shared.csv"))
+        write_customers(few, rows // 10)
+        write_customers(many, rows)
+        write_customers(shared, scale.pick(2_000, 62_500))
+        return [
+            *_measure_peaks(service.url, (few, many), USERS_PER_OPERATION, f"{rows:,} rows", 96),
+            *_measure_peaks(service.url, (few, many), 1, f"{rows:,} rows", 56),
+            *_measure_accounts(service.url, shared),
+        ]
+
+
+def _measure_peaks(url: str, files: Sequence[Path], users_per_operation: int, many: str, target: float) -> list[Figure]:
+    settings = describe_settings(users_per_operation)
+    small, large = (run_job(url, file, users_per_operation=users_per_operation) for file in files)
     return [
         Figure(
-            job=f"peak memory, {10 * few:,} against {few:,} rows",
-            value=large / small,
-            target=at_most(1.05),
-            floor=f"{few:,} rows",
+            job=f"peak memory, {many}, with interpreter and imports",
+            settings=settings,
+            value=large.peak,
+            unit="MiB",
+            target=at_most(target),
+            notes={"before_the_job_MiB": large.before, "seconds": large.seconds},
         ),
         Figure(
-            job=f"peak memory, {10 * few:,} rows, with interpreter and imports",
-            value=large,
-            unit="MiB",
-            target=at_most(64),
-            notes={"before_the_job_MiB": before},
+            job="the same over that of a tenth of the rows",
+            settings=settings,
+            value=large.peak / small.peak,
+            target=at_most(1.05),
         ),
     ]
 
 
-def _measure_peaks(url: str, rows: int) -> tuple[float, float]:
-    """Return the MiB before the job and at its peak."""
-    before, most = run_python("-m", "benchmarks.memory", url, str(rows))
-    return before, most
-
-
-async def _upload(url: str, rows: int) -> None:
-    governor = Governor(limits=lift_limits())
-    async with Session(CREDENTIALS, endpoints=Endpoints(base_url=url, ads_url=url), governor=governor) as session:
-        audience = session.account("18ce54d4x5t").custom_audience("1nmth")
-        members = Rows(("email",), ((email,) for email in make_emails(rows)))
-        report = await audience.users.upload(members, users_per_operation=1)
-    assert report.accepted == rows
-
-
-def measure_peak_memory() -> float:
-    """Return this process's peak in MiB; getrusage would count the parent's, from before the exec."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        (kibibytes,) = re.findall(r"VmHWM:\s+(\d+) kB", status.read_text(encoding="ascii"))
-        return int(kibibytes) / 1_024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
-
-
-if __name__ == "__main__":
-    at_start = measure_peak_memory()
-    asyncio.run(_upload(sys.argv[1], int(sys.argv[2])))
-    print(json.dumps([at_start, measure_peak_memory()]))
+def _measure_accounts(url: str, file: Path) -> list[Figure]:
+    cost = run_job(url, file, accounts=_ACCOUNTS)
+    return [
+        Figure(
+            job=f"peak memory, {_ACCOUNTS} accounts at once in a session",
+            value=cost.peak,
+            unit="MiB",
+            target=at_most(128),
+        ),
+        Figure(
+            job="their first end before the last",
+            value=100 * (max(cost.finished) - min(cost.finished)) / max(cost.finished),
+            unit="% of the time",
+        ),
+    ]

@@ -73,12 +73,12 @@ def measure(scale: Scale) -> list[Figure]:
             assert decoder.decode(body).next_cursor
 
     gc.collect()
-    pairs = measure_pairs(lambda: measure_cost(ours), lambda: measure_cost(floor), scale.pick(1, 9))
+    pairs = measure_pairs(lambda: measure_cost(ours), lambda: measure_cost(floor), scale)
     return [
         pairs.report_cost(
-            f"a page of {_RECORDS:,} records → attrs models",
-            at_most(1.5),
+            f"a page of {_RECORDS:,} records, tolerant reading",
+            at_most(1.6),
             floor="msgspec structs",
-            milliseconds=1e3 * statistics.median(pairs.ours) / times,
+            notes={"milliseconds": 1e3 * statistics.median(pairs.ours) / times},
         )
     ]

@@ -10,6 +10,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -44,10 +45,22 @@ class Sink:
     Attributes:
         url: where.
         trust: accepts its certificate; None without TLS.
+        certificate: the file of the authority that issued it; empty without TLS.
     """
 
     url: str
     trust: ssl.SSLContext | None
+    certificate: Path
+
+    @property
+    def users_url(self) -> str:
+        """Where the users of an audience are sent."""
+        return f"{self.url}/12/accounts/{ACCOUNT_ID}/custom_audiences/1nmth/users"
+
+    def require_trust(self) -> ssl.SSLContext:
+        """Return the context of a sink with TLS."""
+        assert self.trust is not None
+        return self.trust
 
 
 @contextmanager
@@ -63,8 +76,11 @@ def run_sink(*, tls: bool = False) -> Iterator[Sink]:
         assert process.stdout is not None
         try:
             ready = json.loads(process.stdout.readline())
-            trust = ssl.create_default_context(cadata=ready["certificate"]) if tls else None
-            yield Sink(ready["url"], trust)
+            with tempfile.NamedTemporaryFile("w", suffix=".pem") as certificate:
+                certificate.write(ready["certificate"])
+                certificate.flush()
+                trust = ssl.create_default_context(cadata=ready["certificate"]) if tls else None
+                yield Sink(ready["url"], trust, Path(certificate.name))
         finally:
             process.terminate()
 

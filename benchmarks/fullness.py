@@ -1,0 +1,86 @@
+"""Measures how well a job fills its requests, and so how many users a second the limit admits, in virtual time."""
+
+import asyncio
+from itertools import islice
+
+import attrs
+
+from benchmarks.data import make_emails
+from benchmarks.fake_transport import Service, build_pipeline
+from benchmarks.limit_use import MinuteCounter
+from benchmarks.measure import Figure, Scale, at_least, at_most
+from svc_async import Columns, Governor
+from svc_async.batch.lists.audience_users import AudienceUsers
+from svc_async.sandbox import VirtualClock
+
+__all__ = ["measure"]
+
+_LATENCY = 0.4
+_USERS = 61_750
+"""Users with one e-mail that 2,500 operations and 5,000,000 bytes hold, 25 an operation."""
+_BATCH = 10_000
+
+
+@attrs.frozen
+class _Run:
+    """What a job took.
+
+    Attributes:
+        rows: how many rows it had.
+        requests: how many requests it sent.
+        arrived: when each arrived, and how many users it held.
+    """
+
+    rows: int
+    requests: int
+    arrived: list[tuple[float, int]]
+
+    @property
+    def fewest(self) -> int:
+        """The fewest requests that hold the rows."""
+        return -(-self.rows // _USERS)
+
+    @property
+    def pace(self) -> float:
+        """Users a second, without the beginning and the end of the job."""
+        start, end = (len(self.arrived) * share // 10 for share in (2, 8))
+        users = sum(users for _, users in self.arrived[start:end])
+        return users / (self.arrived[end][0] - self.arrived[start][0])
+
+
+def measure(scale: Scale) -> list[Figure]:
+    """Measure jobs at the default settings, against a service that counts in fixed minutes and takes 400 ms."""
+    short = asyncio.run(_upload(scale.pick(200_000, 1_000_000)))
+    long = asyncio.run(_upload(scale.pick(1_000_000, 4_000_000, 10_000_000)))
+    return [
+        Figure(
+            job=f"requests beyond the fewest, {short.rows:,} rows",
+            value=short.requests - short.fewest,
+            unit="",
+            target=at_most(1),
+            notes={"requests": short.requests, "fewest": short.fewest},
+        ),
+        Figure(
+            job=f"requests used over the fewest, {long.rows:,} rows",
+            value=long.requests * _USERS / long.rows,
+            target=at_most(1.03),
+            floor="61,750 users a request",
+        ),
+        Figure(
+            job="users/s at 1,500 requests a minute and 400 ms",
+            value=long.pace / 1e6,
+            unit="M users/s",
+            target=at_least(1.4),
+        ),
+    ]
+
+
+async def _upload(rows: int) -> _Run:
+    clock = VirtualClock(mode="jump")
+    service = Service(latency=_LATENCY, respond=MinuteCounter(clock).respond, clock=clock)
+    users = AudienceUsers(build_pipeline(service, governor=Governor(clock=clock), clock=clock), "18ce54d4x5t", "1nmth")
+    emails = make_emails(rows)
+    batches = ([list(islice(emails, _BATCH))] for _ in range(0, rows, _BATCH))
+    report = await users.upload(Columns(("email",), batches))
+    assert report.accepted == service.rows == rows
+    return _Run(rows, service.requests, service.arrived)
