@@ -156,7 +156,7 @@ def _run(project: Path, tests: Sequence[str], *, patience: int = 1, writes_bytec
     listed = project / "tests.txt"
     listed.write_text("\n".join(tests))
     limit = f"--timeout={_TEST_SECONDS * patience}"
-    arguments = ("-x", *_FASTER, limit, "--timeout-method=thread", f"@{listed}")
+    arguments = ("-x", "--tb=no", *_FASTER, limit, "--timeout-method=thread", f"@{listed}")
     process = _processes.Process(target=_run_in_copy, args=(project, arguments, writes_bytecode))
     process.start()
     process.join(_RUN_SECONDS * patience)
@@ -176,15 +176,17 @@ def _run_in_copy(project: Path, arguments: Sequence[str], writes_bytecode: bool)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     with (project / _SECONDS).open("w") as file:
-        sys.exit(_FAILED if pytest.main([*arguments], plugins=[_Stopwatch(file)]) else 0)
+        sys.exit(_FAILED if pytest.main([*arguments], plugins=[_Observer(file)]) else 0)
 
 
 @attrs.frozen
-class _Stopwatch:
-    """A plugin of pytest that writes how long each test took."""
+class _Observer:
+    """A plugin of pytest that writes how long each test takes, and ends the process with the first that fails."""
 
     file: TextIO
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            os._exit(_FAILED)  # tearing it down may never end, and pytest-timeout has stopped its clock
         if report.when == "call":
             self.file.write(json.dumps([report.nodeid, report.duration]) + "\n")
