@@ -31,6 +31,12 @@ def test_what_cannot_be_a_credential_is_refused_by_name(value: object) -> None:
         UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret=value)  # type: ignore[arg-type]  # wrong on purpose
 
 
+@pytest.mark.parametrize(("credentials", "scheme"), [*zip(KINDS, ["OAuth", "OAuth", "Bearer", "Bearer"], strict=True)])
+def test_the_scheme_of_the_header_is_that_of_the_credentials(credentials: Credentials, scheme: str) -> None:
+    header = authorization(credentials, SystemClock())("GET", "https://example.test/2/webhooks", ())
+    assert header.partition(" ")[0] == scheme
+
+
 def test_a_bearer_token_goes_out_as_it_came_in() -> None:
     header = authorization(BearerToken("AAA%2FBBB%3D"), SystemClock())
     assert header("GET", "https://example.test/2/webhooks", ()) == "Bearer AAA%2FBBB%3D"
