@@ -1,10 +1,11 @@
 """The hashes of a column of values: many at once, and a closer look at those only that need it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate, compress
 from operator import not_
+from struct import unpack
 from types import NoneType
-from typing import Any
+from typing import Any, AnyStr
 
 import attrs
 
@@ -33,18 +34,53 @@ class DigestColumn:
     digests: bytes
     counts: Sequence[int] | None = None
 
-    def write_tokens(self) -> list[str]:
-        """Return the hashes of each row as they are written between the quotes of JSON."""
-        if not self.digests:
-            return [""] * len(self.counts or ())
-        hexes = self.digests.hex("\n", DIGEST_SIZE).split("\n")
+    def __len__(self) -> int:
+        return len(self.digests) // DIGEST_SIZE if self.counts is None else len(self.counts)
+
+    @property
+    def present(self) -> bytes:
+        """Return a byte for each row: whether it has a value."""
         if self.counts is None:
-            return hexes
-        take = iter(hexes).__next__
-        return [
-            SEPARATOR.join([take() for _ in range(count)]) if count > 1 else take() if count else ""
-            for count in self.counts
-        ]
+            return b"\1" * len(self)
+        return bytes(map(bool, self.counts))
+
+    @property
+    def has_several(self) -> bool:
+        """Whether a row has several values."""
+        return self.counts is not None and max(self.counts, default=0) > 1
+
+    def leave_out(self, rows: Collection[int]) -> "DigestColumn":
+        """Return the column without some rows."""
+        counts = self.present if self.counts is None else self.counts
+        ends = list(accumulate(counts, initial=0))
+        parts: list[bytes] = []
+        start = 0
+        for row in sorted(rows):
+            parts.append(self.digests[DIGEST_SIZE * start : DIGEST_SIZE * ends[row]])
+            start = ends[row + 1]
+        kept = [count for row, count in enumerate(counts) if row not in rows]
+        digests = b"".join((*parts, self.digests[DIGEST_SIZE * start :]))
+        return DigestColumn(digests, None if kept.count(1) == len(kept) else kept)
+
+    def split(self) -> Sequence[bytes]:
+        """Return the digests of each row, joined."""
+        digests = unpack(f"{DIGEST_SIZE}s" * (len(self.digests) // DIGEST_SIZE), self.digests)
+        return digests if self.counts is None else _group(digests, self.counts, b"")
+
+    def write_tokens(self) -> Sequence[str]:
+        """Return the hashes of each row as they are written between the quotes of JSON."""
+        hexes = self.digests.hex("\n", DIGEST_SIZE).split("\n")
+        return hexes if self.counts is None and self.digests else _group(hexes, self.counts or (), SEPARATOR)
+
+
+def _group(values: Sequence[AnyStr], counts: Sequence[int], separator: AnyStr) -> list[AnyStr]:
+    """Return the values of each row, joined; each has as many as its count."""
+    nothing = separator[:0]
+    take = iter(values).__next__
+    return [
+        take() if count == 1 else separator.join([take() for _ in range(count)]) if count else nothing
+        for count in counts
+    ]
 
 
 def hash_column(identifier: HashedIdentifier, values: Sequence[Any], problems: dict[int, InvalidValue]) -> DigestColumn:

@@ -1,14 +1,12 @@
-"""Rows as users in JSON, encoded once, a slice at a time.
+"""Rows as users that can be sent, encoded once, a slice at a time.
 
 A `RowEncoder` is compiled for a set of columns. It processes a slice of rows column by column: a column of values
-becomes a column of tokens (hashes, written as between the quotes of JSON), and the columns of tokens become users and
-their keys. All of it is ASCII, so the length of a string is its number of bytes.
+becomes a column of digests, or of text where it is not hashed, and the columns become users.
 
 A row that cannot be sent does not delay the others: it is returned as invalid, by its index in the slice.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
@@ -16,19 +14,14 @@ import attrs
 
 from svc_async.errors import InvalidArgument
 from svc_async.users.digest_column import hash_column
-from svc_async.users.identifiers import (
-    HASH_LENGTH,
-    IDENTIFIERS,
-    HashedIdentifier,
-    Identifier,
-    PartnerId,
-    select_identifiers,
-)
+from svc_async.users.identifiers import IDENTIFIERS, HashedIdentifier, Identifier, select_identifiers
 from svc_async.users.names import USERS, quote_name
-from svc_async.users.packed import HashedUsers, PackedUsers, TextUsers
+from svc_async.users.packed import PackedUsers
 from svc_async.users.tables import ColumnarRows
 from svc_async.users.template import RowTemplate
-from svc_async.users.tokens import SEPARATOR, InvalidValue, tokenize_texts
+from svc_async.users.text_column import escape_column
+from svc_async.users.tokens import InvalidValue
+from svc_async.users.user_columns import Column, UserColumns, combine_present
 from svc_async.wire.writing import to_plain
 
 __all__ = [
@@ -37,7 +30,6 @@ __all__ = [
     "EncodedUsers",
     "MemberEncoder",
     "RowEncoder",
-    "TokenColumns",
 ]
 
 SLICE_ROWS = 512
@@ -45,9 +37,6 @@ SLICE_ROWS = 512
 
 BadIdentifiers = Literal["fail", "drop"]
 """What an identifier that breaks its rule does: its row fails, or is sent with its other identifiers."""
-
-_ORDER = tuple(IDENTIFIERS)
-_FIELDS_TEMPLATE = RowTemplate("{", "},{", "}", openings=tuple(f'"{name}":["' for name in _ORDER), closing='"]')
 
 
 @attrs.frozen
@@ -71,21 +60,17 @@ class EncodedUsers:
     attributes: Mapping[int, str] = MappingProxyType({})
     partly_valid: int = 0
 
-
-@attrs.frozen
-class TokenColumns:
-    """The identifiers of a slice of rows that can be sent, column by column, and the rows that cannot.
-
-    Attributes:
-        columns: for each kind of identifier, in the order that decides the key, the token of each row: empty for none;
-            several are joined by `SEPARATOR`.
-        indexes: the index of each row in the slice.
-        invalid: the rule that a row breaks which cannot be sent, by its index in the slice.
-    """
-
-    columns: Mapping[str, Sequence[str]]
-    indexes: Sequence[int]
-    invalid: Mapping[int, str]
+    @classmethod
+    def pack(cls, columns: UserColumns) -> "EncodedUsers":
+        """Return users as they wait to be sent."""
+        return cls(
+            columns.template,
+            columns.pack(),
+            columns.indexes,
+            columns.invalid,
+            columns.attributes,
+            len(columns.partly_valid),
+        )
 
 
 class RowEncoder:
@@ -111,90 +96,38 @@ class RowEncoder:
         self._drops = bad_identifiers == "drop"
         self._width = len(columns)
         self._identifiers = [identifier for name, identifier in identifiers.items() if name in columns]
-        self._names = [identifier.name for identifier in self._identifiers]
-        self._bits = [1 << _ORDER.index(name) for name in self._names]
         self._columns = [columns.index(identifier.name) for identifier in self._identifiers]
-        self._openings = [f'{"," if index else ""}"{each.name}":["' for index, each in enumerate(self._identifiers)]
-        self._template = _FIELDS_TEMPLATE if len(columns) > 1 else _build_template(columns[0])
 
     def encode(self, rows: Sequence[Sequence[object]], invalid: dict[int, str] | None = None) -> EncodedUsers:
-        """Encode a slice of rows.
+        """Encode a slice of rows; arguments as in `hash`."""
+        return EncodedUsers.pack(self.hash(rows, invalid))
+
+    def hash(self, rows: Sequence[Sequence[object]], invalid: dict[int, str] | None = None) -> UserColumns:
+        """Return the identifiers of a slice of rows, column by column.
 
         Args:
             rows: values for each column.
             invalid: rows that are known to be invalid, by their index; the others that are found are added to it.
         """
         invalid = {} if invalid is None else invalid
-        tokens, problems = self._tokenize(rows, invalid)
-        partly_valid = self._refuse(tokens, problems, invalid)
-        indexes, tokens = _leave_out(invalid, tokens)
-        users = self._pack_hashes(tokens) or self._pack_text(tokens)
-        encoded = EncodedUsers(self._template, users, indexes, invalid)
-        if not problems and not partly_valid:
-            return encoded
-        attributes = {index: problem.attribute for index, problem in problems.items()}
-        return attrs.evolve(encoded, attributes=attributes, partly_valid=partly_valid)
-
-    def tokenize(self, rows: Sequence[Sequence[object]], invalid: dict[int, str] | None = None) -> TokenColumns:
-        """Turn a slice of rows into columns of tokens; arguments as in `encode`."""
-        invalid = {} if invalid is None else invalid
-        tokens, problems = self._tokenize(rows, invalid)
-        self._refuse(tokens, problems, invalid)
-        indexes, tokens = _leave_out(invalid, tokens)
-        return TokenColumns(dict(zip(self._names, tokens, strict=True)), indexes, invalid)
-
-    def _tokenize(
-        self, rows: Sequence[Sequence[object]], invalid: dict[int, str]
-    ) -> tuple[Sequence[Sequence[str]], dict[int, InvalidValue]]:
         by_column = self._transpose(rows, invalid)
         problems: dict[int, InvalidValue] = {}
-        tokens = [
-            _tokenize_column(identifier, by_column[index], problems)
+        columns = {
+            identifier.name: _encode_column(identifier, by_column[index], problems)
             for identifier, index in zip(self._identifiers, self._columns, strict=True)
-        ]
-        return tokens, problems
-
-    def _refuse(
-        self, tokens: Sequence[Sequence[str]], problems: dict[int, InvalidValue], invalid: dict[int, str]
-    ) -> int:
-        """Note which rows cannot be sent; return how many could be sent without their invalid identifiers."""
-        valid = {index for index in problems if any(column[index] for column in tokens)}
-        partly_valid = len(valid - invalid.keys())
-        for index in valid if self._drops else ():
-            del problems[index]
+        }
+        present = combine_present(columns)
+        partly_valid = [index for index in sorted(problems) if present[index] and index not in invalid]
+        if self._drops:
+            problems = {index: problem for index, problem in problems.items() if not present[index]}
         for index, problem in problems.items():
             invalid.setdefault(index, f"{problem.attribute} {problem.rule}")
-        if all("" in column for column in tokens):
-            for index, row in enumerate(zip(*tokens, strict=True)):
-                if not any(row):
-                    invalid.setdefault(index, "must have at least one identifier")
-        return partly_valid
-
-    def _pack_hashes(self, columns: Sequence[Sequence[str]]) -> HashedUsers | None:
-        """Pack rows of which each identifier is one hash; return None if any has others."""
-        tokens = "".join(map("".join, zip(*columns, strict=True)))
-        count = sum(len(column) - column.count("") for column in columns)
-        longest = max((len(token) for column in columns for token in column), default=0)
-        identified = zip(self._identifiers, columns, strict=True)
-        has_text = any(isinstance(identifier, PartnerId) and any(column) for identifier, column in identified)
-        if has_text or longest > HASH_LENGTH or len(tokens) != HASH_LENGTH * count:
-            return None
-        rows = zip(*columns, strict=True)
-        present = bytes([sum(bit for bit, token in zip(self._bits, row, strict=True) if token) for row in rows])
-        return HashedUsers(bytes.fromhex(tokens), present if len(columns) > 1 else b"")
-
-    def _pack_text(self, tokens: Sequence[Sequence[str]]) -> TextUsers:
-        keys = _find_keys(self._identifiers, tokens)
-        return TextUsers.pack(_parse_keys(keys), tokens[0] if len(tokens) == 1 else self._join_fields(tokens))
-
-    def _join_fields(self, columns: Sequence[Sequence[str]]) -> list[str]:
-        """Write the fields of each user, with a comma before all but the first column."""
-        fields = [
-            [f'{opening}{token}"]' if token else "" for token in tokens]
-            for opening, tokens in zip(self._openings, columns, strict=True)
-        ]
-        users = list(map("".join, zip(*fields, strict=True)))
-        return [user.lstrip(",") for user in users] if "" in columns[0] else users
+        for index in _find_empty(present):
+            invalid.setdefault(index, "must have at least one identifier")
+        found = UserColumns(columns, present, range(len(present)), invalid, partly_valid=partly_valid)
+        if not invalid:
+            return found
+        return found.leave_out({index: problem.attribute for index, problem in problems.items()})
 
     def _transpose(self, rows: Sequence[Sequence[object]], invalid: dict[int, str]) -> Sequence[Sequence[object]]:
         if isinstance(rows, ColumnarRows):
@@ -267,13 +200,12 @@ class MemberEncoder:
 
     def encode(self, members: Sequence[object]) -> EncodedUsers:
         """Encode a slice of members."""
-        encoder, rows, invalid = self._tabulate(members)
-        return encoder.encode(rows, invalid)
+        return EncodedUsers.pack(self.hash(members))
 
-    def tokenize(self, members: Sequence[object]) -> TokenColumns:
-        """Turn a slice of members into columns of tokens."""
+    def hash(self, members: Sequence[object]) -> UserColumns:
+        """Return the identifiers of a slice of members, column by column."""
         encoder, rows, invalid = self._tabulate(members)
-        return encoder.tokenize(rows, invalid)
+        return encoder.hash(rows, invalid)
 
     def _tabulate(self, members: Sequence[object]) -> tuple[RowEncoder, list[list[object]], dict[int, str]]:
         """Return members as rows, their encoder, and those that are known to be invalid."""
@@ -300,52 +232,15 @@ def _check_columns(columns: Sequence[str], known: Collection[str]) -> None:
         raise InvalidArgument("columns", "must not repeat; several values of one kind are a list in one column")
 
 
-def _tokenize_column(
-    identifier: Identifier, values: Sequence[object], problems: dict[int, InvalidValue]
-) -> Sequence[str]:
+def _encode_column(identifier: Identifier, values: Sequence[Any], problems: dict[int, InvalidValue]) -> Column:
     if isinstance(identifier, HashedIdentifier):
-        return hash_column(identifier, values, problems).write_tokens()
-    return tokenize_texts(identifier, values, problems)
+        return hash_column(identifier, values, problems)
+    return escape_column(identifier, values, problems)
 
 
-def _find_keys(identifiers: Sequence[Identifier], columns: Sequence[Sequence[str]]) -> Sequence[str]:
-    """Return the hash of the first identifier that each row has."""
-    keys = _hash_first(identifiers[0], columns[0])
-    for identifier, tokens in zip(identifiers[1:], columns[1:], strict=True):
-        if "" not in keys:
-            break
-        keys = [key or later for key, later in zip(keys, _hash_first(identifier, tokens), strict=True)]
-    return keys
-
-
-def _hash_first(identifier: Identifier, tokens: Sequence[str]) -> Sequence[str]:
-    if not isinstance(identifier, HashedIdentifier):
-        return [token and sha256(token.split(SEPARATOR, 1)[0].encode()).hexdigest() for token in tokens]
-    return tokens
-
-
-def _parse_keys(hashes: Sequence[str]) -> Sequence[int]:
-    """Parse 64 bits of each hash, or of the first where there are several."""
-    joined = "".join(hashes)
-    if len(joined) != HASH_LENGTH * len(hashes):
-        joined = "".join([token[:HASH_LENGTH] for token in hashes])
-    return memoryview(bytes.fromhex(joined)).cast("Q")[:: HASH_LENGTH // 16].tolist()
-
-
-def _build_template(name: str) -> RowTemplate:
-    """Return the template of users with a single identifier, who differ in the token only."""
-    return RowTemplate(f'{{"{name}":["', f'"]}},{{"{name}":["', '"]}')
-
-
-def _leave_out(
-    invalid: Mapping[int, str], columns: Sequence[Sequence[str]]
-) -> tuple[Sequence[int], Sequence[Sequence[str]]]:
-    """Return the indexes of the rows that can be sent, and their columns."""
-    indexes = range(len(columns[0]))
-    if not invalid:
-        return indexes, columns
-    valid = [index for index in indexes if index not in invalid]
-    return valid, [[column[index] for index in valid] for column in columns]
+def _find_empty(present: bytes) -> Sequence[int]:
+    """Return the indexes of rows without an identifier."""
+    return [index for index, each in enumerate(present) if not each] if 0 in present else ()
 
 
 def _parse_members(members: Sequence[object], invalid: dict[int, str]) -> Sequence[Mapping[str, object]]:

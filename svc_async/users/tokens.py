@@ -1,13 +1,12 @@
 """Values as tokens: hashes, or escaped text, as they are written between the quotes of JSON."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 import attrs
 
-from svc_async.users.identifiers import Identifier, InvalidIdentifier, PartnerId
+from svc_async.users.identifiers import Identifier, InvalidIdentifier
 
-__all__ = ["MAX_VALUES", "SEPARATOR", "InvalidValue", "is_missing", "tokenize_texts", "tokenize_value"]
+__all__ = ["MAX_VALUES", "SEPARATOR", "InvalidValue", "is_missing", "tokenize_value"]
 
 MAX_VALUES = 5_000
 """Values that one identifier of a row may have."""
@@ -17,8 +16,6 @@ SEPARATOR = '","'
 
 _MAX_BITS = 256
 """Of an integer; Python writes those of more than 4,300 digits only on request."""
-_RETRY_ROWS = 8
-"""Rows that are encoded one by one when a value among them is not plain."""
 
 
 @attrs.frozen
@@ -27,36 +24,6 @@ class InvalidValue:
 
     attribute: str
     rule: str
-
-
-def tokenize_texts(identifier: PartnerId, values: Sequence[object], problems: dict[int, InvalidValue]) -> list[str]:
-    """Turn a column of values that are not hashed into tokens: empty for none, several joined by the separator."""
-    texts = [value for value in values if not is_missing(value)]
-    tokens = _tokenize_plain(identifier, texts)
-    if tokens is None:
-        return _tokenize_each(identifier, values, problems)
-    if len(tokens) == len(values):
-        return tokens
-    remaining = iter(tokens)
-    return [next(remaining) if value else "" for value in values]
-
-
-def _tokenize_plain(identifier: PartnerId, texts: Sequence[Any]) -> list[str] | None:
-    try:
-        return identifier.tokenize_all(texts)
-    except TypeError:  # not text
-        return None
-
-
-def _tokenize_each(identifier: PartnerId, values: Sequence[object], problems: dict[int, InvalidValue]) -> list[str]:
-    tokens: list[str] = []
-    for start in range(0, len(values), _RETRY_ROWS):
-        part = values[start : start + _RETRY_ROWS]
-        tokens += _tokenize_plain(identifier, part) or [
-            SEPARATOR.join(tokenize_value(identifier, value, index, problems))
-            for index, value in enumerate(part, start)
-        ]
-    return tokens
 
 
 def is_missing(value: object) -> bool:

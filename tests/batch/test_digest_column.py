@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from svc_async.users.digest_column import hash_column
 from svc_async.users.identifiers import IDENTIFIERS, HashedIdentifier, Identifier, select_identifiers
-from svc_async.users.tokens import SEPARATOR, InvalidValue, tokenize_texts, tokenize_value
+from svc_async.users.text_column import escape_column
+from svc_async.users.tokens import SEPARATOR, InvalidValue, tokenize_value
 
 HASH = sha256(b"x").hexdigest()
 PLAIN_SAMPLES = (
@@ -53,8 +54,8 @@ def encode_one_by_one(identifier: Identifier, column: list[Any]) -> tuple[list[s
 def encode_at_once(identifier: Identifier, column: list[Any]) -> tuple[list[str], dict[int, InvalidValue]]:
     problems: dict[int, InvalidValue] = {}
     if isinstance(identifier, HashedIdentifier):
-        return hash_column(identifier, column, problems).write_tokens(), problems
-    return tokenize_texts(identifier, column, problems), problems
+        return list(hash_column(identifier, column, problems).write_tokens()), problems
+    return list(escape_column(identifier, column, problems).tokens), problems
 
 
 @given(st.lists(values, max_size=40))

@@ -12,7 +12,7 @@ from svc_async.users.identifiers import (
     is_hash,
     select_identifiers,
 )
-from svc_async.users.tokens import tokenize_texts
+from svc_async.users.text_column import TextColumn, escape_column
 
 
 def hashed(text: str) -> str:
@@ -115,7 +115,7 @@ def test_blank_text_is_no_identifier(kind: str) -> None:
     if isinstance(identifier, HashedIdentifier):
         assert hash_column(identifier, [None, "", " \t", []], {}) == DigestColumn(b"", [0, 0, 0, 0])
     else:
-        assert tokenize_texts(identifier, [None, "", " \t", []], {}) == [""] * 4
+        assert escape_column(identifier, [None, "", " \t", []], {}) == TextColumn([""] * 4)
 
 
 @pytest.mark.rule("CAU-08")

@@ -20,9 +20,10 @@ from svc_async.clock import months_after
 from svc_async.errors import InvalidArgument
 from svc_async.sources.source import ReplayableRows
 from svc_async.users.digests import digest, restore_hash
-from svc_async.users.encoding import SLICE_ROWS, BadIdentifiers, MemberEncoder, TokenColumns
+from svc_async.users.encoding import SLICE_ROWS, BadIdentifiers, MemberEncoder
 from svc_async.users.identifiers import IDENTIFIERS, PartnerId
 from svc_async.users.tables import Columns, Rows, slice_batches
+from svc_async.users.user_columns import UserColumns
 
 __all__ = ["AudienceCalls", "AudienceTarget"]
 
@@ -30,6 +31,8 @@ _KINDS: Mapping[str, int] = MappingProxyType(
     {"svc_id": 1, "email": 2, "phone_number": 3, "handle": 4, "device_id": 5, "partner_user_id": 6}
 )
 """The number of each kind of identifier in the state; it must never change."""
+_KIND_TABLE = bytes([0, *map(_KINDS.__getitem__, IDENTIFIERS)]).ljust(256, b"\0")
+"""The same by the place of the kind among the identifiers, counted from 1."""
 _NAMES: Mapping[int, str] = MappingProxyType({kind: name for name, kind in _KINDS.items()})
 _MIN_LIFETIME = timedelta(days=1)
 """Members must not expire while a sync that has counted their lifetime still removes others."""
@@ -106,13 +109,13 @@ class AudienceTarget:
         """Read the members from the start."""
         encoder = MemberEncoder(phone_region=self.phone_region, bad_identifiers=self.bad_identifiers)
         columns = self._columns
-        tokenize = encoder.tokenize if columns is None else encoder.for_rows(columns).tokenize
+        hash_ = encoder.hash if columns is None else encoder.for_rows(columns).hash
         first = 0
         async with aclosing(slice_rows(self.rows())) as parts:
             async for part in parts:
                 if first == 0 and columns is None:
                     encoder.check_first(part[0], "members[0]")
-                yield _digest(tokenize(part), first)
+                yield _digest(hash_(part), first)
                 first += len(part)
                 await asyncio.sleep(0)
 
@@ -156,17 +159,17 @@ def _list_observers(observers: Observers) -> Mapping[str, Any]:
     return {field.name: getattr(observers, field.name) for field in attrs.fields(Observers)}
 
 
-def _digest(tokens: TokenColumns, first: int) -> Entries:
-    members = digest(tokens)
+def _digest(users: UserColumns, first: int) -> Entries:
+    members = digest(users)
     return Entries(
-        positions=[first + index for index in tokens.indexes],
+        positions=[first + index for index in users.indexes],
         ids=members.ids,
-        kinds=bytes(map(_KINDS.__getitem__, members.kinds)),
+        kinds=members.kinds.translate(_KIND_TABLE),
         rests=members.rests,
         names=members.names,
-        invalid_rows=sorted(first + index for index in tokens.invalid),
+        invalid_rows=sorted(first + index for index in users.invalid),
         size=members.size,
-        is_linked=len(tokens.columns) > 1 or members.has_lists,
+        is_linked=len(users.columns) > 1 or members.has_lists,
     )
 
 

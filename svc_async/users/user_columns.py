@@ -1,0 +1,113 @@
+"""The identifiers of a slice of users, column by column."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache, reduce
+from hashlib import sha256
+from itertools import chain
+from operator import or_
+from types import MappingProxyType
+
+import attrs
+
+from svc_async.users.digest_column import DigestColumn
+from svc_async.users.identifiers import HASH_LENGTH, IDENTIFIERS, HashedIdentifier
+from svc_async.users.packed import HashedUsers, PackedUsers, TextUsers
+from svc_async.users.template import RowTemplate
+from svc_async.users.text_column import TextColumn
+from svc_async.users.tokens import SEPARATOR
+
+__all__ = ["Column", "UserColumns", "combine_present"]
+
+Column = DigestColumn | TextColumn
+
+_ORDER = tuple(IDENTIFIERS)
+_FIELDS_TEMPLATE = RowTemplate("{", "},{", "}", openings=tuple(f'"{name}":["' for name in _ORDER), closing='"]')
+
+
+@attrs.frozen
+class UserColumns:
+    """The users of a slice that can be sent, and the rows that cannot.
+
+    Attributes:
+        columns: for each kind of identifier, in the order that decides the key, those of all users.
+        present: a byte for each user; bit i says whether it has the i-th identifier.
+        indexes: the index of each user in the slice.
+        invalid: the rule that a row breaks which cannot be sent, by its index in the slice.
+        attributes: the identifier that such a rule is about, where it is about one.
+        partly_valid: the indexes of rows that have a valid identifier beside an invalid one.
+    """
+
+    columns: Mapping[str, Column]
+    present: bytes
+    indexes: Sequence[int]
+    invalid: Mapping[int, str]
+    attributes: Mapping[int, str] = MappingProxyType({})
+    partly_valid: Sequence[int] = ()
+
+    @property
+    def template(self) -> RowTemplate:
+        """Return the JSON that the users have in common."""
+        return _find_template(tuple(self.columns))
+
+    def leave_out(self, attributes: Mapping[int, str]) -> "UserColumns":
+        """Return the users without the invalid rows, and the identifiers that these are invalid for."""
+        indexes = [index for index in self.indexes if index not in self.invalid]
+        return attrs.evolve(
+            self,
+            columns={name: column.leave_out(self.invalid) for name, column in self.columns.items()},
+            present=bytes(map(self.present.__getitem__, indexes)),
+            indexes=indexes,
+            attributes=attributes,
+        )
+
+    def pack(self) -> PackedUsers:
+        """Return the users as they wait to be sent: as digests if each identifier of them is one hash."""
+        hashed = [each for each in self.columns.values() if isinstance(each, DigestColumn)]
+        texts = [each for each in self.columns.values() if isinstance(each, TextColumn)]
+        if any(any(each.tokens) for each in texts) or any(each.has_several for each in hashed):
+            return self._pack_text()
+        if len(self.columns) == 1:
+            return HashedUsers(hashed[0].digests)
+        by_row = zip(*[each.split() for each in hashed], strict=True)
+        return HashedUsers(b"".join(chain.from_iterable(by_row)), self.present)
+
+    def _pack_text(self) -> TextUsers:
+        tokens = {name: column.write_tokens() for name, column in self.columns.items()}
+        (_, users), *others = tokens.items()
+        return TextUsers.pack(_find_keys(tokens), _join_fields(tokens) if others else users)
+
+
+def combine_present(columns: Mapping[str, Column]) -> bytes:
+    """Return a byte for each row; bit i says whether it has the i-th identifier."""
+    present = [int.from_bytes(column.present) << _ORDER.index(name) for name, column in columns.items()]
+    return reduce(or_, present).to_bytes(len(next(iter(columns.values()))))
+
+
+@lru_cache
+def _find_template(names: Sequence[str]) -> RowTemplate:
+    """Return the template of users with these identifiers; those with a single one differ in the token only."""
+    if len(names) > 1:
+        return _FIELDS_TEMPLATE
+    (name,) = names
+    return RowTemplate(f'{{"{name}":["', f'"]}},{{"{name}":["', '"]}')
+
+
+def _join_fields(columns: Mapping[str, Sequence[str]]) -> list[str]:
+    """Write the fields of each user."""
+    fields = [[f',"{name}":["{token}"]' if token else "" for token in tokens] for name, tokens in columns.items()]
+    return [user[1:] for user in map("".join, zip(*fields, strict=True))]
+
+
+def _find_keys(columns: Mapping[str, Sequence[str]]) -> Sequence[int]:
+    """Return 64 bits of the hash of the first identifier that each user has."""
+    keys = [""] * len(next(iter(columns.values())))
+    for name, tokens in columns.items():
+        keys = [key or _hash_first(name, token) for key, token in zip(keys, tokens, strict=True)]
+    return memoryview(bytes.fromhex("".join(keys))).cast("Q")[:: HASH_LENGTH // 16].tolist()
+
+
+def _hash_first(name: str, token: str) -> str:
+    """Return the hash of the first value of a token; that of a partner's id is taken for this only."""
+    if isinstance(IDENTIFIERS[name], HashedIdentifier):
+        return token[:HASH_LENGTH]
+    return token and sha256(token.split(SEPARATOR, 1)[0].encode()).hexdigest()
