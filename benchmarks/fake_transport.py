@@ -73,9 +73,11 @@ class Service:
 
     def _count(self, body: bytes | Blocks | None) -> int:
         assert isinstance(body, Blocks)
-        started = time.process_time()
-        users = sum(block.count(b'"email"') for block in body.blocks)
-        self.spent += time.process_time() - started
+        users = 0
+        for block in body.blocks:  # it is written now, which is not the time of this class
+            started = time.process_time()
+            users += block.count(b'"email"')
+            self.spent += time.process_time() - started
         return users
 
 

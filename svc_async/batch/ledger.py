@@ -12,17 +12,16 @@ from array import array
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import attrs
 
 from svc_async.batch.lane import Lane
 from svc_async.batch.lane_events import Settle
-from svc_async.batch.packing.batch import Batch
+from svc_async.batch.packing.batch import Batch, Layout
 from svc_async.batch.packing.positions import Positions
 from svc_async.batch.report import Accounting, Failure, Report
 from svc_async.batch.source import RowSource
-from svc_async.wire.route import Request
 
 __all__ = [
     "Intent",
@@ -59,17 +58,17 @@ class Intent:
     Attributes:
         sender: the lane that sends it.
         after: the state of the lanes once it is settled.
-        layout: users per operation and rows, for each block of operations.
+        layout: the blocks of operations.
         positions: the rows, in the order of the body.
         superseded: rows that are settled with it, without being sent.
         pinned: when the batch was built.
         sent_at: seconds since the epoch, taken before it waited at the rate limit; None if it certainly had no effect.
-        digest: the SHA-256 of the body, in hexadecimal digits.
+        digest: the SHA-256 of what the body is made of, in hexadecimal digits.
     """
 
     sender: int
     after: LaneState
-    layout: Sequence[tuple[int, int]]
+    layout: Layout
     positions: Positions
     superseded: "array[int]"
     pinned: datetime
@@ -204,12 +203,11 @@ class Ledger(Protocol):
         """Note that the packers hold all rows that were read."""
         ...
 
-    async def intend(self, lane: Lane, request: Request[Any], packed: Iterable[Collection[int]], /) -> None:
+    async def intend(self, lane: Lane, packed: Iterable[Collection[int]], /) -> None:
         """Record that the first batch of a lane is about to be sent.
 
         Args:
             lane: the lane.
-            request: what carries the batch.
             packed: positions of rows that wait in the packers of the lane.
         """
         ...

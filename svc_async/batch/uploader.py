@@ -195,9 +195,8 @@ class Uploader(Generic[T]):
         return _RECORDED
 
     async def _intend(self, lane: Lane) -> None:
-        request = self._destination.build_request(lane.queue[0])
-        await self._ledger.intend(lane, request, self._feeder.list_packed(lane))
-        self._requests[lane] = request
+        await self._ledger.intend(lane, self._feeder.list_packed(lane))
+        self._requests[lane] = self._destination.build_request(lane.queue[0])
 
     async def _send(self, lane: Lane) -> Event:
         accounting = self._ledger.accounting

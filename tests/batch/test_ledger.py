@@ -214,7 +214,7 @@ async def test_a_lane_that_sends_for_others_begins_with_what_they_have_settled(t
         await ledger.resume(RowSource(read_nothing, replayable=True))
         for lane, position in ((Lane(0, (0,), policy), 10), (Lane(2, (0, 1), policy), 3)):
             lane.handle(Sealed(seal_rows([(position, 1, 0)], nowhere.limits)))
-            await ledger.intend(lane, nowhere.build_request(lane.queue[0]), ())
+            await ledger.intend(lane, ())
             lane.handle(Recorded())
             settle = lane.handle(Answered(Verdict()))
             assert isinstance(settle, Settle)

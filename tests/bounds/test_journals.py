@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from svc_async.batch.journal.codec import encode_positions
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.journal.schema import FORMAT
 from svc_async.errors import UnusableFile
@@ -27,11 +28,16 @@ def record(kind: str, value: object, number: int = 0) -> Row:
 
 
 def intent(**changed: object) -> Row:
-    positions = zlib.compress(b"\0" * 8)
-    fields = {"sender": 0, "after": {"lanes": [0], "settled_up_to": 0, "unsettled": positions}, "layout": [[1, 1]]}
+    positions = encode_positions(range(1))
+    layout = {"per_operation": 1, "rows": 1, "is_text": False}
+    fields = {"sender": 0, "after": {"lanes": [0], "settled_up_to": 0, "unsettled": positions}, "layout": [layout]}
     times = {"pinned": "2026-01-01T00:00:00+00:00", "sent_at": 0.0, "digest": ""}
     intent = {**fields, **times, "positions": positions, "superseded": positions, **changed}
     return record("intent", msgspec.msgpack.encode(intent))
+
+
+def pack_positions(*runs: object) -> bytes:
+    return msgspec.msgpack.encode(runs)
 
 
 RECORDS: dict[str, Callable[[], Iterator[Row]]] = {
@@ -46,7 +52,9 @@ RECORDS: dict[str, Callable[[], Iterator[Row]]] = {
     "unknown totals": lambda: iter([record("job", {**JOB, "report": {"x": 1}})]),
     "an intent that is no map": lambda: iter([record("job", JOB), record("intent", b"\x01")]),
     "an intent at no time": lambda: iter([record("job", JOB), intent(pinned="x")]),
-    "many positions": lambda: iter([record("job", JOB), intent(positions=zlib.compress(b"\0" * 400 * MIB))]),
+    "many positions": lambda: iter([record("job", JOB), intent(positions=pack_positions((0, 1 << 60, "", b"")))]),
+    "other positions": lambda: iter([record("job", JOB), intent(positions=pack_positions((0, 0, "d", b"\0" * 8)))]),
+    "no positions": lambda: iter([record("job", JOB), intent(positions=b"\0" * MIB)]),
     "a large file": lambda: (record("failure", "x" * MIB, number) for number in range(257)),
 }
 SCHEMAS = {"a view without an end": VIEW, "a column that is computed": COLUMN}

@@ -1,7 +1,7 @@
 """Encodes intents and positions as blobs."""
 
-import zlib
 from array import array
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -9,28 +9,25 @@ import attrs
 import msgspec
 
 from svc_async.batch.ledger import Intent, LaneState
-from svc_async.batch.packing.positions import Positions
+from svc_async.batch.packing.batch import Layout
+from svc_async.batch.packing.positions import PlainRun, Positions
 
 __all__ = ["decode_intent", "decode_positions", "encode_intent", "encode_positions"]
 
+_MOST_POSITIONS = 1 << 23
+"""Of one record: many times those of a request."""
+_positions = msgspec.msgpack.Decoder(list[PlainRun])
 
-def encode_positions(positions: "array[int]") -> bytes:
-    """Return positions as a compressed blob."""
-    return zlib.compress(positions.tobytes(), 1)
+
+def encode_positions(positions: Sequence[int]) -> bytes:
+    """Return positions as a blob."""
+    packed = positions if isinstance(positions, Positions) else Positions.pack(positions)
+    return msgspec.msgpack.encode(packed.to_plain())
 
 
-def decode_positions(blob: bytes) -> "array[int]":
+def decode_positions(blob: bytes) -> Positions:
     """Return the positions of a blob."""
-    positions = array("q")
-    decompressor = zlib.decompressobj()
-    positions.frombytes(decompressor.decompress(blob, _MAX_BYTES))
-    if not decompressor.eof:
-        raise ValueError("more positions than a job keeps")
-    return positions
-
-
-_MAX_BYTES = 67_108_864
-_MOST_ROWS = _MAX_BYTES // 8
+    return Positions.from_plain(_positions.decode(blob), most=_MOST_POSITIONS)
 
 
 def encode_intent(intent: Intent) -> bytes:
@@ -42,14 +39,13 @@ def decode_intent(blob: bytes) -> Intent:
     """Return the intent of a blob."""
     fields = msgspec.msgpack.decode(blob)
     after = fields["after"]
+    unsettled, superseded = decode_positions(after["unsettled"]), decode_positions(fields["superseded"])
     return Intent(
         sender=fields["sender"],
-        after=LaneState(
-            lanes=after["lanes"], settled_up_to=after["settled_up_to"], unsettled=decode_positions(after["unsettled"])
-        ),
-        layout=[(per_operation, rows) for per_operation, rows in fields["layout"]],
-        positions=Positions.from_plain(fields["positions"], most=_MOST_ROWS),
-        superseded=decode_positions(fields["superseded"]),
+        after=LaneState(lanes=after["lanes"], settled_up_to=after["settled_up_to"], unsettled=array("q", unsettled)),
+        layout=msgspec.convert(fields["layout"], Layout),
+        positions=decode_positions(fields["positions"]),
+        superseded=array("q", superseded),
         pinned=datetime.fromisoformat(fields["pinned"]),
         sent_at=fields["sent_at"],
         digest=fields["digest"],
@@ -59,6 +55,4 @@ def decode_intent(blob: bytes) -> Intent:
 def _encode_value(_: object, __: object, value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
-    if isinstance(value, Positions):
-        return value.to_plain()
-    return encode_positions(value) if isinstance(value, array) else value
+    return encode_positions(value) if isinstance(value, array | Positions) else value

@@ -7,7 +7,6 @@ from array import array
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
-from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -39,7 +38,6 @@ from svc_async.batch.source import RowSource, Slice
 from svc_async.clock import Clock
 from svc_async.errors import UnusableFile
 from svc_async.sqlite import in_thread
-from svc_async.wire.route import Blocks, Request
 
 __all__ = ["JournalLedger", "JournalPath", "LedgerFactory", "create_ledger"]
 
@@ -220,8 +218,7 @@ class JournalLedger:
         return Path(f"{self._path}.rows")
 
     def _check_digest(self, unsettled: Unsettled) -> None:
-        request = self._destination.build_request(unsettled.batch)
-        if _digest_body(request) != unsettled.intent.digest:
+        if unsettled.batch.digest() != unsettled.intent.digest:
             raise UnusableFile(
                 "journal",
                 self._path,
@@ -246,7 +243,7 @@ class JournalLedger:
         """Note that the packers hold all rows that were read."""
         self._rows.settled.arrive()
 
-    async def intend(self, lane: Lane, request: Request[Any], packed: Iterable[Collection[int]], /) -> None:
+    async def intend(self, lane: Lane, packed: Iterable[Collection[int]], /) -> None:
         """Commit that the first batch of a lane is about to be sent."""
         entry, batch = self._entry_of(lane), lane.queue[0]
         positions = batch.positions
@@ -255,12 +252,12 @@ class JournalLedger:
         entry.intent = Intent(
             sender=lane.number,
             after=self._describe_after_first(lane, packed),
-            layout=_layout_of(batch),
+            layout=batch.layout,
             positions=positions,
             superseded=lane.superseded_unsettled + batch.superseded,
             pinned=batch.built,
             sent_at=self._clock.now().timestamp(),
-            digest=_digest_body(request),
+            digest=batch.digest(),
         )
         await self._journal.intend(entry.intent, self._rows.checkpoint)
 
@@ -298,10 +295,10 @@ class JournalLedger:
         return attrs.evolve(
             intent,
             after=self._describe_after_first(lane, packed),
-            layout=_layout_of(rest),
+            layout=rest.layout,
             positions=rest.positions,
             superseded=lane.superseded_unsettled + rest.superseded,
-            digest=_digest_body(self._destination.build_request(rest)),
+            digest=rest.digest(),
         )
 
     async def finish(self, report: Report, /) -> None:
@@ -335,16 +332,3 @@ class JournalLedger:
 async def _read_nothing() -> AsyncGenerator[Slice, None]:
     return
     yield
-
-
-def _layout_of(batch: Batch) -> list[tuple[int, int]]:
-    return [(block.per_operation, len(block.positions)) for block in batch.operation_blocks]
-
-
-def _digest_body(request: Request[Any]) -> str:
-    """Return the SHA-256 of the body, in hexadecimal digits."""
-    body = request.body
-    digest = sha256()
-    for block in body.blocks if isinstance(body, Blocks) else [body or b""]:
-        digest.update(block)
-    return digest.hexdigest()

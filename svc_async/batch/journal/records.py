@@ -28,7 +28,7 @@ _MAX_FILE = 268_435_456
 """Bytes; a journal grows with the lanes and requests of a job, never with its rows."""
 _MAX_VALUE = 67_108_864
 _MAX_RECORDS = 1_000_000
-_MALFORMED = (ValueError, TypeError, LookupError, OverflowError, RecursionError, zlib.error, msgspec.MsgspecError)
+_MALFORMED = (ValueError, TypeError, LookupError, OverflowError, RecursionError, msgspec.MsgspecError)
 """What decoding a record raises whose checksum is right and whose content is not."""
 
 

@@ -157,9 +157,7 @@ class SourceReplay:
     def rebuild(self, intent: Intent) -> Batch:
         """Build the batch of an intent again."""
         positions = iter(intent.positions)
-        blocks = [
-            (per_operation, self._merge(itertools.islice(positions, rows))) for per_operation, rows in intent.layout
-        ]
+        blocks = [(each, self._merge(itertools.islice(positions, each.rows))) for each in intent.layout]
         return rebuild(blocks, wrapper=self._limits.wrapper, built=intent.pinned)
 
     def _merge(self, positions: Iterable[int]) -> PackedRows:

@@ -4,6 +4,7 @@ import itertools
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from hashlib import sha256
 
 import attrs
 
@@ -13,7 +14,7 @@ from svc_async.batch.packing.positions import Positions
 from svc_async.batch.packing.rows import PackedRows
 from svc_async.wire.route import Blocks
 
-__all__ = ["Batch", "rebuild"]
+__all__ = ["Batch", "BlockLayout", "Layout", "rebuild"]
 
 
 def _count_once(count: "Callable[[Batch], int]") -> int:
@@ -21,6 +22,24 @@ def _count_once(count: "Callable[[Batch], int]") -> int:
     factory: int = attrs.Factory(count, takes_self=True)
     field: int = attrs.field(init=False, default=factory)
     return field
+
+
+@attrs.frozen
+class BlockLayout:
+    """What is needed to build a block again from its rows.
+
+    Attributes:
+        per_operation: users in each operation.
+        rows: how many rows it has.
+        is_text: whether the users are stored as text.
+    """
+
+    per_operation: int
+    rows: int
+    is_text: bool
+
+
+Layout = Sequence[BlockLayout]
 
 
 @attrs.frozen
@@ -54,6 +73,23 @@ class Batch:
                 return block.count_users(operation)
             operation -= block.operations
         raise IndexError(operation)
+
+    @property
+    def layout(self) -> Layout:
+        """What its blocks are like."""
+        return [BlockLayout(block.per_operation, len(block.users), block.is_text) for block in self.operation_blocks]
+
+    def digest(self) -> str:
+        """Return a SHA-256 of what its body is made of; the same is the same body, byte for byte.
+
+        It includes one operation as it is written, so that bodies that are written differently have another.
+        """
+        digest = sha256(f"{self.size} {self.wrapper.head} {self.wrapper.tail}".encode())
+        for block in self.operation_blocks:
+            digest.update(block.describe().encode())
+            for content in block.users.contents:
+                digest.update(content)
+        return digest.hexdigest()
 
     def write_users(self) -> Iterator[str]:
         """Write the users of each operation as a JSON array."""
@@ -132,18 +168,24 @@ class _Chunks:
         return self.batch.write_chunks()
 
 
-def rebuild(blocks: Iterable[tuple[int, PackedRows]], *, wrapper: OperationFrame, built: datetime) -> Batch:
+def rebuild(blocks: Iterable[tuple[BlockLayout, PackedRows]], *, wrapper: OperationFrame, built: datetime) -> Batch:
     """Build a batch again with the bytes it had.
 
     Args:
-        blocks: users per operation and the rows, for each block.
+        blocks: the rows of each block.
         wrapper: the JSON around the operations.
         built: when it was first built.
     """
     return Batch(
         [
-            OperationBlock(rows.group.build_frame(built), rows.template, per_operation, rows.users, rows.positions)
-            for per_operation, rows in blocks
+            OperationBlock(
+                rows.group.build_frame(built),
+                rows.template,
+                layout.per_operation,
+                rows.users.to_text(rows.template) if layout.is_text else rows.users,
+                rows.positions,
+            )
+            for layout, rows in blocks
         ],
         wrapper,
         built,

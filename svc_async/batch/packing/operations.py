@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import attrs
 
 from svc_async.batch.packing.positions import Positions
-from svc_async.users.packed import PackedUsers
+from svc_async.users.packed import PackedUsers, TextUsers
 from svc_async.users.template import RowTemplate
 
 __all__ = [
@@ -112,6 +112,16 @@ class OperationBlock:
     def repack(self, per_operation: int) -> "OperationBlock":
         """Return a block of the same users with another number of them in each operation."""
         return attrs.evolve(self, per_operation=per_operation)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the users are stored as text."""
+        return isinstance(self.users, TextUsers)
+
+    def describe(self) -> str:
+        """Return what its bytes depend on besides the contents of the users, and the first operation as a sample."""
+        counts, sample = (self.per_operation, len(self.users)), next(self.write_users())
+        return repr((attrs.astuple(self.frame), attrs.astuple(self.template), counts, sample))
 
     def write_users(self) -> Iterator[str]:
         """Write the users of each operation as a JSON array."""

@@ -3,15 +3,19 @@
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, overload
+from typing import overload
 
 import attrs
 
 from svc_async.users.packed import make_picker
 
-__all__ = ["PositionRun", "Positions"]
+__all__ = ["PlainRun", "PositionRun", "Positions"]
 
-_TYPECODES = ((1 << 16, "H"), (1 << 32, "I"))
+PlainRun = tuple[int, int, str, bytes]
+"""A start; then how many consecutive positions follow, or how offsets are packed, and the offsets."""
+
+_TYPECODES = ((1 << 16, "H"), (1 << 32, "I"), (1 << 64, "Q"))
+_PACKED = frozenset(typecode for _, typecode in _TYPECODES)
 
 
 @attrs.frozen
@@ -37,7 +41,7 @@ class PositionRun:
             return cls(start, offsets, start + offsets[0], start + offsets[-1])
         ordered = sorted(offsets)  # they nearly always are, which takes no time
         lowest, highest = ordered[0], ordered[-1]
-        typecode = next((typecode for limit, typecode in _TYPECODES if highest < limit), "Q")
+        typecode = next(typecode for limit, typecode in _TYPECODES if highest < limit)
         return cls(start, array(typecode, offsets), start + lowest, start + highest)
 
     def shift(self, start: int) -> Iterable[int]:
@@ -87,25 +91,25 @@ class Positions(Sequence[int]):
                     runs.append(run)
         return cls(runs)
 
-    def to_plain(self) -> list[Any]:
+    def to_plain(self) -> Sequence[PlainRun]:
         """Return plain values from which `from_plain` makes equal positions."""
         return [
-            [run.start, run.offsets.start, run.offsets.stop]
+            (run.lowest, len(run.offsets), "", b"")
             if isinstance(run.offsets, range)
-            else [run.start, run.offsets.typecode, run.offsets.tobytes()]
+            else (run.start, 0, run.offsets.typecode, run.offsets.tobytes())
             for run in self.runs
         ]
 
     @classmethod
-    def from_plain(cls, plain: Iterable[Any], *, most: int) -> "Positions":
+    def from_plain(cls, plain: Iterable[PlainRun], *, most: int) -> "Positions":
         """Return the positions that `to_plain` was called on.
 
         Raises:
-            ValueError: they are malformed, or more than these.
+            ValueError: they are malformed, or more than `most`.
         """
         runs: list[PositionRun] = []
-        for start, first, rest in plain:
-            offsets = array(first, rest) if isinstance(first, str) else range(first, rest)
+        for start, count, typecode, packed in plain:
+            offsets = array(typecode, packed) if typecode in _PACKED else range(count)
             most -= len(offsets)
             if most < 0 or not offsets:
                 raise ValueError("more positions than there can be, or none")
