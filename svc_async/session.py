@@ -12,6 +12,7 @@ import attrs
 
 from svc_async.auth.credentials import AppCredentials, Credentials, OAuth2UserCredentials, UserCredentials
 from svc_async.clock import Clock, SystemClock
+from svc_async.engine.memory import MEMORY
 from svc_async.engine.pipeline import CallEvent, Pipeline
 from svc_async.engine.retry import Retries
 from svc_async.engine.transport import MAX_ANSWER_BYTES, Connector, Timeouts
@@ -81,6 +82,8 @@ class Session(RawCalls):
         retries: how often and how long calls are repeated.
         timeouts: how long one exchange may take.
         max_answer_bytes: how large an answer may be, decompressed; more of it is not read.
+        memory: bytes of row data that all batch jobs of the session may hold together; jobs that run at once have
+            equal shares. The interpreter and what a request takes while it is sent come on top.
         connector: an aiohttp connector, which the caller closes, or an `ssl.SSLContext`.
         proxy: the URL of an HTTP proxy for all hosts.
         clock: the source of time.
@@ -108,6 +111,7 @@ class Session(RawCalls):
         retries: Retries | None = None,
         timeouts: Timeouts | None = None,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
+        memory: int = MEMORY,
         connector: Connector | None = None,
         proxy: str | None = None,
         clock: Clock | None = None,
@@ -134,7 +138,8 @@ class Session(RawCalls):
             governor=governor,
             retries=retries or Retries(),
             timeouts=timeouts or Timeouts(),
-            max_answer_bytes=_check_size(max_answer_bytes),
+            max_answer_bytes=_check_size("max_answer_bytes", max_answer_bytes),
+            memory=_check_size("memory", memory),
             connector=connector,
             proxies=proxies,
             clock=clock or SystemClock(),
@@ -193,6 +198,7 @@ class Session(RawCalls):
         retries: Retries | None = None,
         timeouts: Timeouts | None = None,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
+        memory: int = MEMORY,
         connector: Connector | None = None,
         on_event: Callable[[CallEvent], object] | None = None,
     ) -> "Session":
@@ -208,7 +214,8 @@ class Session(RawCalls):
             governor=governor,
             retries=retries or Retries(),
             timeouts=timeouts or Timeouts(),
-            max_answer_bytes=_check_size(max_answer_bytes),
+            max_answer_bytes=_check_size("max_answer_bytes", max_answer_bytes),
+            memory=_check_size("memory", memory),
             connector=connector,
             on_event=on_event,
         )
@@ -360,7 +367,7 @@ class Session(RawCalls):
         return self._require_open().app_pipeline
 
 
-def _check_size(max_answer_bytes: int) -> int:
-    if max_answer_bytes < 1:
-        raise InvalidArgument("max_answer_bytes", "must be at least 1")
-    return max_answer_bytes
+def _check_size(name: str, size: int) -> int:
+    if size < 1:
+        raise InvalidArgument(name, "must be at least 1")
+    return size

@@ -18,6 +18,7 @@ from svc_async.auth.credentials import (
 )
 from svc_async.auth.tokens import AppTokens, Token, UserTokens
 from svc_async.clock import Clock, SystemClock
+from svc_async.engine.memory import MEMORY, MemoryBudget
 from svc_async.engine.pipeline import CallEvent, Pipeline
 from svc_async.engine.retry import Retries, RetryBudget
 from svc_async.engine.transport import MAX_ANSWER_BYTES, Connector, Timeouts, Transport
@@ -56,6 +57,7 @@ class SessionSettings:
     retries: Retries = attrs.field(factory=Retries)
     timeouts: Timeouts = attrs.field(factory=Timeouts)
     max_answer_bytes: int = MAX_ANSWER_BYTES
+    memory: int = MEMORY
     connector: Connector | None = None
     proxies: Mapping[Surface, str] = attrs.field(factory=dict, repr=False)  # may contain the password of a proxy
     clock: Clock = attrs.field(factory=SystemClock)
@@ -148,6 +150,7 @@ def _build_pipeline(settings: SessionSettings, governor: Governor) -> Pipeline:
         proxies=settings.proxies,
         max_wait=governor.max_wait,
         validate=settings.validate,
+        memory=MemoryBudget(settings.memory),
         on_event=settings.on_event,
     )
 

@@ -1,15 +1,15 @@
-"""Reads a source and keeps the lanes supplied with batches, within the memory of the job.
+"""Reads a source and keeps the lanes supplied with batches, within the job's share of the memory.
 
     source → Slice → Partitioner → Packer of a lane → Batch → queue of the lane
 
-Rows that were read wait in open batches and in sealed ones; either may take up half of the memory. Beyond that,
-the fullest open batch is sealed early, and reading pauses until requests are answered. When the source has ended, the
-open batches of several lanes share requests.
+Rows that were read wait in open batches and in sealed ones. When they fill the memory, reading pauses until requests
+are answered; the fullest open batch is sealed early only if less than half of the memory is on its way. When the source
+has ended, the open batches of several lanes share requests.
 """
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
 from contextlib import aclosing
 
 from svc_async.batch.lane import Lane, Phase, count_pending
@@ -18,11 +18,13 @@ from svc_async.batch.ledger import Ledger, Resumption, Unsettled
 from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.packer import Packer
 from svc_async.batch.packing.partitioner import Partitioner
+from svc_async.batch.packing.tails import group_tails
 from svc_async.batch.recovery import RecoveryPolicy
 from svc_async.batch.report import Failure
 from svc_async.batch.settings import BatchSettings, JobSizes
 from svc_async.batch.source import RowSource, Slice
 from svc_async.clock import Clock
+from svc_async.engine.memory import MemoryShare
 
 __all__ = ["Feeder"]
 
@@ -43,6 +45,7 @@ class Feeder:
         ledger: Ledger,
         settings: BatchSettings,
         sizes: JobSizes,
+        memory: MemoryShare,
         policy: RecoveryPolicy,
         clock: Clock,
         execute: Callable[[Lane, Command], None],
@@ -55,6 +58,7 @@ class Feeder:
             ledger: counts the rows.
             settings: how the job sends.
             sizes: the amounts in which it works.
+            memory: how much it may hold.
             policy: how its lanes recover.
             clock: the time.
             execute: starts to execute the commands of a lane that was idle.
@@ -64,6 +68,7 @@ class Feeder:
         self._ledger = ledger
         self._settings = settings
         self._sizes = sizes
+        self._memory = memory
         self._policy = policy
         self._clock = clock
         self._execute = execute
@@ -196,50 +201,61 @@ class Feeder:
     async def _make_room(self) -> None:
         """Wait until more may be read."""
         while not self.stopped:
-            while sum(packer.payload_size for packer in self._packers) > self._sizes.memory / 2:
-                self._seal_fullest()
-            sealed = sum(batch.size for lane in self.lanes for batch in lane.queue)
+            self._measure()
             queued = sum(len(lane.queue) for lane in self.lanes if lane.phase is not Phase.WAITING)
-            if sealed <= self._sizes.memory / 2 and queued <= 2 * self._settings.concurrency:
+            if self._memory.held <= self._memory.allowance and queued <= 2 * self._ledger.lanes:
                 return
-            await self._wait_for_change()
+            if not self._seal_early():
+                await self._wait_for_change()
 
-    def _seal_fullest(self) -> None:
-        index, packer = max(enumerate(self._packers), key=lambda each: each[1].payload_size)
-        self._enqueue(self._lane_of(index), packer.flush(self._clock.now()))
-        self._count(packer)
+    def _measure(self) -> None:
+        """Measure what the job holds."""
+        sealed = sum(batch.held for lane in self.lanes for batch in lane.queue)
+        self._memory.held = sealed + sum(packer.held for packer in self._packers)
+
+    def _seal_early(self) -> bool:
+        """Seal the fullest open batch if the memory is full, and neither answers nor lanes that wait will empty it."""
+        allowance = self._memory.allowance
+        on_their_way = sum(batch.held for lane in self.lanes if lane.phase is not Phase.WAITING for batch in lane.queue)
+        open_batches = [index for index in range(len(self._packers)) if self._lane_of(index).phase is not Phase.WAITING]
+        unsealed = sum(self._packers[index].held for index in open_batches)
+        held_back = self._memory.held - on_their_way - unsealed
+        if self._memory.held <= allowance or max(on_their_way, held_back) > allowance / 2:
+            return False
+        fullest = max(open_batches, key=lambda index: self._packers[index].held)
+        self._enqueue(self._lane_of(fullest), self._packers[fullest].flush(self._clock.now()))
+        self._count(self._packers[fullest])
+        return True
 
     async def _send_tails(self) -> None:
-        """Send what is left in the open batches; lanes whose requests were answered share requests.
+        """Send what is left in the open batches; lanes share requests, once those before were answered.
 
         A lane that waits keeps its tail back, since older rows of the same keys are still to be sent.
         """
         numbers = itertools.count(self._ledger.lanes)
-        tails = [index for index, packer in enumerate(self._packers) if packer.rows]
+        tails = {index: packer.fullness for index, packer in enumerate(self._packers) if packer.rows}
+        groups: list[list[int]] = []
         while tails and not self.stopped:
-            lanes = {index: self._lane_of(index) for index in tails}
-            ready = {index: self._packers[index] for index in tails if not lanes[index].phase.is_busy}
-            if not ready or any(lane.phase.is_busy and lane.phase is not Phase.WAITING for lane in lanes.values()):
+            able = {index: share for index, share in tails.items() if self._lane_of(index).phase is not Phase.WAITING}
+            groups = groups or group_tails(able)
+            groups = [able_members for group in groups if (able_members := [index for index in group if index in able])]
+            ready = [group for group in groups if not any(self._lane_of(index).phase.is_busy for index in group)]
+            for group in ready:
+                groups.remove(group)
+                tails = {index: share for index, share in tails.items() if index not in group}
+                self._send_tail(self._add_lane(next(numbers), group))
+            if not ready:
                 await self._wait_for_change()
-                continue
-            tails = [index for index in tails if index not in ready]
-            for members in _merge_tails(ready):
-                packer = ready[members[0]]
-                self._enqueue(self._add_lane(next(numbers), members), packer.flush(self._clock.now()))
-                self._count(packer)
+
+    def _send_tail(self, lane: Lane) -> None:
+        """Send the rows that are left in the open batches of the members of a lane."""
+        packer, *others = (self._packers[member] for member in lane.members)
+        now = self._clock.now()
+        batches = [batch for other in others for batch in packer.take_over(other, now)]
+        self._enqueue(lane, batches + packer.flush(now))
+        self._count(packer)
 
     async def _wait_for_change(self) -> None:
         self._changed.clear()
         await self._changed.wait()
-
-
-def _merge_tails(packers: Mapping[int, Packer]) -> list[list[int]]:
-    """Merge open batches into as few requests as the largest-first rule finds; the first of each holds the rows."""
-    merged: list[list[int]] = []
-    for index in sorted(packers, key=lambda index: packers[index].payload_size, reverse=True):
-        found = next((indexes for indexes in merged if packers[indexes[0]].absorb(packers[index])), None)
-        if found is None:
-            merged.append([index])
-        else:
-            found.append(index)
-    return merged
+        self._measure()

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from svc_async.clock import Clock
+from svc_async.engine.memory import MemoryBudget
 from svc_async.engine.retry import Retries
 from svc_async.governor.slot import Priority
 from svc_async.wire.base_urls import Endpoints
@@ -51,6 +52,15 @@ class BatchSender(Sender, Protocol):
     @property
     def validate(self) -> bool:
         """Whether calls that break a known rule are refused before they are sent."""
+        ...
+
+    @property
+    def memory(self) -> MemoryBudget:
+        """The memory that all jobs share."""
+        ...
+
+    def find_pace(self, request: Request[Any]) -> float | None:
+        """Return how many requests like this one a second its rate limit admits; None if no limit is known."""
         ...
 
     async def send(self, request: Request[T]) -> T:

@@ -27,7 +27,8 @@ class BatchSettings:
     """How a batch job sends its rows.
 
     Attributes:
-        concurrency: the most requests in flight, up to 1,000. A job that is resumed keeps that of its first run.
+        concurrency: the most requests in flight, up to 1,000. There are fewer where the rate limit admits no more, or
+            where fewer make fuller requests (`count_lanes`). A job that is resumed keeps the number of its lanes.
         users_per_operation: how many users share an operation; with 1, a refusal names the row at once.
         ordering: `key` applies rows of one key in input order. `none` skips per-key ordering and coalescing; only for
             input without repeated keys, where a request in doubt is resent at once.
@@ -72,13 +73,11 @@ class JobSizes:
     Attributes:
         slice_rows: rows that are read and encoded between two turns of the event loop.
         partition_rows: rows that are collected before they are distributed over the lanes.
-        memory: bytes of rows that are read and not yet accepted.
         repeats: repeated requests that a job may send in a row; each accepted request earns one back.
     """
 
     slice_rows: int = SLICE_ROWS
     partition_rows: int = 4_096
-    memory: int = 64 * 2**20
     repeats: int = 100
 
 

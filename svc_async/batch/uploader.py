@@ -75,6 +75,7 @@ class Uploader(Generic[T]):
         self._ledger = ledger
         self._clock = sender.clock
         self._started = self._clock.monotonic()
+        self._memory = sender.memory.create_share()
         self._feeder = self._create_feeder(settings, sizes or JobSizes())
         self._task_group = asyncio.TaskGroup()
         self._tasks: dict[Lane, asyncio.Task[None]] = {}
@@ -96,6 +97,7 @@ class Uploader(Generic[T]):
             ledger=self._ledger,
             settings=settings,
             sizes=sizes,
+            memory=self._memory,
             policy=policy,
             clock=self._clock,
             execute=self._start,
@@ -139,8 +141,9 @@ class Uploader(Generic[T]):
         self._sender.restore(self._destination.empty, self._ledger.sent_at)
         self._feeder.create_lanes()
         try:
-            async with self._task_group:
-                await self._stop_on_error(self._feed(resumption))
+            with self._memory:
+                async with self._task_group:
+                    await self._stop_on_error(self._feed(resumption))
             await self._stop_on_error(self._conclude())
         except asyncio.CancelledError:
             with suppress(Exception):  # the cancellation wins

@@ -13,6 +13,7 @@ from svc_async.auth.authorization import Authorization
 from svc_async.auth.tokens import Tokens
 from svc_async.clock import Clock
 from svc_async.engine import retry
+from svc_async.engine.memory import MemoryBudget
 from svc_async.engine.retry import Retries, RetryBudget
 from svc_async.engine.transport import OpenStream, Transport, WireRequest
 from svc_async.errors import ApiError, ErrorDetail, SvcError, TooManyConnections, UnexpectedAnswer
@@ -88,6 +89,7 @@ class Pipeline:
     max_wait: float | None = None
     timeout: float | None = None
     validate: bool = True
+    memory: MemoryBudget = attrs.field(factory=MemoryBudget)
     on_event: Callable[[CallEvent], object] | None = None
     before_sending: Callable[[Request[Any]], object] | None = None
 
@@ -177,6 +179,10 @@ class Pipeline:
             body=request.body,
             proxy=self.proxies.get(request.surface),
         )
+
+    def find_pace(self, request: Request[Any]) -> float | None:
+        """Return how many requests like this one a second its rate limit admits; None if no limit is known."""
+        return self.governor.find_pace(request)
 
     @property
     def governor_id(self) -> str:

@@ -83,8 +83,16 @@ class BucketTable(Generic[W]):
             kind = self._kinds[key] = RequestKind(buckets, account, request.method == "GET")
         return kind
 
+    def find_pace(self, request: Request[Any]) -> float | None:
+        """Return how many requests like this one a second the table of limits admits; None if it has no limit."""
+        own = next((row for row in self._find_rows(request) if not row.with_total_count), None)
+        return None if own is None else own.requests * self._headroom / own.period
+
+    def _find_rows(self, request: Request[Any]) -> list[Limit]:
+        return [row for row in self._limits if row.matches(request.method, request.surface, request.template)]
+
     def _buckets_of(self, request: Request[Any], user: str, account: str, *, total: bool) -> tuple[Bucket[W], ...]:
-        rows = [row for row in self._limits if row.matches(request.method, request.surface, request.template)]
+        rows = self._find_rows(request)
         own = next((row for row in rows if not row.with_total_count), None)
         specs = [self._spec(own, request.surface, user, account) if own else self._unknown(request, user, account)]
         specs += [self._spec(row, request.surface, user, account) for row in rows if row.with_total_count and total]

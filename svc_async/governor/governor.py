@@ -162,6 +162,10 @@ class Governor:
         for bucket in self._buckets.classify(request, user).buckets:
             bucket.window.restore(ticks)
 
+    def find_pace(self, request: Request[Any]) -> float | None:
+        """Return how many requests like this one a second the table of limits admits; None if it has no limit."""
+        return self._buckets.find_pace(request)
+
     def snapshot(self) -> tuple[BucketState, ...]:
         """Return the state of every bucket."""
         return tuple(map(self._describe, self._buckets))

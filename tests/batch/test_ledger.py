@@ -89,9 +89,14 @@ def create_users_with(service: FakeService, ledger: Ledger) -> AudienceUsers:
     """Return users whose next job has this ledger."""
 
     def create_ledger(
-        journal: JournalPath | None, *, destination: Destination[Any], settings: BatchSettings, clock: Clock
+        journal: JournalPath | None,
+        *,
+        destination: Destination[Any],
+        settings: BatchSettings,
+        lanes: int,
+        clock: Clock,
     ) -> Ledger:
-        del journal, destination, settings, clock
+        del journal, destination, settings, lanes, clock
         return ledger
 
     return create_users(service, create_ledger=create_ledger)
@@ -210,7 +215,8 @@ async def test_a_lane_that_sends_for_others_begins_with_what_they_have_settled(t
         limits=nowhere.limits, retry_delays=(), quarantine=0.0, redact=nowhere.redact, budget=budget
     )
 
-    async with JournalLedger(path, destination=nowhere, settings=BatchSettings(concurrency=2), clock=clock) as ledger:
+    settings = BatchSettings(concurrency=2)
+    async with JournalLedger(path, destination=nowhere, settings=settings, lanes=2, clock=clock) as ledger:
         await ledger.resume(RowSource(read_nothing, replayable=True))
         for lane, position in ((Lane(0, (0,), policy), 10), (Lane(2, (0, 1), policy), 3)):
             lane.handle(Sealed(seal_rows([(position, 1, 0)], nowhere.limits)))

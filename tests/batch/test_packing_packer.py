@@ -114,19 +114,48 @@ def test_the_last_row_of_every_key_is_sent_last(rows: list[tuple[int, int, str]]
     assert sum(batch.rows for batch in batches) + packer.coalesced == len(rows)
 
 
-def test_a_packer_absorbs_another_only_as_a_whole() -> None:
+def test_a_packer_fills_its_batches_with_the_rows_of_another() -> None:
     limits = Limits(operations=4, size=10**6, per_operation=2)
     first, second, third = Packer(limits), Packer(limits), Packer(limits)
     feed(first, [encode_user(1), encode_user(2), encode_user(3)], [1, 2, 3])
     feed(second, [encode_user(4), encode_user(5), encode_user(6)], [4, 5, 6], first=3)
-
     feed(third, [encode_user(number) for number in range(7, 12)], range(7, 12), first=6)
 
-    assert first.absorb(second)
+    assert first.take_over(second, NOW) == []
     assert (first.rows, second.rows) == (6, 0)
-    assert not first.absorb(third)
-    assert (first.rows, third.rows) == (6, 5)
-    assert read_numbers(first.flush(NOW)) == [1, 2, 3, 4, 5, 6]
+    full = first.take_over(third, NOW)
+
+    assert (first.rows, third.rows) == (3, 0)
+    assert read_numbers(full) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert read_numbers(first.flush(NOW)) == [9, 10, 11]
+
+
+def test_rows_that_were_replaced_are_not_settled_after_those_that_replaced_them() -> None:
+    limits = Limits(operations=2, size=10**6)
+    first, second = Packer(limits), Packer(limits, reopen_below=1)
+    feed(first, [encode_user(9)], [9], first=9)
+    feed(second, [encode_user(1)] * 2, [1, 1])
+    feed(second, [encode_user(2)], [2], first=2)
+
+    batches = first.take_over(second, NOW) + first.flush(NOW)
+
+    assert [sorted(batch.superseded) for batch in batches] == [[0], []]
+
+
+@pytest.mark.parametrize(
+    ("limits", "fullness"),
+    [
+        (Limits(operations=4, size=10**6, per_operation=2), 2 / 4),
+        (Limits(operations=400, size=100, per_operation=2), 0.89),
+    ],
+)
+def test_fullness_is_the_share_of_operations_or_of_bytes(limits: Limits, fullness: float) -> None:
+    packer = Packer(limits)
+    assert packer.fullness == 0
+
+    feed(packer, [encode_user(1), encode_user(2), encode_user(3)], [1, 2, 3])
+
+    assert packer.fullness == pytest.approx(fullness, abs=0.01)
 
 
 def test_absorbed_rows_keep_the_order_of_their_operations() -> None:
@@ -136,7 +165,7 @@ def test_absorbed_rows_keep_the_order_of_their_operations() -> None:
     for position, kind in enumerate("UDU", start=1):
         feed(second, [encode_user(2)], [2], operation=Operation(kind), first=position)
 
-    assert first.absorb(second)
+    first.take_over(second, NOW)
 
     (batch,) = first.flush(NOW)
 

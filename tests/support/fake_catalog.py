@@ -18,6 +18,7 @@ from svc_async.ads.products import (
 from svc_async.batch.journal.ledger import LedgerFactory, create_ledger
 from svc_async.batch.products.products import Products
 from svc_async.batch.settings import JobSizes
+from svc_async.engine.memory import MemoryBudget
 from svc_async.engine.pipeline import Pipeline
 from svc_async.sandbox import VirtualClock
 from svc_async.wire.base_urls import Endpoints
@@ -58,6 +59,7 @@ class FakeCatalog:
     always: Any = None
     endpoints: Endpoints = ENDPOINTS
     restored: list[tuple[str, list[datetime]]] = attrs.field(factory=list)
+    memory: MemoryBudget = attrs.field(factory=MemoryBudget)
     _before_sending: Callable[[Request[Any]], object] | None = None
 
     def products(self, sizes: JobSizes | None = None, *, create_ledger: LedgerFactory = create_ledger) -> Products:
@@ -68,6 +70,9 @@ class FakeCatalog:
     def but(self, *, before_sending: Callable[[Request[Any]], object] | None = None, **_: object) -> Self:
         self._before_sending = before_sending
         return self
+
+    def find_pace(self, _: Request[Any]) -> float | None:
+        return None
 
     def restore(self, request: Request[Any], sent_at: Iterable[datetime]) -> None:
         self.restored.append((request.template, [*sent_at]))

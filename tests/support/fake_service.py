@@ -11,6 +11,7 @@ import msgspec
 
 from svc_async.ads.custom_audiences import BatchCounts
 from svc_async.batch.report import Progress, Report
+from svc_async.engine.memory import MemoryBudget
 from svc_async.errors import ApiError, Sent, TransportError
 from svc_async.sandbox import VirtualClock
 from svc_async.wire.base_urls import Endpoints
@@ -55,6 +56,8 @@ class FakeService:
         script: outcomes by the number of the request, from 1.
         always: the outcome of all other requests; None for success.
         latency: seconds before an answer.
+        pace: the requests a second that it admits; others wait for their turn.
+        memory: what all jobs share.
     """
 
     clock: VirtualClock = attrs.field(factory=lambda: VirtualClock(mode="jump"))
@@ -65,11 +68,14 @@ class FakeService:
     script: dict[int, Outcome] = attrs.field(factory=dict)
     always: Outcome | None = None
     latency: float = 0.0
+    pace: float | None = None
+    memory: MemoryBudget = attrs.field(factory=MemoryBudget)
     endpoints: Endpoints = ENDPOINTS
     governor_id: str = attrs.field(factory=lambda: uuid4().hex)
     restored: list[tuple[str, list[datetime]]] = attrs.field(factory=list)
     in_flight: int = 0
     most_in_flight: int = 0
+    _next_turn: float = 0.0
     _before_sending: Callable[[Request[Any]], object] | None = None
 
     def but(self, *, before_sending: Callable[[Request[Any]], object] | None = None, **_: object) -> Self:
@@ -100,7 +106,12 @@ class FakeService:
     def restore(self, request: Request[Any], sent_at: Iterable[datetime]) -> None:
         self.restored.append((request.template, [*sent_at]))
 
+    def find_pace(self, _: Request[Any]) -> float | None:
+        return self.pace
+
     async def send_with_id(self, request: Request[T]) -> tuple[T, str | None]:
+        if self.pace is not None:
+            await self._wait_for_turn(self.pace)
         if self._before_sending is not None:
             self._before_sending(request)
         body = _join(request.body)
@@ -117,6 +128,12 @@ class FakeService:
         finally:
             self.in_flight -= 1
         return cast("T", counts), f"r-{len(self.bodies)}"
+
+    async def _wait_for_turn(self, pace: float) -> None:
+        now = self.clock.monotonic()
+        turn = max(self._next_turn, now)
+        self._next_turn = turn + 1 / pace
+        await self.clock.sleep(turn - now)
 
     def _answer(self, answer: Answer | None, operations: Operations) -> BatchCounts:
         counts = answer(operations) if answer else None

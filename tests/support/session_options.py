@@ -20,6 +20,7 @@ class SessionOptions(TypedDict, total=False):
     retries: Retries | None
     timeouts: Timeouts | None
     max_answer_bytes: int
+    memory: int
     on_event: Callable[[CallEvent], object] | None
     on_token: Callable[[OAuth2UserCredentials], object] | None
     request_id_header: str | None

@@ -51,7 +51,13 @@ class LedgerFactory(Protocol):
     """A function that creates ledgers, such as `create_ledger`."""
 
     def __call__(
-        self, journal: JournalPath | None, *, destination: Destination[Any], settings: BatchSettings, clock: Clock
+        self,
+        journal: JournalPath | None,
+        *,
+        destination: Destination[Any],
+        settings: BatchSettings,
+        lanes: int,
+        clock: Clock,
     ) -> Ledger:
         """Return the ledger of a job."""
         ...
@@ -62,6 +68,7 @@ def create_ledger(
     *,
     destination: Destination[Any],
     settings: BatchSettings,
+    lanes: int,
     clock: Clock,
     note: Mapping[str, Any] | None = None,
     factory: type[sqlite3.Connection] = sqlite3.Connection,
@@ -72,16 +79,18 @@ def create_ledger(
         journal: the path of the journal, or what names one for each run.
         destination: where the job sends its rows.
         settings: how it sends them.
+        lanes: how many lanes a new job has.
         clock: the time.
         note: what describes the job in a new journal, as values for JSON.
         factory: the class of the connection to a journal.
     """
     if journal is None:
-        return MemoryLedger(settings.concurrency)
+        return MemoryLedger(lanes)
     return JournalLedger(
         journal if isinstance(journal, Journals) else Path(journal),
         destination=destination,
         settings=settings,
+        lanes=lanes,
         clock=clock,
         note=note,
         factory=factory,
@@ -113,6 +122,7 @@ class JournalLedger:
         *,
         destination: Destination[Any],
         settings: BatchSettings,
+        lanes: int,
         clock: Clock,
         note: Mapping[str, Any] | None = None,
         factory: type[sqlite3.Connection] = sqlite3.Connection,
@@ -121,6 +131,7 @@ class JournalLedger:
         self._location = location
         self._destination = destination
         self._settings = settings
+        self._new_lanes = lanes
         self._clock = clock
         self._note = note
         self._factory = factory
@@ -128,7 +139,7 @@ class JournalLedger:
 
     async def __aenter__(self) -> Self:
         about = {**self._destination.about, "ordered": self._settings.ordered}
-        job = Job(about=about, lanes=self._settings.concurrency, note=self._note)
+        job = Job(about=about, lanes=self._new_lanes, note=self._note)
         self._journal = journal = await Journal.open(
             await self._find_path(), job, clock=self._clock, factory=self._factory
         )

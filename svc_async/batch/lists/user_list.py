@@ -17,6 +17,7 @@ from svc_async.batch.lists.destination import Counted, ListDestination
 from svc_async.batch.lists.members import MemberReader, Members
 from svc_async.batch.lists.operations import Operation, OperationParser, Operations, UserOperation
 from svc_async.batch.lists.rules import ListRules
+from svc_async.batch.packing.lane_count import count_lanes
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Failure, Progress, Receipt, Report
@@ -339,13 +340,17 @@ class UserList(abc.ABC, Generic[T]):
             host=self._host,
             settings=source.settings,
         )
+        pace = self._sender.find_pace(destination.empty)
+        lanes = count_lanes(destination.limits, settings.concurrency, memory=self._sender.memory.total, pace=pace)
         return Uploader(
             source,
             sender=self._sender,
             destination=destination,
             settings=settings,
             observers=observers,
-            ledger=self.create_ledger(journal, destination=destination, settings=settings, clock=self._sender.clock),
+            ledger=self.create_ledger(
+                journal, destination=destination, settings=settings, lanes=lanes, clock=self._sender.clock
+            ),
             sizes=self.sizes,
             before_sending=self.before_sending,
         )

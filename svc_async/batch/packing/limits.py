@@ -47,6 +47,10 @@ class Limits:
         _, size = self.measure(group, template, 1, payload_size)
         return self.empty_size + size <= self.size
 
+    def measure_fullness(self, operations: int, size: int) -> float:
+        """Return the share of a request that this many operations and bytes fill."""
+        return max(operations / self.operations, (size - self.empty_size) / (self.size - self.empty_size))
+
     def allow(self, operations: int, size: int) -> bool:
         """Return whether a request can have this many operations and bytes."""
         return operations <= self.operations and size <= self.size

@@ -78,31 +78,20 @@ class _OpenBatch:
 
     def add(self, packed: PackedRows) -> bool:
         """Add rows if they fit."""
-        block = _OpenBlock(packed.group, packed.template, [packed], len(packed), packed.payload_size)
-        return self._extend([block], [packed])
-
-    def absorb(self, other: "_OpenBatch") -> bool:
-        """Add all rows of another batch if they fit."""
-        absorbed = self._extend(list(other._blocks.values()), other.packed)  # noqa: SLF001 - of the same class
-        if absorbed:
-            self.superseded.extend(other.superseded)
-        return absorbed
-
-    def _extend(self, added: Sequence[_OpenBlock], in_order: Sequence[PackedRows]) -> bool:
-        blocks = [self._blocks.get(each.key) or _OpenBlock(each.group, each.template) for each in added]
-        measures = [block.measure_with(each, self.limits) for block, each in zip(blocks, added, strict=True)]
-        operations = self.operations + sum(measure[0] for measure in measures) - sum(each.operations for each in blocks)
-        size = self.size + sum(measure[1] for measure in measures) - sum(each.size for each in blocks)
+        added = _OpenBlock(packed.group, packed.template, [packed], len(packed), packed.payload_size)
+        block = self._blocks.get(added.key) or _OpenBlock(packed.group, packed.template)
+        block_operations, block_size = block.measure_with(added, self.limits)
+        operations = self.operations + block_operations - block.operations
+        size = self.size + block_size - block.size
         if not self.limits.allow(operations, size):
             return False
         self.operations, self.size = operations, size
-        for block, each, measure in zip(blocks, added, measures, strict=True):
-            self._blocks[block.key] = block
-            block.extend(each, *measure)
-            self.rows += each.rows
-            self.payload_size += each.payload_size
-        self.held += sum(packed.held for packed in in_order)
-        self.packed.extend(in_order)
+        self._blocks[block.key] = block
+        block.extend(added, block_operations, block_size)
+        self.rows += added.rows
+        self.payload_size += added.payload_size
+        self.held += packed.held
+        self.packed.append(packed)
         return True
 
     def find_room(self, packed: PackedRows) -> int:
@@ -163,6 +152,11 @@ class Packer:
         return self._open.held
 
     @property
+    def fullness(self) -> float:
+        """The share of a request that the rows fill."""
+        return self.limits.measure_fullness(self._open.operations, self._open.size)
+
+    @property
     def outstanding(self) -> Iterator[Collection[int]]:
         """The positions of the rows that wait, and of those that they replaced."""
         yield from (packed.positions for packed in self._open.packed)
@@ -187,12 +181,11 @@ class Packer:
         """Return all rows as batches that are built now; more than one only if rows share a key."""
         return self._seal(now)
 
-    def absorb(self, other: "Packer") -> bool:
-        """Take over the rows of another packer, which shares no key with this one, if they fit."""
-        absorbed = self._open.absorb(other._open)  # noqa: SLF001 - of the same class
-        if absorbed:
-            other._open = _OpenBatch(self.limits)  # noqa: SLF001 - of the same class
-        return absorbed
+    def take_over(self, other: "Packer", now: datetime) -> list[Batch]:
+        """Take the rows of another packer, which shares no key with this one; return the batches that they complete."""
+        taken, other._open = other._open, _OpenBatch(other.limits)  # noqa: SLF001 - of the same class
+        self._open.superseded.extend(taken.superseded)  # settled with the rows that replaced them, or before: not after
+        return [batch for packed in taken.packed for batch in self.feed(packed, now)]
 
     def _seal(self, now: datetime, *, may_stay_open: bool = False) -> list[Batch]:
         """Seal the open batch; the last one after repeats were removed may stay open."""

@@ -14,6 +14,7 @@ import attrs
 from svc_async.ads.products import CatalogProducts, ProductUpsertResult, ProductUpsertResults
 from svc_async.batch.destination import Destination
 from svc_async.batch.journal.ledger import JournalPath, LedgerFactory, create_ledger
+from svc_async.batch.packing.lane_count import count_lanes
 from svc_async.batch.products.codec import (
     ProductRows,
     encode_checked,
@@ -252,13 +253,17 @@ class Products(CatalogProducts):
         observers: Observers,
         journal: JournalPath | None,
     ) -> Uploader[T]:
+        pace = self._pipeline.find_pace(destination.empty)
+        lanes = count_lanes(destination.limits, settings.concurrency, memory=self._pipeline.memory.total, pace=pace)
         return Uploader(
             source,
             sender=self._pipeline,
             destination=destination,
             settings=settings,
             observers=observers,
-            ledger=self.create_ledger(journal, destination=destination, settings=settings, clock=self._pipeline.clock),
+            ledger=self.create_ledger(
+                journal, destination=destination, settings=settings, lanes=lanes, clock=self._pipeline.clock
+            ),
             sizes=self.sizes,
             before_sending=self.before_sending,
         )

@@ -1,0 +1,94 @@
+"""The memory that jobs share: who may hold how much, and that every job proceeds."""
+
+import asyncio
+from contextlib import ExitStack
+
+from svc_async.batch.lists.audience_users import AudienceUsers
+from svc_async.batch.report import Progress, Report
+from svc_async.batch.settings import JobSizes
+from svc_async.engine.memory import MEMORY, MemoryBudget
+from svc_async.sandbox import VirtualClock
+from svc_async.users.tables import Rows
+from tests.support.fake_service import LOST, FakeService, wait_until
+
+
+def test_jobs_have_equal_shares_and_give_them_back() -> None:
+    budget = MemoryBudget(1_200)
+    with budget.create_share() as first:
+        assert first.allowance == 1_200
+        with ExitStack() as others:
+            shares = [others.enter_context(budget.create_share()) for _ in range(3)]
+            assert {share.allowance for share in (first, *shares)} == {300}
+        assert first.allowance == 1_200
+
+
+def test_a_job_has_less_while_another_holds_twice_its_share_but_always_proceeds() -> None:
+    budget = MemoryBudget(1_200)
+    with budget.create_share() as first, budget.create_share(), budget.create_share() as third:
+        first.held = 800
+        assert (first.allowance, third.allowance) == (400, 400)
+        first.held = 1_000
+        assert third.allowance == 200
+        first.held = 1_200
+        assert third.allowance == 100
+
+
+async def test_a_job_that_is_cancelled_gives_its_share_back() -> None:
+    service = FakeService(always=LOST)
+    users = AudienceUsers(service, "a1", "c1")
+    task = asyncio.create_task(users.upload(make_rows(1_000)))
+    await wait_until(lambda: len(service.bodies) > 0)
+
+    task.cancel()
+    await asyncio.wait([task])
+
+    with service.memory.create_share() as share:
+        assert share.allowance == MEMORY
+
+
+async def test_sixteen_jobs_at_once_finish_at_about_the_same_time_within_the_memory() -> None:
+    sizes = JobSizes(slice_rows=16, partition_rows=64)
+    budget = MemoryBudget(400_000)
+    services = [FakeService(latency=0.4, pace=24.25, memory=budget) for _ in range(16)]
+    for service in services[1:]:
+        service.clock = services[0].clock
+    pending = dict.fromkeys(range(16), 0)
+    most = 0
+
+    def watch(number: int, progress: Progress) -> None:
+        nonlocal most
+        pending[number] = progress.pending
+        most = max(most, sum(pending.values()))
+
+    async def upload(number: int) -> tuple[Report, float]:
+        users = AudienceUsers(services[number], "a1", f"c{number}", sizes=sizes)
+        report = await users.upload(
+            make_rows(4_000), users_per_operation=1, progress=lambda progress: watch(number, progress)
+        )
+        return report, services[number].clock.monotonic()
+
+    results = await asyncio.gather(*map(upload, range(16)))
+
+    assert all(report.accepted == 4_000 for report, _ in results)
+    finished = [moment for _, moment in results]
+    assert max(finished) <= 1.1 * min(finished)
+    assert most * 34 <= 1.1 * budget.total  # bytes that a user takes
+
+
+async def test_a_job_proceeds_while_another_waits_with_all_of_the_memory() -> None:
+    budget = MemoryBudget(100_000)
+    stuck = FakeService(VirtualClock(), always=LOST, memory=budget)  # its quarantine never ends
+    other = FakeService(memory=budget)
+    first = asyncio.create_task(AudienceUsers(stuck, "a1", "c1").upload(make_rows(20_000)))
+    await wait_until(lambda: len(stuck.bodies) > 0)
+
+    report = await AudienceUsers(other, "a1", "c2").upload(make_rows(20_000))
+
+    assert report.accepted == 20_000
+    assert not first.done()
+    first.cancel()
+    await asyncio.wait([first])
+
+
+def make_rows(count: int) -> Rows:
+    return Rows(("email",), ((f"u{number}@b.de",) for number in range(count)))
