@@ -41,6 +41,7 @@ class Audience:
         self.write = write
         self.state = state
         self.failures: list[Failure] = []
+        self.removal_failures: list[Failure] = []
 
     async def sync(self, content: str, *, share: float = 1.0, lifetime: timedelta = timedelta(days=395)) -> SyncReport:
         return await self.users.sync(
@@ -50,6 +51,7 @@ class Audience:
             lifetime=lifetime,
             quarantine=0.0,
             on_failure=self.failures.append,
+            on_removal_failure=self.removal_failures.append,
         )
 
     @property
@@ -80,6 +82,15 @@ async def test_only_what_changed_is_sent(audience: Audience, sandbox: Sandbox) -
     third = await audience.sync(numbered(*range(2, 103)))
     assert (third.sent.accepted, third.removed.accepted) == (3, 2)
     assert sorted(audience.members, key=str) == sorted(emails(*range(2, 103)), key=str)
+
+
+async def test_a_removal_that_failed_is_reported_apart(audience: Audience, sandbox: Sandbox) -> None:
+    await audience.sync(numbered(1, 2))
+    sandbox.faults.on("POST", USERS).do(Fault.http(400))
+    sync = await audience.sync(numbered(3))
+    assert (sync.removed.failed, sync.sent.failed) == (2, 1)
+    assert sorted(failure.position for failure in audience.removal_failures) == [0, 1]
+    assert [failure.position for failure in audience.failures] == [0]
 
 
 async def test_an_identifier_that_somebody_no_longer_has_does_not_stay(audience: Audience) -> None:

@@ -158,6 +158,8 @@ async def test_the_timeline_has_a_bounded_number_of_samples_of_working_time(path
     assert record.worked == pytest.approx(report.requests * 7, rel=0.01)
     assert 256 <= len(moments) <= 512
     assert list(moments) == sorted(moments, key=lambda moment: moment.seconds)
+    # Each is of the end of its slot: what is answered at that second counts in the next.
+    assert all(each.accepted == 4 * ((each.seconds - 1) // 7) for each in moments if each.requests < 300)
     middle = next(moment for moment in moments if moment.seconds >= record.worked / 2)
     assert middle.accepted == pytest.approx(1_500, rel=0.02)
     assert middle.requests == pytest.approx(report.requests / 2, rel=0.02)

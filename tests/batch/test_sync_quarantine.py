@@ -16,7 +16,7 @@ from svc_async.batch.sync.pages.marks import DOUBT, Action, Decision, decide
 from svc_async.batch.sync.sending import VALIDITY, Allowance, ClockReading, SendingNote, find_rest
 from svc_async.batch.sync.state import SyncState
 from svc_async.clock import BootClock, SystemClock
-from tests.support.fake_service import FakeService, wait_until
+from tests.support.fake_service import FakeService, make_error, wait_until
 
 QUARANTINE = 120.0
 ONE, TWO = ("p1",), ("p2",)
@@ -121,6 +121,11 @@ async def test_a_sync_that_ended_with_an_answer_to_each_request_leaves_nothing_t
     await nights.sync(ONE)
     assert describe(await nights.sync(TWO)) == [("Delete", ["p1"], 0.0), ("Update", ["p2"], 0.0)]
     assert nights.waits == []
+
+
+async def test_an_addition_that_was_refused_leaves_nothing_to_wait_for(nights: Nights) -> None:
+    await nights.sync(ONE, service=FakeService(always=make_error(400)))
+    assert describe(await nights.sync()) == [("Delete", ["p1"], 0.0)]
 
 
 # --- clocks
