@@ -25,6 +25,7 @@ _BENCHMARKS: Mapping[str, tuple[str, str]] = {
     "upload": ("benchmarks.upload", "measure"),
     "scripts": ("benchmarks.upload", "measure_scripts"),
     "journal": ("benchmarks.journaled", "measure"),
+    "sync": ("benchmarks.sync", "measure"),
     "pace": ("benchmarks.cpu_at_pace", "measure"),
     "memory": ("benchmarks.memory", "measure"),
     "get": ("benchmarks.small_get", "measure"),
@@ -69,7 +70,7 @@ def _parse_options() -> argparse.Namespace:
 
 _HELP = {
     Scale.QUICK: "a smoke run of some seconds, whose figures mean nothing",
-    Scale.FULL: "memory and the journal with one and ten million rows",
+    Scale.FULL: "ten million rows for fullness, memory and the sync",
 }
 
 

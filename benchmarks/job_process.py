@@ -19,9 +19,10 @@ import attrs
 from svc_async import Endpoints, Governor, Session, UserCredentials
 from svc_async.governor.limits import LIMITS
 
-__all__ = ["JobCost", "run_job"]
+__all__ = ["ROOT", "JobCost", "run_job"]
 
-_ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[1]
+"""The checkout of these benchmarks."""
 
 
 @attrs.frozen(kw_only=True)
@@ -44,7 +45,7 @@ class JobCost:
 
 
 def run_job(
-    url: str, file: Path, *, accounts: int = 1, state: Path | None = None, package: Path = _ROOT, **settings: Any
+    url: str, file: Path, *, accounts: int = 1, state: Path | None = None, package: Path = ROOT, **settings: Any
 ) -> JobCost:
     """Upload a file to the audience of each account, or sync it if there is a state.
 

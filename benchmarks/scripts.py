@@ -29,7 +29,7 @@ _JSON = {"Content-Type": "application/json"}
 _KEYS = (CREDENTIALS.consumer_key, CREDENTIALS.consumer_secret, CREDENTIALS.token, CREDENTIALS.token_secret)
 
 
-def upload_in_a_loop(file: Path, service: sink.Sink, users_per_operation: int) -> int:
+def upload_in_a_loop(users_per_operation: int, file: Path, service: sink.Sink) -> int:
     """Send one request after the other with the common HTTP library; return how many rows were accepted."""
     accepted = 0
     with OAuth1Session(*_KEYS) as session:
@@ -40,7 +40,7 @@ def upload_in_a_loop(file: Path, service: sink.Sink, users_per_operation: int) -
     return accepted
 
 
-def upload_with_tasks(file: Path, service: sink.Sink, users_per_operation: int) -> int:
+def upload_with_tasks(users_per_operation: int, file: Path, service: sink.Sink) -> int:
     """Send many requests at once with asyncio; return how many rows were accepted."""
 
     async def upload() -> int:
