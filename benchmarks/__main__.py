@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 
 from benchmarks.measure import HAS_FAST_HASH, Figure, Scale
+from svc_async.users.hashing import HASH_LIBRARY
 
 _BENCHMARKS: Mapping[str, tuple[str, str]] = {
     "fullness": ("benchmarks.fullness", "measure"),
@@ -116,7 +117,7 @@ def _describe_machine() -> str:
 
 
 def _describe_hash() -> str:
-    return f"stringzilla {version('stringzilla')}" if HAS_FAST_HASH else f"hashlib with {ssl.OPENSSL_VERSION}"
+    return HASH_LIBRARY if HAS_FAST_HASH else f"{HASH_LIBRARY} with {ssl.OPENSSL_VERSION}"
 
 
 def _count_cores() -> int:

@@ -9,10 +9,11 @@ import enum
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
 from typing import Any
 
 import attrs
+
+from svc_async.users.hashing import HASH_LIBRARY
 
 __all__ = [
     "HAS_FAST_HASH",
@@ -32,7 +33,7 @@ USERS_PER_OPERATION = 25
 """The default."""
 _DEFAULTS = "defaults"
 """The settings of a job that names none."""
-HAS_FAST_HASH = find_spec("stringzilla") is not None
+HAS_FAST_HASH = HASH_LIBRARY != "hashlib"
 """Whether the extra `fast` is installed, and so in use."""
 _TOLERANCE = 0.03
 
