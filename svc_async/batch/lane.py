@@ -358,20 +358,23 @@ def count_in_doubt(lanes: Iterable[Lane]) -> int:
 
 
 def _write_receipt(batch: Batch, refused: Mapping[int, ErrorDetail], request_id: str | None, attempts: int) -> Receipt:
-    positions = list(batch.positions)
-    failures = [
-        Failure(positions[index], reason.message, str(reason.code), reason.parameter)
-        for index, reason in sorted(refused.items())
-    ]
+    positions = batch.positions
+    failures: Sequence[Failure] = ()
+    accepted: Sequence[int] = positions
+    if refused:
+        listed = list(positions)
+        failures = [
+            Failure(listed[index], reason.message, str(reason.code), reason.parameter)
+            for index, reason in sorted(refused.items())
+        ]
+        accepted = [position for index, position in enumerate(listed) if index not in refused]
     return Receipt(
-        first=min(positions),
-        last=max(positions),
+        first=positions.lowest,
+        last=positions.highest,
         rows=batch.rows,
         accepted=batch.rows - len(failures),
         failures=failures,
         request_id=request_id,
         attempts=attempts,
-        positions=[position for index, position in enumerate(positions) if index not in refused]
-        if refused
-        else positions,
+        positions=accepted,
     )

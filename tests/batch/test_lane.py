@@ -94,7 +94,7 @@ def test_the_next_batch_is_intended_when_the_one_before_is_settled() -> None:
     settle = lane.handle(ACCEPTED)
 
     assert isinstance(settle, Settle)
-    assert (settle.receipt.positions, settle.receipt.request_id, settle.receipt.attempts) == ([0, 1, 2, 3], "r-1", 1)
+    assert ([*settle.receipt.positions], settle.receipt.request_id, settle.receipt.attempts) == ([0, 1, 2, 3], "r-1", 1)
     assert handle(lane, Recorded(), Recorded(), ACCEPTED)[:2] == [Intend(), Send()]
     assert (lane.handle(Recorded()), lane.phase, count_pending([lane])) == (None, Phase.IDLE, 0)
 
