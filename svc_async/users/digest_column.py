@@ -1,6 +1,6 @@
 """The hashes of a column of values: many at once, and a closer look at those only that need it."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate, compress
 from operator import not_
 from struct import unpack
@@ -14,7 +14,7 @@ from svc_async.users.identifiers import HashedIdentifier
 from svc_async.users.lines import HashedTexts
 from svc_async.users.tokens import SEPARATOR, InvalidValue, is_missing, tokenize_value
 
-__all__ = ["DigestColumn", "hash_column"]
+__all__ = ["DigestColumn", "delete_rows", "hash_column"]
 
 _REFUSED_SHARE = 16
 """One in so many values may need a closer look; if more do, blanks around them are the likely reason."""
@@ -51,16 +51,14 @@ class DigestColumn:
 
     def leave_out(self, rows: Collection[int]) -> "DigestColumn":
         """Return the column without some rows."""
-        counts = self.present if self.counts is None else self.counts
-        ends = list(accumulate(counts, initial=0))
+        ends = range(len(self) + 1) if self.counts is None else list(accumulate(self.counts, initial=0))
         parts: list[bytes] = []
         start = 0
         for row in sorted(rows):
             parts.append(self.digests[DIGEST_SIZE * start : DIGEST_SIZE * ends[row]])
             start = ends[row + 1]
-        kept = [count for row, count in enumerate(counts) if row not in rows]
         digests = b"".join((*parts, self.digests[DIGEST_SIZE * start :]))
-        return DigestColumn(digests, None if kept.count(1) == len(kept) else kept)
+        return _count(digests, None if self.counts is None else delete_rows(self.counts, rows))
 
     def split(self) -> Sequence[bytes]:
         """Return the digests of each row, joined."""
@@ -71,6 +69,18 @@ class DigestColumn:
         """Return the hashes of each row as they are written between the quotes of JSON."""
         hexes = self.digests.hex("\n", DIGEST_SIZE).split("\n")
         return hexes if self.counts is None and self.digests else _group(hexes, self.counts or (), SEPARATOR)
+
+
+def delete_rows(values: Sequence[int], rows: Iterable[int]) -> Sequence[int]:
+    """Return the values of all other rows."""
+    kept = bytearray(values) if isinstance(values, bytes | bytearray) else list(values)
+    for row in sorted(rows, reverse=True):
+        del kept[row]
+    return kept
+
+
+def _count(digests: bytes, counts: Sequence[int] | None) -> DigestColumn:
+    return DigestColumn(digests, None if counts is None or counts.count(1) == len(counts) else counts)
 
 
 def _group(values: Sequence[AnyStr], counts: Sequence[int], separator: AnyStr) -> list[AnyStr]:
@@ -100,15 +110,15 @@ def hash_column(identifier: HashedIdentifier, values: Sequence[Any], problems: d
         taken = bytearray(map(bool, values) if all_seen else [isinstance(each, str) and each != "" for each in values])
         found = _hash_some(identifier, list(compress(values, taken)))
     if all_seen and not found.refused:
-        return DigestColumn(found.digests, taken if 0 in taken else None)
+        return _count(found.digests, taken)
     if found.refused:
         rows = list(compress(range(len(values)), taken))
         for index in found.refused:
             taken[rows[index]] = False
     others: dict[int, Sequence[str]] = {}
     for row in compress(range(len(values)), map(not_, taken)):
-        if not is_missing(values[row]):
-            others[row] = tokenize_value(identifier, values[row], row, problems)
+        if not is_missing(values[row]) and (tokens := tokenize_value(identifier, values[row], row, problems)):
+            others[row] = tokens
     return _insert(found.digests, taken, others)
 
 
@@ -132,7 +142,7 @@ def _hash_texts(
 def _insert(digests: bytes, taken: bytearray, others: Mapping[int, Sequence[str]]) -> DigestColumn:
     """Return a column of the rows whose digests were taken, and of others, which have any number of tokens."""
     if not others:
-        return DigestColumn(digests, taken)
+        return _count(digests, taken)
     counts, taken_before = list(taken), list(accumulate(taken, initial=0))
     parts: list[bytes] = []
     start = 0
@@ -140,5 +150,4 @@ def _insert(digests: bytes, taken: bytearray, others: Mapping[int, Sequence[str]
         end = DIGEST_SIZE * taken_before[row]
         parts += digests[start:end], bytes.fromhex("".join(tokens))
         start, counts[row] = end, len(tokens)
-    digests = b"".join((*parts, digests[start:]))
-    return DigestColumn(digests, None if counts.count(1) == len(counts) else counts)
+    return _count(b"".join((*parts, digests[start:])), counts)

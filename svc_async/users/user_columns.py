@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import attrs
 
-from svc_async.users.digest_column import DigestColumn
+from svc_async.users.digest_column import DigestColumn, delete_rows
 from svc_async.users.identifiers import HASH_LENGTH, IDENTIFIERS, HashedIdentifier
 from svc_async.users.packed import HashedUsers, PackedUsers, TextUsers
 from svc_async.users.template import RowTemplate
@@ -51,12 +51,11 @@ class UserColumns:
 
     def leave_out(self, attributes: Mapping[int, str]) -> "UserColumns":
         """Return the users without the invalid rows, and the identifiers that these are invalid for."""
-        indexes = [index for index in self.indexes if index not in self.invalid]
         return attrs.evolve(
             self,
             columns={name: column.leave_out(self.invalid) for name, column in self.columns.items()},
-            present=bytes(map(self.present.__getitem__, indexes)),
-            indexes=indexes,
+            present=bytes(delete_rows(self.present, self.invalid)),
+            indexes=delete_rows(self.indexes, self.invalid),
             attributes=attributes,
         )
 
