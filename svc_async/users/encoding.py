@@ -27,6 +27,7 @@ from svc_async.wire.writing import to_plain
 __all__ = [
     "SLICE_ROWS",
     "BadIdentifiers",
+    "EncodedSlices",
     "EncodedUsers",
     "MemberEncoder",
     "RowEncoder",
@@ -60,6 +61,11 @@ class EncodedUsers:
     attributes: Mapping[int, str] = MappingProxyType({})
     partly_valid: int = 0
 
+    @property
+    def rows(self) -> int:
+        """How many rows the slice has."""
+        return len(self.indexes) + len(self.invalid)
+
     @classmethod
     def pack(cls, columns: UserColumns) -> "EncodedUsers":
         """Return users as they wait to be sent."""
@@ -71,6 +77,17 @@ class EncodedUsers:
             columns.attributes,
             len(columns.partly_valid),
         )
+
+
+@attrs.frozen
+class EncodedSlices:
+    """Users that are encoded already.
+
+    Attributes:
+        slices: the users of consecutive rows.
+    """
+
+    slices: Iterable[EncodedUsers]
 
 
 class RowEncoder:

@@ -63,7 +63,7 @@ class UserColumns:
         """Return the users as they wait to be sent: as digests if each identifier of them is one hash."""
         hashed = [each for each in self.columns.values() if isinstance(each, DigestColumn)]
         texts = [each for each in self.columns.values() if isinstance(each, TextColumn)]
-        if any(any(each.tokens) for each in texts) or any(each.has_several for each in hashed):
+        if not hashed or any(any(each.tokens) for each in texts) or any(each.has_several for each in hashed):
             return self._pack_text()
         if len(self.columns) == 1:
             return HashedUsers(hashed[0].digests)

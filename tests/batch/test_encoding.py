@@ -154,6 +154,17 @@ def test_one_bad_row_among_many_does_not_disturb_the_others() -> None:
     assert users(encoded) == [*expected, {"email": [hashed("q")]}]
 
 
+@pytest.mark.parametrize(
+    "columns", [(name,) for name in IDENTIFIERS] + [("partner_user_id", "email"), ("email", "handle")]
+)
+def test_a_slice_may_have_no_valid_row(columns: tuple[str, ...]) -> None:
+    rows = [(None,) * len(columns), ("",) * len(columns)]
+    encoded = RowEncoder(columns).encode(rows)
+
+    assert users(encoded) == []
+    assert encoded.invalid == dict.fromkeys((0, 1), "must have at least one identifier")
+
+
 def test_no_rows_are_no_users() -> None:
     encoded = MemberEncoder().for_rows(("email", "phone_number")).encode([])
 

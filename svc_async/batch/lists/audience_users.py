@@ -22,6 +22,7 @@ from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.sync.settings import SYNC_DEFAULTS, SyncObservers, SyncSettings
 from svc_async.batch.sync.state import SyncState
 from svc_async.batch.sync.sync import Sync, read_clocks
+from svc_async.batch.sync.user_spill import UserSpill
 from svc_async.clock import months_after
 from svc_async.users.encoding import BadIdentifiers
 from svc_async.users.identifiers import IDENTIFIERS
@@ -152,7 +153,7 @@ class AudienceUsers(UserList[BatchCounts]):
 
         Args:
             members: the path of a file, or members as in `upload` that can be iterated again: all who are to belong to
-                the audience.
+                the audience. They are read once, and kept in an unnamed temporary file next to the state.
             state: path of the file that keeps what was accepted, one for each audience.
             lifetime: how long members stay that are sent, at least a day; by default 13 months.
             phone_region: the region of national phone numbers, such as `DE`; needs the extra `phone`.
@@ -184,11 +185,12 @@ class AudienceUsers(UserList[BatchCounts]):
         )
         async with open_members(members, self._rules.identifiers) as source:
             target = f"audience {self.account_id} {self.custom_audience_id} at {self._host}"
-            with SyncState(Path(state), target=target) as store:
+            with SyncState(Path(state), target=target) as store, UserSpill(Path(state).parent) as spill:
                 clock = self._sender.clock
                 sync_target = AudienceTarget(
                     users=attrs.evolve(self, before_sending=lambda: store.admit(read_clocks(clock))),
                     members=source,
+                    spill=spill,
                     phone_region=phone_region,
                     bad_identifiers=bad_identifiers,
                     lifetime=lifetime,

@@ -20,7 +20,7 @@ from svc_async.errors import InvalidArgument
 from svc_async.sources.detect import open_source
 from svc_async.sources.rows import ArrowTable, from_arrow
 from svc_async.sources.source import UserSource
-from svc_async.users.encoding import EncodedUsers, MemberEncoder
+from svc_async.users.encoding import EncodedSlices, EncodedUsers, MemberEncoder
 from svc_async.users.names import USERS
 from svc_async.users.tables import Columns, Rows
 
@@ -65,7 +65,7 @@ class MemberReader:
     identifiers: Sequence[str]
     slice_rows: int
 
-    def read(self, members: Members, operation: UserOperation) -> RowSource:
+    def read(self, members: Members | EncodedSlices, operation: UserOperation) -> RowSource:
         """Return the source of a job that applies one operation to all members.
 
         Raises:
@@ -76,6 +76,8 @@ class MemberReader:
             return read_file("members", members, open_, lambda source: self.read(source.rows(), operation))
         if isinstance(members, ArrowTable):
             members = from_arrow(members, vocabulary=USERS.restrict_to(self.identifiers))
+        if isinstance(members, EncodedSlices):
+            return RowSource(lambda: _number(members.slices, operation), is_replayable(members.slices))
         if isinstance(members, Rows):
             return self._read_table(members.columns, members.rows, operation)
         if isinstance(members, Columns):
@@ -126,8 +128,15 @@ async def _encode_operations(
                 async for part in slices:
                     if first == 0:
                         encoder.check_first(part[0], f"operations[{index - 1}].params.users[0]")
-                    yield _build_slice(encoder.encode(part), operation, first, len(part))
+                    yield _build_slice(encoder.encode(part), operation, first)
                     first += len(part)
+
+
+async def _number(slices: Iterable[EncodedUsers], operation: UserOperation) -> AsyncGenerator[Slice, None]:
+    first = 0
+    for users in slices:
+        yield _build_slice(users, operation, first)
+        first += users.rows
 
 
 async def _encode(
@@ -142,12 +151,12 @@ async def _encode(
         async for part in parts:
             if check_first is not None and first == 0:
                 check_first(part[0], "members[0]")
-            yield _build_slice(encode(part), operation, first, len(part))
+            yield _build_slice(encode(part), operation, first)
             first += len(part)
 
 
-def _build_slice(encoded: EncodedUsers, operation: UserOperation, first: int, count: int) -> Slice:
-    positions: Sequence[int] = range(first, first + count)
+def _build_slice(encoded: EncodedUsers, operation: UserOperation, first: int) -> Slice:
+    positions: Sequence[int] = range(first, first + encoded.rows)
     if encoded.invalid:
         positions = [first + index for index in encoded.indexes]
     attributes = encoded.attributes
@@ -156,7 +165,7 @@ def _build_slice(encoded: EncodedUsers, operation: UserOperation, first: int, co
         for index, rule in sorted(encoded.invalid.items())
     ]
     rows = PackedRows(operation, encoded.template, encoded.users, Positions.pack(positions))
-    return Slice(count, rows, failures, encoded.partly_valid)
+    return Slice(encoded.rows, rows, failures, encoded.partly_valid)
 
 
 def _make_opener(identifiers: Sequence[str]) -> Callable[[Path], UserSource]:

@@ -15,14 +15,14 @@ from svc_async.batch.settings import BatchSettings, Observers
 from svc_async.batch.source import slice_rows
 from svc_async.batch.sync.plan import Entries, Removal
 from svc_async.batch.sync.settings import MAX_TIME
-from svc_async.batch.sync.sync import Removals, UpsertObservers
+from svc_async.batch.sync.sync import Removals, SelectedRows, UpsertObservers
+from svc_async.batch.sync.user_spill import UserSpill
 from svc_async.clock import months_after
 from svc_async.errors import InvalidArgument
-from svc_async.sources.source import ReplayableRows
 from svc_async.users.digests import digest, restore_hash
-from svc_async.users.encoding import SLICE_ROWS, BadIdentifiers, MemberEncoder
+from svc_async.users.encoding import BadIdentifiers, EncodedSlices, MemberEncoder
 from svc_async.users.identifiers import IDENTIFIERS, PartnerId
-from svc_async.users.tables import Columns, Rows, slice_batches
+from svc_async.users.tables import Columns, Rows
 from svc_async.users.user_columns import UserColumns
 
 __all__ = ["AudienceCalls", "AudienceTarget"]
@@ -61,7 +61,8 @@ class AudienceTarget:
 
     Attributes:
         users: the users of the audience.
-        members: all who are to belong to it; they can be iterated again.
+        members: all who are to belong to it; they can be iterated again when the sync is repeated.
+        spill: keeps them until they are sent.
         phone_region: the region of national phone numbers.
         bad_identifiers: whether a row with an invalid identifier fails, or is sent without it.
         lifetime: how long members stay that are sent; by default 13 months, as the service has it.
@@ -73,6 +74,7 @@ class AudienceTarget:
 
     users: AudienceCalls
     members: Rows | Columns | Iterable[Any] | AsyncIterable[Any]
+    spill: UserSpill
     phone_region: str | None = None
     bad_identifiers: BadIdentifiers = "fail"
     lifetime: timedelta | None = None
@@ -106,48 +108,42 @@ class AudienceTarget:
         return self.members.columns if isinstance(self.members, Rows) else None
 
     async def entries(self) -> AsyncIterator[Entries]:
-        """Read the members from the start."""
+        """Read the members, and keep them as they are sent."""
         encoder = MemberEncoder(phone_region=self.phone_region, bad_identifiers=self.bad_identifiers)
         columns = self._columns
         hash_ = encoder.hash if columns is None else encoder.for_rows(columns).hash
         first = 0
-        async with aclosing(slice_rows(self.rows())) as parts:
+        async with aclosing(slice_rows(self._require_rows())) as parts:
             async for part in parts:
                 if first == 0 and columns is None:
                     encoder.check_first(part[0], "members[0]")
-                yield _digest(hash_(part), first)
+                users = hash_(part)
+                self.spill.add(users)
+                yield _digest(users, first)
                 first += len(part)
                 await asyncio.sleep(0)
 
-    def rows(self) -> Iterable[Any]:
-        """Read the rows of the members from the start."""
-        if isinstance(self.members, Columns):
-            batches = _require_replayable(self.members.batches)
-            return ReplayableRows(lambda: slice_batches(batches, SLICE_ROWS))
-        return _require_replayable(self.members.rows if isinstance(self.members, Rows) else self.members)
+    def _require_rows(self) -> Iterable[Any] | Columns:
+        table = self.members
+        rows = table.batches if isinstance(table, Columns) else table.rows if isinstance(table, Rows) else table
+        # An iterator would be empty when the call is repeated to finish the sync, and all members would be removed.
+        if isinstance(rows, Iterator) or not isinstance(rows, Iterable):
+            raise InvalidArgument("members", "must be a file, or a list or another iterable that can be read again")
+        return table if isinstance(table, Columns) else rows
 
     async def remove(self, removals: Removals, observers: Observers) -> Report:
         """Remove members by the identifier that identifies them."""
         rows = Rows(tuple(IDENTIFIERS), map(_write_removal, removals))
         return await self.users.remove(rows, **_keywords(self.settings), **_list_observers(observers))
 
-    async def send(self, upserts: Iterable[Any], observers: UpsertObservers, *, expires_at: datetime | None) -> Report:
+    async def send(self, upserts: SelectedRows, observers: UpsertObservers, *, expires_at: datetime | None) -> Report:
         """Add members or renew them."""
-        members = upserts if self._columns is None else Rows(self._columns, upserts)
         return await self.users.upload(
-            members,
+            EncodedSlices(self.spill.read(upserts.find)),
             expires_at=expires_at,
-            phone_region=self.phone_region,
-            bad_identifiers=self.bad_identifiers,
             **_keywords(self.settings),
             **_list_observers(observers),
         )
-
-
-def _require_replayable(rows: object) -> Iterable[Any]:
-    if isinstance(rows, Iterator) or not isinstance(rows, Iterable):
-        raise InvalidArgument("members", "must be a file, or a list or another iterable that can be read again")
-    return rows
 
 
 def _keywords(settings: BatchSettings) -> Mapping[str, Any]:

@@ -26,7 +26,7 @@ from svc_async.batch.report import Failure, Receipt, Report
 from svc_async.batch.settings import BatchSettings, Observers
 from svc_async.batch.source import slice_rows
 from svc_async.batch.sync.plan import Entries, Removal
-from svc_async.batch.sync.sync import Removals, UpsertObservers
+from svc_async.batch.sync.sync import Removals, SelectedRows, UpsertObservers
 from svc_async.engine.paging import Pager
 from svc_async.errors import InvalidArgument
 from svc_async.wire.writing import to_plain
@@ -84,13 +84,13 @@ class CatalogTarget:
     async def entries(self) -> AsyncIterator[Entries]:
         """Read the products from the start."""
         first = 0
-        async with aclosing(slice_rows(self.rows())) as parts:
+        async with aclosing(slice_rows(self._rows())) as parts:
             async for part in parts:
                 yield _entries(part, first)
                 first += len(part)
                 await asyncio.sleep(0)
 
-    def rows(self) -> Iterable[Product | Mapping[str, Any]]:
+    def _rows(self) -> Iterable[Product | Mapping[str, Any]]:
         """Read the products from the start."""
         if isinstance(self.source, Iterator) or not isinstance(self.source, Iterable):
             raise InvalidArgument("products", "must be a file, or a list or another iterable that can be read again")
@@ -125,7 +125,7 @@ class CatalogTarget:
 
     async def send(
         self,
-        upserts: Iterable[Product | Mapping[str, Any]],
+        upserts: SelectedRows,
         observers: UpsertObservers,
         *,
         expires_at: datetime | None,  # noqa: ARG002 - products do not expire
@@ -133,7 +133,7 @@ class CatalogTarget:
         """Create or change products."""
         collector = _KeyCollector(observers)
         return await self.products.upsert(
-            upserts,
+            upserts.choose(self._rows()),
             **self._keywords(),
             progress=observers.progress,
             on_receipt=collector.on_receipt,

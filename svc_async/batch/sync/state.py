@@ -108,7 +108,7 @@ class SyncState:
         self._selection = Selection()
         self._opened: ClockReading | None = None
         try:
-            self._about = self._read_about(target)
+            self._about = _read_about(self._file, target)
         except BaseException:
             self._file.close()
             raise
@@ -192,6 +192,10 @@ class SyncState:
         """Select the rows to send from the rows of the snapshot; see `SyncStore`."""
         return self._selection.choose(rows, stage)
 
+    def find_upserts(self, rows: range, stage: Stage) -> Sequence[int]:
+        """Return which of some rows are sent in a stage; see `SyncStore`."""
+        return self._selection.find(rows, stage)
+
     def find_position(self, number: int) -> int:
         """Return the position in the snapshot of an upsert."""
         return self._selection.find_position(number)
@@ -243,20 +247,6 @@ class SyncState:
             self._about = await settle(self._file, self._about)
             self._file.shrink()
 
-    def _read_about(self, target: str) -> About:
-        about = self._file.read_about()
-        if about is None:
-            about = About(target)
-            self._file.write_page(0, about.pages, StatePage())
-            self._file.write_about(about)  # last: a file without it is begun again
-        if about.target != target:
-            raise UnusableFile(
-                FORMAT.parameter,
-                self._file.path,
-                "belongs to another list, or to one of another host; each needs its own file",
-            )
-        return about
-
     async def _compare_pages(self, comparison: _Comparison) -> Plan:
         pages, found = self._about.pages, Counter[Reason]()
         rows = max(self._about.rows, len(comparison.selection.codes))
@@ -307,6 +297,22 @@ class SyncState:
         if self._comparison is not None:
             self._comparison.close()
             self._comparison = None
+
+
+def _read_about(file: StateFile, target: str) -> About:
+    """Return what belongs to a file as a whole; a new file is begun."""
+    about = file.read_about()
+    if about is None:
+        about = About(target)
+        file.write_page(0, about.pages, StatePage())
+        file.write_about(about)  # last: a file without it is begun again
+    if about.target != target:
+        raise UnusableFile(
+            FORMAT.parameter,
+            file.path,
+            "belongs to another list, or to one of another host; each needs its own file",
+        )
+    return about
 
 
 @contextmanager

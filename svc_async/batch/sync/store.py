@@ -58,6 +58,10 @@ class SyncStore(Protocol):
         """Select the rows to send in a stage from the rows of the snapshot, read again from its start."""
         ...
 
+    def find_upserts(self, rows: range, stage: Stage) -> Sequence[int]:
+        """Return which of some rows of the snapshot are sent in a stage, counted from the first of them."""
+        ...
+
     def find_position(self, number: int) -> int:
         """Return the position in the snapshot of an upsert."""
         ...

@@ -25,7 +25,7 @@ from svc_async.clock import Clock, find_boot
 from svc_async.errors import BatchError, SvcError
 from svc_async.wire.route import Request
 
-__all__ = ["Removals", "Sync", "SyncTarget", "UpsertObservers", "read_clocks"]
+__all__ = ["Removals", "SelectedRows", "Sync", "SyncTarget", "UpsertObservers", "read_clocks"]
 
 T = TypeVar("T")
 
@@ -63,18 +63,14 @@ class SyncTarget(Protocol):
         ...
 
     def entries(self) -> AsyncIterable[Entries]:
-        """Read the source from its start."""
-        ...
-
-    def rows(self) -> Iterable[Any]:
-        """Read the rows of the source from its start."""
+        """Read the source from its start; it is called once."""
         ...
 
     async def remove(self, removals: "Removals", observers: Observers) -> Report:
         """Remove rows; positions count them."""
         ...
 
-    async def send(self, upserts: Iterable[Any], observers: UpsertObservers, *, expires_at: datetime | None) -> Report:
+    async def send(self, upserts: "SelectedRows", observers: UpsertObservers, *, expires_at: datetime | None) -> Report:
         """Send rows, which expire at a time; positions count them."""
         ...
 
@@ -101,6 +97,27 @@ class Removals:
         self.state.record_accepted("removals", [self.first + position for position in positions])
 
 
+@attrs.frozen
+class SelectedRows:
+    """The rows to send in a stage.
+
+    Attributes:
+        state: the state that selects them.
+        stage: the stage.
+    """
+
+    state: SyncStore
+    stage: Stage
+
+    def choose(self, rows: Iterable[T]) -> Iterator[T]:
+        """Select them from the rows of the source, read again from its start."""
+        return self.state.upserts(rows, self.stage)
+
+    def find(self, rows: range) -> Sequence[int]:
+        """Return which of some consecutive rows of the source are among them, counted from the first of these."""
+        return self.state.find_upserts(rows, self.stage)
+
+
 @attrs.frozen(kw_only=True)
 class Sync:
     """One run of a sync.
@@ -125,7 +142,7 @@ class Sync:
         """Compare, and apply the plan unless this is a dry run.
 
         Raises:
-            InvalidArgument: the source cannot be read again, or too much would be removed; nothing was sent.
+            InvalidArgument: the source cannot be read, or too much would be removed; nothing was sent.
             UnusableFile: the state cannot be used; nothing was sent.
             BatchError: it could not be finished; its report is a `SyncReport`. The next sync resumes it.
         """
@@ -200,7 +217,7 @@ class _PlanRun:
             removals = Removals(self.state, stage, self._count_before("removals", stage))
             await self._run("removals", stage, lambda observers: self.target.remove(removals, observers))
         if self.plan.count("upserts", stage):
-            upserts = self.state.upserts(self.target.rows(), stage)
+            upserts = SelectedRows(self.state, stage)
             await self._run(
                 "upserts", stage, lambda observers: self.target.send(upserts, observers, expires_at=self.expires_at)
             )

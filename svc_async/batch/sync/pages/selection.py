@@ -6,7 +6,7 @@ Rows to send are numbered from 0: those of the first stage in the order of the s
 from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate, compress, repeat
 from typing import TypeVar
@@ -49,6 +49,14 @@ class Selection:
     def choose(self, rows: Iterable[T], stage: Stage) -> Iterator[T]:
         """Select the rows of a stage from all rows."""
         return compress(rows, self.codes.translate(_MASKS[stage]) if self.count("later") else self.codes)
+
+    def find(self, rows: range, stage: Stage) -> Sequence[int]:
+        """Return which of some consecutive rows are sent in a stage, counted from the first of them."""
+        codes = self.codes[rows.start : rows.stop]
+        found = codes.count(_CODES[stage])
+        if found in (0, len(rows)):
+            return range(found)
+        return list(compress(range(len(rows)), codes.translate(_MASKS[stage])))
 
     def spread(self, outcomes: bytes | bytearray) -> bytearray:
         """Return the outcomes of all rows by position, given those by number."""
