@@ -1,13 +1,13 @@
 """Signs a request with OAuth 1.0a, HMAC-SHA1 (RFC 5849; contract AUTH-01b, AUTH-01c, AUTH-01f).
 
 Names and values of the query are passed in quoted, as sent on the wire, so that base string and wire agree byte for
-byte. A JSON body is not part of the signature. Parameters that never change are quoted once, when the signer is
+byte. A JSON body is not part of the signature. What never changes is sorted and quoted once, when the signer is
 created.
 """
 
 import hmac
 import secrets
-from base64 import b64encode
+from binascii import b2a_base64
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
@@ -33,7 +33,7 @@ class OAuth1Signer:
     Args:
         credentials: the user's, or the app's for calls before a user is known (contract AUTH-01e).
         clock: the source of `oauth_timestamp`.
-        nonce: returns a new ASCII string for every call.
+        nonce: returns a new string of unreserved characters for every call.
     """
 
     credentials: UserCredentials | AppCredentials
@@ -46,6 +46,11 @@ class OAuth1Signer:
     _constant_parameters: Pairs = attrs.field(
         init=False, repr=False, default=attrs.Factory(lambda self: _quote_constants(self.credentials), takes_self=True)
     )
+    _template: "_Template" = attrs.field(
+        init=False,
+        repr=False,
+        default=attrs.Factory(lambda self: _make_template(self._constant_parameters), takes_self=True),
+    )
 
     def header(self, method: str, url: str, query: Pairs = (), oauth: Mapping[str, str] | None = None) -> str:
         """Return the header of one attempt; every attempt has its own nonce and timestamp.
@@ -56,16 +61,44 @@ class OAuth1Signer:
             query: quoted names and values, as sent on the wire.
             oauth: further protocol parameters by their full names, such as `oauth_callback`; not quoted.
         """
-        parameters = [
-            *self._constant_parameters,
-            ("oauth_nonce", self.nonce()),
-            ("oauth_timestamp", str(int(self.clock.now().timestamp()))),
-        ]
-        if oauth:
-            parameters += [(quote(name), quote(value)) for name, value in oauth.items()]
-        signed = signature(self._keyed_hash, base_string(method, url, [*parameters, *query]))
-        parameters.append(("oauth_signature", _quote_base64(signed)))
-        return "OAuth " + ", ".join(f'{name}="{value}"' for name, value in parameters)
+        nonce, timestamp = self.nonce(), str(int(self.clock.now().timestamp()))
+        further = [(quote(name), quote(value)) for name, value in oauth.items()] if oauth else ()
+        signed = signature(self._keyed_hash, self._base_string(method, url, [*query, *further], nonce, timestamp))
+        listed = "".join(f', {name}="{value}"' for name, value in further) if further else ""
+        return self._template.header % (nonce, timestamp, listed, _quote_base64(signed))
+
+    def _base_string(self, method: str, url: str, others: Pairs, nonce: str, timestamp: str) -> str:
+        if not others:
+            return _prefix(method, url) + self._template.base_string % (nonce, timestamp)
+        return base_string(method, url, [*self._constant_parameters, *_list_changing(nonce, timestamp), *others])
+
+
+@attrs.frozen
+class _Template:
+    """The parameters of the protocol, to be formatted with what changes from request to request.
+
+    Attributes:
+        base_string: takes nonce and timestamp.
+        header: takes nonce, timestamp, further parameters and signature.
+    """
+
+    base_string: str
+    header: str
+
+
+def _make_template(constants: Pairs) -> _Template:
+    parameters = [*constants, *_list_changing("\0", "\0")]
+    listed = ", ".join(f'{name}="{value}"' for name, value in parameters)
+    return _Template(
+        *(
+            text.replace("%", "%%").replace("\0", "%s")
+            for text in (_quote_pairs(parameters), f'OAuth {listed}\0, oauth_signature="\0"')
+        )
+    )
+
+
+def _list_changing(nonce: str, timestamp: str) -> Pairs:
+    return ("oauth_nonce", nonce), ("oauth_timestamp", timestamp)
 
 
 def key_hash(credentials: UserCredentials | AppCredentials) -> hmac.HMAC:
@@ -87,15 +120,14 @@ def _quote_constants(credentials: UserCredentials | AppCredentials) -> Pairs:
 
 def base_string(method: str, url: str, parameters: Pairs) -> str:
     """Return the string to sign (RFC 5849, 3.4.1) for quoted names and values."""
-    normalised = "&".join(f"{name}={value}" for name, value in sorted(parameters))
-    return _prefix(method, url) + _quote_quoted(normalised)
+    return _prefix(method, url) + _quote_pairs(parameters)
 
 
 def signature(keyed_hash: hmac.HMAC, base: str) -> str:
     """Sign a base string with HMAC-SHA1 (RFC 5849, 3.4.2); `keyed_hash` stays unchanged."""
     mac = keyed_hash.copy()
     mac.update(base.encode("ascii"))
-    return b64encode(mac.digest()).decode("ascii")
+    return b2a_base64(mac.digest(), newline=False).decode("ascii")
 
 
 @lru_cache(maxsize=4096)
@@ -105,6 +137,10 @@ def _prefix(method: str, url: str) -> str:
 
 def _quote_base64(text: str) -> str:
     return text.replace("+", "%2B").replace("/", "%2F").replace("=", "%3D")
+
+
+def _quote_pairs(parameters: Pairs) -> str:
+    return _quote_quoted("&".join(f"{name}={value}" for name, value in sorted(parameters)))
 
 
 def _quote_quoted(text: str) -> str:
