@@ -4,10 +4,14 @@ import asyncio
 import calendar
 import time
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from types import TracebackType
+from typing import Protocol, Self, runtime_checkable
+
+import attrs
 
 __all__ = ["BootClock", "Clock", "SystemClock", "Timer", "find_boot", "months_after"]
 
@@ -40,7 +44,7 @@ class Clock(Protocol):
         """Call `callback` once, after `seconds`."""
         ...
 
-    def timeout(self, seconds: float | None) -> asyncio.Timeout:
+    def timeout(self, seconds: float | None) -> AbstractAsyncContextManager[object]:
         """Return a context manager that raises `TimeoutError` after `seconds`; None means never."""
         ...
 
@@ -82,9 +86,102 @@ class SystemClock:
         """Call `callback` from the running loop after `seconds`."""
         return asyncio.get_running_loop().call_later(seconds, callback)
 
-    def timeout(self, seconds: float | None) -> asyncio.Timeout:
-        """Return the timeout of the standard library."""
-        return asyncio.timeout(seconds)
+    def timeout(self, seconds: float | None) -> "SharedTimeout":
+        """Return a context manager that raises `TimeoutError` after `seconds`; None means never."""
+        return SharedTimeout(seconds)
+
+
+@attrs.define(eq=False)
+class SharedTimeout:
+    """Does what `asyncio.timeout` does, with one timer for all blocks of one length.
+
+    Nearly all blocks end long before their time is over: a timer each would be set and cancelled for nothing.
+    """
+
+    _seconds: float | None
+    _timer: "_SharedTimer | None" = attrs.field(default=None, init=False)
+    _task: "asyncio.Task[object] | None" = attrs.field(default=None, init=False)
+    _cancelling: int = attrs.field(default=0, init=False)
+    _is_over: bool = attrs.field(default=False, init=False)
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.current_task()
+        if self._task is None:
+            raise RuntimeError("a timeout must be used inside a task")
+        self._cancelling = self._task.cancelling()
+        if self._seconds is not None:
+            self._timer = _find_timer(self._seconds)
+            self._timer.add(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._timer is not None:
+            self._timer.deadlines.pop(self, None)
+        if self._is_over and self._task is not None:
+            is_ours = self._task.uncancel() <= self._cancelling
+            if is_ours and kind is asyncio.CancelledError:
+                raise TimeoutError from error
+
+    def when(self) -> float | None:
+        """Return the time of the event loop at which the block is cancelled; None if it is not."""
+        return None if self._timer is None else self._timer.deadlines.get(self)
+
+    def end(self) -> None:
+        """Cancel the block: its time is over."""
+        self._is_over = True
+        if self._task is not None:
+            self._task.cancel()
+
+
+@attrs.define(eq=False)
+class _SharedTimer:
+    """The one timer of all blocks of one length in one event loop; it stays set while they come and go.
+
+    Attributes:
+        deadlines: the open blocks; since all have one length, the first to begin is the first to end.
+    """
+
+    _loop: asyncio.AbstractEventLoop
+    _seconds: float
+    deadlines: dict[SharedTimeout, float] = attrs.field(factory=dict[SharedTimeout, float], init=False)
+    _is_set: bool = attrs.field(default=False, init=False)
+
+    def add(self, block: SharedTimeout) -> None:
+        """Begin to count the time of a block."""
+        self.deadlines[block] = deadline = self._loop.time() + self._seconds
+        if not self._is_set:
+            self._set(deadline)
+
+    def _set(self, deadline: float) -> None:
+        self._is_set = True
+        self._loop.call_at(deadline, self._end_blocks)
+
+    def _end_blocks(self) -> None:
+        self._is_set = False
+        now = self._loop.time()
+        while self.deadlines:
+            block, deadline = next(iter(self.deadlines.items()))
+            if now < deadline:
+                self._set(deadline)
+                return
+            del self.deadlines[block]
+            block.end()
+        _timers.pop((self._loop, self._seconds), None)
+
+
+_timers: dict[tuple[asyncio.AbstractEventLoop, float], _SharedTimer] = {}
+
+
+def _find_timer(seconds: float) -> _SharedTimer:
+    loop = asyncio.get_running_loop()
+    timer = _timers.get((loop, seconds))
+    if timer is None:
+        for key in [each for each in _timers if each[0].is_closed()]:
+            _timers.pop(key, None)
+        timer = _timers[loop, seconds] = _SharedTimer(loop, seconds)
+    return timer
 
 
 @cache
