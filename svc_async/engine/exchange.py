@@ -93,7 +93,8 @@ class Exchange:
         is_used = protocol in self.used
         if protocol.should_close or (is_used and _is_readable(protocol)):
             raise ConnectionUnusable(is_used=is_used)
-        self.used.add(protocol)
+        if not is_used:
+            self.used.add(protocol)
         self.sent = True
         self.on_sent()
 

@@ -10,7 +10,7 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
@@ -175,13 +175,17 @@ class Transport:
 
     async def _try_exchange(self, request: WireRequest, exchange: Exchange, seconds: float | None) -> Answer | SvcError:
         try:
-            async with self._clock.timeout(seconds), await self._send(request, exchange) as response:
-                body = await _read(response, self._max_answer_bytes)
-                if isinstance(body, SvcError):
-                    return body
-                return Answer(status=response.status, headers=response.headers, body=body)
+            async with self._clock.timeout(seconds):
+                response = await self._send(request, exchange)
+                try:
+                    body = await _read(response, self._max_answer_bytes)
+                finally:
+                    response.release()  # a connection whose answer was not read to its end is closed
         except _FAILURES as error:
             return _transport_error(error, exchange)
+        if isinstance(body, SvcError):
+            return body
+        return Answer(status=response.status, headers=response.headers, body=body)
 
     @asynccontextmanager
     async def stream(
@@ -225,8 +229,8 @@ class Transport:
             return body
         return OpenStream(Answer(status=response.status, headers=response.headers, body=body), response.content)
 
-    async def _send(self, request: WireRequest, exchange: Exchange) -> aiohttp.ClientResponse:
-        return await self._client.request(
+    def _send(self, request: WireRequest, exchange: Exchange) -> Awaitable[aiohttp.ClientResponse]:
+        return self._client.request(
             request.method,
             URL(request.url, encoded=True),
             headers=request.headers,

@@ -31,6 +31,8 @@ _FORM = "application/x-www-form-urlencoded"
 class Surface(enum.Enum):
     """The hosts of the platform (contract `operations.toml`, `surface`)."""
 
+    __hash__ = object.__hash__  # that of Enum is a Python function; several look-ups of each request need it
+
     BASE = "base"
     ADS = "ads"
     ADS_SANDBOX = "ads_sandbox"
@@ -38,6 +40,8 @@ class Surface(enum.Enum):
 
 class Reply(enum.Enum):
     """Where an answer has its value."""
+
+    __hash__ = object.__hash__  # as above
 
     RECORD = enum.auto()
     """`data` is one record: an object, or an array of one. On the main API the whole body may be the record."""
@@ -157,7 +161,7 @@ class Route(Generic[T]):
 
     def __call__(self, **params: Any) -> Request[T]:
         """Fill the path with the ids; the other parameters are sent in the query or in the body."""
-        problem = first_problem(self.checks, params)
+        problem = first_problem(self.checks, params) if self.checks else None
         scope = {name: params.pop(name) for name in self.ids}
         oauth = {name: params.pop(name) for name in self.oauth} if self.oauth else None
         return Request(
