@@ -44,6 +44,9 @@ class RecordingGovernor:
         assert user
         assert not list(sent_at)
 
+    def find_pace(self, _: object) -> None:
+        """Return no pace: there is no limit."""
+
     async def __aenter__(self) -> Self:
         self.steps.append("enter")
         return self
