@@ -40,7 +40,7 @@ Row = Sequence[str | None]
 
 def measure_emails(scale: Scale) -> list[Figure]:
     """Measure one e-mail a row, with the default of 25 users an operation and with one."""
-    rows = [(email,) for email in make_emails(scale.pick(80_000, 400_000))]
+    rows = [(email,) for email in make_emails(scale.pick(20_000, 400_000))]
     packed = _measure_encoding(("email",), rows, scale)
     single = _measure_encoding(("email",), rows[: len(rows) // 2], scale, users_per_operation=1)
     return [
@@ -66,7 +66,7 @@ def measure_emails(scale: Scale) -> list[Figure]:
 
 def measure_four(scale: Scale) -> list[Figure]:
     """Measure four identifiers: all present, some missing, and one bad row in 512."""
-    count = scale.pick(10_000, 80_000)
+    count = scale.pick(5_000, 80_000)
     full = make_four_identifiers(count, missing=0.0)
     gaps = make_four_identifiers(count, missing=0.3)
     figures = []

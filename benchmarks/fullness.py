@@ -50,8 +50,8 @@ class _Run:
 
 def measure(scale: Scale) -> list[Figure]:
     """Measure jobs at the default settings, against a service that counts in fixed minutes and takes 400 ms."""
-    short = asyncio.run(_upload(scale.pick(200_000, 1_000_000)))
-    long = asyncio.run(_upload(scale.pick(1_000_000, 4_000_000, 10_000_000)))
+    short = asyncio.run(_upload(scale.pick(150_000, 1_000_000)))
+    long = asyncio.run(_upload(scale.pick(2_000_000, 4_000_000, 10_000_000)))
     return [
         Figure(
             job=f"requests beyond the fewest, {short.rows:,} rows",
