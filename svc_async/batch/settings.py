@@ -77,7 +77,7 @@ class JobSizes:
     """
 
     slice_rows: int = SLICE_ROWS
-    partition_rows: int = 4_096
+    partition_rows: int = 8_192
     repeats: int = 100
 
 

@@ -137,8 +137,10 @@ class HashedUsers:
         firsts = self.present[::per_operation]
         leads[::per_operation] = map(_map_leads(template, between_operations, firsts).__getitem__, firsts)
         tokens = hexlify(self.digests, b"\n", _DIGEST_SIZE).split(b"\n")
-        joined = b"".join(chain.from_iterable(zip(chain.from_iterable(leads), tokens, strict=True)))
-        return joined[len(template.closing) + len(between_operations) :] + template.closing.encode()
+        pieces = [b""] * (2 * len(tokens))
+        pieces[::2] = chain.from_iterable(leads)
+        pieces[1::2] = tokens
+        return b"".join(pieces)[len(template.closing) + len(between_operations) :] + template.closing.encode()
 
     def to_text(self, template: RowTemplate) -> "TextUsers":
         """Return the same users as text."""

@@ -36,20 +36,6 @@ class _OpenBlock:
     operations: int = 0
     size: int = 0
 
-    @property
-    def key(self) -> tuple[OperationGroup, RowTemplate]:
-        return self.group, self.template
-
-    def measure_with(self, added: "_OpenBlock", limits: Limits) -> tuple[int, int]:
-        """Count the operations and bytes it would have with these rows added."""
-        return limits.measure(self.group, self.template, self.rows + added.rows, self.payload_size + added.payload_size)
-
-    def extend(self, added: "_OpenBlock", operations: int, size: int) -> None:
-        self.packed.extend(added.packed)
-        self.rows += added.rows
-        self.payload_size += added.payload_size
-        self.operations, self.size = operations, size
-
     def seal(self, per_operation: int, now: datetime) -> OperationBlock:
         rows = PackedRows.merge(self.packed)
         return OperationBlock(self.group.build_frame(now), self.template, per_operation, rows.users, rows.positions)
@@ -78,35 +64,34 @@ class _OpenBatch:
 
     def add(self, packed: PackedRows) -> bool:
         """Add rows if they fit."""
-        added = _OpenBlock(packed.group, packed.template, [packed], len(packed), packed.payload_size)
-        block = self._blocks.get(added.key) or _OpenBlock(packed.group, packed.template)
-        block_operations, block_size = block.measure_with(added, self.limits)
-        operations = self.operations + block_operations - block.operations
-        size = self.size + block_size - block.size
-        if not self.limits.allow(operations, size):
+        key, payload_size = (packed.group, packed.template), packed.payload_size
+        block = self._blocks.get(key) or _OpenBlock(*key)
+        rows_with, payload_size_with = block.rows + len(packed), block.payload_size + payload_size
+        operations, size = self.limits.measure(*key, rows_with, payload_size_with)
+        more_operations, more_size = operations - block.operations, size - block.size
+        if not self.limits.allow(self.operations + more_operations, self.size + more_size):
             return False
-        self.operations, self.size = operations, size
-        self._blocks[block.key] = block
-        block.extend(added, block_operations, block_size)
-        self.rows += added.rows
-        self.payload_size += added.payload_size
-        self.held += packed.held
+        block.packed.append(packed)
+        block.rows, block.payload_size, block.operations, block.size = rows_with, payload_size_with, operations, size
+        self._blocks[key] = block
         self.packed.append(packed)
+        self.rows += len(packed)
+        self.payload_size += payload_size
+        self.held += packed.held
+        self.operations += more_operations
+        self.size += more_size
         return True
 
     def find_room(self, packed: PackedRows) -> int:
-        """Return how many of its rows the limit of operations admits, if it admits some but not all; else 0."""
+        """Return how many of its rows the limit of operations admits."""
         block = self._blocks.get((packed.group, packed.template)) or _OpenBlock(packed.group, packed.template)
         operations = self.limits.operations - self.operations + block.operations
-        room = operations * self.limits.per_operation - block.rows
-        return room if 0 < room < len(packed) else 0
+        return operations * self.limits.per_operation - block.rows
 
     def has_repeats(self) -> bool:
         """Return whether a key occurs more than once."""
-        keys: set[int] = set()
-        for packed in self.packed:
-            keys.update(packed.users.list_keys())
-        return len(keys) < self.rows
+        keys = list(itertools.chain.from_iterable(packed.users.list_keys() for packed in self.packed))
+        return len(set(keys)) < len(keys)
 
     def seal(self, now: datetime) -> Batch:
         blocks = [block.seal(self.limits.per_operation, now) for block in self._blocks.values()]
@@ -166,8 +151,11 @@ class Packer:
         """Take rows and return the batches that they complete, built now."""
         if self._open.add(packed):
             return []
+        room = self._open.find_room(packed)
+        if room <= 0:
+            return self._seal(now, may_stay_open=True) + self.feed(packed, now)
         if len(packed) > 1:
-            first, second = packed.split(self._open.find_room(packed) or len(packed) // 2)
+            first, second = packed.split(room if room < len(packed) else len(packed) // 2)
             return self.feed(first, now) + self.feed(second, now)
         batches = self._seal(now, may_stay_open=True)
         if self._open.add(packed):

@@ -28,7 +28,7 @@ class Partitioner:
     """
 
     packers: Sequence[Packer]
-    flush_at: int = 4_096
+    flush_at: int = 8_192
     rows: int = attrs.field(default=0, init=False)
     _collected: list[PackedRows] = attrs.field(factory=list, init=False)
 
@@ -50,8 +50,9 @@ class Partitioner:
         if len(self.packers) == 1:
             return iter([(0, rows)] if len(rows) else [])
         indexes: list[list[int]] = [[] for _ in self.packers]
-        for index, chosen in enumerate(map(indexes.__getitem__, find_partitions(rows.users, len(self.packers)))):
-            chosen.append(index)
+        appenders = [each.append for each in indexes]
+        for index, packer in enumerate(find_partitions(rows.users, len(self.packers))):
+            appenders[packer](index)
         occurring = [packer for packer, chosen in enumerate(indexes) if chosen]
         return zip(occurring, rows.distribute([indexes[packer] for packer in occurring]), strict=True)
 
