@@ -6,7 +6,9 @@ are the digest. The first identifier of a row is its key, as in an upload.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from hashlib import sha256
+from operator import xor
 from types import MappingProxyType
 
 import attrs
@@ -25,7 +27,7 @@ _NOTHING = bytes(DIGEST_SIZE)
 _WORDS = DIGEST_SIZE // 8
 _DIGEST_WORD = 2
 """The digest is the third word of 8 bytes; no column is shifted so far that bytes of another row come there."""
-_SHIFTS: Mapping[str, int] = MappingProxyType({name: 3 * 8 * number for number, name in enumerate(IDENTIFIERS)})
+_SHIFTS: Mapping[str, int] = MappingProxyType({name: 3 * number for number, name in enumerate(IDENTIFIERS)})
 _MARKED = 15
 """The byte of a key that is combined with the number of its kind: the same text as two kinds makes two keys."""
 _MARKS: Mapping[str, int] = MappingProxyType({name: number for number, name in enumerate(IDENTIFIERS, 1)})
@@ -58,15 +60,12 @@ class MemberDigests:
 def digest(users: UserColumns) -> MemberDigests:
     """Return what identifies the users of a slice, and the digests of their contents."""
     count = len(users.present)
-    contents = 0
-    for name, column in users.columns.items():
-        contents ^= int.from_bytes(_join_contents(column)) >> _SHIFTS[name]
     kinds = users.present.translate(_FIRST_KINDS)
     hashes = memoryview(_join_keys(users.columns)).cast("Q")
     ids, rests = bytearray(24 * count), bytearray(16 * count)
     words = memoryview(ids).cast("Q")
     words[0::3], words[1::3] = hashes[0::_WORDS], hashes[1::_WORDS]
-    words[2::3] = memoryview(contents.to_bytes(DIGEST_SIZE * count)).cast("Q")[_DIGEST_WORD::_WORDS]
+    words[2::3] = memoryview(_combine_contents(users.columns)).cast("Q")[_DIGEST_WORD::_WORDS]
     words.release()  # or the keys could not be changed
     ids[_MARKED::24] = _mark(ids[_MARKED::24], kinds)
     words = memoryview(rests).cast("Q")
@@ -89,6 +88,18 @@ def restore_hash(kind: str, key: bytes, rest: bytes) -> bytes:
 def _mark(values: bytearray, kinds: bytes) -> bytes:
     """Combine a byte of each key with the number of its kind."""
     return (int.from_bytes(values) ^ int.from_bytes(kinds)).to_bytes(len(kinds))
+
+
+def _combine_contents(columns: Mapping[str, Column]) -> bytes:
+    """Return 32 bytes for each row, in which those of all columns are combined."""
+    shifted = [_shift(_join_contents(column), _SHIFTS[name]) for name, column in columns.items()]
+    if len(shifted) == 1:
+        return shifted[0]
+    return reduce(xor, map(int.from_bytes, shifted)).to_bytes(len(shifted[0]))
+
+
+def _shift(content: bytes, size: int) -> bytes:
+    return bytes(size) + content[: len(content) - size] if content else content
 
 
 def _join_contents(column: Column) -> bytes:

@@ -1,5 +1,5 @@
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -233,6 +233,22 @@ async def test_members_may_be_mappings_or_rows(audience: Audience) -> None:
 
     assert (first.plan.additions, second.plan.unchanged, second.plan.removals) == (2, 1, 1)
     assert sorted(audience.members, key=str) == sorted(emails(2, 3), key=str)
+
+
+class CountedMembers:
+    def __init__(self) -> None:
+        self.readings = 0
+
+    def __iter__(self) -> Iterator[dict[str, str]]:
+        self.readings += 1
+        return iter([{"email": "user1@example.org"}])
+
+
+async def test_members_are_read_once(audience: Audience) -> None:
+    members = CountedMembers()
+    await audience.users.sync(members, state=audience.state)
+
+    assert (members.readings, audience.members) == (1, emails(1))
 
 
 async def test_members_that_can_be_read_only_once_are_refused(audience: Audience, sandbox: Sandbox) -> None:

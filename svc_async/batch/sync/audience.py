@@ -156,9 +156,9 @@ def _list_observers(observers: Observers) -> Mapping[str, Any]:
 
 
 def _digest(users: UserColumns, first: int) -> Entries:
-    members = digest(users)
+    members, indexes = digest(users), users.indexes
     return Entries(
-        positions=[first + index for index in users.indexes],
+        positions=range(first, first + len(indexes)) if isinstance(indexes, range) else [first + i for i in indexes],
         ids=members.ids,
         kinds=members.kinds.translate(_KIND_TABLE),
         rests=members.rests,

@@ -78,8 +78,9 @@ class UserSpill:
         indexes = range(count) if indexes is None else indexes
         if len(selected) < count:
             ranks = dict(zip(selected, range(count), strict=False))
-            (users,) = users.distribute([[place for place, index in enumerate(indexes) if index in ranks]])
-            indexes = _renumber(indexes, ranks)
+            places = [place for place, index in enumerate(indexes) if index in ranks] if invalid else selected
+            (users,) = users.distribute([places])
+            indexes = _renumber(indexes, ranks) if invalid else range(len(selected))
             invalid = {ranks[index]: rule for index, rule in invalid.items() if index in ranks}
             attributes = {ranks[index]: name for index, name in attributes.items() if index in ranks}
             partly_valid = _renumber(partly_valid, ranks)
