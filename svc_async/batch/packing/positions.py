@@ -1,6 +1,7 @@
 """Positions of rows, packed: those of a lane are near each other, so two bytes are enough for most."""
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import overload
@@ -15,6 +16,8 @@ PlainRun = tuple[int, int, str, bytes]
 """A start; then how many consecutive positions follow, or how offsets are packed, and the offsets."""
 
 _TYPECODES = ((1 << 16, "H"), (1 << 32, "I"), (1 << 64, "Q"))
+_ROWS_A_RANGE = 64
+"""Positions of which fewer than one in these is missing are kept as ranges; ranges take more than two bytes."""
 _PACKED = frozenset(typecode for _, typecode in _TYPECODES)
 
 
@@ -37,7 +40,7 @@ class PositionRun:
     @classmethod
     def pack(cls, offsets: Sequence[int], start: int = 0) -> "PositionRun":
         """Pack offsets, of which there is at least one."""
-        if isinstance(offsets, range):
+        if isinstance(offsets, range) and offsets.step == 1:
             return cls(start, offsets, start + offsets[0], start + offsets[-1])
         ordered = sorted(offsets)  # they nearly always are, which takes no time
         lowest, highest = ordered[0], ordered[-1]
@@ -76,6 +79,9 @@ class Positions(Sequence[int]):
             return cls()
         if isinstance(positions, range) and positions.step == 1:
             return cls([PositionRun.pack(positions)])
+        missing = positions[-1] - positions[0] + 1 - len(positions)
+        if 0 <= missing <= len(positions) // _ROWS_A_RANGE and sorted(positions) == list(positions):
+            return cls([PositionRun.pack(each) for each in _find_ranges(positions)])
         start = min(positions)
         return cls([PositionRun.pack([position - start for position in positions], start)])
 
@@ -168,6 +174,16 @@ class Positions(Sequence[int]):
                 runs.append(PositionRun.pack(offsets, run.start))
             first, end = first - len(run.offsets), end - len(run.offsets)
         return Positions(runs)
+
+
+def _find_ranges(positions: Sequence[int]) -> Iterator[range]:
+    """Yield the consecutive positions of an ascending sequence, together."""
+    first, indexes = 0, range(len(positions))
+    while first < len(positions):
+        start = positions[first] - first
+        end = bisect_right(indexes, start, lo=first, key=lambda index: positions[index] - index)
+        yield range(start + first, start + end)
+        first = end
 
 
 def _continues(run: PositionRun, following: PositionRun) -> bool:

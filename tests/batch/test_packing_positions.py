@@ -1,0 +1,72 @@
+"""Packed positions are the same positions."""
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from svc_async.batch.packing.positions import Positions
+
+near = st.lists(st.integers(0, 300), unique=True, max_size=60)
+far = st.lists(st.integers(0, 2**40), unique=True, max_size=20)
+consecutive = st.builds(lambda start, count: range(start, start + count), st.integers(0, 2**33), st.integers(0, 90))
+with_gaps = st.builds(
+    lambda start, gaps: [start + index for index in range(200) if index not in gaps],
+    st.integers(0, 2**33),
+    st.sets(st.integers(0, 199), max_size=4),
+)
+positions = st.one_of(near, near.map(sorted), far, consecutive, with_gaps)
+
+
+@settings(max_examples=50)
+@given(positions)
+def test_positions_are_kept_in_their_order(numbers: Sequence[int]) -> None:
+    packed = Positions.pack(numbers)
+    assert list(packed) == list(numbers)
+    assert len(packed) == len(numbers)
+    if numbers:
+        assert (packed.lowest, packed.highest) == (min(numbers), max(numbers))
+        assert packed[len(numbers) // 2] == numbers[len(numbers) // 2]
+
+
+@settings(max_examples=50)
+@given(parts=st.lists(positions, max_size=5), dice=st.randoms(use_true_random=False))
+def test_merged_positions_are_cut_and_distributed(parts: Sequence[Sequence[int]], dice: Random) -> None:
+    numbers = [number for part in parts for number in part]
+    merged = Positions.merge(map(Positions.pack, parts))
+    cut = dice.randint(0, len(numbers))
+    indexes = dice.sample(range(len(numbers)), len(numbers))
+    groups = [indexes[:cut], sorted(indexes[cut:]), range(cut)]
+
+    assert list(merged) == numbers
+    assert (list(merged[:cut]), list(merged[cut:])) == (numbers[:cut], numbers[cut:])
+    assert [list(each) for each in merged.distribute(groups)] == [[numbers[i] for i in group] for group in groups]
+
+
+@settings(max_examples=50)
+@given(st.lists(positions, max_size=5))
+def test_positions_are_stored_and_read_again(parts: Sequence[Sequence[int]]) -> None:
+    merged = Positions.merge(map(Positions.pack, parts))
+    assert list(Positions.from_plain(merged.to_plain(), most=len(merged))) == list(merged)
+
+
+def test_consecutive_positions_take_no_memory() -> None:
+    slices = [Positions.pack([*range(first, first + 99), *range(first + 100, first + 512)]) for first in (0, 512)]
+    assert Positions.merge(slices).held == 0
+    assert Positions.merge([Positions.pack(range(5)), Positions.pack(range(5, 9))]) == Positions.pack(range(9))
+
+
+def test_positions_of_a_lane_take_two_bytes() -> None:
+    (lane,) = Positions.pack(range(10**9, 10**9 + 8_192)).distribute([range(7, 8_192, 32)])
+    assert list(lane) == [*range(10**9 + 7, 10**9 + 8_192, 32)]
+    assert lane.held == Positions.pack([*lane]).held == 2 * len(lane)
+
+
+@pytest.mark.parametrize(
+    "run", [(0, 9, "", b""), (0, 0, "", b""), (0, 0, "H", b""), (0, 0, "H", b"123"), (0, 0, "d", b"12345678")]
+)
+def test_malformed_positions_are_refused(run: tuple[int, int, str, bytes]) -> None:
+    with pytest.raises(ValueError, match="positions|bytes"):
+        Positions.from_plain([run], most=8)
