@@ -27,11 +27,12 @@ from benchmarks.measure import (
 from svc_async import Rows
 from svc_async.batch.lists.audience_users import AudienceUsers
 
-__all__ = ["join_emails", "measure_emails", "measure_four"]
+__all__ = ["count_users", "join_emails", "measure_emails", "measure_four"]
 
 _OPERATIONS = 2_500
 _HEAD = '{"operation_type":"Update","params":{"users":['
 _TAIL = '],"effective_at":"2026-01-10T23:00:00Z","expires_at":"2027-02-10T23:00:00Z"}}'
+_USER = '{"email":["' + 64 * "0" + '"]}'
 _BAD, _BAD_EVERY = "no address", 512
 _BETWEEN = f"{_TAIL},{_HEAD}"
 
@@ -123,6 +124,13 @@ def _encode_with_gaps(rows: Iterable[Row]) -> Iterator[str]:
         if handle:
             members.append(f'"handle":["{sha256(handle.strip().lower().removeprefix("@").encode()).hexdigest()}"]')
         yield f"{{{','.join(members)}}}"
+
+
+def count_users(size: int) -> int:
+    """Return how many users with one e-mail a request of this many bytes holds, 25 an operation."""
+    frame, user = len(f"{_HEAD}{_TAIL},"), len(f"{_USER},")
+    operations, rest = divmod(size - 1, frame + USERS_PER_OPERATION * user - 1)
+    return operations * USERS_PER_OPERATION + max(0, (rest - frame + 1) // user)
 
 
 def _join_bodies(users: Iterator[str], users_per_operation: int, before: str = "", after: str = "") -> Iterator[bytes]:
