@@ -59,6 +59,18 @@ def test_batches_of_one_user_an_operation_respect_the_limits() -> None:
     assert read_numbers(singles) == list(range(20))
 
 
+def test_batches_have_one_digest_if_they_have_one_body() -> None:
+    kinds = [("012", 1, "U"), ("012", 2, "U"), ("013", 1, "U"), ("012", 1, "D"), ("021", 1, "U")]
+    found: set[tuple[str, bytes]] = set()
+    for numbers, per_operation, name in kinds * 2:
+        packer = Packer(Limits(operations=10, size=10**6, per_operation=per_operation))
+        feed(packer, [encode_user(int(number)) for number in numbers], operation=Operation(name))
+        (batch,) = packer.flush(NOW)
+        found.add((batch.digest(), b"".join(batch.write_body().blocks)))
+
+    assert len(found) == len(dict(found)) == len({body for _, body in found}) == len(kinds)
+
+
 def test_large_bodies_are_written_in_chunks() -> None:
     packer = Packer(Limits(operations=2500, size=5_000_000, per_operation=25))
     feed(packer, [encode_user(number, 60) for number in range(20_000)])
