@@ -27,15 +27,18 @@ _FASTER = (
     *("-q", "--no-header", "-p", "no:randomly", "-p", "no:cacheprovider"),
     *("-W", "ignore::coverage.exceptions.CoverageWarning", "-W", "ignore::pytest.PytestAssertRewriteWarning"),
 )
-_TEST_SECONDS = 30.0
-"""A test that takes longer than this never ends: the slowest takes a sixth of it."""
+_TEST_SECONDS = 10.0
+_TIMES_SLOWER = 20
+"""A test never ends that takes longer than this, and so many times longer than it took when it was measured."""
 _RUN_SECONDS = 900.0
 _SLOW_SECONDS = 0.5
 """Coverage makes a test several times slower. So one that takes longer than this without it is not measured: it counts
 as if it executed every line, and is run last."""
-_PATIENCE = 20
-"""The tests may take this many times longer while they are measured."""
-_SECONDS = "seconds.jsonl"
+_FIRST = 20
+"""So many tests are run first, by themselves: most mutants end there, and few modules need to be imported for them."""
+_MEASURING_SECONDS = 1_200.0
+"""So long may a test take while it is measured."""
+_MEASURED, _WRITTEN = "measured.jsonl", "written.jsonl"
 _FAILED = 9
 """How a process ends whose tests fail; one that was ended from outside has another number."""
 
@@ -112,16 +115,22 @@ def measure_reach(project: Path, package: str, tests: Sequence[str], *, jobs: in
 
 def _time_tests(project: Path, tests: Sequence[str]) -> Mapping[str, float]:
     """Return how long each test takes; this also writes the bytecode of the tests, which later runs only read."""
-    if _run(project, tests, patience=_PATIENCE, writes_bytecode=True) is not Verdict.SURVIVED:
+    (project / _MEASURED).unlink(missing_ok=True)
+    if _run(project, tests) is not Verdict.SURVIVED:
         raise SystemExit("the tests fail without any change")
-    lines = (project / _SECONDS).read_text().splitlines()
-    return dict(map(json.loads, lines))
+    written = (project / _WRITTEN).rename(project / _MEASURED)
+    return _read_seconds(written)
+
+
+def _read_seconds(file: Path) -> Mapping[str, float]:
+    """Return the seconds of each test; none if they are not measured yet."""
+    return dict(map(json.loads, file.read_text().splitlines())) if file.exists() else {}
 
 
 def _measure_lines(project: Path, package: str, arguments: Sequence[str]) -> dict[str, dict[int, frozenset[str]]]:
     """Return of each module and line the tests that execute it."""
     file = project / f"coverage-{package}"
-    options = (f"--cov=svc_async/{package}", "--cov-context=test", "--cov-report=", f"--timeout={60 * _PATIENCE}")
+    options = (f"--cov=svc_async/{package}", "--cov-context=test", "--cov-report=", f"--timeout={_MEASURING_SECONDS}")
     command = [sys.executable, "-m", "pytest", *options, *_FASTER, *arguments]
     environment = os.environ | {"PYTHONPATH": str(project), "COVERAGE_FILE": str(file)}
     ended = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
@@ -140,50 +149,65 @@ def _measure_lines(project: Path, package: str, arguments: Sequence[str]) -> dic
 
 def try_mutant(project: Path, mutant: Mutant, tests: Sequence[str]) -> Verdict:
     """Return what the tests say of a mutant."""
-    if not tests:
-        return Verdict.SURVIVED
     path = project / mutant.module
     source = path.read_bytes()
     path.write_bytes(mutant.apply(source))
     try:
-        return _run(project, tests)
+        for part in filter(None, (tests[:_FIRST], tests[_FIRST:])):
+            verdict = _run(project, part)
+            if verdict is not Verdict.SURVIVED:
+                return verdict
+        return Verdict.SURVIVED
     finally:
         path.write_bytes(source)
 
 
-def _run(project: Path, tests: Sequence[str], *, patience: int = 1, writes_bytecode: bool = False) -> Verdict:
+def _run(project: Path, tests: Sequence[str]) -> Verdict:
     """Run tests on the copy until one fails, in a process that has imported all libraries already."""
     listed = project / "tests.txt"
     listed.write_text("\n".join(tests))
-    limit = f"--timeout={_TEST_SECONDS * patience}"
-    arguments = ("-x", "--tb=no", *_FASTER, limit, "--timeout-method=thread", f"@{listed}")
-    process = _processes.Process(target=_run_in_copy, args=(project, arguments, writes_bytecode))
+    process = _processes.Process(target=_run_in_copy, args=(project, listed))
     process.start()
-    process.join(_RUN_SECONDS * patience)
+    process.join(_RUN_SECONDS)
     process.kill()
     process.join()
     return {0: Verdict.SURVIVED, _FAILED: Verdict.NOTICED}.get(process.exitcode or 0, Verdict.TIMED_OUT)
 
 
-def _run_in_copy(project: Path, arguments: Sequence[str], writes_bytecode: bool) -> None:
+def _run_in_copy(project: Path, listed: Path) -> None:
     """Run pytest on the copy."""
+    measured = _read_seconds(project / _MEASURED)
     os.chdir(project)
-    os.environ |= {"PYTHONPATH": str(project)} | ({} if writes_bytecode else {"PYTHONDONTWRITEBYTECODE": "1"})
+    os.environ["PYTHONPATH"] = str(project)
     sys.path.insert(0, str(project))
-    sys.dont_write_bytecode = not writes_bytecode
+    if measured:
+        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+        sys.dont_write_bytecode = True
     gc.freeze()  # pytest collects garbage at its end: not among what all runs share
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
-    with (project / _SECONDS).open("w") as file:
-        sys.exit(_FAILED if pytest.main([*arguments], plugins=[_Observer(file)]) else 0)
+    with (project / _WRITTEN).open("w") as file:
+        arguments = ("-x", "--tb=no", *_FASTER, "--timeout-method=thread", f"@{listed}")
+        sys.exit(_FAILED if pytest.main([*arguments], plugins=[_Observer(file, measured)]) else 0)
 
 
 @attrs.frozen
 class _Observer:
-    """A plugin of pytest that writes how long each test takes, and ends the process with the first that fails."""
+    """A plugin of pytest that writes how long each test takes, and ends the process with the first that fails.
+
+    Attributes:
+        file: where it writes.
+        measured: how long they took when they were measured, if they were.
+    """
 
     file: TextIO
+    measured: Mapping[str, float]
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        for item in items:
+            limit = _TEST_SECONDS + _TIMES_SLOWER * self.measured.get(item.nodeid, 0.0)
+            item.add_marker(pytest.mark.timeout(limit if self.measured else _MEASURING_SECONDS))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
