@@ -101,6 +101,15 @@ async def test_a_product_whose_answer_was_lost_is_found_and_deleted(catalog: Cat
     assert (await catalog.sync(row("c"))).removed.read == 0
 
 
+async def test_a_product_whose_request_was_lost_is_looked_for_once(catalog: Catalog, sandbox: Sandbox) -> None:
+    sandbox.faults.on("PUT", PRODUCTS).once().do(Fault.http(500))
+    sandbox.faults.on("PUT", PRODUCTS).once().do(Fault.http(403))
+    with pytest.raises(BatchError):
+        await catalog.sync(row("a", group="g"), row("b", group="g"), row("c"))
+    assert (await catalog.sync(row("c"))).plan.all_removals == 2
+    assert (await catalog.sync(row("c"))).plan.all_removals == 0
+
+
 async def test_what_was_never_made_need_not_be_deleted(catalog: Catalog, sandbox: Sandbox) -> None:
     sandbox.faults.on("PUT", PRODUCTS).nth(1).do(Fault.http(403))
     with pytest.raises(BatchError):

@@ -1,9 +1,8 @@
-import itertools
 import re
 from html.parser import HTMLParser
 
-from svc_async.batch.report import Progress, Report
-from svc_async.batch.timeline import Sample, Timeline
+from svc_async.batch.report import Report
+from svc_async.batch.timeline import Sample
 from svc_async.jobs.html_report import JobRecord, report_page
 
 RECORD = JobRecord(
@@ -78,16 +77,3 @@ def test_a_job_of_no_time_has_no_plot() -> None:
 def test_a_job_that_ended_early_says_why() -> None:
     page = report_page(JobRecord(title="x", report=Report(), seconds=1, ended_early="HTTP 403 <i>"))
     assert "<strong>Not finished:</strong> HTTP 403 &lt;i&gt;" in page
-
-
-def test_a_timeline_keeps_its_size_and_its_ends() -> None:
-    timeline = Timeline()
-    for second in range(100_000):
-        timeline.add(Progress(seconds=float(second), accepted=second * 2, requests=second))
-    whole = timeline.samples
-    assert len(whole) < 600
-    assert whole[0] == Sample(0.0, 0, 0, 0)
-    assert whole[-1] == Sample(99_999.0, 199_998, 99_999, 0)
-    assert [sample.seconds for sample in whole] == sorted(sample.seconds for sample in whole)
-    gaps = [later.seconds - sooner.seconds for sooner, later in itertools.pairwise(whole[1:-1])]
-    assert max(gaps) <= 2 * min(gaps)

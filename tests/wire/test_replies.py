@@ -244,6 +244,13 @@ def test_a_string_with_half_a_character_is_mended_and_kept() -> None:
 # --- answers that decide
 
 
+def test_a_page_that_decides_what_is_done_has_only_readable_records() -> None:
+    listing: Request[Any] = Listing("/x", Thing, decides=True)()
+    body = {"data": [THING, {"size": 1}]}
+    assert find_problem(listing, body) == "data[1]: Thing.id is missing"
+    assert len(Reader().read(PAGE, answer(body)).unreadable) == 1
+
+
 @pytest.mark.parametrize(
     ("body", "decides", "is_refused"),
     [
