@@ -1,0 +1,75 @@
+"""A resumed job sends the bytes of the killed one again, whether users are stored as digests or as text."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from svc_async.batch.report import Report
+from svc_async.errors import BatchError
+from tests.support.fake_service import FakeService, make_error
+from tests.support.journaled_uploads import create_users
+from tests.support.journals import Death
+
+Member = Mapping[str, object]
+COUNT = 40
+
+
+def make_digests(number: int) -> Member:
+    return {"email": f"user{number}@example.org"}
+
+
+def make_gaps(number: int) -> Member:
+    row = {"svc_id": f"{number}", "email": f"user{number}@example.org", "handle": f"user{number}"}
+    return {name: value for bit, (name, value) in enumerate(row.items()) if (number % 7 + 1) >> bit & 1}
+
+
+def make_text(number: int) -> Member:
+    return {"partner_user_id": f"p{number}", "email": f"user{number}@example.org"}
+
+
+def make_both(number: int) -> Member:
+    """Return a member that is stored as text in some slices, and with others in one request."""
+    emails = [f"user{number}@example.org", f"also{number}@example.org"]
+    return {"svc_id": f"{number}", "email": emails[: number // 5 % 2 + 1]}
+
+
+MAKERS = [make_digests, make_gaps, make_text, make_both]
+
+
+async def remove(service: FakeService, members: Iterable[Member], path: Path, **settings: Any) -> Report:
+    users = create_users(service, **settings)
+    return await users.remove(members, journal=path, concurrency=1, users_per_operation=3)
+
+
+@pytest.mark.parametrize("source", [list, iter])
+@pytest.mark.parametrize("make", MAKERS)
+async def test_a_resumed_job_sends_the_same_bytes(
+    tmp_path: Path, make: Callable[[int], Member], source: Callable[[Sequence[Member]], Iterable[Member]]
+) -> None:
+    rows, whole = [make(number) for number in range(COUNT)], FakeService()
+    await remove(whole, rows, tmp_path / "whole")
+    repeats = 0
+    for commit in range(1, 7):
+        service, path = FakeService(), tmp_path / f"{commit}"
+        with pytest.raises(BatchError):
+            await remove(service, source(rows), path, create_ledger=Death(commit).create_ledger)
+        report = await remove(service, source(rows), path)
+        assert (report.accepted, report.failed) == (COUNT, 0)
+        assert [*dict.fromkeys(service.bodies)] == whole.bodies
+        repeats += len(service.bodies) - len(whole.bodies)
+    assert repeats > 0
+
+
+async def test_a_part_of_a_refused_body_can_be_sent_again(tmp_path: Path) -> None:
+    rows, repeats = [make_both(number) for number in range(COUNT)], 0
+    for commit in range(2, 8):
+        service, path = FakeService(script={1: make_error(413), 2: make_error(413)}), tmp_path / f"{commit}"
+        with pytest.raises(BatchError):
+            await remove(service, rows, path, create_ledger=Death(commit).create_ledger)
+        sent = [*service.bodies]
+        report = await remove(service, rows, path)
+        assert (report.accepted, report.failed) == (COUNT, 0)
+        repeats += sent[-1] == service.bodies[len(sent)]
+    assert repeats > 0
