@@ -1,8 +1,8 @@
 """Tables in CSV: the dialect, the header and slices of rows, whatever their columns mean.
 
 A file is never read row by row in Python: blocks become lines, lines become rows and rows become the columns that are
-needed. Only a slice with something unusual (a blank line, a row that
-is too short or too long, a cell of several lines) is processed row by row.
+needed. Only a slice with something unusual (a blank line, a row that is too short or too long, a cell of several lines)
+is processed row by row.
 """
 
 import asyncio
