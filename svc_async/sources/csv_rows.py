@@ -1,7 +1,7 @@
 """Rows of CSV, parsed a slice at a time within bounded memory."""
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -32,7 +32,7 @@ class CsvRows:
         self._delimiter = delimiter
         self._size = 0
         self._lines_before = 0
-        self._has_ended = self._is_paused = False
+        self._has_ended = self._is_paused = self._has_quotes = False
         self.rows: list[list[str]] = []
         self._reader = self._start()
 
@@ -52,35 +52,79 @@ class CsvRows:
         self._first_line, self._size = self.lines, 0
         while not self.rows and count and not self._has_ended:
             if self._is_paused:
-                self._lines_before, self._is_paused = self.lines, False
-                self._reader = self._start()
+                self._restart()
             self.rows.extend(islice(self._reader, count))
         return self.rows
+
+    def read_plain(self, width: int) -> Generator[Sequence[Sequence[str]], None, None]:
+        """Yield the next blocks column by column, as long as each line of them is a row of this width without quotes.
+
+        Raises:
+            UnusableFile: the text cannot be read.
+        """
+        while self._is_paused:
+            block = next(self._blocks, "")
+            columns = _split_plain(block, self._delimiter, width)
+            if columns is None:
+                self._restart(block)
+                return
+            self._lines_before += len(columns[0])
+            yield columns
+
+    def _restart(self, *first: str) -> None:
+        self._lines_before, self._is_paused, self._has_quotes = self.lines, False, False
+        self._blocks = chain(first, self._blocks)
+        self._reader = self._start()
 
     def _start(self) -> Any:
         lines = chain.from_iterable(map(split_lines, self._take_blocks()))
         return csv.reader(lines, delimiter=self._delimiter, strict=True)
 
     def _take_blocks(self) -> Iterator[str]:
-        """Yield blocks to the end, or until the slice is large and its last row is complete."""
-        while True:
-            if self._size > _PAUSE:
-                lines = sum(map(count_lines, self.rows))
-                if self.lines - self._first_line == lines:
-                    self._is_paused = True
-                    return
-                if self._size > _PAUSE + MAX_LINE:
-                    line = self._first_line + lines + 1
-                    raise self._text.refuse(f"has a row longer than 4 MiB on line {line}; is a quote not closed?")
-            block = next(self._blocks, None)
-            if block is None:
-                self._has_ended = True
-                return
+        """Yield blocks to the end, or until the last row is complete."""
+        for block in self._blocks:
             self._size += len(block)
+            self._has_quotes = self._has_quotes or '"' in block
             yield block
+            if self._is_complete():
+                self._is_paused = True
+                return
+        self._has_ended = True
+
+    def _is_complete(self) -> bool:
+        """Return whether the last row is complete: certainly without quotes; otherwise it is found now and then."""
+        if not self._has_quotes:
+            return True
+        if self._size <= _PAUSE:
+            return False
+        lines = sum(map(count_lines, self.rows))
+        if self.lines - self._first_line == lines:
+            return True
+        if self._size > _PAUSE + MAX_LINE:
+            line = self._first_line + lines + 1
+            raise self._text.refuse(f"has a row longer than 4 MiB on line {line}; is a quote not closed?")
+        return False
 
 
 def count_lines(row: Sequence[str]) -> int:
     """Return how many lines a row takes."""
     text = "\0".join(row)  # a row may have millions of cells; no text has this character
     return 1 + text.count("\n") + text.count("\r") - text.count("\r\n")
+
+
+def _split_plain(block: str, delimiter: str, width: int) -> Sequence[Sequence[str]] | None:
+    """Return the cells of a block column by column; None if any needs the parser."""
+    if not block or '"' in block or len(block) > csv.field_size_limit():
+        return None
+    lines = block.replace("\r\n", "\n").removesuffix("\n")
+    if "\r" in lines:
+        return None
+    if width == 1:
+        column = lines.split("\n")
+        return None if delimiter in lines or "" in column else [column]
+    # The first cell of each row but the first begins with the line end, and no other cell does.
+    cells = lines.replace("\n", f"{delimiter}\n").split(delimiter)
+    first = "".join(cells[::width]).split("\n")
+    if len(cells) != width * len(first) or lines.count("\n") != len(first) - 1:
+        return None
+    return [first, *(cells[index::width] for index in range(1, width))]

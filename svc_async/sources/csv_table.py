@@ -1,8 +1,8 @@
 """Tables in CSV: the dialect, the header and slices of rows, whatever their columns mean.
 
 A file is never read row by row in Python: blocks become lines, lines become rows and rows become the columns that are
-needed. Only a slice with something unusual (a blank line, a row that is too short or too long, a cell of several lines)
-is processed row by row.
+needed. A block without quotes is split; only others need the parser, and only a slice with something unusual (a blank
+line, a row that is too short or too long, a cell of several lines) is processed row by row.
 """
 
 import asyncio
@@ -101,7 +101,13 @@ class CsvTable:
     def _parse(self, reader: CsvRows, wanted: Sequence[int], lines: LineIndex) -> Iterator[Iterable[Sequence[str]]]:
         reader.read(self._preamble + self._has_header)
         lines.start_after(reader.lines)
-        while rows := self._read_slice(reader, lines):
+        while True:
+            for columns in reader.read_plain(len(self.header)):
+                lines.add(columns[0], reader.lines, blank=False)
+                yield ColumnarRows([self._empty.clear_all(columns[index]) for index in wanted])
+            rows = self._read_slice(reader, lines)
+            if not rows:
+                return
             widths = set(map(len, rows))
             lines.add(rows, reader.lines, blank=0 in widths)
             if widths == {len(self.header)}:

@@ -1,14 +1,16 @@
 import csv
+import io
 import itertools
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from svc_async import InvalidArgument, SvcError, UnusableFile
+from svc_async.sources.csv_rows import count_lines
 from svc_async.sources.csv_source import CsvSource
 from tests.support.files import Write, read_rows
 
@@ -108,6 +110,31 @@ def test_a_block_may_end_anywhere(write: Write) -> None:
         source = CsvSource(path, block_size=size)
         assert read_rows(source) == expected
         assert [source.find_line(position) for position in range(3)] == [2, 3, 6]
+
+
+PIECES = ("a", "bc", "ü", "", ",", ",", "\n", "\n", "\r\n", "\r", '"', '"d,\ne"')
+
+
+@settings(max_examples=100)
+@example(2, "a\nb\nc,d\n", 12)
+@given(st.integers(1, 3), st.lists(st.sampled_from(PIECES), max_size=40).map("".join), st.integers(3, 30))
+def test_blocks_that_are_split_have_the_rows_of_the_parser(write: Write, width: int, text: str, size: int) -> None:
+    content = ",".join(["email", "phone", "handle"][:width]) + "\n" + text
+    try:
+        parsed = list(csv.reader(io.StringIO(content, newline=""), strict=True))[1:]
+    except csv.Error:
+        parsed = None
+    source = CsvSource(write(content), block_size=size)
+    if parsed is None:
+        with pytest.raises(UnusableFile):
+            read_rows(source)
+        return
+    expected = [(*row, *[""] * (width - len(row))) if len(row) <= width else () for row in parsed if row]
+    assert read_rows(source) == expected
+
+    starts = itertools.accumulate(map(count_lines, parsed), initial=2)
+    lines = [line for line, row in zip(starts, parsed, strict=False) if row]
+    assert [source.find_line(position) for position in range(len(lines))] == lines
 
 
 def test_progress_is_reported_in_bytes(write: Write) -> None:
