@@ -9,7 +9,8 @@ begins before the request was written.
 
 import select
 from collections.abc import Callable
-from weakref import WeakSet
+from functools import partial
+from weakref import WeakKeyDictionary
 
 import aiohttp
 import attrs
@@ -22,8 +23,8 @@ from svc_async.wire.route import Blocks
 
 __all__ = ["ConnectionBroken", "ConnectionUnusable", "Exchange", "ObservedRequest", "UsedConnections"]
 
-UsedConnections = WeakSet[ResponseHandler]
-"""The connections on which a request was sent before."""
+UsedConnections = WeakKeyDictionary[ResponseHandler, Callable[[], object]]
+"""The connections on which a request was sent before; each with a function that returns whether it is readable."""
 
 
 class ConnectionBroken(Exception):
@@ -90,25 +91,25 @@ class Exchange:
         Raises:
             ConnectionUnusable: the connection cannot carry it.
         """
-        is_used = protocol in self.used
-        if protocol.should_close or (is_used and _is_readable(protocol)):
-            raise ConnectionUnusable(is_used=is_used)
-        if not is_used:
-            self.used.add(protocol)
+        is_readable = self.used.get(protocol)
+        if protocol.should_close or (is_readable is not None and protocol.transport is not None and is_readable()):
+            raise ConnectionUnusable(is_used=is_readable is not None)
+        if is_readable is None:
+            self.used[protocol] = _watch(protocol)
         self.sent = True
         self.on_sent()
 
 
-def _is_readable(protocol: ResponseHandler) -> bool:
-    """Return whether bytes, or the end, have arrived that the event loop has not read yet."""
+def _watch(protocol: ResponseHandler) -> Callable[[], object]:
+    """Return a function that says whether bytes, or the end, have arrived that the event loop has not read yet."""
     sock = protocol.transport and protocol.transport.get_extra_info("socket")
     if not sock:
-        return False
+        return lambda: False
     if not hasattr(select, "poll"):  # Windows
-        return bool(select.select([sock], [], [], 0)[0])
+        return lambda: select.select([sock], [], [], 0)[0]
     poll = select.poll()
     poll.register(sock.fileno(), select.POLLIN)
-    return bool(poll.poll(0))
+    return partial(poll.poll, 0)
 
 
 class ObservedRequest(aiohttp.ClientRequest):

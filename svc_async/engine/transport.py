@@ -43,6 +43,8 @@ MAX_ANSWER_BYTES: Final = 2**26
 """The default bound of an answer of success, decompressed."""
 _MAX_REFUSAL_BYTES: Final = 2**20
 _READ_BUFFER: Final = 2**18
+_LOOP_BUFFER: Final = 2**18
+"""What asyncio allocates for each read of a socket."""
 
 
 @attrs.frozen(kw_only=True)
@@ -129,6 +131,7 @@ class Transport:
         max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> "Transport":
         """Open an empty pool; connections are made by calls."""
+        _raise_map_threshold()
         own_pool = connector if isinstance(connector, aiohttp.BaseConnector) else None
         client = aiohttp.ClientSession(
             connector=own_pool
@@ -258,6 +261,14 @@ class Transport:
     def _check_open(self) -> None:
         if self._client.closed:
             raise WrongState("the session was closed")
+
+
+def _raise_map_threshold() -> None:
+    """Free a block larger than those of the event loop once, so that glibc keeps the memory of these.
+
+    It maps and unmaps a block of that size for every read, unless its heap happens to have room, until one was freed.
+    """
+    bytes(2 * _LOOP_BUFFER)
 
 
 def _protocol(response: aiohttp.ClientResponse) -> ResponseHandler | None:

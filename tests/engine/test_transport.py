@@ -2,7 +2,7 @@ import asyncio
 import ssl
 import traceback
 from typing import Any, cast
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import aiohttp
 import attrs
@@ -252,7 +252,7 @@ async def test_only_a_connection_of_the_pool_is_replaced_by_another() -> None:
         calls.append(not calls)
         raise ConnectionUnusable(is_used=calls[-1])
 
-    exchange = Exchange(SendCounter(), WeakSet())
+    exchange = Exchange(SendCounter(), WeakKeyDictionary())
     with pytest.raises(ConnectionUnusable):
         await exchange(cast(aiohttp.ClientRequest, None), handle)
 
@@ -261,7 +261,7 @@ async def test_only_a_connection_of_the_pool_is_replaced_by_another() -> None:
 
 def test_aiohttp_can_show_a_body_in_blocks() -> None:
     def show(*blocks: bytes) -> str:
-        payload = Exchange(SendCounter(), WeakSet()).payload(Blocks(blocks, sum(map(len, blocks))))
+        payload = Exchange(SendCounter(), WeakKeyDictionary()).payload(Blocks(blocks, sum(map(len, blocks))))
         assert payload is not None
         return payload.decode()
 
