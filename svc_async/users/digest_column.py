@@ -28,11 +28,11 @@ class DigestColumn:
 
     Attributes:
         digests: 32 bytes for each value, row after row.
-        counts: how many values each row has; None if each has one.
+        counts: how many values each row has; None if each has one, bytes if none has several.
     """
 
     digests: bytes
-    counts: Sequence[int] | None = None
+    counts: list[int] | bytes | None = None
 
     def __len__(self) -> int:
         return len(self.digests) // DIGEST_SIZE if self.counts is None else len(self.counts)
@@ -42,12 +42,12 @@ class DigestColumn:
         """Return a byte for each row: whether it has a value."""
         if self.counts is None:
             return b"\1" * len(self)
-        return bytes(map(bool, self.counts))
+        return self.counts if isinstance(self.counts, bytes) else bytes(map(bool, self.counts))
 
     @property
     def has_several(self) -> bool:
         """Whether a row has several values."""
-        return self.counts is not None and max(self.counts, default=0) > 1
+        return isinstance(self.counts, list)
 
     def leave_out(self, rows: Collection[int]) -> "DigestColumn":
         """Return the column without some rows."""
@@ -58,7 +58,7 @@ class DigestColumn:
             parts.append(self.digests[DIGEST_SIZE * start : DIGEST_SIZE * ends[row]])
             start = ends[row + 1]
         digests = b"".join((*parts, self.digests[DIGEST_SIZE * start :]))
-        return _count(digests, None if self.counts is None else delete_rows(self.counts, rows))
+        return DigestColumn(digests) if self.counts is None else _count(digests, delete_rows(self.counts, rows))
 
     def split(self) -> Sequence[bytes]:
         """Return the digests of each row, joined."""
@@ -79,8 +79,10 @@ def delete_rows(values: Sequence[int], rows: Iterable[int]) -> Sequence[int]:
     return kept
 
 
-def _count(digests: bytes, counts: Sequence[int] | None) -> DigestColumn:
-    return DigestColumn(digests, None if counts is None or counts.count(1) == len(counts) else counts)
+def _count(digests: bytes, counts: Sequence[int]) -> DigestColumn:
+    if counts.count(1) == len(counts):
+        return DigestColumn(digests)
+    return DigestColumn(digests, list(counts) if max(counts) > 1 else bytes(counts))
 
 
 def _group(values: Sequence[AnyStr], counts: Sequence[int], separator: AnyStr) -> list[AnyStr]:

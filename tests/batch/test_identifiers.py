@@ -113,7 +113,7 @@ def test_blank_text_is_no_identifier(kind: str) -> None:
     assert identifier.tokenize(" \t") == ""
 
     if isinstance(identifier, HashedIdentifier):
-        assert hash_column(identifier, [None, "", " \t", []], {}) == DigestColumn(b"", [0, 0, 0, 0])
+        assert hash_column(identifier, [None, "", " \t", []], {}) == DigestColumn(b"", bytes(4))
     else:
         assert escape_column(identifier, [None, "", " \t", []], {}) == TextColumn([""] * 4)
 
