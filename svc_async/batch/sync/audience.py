@@ -1,6 +1,5 @@
 """A custom audience as the target of a sync."""
 
-import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
@@ -121,7 +120,6 @@ class AudienceTarget:
                 self.spill.add(users)
                 yield _digest(users, first)
                 first += len(part)
-                await asyncio.sleep(0)
 
     def _require_rows(self) -> Iterable[Any] | Columns:
         table = self.members

@@ -1,6 +1,5 @@
 """A product catalog as the target of a sync."""
 
-import asyncio
 from array import array
 from collections.abc import (
     AsyncIterable,
@@ -88,7 +87,6 @@ class CatalogTarget:
             async for part in parts:
                 yield _entries(part, first)
                 first += len(part)
-                await asyncio.sleep(0)
 
     def _rows(self) -> Iterable[Product | Mapping[str, Any]]:
         """Read the products from the start."""

@@ -29,7 +29,7 @@ class SyncStore(Protocol):
         quarantine: float = 0.0,
         replace: bool = False,
     ) -> Plan:
-        """Return what a whole snapshot changes; nothing of it is stored until `begin`.
+        """Return what a whole snapshot changes; nothing of it is stored until `begin`. Other tasks run between entries.
 
         What an earlier run left is settled first. If several rows have the same key, the last one counts.
 

@@ -10,7 +10,7 @@ Where the kind has a name in place of a hash, the rest says where the name is: a
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import compress, pairwise, repeat
+from itertools import chain, compress, pairwise, repeat
 from operator import ne
 
 import attrs
@@ -37,6 +37,7 @@ _WORDS = RECORD_SIZE // 4
 _POSITION, _KIND = 10, 11
 """Where the position and the kind are, in words of 4 bytes."""
 _CONTENT_SIZE = ID_SIZE - KEY_SIZE
+_UPSERTS = bytes(action & Action.UPSERT for action in range(256))
 
 
 def encode_records(entries: Entries, rests: bytes | bytearray) -> bytearray:
@@ -153,8 +154,7 @@ class Delta:
     @property
     def upserts(self) -> Iterator[int]:
         """The positions of all rows that are sent."""
-        yield from self.added.positions
-        yield from compress(self.positions, [action & Action.UPSERT for action in self.actions])
+        return chain(self.added.positions, compress(self.positions, self.actions.translate(_UPSERTS)))
 
     def write(self) -> bytes:
         """Return what is needed to apply the delta."""

@@ -27,6 +27,7 @@ __all__ = ["PlanOutcomes", "PlannedPage", "apply_delta", "settle_page"]
 _CONTENT_SIZE = ID_SIZE - KEY_SIZE
 _REMOVALS: Mapping[Stage, Action] = MappingProxyType({"now": Action.REMOVE, "later": Action.REMOVE_LATER})
 _WITHOUT_LATE = bytes(flags & ~LATE for flags in range(256))
+_IN_DOUBT = bytes(flags | DOUBT for flags in range(256))
 _ACTIONS = [Action(number) for number in range(32)]
 _OUTCOMES = list(RowOutcome)
 _SETTLED_ADDED = [
@@ -142,7 +143,7 @@ def _add(page: StatePage, added: Added, expires: int, read_name: Callable[[bytes
     page.extend(new)
     _write_rows(page.ids, ID_SIZE, added.ids, free, first)
     _write_rows(page.rests, REST_SIZE, added.rests, free, first)
-    flags = bytes(kind | DOUBT for kind in kinds)
+    flags = kinds.translate(_IN_DOUBT)
     _write_rows(page.flags, 1, flags, free, first)
     for place in free:
         page.days[place] = expires

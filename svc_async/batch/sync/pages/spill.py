@@ -23,7 +23,7 @@ __all__ = ["Blobs", "Spill"]
 _MIN_BUCKETS = 256
 _KEPT_ROWS = 32_768
 """Rows that are kept in memory before they are written."""
-_HEADS = 2**16
+_BYTES = 2**8
 _LOCATION = Struct("<QQ")
 
 
@@ -97,7 +97,8 @@ class Spill:
         if not entries.positions:
             return
         records = encode_records(entries, self._locate(entries))
-        append = map(self._table.__getitem__, _read_heads(records))
+        heads = records[::RECORD_SIZE] if self.buckets <= _BYTES else _read_heads(records)
+        append = map(self._table.__getitem__, heads)
         parts = split_columns(records, f"{RECORD_SIZE}s")
         deque(map(call, append, parts), 0)  # pyright: ignore[reportArgumentType] - `call` takes any arguments
         self._rows += len(entries.positions)
@@ -141,7 +142,8 @@ class Spill:
         self._rows = 0
         self._lists = [[] for _ in range(self.buckets)]
         appends = [rows.append for rows in self._lists]
-        self._table = appends * (_HEADS // self.buckets)
+        # The table of two bytes would take most of the processor's cache.
+        self._table = appends * ((_BYTES if self.buckets <= _BYTES else _BYTES**2) // self.buckets)
 
 
 def _read_heads(records: bytes | bytearray) -> Sequence[int]:
