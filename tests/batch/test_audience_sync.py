@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from svc_async import BatchError, InvalidArgument, Rows, Session
+from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.report import Failure, Progress, Report
 from svc_async.batch.sync.report import SyncReport
 from svc_async.errors import UnusableFile
 from svc_async.sandbox import Fault, Sandbox
+from tests.support.fake_service import FakeService
 from tests.support.files import Write
 
 USERS = "*/custom_audiences/*/users"
@@ -82,6 +84,16 @@ async def test_only_what_changed_is_sent(audience: Audience, sandbox: Sandbox) -
     third = await audience.sync(numbered(*range(2, 103)))
     assert (third.sent.accepted, third.removed.accepted) == (3, 2)
     assert sorted(audience.members, key=str) == sorted(emails(*range(2, 103)), key=str)
+
+
+@pytest.mark.parametrize(("lifetime", "refreshes"), [(30, 1), (31, 0)])
+async def test_rows_that_expire_within_30_days_are_sent_again_by_default(
+    tmp_path: Path, lifetime: int, refreshes: int
+) -> None:
+    users = AudienceUsers(FakeService(), "a1", "c1")
+    people, days = Rows(("email",), [("a@example.org",)]), timedelta(days=lifetime)
+    await users.sync(people, state=tmp_path / "state", lifetime=days)
+    assert (await users.sync(people, state=tmp_path / "state", lifetime=days)).plan.refreshes == refreshes
 
 
 async def test_a_removal_that_failed_is_reported_apart(audience: Audience, sandbox: Sandbox) -> None:

@@ -19,7 +19,7 @@ from svc_async.batch.report import Report
 from svc_async.errors import BatchError, UnusableFile
 from svc_async.sandbox import VirtualClock
 from tests.support.fake_service import LOST, FakeService, adds_up, make_error, make_members, wait_until
-from tests.support.journals import FAST, create_ledgers
+from tests.support.journals import FAST, Death, create_ledgers
 
 
 @pytest.fixture
@@ -173,6 +173,16 @@ async def test_a_request_that_had_no_effect_is_not_in_doubt(path: Path) -> None:
     with pytest.raises(BatchError):
         await run(service, make_members(3), path)
     assert [doubt.rows for doubt in JournalRecord.read(path).doubts] == [3]
+
+
+async def test_a_request_in_doubt_was_not_sent_when_the_one_before_it_was(path: Path) -> None:
+    service = FakeService(latency=7)
+    began = service.clock.now()
+    rows, death = make_members(20), Death(3)
+    with pytest.raises(BatchError):
+        await run(service, rows, path, create_ledger=death.create_ledger)
+    (doubt,) = JournalRecord.read(path).doubts
+    assert (doubt.sent_at - began).total_seconds() == 7
 
 
 def test_what_is_no_journal_is_refused(tmp_path: Path) -> None:

@@ -72,6 +72,17 @@ def test_another_row_of_the_same_key_goes_into_the_next_batch() -> None:
     assert packer.coalesced == 1
 
 
+def test_a_row_that_has_no_room_even_without_the_repeats_goes_into_the_next_batch() -> None:
+    packer = Packer(Limits(operations=10, size=130, per_operation=10))
+    large = [encode_user(number, 60) for number in (2, 3)]
+    assert feed(packer, [encode_user(1), encode_user(1), large[0]], [1, 1, 2]) == []
+
+    (first,) = feed(packer, [large[1]], [3], first=3)
+    (second,) = packer.flush(NOW)
+
+    assert (read_numbers([first]), read_numbers([second]), packer.too_large) == ([1, 2], [3], [])
+
+
 def test_of_two_operations_on_equal_users_the_last_wins() -> None:
     packer = Packer(Limits(operations=10, size=10**6, per_operation=2))
     feed(packer, [encode_user(1), encode_user(2)], [1, 2], operation=Operation("U"))

@@ -53,6 +53,14 @@ async def test_only_what_changed_is_in_the_plan(path: Path, kind: int) -> None:
         assert [state.find_position(number) for number in range(2)] == [0, 1]
 
 
+async def test_no_row_is_lost_when_one_more_needs_another_page(path: Path) -> None:
+    rows = dict.fromkeys(range(12_288), 1)
+    with SyncState(path, target="a") as state:
+        for more in range(3):
+            plan = await sync(state, rows | {2**63 + number: 1 for number in range(more)})
+            assert (plan.present, plan.upserts) == ((12_287 + more, 1) if more else (0, 12_288))
+
+
 async def test_what_changed_is_removed_first_where_sending_only_adds(path: Path) -> None:
     with SyncState(path, target="a") as state:
         await sync(state, {1: 10, 2: 20})

@@ -103,6 +103,16 @@ async def test_a_warning_is_logged_once_each_time_the_queue_becomes_nearly_full(
             assert caplog.record_tuples == [("svc_async", logging.WARNING, message) for message in messages]
 
 
+async def test_an_event_that_fills_the_queue_by_itself_is_warned_of(
+    server: StreamServer, follow: Follow, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with follow(queue_size=1) as stream:
+        connection = await server.wait_for_connection(1)
+        await connection.send(event_line(0))
+        assert await take_when_waiting(stream, 1) == ["-0"]
+    assert "stream queue is filling up: 1 of 1 events" in caplog.text
+
+
 async def take_when_waiting(stream: EventStream, number: int) -> list[str]:
     """Take events once all of them wait, and return their keys."""
     await wait_until(lambda: stream.stats.waiting == number)

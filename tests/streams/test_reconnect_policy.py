@@ -199,3 +199,7 @@ def test_invalid_settings_are_refused(wrong: dict[str, object], message: str) ->
 def test_the_numbers_of_a_rule_must_not_be_negative(field: str) -> None:
     with pytest.raises(InvalidArgument, match=f"^{field} must be at least 0"):
         BackoffRule(name="x", **{field: -1})  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_a_rule_of_which_nothing_is_said_does_not_wait() -> None:
+    assert BackoffRule(name="x", maximum=9.0).delay(1, 0.5) == BackoffRule(name="x", initial=9.0).delay(1, 0.5) == 0.0

@@ -271,7 +271,7 @@ class SyncState:
         """Write the pages that change, with all that is planned in doubt, and what is planned."""
         pages = self._about.pages
         for index in range(pages):
-            if about.pages == pages and index not in comparison.deltas:
+            if index not in comparison.deltas:  # all are in it if their number grows
                 continue
             for part, page in self._file.read_page(index, pages).divide(index, pages, about.pages):
                 delta = comparison.read_delta(part) or Delta()
