@@ -49,6 +49,12 @@ def test_a_body_is_never_larger_than_allowed_and_no_row_is_lost(
     assert packer.too_large == [at for at, length in enumerate(lengths) if alone + len(encode_user(at, length)) > size]
 
 
+def test_a_slice_may_fill_any_number_of_batches() -> None:
+    packer = Packer(Limits(operations=1, size=10**6, per_operation=1))
+
+    assert read_numbers(feed(packer, [encode_user(number) for number in range(3_000)])) == [*range(2_999)]
+
+
 def test_equal_rows_of_a_batch_are_sent_once() -> None:
     packer = Packer(Limits(operations=10, size=10**6, per_operation=2))
 

@@ -149,14 +149,25 @@ class Packer:
 
     def feed(self, packed: PackedRows, now: datetime) -> list[Batch]:
         """Take rows and return the batches that they complete, built now."""
-        if self._open.add(packed):
-            return []
-        room = self._open.find_room(packed)
-        if room <= 0:
-            return self._seal(now, may_stay_open=True) + self.feed(packed, now)
-        if len(packed) > 1:
-            first, second = packed.split(room if room < len(packed) else len(packed) // 2)
-            return self.feed(first, now) + self.feed(second, now)
+        batches: list[Batch] = []
+        waiting = [packed]  # the first rows last
+        while waiting:
+            rows = waiting.pop()
+            if self._open.add(rows):
+                continue
+            room = self._open.find_room(rows)
+            if room <= 0:
+                batches += self._seal(now, may_stay_open=True)
+                waiting.append(rows)
+            elif len(rows) > 1:
+                first, second = rows.split(room if room < len(rows) else len(rows) // 2)
+                waiting += [second, first]
+            else:
+                batches += self._feed_one(rows, now)
+        return batches
+
+    def _feed_one(self, packed: PackedRows, now: datetime) -> list[Batch]:
+        """Take a row for which there seemed to be room."""
         batches = self._seal(now, may_stay_open=True)
         if self._open.add(packed):
             return batches
