@@ -91,6 +91,23 @@ async def test_a_kill_at_any_commit_loses_nothing_and_repeats_only_what_was_in_d
     pytest.fail("the job does not end")
 
 
+async def test_a_kill_while_lanes_share_several_requests_loses_nothing(tmp_path: Path) -> None:
+    rows, operations = make_members(126), 7  # what is left of most of the lanes fills more than half of a request
+    for commit in itertools.count(10):
+        path = tmp_path / f"{commit}"
+        service = FakeService()
+        death = Death(commit)
+        how: dict[str, Any] = {"operations": operations, "concurrency": 12}
+        with suppress(BatchError):
+            await upload(service, rows, path, create_ledger=death.create_ledger, **how)
+        if not death.happened:
+            break
+        report = await upload(service, rows, path, **how)
+        assert (report.accepted, report.pending) == (126, 0), f"killed at commit {commit}"
+        assert set(service.partner_user_ids) == {row["partner_user_id"] for row in rows}
+    assert len(service.bodies) == 126 // operations + 1
+
+
 async def cancel_in_flight(service: FakeService, rows: Any, path: Path, **settings_: Any) -> float:
     """End a job as a kill would while a request is under way; give the time at which that was sent."""
     task = asyncio.create_task(upload(service, rows, path, **settings_))

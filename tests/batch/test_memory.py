@@ -3,11 +3,16 @@
 import asyncio
 from contextlib import ExitStack
 
+import attrs
+import pytest
+
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.report import Progress, Report
 from svc_async.batch.settings import JobSizes
 from svc_async.engine.memory import MEMORY, MemoryBudget
-from svc_async.sandbox import VirtualClock
+from svc_async.errors import InvalidArgument
+from svc_async.sandbox import Sandbox, VirtualClock
+from svc_async.session import Session
 from svc_async.users.tables import Rows
 from tests.support.fake_service import LOST, FakeService, wait_until
 
@@ -88,6 +93,29 @@ async def test_a_job_proceeds_while_another_waits_with_all_of_the_memory() -> No
     assert not first.done()
     first.cancel()
     await asyncio.wait([first])
+
+
+@pytest.mark.parametrize("memory", [20_000, MEMORY])
+async def test_the_memory_is_a_setting_of_the_session(sandbox: Sandbox, memory: int) -> None:
+    most = 0
+
+    def watch(progress: Progress) -> None:
+        nonlocal most
+        most = max(most, progress.pending)
+
+    async with Session.sandbox(sandbox, memory=memory) as session:
+        users = session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
+        users = attrs.evolve(users, sizes=JobSizes(slice_rows=16, partition_rows=64))
+        report = await users.upload(make_rows(2_000), progress=watch)
+
+    assert report.accepted == 2_000
+    assert (most < 1_000) is (memory < MEMORY)
+
+
+@pytest.mark.parametrize("wrong", [0, -1])
+def test_a_memory_without_a_byte_is_refused(wrong: int) -> None:
+    with pytest.raises(InvalidArgument, match="^memory must be at least 1$"):
+        Session.sandbox(memory=wrong)
 
 
 def make_rows(count: int) -> Rows:

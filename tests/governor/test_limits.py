@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from svc_async.ads.custom_audiences import USERS_BATCH
 from svc_async.errors import InvalidArgument
 from svc_async.governor.governor import Governor
 from svc_async.governor.limits import LIMITS, Limit, Scope, change_limit
@@ -216,3 +217,10 @@ def test_a_limit_is_positive(bad: dict[str, float]) -> None:
     row = {"name": "x", "requests": 1, "period": 1.0, "scope": LIMITS[0].scope, "methods": frozenset(), "template": ""}
     with pytest.raises(InvalidArgument):
         Limit(**{**row, **bad})  # type: ignore[arg-type]  # one of them is bad
+
+
+def test_the_pace_of_an_endpoint_is_that_of_its_own_limit_with_headroom() -> None:
+    governor = Governor()
+
+    assert governor.find_pace(USERS_BATCH(account_id="a", custom_audience_id="c")) == pytest.approx(1_500 / 60 * 0.97)
+    assert Governor(limits=()).find_pace(USERS_BATCH(account_id="a", custom_audience_id="c")) is None
