@@ -22,7 +22,7 @@ import attrs
 from svc_async.users.identifiers import HASH_LENGTH, IDENTIFIERS
 from svc_async.users.template import RowTemplate
 
-__all__ = ["KEY_SIZE", "HashedUsers", "PackedUsers", "TextUsers", "make_picker", "merge_users"]
+__all__ = ["KEY_SIZE", "HashedUsers", "Joints", "PackedUsers", "TextUsers", "make_picker", "merge_users"]
 
 T = TypeVar("T")
 
@@ -44,6 +44,21 @@ def _list_formats(kind: str, size: int) -> Sequence[str]:
 _KEY_FORMATS = _list_formats("Q", KEY_SIZE)
 _FIRST_FORMATS = _list_formats("B", 1)
 _RECORD_FORMATS = ["", *(f"{each.bit_count() * _DIGEST_SIZE}s" for each in _COMBINATIONS[1:])]
+
+
+@attrs.frozen
+class Joints:
+    """What is written between users.
+
+    Attributes:
+        between: the text between two users of an operation.
+        per_operation: users in each operation.
+        between_operations: the text between the last user of an operation and the first one of the next.
+    """
+
+    between: str
+    per_operation: int
+    between_operations: str
 
 
 @attrs.frozen
@@ -104,48 +119,49 @@ class HashedUsers:
             pick = make_picker(indexes)
             yield HashedUsers(b"".join(pick(records)), bytes(pick(self.present)) if self.present else b"")
 
-    def cut(self, size: int) -> "Iterator[HashedUsers]":
-        """Yield all users in parts of this many."""
-        start = 0
-        for first in range(0, len(self), size):
-            present = self.present[first : first + size]
-            end = start + _DIGEST_SIZE * (sum(present.translate(_SIZES)) if present else size)
-            yield HashedUsers(self.digests[start:end], present)
-            start = end
-
     def split(self, index: int) -> "tuple[HashedUsers, HashedUsers]":
         """Split the users before an index."""
         first = self.present[:index]
         size = _DIGEST_SIZE * (sum(first.translate(_SIZES)) if self.present else index)
         return HashedUsers(self.digests[:size], first), HashedUsers(self.digests[size:], self.present[index:])
 
-    def join(self, template: RowTemplate, between: str, per_operation: int, between_operations: str) -> bytes:
-        """Write the users, with one text between those of an operation and another between operations."""
-        if self.present:
-            return self._join_fields(template, between, per_operation, between_operations)
+    def write(self, template: RowTemplate, joints: Joints, size: int) -> Iterator[bytes]:
+        """Write the users, this many at a time."""
+        start = 0
+        for first in range(0, len(self), size):
+            present = self.present[first : first + size]
+            end = start + _DIGEST_SIZE * (sum(present.translate(_SIZES)) if present else size)
+            part = HashedUsers(self.digests[start:end], present)
+            yield part._join_fields(template, joints) if present else part._join(joints)
+            start = end
+
+    def _join(self, joints: Joints) -> bytes:
         tokens = hexlify(self.digests, b"\n", _DIGEST_SIZE)
-        if per_operation == 1:
-            return tokens.replace(b"\n", between_operations.encode())
-        joined = tokens.replace(b"\n", between.encode())
-        step = per_operation * (HASH_LENGTH + len(between))
-        return between_operations.encode().join(
+        if joints.per_operation == 1:
+            return tokens.replace(b"\n", joints.between_operations.encode())
+        between = joints.between.encode()
+        joined = tokens.replace(b"\n", between)
+        step = joints.per_operation * (HASH_LENGTH + len(between))
+        return joints.between_operations.encode().join(
             [joined[start : start + step - len(between)] for start in range(0, len(joined), step)]
         )
 
-    def _join_fields(self, template: RowTemplate, between: str, per_operation: int, between_operations: str) -> bytes:
-        leads = list(map(_map_leads(template, between, self.present).__getitem__, self.present))
-        firsts = self.present[::per_operation]
-        leads[::per_operation] = map(_map_leads(template, between_operations, firsts).__getitem__, firsts)
+    def _join_fields(self, template: RowTemplate, joints: Joints) -> bytes:
+        leads = list(map(_map_leads(template, joints.between, self.present).__getitem__, self.present))
+        firsts = self.present[:: joints.per_operation]
+        leads[:: joints.per_operation] = map(
+            _map_leads(template, joints.between_operations, firsts).__getitem__, firsts
+        )
         tokens = hexlify(self.digests, b"\n", _DIGEST_SIZE).split(b"\n")
         pieces = [b""] * (2 * len(tokens))
         pieces[::2] = chain.from_iterable(leads)
         pieces[1::2] = tokens
-        return b"".join(pieces)[len(template.closing) + len(between_operations) :] + template.closing.encode()
+        return b"".join(pieces)[len(template.closing) + len(joints.between_operations) :] + template.closing.encode()
 
     def to_text(self, template: RowTemplate) -> "TextUsers":
         """Return the same users as text."""
-        text = self.join(template, _SEPARATOR, 1, _SEPARATOR).decode()
-        return TextUsers(array("Q", self.list_keys()).tobytes(), text)
+        text = b"".join(self.write(template, Joints(_SEPARATOR, 1, _SEPARATOR), len(self) or 1))
+        return TextUsers(array("Q", self.list_keys()).tobytes(), text.decode())
 
     @property
     def _record_size(self) -> int:
@@ -212,13 +228,6 @@ class TextUsers:
             pick = make_picker(indexes)
             yield TextUsers.pack(pick(keys), pick(users))
 
-    def cut(self, size: int) -> "Iterator[TextUsers]":
-        """Yield all users in parts of this many."""
-        keys, users = memoryview(self.keys), self.list_users()
-        for first in range(0, len(users), size):
-            part = users[first : first + size]
-            yield TextUsers(bytes(keys[KEY_SIZE * first : KEY_SIZE * (first + size)]), _SEPARATOR.join(part))
-
     def split(self, index: int) -> "tuple[TextUsers, TextUsers]":
         """Split the users before an index."""
         users, size = self.list_users(), KEY_SIZE * index
@@ -227,14 +236,14 @@ class TextUsers:
             TextUsers(self.keys[size:], _SEPARATOR.join(users[index:])),
         )
 
-    def join(self, _: RowTemplate, between: str, per_operation: int, between_operations: str) -> bytes:
-        """Write the users, with one text between those of an operation and another between operations."""
-        users = self.list_users()
-        if per_operation > 1:
-            users = [
-                between.join(users[start : start + per_operation]) for start in range(0, len(users), per_operation)
-            ]
-        return between_operations.join(users).encode()
+    def write(self, _: RowTemplate, joints: Joints, size: int) -> Iterator[bytes]:
+        """Write the users, this many at a time."""
+        users, step = self.list_users(), joints.per_operation
+        if step > 1:
+            users = [joints.between.join(users[start : start + step]) for start in range(0, len(users), step)]
+            size //= step
+        for start in range(0, len(users), size):
+            yield joints.between_operations.join(users[start : start + size]).encode()
 
     def to_text(self, _: RowTemplate) -> "TextUsers":
         """Return itself."""

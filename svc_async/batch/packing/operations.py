@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import attrs
 
 from svc_async.batch.packing.positions import Positions
-from svc_async.users.packed import PackedUsers, TextUsers
+from svc_async.users.packed import Joints, PackedUsers, TextUsers
 from svc_async.users.template import RowTemplate
 
 __all__ = [
@@ -95,8 +95,8 @@ class OperationBlock:
         step = max(1, size * self.operations // self.size) * self.per_operation
         head, tail = f"{self.frame.head}{self.template.before}", f"{self.template.after}{self.frame.tail},"
         before, after = head.encode(), tail.encode()
-        for users in self.users.cut(step):
-            joined = users.join(self.template, self.template.between, self.per_operation, f"{tail}{head}")
+        joints = Joints(self.template.between, self.per_operation, f"{tail}{head}")
+        for joined in self.users.write(self.template, joints, step):
             yield b"".join((before, joined, after))
 
     def count_users(self, operation: int) -> int:
@@ -125,9 +125,9 @@ class OperationBlock:
 
     def write_users(self) -> Iterator[str]:
         """Write the users of each operation as a JSON array."""
-        for users in self.users.cut(self.per_operation):
-            joined = users.join(self.template, self.template.between, self.per_operation, "").decode()
-            yield f"[{self.template.before}{joined}{self.template.after}]"
+        joints = Joints(self.template.between, self.per_operation, "")
+        for joined in self.users.write(self.template, joints, self.per_operation):
+            yield f"[{self.template.before}{joined.decode()}{self.template.after}]"
 
     def _list_indexes(self, operation: int) -> Sequence[int]:
         start = operation * self.per_operation
