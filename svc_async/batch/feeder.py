@@ -178,7 +178,7 @@ class Feeder:
             self._enqueue(self._lane_of(index), batches)
             self._count(self._packers[index])
             if batches and not self._ledger.in_transit:
-                await asyncio.sleep(0)  # it is sent before the next is built: fewer bodies are in memory
+                await asyncio.sleep(0)  # sealing a full request takes milliseconds
         self._ledger.arrive()
 
     def _lane_of(self, packer: int) -> Lane:
@@ -237,8 +237,8 @@ class Feeder:
         groups: list[list[int]] = []
         while tails and not self.stopped:
             able = {index: share for index, share in tails.items() if self._lane_of(index).phase is not Phase.WAITING}
-            groups = groups or group_tails(able)
-            groups = [able_members for group in groups if (able_members := [index for index in group if index in able])]
+            planned = groups or group_tails(able)
+            groups = [group for group in ([each for each in group if each in able] for group in planned) if group]
             ready = [group for group in groups if not any(self._lane_of(index).phase.is_busy for index in group)]
             for group in ready:
                 groups.remove(group)

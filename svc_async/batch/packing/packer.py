@@ -49,7 +49,6 @@ class _OpenBatch:
     packed: list[PackedRows] = attrs.field(factory=list)
     superseded: "array[int]" = attrs.field(factory=lambda: array("q"))
     rows: int = 0
-    payload_size: int = 0
     held: int = 0
     operations: int = 0
     size: int = attrs.field(default=attrs.Factory(lambda batch: batch.limits.empty_size, takes_self=True))
@@ -76,7 +75,6 @@ class _OpenBatch:
         self._blocks[key] = block
         self.packed.append(packed)
         self.rows += len(packed)
-        self.payload_size += payload_size
         self.held += packed.held
         self.operations += more_operations
         self.size += more_size
@@ -125,11 +123,6 @@ class Packer:
     def rows(self) -> int:
         """The number of rows that wait to be sealed."""
         return self._open.rows
-
-    @property
-    def payload_size(self) -> int:
-        """The bytes of the users that wait, without what frames them."""
-        return self._open.payload_size
 
     @property
     def held(self) -> int:
