@@ -15,11 +15,11 @@ _ACCOUNTS = 16
 
 
 def measure(scale: Scale) -> list[Figure]:
-    """Measure a job and one of a tenth of the rows, with 25 users an operation and with one, and 16 jobs at once."""
+    """Measure a job and one of a third of the rows, with 25 users an operation and with one, and 16 jobs at once."""
     rows = scale.pick(20_000, 3_000_000, 10_000_000)
     with tempfile.TemporaryDirectory() as folder, sink.run_sink() as service:
         few, many, shared = (Path(folder) / name for name in ("few.csv", "many.csv", "shared.csv"))
-        write_customers(few, rows // 10)
+        write_customers(few, rows // 3)
         write_customers(many, rows)
         write_customers(shared, scale.pick(2_000, 62_500))
         return [
@@ -42,7 +42,7 @@ def _measure_peaks(url: str, files: Sequence[Path], users_per_operation: int, ma
             notes={"before_the_job_MiB": large.before, "seconds": large.seconds},
         ),
         Figure(
-            job="the same over that of a tenth of the rows",
+            job="the same over that of a third of the rows",
             settings=settings,
             value=large.peak / small.peak,
             target=at_most(1.05),

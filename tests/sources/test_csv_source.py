@@ -116,7 +116,7 @@ PIECES = ("a", "bc", "ü", "", ",", ",", "\n", "\n", "\r\n", "\r", '"', '"d,\ne"
 
 
 @settings(max_examples=100)
-@example(2, "a\nb\nc,d\n", 12)
+@example(2, "aaaa,bbbbbb\na\nb\nc,d\n", 12)
 @given(st.integers(1, 3), st.lists(st.sampled_from(PIECES), max_size=40).map("".join), st.integers(3, 30))
 def test_blocks_that_are_split_have_the_rows_of_the_parser(write: Write, width: int, text: str, size: int) -> None:
     content = ",".join(["email", "phone", "handle"][:width]) + "\n" + text
