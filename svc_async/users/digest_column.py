@@ -1,11 +1,11 @@
 """The hashes of a column of values: many at once, and a closer look at those only that need it."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import accumulate, compress
 from operator import not_
 from struct import unpack
 from types import NoneType
-from typing import Any, AnyStr
+from typing import Any, TypeVar
 
 import attrs
 
@@ -15,6 +15,8 @@ from svc_async.users.lines import HashedTexts
 from svc_async.users.tokens import SEPARATOR, InvalidValue, is_missing, tokenize_value
 
 __all__ = ["DigestColumn", "delete_rows", "hash_column"]
+
+T = TypeVar("T")
 
 _REFUSED_SHARE = 16
 """One in so many values may need a closer look; if more do, blanks around them are the likely reason."""
@@ -63,12 +65,12 @@ class DigestColumn:
     def split(self) -> Sequence[bytes]:
         """Return the digests of each row, joined."""
         digests = unpack(f"{DIGEST_SIZE}s" * (len(self.digests) // DIGEST_SIZE), self.digests)
-        return digests if self.counts is None else _group(digests, self.counts, b"")
+        return digests if self.counts is None else _group(digests, self.counts, b"".join)
 
     def write_tokens(self) -> Sequence[str]:
         """Return the hashes of each row as they are written between the quotes of JSON."""
         hexes = self.digests.hex("\n", DIGEST_SIZE).split("\n")
-        return hexes if self.counts is None and self.digests else _group(hexes, self.counts or (), SEPARATOR)
+        return hexes if self.counts is None and self.digests else _group(hexes, self.counts or (), SEPARATOR.join)
 
 
 def delete_rows(values: Sequence[int], rows: Iterable[int]) -> Sequence[int]:
@@ -85,14 +87,11 @@ def _count(digests: bytes, counts: Sequence[int]) -> DigestColumn:
     return DigestColumn(digests, list(counts) if max(counts) > 1 else bytes(counts))
 
 
-def _group(values: Sequence[AnyStr], counts: Sequence[int], separator: AnyStr) -> list[AnyStr]:
+def _group(values: Sequence[T], counts: Sequence[int], join: Callable[[Iterable[T]], T]) -> list[T]:
     """Return the values of each row, joined; each has as many as its count."""
-    nothing = separator[:0]
+    nothing = join(())
     take = iter(values).__next__
-    return [
-        take() if count == 1 else separator.join([take() for _ in range(count)]) if count else nothing
-        for count in counts
-    ]
+    return [take() if count == 1 else join([take() for _ in range(count)]) if count else nothing for count in counts]
 
 
 def hash_column(identifier: HashedIdentifier, values: Sequence[Any], problems: dict[int, InvalidValue]) -> DigestColumn:

@@ -16,7 +16,7 @@ import msgspec
 
 from svc_async.users.digest_column import DigestColumn
 from svc_async.users.hashing import DIGEST_SIZE
-from svc_async.users.identifiers import IDENTIFIERS
+from svc_async.users.identifiers import HASH_LENGTH, IDENTIFIERS
 from svc_async.users.text_column import TextColumn
 from svc_async.users.tokens import SEPARATOR
 from svc_async.users.user_columns import Column, UserColumns
@@ -150,9 +150,11 @@ def _measure(columns: Mapping[str, Column]) -> int:
     """Return the bytes of the identifiers in JSON, approximately."""
     size = 0
     for name, column in columns.items():
+        rows = sum(column.present)
+        size += (len(name) + _IDENTIFIER_BYTES) * rows
         if isinstance(column, DigestColumn):
-            size += 2 * len(column.digests)
+            values = len(column.digests) // DIGEST_SIZE
+            size += HASH_LENGTH * values + len(SEPARATOR) * (values - rows)
         else:
             size += sum(map(len, column.tokens))
-        size += (len(name) + _IDENTIFIER_BYTES) * sum(column.present)
     return size
