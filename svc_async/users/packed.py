@@ -22,11 +22,11 @@ import attrs
 from svc_async.users.identifiers import HASH_LENGTH, IDENTIFIERS
 from svc_async.users.template import RowTemplate
 
-__all__ = ["KEY_SIZE", "HashedUsers", "Joints", "PackedUsers", "TextUsers", "make_picker", "merge_users"]
+__all__ = ["HashedUsers", "Joints", "PackedUsers", "TextUsers", "make_picker", "merge_users"]
 
 T = TypeVar("T")
 
-KEY_SIZE = 8
+_KEY_SIZE = 8
 """Bytes of a key."""
 _DIGEST_SIZE = HASH_LENGTH // 2
 _SEPARATOR = "\n"
@@ -41,7 +41,7 @@ def _list_formats(kind: str, size: int) -> Sequence[str]:
     return ["", *(f"{kind}{each.bit_count() * _DIGEST_SIZE - size}x" for each in _COMBINATIONS[1:])]
 
 
-_KEY_FORMATS = _list_formats("Q", KEY_SIZE)
+_KEY_FORMATS = _list_formats("Q", _KEY_SIZE)
 _FIRST_FORMATS = _list_formats("B", 1)
 _RECORD_FORMATS = ["", *(f"{each.bit_count() * _DIGEST_SIZE}s" for each in _COMBINATIONS[1:])]
 
@@ -68,7 +68,7 @@ class HashedUsers:
     Attributes:
         digests: 32 bytes for each identifier that a user has, user after user, in the order of the template.
         present: a byte for each user; bit i says whether it has the i-th identifier of the template. Empty where the
-            template has only one.
+            template has only one, before which it writes nothing.
     """
 
     digests: bytes
@@ -90,20 +90,20 @@ class HashedUsers:
     def measure(self, template: RowTemplate) -> int:
         """Count the bytes of all users in JSON, without what their template has."""
         if not self.present:
-            return len(self) * (HASH_LENGTH + len(template.openings[0]) + len(template.closing))
+            return len(self) * _measure_user(template, 1)
         return sum(self.present.count(each) * _measure_user(template, each) for each in set(self.present))
 
     def measure_longest(self, template: RowTemplate) -> int:
         """Count the bytes of the longest user in JSON, without what its template has."""
-        if not self.present:
-            return self.measure(template) // (len(self) or 1)
-        return max(_measure_user(template, each) for each in set(self.present))
+        if not len(self):
+            return 0
+        return max(_measure_user(template, each) for each in set(self.present) or {1})
 
     def list_keys(self) -> Sequence[int]:
         """Return the key of each user."""
         size = self._record_size
         if size:
-            return memoryview(self.digests).cast("Q")[:: size // KEY_SIZE].tolist()
+            return memoryview(self.digests).cast("Q")[:: size // _KEY_SIZE].tolist()
         return self._unpack(_KEY_FORMATS)
 
     def list_first_bytes(self) -> bytes:
@@ -193,7 +193,7 @@ class TextUsers:
         return cls(array("Q", keys).tobytes(), _SEPARATOR.join(users))
 
     def __len__(self) -> int:
-        return len(self.keys) // KEY_SIZE
+        return len(self.keys) // _KEY_SIZE
 
     @property
     def held(self) -> int:
@@ -219,7 +219,7 @@ class TextUsers:
 
     def list_first_bytes(self) -> bytes:
         """Return the first byte of each key."""
-        return self.keys[::KEY_SIZE]
+        return self.keys[::_KEY_SIZE]
 
     def distribute(self, groups: Iterable[Sequence[int]]) -> "Iterator[TextUsers]":
         """Yield the users at the indexes of each group."""
@@ -230,7 +230,7 @@ class TextUsers:
 
     def split(self, index: int) -> "tuple[TextUsers, TextUsers]":
         """Split the users before an index."""
-        users, size = self.list_users(), KEY_SIZE * index
+        users, size = self.list_users(), _KEY_SIZE * index
         return (
             TextUsers(self.keys[:size], _SEPARATOR.join(users[:index])),
             TextUsers(self.keys[size:], _SEPARATOR.join(users[index:])),

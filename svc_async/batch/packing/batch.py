@@ -133,7 +133,7 @@ class Batch:
             others.append(block.select([index for index in indexes if first + index not in selected]))
             first += len(indexes)
         return self._with(block for block in chosen if block.operations), self._with(
-            block for block in others if block.users
+            block for block in others if block.operations
         )
 
     def split_in_half(self) -> "tuple[Batch, Batch]":
