@@ -117,7 +117,7 @@ def _time_tests(project: Path, tests: Sequence[str]) -> Mapping[str, float]:
     """Return how long each test takes; this also writes the bytecode of the tests, which later runs only read."""
     (project / _MEASURED).unlink(missing_ok=True)
     if _run(project, tests) is not Verdict.SURVIVED:
-        raise SystemExit("the tests fail without any change")
+        raise SystemExit(f"the tests fail without any change: {(project / _WRITTEN).read_text()[-3000:]}")
     written = (project / _WRITTEN).rename(project / _MEASURED)
     return _read_seconds(written)
 
@@ -188,11 +188,11 @@ def _run_in_copy(project: Path, listed: Path) -> None:
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     with (project / _WRITTEN).open("w") as file:
-        arguments = ("-x", "--tb=no", *_FASTER, "--timeout-method=thread", f"@{listed}")
+        arguments = ("-x", "--tb=short", *_FASTER, "--timeout-method=thread", f"@{listed}")
         sys.exit(_FAILED if pytest.main([*arguments], plugins=[_Observer(file, measured)]) else 0)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class _Observer:
     """A plugin of pytest that writes how long each test takes, and ends the process with the first that fails.
 
@@ -211,6 +211,8 @@ class _Observer:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
+            self.file.write(f"{report.nodeid}: {report.longreprtext}")
+            self.file.flush()
             os._exit(_FAILED)  # tearing it down may never end, and pytest-timeout has stopped its clock
         if report.when == "call":
             self.file.write(json.dumps([report.nodeid, report.duration]) + "\n")

@@ -312,7 +312,7 @@ class _PartRecorder:
         for not_sent, numbers in self._waiting.items():
             records[not_sent](self.part, numbers)
             self._failed += len(numbers)
-        self._waiting = {True: [], False: []}
+            numbers.clear()
 
 
 def read_clocks(clock: Clock) -> ClockReading:
