@@ -8,13 +8,13 @@ hash did.
 Methods that write take the template of the users.
 """
 
-import struct
 from array import array
 from binascii import hexlify
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from operator import itemgetter
+from struct import Struct
 from typing import Any, TypeVar
 
 import attrs
@@ -39,6 +39,11 @@ _SIZES = bytes.fromhex("".join(f"{each.bit_count():02x}" for each in _COMBINATIO
 def _list_formats(kind: str, size: int) -> Sequence[str]:
     """Return the format of `struct` that reads the beginning of a user, by the byte that says which digests it has."""
     return ["", *(f"{kind}{each.bit_count() * _DIGEST_SIZE - size}x" for each in _COMBINATIONS[1:])]
+
+
+def _unpack(layout: str, packed: bytes) -> tuple[Any, ...]:
+    """Return the values of a layout; `struct.unpack` would keep the last hundred of them, 32 bytes a value."""
+    return Struct(layout).unpack(packed)
 
 
 _KEY_FORMATS = _list_formats("Q", _KEY_SIZE)
@@ -114,7 +119,7 @@ class HashedUsers:
     def distribute(self, groups: Iterable[Sequence[int]]) -> "Iterator[HashedUsers]":
         """Yield the users at the indexes of each group."""
         size = self._record_size
-        records = struct.unpack(f"{size}s" * len(self), self.digests) if size else self._unpack(_RECORD_FORMATS)
+        records = _unpack(f"{size}s" * len(self), self.digests) if size else self._unpack(_RECORD_FORMATS)
         for indexes in groups:
             pick = make_picker(indexes)
             yield HashedUsers(b"".join(pick(records)), bytes(pick(self.present)) if self.present else b"")
@@ -172,7 +177,7 @@ class HashedUsers:
         return _DIGEST_SIZE * _SIZES[first] if self.present.count(first) == len(self.present) else 0
 
     def _unpack(self, formats: Sequence[str]) -> tuple[Any, ...]:
-        return struct.unpack("=" + "".join(map(formats.__getitem__, self.present)), self.digests)
+        return _unpack("=" + "".join(map(formats.__getitem__, self.present)), self.digests)
 
 
 @attrs.frozen

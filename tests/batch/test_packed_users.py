@@ -1,5 +1,6 @@
 """Users are the same whether they are stored as digests or as text."""
 
+import tracemalloc
 from collections.abc import Sequence
 from random import Random
 
@@ -82,3 +83,17 @@ def test_users_of_both_stores_are_merged_as_text(template: RowTemplate) -> None:
 
     assert same == hashed
     assert mixed == text
+
+
+def test_distributing_users_keeps_no_memory() -> None:
+    users = [HashedUsers(bytes(32 * count)) for count in range(2_000, 2_100)]
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for each in users:
+            assert [*each.distribute([range(0, len(each), 2)])]
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert after - before < 100_000
