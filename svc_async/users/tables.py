@@ -126,7 +126,7 @@ def slice_batches(batches: Iterable[object], size: int) -> Iterator[Sequence[Any
         yield from slice_columns(_list_columns(batch, number), size)
 
 
-def _list_columns(batch: object, number: int) -> Sequence[Any]:
+def _list_columns(batch: Any, number: int) -> Sequence[Any]:
     columns = batch.itercolumns() if hasattr(batch, "itercolumns") else batch  # a batch of Arrow
     if isinstance(columns, str | bytes | Mapping) or not isinstance(columns, Iterable):
         raise InvalidArgument(f"batches[{number}]", "must be a sequence with a column for each name")

@@ -68,9 +68,8 @@ class Positions(Sequence[int]):
     runs: Sequence[PositionRun] = ()
     _count: int = attrs.field(init=False, eq=False)
 
-    @_count.default
-    def _sum(self) -> int:
-        return sum(len(run.offsets) for run in self.runs)
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "_count", sum(len(run.offsets) for run in self.runs))
 
     @classmethod
     def pack(cls, positions: Sequence[int]) -> "Positions":

@@ -20,11 +20,8 @@ def group_tails(tails: Mapping[int, float]) -> list[list[int]]:
     """
     largest_first = sorted(tails, key=lambda number: tails[number], reverse=True)
     fewest = _count_requests(tails, [largest_first])
-    for requests in itertools.count(1):
-        groups = _fill_groups(tails, largest_first, requests)
-        if _count_requests(tails, groups) <= fewest + 1:
-            break
-    return groups
+    ways = (_fill_groups(tails, largest_first, requests) for requests in itertools.count(1))
+    return next(groups for groups in ways if _count_requests(tails, groups) <= fewest + 1)
 
 
 def _fill_groups(tails: Mapping[int, float], order: Sequence[int], requests: int) -> list[list[int]]:
