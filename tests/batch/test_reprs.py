@@ -1,0 +1,17 @@
+"""How the services of lists show themselves."""
+
+from typing import Any, cast
+
+import pytest
+
+from svc_async.batch.lists.audience_users import AudienceUsers
+from svc_async.batch.products.products import Products
+from tests.support.fake_catalog import FakeCatalog
+from tests.support.fake_service import FakeService
+
+
+@pytest.mark.parametrize(
+    "users", [AudienceUsers(FakeService(), "a1", "c1"), Products(cast("Any", FakeCatalog()), "c1")]
+)
+def test_what_a_job_calls_is_not_shown(users: Any) -> None:
+    assert ", before_sending=" not in repr(users)
