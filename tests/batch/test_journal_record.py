@@ -42,6 +42,15 @@ async def test_the_record_of_a_finished_job_has_its_report(path: Path) -> None:
     assert record.doubts == ()
 
 
+async def test_the_record_of_a_finished_job_lists_each_of_thousands_of_failures(path: Path) -> None:
+    users = AudienceUsers(FakeService(script=dict.fromkeys(range(1, 5), LOST)), "a1", "c1")
+    report = await users.upload(
+        make_members(6_000), journal=path, users_per_operation=1, concurrency=1, retry_delays=(), quarantine=0
+    )
+    assert report.failed == 6_000
+    assert len(JournalRecord.read(path).report.failures) == 6_000
+
+
 async def test_the_record_of_a_stopped_job_adds_up(path: Path) -> None:
     service = FakeService()
     service.script[3] = make_error(403)
