@@ -73,11 +73,10 @@ class Service:
 
     def _count(self, body: bytes | Blocks | None) -> int:
         assert isinstance(body, Blocks)
-        users = 0
-        for block in body.blocks:  # it is written now, which is not the time of this class
-            started = time.process_time()
-            users += block.count(b'"email"')
-            self.spent += time.process_time() - started
+        blocks = [*body.blocks]  # they are written now, which is not the time of this class
+        started = time.process_time()  # once a request: to read the clock takes longer than to count a block
+        users = sum(block.count(b'"email"') for block in blocks)
+        self.spent += time.process_time() - started
         return users
 
 
