@@ -50,7 +50,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
             self.world.mark_sent(connection.transport.get_extra_info("sockname")[1])
 
     def forget_requests(self) -> None:
-        """Wait no more for requests that were cancelled."""
+        """Wait no more for requests that were cancelled, or never arrived."""
         self.begun = self.world.handled
 
     def _pass_time(self, poll: Callable[[float | None], Any], timeout: float | None) -> Any:
@@ -60,8 +60,10 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
             if events := poll(_GRACE):
                 return events
             waited += _GRACE
-            if self.world.handled < self.begun and waited < _LOST:
-                continue
+            if self.world.handled < self.begun:
+                if waited < _LOST:
+                    continue
+                self.forget_requests()  # or every wait from now on would be as long
             if waited >= _BUSY or not any(map(_is_busy, self.databases)):
                 break
         due = self.world.due - self.world.time
