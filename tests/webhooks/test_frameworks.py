@@ -131,6 +131,7 @@ def test_it_runs_again_after_an_event_loop_that_was_closed_around_it(monkeypatch
     loop = asyncio.new_event_loop()
     loop.run_until_complete(receiver.start())
     assert loop.run_until_complete(receiver.handle(*delivery())).status == 200
+    left = asyncio.all_tasks(loop)  # asyncio refers to them weakly
     with monkeypatch.context() as patched:  # not really, since Python complains of tasks that never end
         patched.setattr(loop, "is_closed", lambda: True)
         assert not receiver.is_running
@@ -138,7 +139,6 @@ def test_it_runs_again_after_an_event_loop_that_was_closed_around_it(monkeypatch
         assert handle_once(receiver, "1") == 200
     assert dead == ["1"]
     assert (receiver.stats.handled, receiver.stats.abandoned) == (1, 1)
-    left = asyncio.all_tasks(loop)
     for task in left:
         task.cancel()
     loop.run_until_complete(asyncio.wait(left))
