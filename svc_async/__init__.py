@@ -3,10 +3,10 @@
 The most common names, imported on first access, so that importing the package is cheap.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from svc_async._version import __version__
+from svc_async.lazy import make_getattr
 
 if TYPE_CHECKING:
     from svc_async.auth.credentials import AppCredentials, BearerToken, OAuth2UserCredentials, UserCredentials
@@ -122,12 +122,7 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
-def __getattr__(name: str) -> object:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(home), name)
-    return value
+__getattr__ = make_getattr(__name__, globals(), _HOME_OF)
 
 
 def __dir__() -> list[str]:

@@ -3,8 +3,9 @@
 A program uses a few of them, and together they take as long to import as aiohttp.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from svc_async.lazy import make_getattr
 
 if TYPE_CHECKING:
     from svc_async.ads.account_apps import AccountApps
@@ -113,9 +114,4 @@ _HOME_OF = {
 }
 
 
-def __getattr__(name: str) -> object:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(home), name)
-    return value
+__getattr__ = make_getattr(__name__, globals(), _HOME_OF)

@@ -25,7 +25,7 @@ def test_importing_the_package_loads_none_of_its_parts() -> None:
     code = "import sys, svc_async; print([m for m in sys.modules if m.startswith(('svc_async.', 'aiohttp'))])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
-    assert out.strip() == "['svc_async._version']"
+    assert out.strip() == "['svc_async._version', 'svc_async.lazy']"
 
 
 def test_importing_the_session_loads_no_server() -> None:
