@@ -77,7 +77,7 @@ class Feeder:
         self._keyed = settings.ordered or ledger.keyed
         self.lanes: list[Lane] = []
         self._packers: Sequence[Packer] = ()
-        self._partitioner = Partitioner(())
+        self._partitioner = Partitioner((), flush_at=sizes.partition_rows)
         self._changed = asyncio.Event()
         self.stopped = False
 

@@ -6,7 +6,7 @@ from tests.support.packing import NOW, encode_user, pack_rows, read_numbers
 
 def test_rows_of_one_key_are_fed_to_one_packer() -> None:
     packers = [Packer(Limits(operations=100, size=10**6, per_operation=5)) for _ in range(7)]
-    partitioner = Partitioner(packers)
+    partitioner = Partitioner(packers, flush_at=500)
     keys = [(number * 37) % 50 for number in range(500)]
     for first in range(0, 500, 100):
         part = keys[first : first + 100]

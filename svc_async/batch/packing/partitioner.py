@@ -28,7 +28,7 @@ class Partitioner:
     """
 
     packers: Sequence[Packer]
-    flush_at: int = 8_192
+    flush_at: int
     rows: int = attrs.field(default=0, init=False)
     _collected: list[PackedRows] = attrs.field(factory=list, init=False)
 
