@@ -8,7 +8,7 @@ import attrs
 
 from svc_async.errors import InvalidArgument
 
-__all__ = ["ColumnSlicer", "ColumnarRows", "Columns", "Rows", "slice_batches", "slice_columns"]
+__all__ = ["ColumnSlicer", "ColumnarRows", "Columns", "Rows", "slice_columns"]
 
 _CONVERTERS = ("to_pylist", "tolist", "to_list")
 """How arrays become lists: those of Arrow, of numpy and pandas, and of polars."""
@@ -114,16 +114,6 @@ def slice_columns(columns: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
     """
     for start in range(0, max(map(len, columns), default=0), size):
         yield _take_rows(columns, start, start + size)
-
-
-def slice_batches(batches: Iterable[object], size: int) -> Iterator[Sequence[Any]]:
-    """Yield the rows of batches in slices of this number at most.
-
-    Raises:
-        InvalidArgument: a batch does not consist of columns.
-    """
-    for number, batch in enumerate(batches):
-        yield from slice_columns(_list_columns(batch, number), size)
 
 
 def _list_columns(batch: Any, number: int) -> Sequence[Any]:
