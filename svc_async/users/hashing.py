@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from hashlib import sha256
 
-__all__ = ["DIGEST_SIZE", "HASH_LIBRARY", "hash_lines", "hash_lines_one_by_one"]
+__all__ = ["DIGEST_SIZE", "HASH_LENGTH", "HASH_LIBRARY", "hash_lines", "hash_lines_one_by_one"]
 
 DIGEST_SIZE = 32
+HASH_LENGTH = 2 * DIGEST_SIZE
+"""Characters of a digest in hexadecimal digits."""
 
 
 def hash_lines_one_by_one(lines: str) -> bytes:

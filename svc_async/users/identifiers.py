@@ -18,7 +18,6 @@ from svc_async.errors import InvalidArgument
 from svc_async.users.lines import HashedTexts, MatchLines, compile_lines, hash_matching, join_lines, parse_hashes
 
 __all__ = [
-    "HASH_LENGTH",
     "IDENTIFIERS",
     "HashedIdentifier",
     "Identifier",
@@ -28,7 +27,6 @@ __all__ = [
     "select_identifiers",
 ]
 
-HASH_LENGTH = 64
 _match_hash = re.compile(r"[0-9a-fA-F]{64}").fullmatch
 _escape = JSONEncoder(ensure_ascii=True).encode
 

@@ -8,14 +8,12 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from svc_async.users.hashing import DIGEST_SIZE, hash_lines
+from svc_async.users.hashing import DIGEST_SIZE, HASH_LENGTH, hash_lines
 
 __all__ = ["HashedTexts", "MatchLines", "compile_lines", "hash_matching", "join_lines", "parse_hashes"]
 
 MatchLines = Callable[..., re.Match[str] | None]
 """Matches all lines from a place on, up to the first that does not match."""
-
-_HASH_LENGTH = 2 * DIGEST_SIZE
 
 
 @attrs.frozen
@@ -69,12 +67,12 @@ def hash_matching(lines: str, match: MatchLines, *, count: int, most_refused: in
 
 def parse_hashes(lines: str, *, count: int, most_refused: int) -> HashedTexts | None:
     """Parse the lines that are hashes in hexadecimal digits; arguments and result as in `hash_matching`."""
-    if lines[_HASH_LENGTH :: _HASH_LENGTH + 1] == "\n" * count:
+    if lines[HASH_LENGTH :: HASH_LENGTH + 1] == "\n" * count:
         try:
             digests = bytes.fromhex(lines)  # it skips the ends of lines, and other blanks
         except ValueError:
             digests = b""
-        if len(digests) == DIGEST_SIZE * count and len(lines) == (_HASH_LENGTH + 1) * count:
+        if len(digests) == DIGEST_SIZE * count and len(lines) == (HASH_LENGTH + 1) * count:
             return HashedTexts(digests)
     selected = _select(lines, _match_hashes, most_refused)
     return selected and _count(bytes.fromhex(selected[0]), selected[1], count)

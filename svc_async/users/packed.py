@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 
 import attrs
 
-from svc_async.users.identifiers import HASH_LENGTH, IDENTIFIERS
+from svc_async.users.hashing import DIGEST_SIZE, HASH_LENGTH
+from svc_async.users.identifiers import IDENTIFIERS
 from svc_async.users.template import RowTemplate
 
 __all__ = ["HashedUsers", "Joints", "PackedUsers", "TextUsers", "make_picker", "merge_users"]
@@ -28,7 +29,6 @@ T = TypeVar("T")
 
 _KEY_SIZE = 8
 """Bytes of a key."""
-_DIGEST_SIZE = HASH_LENGTH // 2
 _SEPARATOR = "\n"
 """Between users; JSON escapes it, so no user contains it."""
 _COMBINATIONS = range(1 << len(IDENTIFIERS))
@@ -38,7 +38,7 @@ _SIZES = bytes.fromhex("".join(f"{each.bit_count():02x}" for each in _COMBINATIO
 
 def _list_formats(kind: str, size: int) -> Sequence[str]:
     """Return the format of `struct` that reads the beginning of a user, by the byte that says which digests it has."""
-    return ["", *(f"{kind}{each.bit_count() * _DIGEST_SIZE - size}x" for each in _COMBINATIONS[1:])]
+    return ["", *(f"{kind}{each.bit_count() * DIGEST_SIZE - size}x" for each in _COMBINATIONS[1:])]
 
 
 def _unpack(layout: str, packed: bytes) -> tuple[Any, ...]:
@@ -48,7 +48,7 @@ def _unpack(layout: str, packed: bytes) -> tuple[Any, ...]:
 
 _KEY_FORMATS = _list_formats("Q", _KEY_SIZE)
 _FIRST_FORMATS = _list_formats("B", 1)
-_RECORD_FORMATS = ["", *(f"{each.bit_count() * _DIGEST_SIZE}s" for each in _COMBINATIONS[1:])]
+_RECORD_FORMATS = ["", *(f"{each.bit_count() * DIGEST_SIZE}s" for each in _COMBINATIONS[1:])]
 
 
 @attrs.frozen
@@ -80,7 +80,7 @@ class HashedUsers:
     present: bytes = b""
 
     def __len__(self) -> int:
-        return len(self.present) or len(self.digests) // _DIGEST_SIZE
+        return len(self.present) or len(self.digests) // DIGEST_SIZE
 
     @property
     def held(self) -> int:
@@ -127,7 +127,7 @@ class HashedUsers:
     def split(self, index: int) -> "tuple[HashedUsers, HashedUsers]":
         """Split the users before an index."""
         first = self.present[:index]
-        size = _DIGEST_SIZE * (sum(first.translate(_SIZES)) if self.present else index)
+        size = DIGEST_SIZE * (sum(first.translate(_SIZES)) if self.present else index)
         return HashedUsers(self.digests[:size], first), HashedUsers(self.digests[size:], self.present[index:])
 
     def write(self, template: RowTemplate, joints: Joints, size: int) -> Iterator[bytes]:
@@ -135,13 +135,13 @@ class HashedUsers:
         start = 0
         for first in range(0, len(self), size):
             present = self.present[first : first + size]
-            end = start + _DIGEST_SIZE * (sum(present.translate(_SIZES)) if present else size)
+            end = start + DIGEST_SIZE * (sum(present.translate(_SIZES)) if present else size)
             part = HashedUsers(self.digests[start:end], present)
             yield part._join_fields(template, joints) if present else part._join(joints)
             start = end
 
     def _join(self, joints: Joints) -> bytes:
-        tokens = hexlify(self.digests, b"\n", _DIGEST_SIZE)
+        tokens = hexlify(self.digests, b"\n", DIGEST_SIZE)
         if joints.per_operation == 1:
             return tokens.replace(b"\n", joints.between_operations.encode())
         between = joints.between.encode()
@@ -157,7 +157,7 @@ class HashedUsers:
         leads[:: joints.per_operation] = map(
             _map_leads(template, joints.between_operations, firsts).__getitem__, firsts
         )
-        tokens = hexlify(self.digests, b"\n", _DIGEST_SIZE).split(b"\n")
+        tokens = hexlify(self.digests, b"\n", DIGEST_SIZE).split(b"\n")
         pieces = [b""] * (2 * len(tokens))
         pieces[::2] = chain.from_iterable(leads)
         pieces[1::2] = tokens
@@ -172,9 +172,9 @@ class HashedUsers:
     def _record_size(self) -> int:
         """The bytes of each user; 0 if they differ."""
         if not self.present:
-            return _DIGEST_SIZE
+            return DIGEST_SIZE
         first = self.present[0]
-        return _DIGEST_SIZE * _SIZES[first] if self.present.count(first) == len(self.present) else 0
+        return DIGEST_SIZE * _SIZES[first] if self.present.count(first) == len(self.present) else 0
 
     def _unpack(self, formats: Sequence[str]) -> tuple[Any, ...]:
         return _unpack("=" + "".join(map(formats.__getitem__, self.present)), self.digests)

@@ -10,7 +10,8 @@ from types import MappingProxyType
 import attrs
 
 from svc_async.users.digest_column import DigestColumn, delete_rows
-from svc_async.users.identifiers import HASH_LENGTH, IDENTIFIERS, HashedIdentifier
+from svc_async.users.hashing import HASH_LENGTH
+from svc_async.users.identifiers import IDENTIFIERS, HashedIdentifier
 from svc_async.users.packed import HashedUsers, PackedUsers, TextUsers
 from svc_async.users.template import RowTemplate
 from svc_async.users.text_column import TextColumn
