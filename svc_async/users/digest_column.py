@@ -67,6 +67,10 @@ class DigestColumn:
         digests = unpack(f"{DIGEST_SIZE}s" * (len(self.digests) // DIGEST_SIZE), self.digests)
         return digests if self.counts is None else _group(digests, self.counts, b"".join)
 
+    def list_first_hashes(self) -> Sequence[bytes]:
+        """Return the hash of the first value of each row; nothing where there is none."""
+        return [each[:DIGEST_SIZE] for each in self.split()]
+
     def write_tokens(self) -> Sequence[str]:
         """Return the hashes of each row as they are written between the quotes of JSON."""
         hexes = self.digests.hex("\n", DIGEST_SIZE).split("\n")

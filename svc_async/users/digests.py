@@ -8,6 +8,7 @@ are the digest. The first identifier of a row is its key, as in an upload.
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from hashlib import sha256
+from itertools import chain
 from operator import xor
 from types import MappingProxyType
 
@@ -61,7 +62,7 @@ def digest(users: UserColumns) -> MemberDigests:
     """Return what identifies the users of a slice, and the digests of their contents."""
     count = len(users.present)
     kinds = users.present.translate(_FIRST_KINDS)
-    hashes = memoryview(_join_keys(users.columns)).cast("Q")
+    hashes = memoryview(users.join_first_hashes()).cast("Q")
     ids, rests = bytearray(24 * count), bytearray(16 * count)
     words = memoryview(ids).cast("Q")
     words[0::3], words[1::3] = hashes[0::_WORDS], hashes[1::_WORDS]
@@ -118,32 +119,11 @@ def _summarize(digests: bytes) -> bytes:
     return sha256(SEPARATOR.join(hashes).encode()).digest()
 
 
-def _join_keys(columns: Mapping[str, Column]) -> bytes:
-    """Return 32 bytes for each row: the hash by which it is identified."""
-    first, *others = columns.values()
-    if isinstance(first, DigestColumn) and first.counts is None:
-        return first.digests
-    keys = _hash_firsts(first)
-    for column in others:
-        keys = [key or other for key, other in zip(keys, _hash_firsts(column), strict=True)]
-    return b"".join(keys)
-
-
-def _hash_firsts(column: Column) -> Sequence[bytes]:
-    """Return the hash of the first value of each row."""
-    if isinstance(column, TextColumn):
-        return [sha256(_first_of(token).encode()).digest() if token else b"" for token in column.tokens]
-    return [each[:DIGEST_SIZE] for each in column.split()]
-
-
 def _find_names(columns: Mapping[str, Column]) -> Sequence[bytes]:
     """Return the first of the texts of each row; nothing if no row has any."""
     texts = [column for column in columns.values() if isinstance(column, TextColumn) and any(column.tokens)]
-    return [str(msgspec.json.decode(f'"{_first_of(token)}"')).encode() for column in texts for token in column.tokens]
-
-
-def _first_of(token: str) -> str:
-    return token.split(SEPARATOR, 1)[0]
+    first_tokens = chain.from_iterable(column.list_first_tokens() for column in texts)
+    return [str(msgspec.json.decode(f'"{token}"')).encode() for token in first_tokens]
 
 
 def _measure(columns: Mapping[str, Column]) -> int:

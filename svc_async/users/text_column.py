@@ -1,6 +1,7 @@
 """A column of values that are sent as text."""
 
 from collections.abc import Collection, Sequence
+from hashlib import sha256
 from typing import Any
 
 import attrs
@@ -40,6 +41,14 @@ class TextColumn:
     def leave_out(self, rows: Collection[int]) -> "TextColumn":
         """Return the column without some rows."""
         return TextColumn([token for row, token in enumerate(self.tokens) if row not in rows])
+
+    def list_first_tokens(self) -> Sequence[str]:
+        """Return the first token of each row."""
+        return [token.split(SEPARATOR, 1)[0] for token in self.tokens]
+
+    def list_first_hashes(self) -> Sequence[bytes]:
+        """Return a hash of the first token of each row; nothing where there is none."""
+        return [sha256(token.encode()).digest() if token else b"" for token in self.list_first_tokens()]
 
     def write_tokens(self) -> Sequence[str]:
         """Return the tokens of each row."""

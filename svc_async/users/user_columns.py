@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, reduce
-from hashlib import sha256
 from itertools import chain
 from operator import or_
 from types import MappingProxyType
@@ -10,12 +9,11 @@ from types import MappingProxyType
 import attrs
 
 from svc_async.users.digest_column import DigestColumn, delete_rows
-from svc_async.users.hashing import HASH_LENGTH
-from svc_async.users.identifiers import IDENTIFIERS, HashedIdentifier
+from svc_async.users.hashing import DIGEST_SIZE
+from svc_async.users.identifiers import IDENTIFIERS
 from svc_async.users.packed import HashedUsers, PackedUsers, TextUsers
 from svc_async.users.template import RowTemplate
 from svc_async.users.text_column import TextColumn
-from svc_async.users.tokens import SEPARATOR
 
 __all__ = ["Column", "UserColumns", "combine_present"]
 
@@ -74,7 +72,18 @@ class UserColumns:
     def _pack_text(self) -> TextUsers:
         tokens = {name: column.write_tokens() for name, column in self.columns.items()}
         (_, users), *others = tokens.items()
-        return TextUsers.pack(_find_keys(tokens), _join_fields(tokens) if others else users)
+        keys = memoryview(self.join_first_hashes()).cast("Q")[:: DIGEST_SIZE // 8].tolist()
+        return TextUsers.pack(keys, _join_fields(tokens) if others else users)
+
+    def join_first_hashes(self) -> bytes:
+        """Return 32 bytes for each user: the hash of its first identifier, of which the key is the head."""
+        first, *others = self.columns.values()
+        if isinstance(first, DigestColumn) and first.counts is None:
+            return first.digests
+        hashes = first.list_first_hashes()
+        for column in others:
+            hashes = [each or other for each, other in zip(hashes, column.list_first_hashes(), strict=True)]
+        return b"".join(hashes)
 
 
 def combine_present(columns: Mapping[str, Column]) -> bytes:
@@ -96,18 +105,3 @@ def _join_fields(columns: Mapping[str, Sequence[str]]) -> list[str]:
     """Write the fields of each user."""
     fields = [[f',"{name}":["{token}"]' if token else "" for token in tokens] for name, tokens in columns.items()]
     return [user[1:] for user in map("".join, zip(*fields, strict=True))]
-
-
-def _find_keys(columns: Mapping[str, Sequence[str]]) -> Sequence[int]:
-    """Return 64 bits of the hash of the first identifier that each user has."""
-    keys = [""] * len(next(iter(columns.values())))
-    for name, tokens in columns.items():
-        keys = [key or _hash_first(name, token) for key, token in zip(keys, tokens, strict=True)]
-    return memoryview(bytes.fromhex("".join(keys))).cast("Q")[:: HASH_LENGTH // 16].tolist()
-
-
-def _hash_first(name: str, token: str) -> str:
-    """Return the hash of the first value of a token; that of a partner's id is taken for this only."""
-    if isinstance(IDENTIFIERS[name], HashedIdentifier):
-        return token[:HASH_LENGTH]
-    return token and sha256(token.split(SEPARATOR, 1)[0].encode()).hexdigest()
