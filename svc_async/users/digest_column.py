@@ -60,7 +60,7 @@ class DigestColumn:
             parts.append(self.digests[DIGEST_SIZE * start : DIGEST_SIZE * ends[row]])
             start = ends[row + 1]
         digests = b"".join((*parts, self.digests[DIGEST_SIZE * start :]))
-        return DigestColumn(digests) if self.counts is None else _count(digests, delete_rows(self.counts, rows))
+        return DigestColumn(digests) if self.counts is None else _make_column(digests, delete_rows(self.counts, rows))
 
     def split(self) -> Sequence[bytes]:
         """Return the digests of each row, joined."""
@@ -85,7 +85,8 @@ def delete_rows(values: Sequence[int], rows: Iterable[int]) -> Sequence[int]:
     return kept
 
 
-def _count(digests: bytes, counts: Sequence[int]) -> DigestColumn:
+def _make_column(digests: bytes, counts: Sequence[int]) -> DigestColumn:
+    """Return a column with its counts in their smallest form."""
     if counts.count(1) == len(counts):
         return DigestColumn(digests)
     return DigestColumn(digests, list(counts) if max(counts) > 1 else bytes(counts))
@@ -115,7 +116,7 @@ def hash_column(identifier: HashedIdentifier, values: Sequence[Any], problems: d
         taken = bytearray(map(bool, values) if all_seen else [isinstance(each, str) and each != "" for each in values])
         found = _hash_some(identifier, list(compress(values, taken)))
     if all_seen and not found.refused:
-        return _count(found.digests, taken)
+        return _make_column(found.digests, taken)
     if found.refused:
         rows = list(compress(range(len(values)), taken))
         for index in found.refused:
@@ -147,7 +148,7 @@ def _hash_texts(
 def _insert(digests: bytes, taken: bytearray, others: Mapping[int, Sequence[str]]) -> DigestColumn:
     """Return a column of the rows whose digests were taken, and of others, which have any number of tokens."""
     if not others:
-        return _count(digests, taken)
+        return _make_column(digests, taken)
     counts, taken_before = list(taken), list(accumulate(taken, initial=0))
     parts: list[bytes] = []
     start = 0
@@ -155,4 +156,4 @@ def _insert(digests: bytes, taken: bytearray, others: Mapping[int, Sequence[str]
         end = DIGEST_SIZE * taken_before[row]
         parts += digests[start:end], bytes.fromhex("".join(tokens))
         start, counts[row] = end, len(tokens)
-    return _count(b"".join((*parts, digests[start:])), counts)
+    return _make_column(b"".join((*parts, digests[start:])), counts)

@@ -62,7 +62,7 @@ def hash_matching(lines: str, match: MatchLines, *, count: int, most_refused: in
         UnicodeEncodeError: a line is not valid Unicode.
     """
     selected = _select(lines, match, most_refused)
-    return selected and _count(hash_lines(selected[0]), selected[1], count)
+    return selected and _check_count(hash_lines(selected[0]), selected[1], count)
 
 
 def parse_hashes(lines: str, *, count: int, most_refused: int) -> HashedTexts | None:
@@ -75,7 +75,7 @@ def parse_hashes(lines: str, *, count: int, most_refused: int) -> HashedTexts | 
         if len(digests) == DIGEST_SIZE * count and len(lines) == (HASH_LENGTH + 1) * count:
             return HashedTexts(digests)
     selected = _select(lines, _match_hashes, most_refused)
-    return selected and _count(bytes.fromhex(selected[0]), selected[1], count)
+    return selected and _check_count(bytes.fromhex(selected[0]), selected[1], count)
 
 
 def _select(lines: str, match: MatchLines, most_refused: int) -> tuple[str, Sequence[int]] | None:
@@ -100,5 +100,6 @@ def _find_end(match: MatchLines, lines: str, start: int) -> int:
     return matched.end() if matched else start
 
 
-def _count(digests: bytes, refused: Sequence[int], count: int) -> HashedTexts | None:
+def _check_count(digests: bytes, refused: Sequence[int], count: int) -> HashedTexts | None:
+    """Return the digests of this many texts, of which some were refused; None if there are more or fewer."""
     return HashedTexts(digests, refused) if len(digests) + DIGEST_SIZE * len(refused) == DIGEST_SIZE * count else None
