@@ -200,12 +200,14 @@ class Feeder:
 
     async def _make_room(self) -> None:
         """Wait until more may be read."""
+        self._measure()
         while not self.stopped:
-            self._measure()
             queued = sum(len(lane.queue) for lane in self.lanes if lane.phase is not Phase.WAITING)
             if self._memory.held <= self._memory.allowance and queued <= 2 * self._ledger.lanes:
                 return
-            if not self._seal_early():
+            if self._seal_early():
+                self._measure()
+            else:
                 await self._wait_for_change()
 
     def _measure(self) -> None:
