@@ -1,4 +1,4 @@
-"""Every exception of this SDK, by whose fault it is.
+"""Every exception of this SDK, by whose fault it is; those of a shared state are in `svc_async.state.errors`.
 
     SvcError                      .sent: no | maybe | yes      .repeatable: whether the same call may help
     │

@@ -2,6 +2,7 @@
 
 import inspect
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -55,3 +56,21 @@ def write(tmp_path: Path) -> Write:
         return path
 
     return write
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    from tests.support.postgres import start_postgres  # noqa: PLC0415 - most tests need no database
+
+    with start_postgres() as url:
+        yield url
+
+
+@pytest.fixture
+def schema(postgres_url: str) -> Iterator[str]:
+    """A schema of the database that only this test uses; it does not exist yet."""
+    from tests.support.postgres import drop_schema, make_schema_name  # noqa: PLC0415 - most tests need no database
+
+    name = make_schema_name()
+    yield name
+    drop_schema(postgres_url, name)

@@ -1,0 +1,12 @@
+"""State that several processes share: limits, journals, sync states and stores of events, in PostgreSQL."""
+
+from typing import TYPE_CHECKING
+
+from svc_async.lazy import make_getattr
+
+if TYPE_CHECKING:
+    from svc_async.state.shared_state import SharedState
+
+__all__ = ["SharedState"]
+
+__getattr__ = make_getattr(__name__, globals(), {"SharedState": "svc_async.state.shared_state"})

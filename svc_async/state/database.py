@@ -1,0 +1,188 @@
+"""Connections to PostgreSQL: a pool for each process, and errors without the password.
+
+The tables live in a schema of their own, which every connection finds first. A `CommitError` means that nothing of a
+transaction was stored; when a connection is lost during the commit itself, nobody knows, and the error says so.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import attrs
+
+from svc_async.errors import InvalidArgument
+from svc_async.state.errors import StateUnavailable
+
+if TYPE_CHECKING:
+    import asyncpg
+    from asyncpg.pool import PoolConnectionProxy
+
+    Connection = PoolConnectionProxy[asyncpg.Record]
+
+__all__ = ["DEFAULT_SCHEMA", "Database", "check_url", "describe_url"]
+
+DEFAULT_SCHEMA = "svc_async"
+_SCHEMES = ("postgresql", "postgres")
+_is_schema = re.compile(r"[a-z_][a-z0-9_]{0,62}").fullmatch
+_CONNECT_SECONDS = 10.0
+_STATEMENT_SECONDS = 30.0
+_POOL_SIZE = 8
+
+
+@attrs.frozen(kw_only=True)
+class Database:
+    """A pool of connections to the schema of a database; `open` it and close it.
+
+    Attributes:
+        name: host and database, for messages; without the password.
+        schema: the schema of the tables.
+    """
+
+    name: str
+    schema: str
+    _pool: "asyncpg.Pool[asyncpg.Record]" = attrs.field(repr=False)
+
+    @classmethod
+    async def open(cls, url: str, *, schema: str = DEFAULT_SCHEMA, pool_size: int = _POOL_SIZE) -> "Database":
+        """Connect to a database; its schema need not exist.
+
+        Args:
+            url: `postgresql://user:password@host:port/database`; `?host=` names the folder of a Unix socket.
+            schema: the schema of the tables.
+            pool_size: the most connections of this process.
+
+        Raises:
+            InvalidArgument: the URL is of another kind, or the package asyncpg is missing.
+            StateUnavailable: the database cannot be reached.
+        """
+        check_url(url)
+        _check_schema(schema)
+        asyncpg = _import_asyncpg()
+        name = describe_url(url)
+        with _report_unavailable(name):
+            pool = await asyncpg.create_pool(
+                url,
+                min_size=1,
+                max_size=pool_size,
+                timeout=_CONNECT_SECONDS,
+                command_timeout=_STATEMENT_SECONDS,
+                server_settings={"search_path": schema, "application_name": "svc-async", "timezone": "UTC"},
+            )
+        return cls(name=name, schema=schema, pool=pool)
+
+    async def close(self) -> None:
+        """Close the connections; statements that are under way are waited for at most ten seconds."""
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                await self._pool.close()
+        except Exception:  # noqa: BLE001 - a connection that cannot be closed in order is closed at once
+            self._pool.terminate()
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncGenerator["Connection"]:
+        """Lend a connection for the block.
+
+        Raises:
+            StateUnavailable: the database cannot be reached.
+        """
+        with _report_unavailable(self.name):
+            async with self._pool.acquire(timeout=_CONNECT_SECONDS) as connection:
+                yield connection
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator["Connection"]:
+        """Commit what the block does, or nothing of it.
+
+        Raises:
+            StateUnavailable: the database cannot be reached.
+        """
+        async with self.connect() as connection, connection.transaction():
+            yield connection
+
+    async def fetch(self, statement: str, *arguments: object) -> "Sequence[asyncpg.Record]":
+        """Return the rows of a statement.
+
+        Raises:
+            StateUnavailable: the database cannot be reached.
+        """
+        async with self.connect() as connection:
+            return await connection.fetch(statement, *arguments)
+
+    async def fetch_row(self, statement: str, *arguments: object) -> "asyncpg.Record | None":
+        """Return the first row of a statement; None if it has none.
+
+        Raises:
+            StateUnavailable: the database cannot be reached.
+        """
+        async with self.connect() as connection:
+            return await connection.fetchrow(statement, *arguments)
+
+    async def execute(self, statement: str, *arguments: object) -> str:
+        """Execute a statement and return its status, such as `DELETE 3`.
+
+        Raises:
+            StateUnavailable: the database cannot be reached.
+        """
+        async with self.connect() as connection:
+            return await connection.execute(statement, *arguments)
+
+
+def check_url(url: str) -> None:
+    """Refuse a URL that is not one of PostgreSQL.
+
+    Raises:
+        InvalidArgument: it is of another kind.
+    """
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError:
+        scheme = ""
+    if scheme not in _SCHEMES:
+        raise InvalidArgument("state_url", "must begin with postgresql:// and name a database")
+
+
+def describe_url(url: str) -> str:
+    """Return host and database of a URL, for messages."""
+    parts = urlsplit(url)
+    return f"{parts.hostname or 'a local socket'}{parts.path}"
+
+
+def _check_schema(schema: str) -> None:
+    if not _is_schema(schema):
+        raise InvalidArgument("schema", "must consist of at most 63 lower-case ASCII letters, digits and _")
+
+
+def _import_asyncpg() -> Any:
+    try:
+        import asyncpg  # noqa: PLC0415 - the extra may be missing
+    except ImportError:
+        advice = 'needs the package asyncpg: pip install "svc-async[postgres]"'
+        raise InvalidArgument("state_url", advice) from None
+    return asyncpg
+
+
+@contextmanager
+def _report_unavailable(name: str) -> Generator[None]:
+    """Report that a database cannot be reached, without the password of its URL.
+
+    Raises:
+        StateUnavailable: a connection cannot be opened, or was lost.
+    """
+    asyncpg = _import_asyncpg()
+    lost = (
+        OSError,
+        TimeoutError,
+        asyncpg.InterfaceError,
+        asyncpg.PostgresConnectionError,
+        asyncpg.exceptions.OperatorInterventionError,
+        asyncpg.exceptions.InsufficientResourcesError,
+        asyncpg.exceptions.InvalidAuthorizationSpecificationError,
+        asyncpg.exceptions.InvalidCatalogNameError,
+    )
+    try:
+        yield
+    except lost as error:
+        raise StateUnavailable(name, type(error).__name__) from None

@@ -1,0 +1,1 @@
+-- Events of webhooks: those that wait, and those that were handled.

@@ -1,0 +1,1 @@
+-- Counts of rate limits that processes share.

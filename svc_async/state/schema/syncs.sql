@@ -1,0 +1,1 @@
+-- States of lists between two syncs.

@@ -1,0 +1,72 @@
+"""Opening a shared state: the URL, the tables and their version."""
+
+import asyncio
+
+import pytest
+
+from svc_async.errors import InvalidArgument, WrongState
+from svc_async.state import SharedState
+from svc_async.state.errors import StateUnavailable, UnusableState
+from svc_async.state.migrations import LATEST, read_version
+
+
+async def test_opening_creates_the_tables_once(postgres_url: str, schema: str) -> None:
+    for _ in range(2):
+        async with SharedState.open(postgres_url, schema=schema) as state:
+            assert await read_version(state.database) == LATEST
+
+
+async def test_many_processes_may_open_a_new_database_at_once(postgres_url: str, schema: str) -> None:
+    states = [SharedState.open(postgres_url, schema=schema) for _ in range(5)]
+    await asyncio.gather(*(state.__aenter__() for state in states))
+    assert await read_version(states[0].database) == LATEST
+    await asyncio.gather(*(state.__aexit__(None, None, None) for state in states))
+
+
+async def test_a_schema_of_a_newer_version_is_refused(postgres_url: str, schema: str) -> None:
+    async with SharedState.open(postgres_url, schema=schema) as state:
+        await state.database.execute("INSERT INTO schema_version (version) VALUES ($1)", LATEST + 1)
+    with pytest.raises(UnusableState, match="newer version of this SDK"):
+        async with SharedState.open(postgres_url, schema=schema):
+            pass
+
+
+async def test_the_url_comes_from_the_environment(
+    postgres_url: str, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SVC_STATE_URL", postgres_url)
+    async with SharedState.open(schema=schema) as state:
+        assert await read_version(state.database) == LATEST
+
+
+def test_without_a_url_the_error_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SVC_STATE_URL", raising=False)
+    with pytest.raises(InvalidArgument, match="SVC_STATE_URL"):
+        SharedState.open()
+
+
+@pytest.mark.parametrize("url", ["mysql://host/database", "customers.db", "postgresql//host", "http://[::1"])
+def test_another_kind_of_url_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(InvalidArgument, match="postgresql://") as caught:
+        SharedState.open(url)
+    assert url not in str(caught.value)
+
+
+@pytest.mark.parametrize("schema", ["Customers", "a-b", "x" * 64, "a; DROP TABLE b", ""])
+async def test_a_schema_with_another_name_is_refused(schema: str) -> None:
+    with pytest.raises(InvalidArgument, match="lower-case"):
+        async with SharedState.open("postgresql://127.0.0.1:1/none", schema=schema):
+            pass
+
+
+async def test_a_database_that_cannot_be_reached_is_named_without_its_password() -> None:
+    with pytest.raises(StateUnavailable, match=r"127\.0\.0\.1/customers") as caught:
+        async with SharedState.open("postgresql://user:secret@127.0.0.1:1/customers"):
+            pass
+    assert "secret" not in str(caught.value)
+    assert "secret" not in repr(SharedState("postgresql://user:secret@127.0.0.1:1/customers"))
+
+
+def test_a_state_that_is_not_open_says_so() -> None:
+    with pytest.raises(WrongState, match="async with"):
+        _ = SharedState("postgresql://127.0.0.1/none").database

