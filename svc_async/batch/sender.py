@@ -1,6 +1,6 @@
 """What lists and jobs send requests with; a pipeline does."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
@@ -73,18 +73,20 @@ class BatchSender(Sender, Protocol):
         retries: Retries,
         priority: Priority,
         max_wait: float | None,
-        before_sending: Callable[[Request[Any]], object] | None,
+        before_sending: Callable[[Request[Any]], Awaitable[object]] | None,
     ) -> Sender:
         """Return a sender with these settings; see `make_job_sender`."""
         ...
 
 
-def make_job_sender(sender: BatchSender, *, before_sending: Callable[[Request[Any]], object] | None = None) -> Sender:
+def make_job_sender(
+    sender: BatchSender, *, before_sending: Callable[[Request[Any]], Awaitable[object]] | None = None
+) -> Sender:
     """Return a sender with a lower priority than single calls, which waits as long as needed and repeats nothing.
 
     Args:
         sender: what sends single calls.
-        before_sending: called with a request when the rate limit admits it, directly before it is sent; if it raises,
-            nothing is sent. A request may wait at the rate limit for minutes, so a time taken earlier says little.
+        before_sending: awaited with a request when the rate limit admits it; if it raises, nothing is sent. A
+            request may wait at the rate limit for minutes, so a time taken earlier says little.
     """
     return sender.but(retries=Retries.none(), priority=Priority.BULK, max_wait=None, before_sending=before_sending)

@@ -9,7 +9,7 @@ Only the uploader repeats a request, and a budget for the whole job keeps an out
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
@@ -65,7 +65,7 @@ class Uploader(Generic[T]):
         observers: Observers,
         ledger: Ledger,
         sizes: JobSizes | None = None,
-        before_sending: Callable[[], object] | None = None,
+        before_sending: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         self._source = source
         self._sender = make_job_sender(sender, before_sending=self._mark_sent)
@@ -213,11 +213,11 @@ class Uploader(Generic[T]):
             del self._requests[lane]
         return Answered(self._destination.evaluate(answer, lane.queue[0]), request_id)
 
-    def _mark_sent(self, request: Request[Any]) -> None:
+    async def _mark_sent(self, request: Request[Any]) -> None:
         """Note that a request has its turn at the rate limit."""
         self._ledger.mark_sent(next(lane for lane, each in self._requests.items() if each is request))
         if self._before_sending is not None:
-            self._before_sending()
+            await self._before_sending()
 
     def _read_pause(self, error: SvcError) -> float | None:
         retry_at = error.retry_at if isinstance(error, ApiError) else None

@@ -70,8 +70,8 @@ class Pipeline:
         max_wait: the longest wait at the governor in seconds; None has no limit.
         timeout: seconds for one exchange, if other than the transport's.
         validate: reject calls that break a known rule before a request is sent.
-        before_sending: called with a request once the governor has granted a slot, directly before it is sent; if it
-            raises, nothing is sent.
+        before_sending: awaited with a request once the governor has granted a slot, before it is signed and sent; if
+            it raises, nothing is sent.
     """
 
     transport: Transport
@@ -91,7 +91,7 @@ class Pipeline:
     validate: bool = True
     memory: MemoryBudget = attrs.field(factory=MemoryBudget)
     on_event: Callable[[CallEvent], object] | None = None
-    before_sending: Callable[[Request[Any]], object] | None = None
+    before_sending: Callable[[Request[Any]], Awaitable[object]] | None = None
 
     def but(self, **changes: Any) -> "Pipeline":
         """Return a pipeline with other values for some attributes; everything else is shared."""
@@ -153,7 +153,7 @@ class Pipeline:
     async def _send_in_turn(self, request: Request[Any], authorization: Authorization) -> Answer:
         async with self.governor.slot(request, user=self.user, priority=self.priority, max_wait=self.max_wait) as slot:
             if self.before_sending is not None:
-                self.before_sending(request)
+                await self.before_sending(request)
             try:
                 answer = await self._send_once(request, authorization, slot)
             except SvcError as error:

@@ -92,7 +92,7 @@ async def carry_out(
     """Send a plan; what becomes of each row is one of the outcomes."""
     state.start("removals", "now")
     if plan.all_removals:
-        state.admit(ClockReading(NOW, dice.random()))
+        await state.admit(ClockReading(NOW, dice.random()))
     removed = set()
     for removal in list(state.removals("now")):
         outcome = dice.choice(outcomes)
@@ -104,7 +104,7 @@ async def carry_out(
     finish(state, outcomes)
     state.start("upserts", "now")
     if plan.upserts:
-        state.admit(ClockReading(NOW, dice.random()))
+        await state.admit(ClockReading(NOW, dice.random()))
     for number, row in enumerate(list(state.upserts(rows, "now"))):
         assert row == rows[state.find_position(number)]
         outcome = "failed" if row is None else dice.choice(outcomes)

@@ -107,20 +107,20 @@ async def test_both_kinds_of_requests_of_a_catalog_are_counted(tmp_path: Path) -
     assert used == [(1, 0), (2, 1), (3, 2)]
 
 
-def test_a_killed_process_has_noted_all_that_it_sent_and_at_most_about_twice_as_much(path: Path) -> None:
+async def test_a_killed_process_has_noted_all_that_it_sent_and_at_most_about_twice_as_much(path: Path) -> None:
     with SyncState(path, target="a") as state:
         state.find_sent("first")
         state.start("upserts", "now")
         for sent in range(1, 200):
             seconds = sent / 40
-            state.admit(ClockReading(NOON + timedelta(seconds=seconds), seconds))
+            await state.admit(ClockReading(NOON + timedelta(seconds=seconds), seconds))
             noted = state.find_sent("second")["upserts"]
             state.find_sent("first")
             assert sent <= len(noted) <= 2 * sent + 1
     with SyncState(path, target="a") as state:
         assert state.find_sent("first") == {"removals": [], "upserts": []}
         state.start("removals", "now")
-        state.admit(ClockReading(NOON + timedelta(hours=1), 3_600.0))
+        await state.admit(ClockReading(NOON + timedelta(hours=1), 3_600.0))
         assert {part: len(moments) for part, moments in state.find_sent("second").items()} == {
             "removals": 1,
             "upserts": 0,

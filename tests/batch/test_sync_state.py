@@ -137,7 +137,7 @@ async def test_a_row_without_an_outcome_is_sent_again_or_removed(path: Path, *, 
         await compare(state, {1: 10, 2: 20})
         await state.begin(expires=NOW + YEAR)
         state.start("upserts", "now")
-        state.admit(SENT_AT)
+        await state.admit(SENT_AT)
         if settle:
             await state.settle()
     with SyncState(path, target="a") as state:
@@ -163,7 +163,7 @@ async def test_a_part_that_was_not_begun_is_as_before(path: Path) -> None:
         await compare(state, {1: 11, 3: 30}, replace=True)
         await state.begin(expires=NOW + YEAR)
         state.start("removals", "now")
-        state.admit(SENT_AT)
+        await state.admit(SENT_AT)
     with SyncState(path, target="a") as state:
         plan = await compare(state, {1: 10, 2: 20, 3: 30}, replace=True)
         assert (plan.additions, plan.all_removals) == (3, 0)  # 1 and 2 were removed, or are there as they were
@@ -175,7 +175,7 @@ async def test_a_removal_in_doubt_counts_for_the_largest_share(path: Path) -> No
         await compare(state, dict.fromkeys(range(7), 1))
         await state.begin(expires=NOW + YEAR)
         state.start("removals", "now")
-        state.admit(SENT_AT)
+        await state.admit(SENT_AT)
     with SyncState(path, target="a") as state:
         plan = await compare(state, {0: 1})
         assert (plan.present, plan.removals, plan.removal_share) == (10, 9, 0.9)
@@ -320,7 +320,7 @@ async def test_damage_is_noticed_and_changes_no_plan(path: Path) -> None:
         await compare(state, {number: number for number in range(100, 300)})
         await state.begin(expires=NOW + YEAR)
         state.start("removals", "now")
-        state.admit(SENT_AT)
+        await state.admit(SENT_AT)
         state.record_accepted("removals", [3, 1, 7])
     whole, snapshot = path.read_bytes(), {number: number for number in range(150, 250)}
     with SyncState(path, target="a") as state:

@@ -119,9 +119,12 @@ async def test_a_call_that_was_not_sent_gives_its_turn_back(governor: RecordingG
 async def test_a_job_is_told_of_each_request_when_the_governor_admits_it_and_not_earlier(
     sandbox: Sandbox, governor: RecordingGovernor
 ) -> None:
+    async def tell() -> None:
+        governor.steps.append("told")
+
     async with make_session(sandbox, governor) as session:
         users = session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
-        told = attrs.evolve(users, before_sending=lambda: governor.steps.append("told"))
+        told = attrs.evolve(users, before_sending=tell)
         await told.upload([{"email": "a@example.org"}])
 
     assert governor.steps == ["enter", "told", "mark_sent", "learn 200", "leave"]

@@ -1,7 +1,7 @@
 """A product catalog without a socket, which does what the specification says or what a test's script says."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from typing import Any, Self, cast
 
@@ -60,14 +60,14 @@ class FakeCatalog:
     endpoints: Endpoints = ENDPOINTS
     restored: list[tuple[str, list[datetime]]] = attrs.field(factory=list)
     memory: MemoryBudget = attrs.field(factory=MemoryBudget)
-    _before_sending: Callable[[Request[Any]], object] | None = None
+    _before_sending: Callable[[Request[Any]], Awaitable[object]] | None = None
 
     def products(self, sizes: JobSizes | None = None, *, create_ledger: LedgerFactory = create_ledger) -> Products:
         """Return the products of the catalog."""
         # Jobs only send with it.
         return Products(cast("Pipeline", self), "c1", sizes=sizes or JobSizes(), create_ledger=create_ledger)
 
-    def but(self, *, before_sending: Callable[[Request[Any]], object] | None = None, **_: object) -> Self:
+    def but(self, *, before_sending: Callable[[Request[Any]], Awaitable[object]] | None = None, **_: object) -> Self:
         self._before_sending = before_sending
         return self
 
@@ -79,7 +79,7 @@ class FakeCatalog:
 
     async def send_with_id(self, request: Request[Any]) -> tuple[Any, str]:
         if self._before_sending is not None:
-            self._before_sending(request)
+            await self._before_sending(request)
         body = request.body
         assert isinstance(body, Blocks)
         joined = b"".join(body.blocks)

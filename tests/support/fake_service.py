@@ -1,7 +1,7 @@
 """A service for lists of users, without a socket: it records what is sent, and answers as a test's script says."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from typing import Any, Self, TypeVar, cast
 from uuid import uuid4
@@ -76,9 +76,9 @@ class FakeService:
     in_flight: int = 0
     most_in_flight: int = 0
     _next_turn: float = 0.0
-    _before_sending: Callable[[Request[Any]], object] | None = None
+    _before_sending: Callable[[Request[Any]], Awaitable[object]] | None = None
 
-    def but(self, *, before_sending: Callable[[Request[Any]], object] | None = None, **_: object) -> Self:
+    def but(self, *, before_sending: Callable[[Request[Any]], Awaitable[object]] | None = None, **_: object) -> Self:
         self._before_sending = before_sending
         return self
 
@@ -113,7 +113,7 @@ class FakeService:
         if self.pace is not None:
             await self._wait_for_turn(self.pace)
         if self._before_sending is not None:
-            self._before_sending(request)
+            await self._before_sending(request)
         body = _join(request.body)
         self.bodies.append(body)
         self.times.append(self.clock.monotonic())

@@ -5,7 +5,7 @@ a user, the times of an operation, and the contract ids.
 """
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
@@ -47,7 +47,7 @@ class UserList(abc.ABC, Generic[T]):
         limits: what one request may hold.
         sizes: the amounts in which jobs work.
         create_ledger: creates the ledger of a job.
-        before_sending: called directly before each request of a job; see `make_job_sender`.
+        before_sending: awaited before each request of a job; see `make_job_sender`.
     """
 
     _sender: BatchSender
@@ -57,7 +57,7 @@ class UserList(abc.ABC, Generic[T]):
     limits: Limits = attrs.field(default=USER_LIMITS, kw_only=True, repr=False)
     sizes: JobSizes = attrs.field(factory=JobSizes, kw_only=True, repr=False)
     create_ledger: LedgerFactory = attrs.field(default=create_ledger, kw_only=True, repr=False)
-    before_sending: Callable[[], object] | None = attrs.field(default=None, kw_only=True, repr=False)
+    before_sending: Callable[[], Awaitable[object]] | None = attrs.field(default=None, kw_only=True, repr=False)
 
     @property
     @abc.abstractmethod

@@ -5,7 +5,7 @@ service would ignore all of them (contract PROD-07). Each has its own result: a 
 one that the answer does not mention is sent again, since its outcome is unknown.
 """
 
-from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -52,12 +52,12 @@ class Products(CatalogProducts):
     Attributes:
         sizes: the amounts in which jobs work.
         create_ledger: creates the ledger of a job.
-        before_sending: called directly before each request of a job; see `make_job_sender`.
+        before_sending: awaited before each request of a job; see `make_job_sender`.
     """
 
     sizes: JobSizes = attrs.field(factory=JobSizes, kw_only=True, repr=False)
     create_ledger: LedgerFactory = attrs.field(default=create_ledger, kw_only=True, repr=False)
-    before_sending: Callable[[], object] | None = attrs.field(default=None, kw_only=True, repr=False)
+    before_sending: Callable[[], Awaitable[object]] | None = attrs.field(default=None, kw_only=True, repr=False)
 
     async def upsert(
         self,

@@ -213,7 +213,7 @@ class SyncState:
         """Turn to a part of the plan."""
         self._file.sendings.start(part, stage)
 
-    def admit(self, now: ClockReading) -> None:
+    async def admit(self, now: ClockReading) -> None:
         """Note that a request is about to be sent; see `SyncStore`."""
         self._file.sendings.admit(now)
 

@@ -87,8 +87,8 @@ class SyncStore(Protocol):
     def start(self, part: Part, stage: Stage) -> None:
         """Turn to a part of the plan; it counts as begun with the first `admit`."""
 
-    def admit(self, now: ClockReading) -> None:
-        """Note that a request of the part is about to be sent; call it directly before the bytes go out."""
+    async def admit(self, now: ClockReading) -> None:
+        """Note that a request of the part is about to be sent; when it returns, that is stored."""
 
     def finish(self, *, in_doubt: bool, complete: bool) -> None:
         """Note that the part is over.
