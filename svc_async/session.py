@@ -2,14 +2,15 @@
 
 import copy
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Self, Unpack, cast
 
 import attrs
 
+from svc_async import state as shared_state
 from svc_async.auth.credentials import AppCredentials, Credentials, OAuth2UserCredentials, UserCredentials
 from svc_async.clock import Clock, SystemClock
 from svc_async.engine.memory import MEMORY
@@ -22,15 +23,13 @@ from svc_async.handles import AccountHandle, ProductCatalogHandle, services
 from svc_async.raw import RawCalls
 from svc_async.wire.base_urls import Endpoints, proxy_url
 from svc_async.wire.route import Surface
-from svc_async.wiring import SessionResources, SessionSettings, SettingsSource, app_of, open_resources
+from svc_async.wiring import SessionOptions, SessionResources, SessionSettings, SettingsSource, app_of, open_resources
 
 if TYPE_CHECKING:
     from svc_async import profiles
     from svc_async.sandbox import Sandbox
 
 __all__ = ["Session"]
-
-T = TypeVar("T")
 
 _log = logging.getLogger("svc_async")
 
@@ -93,6 +92,8 @@ class Session(RawCalls):
             the previous one cannot be refreshed again. Plain, or a coroutine function. An exception in it is raised in
             the calls that waited for the token; the session keeps the token.
         request_id_header: the header with the server-assigned request id, for errors.
+        state: what the session shares with other processes. One that is not open is opened and closed with the session.
+        state_required: whether a state that cannot be reached when the session opens is an error.
 
     Raises:
         InvalidArgument: credentials or endpoints are missing, or the proxy is not an HTTP proxy.
@@ -118,6 +119,8 @@ class Session(RawCalls):
         on_event: Callable[[CallEvent], object] | None = None,
         on_token: Callable[[OAuth2UserCredentials], object] | None = None,
         request_id_header: str | None = None,
+        state: "shared_state.SharedState | None" = None,
+        state_required: bool = True,
     ) -> None:
         caller = credentials or app
         if not isinstance(caller, Credentials):
@@ -146,6 +149,8 @@ class Session(RawCalls):
             on_event=on_event,
             on_token=on_token,
             request_id_header=request_id_header,
+            state=state,
+            state_required=state_required,
         )
         self._bind(settings)
 
@@ -155,20 +160,24 @@ class Session(RawCalls):
         self._closing = AsyncExitStack()
 
     @classmethod
-    def from_env(cls) -> "Session":
+    def from_env(cls, **options: Unpack[SessionOptions]) -> "Session":
         """Return a session with credentials and hosts from `SVC_*` variables, and proxies from the usual variables.
+
+        With `SVC_STATE_URL` it opens a shared state, which it closes in the end, unless `state` is given. Other
+        options: see `Session`.
 
         Raises:
             InvalidArgument: names the variables that are missing.
         """
         from svc_async import profiles  # noqa: PLC0415 - only programs that read settings need it
 
-        source = profiles.from_environment()
-        return cls._from(source, profiles.find_proxies(source.endpoints))
+        return cls._from(profiles.from_environment(), options)
 
     @classmethod
-    def from_profile(cls, name: str = "default") -> "Session":
+    def from_profile(cls, name: str = "default", **options: Unpack[SessionOptions]) -> "Session":
         """Return a session with credentials and hosts from a profile in the user's configuration folder.
+
+        With the setting `state_url` it opens a shared state, as `from_env` does. Other options: see `Session`.
 
         Raises:
             InvalidArgument: there is no such profile, or settings are missing in it; the message names them.
@@ -176,14 +185,19 @@ class Session(RawCalls):
         """
         from svc_async import profiles  # noqa: PLC0415 - likewise
 
-        source = profiles.from_profile(name)
-        return cls._from(source, profiles.find_proxies(source.endpoints))
+        return cls._from(profiles.from_profile(name), options)
 
     @classmethod
-    def _from(cls, source: "profiles.ConnectionSettings", proxies: Mapping[Surface, str]) -> "Session":
-        session = cls(source.credentials, app=source.app, endpoints=source.endpoints)
+    def _from(cls, source: "profiles.ConnectionSettings", options: SessionOptions) -> "Session":
+        from svc_async import profiles  # noqa: PLC0415 - likewise
+
+        session = cls(source.credentials, app=source.app, endpoints=source.endpoints, **options)
         settings = cast(SessionSettings, session._source)
-        session._bind(attrs.evolve(settings, proxies=proxies))
+        if not settings.proxies:
+            settings = attrs.evolve(settings, proxies=profiles.find_proxies(source.endpoints))
+        if source.state_url and settings.state is None:
+            settings = attrs.evolve(settings, state=shared_state.SharedState.open(source.state_url))
+        session._bind(settings)
         return session
 
     @classmethod
@@ -201,6 +215,8 @@ class Session(RawCalls):
         memory: int = MEMORY,
         connector: Connector | None = None,
         on_event: Callable[[CallEvent], object] | None = None,
+        state: "shared_state.SharedState | None" = None,
+        state_required: bool = True,
     ) -> "Session":
         """Return a session with the embedded sandbox, on its clock; it starts a sandbox or joins a running one.
 
@@ -218,6 +234,8 @@ class Session(RawCalls):
             memory=_check_size("memory", memory),
             connector=connector,
             on_event=on_event,
+            state=state,
+            state_required=state_required,
         )
         session = cls.__new__(cls)
         session._bind(_SandboxSource(running, complete))  # noqa: SLF001 - the same class
@@ -247,6 +265,11 @@ class Session(RawCalls):
     def app(self) -> AppCredentials | None:
         """The app, if it is known."""
         return self._source.app if self._resources is None else self._resources.settings.app
+
+    @property
+    def state(self) -> "shared_state.SharedState | None":
+        """What the open session shares with other processes."""
+        return self._require_open().settings.state
 
     @property
     def governor(self) -> Governor:

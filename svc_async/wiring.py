@@ -1,9 +1,10 @@
 """Assembles what a session uses while it is open: governor, transport, pipeline and tokens."""
 
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, TypedDict
 
 import attrs
 
@@ -28,7 +29,33 @@ from svc_async.wire.base_urls import Endpoints
 from svc_async.wire.reading import Reader
 from svc_async.wire.route import Surface
 
-__all__ = ["SessionResources", "SessionSettings", "SettingsSource", "app_of", "open_resources"]
+if TYPE_CHECKING:
+    from svc_async.state import SharedState
+
+__all__ = ["SessionOptions", "SessionResources", "SessionSettings", "SettingsSource", "app_of", "open_resources"]
+
+_log = logging.getLogger("svc_async")
+
+
+class SessionOptions(TypedDict, total=False):
+    """The keywords of `Session` besides credentials and hosts."""
+
+    validate: bool
+    keep_unknown: bool
+    strict_reading: bool
+    governor: Governor | None
+    retries: Retries | None
+    timeouts: Timeouts | None
+    max_answer_bytes: int
+    memory: int
+    connector: Connector | None
+    proxy: str | None
+    clock: Clock | None
+    on_event: Callable[[CallEvent], object] | None
+    on_token: Callable[[OAuth2UserCredentials], object] | None
+    request_id_header: str | None
+    state: "SharedState | None"
+    state_required: bool
 
 
 class SettingsSource(Protocol):
@@ -45,7 +72,12 @@ class SettingsSource(Protocol):
 
 @attrs.frozen(kw_only=True)
 class SessionSettings:
-    """The settings of a session."""
+    """The settings of a session.
+
+    Attributes:
+        state: what it shares with other processes; one that is not open is opened and closed with the session.
+        state_required: whether a state that cannot be reached is an error; otherwise the session shares nothing.
+    """
 
     credentials: Credentials
     app: AppCredentials | None
@@ -64,9 +96,26 @@ class SessionSettings:
     on_event: Callable[[CallEvent], object] | None = None
     on_token: Callable[[OAuth2UserCredentials], object] | None = None
     request_id_header: str | None = None
+    state: "SharedState | None" = None
+    state_required: bool = True
 
-    async def resolve(self, stack: AsyncExitStack) -> Self:  # noqa: ARG002 - nothing has to be started
-        """Return these settings."""
+    async def resolve(self, stack: AsyncExitStack) -> Self:
+        """Return these settings; a state that was not open is closed with the stack.
+
+        Raises:
+            StateUnavailable: its database cannot be reached.
+        """
+        if self.state is None or self.state.is_open:
+            return self
+        from svc_async.state.errors import StateUnavailable  # noqa: PLC0415 - few sessions have a shared state
+
+        try:
+            await stack.enter_async_context(self.state)
+        except StateUnavailable as error:
+            if self.state_required:
+                raise
+            _log.warning("this session shares nothing with other processes: %s", error)
+            return attrs.evolve(self, state=None)
         return self
 
 

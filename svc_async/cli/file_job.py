@@ -52,6 +52,8 @@ def run_job(spec: JobSpec, file: Path, options: RunOptions, journal: JournalOpti
         raise InvalidArgument("--journal", "must not be given with --sandbox, which forgets what it was sent")
     elif options.profile:
         raise InvalidArgument("profile", "must not be given with --sandbox, which brings credentials")
+    elif options.state_url:
+        raise InvalidArgument("--state-url", "must not be given with --sandbox, whose limits are its own")
     kept = JobJournal.open(find_journal(journal, spec, options), spec)
     as_typed = attrs.evolve(spec, source=attrs.evolve(spec.source, path=str(file)))  # messages name the file so
     # Standard input is read here: in the event loop, waiting for it would delay the handling of signals.
@@ -306,7 +308,7 @@ def _find_report(error: BatchError) -> Report | None:
 async def _open_target(target: TargetSpec, options: RunOptions) -> AsyncGenerator[tuple[Session, TargetSpec]]:
     """Open the session. With `--sandbox`, start one, and fill in the ids that are not given."""
     if not options.sandbox:
-        async with open_session(options.profile) as session:
+        async with open_session(options.profile, state_url=options.state_url) as session:
             yield session, target
         return
     from svc_async.sandbox import Sandbox  # noqa: PLC0415 - a server is loaded only where one is asked for

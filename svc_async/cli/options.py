@@ -21,6 +21,7 @@ __all__ = [
     "JsonFlag",
     "RefreshOptions",
     "RunOptions",
+    "StateUrl",
     "SyncOptions",
     "UserOptions",
     "absolute",
@@ -52,6 +53,7 @@ def _refuse_option(_: object, file: Path) -> None:
 
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
 JsonFlag = Annotated[bool, Parameter(name="--json", negative=(), show_default=False)]
+StateUrl = Annotated[str | None, Parameter(name="--state-url")]
 InputFile = Annotated[Path, Parameter(allow_leading_hyphen=True, validator=_refuse_option)]
 """A file; `-` is standard input."""
 
@@ -63,6 +65,8 @@ class RunOptions:
 
     Attributes:
         profile: Use the credentials and hosts of this profile, not SVC_* variables.
+        state_url: The PostgreSQL database of the state that processes share. [default: state_url of the profile, or
+            SVC_STATE_URL]
         sandbox: Try it: start an embedded sandbox and send the file there. No credentials are needed.
         failures_file: Write the rows that failed to this file. [default: FILE.LIST.OPERATION.failures.csv]
         max_failure_share: The exit code is 0 if at most this share of the rows failed, such as 0.01.
@@ -72,6 +76,7 @@ class RunOptions:
     """
 
     profile: str | None = None
+    state_url: StateUrl = attrs.field(default=None, repr=False)  # may contain a password
     sandbox: Flag = False
     failures_file: Path | None = None
     max_failure_share: float = 0.0

@@ -6,18 +6,20 @@ from svc_async import profiles
 from svc_async.auth.credentials import Credentials, UserCredentials
 from svc_async.errors import AccessDenied, InvalidArgument
 from svc_async.session import Session
+from svc_async.state import SharedState
 from svc_async.wire.hmac_sha256 import SigningKey
 from svc_async.wire.route import Surface
 
-__all__ = ["find_shadowed_profile", "find_signing_key", "open_session", "session_from"]
+__all__ = ["find_shadowed_profile", "find_signing_key", "find_state", "open_session", "session_from"]
 
 
-def open_session(profile: str | None, surface: Surface = Surface.ADS) -> Session:
+def open_session(profile: str | None, surface: Surface = Surface.ADS, *, state_url: str | None = None) -> Session:
     """Return a session with the settings of the profile, SVC_PROFILE, the SVC_* variables or the profile `default`.
 
     Args:
         profile: the profile's name.
         surface: the host that the command calls; its proxy is used.
+        state_url: the URL of the shared state; by default, what `profiles.find_state_url` finds.
 
     Raises:
         InvalidArgument: names what is missing.
@@ -28,7 +30,20 @@ def open_session(profile: str | None, surface: Surface = Surface.ADS) -> Session
         raise AccessDenied(
             f"the advertising API needs the token of a user, which is not in {source.origin}; {_advise()}"
         )
-    return session_from(source, surface=surface)
+    try:
+        state = find_state(state_url, profile)
+    finally:
+        del state_url  # its password must not be among the locals of a traceback
+    return session_from(source, surface=surface, state=state)
+
+
+def find_state(state_url: str | None, profile: str | None) -> SharedState | None:
+    """Return the shared state of the option, the profile or the environment, in this order; None if none is set."""
+    url = state_url or profiles.find_state_url(profile)
+    try:
+        return SharedState.open(url) if url else None
+    finally:
+        del url, state_url  # the password must not be among the locals of a traceback
 
 
 def find_shadowed_profile(profile: str | None) -> str | None:
@@ -44,11 +59,17 @@ def _advise() -> str:
 
 
 def session_from(
-    source: profiles.ConnectionSettings, *, surface: Surface, credentials: Credentials | None = None
+    source: profiles.ConnectionSettings,
+    *,
+    surface: Surface,
+    credentials: Credentials | None = None,
+    state: SharedState | None = None,
 ) -> Session:
     """Return a session with the settings of a source, over the proxy of the host that is called."""
     proxy = profiles.find_proxies(source.endpoints).get(surface)
-    return Session(credentials or source.credentials, app=source.app, endpoints=source.endpoints, proxy=proxy)
+    return Session(
+        credentials or source.credentials, app=source.app, endpoints=source.endpoints, proxy=proxy, state=state
+    )
 
 
 def find_signing_key(profile: str | None) -> SigningKey:

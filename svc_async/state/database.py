@@ -9,11 +9,11 @@ import re
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import attrs
 
 from svc_async.errors import InvalidArgument
+from svc_async.state.database_url import DatabaseUrl
 from svc_async.state.errors import StateUnavailable
 
 if TYPE_CHECKING:
@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 
     Connection = PoolConnectionProxy[asyncpg.Record]
 
-__all__ = ["DEFAULT_SCHEMA", "Database", "check_url", "describe_url"]
+__all__ = ["DEFAULT_SCHEMA", "Database"]
 
 DEFAULT_SCHEMA = "svc_async"
-_SCHEMES = ("postgresql", "postgres")
 _is_schema = re.compile(r"[a-z_][a-z0-9_]{0,62}").fullmatch
 _CONNECT_SECONDS = 10.0
 _STATEMENT_SECONDS = 30.0
@@ -46,32 +45,30 @@ class Database:
     _pool: "asyncpg.Pool[asyncpg.Record]" = attrs.field(repr=False)
 
     @classmethod
-    async def open(cls, url: str, *, schema: str = DEFAULT_SCHEMA, pool_size: int = _POOL_SIZE) -> "Database":
+    async def open(cls, url: DatabaseUrl, *, schema: str = DEFAULT_SCHEMA, pool_size: int = _POOL_SIZE) -> "Database":
         """Connect to a database; its schema need not exist.
 
         Args:
-            url: `postgresql://user:password@host:port/database`; `?host=` names the folder of a Unix socket.
+            url: where the database is.
             schema: the schema of the tables.
             pool_size: the most connections of this process.
 
         Raises:
-            InvalidArgument: the URL is of another kind, or the package asyncpg is missing.
+            InvalidArgument: the schema has no valid name, or the package asyncpg is missing.
             StateUnavailable: the database cannot be reached.
         """
-        check_url(url)
         _check_schema(schema)
         asyncpg = _import_asyncpg()
-        name = describe_url(url)
-        with _report_unavailable(name):
+        with _report_unavailable(url.name):
             pool = await asyncpg.create_pool(
-                url,
+                url.reveal(),
                 min_size=1,
                 max_size=pool_size,
                 timeout=_CONNECT_SECONDS,
                 command_timeout=_STATEMENT_SECONDS,
                 server_settings={"search_path": schema, "application_name": "svc-async", "timezone": "UTC"},
             )
-        return cls(name=name, schema=schema, pool=pool)
+        return cls(name=url.name, schema=schema, pool=pool)
 
     async def close(self) -> None:
         """Close the connections; statements that are under way are waited for at most ten seconds."""
@@ -128,26 +125,6 @@ class Database:
         """
         async with self.connect() as connection:
             return await connection.execute(statement, *arguments)
-
-
-def check_url(url: str) -> None:
-    """Refuse a URL that is not one of PostgreSQL.
-
-    Raises:
-        InvalidArgument: it is of another kind.
-    """
-    try:
-        scheme = urlsplit(url).scheme
-    except ValueError:
-        scheme = ""
-    if scheme not in _SCHEMES:
-        raise InvalidArgument("state_url", "must begin with postgresql:// and name a database")
-
-
-def describe_url(url: str) -> str:
-    """Return host and database of a URL, for messages."""
-    parts = urlsplit(url)
-    return f"{parts.hostname or 'a local socket'}{parts.path}"
 
 
 def _check_schema(schema: str) -> None:

@@ -5,7 +5,8 @@ from types import TracebackType
 from typing import Self
 
 from svc_async.errors import InvalidArgument, WrongState
-from svc_async.state.database import DEFAULT_SCHEMA, Database, check_url
+from svc_async.state.database import DEFAULT_SCHEMA, Database
+from svc_async.state.database_url import DatabaseUrl
 from svc_async.state.migrations import migrate
 
 __all__ = ["SharedState"]
@@ -23,10 +24,12 @@ class SharedState:
 
     def __init__(self, url: str, *, schema: str = DEFAULT_SCHEMA) -> None:
         """Prepare to connect; see `open`."""
-        check_url(url)
-        self._url = url
-        self._schema = schema
         self._database: Database | None = None
+        try:
+            self._url = DatabaseUrl.parse(url)
+        finally:
+            del url  # its password must not be among the locals of a traceback
+        self._schema = schema
 
     @classmethod
     def open(cls, url: str | None = None, *, schema: str = DEFAULT_SCHEMA) -> "SharedState":
@@ -43,10 +46,13 @@ class SharedState:
             StateUnavailable: on entering: the database cannot be reached.
             UnusableState: on entering: its tables belong to a newer version of this SDK.
         """
-        url = url or os.environ.get(_VARIABLE)
-        if not url:
-            raise InvalidArgument("url", f"is missing: pass the URL of a PostgreSQL database, or set {_VARIABLE}")
-        return cls(url, schema=schema)
+        try:
+            url = url or os.environ.get(_VARIABLE)
+            if not url:
+                raise InvalidArgument("url", f"is missing: pass the URL of a PostgreSQL database, or set {_VARIABLE}")
+            return cls(url, schema=schema)
+        finally:
+            del url  # its password must not be among the locals of a traceback
 
     def __repr__(self) -> str:
         return f"<SharedState {'closed' if self._database is None else self._database.name}>"
@@ -69,6 +75,11 @@ class SharedState:
         database, self._database = self._database, None
         if database is not None:
             await database.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is connected."""
+        return self._database is not None
 
     @property
     def database(self) -> Database:

@@ -9,6 +9,7 @@ from tests.support.command import Call
 JSON = {"json": ""}
 RUN = {
     "profile": "",
+    "state-url": "state_url of the profile, or SVC_STATE_URL",
     "sandbox": "",
     "failures-file": "FILE.LIST.OPERATION.failures.csv",
     "max-failure-share": "0.0",

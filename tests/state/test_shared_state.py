@@ -60,7 +60,7 @@ async def test_a_schema_with_another_name_is_refused(schema: str) -> None:
 
 
 async def test_a_database_that_cannot_be_reached_is_named_without_its_password() -> None:
-    with pytest.raises(StateUnavailable, match=r"127\.0\.0\.1/customers") as caught:
+    with pytest.raises(StateUnavailable, match=r"127\.0\.0\.1:1/customers") as caught:
         async with SharedState.open("postgresql://user:secret@127.0.0.1:1/customers"):
             pass
     assert "secret" not in str(caught.value)

@@ -7,12 +7,11 @@ Settings are taken from one place and never mixed with another. The variable `SV
     consumer_key  consumer_secret                                        an app, which fetches its bearer token itself
     bearer_token                                                         an app, as the webhook API requires
     base_url  ads_url  ads_sandbox_url                                   the hosts; the last is optional
+    state_url                                                            the shared state, if there is one
 """
 
-import json
 import logging
 import os
-import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from svc_async.auth.credentials import AppCredentials, BearerToken, Credentials,
 from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.printable import clean
 from svc_async.private_files import is_exposed, write_private
+from svc_async.profiles.toml_text import edit_table, parses_to
 from svc_async.wire.base_urls import Endpoints, proxy_url
 from svc_async.wire.route import Surface
 
@@ -35,6 +35,7 @@ __all__ = [
     "default_path",
     "find",
     "find_proxies",
+    "find_state_url",
     "from_environment",
     "from_profile",
     "from_variable",
@@ -50,7 +51,8 @@ _ADVICE = "; or try without credentials: Session.sandbox()"
 _APP = ("consumer_key", "consumer_secret")
 _TOKEN = ("access_token", "access_token_secret")
 _HOSTS = ("base_url", "ads_url")
-_ALL = (*_APP, *_TOKEN, "bearer_token", *_HOSTS, "ads_sandbox_url")
+_SERVICE = (*_APP, *_TOKEN, "bearer_token", *_HOSTS, "ads_sandbox_url")
+_ALL = (*_SERVICE, "state_url")
 
 _LONGEST_SETTING = 8_192
 _LONGEST_NAME = 200
@@ -67,12 +69,14 @@ class ConnectionSettings:
         credentials: the credentials of the user or app.
         app: the app of the credentials, if it is known.
         endpoints: the base URLs.
+        state_url: the URL of a shared state, if there is one; it may contain a password.
     """
 
     origin: str
     credentials: Credentials
     app: AppCredentials | None
     endpoints: Endpoints
+    state_url: str | None = attrs.field(default=None, repr=False)
 
 
 class _Values(dict[str, Any]):
@@ -117,8 +121,7 @@ def from_profile(name: str = "default", *, path: Path | None = None) -> Connecti
         UnusableFile: the file does not exist or cannot be read.
     """
     path = path or default_path()
-    _check_name(name)
-    profile = _select(_load(path), name, path)
+    profile = _read_profile(name, path)
     if is_exposed(path):
         _log.warning("all users of this machine can open %s: make it private with chmod 600", clean(str(path)))
     return _parse(f"the profile {name!r}", profile, lambda setting: setting)
@@ -206,10 +209,28 @@ def from_variable(environ: Mapping[str, str] | None = None) -> ConnectionSetting
         raise InvalidArgument("SVC_PROFILE", error.rule) from None
 
 
+def find_state_url(profile: str | None = None, *, environ: Mapping[str, str] | None = None) -> str | None:
+    """Return the URL of the shared state, None if none is set.
+
+    The first of these that has one: the given profile, else the one that `SVC_PROFILE` names; `SVC_STATE_URL`; and the
+    profile `default`, unless another profile is named or `SVC_*` variables come before it.
+
+    Raises:
+        InvalidArgument: there is no such profile.
+        UnusableFile: the file of profiles cannot be read.
+    """
+    name = profile or (os.environ if environ is None else environ).get("SVC_PROFILE")
+    found = _read_profile(name).get("state_url") if name else None
+    found = found or _read_variables(environ).get("state_url")
+    if found or name or set_variables(environ) or not is_stored("default"):
+        return found
+    return _read_profile("default").get("state_url")
+
+
 def set_variables(environ: Mapping[str, str] | None = None) -> Sequence[str]:
-    """Return which `SVC_*` variables of settings are set; they come before the profile `default`."""
+    """Return which `SVC_*` variables of credentials and hosts are set; they come before the profile `default`."""
     environ = os.environ if environ is None else environ
-    return [name for name in map(_variable_name, _ALL) if environ.get(name)]
+    return [name for name in map(_variable_name, _SERVICE) if environ.get(name)]
 
 
 def find_proxies(endpoints: Endpoints) -> dict[Surface, str]:
@@ -226,6 +247,12 @@ def find_proxies(endpoints: Endpoints) -> dict[Surface, str]:
         if variables.get(name) and parts.hostname and not proxy_bypass(parts.hostname):
             proxies[surface] = proxy_url(variables[name])
     return proxies
+
+
+def _read_profile(name: str, path: Path | None = None) -> Mapping[str, str]:
+    path = path or default_path()
+    _check_name(name)
+    return _select(_load(path), name, path)
 
 
 def _check_name(name: str) -> None:
@@ -260,18 +287,11 @@ def _edit_file(name: str, added: Mapping[str, str], removed: Iterable[str], path
     kept = _select(before, name, path) if name in before else {}
     after = _Values(before)
     after[name] = {key: value for key, value in {**kept, **added}.items() if key not in {*removed}}
-    text = _edit_text(_read_text(path) if exists else "", name, added, removed)
-    if len(text.encode()) > _LARGEST_FILE or not _parses_to(text, after):
+    text = edit_table(_read_text(path) if exists else "", name, added, removed)
+    if len(text.encode()) > _LARGEST_FILE or not parses_to(text, after):
         del text  # it must not be among the locals of a traceback
         raise UnusableFile("file", path, "is not simple enough to be changed safely; edit it by hand")
     return text
-
-
-def _parses_to(text: str, expected: Mapping[str, object]) -> bool:
-    try:
-        return tomllib.loads(text) == expected
-    except ValueError:
-        return False
 
 
 def _replace(path: Path, text: str) -> None:
@@ -334,6 +354,7 @@ def _parse(origin: str, settings: Mapping[str, str], spell: Callable[[str], str]
             ads_url=settings["ads_url"],
             ads_sandbox_url=settings.get("ads_sandbox_url"),
         ),
+        state_url=settings.get("state_url"),
     )
 
 
@@ -352,49 +373,3 @@ def _to_user(settings: Mapping[str, str]) -> UserCredentials:
         token=settings["access_token"],
         token_secret=settings["access_token_secret"],
     )
-
-
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_TABLE_HEADER = re.compile(r"\s*\[")
-
-
-def _edit_text(text: str, name: str, added: Mapping[str, str], removed: Iterable[str]) -> str:
-    """Edit a profile in the text of a file, line by line; the caller parses the result to verify it."""
-    lines = text.splitlines()
-    start, end = _find_section(lines, name)
-    old = {key: position for position in range(start, end) if (key := _parse_key(lines[position]))}
-    for key, value in added.items():
-        if key in old:
-            lines[old[key]] = _format_line(key, value)
-    new = [_format_line(key, value) for key, value in added.items() if key not in old]
-    after = max(old.values(), default=start - 1) + 1
-    dropped = {old[key] for key in removed if key in old}
-    head = [line for position, line in enumerate(lines[:after]) if position not in dropped]
-    return "\n".join([*head, *new, *lines[after:]]) + "\n"
-
-
-def _find_section(lines: list[str], name: str) -> tuple[int, int]:
-    """Return the range of lines below the header of a profile; a new header is added at the end."""
-    headers = [position for position, line in enumerate(lines) if _TABLE_HEADER.match(line)]
-    for position in headers:
-        if _parses_to(lines[position], {name: {}}):
-            return position + 1, next((other for other in headers if other > position), len(lines))
-    lines += ["", f"[{_quote_name(name)}]"] if lines else [f"[{_quote_name(name)}]"]
-    return len(lines), len(lines)
-
-
-def _parse_key(line: str) -> str | None:
-    key, equals, _ = line.partition("=")
-    return key.strip().strip("\"'") if equals and not key.lstrip().startswith("#") else None
-
-
-def _format_line(key: str, value: str) -> str:
-    return f"{key} = {_format_string(value)}"
-
-
-def _quote_name(name: str) -> str:
-    return name if _BARE_KEY.fullmatch(name) else _format_string(name)
-
-
-def _format_string(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
