@@ -3,7 +3,6 @@
 import random
 from collections.abc import Collection
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import attrs
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from svc_async.batch.sync.plan import Part, Plan
 from svc_async.batch.sync.sending import ClockReading
 from svc_async.batch.sync.state import SyncState
-from tests.support.sync_states import HASHED, NAMED, NOW, UnsyncedConnection, compare, name_of
+from tests.support.sync_states import HASHED, NAMED, NOW, OpenState, compare, list_removals, name_of
 
 DAY = timedelta(days=1)
 KEYS = 9
@@ -92,19 +91,19 @@ async def carry_out(
     """Send a plan; what becomes of each row is one of the outcomes."""
     state.start("removals", "now")
     if plan.all_removals:
-        await state.admit(ClockReading(NOW, dice.random()))
+        await admit(state, dice)
     removed = set()
-    for removal in list(state.removals("now")):
+    for removal in await list_removals(state):
         outcome = dice.choice(outcomes)
         if record(state, "removals", removal.number, outcome, dice):
             model.remove(name_of(removal))
         if outcome == "accepted":
             model.known.pop(name_of(removal), None)
             removed.add(name_of(removal))
-    finish(state, outcomes)
+    await finish(state, outcomes)
     state.start("upserts", "now")
     if plan.upserts:
-        await state.admit(ClockReading(NOW, dice.random()))
+        await admit(state, dice)
     for number, row in enumerate(list(state.upserts(rows, "now"))):
         assert row == rows[state.find_position(number)]
         outcome = "failed" if row is None else dice.choice(outcomes)
@@ -112,12 +111,17 @@ async def carry_out(
             model.send(*row, last_day)
         if outcome == "accepted" and row is not None:
             model.known[row[0]] = row[1], last_day
-    finish(state, outcomes)
+    await finish(state, outcomes)
 
 
-def finish(state: SyncState, outcomes: list[str]) -> None:
+async def admit(state: SyncState, dice: random.Random) -> None:
+    monotonic = dice.random()
+    await state.admit(lambda: ClockReading(NOW, monotonic))
+
+
+async def finish(state: SyncState, outcomes: list[str]) -> None:
     if "killed" not in outcomes:
-        state.finish(in_doubt=False, complete=True)
+        await state.finish(in_doubt=False, complete=True)
 
 
 def record(state: SyncState, part: Part, number: int, outcome: str, dice: random.Random) -> bool:
@@ -133,15 +137,15 @@ def record(state: SyncState, part: Part, number: int, outcome: str, dice: random
 
 @pytest.mark.parametrize("kind", [HASHED, NAMED])
 @pytest.mark.parametrize("replace", [True, False])
-async def test_plans_are_those_of_a_model(tmp_path: Path, *, kind: int, replace: bool) -> None:
+async def test_plans_are_those_of_a_model(open_state: OpenState, *, kind: int, replace: bool) -> None:
     for seed in range(6):
-        dice, model, now, path = random.Random(seed), Model(replace), NOW, tmp_path / f"state{seed}"
+        dice, model, now = random.Random(seed), Model(replace), NOW
         for _ in range(8):
             rows, soon = draw_rows(dice), dice.choice([0, 1, 3]) * DAY
             now += dice.choice([0, 1, 1, 2, 9]) * DAY
             model.expire(day_of(now))
             lifetime = dice.choice([2, 5, 20]) * DAY
-            with SyncState(path, target="a", factory=UnsyncedConnection) as state:
+            async with open_state(target=f"a{seed}") as state:
                 plan = await compare(state, rows, now=now, soon=soon, replace=replace, kind=kind)
                 expected = expect(model, rows, now, soon)
                 assert {name: getattr(plan, name) for name in expected} == expected, seed
@@ -156,10 +160,10 @@ async def test_plans_are_those_of_a_model(tmp_path: Path, *, kind: int, replace:
 @pytest.mark.parametrize("kind", [HASHED, NAMED])
 @pytest.mark.parametrize("replace", [True, False])
 async def test_whatever_happened_before_a_clean_night_makes_the_list_equal_to_the_snapshot(
-    tmp_path: Path, *, kind: int, replace: bool
+    open_state: OpenState, *, kind: int, replace: bool
 ) -> None:
     for seed in range(10):
-        dice, model, now, path = random.Random(seed), Model(replace), NOW, tmp_path / f"state{seed}"
+        dice, model, now = random.Random(seed), Model(replace), NOW
         nights = [*[dice.choice(["clean", "unclear", "killed"]) for _ in range(6)], "clean"]
         for night in nights:
             rows = draw_rows(dice)
@@ -167,7 +171,7 @@ async def test_whatever_happened_before_a_clean_night_makes_the_list_equal_to_th
             model.expire(day_of(now))
             lifetime = dice.choice([2, 5, 20]) * DAY
             last_day = day_of(now + lifetime - timedelta(seconds=1))
-            with SyncState(path, target="a", factory=UnsyncedConnection) as state:
+            async with open_state(target=f"a{seed}") as state:
                 plan = await compare(state, rows, now=now, soon=DAY, replace=replace, kind=kind)
                 await state.begin(expires=now + lifetime)
                 if night == "killed" and dice.random() < 0.2:

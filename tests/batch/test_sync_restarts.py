@@ -21,6 +21,7 @@ from svc_async.sandbox import Sandbox, VirtualClock
 from tests.support.fake_catalog import product
 from tests.support.fake_service import FakeService, wait_until
 from tests.support.rate_limits import find_bucket
+from tests.support.sync_states import OpenState
 
 LIMIT, MINUTE = 30, 60.0
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -60,6 +61,10 @@ class Process(FakeService):
     @property
     def used(self) -> int:
         return find_bucket(self.governor, "ads.audience_users").used
+
+
+async def admit(state: SyncState, seconds: float) -> None:
+    await state.admit(lambda: ClockReading(NOON + timedelta(seconds=seconds), seconds))
 
 
 @pytest.fixture
@@ -107,21 +112,22 @@ async def test_both_kinds_of_requests_of_a_catalog_are_counted(tmp_path: Path) -
     assert used == [(1, 0), (2, 1), (3, 2)]
 
 
-async def test_a_killed_process_has_noted_all_that_it_sent_and_at_most_about_twice_as_much(path: Path) -> None:
-    with SyncState(path, target="a") as state:
-        state.find_sent("first")
+async def test_a_killed_process_has_noted_all_that_it_sent_and_at_most_about_twice_as_much(
+    open_state: OpenState,
+) -> None:
+    async with open_state() as state:
+        await state.find_sent("first")
         state.start("upserts", "now")
         for sent in range(1, 200):
-            seconds = sent / 40
-            await state.admit(ClockReading(NOON + timedelta(seconds=seconds), seconds))
-            noted = state.find_sent("second")["upserts"]
-            state.find_sent("first")
+            await admit(state, sent / 40)
+            noted = (await state.find_sent("second"))["upserts"]
+            await state.find_sent("first")
             assert sent <= len(noted) <= 2 * sent + 1
-    with SyncState(path, target="a") as state:
-        assert state.find_sent("first") == {"removals": [], "upserts": []}
+    async with open_state() as state:
+        assert await state.find_sent("first") == {"removals": [], "upserts": []}
         state.start("removals", "now")
-        await state.admit(ClockReading(NOON + timedelta(hours=1), 3_600.0))
-        assert {part: len(moments) for part, moments in state.find_sent("second").items()} == {
+        await admit(state, 3_600.0)
+        assert {part: len(moments) for part, moments in (await state.find_sent("second")).items()} == {
             "removals": 1,
             "upserts": 0,
         }

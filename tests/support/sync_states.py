@@ -1,11 +1,14 @@
 """Snapshots of whole numbers for tests of sync states: a row is a key and a content."""
 
 import sqlite3
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
-from svc_async.batch.sync.plan import Entries, Plan, Removal
+from svc_async.batch.sync.pages.file import StateFile
+from svc_async.batch.sync.plan import Entries, Plan, Removal, Stage
 from svc_async.batch.sync.sending import ClockReading
 from svc_async.batch.sync.state import SyncState
 
@@ -14,11 +17,14 @@ __all__ = [
     "NAMED",
     "NOW",
     "YEAR",
+    "OpenState",
     "Snapshot",
     "compare",
     "key_of",
+    "list_removals",
     "make_entries",
     "name_of",
+    "open_file",
     "read_rows",
     "sync",
 ]
@@ -29,6 +35,10 @@ HASHED, NAMED = 2, 6
 
 Snapshot = Mapping[int, int] | Sequence[tuple[int, int] | None]
 """Contents by key; or pairs in which a key may come several times, and None for an invalid row."""
+
+
+OpenState = Callable[..., AbstractAsyncContextManager[SyncState]]
+"""Opens the state of a list; `target` names the list."""
 
 
 def make_entries(
@@ -65,6 +75,20 @@ class UnsyncedConnection(sqlite3.Connection):
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         return super().execute("PRAGMA synchronous = OFF" if "synchronous" in sql else sql, parameters)
+
+
+@asynccontextmanager
+async def open_file(
+    path: Path, *, target: str = "a", factory: type[sqlite3.Connection] = sqlite3.Connection
+) -> AsyncGenerator[SyncState]:
+    """Open the state of a list in a file."""
+    async with StateFile(path, factory=factory) as tables, SyncState(tables, target=target) as state:
+        yield state
+
+
+async def list_removals(state: SyncState, stage: Stage = "now") -> list[Removal]:
+    """Return the rows that are removed in a stage."""
+    return [removal async for removals in state.removals(stage) for removal in removals]
 
 
 async def read_rows(snapshot: Snapshot, *, slice_rows: int = 2, **how: Any) -> AsyncIterator[Entries]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import attrs
 
@@ -17,10 +16,10 @@ from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.batch.settings import DEFAULTS, BatchSettings, Observers, Ordering
 from svc_async.batch.sync.audience import AudienceTarget
+from svc_async.batch.sync.location import StateLocation, open_sync_state
 from svc_async.batch.sync.plan import PARTS, Plan
 from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.sync.settings import SYNC_DEFAULTS, SyncObservers, SyncSettings
-from svc_async.batch.sync.state import SyncState
 from svc_async.batch.sync.sync import Sync, read_clocks
 from svc_async.batch.sync.user_spill import UserSpill
 from svc_async.clock import months_after
@@ -127,7 +126,7 @@ class AudienceUsers(UserList[BatchCounts]):
         self,
         members: Members,
         *,
-        state: str | Path,
+        state: StateLocation,
         dry_run: bool = SYNC_DEFAULTS.dry_run,
         max_removal_share: float = SYNC_DEFAULTS.max_removal_share,
         refresh_within: timedelta = SYNC_DEFAULTS.refresh_within,
@@ -185,25 +184,26 @@ class AudienceUsers(UserList[BatchCounts]):
         )
         async with open_members(members, self._rules.identifiers) as source:
             target = f"audience {self.account_id} {self.custom_audience_id} at {self._host}"
-            with SyncState(Path(state), target=target) as store, UserSpill(Path(state).parent) as spill:
-                clock = self._sender.clock
-                sync_target = AudienceTarget(
-                    users=attrs.evolve(self, before_sending=lambda: store.admit(read_clocks(clock))),
-                    members=source,
-                    spill=spill,
-                    phone_region=phone_region,
-                    bad_identifiers=bad_identifiers,
-                    lifetime=lifetime,
-                    settings=batch,
-                )
-                return await Sync(
-                    target=sync_target,
-                    state=store,
-                    settings=settings,
-                    observers=observers,
-                    sender=self._sender,
-                    requests=dict.fromkeys(PARTS, self._build_request()),
-                ).run()
+            async with open_sync_state(state, target) as store:
+                with UserSpill(store.folder) as spill:
+                    clock = self._sender.clock
+                    sync_target = AudienceTarget(
+                        users=attrs.evolve(self, before_sending=lambda: store.admit(lambda: read_clocks(clock))),
+                        members=source,
+                        spill=spill,
+                        phone_region=phone_region,
+                        bad_identifiers=bad_identifiers,
+                        lifetime=lifetime,
+                        settings=batch,
+                    )
+                    return await Sync(
+                        target=sync_target,
+                        state=store,
+                        settings=settings,
+                        observers=observers,
+                        sender=self._sender,
+                        requests=dict.fromkeys(PARTS, self._build_request()),
+                    ).run()
 
     def stream(
         self,

@@ -6,7 +6,6 @@ one that the answer does not mention is sent again, since its outcome is unknown
 """
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
-from pathlib import Path
 from typing import TypeVar
 
 import attrs
@@ -30,10 +29,10 @@ from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.batch.settings import DEFAULTS, BatchSettings, JobSizes, Observers, Ordering
 from svc_async.batch.source import RowSource
 from svc_async.batch.sync.catalog import CatalogTarget
+from svc_async.batch.sync.location import StateLocation, open_sync_state
 from svc_async.batch.sync.plan import Plan
 from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.sync.settings import SYNC_DEFAULTS, SyncObservers, SyncSettings
-from svc_async.batch.sync.state import SyncState
 from svc_async.batch.sync.sync import Sync, read_clocks
 from svc_async.batch.uploader import Uploader
 from svc_async.wire.route import Surface
@@ -145,7 +144,7 @@ class Products(CatalogProducts):
         self,
         products: ProductRows,
         *,
-        state: str | Path,
+        state: StateLocation,
         dry_run: bool = SYNC_DEFAULTS.dry_run,
         max_removal_share: float = SYNC_DEFAULTS.max_removal_share,
         concurrency: int = DEFAULTS.concurrency,
@@ -188,24 +187,24 @@ class Products(CatalogProducts):
             on_removal_failure=on_removal_failure,
             on_wait=on_wait,
         )
-        async with open_products(products) as source:
-            with SyncState(Path(state), target=f"catalog {self.product_catalog_id} at {self._host}") as store:
-                clock = self._pipeline.clock
-                target = CatalogTarget(
-                    products=attrs.evolve(self, before_sending=lambda: store.admit(read_clocks(clock))),
-                    source=source,
-                    settings=batch,
-                )
-                return await Sync(
-                    target=target,
-                    state=store,
-                    settings=settings,
-                    observers=observers,
-                    sender=self._pipeline,
-                    requests={
-                        part: build(product_catalog_id=self.product_catalog_id) for part, build in SYNC_ROUTES.items()
-                    },
-                ).run()
+        name = f"catalog {self.product_catalog_id} at {self._host}"
+        async with open_products(products) as source, open_sync_state(state, name) as store:
+            clock = self._pipeline.clock
+            target = CatalogTarget(
+                products=attrs.evolve(self, before_sending=lambda: store.admit(lambda: read_clocks(clock))),
+                source=source,
+                settings=batch,
+            )
+            return await Sync(
+                target=target,
+                state=store,
+                settings=settings,
+                observers=observers,
+                sender=self._pipeline,
+                requests={
+                    part: build(product_catalog_id=self.product_catalog_id) for part, build in SYNC_ROUTES.items()
+                },
+            ).run()
 
     def stream(
         self,

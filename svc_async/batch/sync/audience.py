@@ -131,7 +131,7 @@ class AudienceTarget:
 
     async def remove(self, removals: Removals, observers: Observers) -> Report:
         """Remove members by the identifier that identifies them."""
-        rows = Rows(tuple(IDENTIFIERS), map(_write_removal, removals))
+        rows = Columns(tuple(IDENTIFIERS), _write_removals(removals))
         return await self.users.remove(rows, **_keywords(self.settings), **_list_observers(observers))
 
     async def send(self, upserts: SelectedRows, observers: UpsertObservers, *, expires_at: datetime | None) -> Report:
@@ -165,6 +165,11 @@ def _digest(users: UserColumns, first: int) -> Entries:
         size=members.size,
         is_linked=len(users.columns) > 1 or members.has_lists,
     )
+
+
+async def _write_removals(removals: Removals) -> AsyncIterator[Sequence[Sequence[str | None]]]:
+    async for some in removals:
+        yield [*zip(*map(_write_removal, some), strict=True)]
 
 
 def _write_removal(removal: Removal) -> Sequence[str | None]:

@@ -96,12 +96,9 @@ class CatalogTarget:
 
     async def remove(self, removals: Removals, observers: Observers) -> Report:
         """Delete products for good."""
-        found = await self._find_keys({_name(removal) for removal in removals if removal.service_key is None})
-        removals.record_missing(
-            position
-            for position, removal in enumerate(removals)
-            if removal.service_key is None and _name(removal) not in found
-        )
+        unknown = {position: _name(each) async for position, each in removals.each() if each.service_key is None}
+        found = await self._find_keys(set(unknown.values()))
+        removals.record_missing(position for position, name in unknown.items() if name not in found)
         deletions = _NumberedDeletions(removals, observers)
         report = await self.products.delete(
             deletions.keys(found),
@@ -115,9 +112,9 @@ class CatalogTarget:
 
     async def _accept_missing(self, removals: Removals, failed: Collection[int]) -> None:
         """Record as removed the products that could not be deleted because they do not exist."""
-        names = (
-            {position: _name(each) for position, each in enumerate(removals) if position in failed} if failed else {}
-        )
+        if not failed:
+            return
+        names = {position: _name(each) async for position, each in removals.each() if position in failed}
         found = await self._find_keys(set(names.values()))
         removals.record_missing(position for position, name in names.items() if name not in found)
 
@@ -213,8 +210,8 @@ class _NumberedDeletions:
     positions: "array[int]" = attrs.field(factory=lambda: array("Q"))
     failed: set[int] = attrs.field(factory=set[int])
 
-    def keys(self, found: Mapping[str, str]) -> Iterator[str]:
-        for position, removal in enumerate(self.removals):
+    async def keys(self, found: Mapping[str, str]) -> AsyncIterator[str]:
+        async for position, removal in self.removals.each():
             known = removal.service_key or found.get(_name(removal))
             if known is not None:
                 self.positions.append(position)

@@ -10,7 +10,7 @@ quarantine is over as long as the machine runs. After a restart, on another mach
 that clock counts, the quarantine begins when the run opens the state: who held its lock before sends nothing any more.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import attrs
 
@@ -33,6 +33,10 @@ class ClockReading:
     now: datetime
     monotonic: float
     boot: str | None = None
+
+    def after(self, seconds: float) -> "ClockReading":
+        """Return what they show some seconds later, unless one is set meanwhile."""
+        return attrs.evolve(self, now=self.now + timedelta(seconds=seconds), monotonic=self.monotonic + seconds)
 
     @property
     def note(self) -> "SendingNote":

@@ -1,17 +1,16 @@
-"""The state of a list between two syncs, in one SQLite file, so that only the differences need to be sent.
+"""The state of a list between two syncs, so that only the differences need to be sent.
 
     whole snapshot → spill → compare page by page → Plan → begin → requests, outcomes → settle
 
 The rows are packed in pages, which are compared and written as a whole, so memory stays flat whatever their number. A
-comparison writes nothing to the file. `begin` marks all that is planned as in doubt, in one transaction: from then on
-the file is true whatever happens, and outcomes only make it more certain.
+comparison writes nothing. `begin` marks all that is planned as in doubt, in one transaction: from then on the state is
+true whatever happens, and outcomes only make it more certain.
 """
 
 import asyncio
-import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -20,16 +19,19 @@ from typing import Self, TypeVar
 import attrs
 
 from svc_async.batch.sync.pages.compare import Delta, compare_page
-from svc_async.batch.sync.pages.file import FORMAT, About, RecordedOutcome, StateFile
 from svc_async.batch.sync.pages.marks import NEVER, ComparisonRules, Reason, RowOutcome
+from svc_async.batch.sync.pages.outcomes import OutcomeQueue
 from svc_async.batch.sync.pages.page import StatePage, count_pages
 from svc_async.batch.sync.pages.planned import apply_delta
+from svc_async.batch.sync.pages.records import About, PageWriter, StateRecords
 from svc_async.batch.sync.pages.selection import Selection
+from svc_async.batch.sync.pages.sendings import Sendings
 from svc_async.batch.sync.pages.settlement import settle
 from svc_async.batch.sync.pages.spill import Blobs, Spill
+from svc_async.batch.sync.pages.tables import StateTables
 from svc_async.batch.sync.plan import STAGES, Entries, Part, Plan, Removal, Stage, has_name
 from svc_async.batch.sync.sending import ClockReading, find_rest
-from svc_async.errors import UnusableFile
+from svc_async.errors import SvcError, UnusableFile
 
 __all__ = ["SyncState"]
 
@@ -91,40 +93,52 @@ class _Comparison:
 
 
 class SyncState:
-    """A `SyncStore` in a file; use it as a context manager.
+    """A `SyncStore` over tables; use it as a context manager.
+
+    Attributes:
+        folder: where temporary files may be created.
 
     Args:
-        path: the file; it is created if it does not exist.
-        target: the list and its host; a file always belongs to the same list.
-        factory: the class of the connection.
+        tables: the open tables.
+        target: the list and its host; a state always belongs to the same list.
 
     Raises:
-        UnusableFile: the file belongs to another list, is locked, or cannot be used.
+        SvcError: on entering: the state belongs to another list, or cannot be used.
     """
 
-    def __init__(self, path: Path, *, target: str, factory: type[sqlite3.Connection] = sqlite3.Connection) -> None:
-        self._file = StateFile(path, factory=factory)
+    def __init__(self, tables: StateTables, *, target: str) -> None:
+        self.folder = tables.folder
+        self._tables = tables
+        self._target = target
+        self._records = StateRecords(tables)
+        self._sendings = Sendings(tables)
+        self._outcomes = OutcomeQueue()
+        self._writing = asyncio.Lock()
         self._comparison: _Comparison | None = None
         self._selection = Selection()
         self._opened: ClockReading | None = None
-        try:
-            self._about = _read_about(self._file, target)
-        except BaseException:
-            self._file.close()
-            raise
+        self._about = About(target)
 
-    def __enter__(self) -> Self:
+    async def __aenter__(self) -> Self:
+        found = await self._records.read_about()
+        if found is None:
+            async with self._records.transaction() as writer:
+                await writer.write_page(0, self._about.pages, StatePage())
+                await writer.write_about(self._about)
+        elif found.target != self._target:
+            problem = "belongs to another list, or to one of another host; each needs its own file"
+            raise self._tables.make_error(problem)
+        else:
+            self._about = found
         return self
 
-    def __exit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file; a plan that was not begun is discarded."""
+        """Store the outcomes that wait, as far as possible; a plan that was not begun is discarded."""
         self._discard_comparison()
-        self._file.close()
+        with suppress(SvcError):  # rows whose outcome is not stored are in doubt
+            await self._store_outcomes()
 
     async def compare(
         self,
@@ -136,7 +150,7 @@ class SyncState:
         replace: bool = False,
     ) -> Plan:
         """Return what a whole snapshot changes; see `SyncStore`."""
-        self._opened = self._opened or now
+        self._opened = self._opened or now.after(self._tables.delay)
         await self.settle()
         self._discard_comparison()
         rules = ComparisonRules(
@@ -145,9 +159,8 @@ class SyncState:
             replace=replace,
             late=self.find_rest(now, quarantine) > 0,
         )
-        with _report_unusable(self._file.path):
-            folder = self._file.path.parent
-            comparison = _Comparison(Spill(folder, rows=self._about.rows), Blobs(folder), rules)
+        with _report_unusable(self.folder):
+            comparison = _Comparison(Spill(self.folder, rows=self._about.rows), Blobs(self.folder), rules)
             self._comparison = comparison
             async for entries in snapshot:
                 comparison.add(entries)
@@ -167,25 +180,26 @@ class SyncState:
             expires=NEVER if expires is None else _find_last_day(expires),
             late=self._about.late if comparison.rules.late else None,
         )
-        with _report_unusable(self._file.path):
-            async with self._file.transaction():
-                await self._write_pages(comparison, about)
-                self._file.write_selection(comparison.selection.codes)
-                self._file.write_about(about)
+        with _report_unusable(self.folder):
+            async with self._records.transaction() as writer:
+                await self._write_pages(writer, comparison, about)
+                await writer.write_selection(comparison.selection.codes)
+                await writer.write_about(about)
         self._about, self._selection = about, comparison.selection
         self._discard_comparison()
 
-    def removals(self, stage: Stage) -> Iterator[Removal]:
-        """Iterate over the rows to remove; see `SyncStore`."""
+    async def removals(self, stage: Stage) -> AsyncIterator[Sequence[Removal]]:
+        """Yield the rows to remove, page by page; see `SyncStore`."""
         pages, number = self._about.pages, 0
-        planned_pages = self._file.list_planned(pages)
+        planned_pages = await self._records.list_planned(pages)
         if stage == "later":
-            number = sum(len(self._file.read_plan(index, pages).find_removals("now")) for index in planned_pages)
+            for index in planned_pages:
+                number += (await self._records.read_plan(index, pages)).count_removals()["now"]
         for index in planned_pages:
-            places = self._file.read_plan(index, pages).find_removals(stage)
+            places = (await self._records.read_plan(index, pages)).find_removals(stage)
             if places:
-                page = self._file.read_page(index, pages)
-                yield from (_describe_removal(page, place, each) for each, place in enumerate(places, number))
+                page = await self._records.read_page(index, pages)
+                yield [_describe_removal(page, place, each) for each, place in enumerate(places, number)]
                 number += len(places)
 
     def upserts(self, rows: Iterable[T], stage: Stage) -> Iterator[T]:
@@ -211,41 +225,46 @@ class SyncState:
 
     def start(self, part: Part, stage: Stage) -> None:
         """Turn to a part of the plan."""
-        self._file.sendings.start(part, stage)
+        self._sendings.start(part, stage)
 
-    async def admit(self, now: ClockReading) -> None:
-        """Note that a request is about to be sent; see `SyncStore`."""
-        self._file.sendings.admit(now)
+    async def admit(self, read_clocks: Callable[[], ClockReading]) -> None:
+        """Note that a request is about to be sent, and store the outcomes that wait; see `SyncStore`."""
+        await self._store_outcomes()
+        async with self._writing:
+            await self._sendings.admit(read_clocks())
 
-    def finish(self, *, in_doubt: bool, complete: bool) -> None:
+    async def finish(self, *, in_doubt: bool, complete: bool) -> None:
         """Note that the part is over, and no request of it is under way; see `SyncStore`."""
-        self._file.sendings.finish(in_doubt=in_doubt, complete=complete)
+        await self._store_outcomes()
+        await self._sendings.finish(in_doubt=in_doubt, complete=complete)
 
-    def find_sent(self, governor: str) -> Mapping[Part, Sequence[datetime]]:
+    async def find_sent(self, governor: str) -> Mapping[Part, Sequence[datetime]]:
         """Return when the last requests were sent that a governor has not counted; see `SyncStore`."""
-        return self._file.sendings.find_sent(governor)
+        return await self._sendings.find_sent(governor)
 
     def record_accepted(self, part: Part, numbers: Sequence[int]) -> None:
         """Record rows that the service accepted."""
-        self._record(part, RowOutcome.ACCEPTED, numbers)
+        self._outcomes.add(part, RowOutcome.ACCEPTED, numbers)
 
     def record_failed(self, part: Part, numbers: Sequence[int]) -> None:
         """Record rows that certainly had no effect."""
-        self._record(part, RowOutcome.NO_EFFECT, numbers)
+        self._outcomes.add(part, RowOutcome.NO_EFFECT, numbers)
 
     def record_unknown(self, part: Part, numbers: Sequence[int]) -> None:
         """Record rows that failed after they were sent."""
-        self._record(part, RowOutcome.UNKNOWN, numbers)
+        self._outcomes.add(part, RowOutcome.UNKNOWN, numbers)
 
     def record_service_keys(self, service_keys: Mapping[bytes, str]) -> None:
         """Record the service's own keys of upserts, by their key."""
-        self._file.write_service_keys((key, text.encode()) for key, text in service_keys.items())
+        self._outcomes.add_service_keys(service_keys)
 
     async def settle(self) -> None:
         """Apply the recorded outcomes, in one transaction; see `SyncStore`."""
-        if self._file.has_plan:
-            self._about = await settle(self._file, self._about)
-            self._file.shrink()
+        await self._store_outcomes()
+        if await self._records.has_plan():
+            self._about = await settle(self._records, self._about, await self._sendings.read())
+            self._outcomes.clear()
+            await self._records.shrink()
 
     async def _compare_pages(self, comparison: _Comparison) -> Plan:
         pages, found = self._about.pages, Counter[Reason]()
@@ -253,7 +272,8 @@ class SyncState:
         comparison.pages = min(max(pages, count_pages(rows)), comparison.spill.buckets)
         present, late_removals, removals = 0, False, Counter[Stage]()
         for index in range(pages):
-            for part, page in self._file.read_page(index, pages).divide(index, pages, comparison.pages):
+            whole = await self._records.read_page(index, pages)
+            for part, page in whole.divide(index, pages, comparison.pages):
                 delta = compare_page(page, comparison.spill.read(part, comparison.pages), comparison.rules)
                 if delta.changes_page or comparison.pages > pages:
                     comparison.keep(part, delta)
@@ -267,13 +287,14 @@ class SyncState:
             comparison.selection.defer()
         return _build_plan(comparison, found, present, removals)
 
-    async def _write_pages(self, comparison: _Comparison, about: About) -> None:
+    async def _write_pages(self, writer: PageWriter, comparison: _Comparison, about: About) -> None:
         """Write the pages that change, with all that is planned in doubt, and what is planned."""
         pages = self._about.pages
         for index in range(pages):
             if index not in comparison.deltas:  # all are in it if their number grows
                 continue
-            for part, page in self._file.read_page(index, pages).divide(index, pages, about.pages):
+            whole = await self._records.read_page(index, pages)
+            for part, page in whole.divide(index, pages, about.pages):
                 delta = comparison.read_delta(part) or Delta()
                 planned = apply_delta(
                     page,
@@ -282,16 +303,20 @@ class SyncState:
                     late=comparison.rules.late,
                     read_name=comparison.spill.read_name,
                 )
-                self._file.write_page(part, about.pages, page)
+                await writer.write_page(part, about.pages, page)
                 if planned:
-                    self._file.write_plan(part, about.pages, planned)
+                    await writer.write_plan(part, about.pages, planned)
                 await asyncio.sleep(0)
             if about.pages > pages:
-                self._file.delete_page(index, pages)
+                await writer.delete_page(index, pages)
 
-    def _record(self, part: Part, outcome: RowOutcome, numbers: Sequence[int]) -> None:
-        if numbers:
-            self._file.write_outcome(RecordedOutcome(part, outcome, numbers))
+    async def _store_outcomes(self) -> None:
+        """Store the outcomes that wait, in one transaction."""
+        async with self._writing:
+            if self._outcomes:
+                async with self._tables.transaction() as writer:
+                    written = await self._outcomes.write(writer)
+                self._outcomes.drop(written)
 
     def _discard_comparison(self) -> None:
         if self._comparison is not None:
@@ -299,29 +324,13 @@ class SyncState:
             self._comparison = None
 
 
-def _read_about(file: StateFile, target: str) -> About:
-    """Return what belongs to a file as a whole; a new file is begun."""
-    about = file.read_about()
-    if about is None:
-        about = About(target)
-        file.write_page(0, about.pages, StatePage())
-        file.write_about(about)  # last: a file without it is begun again
-    if about.target != target:
-        raise UnusableFile(
-            FORMAT.parameter,
-            file.path,
-            "belongs to another list, or to one of another host; each needs its own file",
-        )
-    return about
-
-
 @contextmanager
-def _report_unusable(path: Path) -> Generator[None]:
-    """Report that the files beside a state cannot be written."""
+def _report_unusable(folder: Path) -> Generator[None]:
+    """Report that the temporary files of a comparison cannot be written."""
     try:
         yield
     except OSError as error:
-        raise UnusableFile(FORMAT.parameter, path, f"cannot be used: {error.strerror}") from None
+        raise UnusableFile("state", folder, f"cannot hold temporary files: {error.strerror}") from None
 
 
 def _describe_removal(page: StatePage, place: int, number: int) -> Removal:

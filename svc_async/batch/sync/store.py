@@ -1,6 +1,6 @@
 """What a sync needs of the store that keeps the state of a list between runs."""
 
-from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol, TypeVar
 
@@ -17,7 +17,8 @@ class SyncStore(Protocol):
 
     A plan is stored before anything is sent, and only what the service accepted changes the state. Rows of a plan
     without a recorded outcome are in doubt: they are sent again if they are in the next snapshot, and removed if not.
-    Every method raises UnusableFile if the state cannot be read or written.
+    Every method raises SvcError if the state cannot be read or written, or if another process has taken it up. Outcomes
+    are stored with the next `admit` or `finish`.
     """
 
     async def compare(
@@ -50,8 +51,8 @@ class SyncStore(Protocol):
             expires: when the rows that are sent will expire.
         """
 
-    def removals(self, stage: Stage) -> Iterator[Removal]:
-        """Iterate over the rows to remove in a stage; their numbers are consecutive."""
+    def removals(self, stage: Stage) -> AsyncIterator[Sequence[Removal]]:
+        """Iterate over the rows to remove in a stage, some at a time; their numbers are consecutive."""
         ...
 
     def upserts(self, rows: Iterable[T], stage: Stage) -> Iterator[T]:
@@ -73,7 +74,7 @@ class SyncStore(Protocol):
     def forget_late(self, now: ClockReading, quarantine: float) -> None:
         """Note that requests of earlier runs can take effect no more, if that is so."""
 
-    def find_sent(self, governor: str) -> Mapping[Part, Sequence[datetime]]:
+    async def find_sent(self, governor: str) -> Mapping[Part, Sequence[datetime]]:
         """Return when the last requests of each part were sent that a governor has not counted.
 
         They are never fewer than were sent, and no time is earlier than it was. What is admitted from now on is counted
@@ -87,10 +88,14 @@ class SyncStore(Protocol):
     def start(self, part: Part, stage: Stage) -> None:
         """Turn to a part of the plan; it counts as begun with the first `admit`."""
 
-    async def admit(self, now: ClockReading) -> None:
-        """Note that a request of the part is about to be sent; when it returns, that is stored."""
+    async def admit(self, read_clocks: Callable[[], ClockReading]) -> None:
+        """Note that a request of the part is about to be sent; when it returns, that is stored.
 
-    def finish(self, *, in_doubt: bool, complete: bool) -> None:
+        Args:
+            read_clocks: returns the present moment.
+        """
+
+    async def finish(self, *, in_doubt: bool, complete: bool) -> None:
         """Note that the part is over.
 
         Args:

@@ -6,7 +6,7 @@ Removals go first: the service removes whoever has an identifier, and a user who
 an earlier run may still take effect, what could cross them is sent in a second stage, when the quarantine is over.
 """
 
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
@@ -77,7 +77,7 @@ class SyncTarget(Protocol):
 
 @attrs.frozen
 class Removals:
-    """The rows to remove in a stage; they can be iterated again.
+    """The rows to remove in a stage, some at a time; they can be iterated again.
 
     Attributes:
         state: the state that lists them.
@@ -89,8 +89,14 @@ class Removals:
     stage: Stage
     first: int
 
-    def __iter__(self) -> Iterator[Removal]:
+    def __aiter__(self) -> AsyncIterator[Sequence[Removal]]:
         return self.state.removals(self.stage)
+
+    async def each(self) -> AsyncIterator[tuple[int, Removal]]:
+        """Yield each of them with its position, which counts those of the stage."""
+        async for removals in self:
+            for removal in removals:
+                yield removal.number - self.first, removal
 
     def record_missing(self, positions: Iterable[int]) -> None:
         """Record rows that need not be removed, because the list does not have them."""
@@ -143,7 +149,7 @@ class Sync:
 
         Raises:
             InvalidArgument: the source cannot be read, or too much would be removed; nothing was sent.
-            UnusableFile: the state cannot be used; nothing was sent.
+            SvcError: the state cannot be used; nothing was sent.
             BatchError: it could not be finished; its report is a `SyncReport`. The next sync resumes it.
         """
         plan = await self._compare()
@@ -167,7 +173,7 @@ class Sync:
         expires_at = self.target.find_expiry(clock.now())
         await self.state.begin(expires=expires_at)
         if plan.upserts or plan.all_removals:
-            for part, sent_at in self.state.find_sent(self.sender.governor_id).items():
+            for part, sent_at in (await self.state.find_sent(self.sender.governor_id)).items():
                 self.sender.restore(self.requests[part], sent_at)
         run = _PlanRun(self.target, self.state, self.observers, plan, expires_at)
         try:
@@ -269,21 +275,21 @@ class _PartRecorder:
             on_service_keys=self.state.record_service_keys,
         )
         try:
-            self._finish(await work(observers), complete=True)
+            await self._finish(await work(observers), complete=True)
         except BatchError as error:
             if isinstance(error.report, Report):
-                self._finish(error.report, complete=False)
+                await self._finish(error.report, complete=False)
             raise
         finally:
             self._record_failures()
 
-    def _finish(self, report: Report, *, complete: bool) -> None:
+    async def _finish(self, report: Report, *, complete: bool) -> None:
         self._record_failures()
         failures = [attrs.evolve(each, position=self._find_position(each.position)) for each in report.failures]
         self.report = attrs.evolve(report, failures=tuple(failures))
         # An error of an observer or of the state may have kept results from being recorded.
         is_recorded = (self._accepted, self._failed, 0) == (report.accepted, report.failed, report.coalesced)
-        self.state.finish(in_doubt=bool(report.in_doubt) or not is_recorded, complete=complete)
+        await self.state.finish(in_doubt=bool(report.in_doubt) or not is_recorded, complete=complete)
 
     def _on_progress(self, progress: Progress) -> None:
         self.progress = progress

@@ -1,44 +1,18 @@
-"""The file of a state: pages, and what became of a plan.
-
-    about         what belongs to the file as a whole
-    page, mark    the rows; settling a plan writes marks only, which are 3 bytes a row
-    plan          what is planned for each page
-    selection     which rows of the snapshot are sent
-    outcome       the outcomes that are known so far
-    sending       the parts of the plan that were begun, and when each was sent last
-    sent          how many requests were sent within the last minutes
-    service_key   the service's own keys that are known since
-
-Every row of a table has a checksum.
-"""
+"""The tables of a state in a SQLite file."""
 
 import sqlite3
-from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
-from zlib import compress, decompress
+from types import TracebackType
+from typing import Any, Self
 
-import attrs
+from svc_async.batch.sync.pages.page import DamagedState
+from svc_async.batch.sync.pages.tables import COLUMNS, add_checksum, check_row
+from svc_async.errors import UnusableFile
+from svc_async.sqlite import FileFormat, connect, in_thread, report_unusable
 
-from svc_async.batch.sync.pages.database import CheckedDatabase
-from svc_async.batch.sync.pages.page import (
-    ID_SIZE,
-    REST_SIZE,
-    StatePage,
-    pack_numbers,
-    pack_texts,
-    unpack_numbers,
-    unpack_texts,
-)
-from svc_async.batch.sync.pages.planned import PlannedPage
-from svc_async.batch.sync.pages.sendings import Sendings
-from svc_async.batch.sync.plan import PARTS, Part
-from svc_async.batch.sync.sending import SendingNote
-from svc_async.sqlite import FileFormat
-
-__all__ = ["FORMAT", "About", "RecordedOutcome", "StateFile"]
+__all__ = ["FORMAT", "StateFile"]
 
 FORMAT = FileFormat(
     kind="a sync state",
@@ -74,49 +48,19 @@ FORMAT = FileFormat(
     CREATE TABLE service_key (id INTEGER PRIMARY KEY, key BLOB, service_key BLOB, checksum INTEGER)
     """,
 )
-_PLAN_TABLES = ("plan", "selection", "outcome", "sending", "service_key")
-"""What is empty when nothing is left to settle."""
-_PLAN_COLUMNS = "places, actions, positions, flags, days, contents, added_places, added_positions"
-_CODES_TOGETHER = 2**20
-
-
-@attrs.frozen
-class About:
-    """What belongs to a file as a whole.
-
-    Attributes:
-        target: the list.
-        pages: how many pages there are.
-        rows: how many rows the list was to have after the last plan.
-        expires: the day on which rows that are sent expire.
-        late: when requests were last sent of which some may still take effect.
-    """
-
-    target: str
-    pages: int = 1
-    rows: int = 0
-    expires: int = 0
-    late: SendingNote | None = None
-
-
-@attrs.frozen
-class RecordedOutcome:
-    """The outcome of some rows of a part.
-
-    Attributes:
-        numbers: their numbers.
-    """
-
-    part: Part
-    outcome: int
-    numbers: Sequence[int]
+_CACHE = "PRAGMA cache_size = -4096"
+_INSERT = {
+    table: f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * (len(columns) + 2))})"  # noqa: S608 - our own names
+    for table, columns in COLUMNS.items()
+}
+_SELECT = {
+    table: f"SELECT {', '.join(columns)}, checksum FROM {table}"  # noqa: S608 - our own names
+    for table, columns in COLUMNS.items()
+}
 
 
 class StateFile:
-    """The file of a state; every method may raise UnusableFile.
-
-    Attributes:
-        sendings: when requests were sent.
+    """`StateTables` in a file, which is locked until it is closed.
 
     Args:
         path: the file; it is created if it does not exist.
@@ -126,164 +70,113 @@ class StateFile:
         UnusableFile: the file is of another kind or version, is locked, or cannot be used.
     """
 
+    delay = 0.0
+    """Who held the lock before sends nothing any more."""
+
     def __init__(self, path: Path, *, factory: type[sqlite3.Connection] = sqlite3.Connection) -> None:
         self.path = path
-        self._database = CheckedDatabase(path, FORMAT, factory=factory)
-        self.sendings = Sendings(self._database)
+        # A transaction may be as large as the file.
+        self._connection = connect(path, FORMAT, exclusive=True, journal_mode="DELETE", factory=factory)
+        try:
+            self._execute(_CACHE)
+        except BaseException:
+            self.close()
+            raise
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close the file."""
-        self._database.close()
-
-    def transaction(self) -> AbstractAsyncContextManager[None]:
-        """Commit what the block does, or nothing of it."""
-        return self._database.transaction()
-
-    def shrink(self) -> None:
-        """Return what is no longer used to the file system."""
-        self._database.shrink()
+        self._connection.close()
 
     @property
-    def has_plan(self) -> bool:
-        """Whether a plan is left that is not settled."""
-        return not all(map(self._database.is_empty, _PLAN_TABLES))
+    def folder(self) -> Path:
+        """The folder of the file."""
+        return self.path.parent
 
-    def clear_plan(self) -> None:
-        """Delete the plan."""
-        for table in _PLAN_TABLES:
-            self._database.delete(table)
+    @asynccontextmanager
+    async def transaction(self, *, large: bool = False) -> AsyncGenerator[Self]:
+        """Commit what the block writes, or nothing of it; a large transaction is committed in a thread."""
+        self._execute("BEGIN IMMEDIATE")
+        try:
+            yield self
+            if large:
+                with self._report():
+                    await in_thread(lambda: self._connection.execute("COMMIT"))
+            else:
+                self._execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+            raise
 
-    def read_about(self) -> About | None:
-        """Return what belongs to the file as a whole; None if it is new."""
-        found = self._database.find("about", "target, pages, rows, expires, monotonic, boot", 1)
-        if found is None:
-            return None
-        target, pages, rows, expires, monotonic, boot = found
-        return About(target, pages, rows, expires, None if monotonic is None else SendingNote(monotonic, boot))
+    async def put(self, table: str, *rows: Sequence[object]) -> None:
+        """Insert or replace rows, within a transaction."""
+        for row in rows:
+            self._execute(_INSERT[table], *add_checksum(row))
 
-    def write_about(self, about: About) -> None:
-        """Store what belongs to the file as a whole."""
-        late = (None, None) if about.late is None else (about.late.monotonic, about.late.boot)
-        self._database.put("about", 1, about.target, about.pages, about.rows, about.expires, *late)
+    async def delete(self, table: str, numbers: Iterable[int] | None = None) -> None:
+        """Delete rows, within a transaction."""
+        if numbers is None:
+            self._execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
+            return
+        for number in numbers:
+            self._execute(f"DELETE FROM {table} WHERE id = ?", number)  # noqa: S608 - our own names
 
-    def read_page(self, index: int, pages: int) -> StatePage:
-        """Return a page with its marks."""
-        ids, rests, names, service_keys = self._find_row("page", "ids, rests, names, service_keys", pages + index)
-        page = self.read_marks(index, pages)
-        count = len(page)
-        with self._database.report():
-            return StatePage(
-                bytearray(ids),
-                bytearray(rests or bytes(REST_SIZE * count)),
-                unpack_texts(names, count),
-                unpack_texts(service_keys, count),
-                page.days,
-                page.flags,
-            )
+    async def find(self, table: str, number: int) -> Sequence[Any] | None:
+        """Return the columns of a row by its number; None if there is none."""
+        rows = self._select(table, f"WHERE id = {number}")
+        return rows[0] if rows else None
 
-    def read_marks(self, index: int, pages: int) -> StatePage:
-        """Return a page with its marks only; the other columns hold zeros."""
-        days, flags = self._find_row("mark", "days, flags", pages + index)
-        count = len(flags)
-        with self._database.report():
-            return StatePage(
-                bytearray(ID_SIZE * count),
-                bytearray(REST_SIZE * count),
-                days=unpack_numbers("H", days),
-                flags=bytearray(flags),
-            )
+    async def select(self, table: str) -> Sequence[Sequence[Any]]:
+        """Return the columns of all rows, by their numbers."""
+        return self._select(table, "ORDER BY id")
 
-    def write_page(self, index: int, pages: int, page: StatePage) -> None:
-        """Store a page with its marks."""
-        rests = b"" if page.rests.count(0) == len(page.rests) else bytes(page.rests)
-        texts = pack_texts(page.names), pack_texts(page.service_keys)
-        self._database.put("page", pages + index, bytes(page.ids), rests, *texts)
-        self.write_marks(index, pages, page)
+    async def list_numbers(self, table: str) -> Sequence[int]:
+        """Return the numbers of all rows, ascending."""
+        return [number for (number,) in self._query(f"SELECT id FROM {table} ORDER BY id")]  # noqa: S608 - our own names
 
-    def write_marks(self, index: int, pages: int, page: StatePage) -> None:
-        """Store the marks of a page."""
-        self._database.put("mark", pages + index, pack_numbers(page.days), bytes(page.flags))
+    async def is_empty(self, table: str) -> bool:
+        """Return whether a table has no row."""
+        return not self._query(f"SELECT 1 FROM {table} LIMIT 1")  # noqa: S608 - our own names
 
-    def delete_page(self, index: int, pages: int) -> None:
-        """Delete a page."""
-        for table in ("page", "mark"):
-            self._database.delete(table, f"WHERE id = {pages + index}")
+    async def shrink(self) -> None:
+        """Return what is no longer used to the file system."""
+        with self._report():
+            self._connection.executescript("PRAGMA incremental_vacuum")  # `execute` stops after the first page
 
-    def list_planned(self, pages: int) -> list[int]:
-        """Return the indexes of the pages for which something is planned."""
-        return [number - pages for (number,) in self._database.query("SELECT id FROM plan ORDER BY id")]
+    def make_error(self, problem: str) -> UnusableFile:
+        """Return the error that says what is wrong with the file."""
+        return UnusableFile(FORMAT.parameter, self.path, problem)
 
-    def read_plan(self, index: int, pages: int) -> PlannedPage:
-        """Return what is planned for a page."""
-        found = self._database.find("plan", _PLAN_COLUMNS, pages + index)
-        if found is None:
-            return PlannedPage()
-        places, actions, positions, flags, days, contents, added_places, added_positions = found
-        with self._database.report():
-            return PlannedPage(
-                places=unpack_numbers("I", places),
-                actions=actions,
-                positions=unpack_numbers("I", positions),
-                flags=flags,
-                days=unpack_numbers("H", days),
-                contents=contents,
-                added_places=unpack_numbers("I", added_places),
-                added_positions=unpack_numbers("I", added_positions),
-            )
+    def make_damage_error(self) -> UnusableFile:
+        """Return the error that says that the file is damaged."""
+        return FORMAT.make_damage_error(self.path)
 
-    def write_plan(self, index: int, pages: int, planned: PlannedPage) -> None:
-        """Store what is planned for a page."""
-        columns = attrs.asdict(planned, recurse=False).values()
-        packed = (pack_numbers(column) if isinstance(column, array) else column for column in columns)
-        self._database.put("plan", pages + index, *packed)
+    def _select(self, table: str, condition: str) -> Sequence[Sequence[Any]]:
+        with self._report():
+            return [check_row(row) for row in self._query(f"{_SELECT[table]} {condition}")]
 
-    def read_selection(self) -> bytearray:
-        """Return which rows are sent."""
-        codes = bytearray()
-        for number, (packed,) in enumerate(self._database.select("selection", "codes")):
-            with self._database.report():
-                codes += decompress(packed)
-            if len(codes) < _CODES_TOGETHER * number:
-                raise self._database.make_damage_error()
-        return codes
+    def _query(self, statement: str) -> list[tuple[Any, ...]]:
+        with self._report():
+            return self._connection.execute(statement).fetchall()
 
-    def write_selection(self, codes: bytearray) -> None:
-        """Store which rows are sent."""
-        for start in range(0, len(codes), _CODES_TOGETHER):
-            self._database.put("selection", start, compress(codes[start : start + _CODES_TOGETHER], 1))
+    def _execute(self, statement: str, *values: object) -> None:
+        with self._report():
+            self._connection.execute(statement, values)
 
-    def read_outcomes(self) -> Iterator[RecordedOutcome]:
-        """Return the outcomes that are known."""
-        ((last,),) = self._database.query("SELECT coalesce(max(id), 0) FROM outcome")
-        for number in range(1, last + 1):
-            part, outcome, first, count, packed = self._find_row(
-                "outcome", "part, outcome, first, count, numbers", number
-            )
-            with self._database.report():
-                numbers = unpack_numbers("I", packed) if packed else range(first, first + count)
-            yield RecordedOutcome(PARTS[part], outcome, numbers)
-
-    def write_outcome(self, outcome: RecordedOutcome) -> None:
-        """Store the outcome of some rows."""
-        numbers = outcome.numbers
-        first, last = min(numbers), max(numbers)
-        is_range = last - first == len(numbers) - 1
-        packed = b"" if is_range else pack_numbers(array("I", numbers))
-        self._database.put(
-            "outcome", None, PARTS.index(outcome.part), int(outcome.outcome), first, len(numbers), packed
-        )
-
-    def read_service_keys(self) -> Mapping[bytes, bytes]:
-        """Return the service's keys that were recorded, by the key of the row."""
-        return dict(self._database.select("service_key", "key, service_key"))
-
-    def write_service_keys(self, service_keys: Iterable[tuple[bytes, bytes]]) -> None:
-        """Store the service's keys of rows."""
-        for key, service_key in service_keys:
-            self._database.put("service_key", None, key, service_key)
-
-    def _find_row(self, table: str, columns: str, number: int) -> tuple[Any, ...]:
-        found = self._database.find(table, columns, number)
-        if found is None:
-            raise self._database.make_damage_error()
-        return found
+    @contextmanager
+    def _report(self) -> Generator[None]:
+        """Report errors within the block as those of the file."""
+        try:
+            with report_unusable(self.path, FORMAT):
+                yield
+        except DamagedState:
+            raise self.make_damage_error() from None

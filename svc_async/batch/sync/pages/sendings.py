@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import attrs
 
 from svc_async.batch.sender import LONGEST_WINDOW
-from svc_async.batch.sync.pages.database import CheckedDatabase
+from svc_async.batch.sync.pages.tables import StateTables, TableWriter
 from svc_async.batch.sync.plan import PARTS, STAGES, Part, Stage
 from svc_async.batch.sync.sending import VALIDITY, Allowance, ClockReading, SendingNote
 
@@ -43,72 +43,80 @@ class Sendings:
     """When requests were sent: of a plan, the last ones; and all of the last minutes, for the rate limit.
 
     Args:
-        database: the file with the tables.
+        tables: the tables of the state.
     """
 
-    def __init__(self, database: CheckedDatabase) -> None:
-        self._database = database
+    def __init__(self, tables: StateTables) -> None:
+        self._tables = tables
         self._stage: Stage = "now"
         self._part: Part = "removals"
         self._allowance: Allowance | None = None
         self._governor = ""
+        self._moments: dict[int, float] | None = None
 
     def start(self, part: Part, stage: Stage) -> None:
         """Turn to a part of the plan."""
         self._stage, self._part, self._allowance = stage, part, None
 
-    def admit(self, now: ClockReading) -> None:
+    async def admit(self, now: ClockReading) -> None:
         """Note that a request is about to be sent."""
         if self._allowance is None or not self._allowance.covers(now):
-            self._allowance = self._write_note(now, self._allowance)
+            self._allowance = await self._write_note(now, self._allowance)
         self._allowance.sent += 1
 
-    def finish(self, *, in_doubt: bool, complete: bool) -> None:
+    async def finish(self, *, in_doubt: bool, complete: bool) -> None:
         """Note that the part is over, and no request of it is under way."""
         last = self._allowance
         if last is not None:
-            with self._database.short_transaction():
-                self._write_count(last, last.sent)
+            async with self._tables.transaction() as writer:
+                await self._write_count(writer, last, last.sent)
                 if not in_doubt:
-                    self._write_sending(last.since.note, PartEnd.DONE if complete else PartEnd.STOPPED)
+                    await self._write_sending(writer, last.since.note, PartEnd.DONE if complete else PartEnd.STOPPED)
 
-    def read(self) -> list[Sending]:
+    async def read(self) -> list[Sending]:
         """Return the parts that were begun, in this order."""
-        rows = self._database.select("sending", "stage, part, monotonic, boot, ended")
         return [
             Sending(STAGES[stage], PARTS[part], SendingNote(monotonic, boot), ended)
-            for stage, part, monotonic, boot, ended in rows
+            for stage, part, monotonic, boot, ended in await self._tables.select("sending")
         ]
 
-    def find_sent(self, governor: str) -> Mapping[Part, Sequence[datetime]]:
+    async def find_sent(self, governor: str) -> Mapping[Part, Sequence[datetime]]:
         """Return when the last requests were sent that a governor has not counted; see `SyncStore`."""
         self._governor = governor
-        rows = self._database.select("sent", "part, moment, count, governor")
+        rows = await self._tables.select("sent")
         found: dict[Part, list[datetime]] = {part: [] for part in PARTS}
         if rows and rows[-1][-1] != governor:
             for part, moment, count, _ in rows:
                 found[PARTS[part]] += [datetime.fromtimestamp(moment + VALIDITY, UTC)] * count
         return found
 
-    def _write_note(self, now: ClockReading, last: Allowance | None) -> Allowance:
-        moment = now.now.timestamp()
-        with self._database.short_transaction():
-            if last is None:
-                ((number,),) = self._database.query("SELECT coalesce(max(id), 0) FROM sent")
-                allowance = Allowance(number + 1, now)
-            else:
-                self._write_count(last, last.sent)
-                allowance = last.renew(now)
-            self._database.delete("sent", f"WHERE moment NOT BETWEEN {moment - LONGEST_WINDOW} AND {moment}")
-            self._write_count(allowance, allowance.most)
-            self._write_sending(now.note, PartEnd.NONE)
+    async def _write_note(self, now: ClockReading, last: Allowance | None) -> Allowance:
+        moment, moments = now.now.timestamp(), await self._read_moments()
+        outdated = [number for number, each in moments.items() if not moment - LONGEST_WINDOW <= each <= moment]
+        allowance = Allowance(max(moments, default=0) + 1, now) if last is None else last.renew(now)
+        async with self._tables.transaction() as writer:
+            if last is not None:
+                await self._write_count(writer, last, last.sent)
+            await writer.delete("sent", outdated)
+            await self._write_count(writer, allowance, allowance.most)
+            await self._write_sending(writer, now.note, PartEnd.NONE)
+        for number in outdated:
+            del moments[number]
+        moments[allowance.number] = moment
         return allowance
 
-    def _write_count(self, allowance: Allowance, count: int) -> None:
-        part, moment = PARTS.index(self._part), allowance.since.now.timestamp()
-        self._database.put("sent", allowance.number, part, moment, count, self._governor)
+    async def _read_moments(self) -> dict[int, float]:
+        """Return when each note was written that is stored."""
+        if self._moments is None:
+            numbers, rows = await self._tables.list_numbers("sent"), await self._tables.select("sent")
+            self._moments = {number: moment for number, (_, moment, _, _) in zip(numbers, rows, strict=True)}
+        return self._moments
 
-    def _write_sending(self, last: SendingNote, end: PartEnd) -> None:
+    async def _write_count(self, writer: TableWriter, allowance: Allowance, count: int) -> None:
+        part, moment = PARTS.index(self._part), allowance.since.now.timestamp()
+        await writer.put("sent", (allowance.number, part, moment, count, self._governor))
+
+    async def _write_sending(self, writer: TableWriter, last: SendingNote, end: PartEnd) -> None:
         stage, part = STAGES.index(self._stage), PARTS.index(self._part)
         number = 1 + len(PARTS) * stage + part
-        self._database.put("sending", number, stage, part, last.monotonic, last.boot, int(end))
+        await writer.put("sending", (number, stage, part, last.monotonic, last.boot, int(end)))

@@ -8,12 +8,12 @@ from types import MappingProxyType
 
 import attrs
 
-from svc_async.batch.sync.pages.file import About, StateFile
 from svc_async.batch.sync.pages.marks import Action, RowOutcome
 from svc_async.batch.sync.pages.page import StatePage, find_page
 from svc_async.batch.sync.pages.planned import PlannedPage, PlanOutcomes, settle_page
+from svc_async.batch.sync.pages.records import About, PageWriter, StateRecords
 from svc_async.batch.sync.pages.selection import Selection
-from svc_async.batch.sync.pages.sendings import PartEnd
+from svc_async.batch.sync.pages.sendings import PartEnd, Sending
 from svc_async.batch.sync.plan import PARTS, STAGES, Part, Stage
 
 __all__ = ["settle"]
@@ -35,38 +35,46 @@ _MEANING: Mapping[int, bytes] = MappingProxyType(
 """For each end of a part, what the recorded outcomes of its rows mean; the first is that of rows without any."""
 
 
-async def settle(file: StateFile, about: About) -> About:
-    """Apply the recorded outcomes, in one transaction, and return what belongs to the file as a whole then."""
-    indexes = file.list_planned(about.pages)
-    removals = await _count_removals(file, about.pages, indexes)
-    selection = Selection(file.read_selection())
+async def settle(records: StateRecords, about: About, begun: Sequence[Sending]) -> About:
+    """Apply the recorded outcomes, in one transaction, and return what belongs to the state as a whole then.
+
+    Args:
+        records: the state.
+        about: what belongs to it as a whole.
+        begun: the parts of the plan that were begun.
+    """
+    indexes = await records.list_planned(about.pages)
+    removals = await _count_removals(records, about.pages, indexes)
+    selection = Selection(await records.read_selection())
     counts: Mapping[Part, Mapping[Stage, int]] = {
         "removals": removals,
         "upserts": {stage: selection.count(stage) for stage in STAGES},
     }
-    collected = _collect_outcomes(file, counts)
+    collected = await _collect_outcomes(records, counts, begun)
     if any(RowOutcome.UNDER_WAY in outcomes for outcomes in collected.values()):
-        about = attrs.evolve(about, late=file.sendings.read()[-1].last)
+        about = attrs.evolve(about, late=begun[-1].last)
     outcomes = PlanOutcomes(upserts=selection.spread(collected["upserts"]), removals=collected["removals"])
-    async with file.transaction():
-        await _settle_pages(file, about, indexes, outcomes, removals["now"])
-        file.clear_plan()
-        file.write_about(about)
+    async with records.transaction() as writer:
+        await _settle_pages(records, writer, about, indexes, outcomes, removals_now=removals["now"])
+        await writer.clear_plan()
+        await writer.write_about(about)
     return about
 
 
-async def _count_removals(file: StateFile, pages: int, indexes: Sequence[int]) -> Mapping[Stage, int]:
+async def _count_removals(records: StateRecords, pages: int, indexes: Sequence[int]) -> Mapping[Stage, int]:
     counts = Counter[Stage]()
     for index in indexes:
-        counts.update(file.read_plan(index, pages).count_removals())
+        counts.update((await records.read_plan(index, pages)).count_removals())
         await asyncio.sleep(0)
     return counts
 
 
-def _collect_outcomes(file: StateFile, counts: Mapping[Part, Mapping[Stage, int]]) -> Mapping[Part, bytearray]:
+async def _collect_outcomes(
+    records: StateRecords, counts: Mapping[Part, Mapping[Stage, int]], begun: Sequence[Sending]
+) -> Mapping[Part, bytearray]:
     """Return the outcomes of the rows of each part, by number."""
     outcomes: dict[Part, bytearray] = {part: bytearray(sum(counts[part].values())) for part in PARTS}
-    for recorded in file.read_outcomes():
+    async for recorded in records.read_outcomes():
         known, numbers = outcomes[recorded.part], recorded.numbers
         if recorded.outcome == RowOutcome.UNKNOWN:  # says nothing about a row of which more is known
             numbers = [number for number in numbers if not known[number]]
@@ -74,31 +82,38 @@ def _collect_outcomes(file: StateFile, counts: Mapping[Part, Mapping[Stage, int]
             known[numbers.start : numbers.stop] = bytes([recorded.outcome]) * len(numbers)
         else:
             deque(map(known.__setitem__, numbers, repeat(recorded.outcome)), 0)
-    begun = {(each.part, each.stage): _MEANING[each.ended] for each in file.sendings.read()}
+    meanings = {(each.part, each.stage): _MEANING[each.ended] for each in begun}
     for part in PARTS:
         first = 0
         for stage in STAGES:
             rows = slice(first, first + counts[part][stage])
-            outcomes[part][rows] = outcomes[part][rows].translate(begun.get((part, stage), _NOT_BEGUN))
+            outcomes[part][rows] = outcomes[part][rows].translate(meanings.get((part, stage), _NOT_BEGUN))
             first = rows.stop
     return outcomes
 
 
 async def _settle_pages(
-    file: StateFile, about: About, indexes: Sequence[int], outcomes: PlanOutcomes, removals_now: int
+    records: StateRecords,
+    writer: PageWriter,
+    about: About,
+    indexes: Sequence[int],
+    outcomes: PlanOutcomes,
+    *,
+    removals_now: int,
 ) -> None:
-    service_keys = _group_service_keys(file.read_service_keys(), about.pages)
+    service_keys = _group_service_keys(await records.read_service_keys(), about.pages)
     numbers = {Action.REMOVE: 0, Action.REMOVE_LATER: removals_now}
     for index in indexes:
-        planned, pages = file.read_plan(index, about.pages), about.pages
+        planned, pages = await records.read_plan(index, about.pages), about.pages
         found = service_keys.get(index, {})
-        page = file.read_page(index, pages) if planned.places or found else file.read_marks(index, pages)
+        is_whole = bool(planned.places or found)
+        page = await (records.read_page(index, pages) if is_whole else records.read_marks(index, pages))
         changed = settle_page(page, planned, outcomes, numbers=numbers, expires=about.expires)
         changed |= _set_service_keys(page, planned, found)
         if changed:
-            file.write_page(index, pages, page)
+            await writer.write_page(index, pages, page)
         else:
-            file.write_marks(index, pages, page)
+            await writer.write_marks(index, pages, page)
         await asyncio.sleep(0)
 
 

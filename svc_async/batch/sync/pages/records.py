@@ -1,0 +1,234 @@
+"""What a state keeps: pages, and what became of a plan.
+
+    about         what belongs to the state as a whole
+    page, mark    the rows; settling a plan writes marks only, which are 3 bytes a row
+    plan          what is planned for each page
+    selection     which rows of the snapshot are sent
+    outcome       the outcomes that are known so far
+    sending       the parts of the plan that were begun, and when each was sent last
+    sent          how many requests were sent within the last minutes
+    service_key   the service's own keys that are known since
+
+Every row of a table has a checksum.
+"""
+
+from array import array
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+from zlib import compress, decompress
+from zlib import error as ZlibError  # noqa: N812 - it is a class
+
+import attrs
+
+from svc_async.batch.sync.pages.page import (
+    ID_SIZE,
+    REST_SIZE,
+    DamagedState,
+    StatePage,
+    pack_numbers,
+    pack_texts,
+    unpack_numbers,
+    unpack_texts,
+)
+from svc_async.batch.sync.pages.planned import PlannedPage
+from svc_async.batch.sync.pages.tables import PLAN_TABLES, StateTables, TableWriter
+from svc_async.batch.sync.plan import PARTS, Part
+from svc_async.batch.sync.sending import SendingNote
+
+__all__ = ["About", "PageWriter", "RecordedOutcome", "StateRecords"]
+
+_CODES_TOGETHER = 2**20
+
+
+@attrs.frozen
+class About:
+    """What belongs to a state as a whole.
+
+    Attributes:
+        target: the list.
+        pages: how many pages there are.
+        rows: how many rows the list was to have after the last plan.
+        expires: the day on which rows that are sent expire.
+        late: when requests were last sent of which some may still take effect.
+    """
+
+    target: str
+    pages: int = 1
+    rows: int = 0
+    expires: int = 0
+    late: SendingNote | None = None
+
+
+@attrs.frozen
+class RecordedOutcome:
+    """The outcome of some rows of a part.
+
+    Attributes:
+        numbers: their numbers.
+    """
+
+    part: Part
+    outcome: int
+    numbers: Sequence[int]
+
+
+@attrs.frozen
+class StateRecords:
+    """What the tables of a state hold; every method raises SvcError as the tables do."""
+
+    _tables: StateTables
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator["PageWriter"]:
+        """Commit what the block writes, or nothing of it; it may write as much as the state holds."""
+        async with self._tables.transaction(large=True) as writer:
+            yield PageWriter(writer)
+
+    async def shrink(self) -> None:
+        """Return the space that is no longer used."""
+        await self._tables.shrink()
+
+    async def has_plan(self) -> bool:
+        """Return whether a plan is left that is not settled."""
+        for table in PLAN_TABLES:
+            if not await self._tables.is_empty(table):
+                return True
+        return False
+
+    async def read_about(self) -> About | None:
+        """Return what belongs to the state as a whole; None if it is new."""
+        found = await self._tables.find("about", 1)
+        if found is None:
+            return None
+        target, pages, rows, expires, monotonic, boot = found
+        return About(target, pages, rows, expires, None if monotonic is None else SendingNote(monotonic, boot))
+
+    async def read_page(self, index: int, pages: int) -> StatePage:
+        """Return a page with its marks."""
+        ids, rests, names, service_keys = await self._find_row("page", pages + index)
+        page = await self.read_marks(index, pages)
+        count = len(page)
+        with self._report():
+            return StatePage(
+                bytearray(ids),
+                bytearray(rests or bytes(REST_SIZE * count)),
+                unpack_texts(names, count),
+                unpack_texts(service_keys, count),
+                page.days,
+                page.flags,
+            )
+
+    async def read_marks(self, index: int, pages: int) -> StatePage:
+        """Return a page with its marks only; the other columns hold zeros."""
+        days, flags = await self._find_row("mark", pages + index)
+        count = len(flags)
+        with self._report():
+            return StatePage(
+                bytearray(ID_SIZE * count),
+                bytearray(REST_SIZE * count),
+                days=unpack_numbers("H", days),
+                flags=bytearray(flags),
+            )
+
+    async def list_planned(self, pages: int) -> list[int]:
+        """Return the indexes of the pages for which something is planned."""
+        return [number - pages for number in await self._tables.list_numbers("plan")]
+
+    async def read_plan(self, index: int, pages: int) -> PlannedPage:
+        """Return what is planned for a page."""
+        found = await self._tables.find("plan", pages + index)
+        if found is None:
+            return PlannedPage()
+        places, actions, positions, flags, days, contents, added_places, added_positions = found
+        with self._report():
+            return PlannedPage(
+                places=unpack_numbers("I", places),
+                actions=actions,
+                positions=unpack_numbers("I", positions),
+                flags=flags,
+                days=unpack_numbers("H", days),
+                contents=contents,
+                added_places=unpack_numbers("I", added_places),
+                added_positions=unpack_numbers("I", added_positions),
+            )
+
+    async def read_selection(self) -> bytearray:
+        """Return which rows are sent."""
+        codes = bytearray()
+        for number, (packed,) in enumerate(await self._tables.select("selection")):
+            with self._report():
+                codes += decompress(packed)
+                if len(codes) < _CODES_TOGETHER * number:
+                    raise DamagedState
+        return codes
+
+    async def read_outcomes(self) -> AsyncIterator[RecordedOutcome]:
+        """Return the outcomes that are known."""
+        for number in range(1, max(await self._tables.list_numbers("outcome"), default=0) + 1):
+            part, outcome, first, count, packed = await self._find_row("outcome", number)
+            with self._report():
+                numbers = unpack_numbers("I", packed) if packed else range(first, first + count)
+            yield RecordedOutcome(PARTS[part], outcome, numbers)
+
+    async def read_service_keys(self) -> Mapping[bytes, bytes]:
+        """Return the service's keys that were recorded, by the key of the row."""
+        return {row[0]: row[1] for row in await self._tables.select("service_key")}
+
+    async def _find_row(self, table: str, number: int) -> Sequence[Any]:
+        found = await self._tables.find(table, number)
+        if found is None:
+            raise self._tables.make_damage_error()
+        return found
+
+    @contextmanager
+    def _report(self) -> Generator[None]:
+        """Report that what was read cannot be unpacked."""
+        try:
+            yield
+        except (DamagedState, ZlibError):
+            raise self._tables.make_damage_error() from None
+
+
+@attrs.frozen
+class PageWriter:
+    """Writes what belongs to one transaction."""
+
+    _writer: TableWriter
+
+    async def write_about(self, about: About) -> None:
+        """Store what belongs to the state as a whole."""
+        late = (None, None) if about.late is None else (about.late.monotonic, about.late.boot)
+        await self._writer.put("about", (1, about.target, about.pages, about.rows, about.expires, *late))
+
+    async def write_page(self, index: int, pages: int, page: StatePage) -> None:
+        """Store a page with its marks."""
+        rests = b"" if page.rests.count(0) == len(page.rests) else bytes(page.rests)
+        texts = pack_texts(page.names), pack_texts(page.service_keys)
+        await self._writer.put("page", (pages + index, bytes(page.ids), rests, *texts))
+        await self.write_marks(index, pages, page)
+
+    async def write_marks(self, index: int, pages: int, page: StatePage) -> None:
+        """Store the marks of a page."""
+        await self._writer.put("mark", (pages + index, pack_numbers(page.days), bytes(page.flags)))
+
+    async def delete_page(self, index: int, pages: int) -> None:
+        """Delete a page."""
+        for table in ("page", "mark"):
+            await self._writer.delete(table, [pages + index])
+
+    async def write_plan(self, index: int, pages: int, planned: PlannedPage) -> None:
+        """Store what is planned for a page."""
+        columns = attrs.asdict(planned, recurse=False).values()
+        packed = (pack_numbers(column) if isinstance(column, array) else column for column in columns)
+        await self._writer.put("plan", (pages + index, *packed))
+
+    async def write_selection(self, codes: bytearray) -> None:
+        """Store which rows are sent."""
+        for start in range(0, len(codes), _CODES_TOGETHER):
+            await self._writer.put("selection", (start, compress(codes[start : start + _CODES_TOGETHER], 1)))
+
+    async def clear_plan(self) -> None:
+        """Delete the plan."""
+        for table in PLAN_TABLES:
+            await self._writer.delete(table)

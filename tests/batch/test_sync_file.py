@@ -1,0 +1,204 @@
+"""The state of a list in a SQLite file."""
+
+import itertools
+import random
+import sqlite3
+import stat
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from svc_async import UnusableFile
+from svc_async.batch.sync.pages.file import FORMAT, StateFile
+from svc_async.batch.sync.sending import ClockReading
+from tests.support.sync_states import (
+    NOW,
+    YEAR,
+    UnsyncedConnection,
+    compare,
+    open_file,
+    sync,
+)
+
+SENT_AT = ClockReading(NOW, 1_000.0)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+async def test_a_comparison_writes_nothing_and_leaves_no_file(path: Path) -> None:
+    async with open_file(path) as state:
+        await sync(state, {1: 10})
+        before = path.read_bytes()
+        await compare(state, dict.fromkeys(range(5_000), 1))
+        assert path.read_bytes() == before
+        assert {file.name for file in path.parent.iterdir()} <= {"state", "state-journal"}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+async def test_a_file_is_about_one_list(path: Path) -> None:
+    async with open_file(path) as state:
+        await sync(state, {1: 10})
+    with pytest.raises(
+        UnusableFile, match="belongs to another list, or to one of another host; each needs its own file"
+    ):
+        async with open_file(path, target="b"):
+            pass
+
+
+def test_two_jobs_cannot_share_a_file(path: Path) -> None:
+    with closing(StateFile(path)), pytest.raises(UnusableFile, match="is locked by another job"):
+        StateFile(path)
+
+
+def test_a_file_of_something_else_is_left_alone(path: Path) -> None:
+    path.write_text("my notes, which are long enough to be read as the first page of a file\n" * 40)
+    with pytest.raises(UnusableFile, match="cannot be used: file is not a database"):
+        StateFile(path)
+    path.unlink()
+    database = sqlite3.connect(path)
+    database.execute("CREATE TABLE mine (x)")
+    database.close()
+    with pytest.raises(UnusableFile, match="is not a sync state"):
+        StateFile(path)
+
+
+@pytest.mark.parametrize(("change", "rule"), [(1, "a newer version"), (-1, "an earlier version")])
+def test_a_file_of_another_version_is_left_alone(path: Path, change: int, rule: str) -> None:
+    StateFile(path).close()
+    database = sqlite3.connect(path)
+    database.execute(f"PRAGMA user_version = {FORMAT.version + change}")
+    database.close()
+    with pytest.raises(UnusableFile, match=f"was written by {rule} of this SDK"):
+        StateFile(path)
+
+
+def test_a_folder_that_is_not_there_is_said(path: Path) -> None:
+    with pytest.raises(UnusableFile, match="cannot be used: "):
+        StateFile(path / "nowhere")
+
+
+class FullDisk(sqlite3.Connection):
+    """Takes no page besides those in use, once the state is open."""
+
+    begun = 0
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        self.begun += sql == "BEGIN IMMEDIATE"
+        if self.begun == 2:
+            super().execute("PRAGMA max_page_count = 1")
+        return super().execute(sql, parameters)
+
+
+async def test_a_full_disk_stops_clearly_and_loses_nothing(path: Path) -> None:
+    async with open_file(path) as state:
+        await sync(state, {1: 10})
+
+    async with open_file(path, factory=FullDisk) as state:
+        await compare(state, dict.fromkeys(range(5_000), 1))
+        with pytest.raises(UnusableFile, match="cannot be used: database or disk is full"):
+            await state.begin(expires=NOW + YEAR)
+
+    async with open_file(path) as state:
+        assert (await compare(state, {1: 10})).unchanged == 1
+
+
+async def test_damage_is_noticed_and_changes_no_plan(path: Path) -> None:
+    async with open_file(path) as state:
+        await sync(state, {number: number for number in range(1, 200)})
+        await compare(state, {number: number for number in range(100, 300)})
+        await state.begin(expires=NOW + YEAR)
+        state.start("removals", "now")
+        await state.admit(lambda: SENT_AT)
+        state.record_accepted("removals", [3, 1, 7])
+    whole, snapshot = path.read_bytes(), {number: number for number in range(150, 250)}
+    async with open_file(path) as state:
+        expected = await compare(state, snapshot)
+
+    dice, noticed = random.Random(1), 0
+    for _ in range(150):
+        damaged = bytearray(whole)
+        damaged[dice.randrange(100, len(whole))] ^= 1 << dice.randrange(8)
+        path.write_bytes(damaged)
+        try:
+            async with open_file(path, factory=UnsyncedConnection) as state:
+                assert await compare(state, snapshot) == expected
+        except UnusableFile as error:
+            noticed += 1
+            assert str(path) in str(error)
+
+    assert noticed > 30
+
+
+async def test_a_damaged_page_is_said_with_what_to_do(path: Path) -> None:
+    async with open_file(path) as state:
+        await sync(state, {1: 10})
+    database = sqlite3.connect(path)
+    database.execute("UPDATE page SET ids = zeroblob(24)")
+    database.commit()
+    database.close()
+
+    with pytest.raises(UnusableFile) as caught:
+        async with open_file(path) as state:
+            await compare(state, {1: 10})
+
+    assert str(caught.value).endswith(
+        "is damaged; without it, the next sync sends all rows and removes none: move the file away"
+    )
+
+
+def fail_at(number: int) -> type[sqlite3.Connection]:
+    """Return a class of connections of which one statement fails."""
+    statements = itertools.count(1)
+
+    class Connection(UnsyncedConnection):
+        def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+            if next(statements) == number:
+                raise sqlite3.OperationalError("interrupted")
+            return super().execute(sql, parameters)
+
+    return Connection
+
+
+async def test_a_sync_that_is_interrupted_at_any_statement_is_done_again(path: Path) -> None:
+    for number in itertools.count(1):
+        path.unlink(missing_ok=True)
+        async with open_file(path, factory=UnsyncedConnection) as state:
+            await sync(state, {1: 10, 2: 20})
+
+        with suppress(UnusableFile):
+            async with open_file(path, factory=fail_at(number)) as state:
+                await sync(state, {1: 11, 3: 30})
+                break
+
+        async with open_file(path) as state:
+            plan = await compare(state, {1: 11, 3: 30})
+            assert plan.unchanged + plan.changes + plan.additions == 2
+            assert plan.removals + plan.doubtful <= 1
+
+    assert number > 40
+
+
+# --- many rows
+
+
+async def test_pages_divide_as_the_list_grows_and_stay_equal(path: Path) -> None:
+    async with open_file(path) as state:
+        for count in (10, 20_000, 60_000, 50_000):
+            await sync(state, dict.fromkeys(range(count), 1), slice_rows=512)
+            assert (await compare(state, dict.fromkeys(range(count), 1), slice_rows=512)).unchanged == count
+    database = sqlite3.connect(path)
+    assert database.execute("SELECT count(*) FROM page").fetchone() == (8,)
+    database.close()
+
+
+async def test_a_row_takes_few_bytes_also_after_all_rows_changed(path: Path) -> None:
+    rows = 50_000
+    async with open_file(path) as state:
+        for content in range(3):
+            await sync(state, dict.fromkeys(range(rows), content), slice_rows=512, replace=True)
+            assert path.stat().st_size / rows < 48
