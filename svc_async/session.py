@@ -14,6 +14,7 @@ from svc_async import state as shared_state
 from svc_async.auth.credentials import AppCredentials, Credentials, OAuth2UserCredentials, UserCredentials
 from svc_async.clock import Clock, SystemClock
 from svc_async.engine.memory import MEMORY
+from svc_async.engine.origin import SessionOrigin
 from svc_async.engine.pipeline import CallEvent, Pipeline
 from svc_async.engine.retry import Retries
 from svc_async.engine.transport import MAX_ANSWER_BYTES, Connector, Timeouts
@@ -197,7 +198,7 @@ class Session(RawCalls):
             settings = attrs.evolve(settings, proxies=profiles.find_proxies(source.endpoints))
         if source.state_url and settings.state is None:
             settings = attrs.evolve(settings, state=shared_state.SharedState.open(source.state_url))
-        session._bind(settings)
+        session._bind(attrs.evolve(settings, origin=SessionOrigin(source.profile)))
         return session
 
     @classmethod

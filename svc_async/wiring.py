@@ -20,6 +20,7 @@ from svc_async.auth.credentials import (
 from svc_async.auth.tokens import AppTokens, Token, UserTokens
 from svc_async.clock import Clock, SystemClock
 from svc_async.engine.memory import MEMORY, MemoryBudget
+from svc_async.engine.origin import SessionOrigin
 from svc_async.engine.pipeline import CallEvent, Pipeline
 from svc_async.engine.retry import Retries, RetryBudget
 from svc_async.engine.transport import MAX_ANSWER_BYTES, Connector, Timeouts, Transport
@@ -77,6 +78,7 @@ class SessionSettings:
     Attributes:
         state: what it shares with other processes; one that is not open is opened and closed with the session.
         state_required: whether a state that cannot be reached is an error; otherwise the session shares nothing.
+        origin: where another process finds the same settings; None if they were given to the session.
     """
 
     credentials: Credentials
@@ -98,6 +100,7 @@ class SessionSettings:
     request_id_header: str | None = None
     state: "SharedState | None" = None
     state_required: bool = True
+    origin: SessionOrigin | None = None
 
     async def resolve(self, stack: AsyncExitStack) -> Self:
         """Return these settings; a state that was not open is closed with the stack.
@@ -201,6 +204,7 @@ def _build_pipeline(settings: SessionSettings, governor: Governor) -> Pipeline:
         validate=settings.validate,
         memory=MemoryBudget(settings.memory),
         on_event=settings.on_event,
+        origin=settings.origin,
     )
 
 

@@ -27,12 +27,14 @@ class Failure:
         reason: the rule that it breaks, or the service's message.
         code: `INVALID_ROW` and `TOO_LARGE` (not sent), `GAVE_UP` (sent too often), else the service's code.
         attribute: the field that the reason is about, where it is about one.
+        file: the file of the row, in a job on a cluster; its position counts the rows of that file.
     """
 
     position: int
     reason: str
     code: str
     attribute: str | None = None
+    file: str | None = None
 
     @classmethod
     def too_large(cls, position: int) -> "Failure":
@@ -81,6 +83,7 @@ class Progress:
         resend_in: seconds until the first of them are sent again; None while that is not known.
         rate_limited: how many answers were 429.
         seconds: since the job began.
+        phase: what a job on a cluster does: planning, encoding, exchanging or sending.
     """
 
     read: int = 0
@@ -94,6 +97,7 @@ class Progress:
     resend_in: float | None = None
     rate_limited: int = 0
     seconds: float = 0.0
+    phase: str | None = None
 
     @property
     def rows_per_second(self) -> float:
@@ -114,6 +118,7 @@ class Progress:
             resend_in=min((each for each in (self.resend_in, other.resend_in) if each is not None), default=None),
             rate_limited=self.rate_limited + other.rate_limited,
             seconds=self.seconds + other.seconds,
+            phase=other.phase,
         )
 
 
@@ -311,4 +316,4 @@ class Accounting:
 
 
 def _first_failures(failures: Iterable[Failure]) -> Sequence[Failure]:
-    return tuple(sorted(failures, key=lambda failure: failure.position)[:KEPT_FAILURES])
+    return tuple(sorted(failures, key=lambda failure: (failure.file or "", failure.position))[:KEPT_FAILURES])

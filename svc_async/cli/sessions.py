@@ -18,7 +18,7 @@ def open_session(profile: str | None, surface: Surface = Surface.ADS, *, state_u
 
     Args:
         profile: the profile's name.
-        surface: the host that the command calls; its proxy is used.
+        surface: the host that the command calls.
         state_url: the URL of the shared state; by default, what `profiles.find_state_url` finds.
 
     Raises:
@@ -34,7 +34,9 @@ def open_session(profile: str | None, surface: Surface = Surface.ADS, *, state_u
         state = find_state(state_url, profile)
     finally:
         del state_url  # its password must not be among the locals of a traceback
-    return session_from(source, surface=surface, state=state)
+    if source.profile is None:
+        return Session.from_env(state=state)
+    return Session.from_profile(source.profile, state=state)
 
 
 def find_state(state_url: str | None, profile: str | None) -> SharedState | None:
@@ -63,13 +65,10 @@ def session_from(
     *,
     surface: Surface,
     credentials: Credentials | None = None,
-    state: SharedState | None = None,
 ) -> Session:
     """Return a session with the settings of a source, over the proxy of the host that is called."""
     proxy = profiles.find_proxies(source.endpoints).get(surface)
-    return Session(
-        credentials or source.credentials, app=source.app, endpoints=source.endpoints, proxy=proxy, state=state
-    )
+    return Session(credentials or source.credentials, app=source.app, endpoints=source.endpoints, proxy=proxy)
 
 
 def find_signing_key(profile: str | None) -> SigningKey:

@@ -14,6 +14,7 @@ from svc_async.auth.tokens import Tokens
 from svc_async.clock import Clock
 from svc_async.engine import retry
 from svc_async.engine.memory import MemoryBudget
+from svc_async.engine.origin import SessionOrigin
 from svc_async.engine.retry import Retries, RetryBudget
 from svc_async.engine.transport import OpenStream, Transport, WireRequest
 from svc_async.errors import ApiError, ErrorDetail, SvcError, TooManyConnections, UnexpectedAnswer
@@ -70,6 +71,7 @@ class Pipeline:
         max_wait: the longest wait at the governor in seconds; None has no limit.
         timeout: seconds for one exchange, if other than the transport's.
         validate: reject calls that break a known rule before a request is sent.
+        origin: where another process finds the settings of the session; None if they were given to it.
         before_sending: awaited with a request once the governor has granted a slot, before it is signed and sent; if
             it raises, nothing is sent.
     """
@@ -91,6 +93,7 @@ class Pipeline:
     validate: bool = True
     memory: MemoryBudget = attrs.field(factory=MemoryBudget)
     on_event: Callable[[CallEvent], object] | None = None
+    origin: SessionOrigin | None = None
     before_sending: Callable[[Request[Any]], Awaitable[object]] | None = None
 
     def but(self, **changes: Any) -> "Pipeline":

@@ -8,6 +8,7 @@ import attrs
 from svc_async.engine.paging import Pager
 from svc_async.engine.pipeline import Pipeline
 from svc_async.handles import services
+from svc_async.handles.cluster import ClusterRunner
 from svc_async.wire.params import segment
 
 __all__ = [
@@ -33,7 +34,8 @@ class CustomAudienceHandle:
     @property
     def users(self) -> "services.AudienceUsers":
         """The members of the audience."""
-        return services.AudienceUsers(self._pipeline, self.account_id, self.custom_audience_id)
+        run = ClusterRunner(self._pipeline.origin)
+        return services.AudienceUsers(self._pipeline, self.account_id, self.custom_audience_id, run_on_cluster=run)
 
     def targeted(self, *, with_active: bool | None = None) -> "Pager[services.TargetedAudienceEntry]":
         """List the campaigns whose line items target the audience.
@@ -78,7 +80,8 @@ class DoNotReachListHandle:
     @property
     def users(self) -> "services.DoNotReachUsers":
         """The users on the list."""
-        return services.DoNotReachUsers(self._pipeline, self.account_id, self.do_not_reach_list_id)
+        run = ClusterRunner(self._pipeline.origin)
+        return services.DoNotReachUsers(self._pipeline, self.account_id, self.do_not_reach_list_id, run_on_cluster=run)
 
     async def delete(self) -> "services.DoNotReachList":
         """Delete the list; the record is returned with `deleted` true.
@@ -101,7 +104,8 @@ class ProductCatalogHandle:
     @property
     def products(self) -> "services.Products":
         """The products of the catalog."""
-        return services.Products(self._pipeline, self.product_catalog_id)
+        run = ClusterRunner(self._pipeline.origin)
+        return services.Products(self._pipeline, self.product_catalog_id, run_on_cluster=run)
 
     @property
     def product_sets(self) -> "services.ProductSets":

@@ -66,6 +66,7 @@ class ConnectionSettings:
 
     Attributes:
         origin: where they were found, for messages.
+        profile: the name of the profile; None is the environment.
         credentials: the credentials of the user or app.
         app: the app of the credentials, if it is known.
         endpoints: the base URLs.
@@ -73,6 +74,7 @@ class ConnectionSettings:
     """
 
     origin: str
+    profile: str | None
     credentials: Credentials
     app: AppCredentials | None
     endpoints: Endpoints
@@ -100,7 +102,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> ConnectionSett
     """
     settings = _read_variables(environ)
     del environ  # its values must not be among the locals of a traceback
-    return _parse("the environment", settings, _variable_name)
+    return _parse(None, settings, _variable_name)
 
 
 def _read_variables(environ: Mapping[str, str] | None) -> Mapping[str, str]:
@@ -124,7 +126,7 @@ def from_profile(name: str = "default", *, path: Path | None = None) -> Connecti
     profile = _read_profile(name, path)
     if is_exposed(path):
         _log.warning("all users of this machine can open %s: make it private with chmod 600", clean(str(path)))
-    return _parse(f"the profile {name!r}", profile, lambda setting: setting)
+    return _parse(name, profile, lambda setting: setting)
 
 
 def is_stored(name: str, *, path: Path | None = None) -> bool:
@@ -336,7 +338,8 @@ def _read_text(path: Path) -> str:
     return content.decode()
 
 
-def _parse(origin: str, settings: Mapping[str, str], spell: Callable[[str], str]) -> ConnectionSettings:
+def _parse(name: str | None, settings: Mapping[str, str], spell: Callable[[str], str]) -> ConnectionSettings:
+    origin = "the environment" if name is None else f"the profile {name!r}"
     has_app = any(name in settings for name in _APP)
     # Without any setting, the message names those of a user, the most common case.
     has_user = any(name in settings for name in _TOKEN) or not (has_app or "bearer_token" in settings)
@@ -347,6 +350,7 @@ def _parse(origin: str, settings: Mapping[str, str], spell: Callable[[str], str]
         raise InvalidArgument("credentials", f"are not complete in {origin}: {', '.join(missing)} missing{_ADVICE}")
     return ConnectionSettings(
         origin=origin,
+        profile=name,
         credentials=_to_user(settings) if has_user else _to_bearer(settings) or _to_app(settings),
         app=_to_app(settings) if has_app else None,
         endpoints=Endpoints(

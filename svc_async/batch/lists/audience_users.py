@@ -14,7 +14,7 @@ from svc_async.batch.lists.rules import ListRules
 from svc_async.batch.lists.user_list import UserList
 from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Failure, Progress, Receipt, Report
-from svc_async.batch.settings import DEFAULTS, BatchSettings, Observers, Ordering
+from svc_async.batch.settings import DEFAULTS, BatchSettings, ClusterClient, ListIds, Observers, Ordering, Reading
 from svc_async.batch.sync.audience import AudienceTarget
 from svc_async.batch.sync.location import StateLocation, open_sync_state
 from svc_async.batch.sync.plan import PARTS, Plan
@@ -95,6 +95,8 @@ class AudienceUsers(UserList[BatchCounts]):
         quarantine: float = DEFAULTS.quarantine,
         retry_delays: Sequence[float] = DEFAULTS.retry_delays,
         journal: JournalPath | None = None,
+        cluster: ClusterClient | None = None,
+        shards: int | None = None,
         progress: Callable[[Progress], object] | None = None,
         on_receipt: Callable[[Receipt], object] | None = None,
         on_failure: Callable[[Failure], object] | None = None,
@@ -108,9 +110,9 @@ class AudienceUsers(UserList[BatchCounts]):
 
         Contract: `custom_audience_users.batch`.
         """
-        operation = self._build_operation(BatchOperationType.UPDATE, effective_at=effective_at, expires_at=expires_at)
-        return await self._run(
-            self._read(members, operation, phone_region, bad_identifiers),
+        return await self._run_members(
+            members,
+            self._build_operation(BatchOperationType.UPDATE, effective_at=effective_at, expires_at=expires_at),
             BatchSettings(
                 concurrency=concurrency,
                 users_per_operation=users_per_operation,
@@ -119,7 +121,10 @@ class AudienceUsers(UserList[BatchCounts]):
                 retry_delays=retry_delays,
             ),
             Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure),
-            journal,
+            reading=Reading(phone_region, bad_identifiers),
+            journal=journal,
+            cluster=cluster,
+            shards=shards,
         )
 
     async def sync(
@@ -236,7 +241,7 @@ class AudienceUsers(UserList[BatchCounts]):
         """
         operation = self._build_operation(operation_type, effective_at=effective_at, expires_at=expires_at)
         return self._stream(
-            self._read(members, operation, phone_region, bad_identifiers),
+            self._read(members, operation, Reading(phone_region, bad_identifiers)),
             BatchSettings(
                 concurrency=concurrency,
                 users_per_operation=users_per_operation,
@@ -255,6 +260,9 @@ class AudienceUsers(UserList[BatchCounts]):
 
     def _build_request(self) -> Request[BatchCounts]:
         return USERS_BATCH(account_id=self.account_id, custom_audience_id=self.custom_audience_id)
+
+    def _describe_list(self) -> ListIds:
+        return {"kind": "audience", "account_id": self.account_id, "list_id": self.custom_audience_id}
 
     def _confirms(self, answer: BatchCounts, sent: int) -> bool:
         """Compare the counts (contract CAU-10, CAU-12)."""

@@ -10,6 +10,7 @@ from svc_async.ads.vocabulary import MEMBERSHIP_MONTHS
 from svc_async.batch.lists.operations import Operation
 from svc_async.batch.lists.rules import ListRules
 from svc_async.batch.lists.user_list import UserList
+from svc_async.batch.settings import ListIds
 from svc_async.clock import months_after
 from svc_async.wire.envelope import Page
 from svc_async.wire.route import Request
@@ -88,6 +89,9 @@ class DoNotReachUsers(UserList[Page[BatchCounts]]):
 
     def _build_request(self) -> Request[Page[BatchCounts]]:
         return USERS_BATCH(account_id=self.account_id, do_not_reach_list_id=self.do_not_reach_list_id)
+
+    def _describe_list(self) -> ListIds:
+        return {"kind": "do_not_reach_list", "account_id": self.account_id, "list_id": self.do_not_reach_list_id}
 
     def _confirms(self, answer: Page[BatchCounts], sent: int) -> bool:
         """Compare the sums of the counts of the operations (contract DNR-02)."""

@@ -22,7 +22,19 @@ from svc_async.batch.packing.limits import Limits
 from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.batch.sender import BatchSender
-from svc_async.batch.settings import DEFAULTS, BatchSettings, JobSizes, Observers, Ordering
+from svc_async.batch.settings import (
+    DEFAULTS,
+    BatchSettings,
+    ClusterCall,
+    ClusterClient,
+    JobSizes,
+    ListIds,
+    Observers,
+    Ordering,
+    Reading,
+    RunOnCluster,
+    refuse_cluster,
+)
 from svc_async.batch.source import RowSource
 from svc_async.batch.uploader import Uploader
 from svc_async.errors import UnexpectedAnswer
@@ -47,6 +59,7 @@ class UserList(abc.ABC, Generic[T]):
         limits: what one request may hold.
         sizes: the amounts in which jobs work.
         create_ledger: creates the ledger of a job.
+        run_on_cluster: runs a job on a cluster.
         before_sending: awaited before each request of a job; see `make_job_sender`.
     """
 
@@ -57,6 +70,7 @@ class UserList(abc.ABC, Generic[T]):
     limits: Limits = attrs.field(default=USER_LIMITS, kw_only=True, repr=False)
     sizes: JobSizes = attrs.field(factory=JobSizes, kw_only=True, repr=False)
     create_ledger: LedgerFactory = attrs.field(default=create_ledger, kw_only=True, repr=False)
+    run_on_cluster: RunOnCluster = attrs.field(default=refuse_cluster, kw_only=True, repr=False)
     before_sending: Callable[[], Awaitable[object]] | None = attrs.field(default=None, kw_only=True, repr=False)
 
     @property
@@ -70,6 +84,10 @@ class UserList(abc.ABC, Generic[T]):
     @abc.abstractmethod
     def _build_request(self) -> Request[T]:
         """Return the request that carries operations, without them."""
+
+    @abc.abstractmethod
+    def _describe_list(self) -> ListIds:
+        """Return what kind of list it is, and its ids."""
 
     @abc.abstractmethod
     def _confirms(self, answer: T, sent: int) -> bool:
@@ -88,6 +106,8 @@ class UserList(abc.ABC, Generic[T]):
         quarantine: float = DEFAULTS.quarantine,
         retry_delays: Sequence[float] = DEFAULTS.retry_delays,
         journal: JournalPath | None = None,
+        cluster: ClusterClient | None = None,
+        shards: int | None = None,
         progress: Callable[[Progress], object] | None = None,
         on_receipt: Callable[[Receipt], object] | None = None,
         on_failure: Callable[[Failure], object] | None = None,
@@ -114,6 +134,8 @@ class UserList(abc.ABC, Generic[T]):
             journal: path of the journal. Repeat the call after a crash to resume; a finished job returns its report
                 at once. The source must yield the same rows; a one-shot iterator is first spooled, hashed, next to the
                 journal.
+            cluster: a `distributed.Client(..., asynchronous=True)` whose workers do the job; see `ClusterCall`.
+            shards: into how many parts a new job on a cluster is divided; by default, as its rows need.
 
         Raises:
             InvalidArgument: invalid setting (nothing read).
@@ -121,9 +143,9 @@ class UserList(abc.ABC, Generic[T]):
                 (nothing sent).
             BatchError: the job could not be finished; `report` says what became of the rows that were read.
         """
-        operation = self._build_operation(BatchOperationType.UPDATE, expires_at=expires_at)
-        return await self._run(
-            self._read(members, operation, phone_region, bad_identifiers),
+        return await self._run_members(
+            members,
+            self._build_operation(BatchOperationType.UPDATE, expires_at=expires_at),
             BatchSettings(
                 concurrency=concurrency,
                 users_per_operation=users_per_operation,
@@ -132,7 +154,10 @@ class UserList(abc.ABC, Generic[T]):
                 retry_delays=retry_delays,
             ),
             Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure),
-            journal,
+            reading=Reading(phone_region, bad_identifiers),
+            journal=journal,
+            cluster=cluster,
+            shards=shards,
         )
 
     async def remove(
@@ -147,6 +172,8 @@ class UserList(abc.ABC, Generic[T]):
         quarantine: float = DEFAULTS.quarantine,
         retry_delays: Sequence[float] = DEFAULTS.retry_delays,
         journal: JournalPath | None = None,
+        cluster: ClusterClient | None = None,
+        shards: int | None = None,
         progress: Callable[[Progress], object] | None = None,
         on_receipt: Callable[[Receipt], object] | None = None,
         on_failure: Callable[[Failure], object] | None = None,
@@ -155,9 +182,9 @@ class UserList(abc.ABC, Generic[T]):
 
         Arguments, settings and exceptions: see `upload`.
         """
-        operation = self._build_operation(BatchOperationType.DELETE)
-        return await self._run(
-            self._read(members, operation, phone_region, bad_identifiers),
+        return await self._run_members(
+            members,
+            self._build_operation(BatchOperationType.DELETE),
             BatchSettings(
                 concurrency=concurrency,
                 users_per_operation=users_per_operation,
@@ -166,8 +193,10 @@ class UserList(abc.ABC, Generic[T]):
                 retry_delays=retry_delays,
             ),
             Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure),
-            journal,
-            purpose=operation.operation_type,
+            reading=Reading(phone_region, bad_identifiers),
+            journal=journal,
+            cluster=cluster,
+            shards=shards,
         )
 
     async def apply(
@@ -197,9 +226,10 @@ class UserList(abc.ABC, Generic[T]):
         Args:
             operations: as for `send`, as an iterable or async iterable.
         """
-        source = self._create_reader(phone_region, bad_identifiers).read_operations(operations, self._parse)
-        return await self._run(
-            attrs.evolve(source, settings=_describe_settings(phone_region, bad_identifiers)),
+        reading = Reading(phone_region, bad_identifiers)
+        source = self._create_reader(reading).read_operations(operations, self._parse)
+        return await self._create_uploader(
+            attrs.evolve(source, settings=attrs.asdict(reading)),
             BatchSettings(
                 concurrency=concurrency,
                 users_per_operation=users_per_operation,
@@ -209,8 +239,8 @@ class UserList(abc.ABC, Generic[T]):
             ),
             Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure),
             journal,
-            purpose="operations",
-        )
+            "operations",
+        ).run()
 
     def stream(
         self,
@@ -239,7 +269,7 @@ class UserList(abc.ABC, Generic[T]):
         """
         operation = self._build_operation(operation_type, expires_at=expires_at)
         return self._stream(
-            self._read(members, operation, phone_region, bad_identifiers),
+            self._read(members, operation, Reading(phone_region, bad_identifiers)),
             BatchSettings(
                 concurrency=concurrency,
                 users_per_operation=users_per_operation,
@@ -281,30 +311,45 @@ class UserList(abc.ABC, Generic[T]):
     def _build_operation(self, operation_type: str, **times: datetime | None) -> UserOperation:
         return OperationParser(self._rules).build(operation_type, times, self._sender.clock.now())
 
-    def _create_reader(self, phone_region: str | None, bad_identifiers: BadIdentifiers) -> MemberReader:
-        encoder = MemberEncoder(
-            phone_region=phone_region, names=self._rules.identifiers, bad_identifiers=bad_identifiers
-        )
+    def _create_reader(self, reading: Reading) -> MemberReader:
+        encoder = MemberEncoder(names=self._rules.identifiers, **attrs.asdict(reading))
         return MemberReader(encoder, self._rules.identifiers, self.sizes.slice_rows)
 
-    def _read(
-        self, members: Members, operation: UserOperation, phone_region: str | None, bad_identifiers: BadIdentifiers
-    ) -> RowSource:
-        source = self._create_reader(phone_region, bad_identifiers).read(members, operation)
-        settings = _describe_settings(phone_region, bad_identifiers)
+    def _read(self, members: Members, operation: UserOperation, reading: Reading) -> RowSource:
+        source = self._create_reader(reading).read(members, operation)
         times = {name: timestamp(moment) for name, moment in operation.times}
-        return attrs.evolve(source, settings={**settings, **times})
+        return attrs.evolve(source, settings={**attrs.asdict(reading), **times})
 
-    async def _run(
+    async def _run_members(
         self,
-        source: RowSource,
+        members: Members,
+        operation: UserOperation,
         settings: BatchSettings,
         observers: Observers,
-        journal: JournalPath | None,
         *,
-        purpose: str = BatchOperationType.UPDATE,
+        reading: Reading,
+        journal: JournalPath | None,
+        cluster: ClusterClient | None,
+        shards: int | None,
     ) -> Report:
-        return await self._create_uploader(source, settings, observers, journal, purpose).run()
+        if cluster is None:
+            source = self._read(members, operation, reading)
+            uploader = self._create_uploader(source, settings, observers, journal, operation.operation_type)
+            return await uploader.run()
+        return await self.run_on_cluster(
+            ClusterCall(
+                client=cluster,
+                shards=shards,
+                ids=self._describe_list(),
+                operation=operation.operation_type,
+                source=members,
+                settings=settings,
+                reading=reading,
+                times=dict(operation.times),
+                journal=journal,
+                observers=observers,
+            )
+        )
 
     def _stream(
         self,
@@ -329,9 +374,8 @@ class UserList(abc.ABC, Generic[T]):
         journal: JournalPath | None,
         purpose: str,
     ) -> Uploader[T]:
-        empty = self._build_request()
         destination = ListDestination(
-            empty=empty,
+            empty=self._build_request(),
             confirms=self._confirms,
             counted=self.counted,
             rules=self._rules,
@@ -354,8 +398,3 @@ class UserList(abc.ABC, Generic[T]):
             sizes=self.sizes,
             before_sending=self.before_sending,
         )
-
-
-def _describe_settings(phone_region: str | None, bad_identifiers: BadIdentifiers) -> dict[str, Any]:
-    """Return the settings that decide what is sent of a row."""
-    return {"phone_region": phone_region, "bad_identifiers": bad_identifiers}

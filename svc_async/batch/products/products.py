@@ -6,6 +6,7 @@ one that the answer does not mention is sent again, since its outcome is unknown
 """
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import attrs
@@ -26,7 +27,18 @@ from svc_async.batch.products.codec import (
 from svc_async.batch.products.results import SYNC_ROUTES, Deletions, Upserts
 from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Failure, Progress, Receipt, Report
-from svc_async.batch.settings import DEFAULTS, BatchSettings, JobSizes, Observers, Ordering
+from svc_async.batch.settings import (
+    DEFAULTS,
+    BatchSettings,
+    ClusterCall,
+    ClusterClient,
+    JobSizes,
+    ListIds,
+    Observers,
+    Ordering,
+    RunOnCluster,
+    refuse_cluster,
+)
 from svc_async.batch.source import RowSource
 from svc_async.batch.sync.catalog import CatalogTarget
 from svc_async.batch.sync.location import StateLocation, open_sync_state
@@ -35,13 +47,14 @@ from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.sync.settings import SYNC_DEFAULTS, SyncObservers, SyncSettings
 from svc_async.batch.sync.sync import Sync, read_clocks
 from svc_async.batch.uploader import Uploader
+from svc_async.errors import InvalidArgument
 from svc_async.wire.route import Surface
 
 __all__ = ["Products"]
 
 T = TypeVar("T")
 
-ProductKeys = Iterable[str] | AsyncIterable[str]
+ProductKeys = Iterable[str] | AsyncIterable[str] | Path
 
 
 @attrs.frozen
@@ -51,11 +64,13 @@ class Products(CatalogProducts):
     Attributes:
         sizes: the amounts in which jobs work.
         create_ledger: creates the ledger of a job.
+        run_on_cluster: runs a job on a cluster.
         before_sending: awaited before each request of a job; see `make_job_sender`.
     """
 
     sizes: JobSizes = attrs.field(factory=JobSizes, kw_only=True, repr=False)
     create_ledger: LedgerFactory = attrs.field(default=create_ledger, kw_only=True, repr=False)
+    run_on_cluster: RunOnCluster = attrs.field(default=refuse_cluster, kw_only=True, repr=False)
     before_sending: Callable[[], Awaitable[object]] | None = attrs.field(default=None, kw_only=True, repr=False)
 
     async def upsert(
@@ -67,6 +82,8 @@ class Products(CatalogProducts):
         quarantine: float = DEFAULTS.quarantine,
         retry_delays: Sequence[float] = DEFAULTS.retry_delays,
         journal: JournalPath | None = None,
+        cluster: ClusterClient | None = None,
+        shards: int | None = None,
         progress: Callable[[Progress], object] | None = None,
         on_receipt: Callable[[Receipt], object] | None = None,
         on_failure: Callable[[Failure], object] | None = None,
@@ -90,6 +107,8 @@ class Products(CatalogProducts):
             journal: path of the journal. Repeat the call after a crash to resume; a finished job returns its report
                 at once. The source must yield the same products; a one-shot iterator is first spooled next to the
                 journal.
+            cluster: a `distributed.Client(..., asynchronous=True)` whose workers do the job; see `ClusterCall`.
+            shards: into how many parts a new job on a cluster is divided; by default, as its rows need.
             on_result: called with the service's result for each product, with its `product_key`, before the receipt.
 
         Raises:
@@ -104,6 +123,23 @@ class Products(CatalogProducts):
             concurrency=concurrency, ordering=ordering, quarantine=quarantine, retry_delays=retry_delays
         )
         observers = Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure)
+        if cluster is not None:
+            if on_result is not None:
+                raise InvalidArgument("on_result", "must not be given with cluster=: the results stay on the workers")
+            ids: ListIds = {"kind": "catalog", "list_id": self.product_catalog_id}
+            return await self.run_on_cluster(
+                ClusterCall(
+                    client=cluster,
+                    shards=shards,
+                    ids=ids,
+                    operation="Update",
+                    source=products,
+                    parameter="products",
+                    settings=settings,
+                    journal=journal,
+                    observers=observers,
+                )
+            )
         destination = Upserts(self.product_catalog_id, self._host, on_result)
         source = self._read(products)
         return await self._create_uploader(source, destination, settings, observers, journal).run()
@@ -117,6 +153,8 @@ class Products(CatalogProducts):
         quarantine: float = DEFAULTS.quarantine,
         retry_delays: Sequence[float] = DEFAULTS.retry_delays,
         journal: JournalPath | None = None,
+        cluster: ClusterClient | None = None,
+        shards: int | None = None,
         progress: Callable[[Progress], object] | None = None,
         on_receipt: Callable[[Receipt], object] | None = None,
         on_failure: Callable[[Failure], object] | None = None,
@@ -127,7 +165,8 @@ class Products(CatalogProducts):
         Settings and exceptions: see `upsert`.
 
         Args:
-            product_keys: the keys that the service assigned, as `list` returns them.
+            product_keys: the keys that the service assigned, as `list` returns them; with `cluster`, the path of a
+                table with a column `product_key`.
 
         Contract: PROD-11, PROD-11b, `products.delete`.
         """
@@ -135,6 +174,21 @@ class Products(CatalogProducts):
             concurrency=concurrency, ordering=ordering, quarantine=quarantine, retry_delays=retry_delays
         )
         observers = Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure)
+        if cluster is not None:
+            ids: ListIds = {"kind": "catalog", "list_id": self.product_catalog_id}
+            return await self.run_on_cluster(
+                ClusterCall(
+                    client=cluster,
+                    shards=shards,
+                    ids=ids,
+                    operation="Delete",
+                    source=product_keys,
+                    parameter="product_keys",
+                    settings=settings,
+                    journal=journal,
+                    observers=observers,
+                )
+            )
         source = read_rows("product_keys", product_keys, encode_key, self.sizes.slice_rows)
         return await self._create_uploader(
             source, Deletions(self.product_catalog_id, self._host), settings, observers, journal
