@@ -13,7 +13,19 @@ from typing import Protocol, Self, runtime_checkable
 
 import attrs
 
-__all__ = ["BootClock", "Clock", "SystemClock", "Timer", "find_boot", "months_after"]
+__all__ = [
+    "BootClock",
+    "BootTimeClock",
+    "Clock",
+    "SystemClock",
+    "Timer",
+    "find_boot",
+    "months_after",
+    "read_boottime",
+]
+
+
+_BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)  # Linux has it
 
 
 class Timer(Protocol):
@@ -63,6 +75,20 @@ def find_boot(clock: Clock) -> str | None:
     return clock.boot() if isinstance(clock, BootClock) else None
 
 
+@runtime_checkable
+class BootTimeClock(Protocol):
+    """A clock that also knows a time which goes on while the machine is suspended."""
+
+    def boottime(self) -> float:
+        """Return seconds that never decrease, the time of suspension included."""
+        ...
+
+
+def read_boottime(clock: Clock) -> float:
+    """Return the seconds of a clock that count suspension; those of `monotonic` if it has no others."""
+    return clock.boottime() if isinstance(clock, BootTimeClock) else clock.monotonic()
+
+
 class SystemClock:
     """The system clock and the running event loop."""
 
@@ -73,6 +99,12 @@ class SystemClock:
     def monotonic(self) -> float:
         """Return the monotonic seconds of the system."""
         return time.monotonic()
+
+    def boottime(self) -> float:
+        """Return the seconds since the machine was started, suspension included, where the system counts that."""
+        if _BOOTTIME is None or type(self).monotonic is not SystemClock.monotonic:
+            return self.monotonic()
+        return time.clock_gettime(_BOOTTIME)
 
     def boot(self) -> str | None:
         """Return what identifies the start of the machine, from which `monotonic` counts; None if it is not known."""

@@ -111,17 +111,18 @@ class Feeder:
 
     async def resend(self, resumption: Resumption) -> None:
         """Send what earlier runs left unsettled, and return when it is settled."""
-        lanes = [self._resume(each, killed=resumption.killed) for each in resumption.unsettled]
+        wait = self._policy.quarantine + resumption.grace
+        lanes = [self._resume(each, wait, killed=resumption.killed) for each in resumption.unsettled]
         if resumption.killed and not lanes:
-            await self._clock.sleep(self._policy.quarantine)
+            await self._clock.sleep(wait)
         while any(lane.phase.is_busy for lane in lanes):
             await self._wait_for_change()
 
-    def _resume(self, unsettled: Unsettled, *, killed: bool) -> Lane:
+    def _resume(self, unsettled: Unsettled, wait: float, *, killed: bool) -> Lane:
         intent, batch = unsettled.intent, unsettled.batch
         pause = 0.0
         if killed or intent.sent_at is not None:
-            pause = self._policy.quarantine - unsettled.age
+            pause = wait - unsettled.age
         lane = self._add_lane(intent.sender, intent.after.lanes)
         self._ledger.accounting.resend(
             batch.rows, superseded=len(intent.superseded), in_doubt=intent.sent_at is not None

@@ -139,11 +139,13 @@ class Resumption:
             memory while the source is read.
         killed: whether the last run did not end in good order. It may have sent more than is known here, so nothing is
             sent before a whole quarantine is over.
+        grace: seconds in which that run may still send a request, if it is not known to have ended.
     """
 
     source: RowSource
     unsettled: Iterable[Unsettled] = ()
     killed: bool = False
+    grace: float = 0.0
 
 
 class Ledger(Protocol):
@@ -212,8 +214,16 @@ class Ledger(Protocol):
         """
         ...
 
-    def mark_sent(self, lane: Lane, /) -> None:
+    async def mark_sent(self, lane: Lane, /) -> None:
         """Note that the request of a lane is sent now: it has its turn at the rate limit."""
+        ...
+
+    def check_sendable(self) -> None:
+        """Make sure, directly before a request is written, that nobody else can have taken up the job.
+
+        Raises:
+            NoLongerSendable: somebody can; the request is intended anew.
+        """
         ...
 
     async def release(self, lane: Lane, /) -> None:
@@ -258,8 +268,11 @@ class MemoryLedger:
     async def intend(self, *_: object) -> None:
         """Do nothing: intents matter to later runs."""
 
-    def mark_sent(self, *_: object) -> None:
+    async def mark_sent(self, *_: object) -> None:
         """Do nothing: the time matters to later runs."""
+
+    def check_sendable(self) -> None:
+        """Do nothing: nobody else knows of the job."""
 
     async def release(self, *_: object) -> None:
         """Do nothing: intents matter to later runs."""

@@ -1,4 +1,11 @@
-"""What lists and jobs send requests with; a pipeline does."""
+"""What lists and jobs send requests with; a pipeline does. And until when a request may be sent.
+
+A process that is stopped, or that waits, cannot know whether another one has taken up its job meanwhile. It knows that
+it had the job when its last commit was accepted. So where a job can be taken up elsewhere, a request goes out at most
+ten seconds after that commit was begun, by a clock that goes on while the machine is suspended. It is checked directly
+before the bytes are written; between the check and the first byte lie some microseconds of this process, in which it
+may still be stopped. Who takes up the job waits that much longer before it repeats a request in doubt.
+"""
 
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
@@ -7,16 +14,31 @@ from typing import Any, Protocol, TypeVar
 from svc_async.clock import Clock
 from svc_async.engine.memory import MemoryBudget
 from svc_async.engine.retry import Retries
+from svc_async.errors import SvcError
 from svc_async.governor.slot import Priority
 from svc_async.wire.base_urls import Endpoints
 from svc_async.wire.route import Request
 
-__all__ = ["LONGEST_WINDOW", "BatchSender", "Sender", "make_job_sender"]
+__all__ = [
+    "GRACE",
+    "LONGEST_WINDOW",
+    "SENDABLE",
+    "BatchSender",
+    "NoLongerSendable",
+    "Sender",
+    "check_sendable",
+    "is_old",
+    "make_job_sender",
+]
 
 T = TypeVar("T")
 
 LONGEST_WINDOW = 900
 """Seconds for which it is kept how many requests were sent: no limit of the service counts longer."""
+SENDABLE = 10.0
+"""Seconds after the beginning of a commit for which requests may be sent."""
+GRACE = SENDABLE + 1.0
+"""Seconds after a job was taken up in which a request of the run before may still go out; clocks run differently."""
 
 
 class Sender(Protocol):
@@ -74,13 +96,17 @@ class BatchSender(Sender, Protocol):
         priority: Priority,
         max_wait: float | None,
         before_sending: Callable[[Request[Any]], Awaitable[object]] | None,
+        at_sending: Callable[[Request[Any]], object] | None,
     ) -> Sender:
         """Return a sender with these settings; see `make_job_sender`."""
         ...
 
 
 def make_job_sender(
-    sender: BatchSender, *, before_sending: Callable[[Request[Any]], Awaitable[object]] | None = None
+    sender: BatchSender,
+    *,
+    before_sending: Callable[[Request[Any]], Awaitable[object]] | None = None,
+    at_sending: Callable[[Request[Any]], object] | None = None,
 ) -> Sender:
     """Return a sender with a lower priority than single calls, which waits as long as needed and repeats nothing.
 
@@ -88,5 +114,38 @@ def make_job_sender(
         sender: what sends single calls.
         before_sending: awaited with a request when the rate limit admits it; if it raises, nothing is sent. A
             request may wait at the rate limit for minutes, so a time taken earlier says little.
+        at_sending: called with a request directly before its bytes are written; if it raises a SvcError, nothing is
+            sent. Opening a connection may take seconds.
     """
-    return sender.but(retries=Retries.none(), priority=Priority.BULK, max_wait=None, before_sending=before_sending)
+    return sender.but(
+        retries=Retries.none(),
+        priority=Priority.BULK,
+        max_wait=None,
+        before_sending=before_sending,
+        at_sending=at_sending,
+    )
+
+
+class NoLongerSendable(SvcError):
+    """The request waited too long after its intent was committed; it was not sent, and is recorded anew."""
+
+    repeatable = True
+
+
+def is_old(committed_at: float, now: float) -> bool:
+    """Return whether it is better to commit once more before a request is sent: the rest is for connecting."""
+    return not 0 <= now - committed_at < SENDABLE / 2
+
+
+def check_sendable(committed_at: float, now: float) -> None:
+    """Refuse to send a request too long after the last commit.
+
+    Args:
+        committed_at: when the last accepted commit was begun, by `read_boottime`.
+        now: the present moment.
+
+    Raises:
+        NoLongerSendable: another process may have taken up the job meanwhile.
+    """
+    if not 0 <= now - committed_at < SENDABLE:
+        raise NoLongerSendable(f"the request was not sent within {SENDABLE:g} s of its record; it is recorded anew")

@@ -66,10 +66,12 @@ class Uploader(Generic[T]):
         ledger: Ledger,
         sizes: JobSizes | None = None,
         before_sending: Callable[[], Awaitable[object]] | None = None,
+        at_sending: Callable[[], object] | None = None,
     ) -> None:
         self._source = source
-        self._sender = make_job_sender(sender, before_sending=self._mark_sent)
+        self._sender = make_job_sender(sender, before_sending=self._mark_sent, at_sending=self._check_sendable)
         self._before_sending = before_sending
+        self._at_sending = at_sending
         self._destination = destination
         self._observers = observers
         self._ledger = ledger
@@ -215,9 +217,15 @@ class Uploader(Generic[T]):
 
     async def _mark_sent(self, request: Request[Any]) -> None:
         """Note that a request has its turn at the rate limit."""
-        self._ledger.mark_sent(next(lane for lane, each in self._requests.items() if each is request))
+        await self._ledger.mark_sent(next(lane for lane, each in self._requests.items() if each is request))
         if self._before_sending is not None:
             await self._before_sending()
+
+    def _check_sendable(self, _: Request[Any]) -> None:
+        """Make sure that a request may be sent at this moment."""
+        self._ledger.check_sendable()
+        if self._at_sending is not None:
+            self._at_sending()
 
     def _read_pause(self, error: SvcError) -> float | None:
         retry_at = error.retry_at if isinstance(error, ApiError) else None

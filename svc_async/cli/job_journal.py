@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 
 from svc_async import profiles
+from svc_async.batch.journal.file import JournalFile
 from svc_async.batch.journal.journal import annotate
 from svc_async.batch.journal.journals import Journals
 from svc_async.batch.journal.record import JournalRecord
@@ -199,7 +200,7 @@ class JobJournal:
                 failures_file=absolute(options.failures_file) if options.failures_file else None,
                 report=absolute(options.report) if options.report else None,
             )
-            await annotate(self.path, note.to_plain())
+            await annotate(JournalFile(self.path), note.to_plain())
         elif self.note.fingerprint != fingerprint:
             was = self.note.spec.source.path
             what = "standard input" if was == STANDARD_INPUT else f"{was}, or with what it held before it was changed"

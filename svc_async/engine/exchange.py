@@ -48,7 +48,7 @@ class Exchange:
     """The state of one exchange in progress; it is a middleware of the request in aiohttp.
 
     Attributes:
-        on_sent: called once, after connecting, before the request is written.
+        on_sent: called after connecting, directly before the request is written; if it raises, nothing is written.
         used: the connections on which a request was sent before.
         sent: whether a part of the request may have been written.
         is_written: whether nearly all of it has left this process.
@@ -90,14 +90,15 @@ class Exchange:
 
         Raises:
             ConnectionUnusable: the connection cannot carry it.
+            SvcError: `on_sent` refused.
         """
         is_readable = self.used.get(protocol)
         if protocol.should_close or (is_readable is not None and protocol.transport is not None and is_readable()):
             raise ConnectionUnusable(is_used=is_readable is not None)
         if is_readable is None:
             self.used[protocol] = _watch(protocol)
-        self.sent = True
         self.on_sent()
+        self.sent = True
 
 
 def _watch(protocol: ResponseHandler) -> Callable[[], object]:

@@ -74,6 +74,8 @@ class Pipeline:
         origin: where another process finds the settings of the session; None if they were given to it.
         before_sending: awaited with a request once the governor has granted a slot, before it is signed and sent; if
             it raises, nothing is sent.
+        at_sending: called with a request once a connection is open, directly before its bytes are written; if it
+            raises a SvcError, nothing is sent.
     """
 
     transport: Transport
@@ -95,6 +97,7 @@ class Pipeline:
     on_event: Callable[[CallEvent], object] | None = None
     origin: SessionOrigin | None = None
     before_sending: Callable[[Request[Any]], Awaitable[object]] | None = None
+    at_sending: Callable[[Request[Any]], object] | None = None
 
     def but(self, **changes: Any) -> "Pipeline":
         """Return a pipeline with other values for some attributes; everything else is shared."""
@@ -167,7 +170,12 @@ class Pipeline:
 
     def _send_once(self, request: Request[Any], authorization: Authorization, slot: Slot) -> Awaitable[Answer]:
         # Signed inside the slot: nonce and timestamp would be outdated after a wait.
-        return self.transport.exchange(self._sign(request, authorization), timeout=self.timeout, on_sent=slot.mark_sent)
+        def begin() -> None:
+            if self.at_sending is not None:
+                self.at_sending(request)
+            slot.mark_sent()
+
+        return self.transport.exchange(self._sign(request, authorization), timeout=self.timeout, on_sent=begin)
 
     def _sign(self, request: Request[Any], authorization: Authorization) -> WireRequest:
         url = self.endpoints.of(request.surface) + request.path

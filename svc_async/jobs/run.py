@@ -10,7 +10,6 @@ from typing import Any, cast, overload
 
 import attrs
 
-from svc_async.batch.journal.journals import Journals
 from svc_async.batch.journal.ledger import JournalPath, create_ledger
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.lists.do_not_reach_users import DoNotReachUsers
@@ -120,7 +119,7 @@ async def run(
 
 
 def _is_new(journal: JournalPath) -> bool:
-    return isinstance(journal, Journals) or not Path(journal).exists()
+    return not isinstance(journal, str | Path) or not Path(journal).exists()
 
 
 async def _write_note(spec: UploadSpec, source: ReplayableSource) -> Mapping[str, Any]:

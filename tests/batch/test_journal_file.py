@@ -14,8 +14,8 @@ import attrs
 import pytest
 
 from svc_async.batch.journal.codec import decode_intent, encode_intent
-from svc_async.batch.journal.records import Records
-from svc_async.batch.journal.schema import FORMAT
+from svc_async.batch.journal.file import FORMAT, read_records, write_changes
+from svc_async.batch.journal.records import PendingChanges
 from svc_async.errors import BatchError, UnusableFile
 from svc_async.sandbox import VirtualClock
 from tests.support.fake_service import FakeService, adds_up, make_error, make_members, wait_until
@@ -215,10 +215,12 @@ async def test_a_body_that_would_be_encoded_differently_stops_the_job(path: Path
     with pytest.raises(BatchError):
         await upload(service, make_members(3), path, create_ledger=Death(2).create_ledger)
     with closing(sqlite3.connect(path)) as database, database:
-        records = Records.open(path, database)
+        records = read_records(path, database)
         ((sender, blob),) = records.load_all("intent", bytes)
         intent = attrs.evolve(decode_intent(blob), digest=sha256(b"another body").hexdigest())
-        records.put("intent", sender, encode_intent(intent))
+        pending = PendingChanges(records)
+        pending.put("intent", sender, encode_intent(intent))
+        write_changes(pending.take(), database)
     message = "was written by a version that encodes requests differently; finish it with that version"
     with pytest.raises(UnusableFile, match=message):
         await upload(service, make_members(3), path)

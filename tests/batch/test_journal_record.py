@@ -9,10 +9,10 @@ from typing import Any
 import attrs
 import pytest
 
+from svc_async.batch.journal.file import FORMAT, JournalFile
 from svc_async.batch.journal.journal import annotate
 from svc_async.batch.journal.ledger import LedgerFactory, create_ledger
 from svc_async.batch.journal.record import JournalRecord, Moment
-from svc_async.batch.journal.schema import FORMAT
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.report import Report
@@ -142,11 +142,11 @@ def _try_to_read(path: Path) -> JournalRecord | None:
 
 
 async def test_a_note_is_kept_from_before_the_job_begins(path: Path) -> None:
-    await annotate(path, {"what": "first"})
-    await annotate(path, {"what": "second"})
+    await annotate(JournalFile(path), {"what": "first"})
+    await annotate(JournalFile(path), {"what": "second"})
     assert JournalRecord.read(path) == JournalRecord(path=path, note={"what": "second"}, running=False)
     await run(FakeService(), make_members(3), path)
-    await annotate(path, {"what": "third"})
+    await annotate(JournalFile(path), {"what": "third"})
     record = JournalRecord.read(path)
     assert (record.note, record.finished) == ({"what": "second"}, True)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from svc_async import Journals
+from svc_async.batch.journal.file import JournalFile
 from svc_async.batch.journal.journal import annotate
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.report import Report
@@ -99,7 +100,7 @@ async def test_jobs_of_different_lists_and_names_share_a_folder(service: FakeSer
 
 async def test_a_journal_that_was_described_and_not_begun_is_used(journals: Journals) -> None:
     path = journals.find(ABOUT, NIGHT)
-    await annotate(path, {"what": "it"})
+    await annotate(JournalFile(path), {"what": "it"})
 
     assert journals.find(ABOUT, NIGHT) == path
 

@@ -11,6 +11,7 @@ import attrs
 import pytest
 
 from svc_async.batch.destination import Destination, Verdict
+from svc_async.batch.journal.file import JournalFile
 from svc_async.batch.journal.journal import Job, Journal
 from svc_async.batch.journal.ledger import JournalLedger, JournalPath
 from svc_async.batch.lane import Lane
@@ -216,7 +217,7 @@ async def test_a_lane_that_sends_for_others_begins_with_what_they_have_settled(t
     )
 
     settings = BatchSettings(concurrency=2)
-    async with JournalLedger(path, destination=nowhere, settings=settings, lanes=2, clock=clock) as ledger:
+    async with JournalLedger(JournalFile(path), destination=nowhere, settings=settings, lanes=2, clock=clock) as ledger:
         await ledger.resume(RowSource(read_nothing, replayable=True))
         for lane, position in ((Lane(0, (0,), policy), 10), (Lane(2, (0, 1), policy), 3)):
             lane.handle(Sealed(seal_rows([(position, 1, 0)], nowhere.limits)))
@@ -226,6 +227,8 @@ async def test_a_lane_that_sends_for_others_begins_with_what_they_have_settled(t
             assert isinstance(settle, Settle)
             await ledger.settle(lane, settle, ())
 
-    async with await Journal.open(path, Job(about={**nowhere.about, "ordered": True}, lanes=2), clock=clock) as journal:
-        settled_up_to, unsettled = await journal.load_settled()
+    async with await Journal.open(
+        JournalFile(path), Job(about={**nowhere.about, "ordered": True}, lanes=2), clock=clock
+    ) as journal:
+        settled_up_to, unsettled = journal.find_settled()
     assert (settled_up_to, [*unsettled]) == ({0: 10, 1: 10}, [])

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from svc_async.batch.journal.codec import encode_positions
+from svc_async.batch.journal.file import FORMAT
 from svc_async.batch.journal.record import JournalRecord
-from svc_async.batch.journal.schema import FORMAT
 from svc_async.errors import UnusableFile
 from tests.support.bounded_process import MIB, measure_peaks
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from svc_async import Session
+from svc_async.batch.journal.file import JournalFile
 from svc_async.batch.journal.journal import annotate
 from svc_async.jobs.spec import SourceSpec, TargetSpec, UploadSpec, from_plain
 from svc_async.sandbox import Fault, Sandbox
@@ -336,7 +337,7 @@ UNREADABLE = "describes its job in a way that this version cannot read"
 async def test_a_job_that_this_version_cannot_resume_is_one_line_and_exit_2(
     command: Command, tmp_path: Path, note: dict[str, Any], problem: str
 ) -> None:
-    await annotate(tmp_path / "job.journal", note)
+    await annotate(JournalFile(tmp_path / "job.journal"), note)
 
     ended = await command("job", "resume", "job.journal")
 

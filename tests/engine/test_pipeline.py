@@ -18,6 +18,7 @@ from svc_async import (
     UnexpectedAnswer,
     UserCredentials,
 )
+from svc_async.batch.sender import NoLongerSendable
 from svc_async.engine.pipeline import CallEvent
 from svc_async.governor.governor import Governor
 from svc_async.governor.slot import Priority
@@ -124,10 +125,28 @@ async def test_a_job_is_told_of_each_request_when_the_governor_admits_it_and_not
 
     async with make_session(sandbox, governor) as session:
         users = session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
-        told = attrs.evolve(users, before_sending=tell)
+        told = attrs.evolve(users, before_sending=tell, at_sending=lambda: governor.steps.append("checked"))
         await told.upload([{"email": "a@example.org"}])
 
-    assert governor.steps == ["enter", "told", "mark_sent", "learn 200", "leave"]
+    assert governor.steps == ["enter", "told", "checked", "mark_sent", "learn 200", "leave"]
+
+
+async def test_what_is_refused_directly_before_its_bytes_is_not_sent_and_does_not_count(
+    sandbox: Sandbox, governor: RecordingGovernor
+) -> None:
+    def refuse() -> None:
+        governor.steps.append("refused")
+        if governor.steps.count("refused") == 1:
+            raise NoLongerSendable("too late")
+
+    async with make_session(sandbox, governor) as session:
+        users = session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
+        report = await attrs.evolve(users, at_sending=refuse).upload(
+            [{"email": "a@example.org"}], retry_delays=[0], quarantine=1_000
+        )
+
+    assert governor.steps == ["enter", "refused", "leave", "enter", "refused", "mark_sent", "learn 200", "leave"]
+    assert (report.accepted, report.requests, sandbox.requests.count("*/users")) == (1, 2, 1)
 
 
 async def test_a_given_proxy_stands_between_the_session_and_every_host() -> None:

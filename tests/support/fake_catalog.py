@@ -61,14 +61,21 @@ class FakeCatalog:
     restored: list[tuple[str, list[datetime]]] = attrs.field(factory=list)
     memory: MemoryBudget = attrs.field(factory=MemoryBudget)
     _before_sending: Callable[[Request[Any]], Awaitable[object]] | None = None
+    _at_sending: Callable[[Request[Any]], object] | None = None
 
     def products(self, sizes: JobSizes | None = None, *, create_ledger: LedgerFactory = create_ledger) -> Products:
         """Return the products of the catalog."""
         # Jobs only send with it.
         return Products(cast("Pipeline", self), "c1", sizes=sizes or JobSizes(), create_ledger=create_ledger)
 
-    def but(self, *, before_sending: Callable[[Request[Any]], Awaitable[object]] | None = None, **_: object) -> Self:
-        self._before_sending = before_sending
+    def but(
+        self,
+        *,
+        before_sending: Callable[[Request[Any]], Awaitable[object]] | None = None,
+        at_sending: Callable[[Request[Any]], object] | None = None,
+        **_: object,
+    ) -> Self:
+        self._before_sending, self._at_sending = before_sending, at_sending
         return self
 
     def find_pace(self, _: Request[Any]) -> float | None:
@@ -80,6 +87,8 @@ class FakeCatalog:
     async def send_with_id(self, request: Request[Any]) -> tuple[Any, str]:
         if self._before_sending is not None:
             await self._before_sending(request)
+        if self._at_sending is not None:
+            self._at_sending(request)
         body = request.body
         assert isinstance(body, Blocks)
         joined = b"".join(body.blocks)

@@ -77,9 +77,16 @@ class FakeService:
     most_in_flight: int = 0
     _next_turn: float = 0.0
     _before_sending: Callable[[Request[Any]], Awaitable[object]] | None = None
+    _at_sending: Callable[[Request[Any]], object] | None = None
 
-    def but(self, *, before_sending: Callable[[Request[Any]], Awaitable[object]] | None = None, **_: object) -> Self:
-        self._before_sending = before_sending
+    def but(
+        self,
+        *,
+        before_sending: Callable[[Request[Any]], Awaitable[object]] | None = None,
+        at_sending: Callable[[Request[Any]], object] | None = None,
+        **_: object,
+    ) -> Self:
+        self._before_sending, self._at_sending = before_sending, at_sending
         return self
 
     @property
@@ -114,6 +121,8 @@ class FakeService:
             await self._wait_for_turn(self.pace)
         if self._before_sending is not None:
             await self._before_sending(request)
+        if self._at_sending is not None:
+            self._at_sending(request)
         body = _join(request.body)
         self.bodies.append(body)
         self.times.append(self.clock.monotonic())

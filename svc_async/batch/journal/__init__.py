@@ -1,1 +1,1 @@
-"""The journal of a job: what is settled and what is in doubt, in one SQLite file."""
+"""The journal of a job: what is settled and what is in doubt, whatever ends its process."""

@@ -1,4 +1,4 @@
-"""The journal of a job: one SQLite file that records what is settled and what is in doubt, however the job ended.
+"""The journal of a job: records of what is settled and what is in doubt, however the job ended.
 
 Theory of operation
 -------------------
@@ -34,41 +34,32 @@ of its log. Rows are then sent again in their order, and what the journal has fo
     killed after the answer, before its commit  likewise: the journal cannot tell the difference
     killed after the commit                     settled; skipped
 
-A finished journal is of a definite job as well: the source is read again, and its digest compared. The file is locked
-while a job runs; `JournalRecord` reads it nevertheless. It contains no token and no identifier. Each commit also
-records the progress of the job, as `timeline` describes it. Each record has a checksum.
+A finished journal is of a definite job as well: the source is read again, and its digest compared. The records contain
+no token and no identifier. Each commit also records the progress of the job, as `timeline` describes it.
+
+Where the records are kept is a matter of `store`. All of what decides is in memory: the file is read once.
 """
 
-import sqlite3
+import asyncio
 from array import array
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import attrs
 
 from svc_async.batch.journal.codec import decode_positions, encode_intent, encode_positions
-from svc_async.batch.journal.records import Records
-from svc_async.batch.journal.schema import FORMAT
+from svc_async.batch.journal.records import Changes, PendingChanges, Records
 from svc_async.batch.journal.state import JobState, OrderlyEnd, describe_difference
+from svc_async.batch.journal.store import JournalLocation, JournalStore
 from svc_async.batch.ledger import Intent, JournalCheckpoint, LaneState, Settlement
 from svc_async.batch.report import KEPT_FAILURES, Failure, Report, Totals
 from svc_async.batch.sender import LONGEST_WINDOW
 from svc_async.batch.timeline import SLOT_WIDTH, SLOTS, widen_slots
-from svc_async.clock import Clock, find_boot
-from svc_async.errors import SvcError, UnusableFile
-from svc_async.sqlite import Work, Writer, connect, in_thread, report_unusable
+from svc_async.clock import Clock, find_boot, read_boottime
+from svc_async.sqlite import outlast
 
-__all__ = ["Job", "Journal", "JournalUnwritable", "annotate"]
-
-T = TypeVar("T")
-
-
-class JournalUnwritable(SvcError):
-    """The journal cannot be written, so nothing more is sent."""
+__all__ = ["Job", "Journal", "annotate"]
 
 
 @attrs.frozen(kw_only=True)
@@ -87,10 +78,13 @@ class Job:
 
 
 class Journal:
-    """The file of one job; `open` it and use it as a context manager.
+    """The journal of one job; `open` it and use it as a context manager.
+
+    It decides what is recorded; its store commits that.
 
     Attributes:
-        path: the file.
+        location: where it is kept.
+        store: what commits its records.
         lanes: how many lanes the rows are assigned to.
         totals: what earlier runs settled.
         checkpoint: how far the source was read.
@@ -101,16 +95,17 @@ class Journal:
         idle: seconds that have certainly passed since the last run.
         sent: how many requests were sent in each of the last seconds, by time since the epoch.
         unmarked: how many requests in doubt may have been sent at a time that was not recorded.
+        confirmed_at: when the last commit was begun that is known to be accepted, by `read_boottime`.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, job: Job, clock: Clock) -> None:
-        self.path = path
+    store: JournalStore
+
+    def __init__(self, location: JournalLocation, records: Records, job: Job, clock: Clock) -> None:
+        self.location = location
         self._clock = clock
-        self._records = records = Records.open(path, connection)
-        self._state = state = _begin_run(connection, records, path, job, clock.now().timestamp())
-        self.killed = state.end is None and state.runs > 1
+        self._state = state = _find_state(location, records, job, clock.now().timestamp())
+        self.killed = state.end is None and state.runs > 0
         self.idle = 0.0 if state.end is None else state.end.measure_time_since(clock.monotonic(), find_boot(clock))
-        state.end = None
         self._began, self._worked_before = clock.now().timestamp(), state.worked
         failures = [Failure(number, *rest) for number, rest in records.load_all("failure", tuple[str, str, str | None])]
         self._failures = len(failures)
@@ -126,157 +121,150 @@ class Journal:
         self.intents: Sequence[Intent] = [*records.load_intents()]
         self.spool_digest = state.spool_digest
         self.report = None if state.report is None else Report(**state.report, failures=tuple(failures))
-        self.sent: Mapping[int, int] = dict(records.load_all("second", int))
+        self.sent: dict[int, int] = dict(records.load_all("second", int))
         self.unmarked = sum(
             intent.sent_at is not None and not records.has("sent", intent.sender) for intent in self.intents
         )
-        self._just_sent: deque[tuple[int, float]] = deque()
+        self._settled_up_to = dict(records.load_all("lane", int))
+        self._unsettled = dict(records.load_all("unsettled", bytes))
+        self._slots = dict(records.load_all("slot", tuple[int, int]))
+        self._pending = PendingChanges(records)
+        self.confirmed_at = read_boottime(clock)
         self._is_closed = False
-        self._writer = Writer(connection, before_commit=self._record_progress, stop_on_error=True)
 
     @classmethod
-    async def open(
-        cls,
-        path: str | Path,
-        job: Job,
-        *,
-        clock: Clock,
-        factory: type[sqlite3.Connection] = sqlite3.Connection,
-    ) -> "Journal":
-        """Open the journal of a job, or begin it.
+    async def open(cls, location: JournalLocation, job: Job, *, clock: Clock) -> "Journal":
+        """Take up the journal of a job, or begin it.
 
         Args:
-            path: the file; its folder exists.
+            location: where it is kept.
             job: the job.
             clock: the time; also read in another thread.
-            factory: the class of the connection.
 
         Raises:
-            UnusableFile: the file belongs to another job, is locked, or cannot be opened.
-        """
-        return await in_thread(lambda: cls._open(Path(path), job, clock, factory), undo=Journal._close)
-
-    @classmethod
-    def _open(cls, path: Path, job: Job, clock: Clock, factory: type[sqlite3.Connection]) -> "Journal":
-        connection = connect(path, FORMAT, exclusive=True, factory=factory)
-        try:
-            with report_unusable(path, FORMAT):
-                return cls(path, connection, job, clock)
-        except BaseException:
-            connection.close()
-            raise
-
-    async def load_settled(self) -> tuple[Mapping[int, int], "array[int]"]:
-        """Return the position up to which each lane is settled, and the positions before it that are not.
-
-        Raises:
-            JournalUnwritable: what was recorded before could not be committed.
+            SvcError: the journal belongs to another job, is locked, or cannot be used.
         """
 
-        def select(_: sqlite3.Connection) -> tuple[Mapping[int, int], "array[int]"]:
-            unsettled = array("q")
-            for blob in dict(self._records.load_all("unsettled", bytes)).values():
-                unsettled.extend(decode_positions(blob))
-            return dict(self._records.load_all("lane", int)), unsettled
+        def begin(records: Records) -> tuple[Journal, Changes]:
+            journal = cls(location, records, job, clock)
+            return journal, journal._begin_run(job, is_new=not records.has("note"))
 
-        return await self._commit(select)
+        opening = asyncio.ensure_future(location.open(begin))
+        cancelled = await outlast(opening)
+        journal: Journal
+        journal, journal.store = opening.result()
+        if cancelled is not None:
+            await journal.close()
+            raise cancelled
+        return journal
+
+    def _begin_run(self, job: Job, *, is_new: bool) -> Changes:
+        """Count the run, and return the records that say that it has begun."""
+        if job.note is not None and is_new and not self._state.runs:
+            self._pending.put_note(job.note)
+        if self._state.report is None:
+            self._state.runs += 1
+        self._state.end = None
+        self._pending.put("job", 0, self._state)
+        return self._pending.take()
+
+    def find_settled(self) -> tuple[Mapping[int, int], "array[int]"]:
+        """Return the position up to which each lane is settled, and the positions before it that are not."""
+        unsettled = array("q")
+        for blob in self._unsettled.values():
+            unsettled.extend(decode_positions(blob))
+        return {**self._settled_up_to}, unsettled
 
     async def intend(self, intent: Intent, checkpoint: JournalCheckpoint) -> None:
         """Commit that a batch is about to be sent.
 
         Raises:
-            JournalUnwritable: it could not be committed.
+            SvcError: it could not be committed.
         """
-        blob = encode_intent(intent)
+        self._pending.put("intent", intent.sender, encode_intent(intent))
+        self._pending.delete("sent", intent.sender)
+        self._state.requests += 1
+        if checkpoint.rows >= self._state.checkpoint.rows and checkpoint.ended >= self._state.checkpoint.ended:
+            self._state.checkpoint = checkpoint
+        await self.confirm()
 
-        def insert(_: sqlite3.Connection) -> None:
-            self._record_sent()
-            self._records.put("intent", intent.sender, blob)
-            self._records.delete("sent", intent.sender)
-            self._state.requests += 1
-            if checkpoint.rows >= self._state.checkpoint.rows and checkpoint.ended >= self._state.checkpoint.ended:
-                self._state.checkpoint = checkpoint
+    async def confirm(self) -> None:
+        """Commit what was recorded; that succeeds only if nobody else has taken up the journal.
 
-        await self._commit(insert)
+        Raises:
+            SvcError: it could not be committed.
+        """
+        now = read_boottime(self._clock)
+        await self.store.commit(self._take_changes())
+        self.confirmed_at = max(self.confirmed_at, now)
 
     def mark_sent(self, sender: int) -> None:
         """Record that a request is sent now; the next commit includes it."""
-        self._just_sent.append((sender, self._clock.now().timestamp()))
+        at = self._clock.now().timestamp()
+        self._pending.put("sent", sender, at)
+        second = int(at)
+        if second not in self.sent:
+            for outdated in [each for each in self.sent if each < second - LONGEST_WINDOW]:
+                del self.sent[outdated]
+                self._pending.delete("second", outdated)
+        self.sent[second] = self.sent.get(second, 0) + 1
+        self._pending.put("second", second, self.sent[second])
 
     def mark_refused(self, intent: Intent) -> None:
         """Record that a batch had no effect, so that no quarantine is needed; the next commit includes it."""
-        blob = encode_intent(attrs.evolve(intent, sent_at=None))
-
-        def update(_: sqlite3.Connection) -> None:
-            self._record_sent()
-            if self._records.has("intent", intent.sender):
-                self._records.put("intent", intent.sender, blob)
-
-        self._writer.submit(update)
+        if self._pending.has("intent", intent.sender):
+            self._pending.put("intent", intent.sender, encode_intent(attrs.evolve(intent, sent_at=None)))
+        self.store.submit(self._take_changes())
 
     def settle(self, settlement: Settlement) -> None:
         """Record what an answer settled; the next commit includes it."""
         sender = settlement.sender
-        doubt = None if settlement.in_doubt is None else encode_intent(settlement.in_doubt)
-
-        def update(_: sqlite3.Connection) -> None:
-            self._record_sent()
-            if doubt is None:
-                self._records.delete("intent", sender)
-                self._records.delete("sent", sender)
-            else:
-                self._records.put("intent", sender, doubt)
-            self._update_lanes(sender, settlement.after)
-            self._state.accepted += settlement.accepted
-            self._state.coalesced += settlement.coalesced
-            self._state.failed += len(settlement.failures)
-            self._add_failures(settlement.failures)
-
-        self._writer.submit(update)
+        if settlement.in_doubt is None:
+            self._pending.delete("intent", sender)
+            self._pending.delete("sent", sender)
+        else:
+            self._pending.put("intent", sender, encode_intent(settlement.in_doubt))
+        self._update_lanes(sender, settlement.after)
+        self._state.accepted += settlement.accepted
+        self._state.coalesced += settlement.coalesced
+        self._state.failed += len(settlement.failures)
+        self._add_failures(settlement.failures)
+        self.store.submit(self._take_changes())
 
     async def mark_spooled(self, digest: str) -> None:
         """Commit that all rows were spooled, and their digest.
 
         Raises:
-            JournalUnwritable: it could not be committed.
+            SvcError: it could not be committed.
         """
-
-        def update(_: sqlite3.Connection) -> None:
-            self._state.spool_digest = digest
-
-        await self._commit(update)
+        self._state.spool_digest = digest
+        await self.store.commit(self._take_changes())
         self.spool_digest = digest
 
     async def assign_unsettled(self, unsettled: Mapping[int, Iterable[int]]) -> None:
         """Commit to which lane each unsettled row belongs.
 
         Raises:
-            JournalUnwritable: it could not be committed.
+            SvcError: it could not be committed.
         """
-        blobs = {lane: encode_positions(array("q", sorted(positions))) for lane, positions in unsettled.items()}
-
-        def replace(_: sqlite3.Connection) -> None:
-            self._records.delete_all("unsettled")
-            for lane, blob in blobs.items():
-                self._records.put("unsettled", lane, blob)
-
-        await self._commit(replace)
+        self._pending.delete_all("unsettled")
+        self._unsettled = {}
+        for lane, positions in unsettled.items():
+            self._put_unsettled(lane, array("q", sorted(positions)))
+        await self.store.commit(self._take_changes())
 
     async def finish(self, report: Report, checkpoint: JournalCheckpoint) -> None:
         """Commit the report of a job that has nothing left to do, and the digest of its source.
 
         Raises:
-            JournalUnwritable: it could not be committed.
+            SvcError: it could not be committed.
         """
+        self._pending.delete_all("failure")
+        self._failures = 0
+        self._add_failures(report.failures)
         totals = {name: value for name, value in report.as_dict().items() if name != "failures"}
-
-        def update(_: sqlite3.Connection) -> None:
-            self._records.delete_all("failure")
-            self._failures = 0
-            self._add_failures(report.failures)
-            self._state.report, self._state.checkpoint = totals, checkpoint
-
-        await self._commit(update)
+        self._state.report, self._state.checkpoint = totals, checkpoint
+        await self.store.commit(self._take_changes())
 
     async def __aenter__(self) -> Self:
         return self
@@ -284,115 +272,88 @@ class Journal:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._close()
+        await self.close()
 
-    async def _close(self) -> None:
+    async def close(self) -> None:
+        """Record that the run ended in good order, and let go of the journal, even if the caller is cancelled."""
         if not self._is_closed and self._state.report is None:
-            end = OrderlyEnd(find_boot(self._clock), self._clock.monotonic())
-            self._writer.submit(lambda _: setattr(self._state, "end", end))
+            self._state.end = OrderlyEnd(find_boot(self._clock), self._clock.monotonic())
+            self.store.submit(self._take_changes())
         self._is_closed = True
-        await self._writer.close()
-
-    async def _commit(self, work: Work[T]) -> T:
-        try:
-            return await self._writer.run(work)
-        except sqlite3.Error as error:
-            raise JournalUnwritable(f"the journal {self.path} cannot be written: {error}") from error
-
-    # What follows runs in the thread of the writer.
+        await self.store.close()
 
     def _update_lanes(self, sender: int, after: LaneState) -> None:
         for lane in after.lanes:
-            self._records.put("lane", lane, after.settled_up_to)
-            self._records.delete("unsettled", lane)
-        self._records.delete("unsettled", sender)
+            self._settled_up_to[lane] = after.settled_up_to
+            self._pending.put("lane", lane, after.settled_up_to)
+        for lane in (*after.lanes, sender):
+            self._unsettled.pop(lane, None)
+            self._pending.delete("unsettled", lane)
         if after.unsettled:
-            self._records.put("unsettled", sender, encode_positions(after.unsettled))
+            self._put_unsettled(sender, after.unsettled)
+
+    def _put_unsettled(self, lane: int, positions: "array[int]") -> None:
+        self._unsettled[lane] = blob = encode_positions(positions)
+        self._pending.put("unsettled", lane, blob)
 
     def _add_failures(self, failures: Sequence[Failure]) -> None:
         for failure in failures[: KEPT_FAILURES - self._failures]:
-            self._records.put("failure", failure.position, (failure.reason, failure.code, failure.attribute))
+            self._pending.put("failure", failure.position, (failure.reason, failure.code, failure.attribute))
             self._failures += 1
 
-    def _record_sent(self) -> None:
-        """Record what was sent since the last commit."""
-        seconds = dict[int, int]()
-        while self._just_sent:
-            sender, at = self._just_sent.popleft()
-            self._records.put("sent", sender, at)
-            seconds[int(at)] = seconds.get(int(at), self.sent.get(int(at), 0)) + 1
-        if not seconds:
-            return
-        for second, count in seconds.items():
-            self._records.put("second", second, count)
-        outdated = [second for second in self.sent if second < max(seconds) - LONGEST_WINDOW]
-        for second in outdated:
-            self._records.delete("second", second)
-        self.sent = {second: count for second, count in {**self.sent, **seconds}.items() if second not in outdated}
-
-    def _record_progress(self, _: sqlite3.Connection) -> None:
-        self._record_sent()
+    def _take_changes(self) -> Changes:
+        """Return what was recorded since the last commit, with the progress of the job."""
         state, now = self._state, self._clock.now().timestamp()
         state.active_at, state.worked = now, self._worked_before + max(0.0, now - self._began)
         if state.worked >= SLOTS * state.slot_width:
             self._widen_slots()
-        self._records.put("slot", int(state.worked / state.slot_width), (state.accepted, state.requests))
-        self._records.put("job", 0, state)
-        self._records.write_count()
+        slot = int(state.worked / state.slot_width)
+        self._slots[slot] = (state.accepted, state.requests)
+        self._pending.put("slot", slot, self._slots[slot])
+        self._pending.put("job", 0, state)
+        return self._pending.take()
 
     def _widen_slots(self) -> None:
-        slots = dict(self._records.load_all("slot", tuple[int, int]))
-        slots, self._state.slot_width = widen_slots(slots, self._state.slot_width, seconds=self._state.worked)
-        self._records.delete_all("slot")
-        for slot, counts in slots.items():
-            self._records.put("slot", slot, counts)
+        self._slots, self._state.slot_width = widen_slots(
+            self._slots, self._state.slot_width, seconds=self._state.worked
+        )
+        self._pending.delete_all("slot")
+        for slot, counts in self._slots.items():
+            self._pending.put("slot", slot, counts)
 
 
-def _begin_run(connection: sqlite3.Connection, records: Records, path: Path, job: Job, now: float) -> JobState:
-    """Insert the job if the journal is new, count the run, and return the state before it.
+def _find_state(location: JournalLocation, records: Records, job: Job, now: float) -> JobState:
+    """Return the state that the last run left, or that of a new job.
 
     Raises:
-        UnusableFile: the journal belongs to another job.
+        SvcError: the journal belongs to another job.
     """
-    state = records.load("job", 0, JobState) if records.has("job") else None
-    if state is None:
-        state = JobState(about=dict(job.about), lanes=job.lanes, began_at=now, slot_width=SLOT_WIDTH, active_at=now)
-    elif state.about != job.about:
+    if not records.has("job"):
+        return JobState(about=dict(job.about), lanes=job.lanes, began_at=now, slot_width=SLOT_WIDTH, active_at=now)
+    state = records.load("job", 0, JobState)
+    if state.about != job.about:
         difference = describe_difference(state.about, job.about)
         advice = "a job is resumed with the settings that it was begun with; a new job needs a new journal"
-        raise UnusableFile("journal", path, f"belongs to another job: {difference}; {advice}")
-    connection.execute("BEGIN IMMEDIATE")
-    if job.note is not None and not records.has("note") and not state.runs:
-        records.put_note(job.note)
-    if state.report is None:
-        state.runs += 1
-    records.put("job", 0, attrs.evolve(state, end=None))
-    records.write_count()
-    connection.execute("COMMIT")
-    # The file itself says that a run has begun: the log may be damaged, or left behind when the file is moved.
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        raise location.make_error(f"belongs to another job: {difference}; {advice}")
     return state
 
 
-async def annotate(path: str | Path, note: Mapping[str, Any]) -> None:
+async def annotate(location: JournalLocation, note: Mapping[str, Any]) -> None:
     """Store a note that describes the job; once the job has begun, the note is not changed.
 
     Args:
-        path: the file; it is created if it does not exist.
+        location: where the journal is kept; it is created if it does not exist.
         note: values for JSON.
 
     Raises:
-        UnusableFile: the file is locked, is not a journal, or cannot be written.
+        SvcError: the journal is locked, or cannot be used.
     """
-    await in_thread(lambda: _annotate(Path(path), note))
 
+    def begin(records: Records) -> tuple[None, Changes]:
+        pending = PendingChanges(records)
+        if not records.has("job"):
+            pending.put_note(note)
+        return None, pending.take()
 
-def _annotate(path: Path, note: Mapping[str, Any]) -> None:
-    with closing(connect(path, FORMAT, exclusive=True)) as connection, report_unusable(path, FORMAT):
-        records = Records.open(path, connection)
-        if records.has("job"):
-            return
-        connection.execute("BEGIN IMMEDIATE")
-        records.put_note(note)
-        records.write_count()
-        connection.execute("COMMIT")
+    _, store = await location.open(begin)
+    await store.close()

@@ -1,6 +1,5 @@
 """The ledger that is kept in a journal, so that a job can be resumed after any end."""
 
-import asyncio
 import itertools
 import sqlite3
 from array import array
@@ -14,10 +13,12 @@ from typing import Any, Protocol, Self
 import attrs
 
 from svc_async.batch.destination import Destination
+from svc_async.batch.journal.file import JournalFile
 from svc_async.batch.journal.journal import Job, Journal
 from svc_async.batch.journal.journals import Journals
-from svc_async.batch.journal.resume import RemainingRows, SourceReplay, digest_source, report_other_source
-from svc_async.batch.journal.spool import read_spool, spool
+from svc_async.batch.journal.resume import RemainingRows, SourceReplay, digest_source, make_source_error
+from svc_async.batch.journal.spool import read_spool, write_spool
+from svc_async.batch.journal.store import JournalLocation
 from svc_async.batch.lane import Lane
 from svc_async.batch.lane_events import Settle
 from svc_async.batch.ledger import (
@@ -33,16 +34,16 @@ from svc_async.batch.ledger import (
 )
 from svc_async.batch.packing.batch import Batch
 from svc_async.batch.report import Accounting, Report
+from svc_async.batch.sender import GRACE, check_sendable, is_old
 from svc_async.batch.settings import BatchSettings
 from svc_async.batch.source import RowSource, Slice
-from svc_async.clock import Clock
-from svc_async.errors import UnusableFile
+from svc_async.clock import Clock, read_boottime
 from svc_async.sqlite import in_thread
 
 __all__ = ["JournalLedger", "JournalPath", "LedgerFactory", "create_ledger"]
 
-JournalPath = str | Path | Journals
-"""The path of a journal, or what names one for each run."""
+JournalPath = str | Path | Journals | JournalLocation
+"""The path of a journal, what names one for each run, or another place than a file."""
 _IDENTITY = ("host", "destination")
 """What tells the jobs of a folder apart; their settings may differ from run to run."""
 
@@ -76,7 +77,7 @@ def create_ledger(
     """Return a ledger in a journal, or in memory if there is none.
 
     Args:
-        journal: the path of the journal, or what names one for each run.
+        journal: where the journal is kept, or what names one for each run.
         destination: where the job sends its rows.
         settings: how it sends them.
         lanes: how many lanes a new job has.
@@ -86,8 +87,10 @@ def create_ledger(
     """
     if journal is None:
         return MemoryLedger(lanes)
+    if isinstance(journal, str | Path):
+        journal = JournalFile(journal, factory)
     return JournalLedger(
-        journal if isinstance(journal, Journals) else Path(journal),
+        journal,
         destination=destination,
         settings=settings,
         lanes=lanes,
@@ -118,7 +121,7 @@ class JournalLedger:
 
     def __init__(
         self,
-        location: Path | Journals,
+        location: JournalLocation | Journals,
         *,
         destination: Destination[Any],
         settings: BatchSettings,
@@ -140,25 +143,22 @@ class JournalLedger:
     async def __aenter__(self) -> Self:
         about = {**self._destination.about, "ordered": self._settings.ordered}
         job = Job(about=about, lanes=self._new_lanes, note=self._note)
-        self._journal = journal = await Journal.open(
-            await self._find_path(), job, clock=self._clock, factory=self._factory
-        )
-        self._path = journal.path
+        self._journal = journal = await Journal.open(await self._find_location(), job, clock=self._clock)
         self._rows = RemainingRows(self._destination.limits, journal)
         in_doubt = sum(len(intent.positions) for intent in journal.intents if intent.sent_at is not None)
         self.accounting.resume(journal.totals, read=journal.checkpoint.rows, in_doubt=in_doubt)
         return self
 
-    async def _find_path(self) -> Path:
-        if isinstance(self._location, Path):
+    async def _find_location(self) -> JournalLocation:
+        if not isinstance(self._location, Journals):
             return self._location
         find, identity = self._location.find, {name: self._destination.about[name] for name in _IDENTITY}
-        return await in_thread(lambda: find(identity, self._clock.now()))
+        return JournalFile(await in_thread(lambda: find(identity, self._clock.now())), self._factory)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._journal.__aexit__(kind, error, trace)
+        await self._journal.close()
 
     @property
     def lanes(self) -> int:
@@ -197,18 +197,21 @@ class JournalLedger:
             self._entries[each.intent.sender] = _Entry(after.settled_up_to, after.unsettled, each.intent)
         lane_of = replay.lane_of  # the rest of the replay is not kept
         rest = RowSource(lambda: self._read_rest(source, lane_of), replayable=False)
-        return Resumption(rest, iter(unsettled), journal.killed)
+        may_be_running = journal.killed and not journal.store.is_locked
+        # Without order, what the other run still sends is the same as what is sent again.
+        grace = GRACE if may_be_running and self._settings.ordered else 0.0
+        return Resumption(rest, iter(unsettled), journal.killed, grace)
 
     async def _ensure_replayable(self, source: RowSource) -> RowSource:
         known = JournalCheckpoint(digest=self._journal.spool_digest)
         if source.replayable:
             return source
-        if not known.digest:
-            await self._journal.mark_spooled(await spool(source, self._spool))
-            return read_spool(self._spool, self._destination.parse_group)
-        await self._check_source(source, known)
-        spooled = read_spool(self._spool, self._destination.parse_group)
-        await self._check_source(spooled, known)  # all of it, before anything is sent
+        spooled = read_spool(self._journal.store.spool, self._destination.parse_group)
+        if known.digest:
+            await self._check_source(source, known)
+            await self._check_source(spooled, known)  # all of it, before anything is sent
+        else:
+            await self._journal.mark_spooled(await write_spool(source, self._journal.store.spool))
         return spooled
 
     async def _check_source(self, source: RowSource, known: JournalCheckpoint) -> None:
@@ -217,24 +220,17 @@ class JournalLedger:
         A source that can be read only once may be empty: its rows were read before, and may not be there any more.
 
         Raises:
-            UnusableFile: it is another one.
+            SvcError: it is another one.
         """
         given = await digest_source(source)
         is_gone = not given.rows and not source.replayable and self._journal.spool_digest
         if not is_gone and given.digest != known.digest:
-            raise report_other_source(self._journal)
-
-    @property
-    def _spool(self) -> Path:
-        return Path(f"{self._path}.rows")
+            raise make_source_error(self._journal)
 
     def _check_digest(self, unsettled: Unsettled) -> None:
         if unsettled.batch.digest() != unsettled.intent.digest:
-            raise UnusableFile(
-                "journal",
-                self._path,
-                "was written by a version that encodes requests differently; finish it with that version",
-            )
+            problem = "was written by a version that encodes requests differently; finish it with that version"
+            raise self._journal.location.make_error(problem)
 
     async def _read_rest(self, source: RowSource, lane_of: Mapping[int, int]) -> AsyncGenerator[Slice, None]:
         settled = self._rows.settled
@@ -272,9 +268,19 @@ class JournalLedger:
         )
         await self._journal.intend(entry.intent, self._rows.checkpoint)
 
-    def mark_sent(self, lane: Lane, /) -> None:
-        """Note that the request of a lane is sent now; the next commit includes it."""
+    async def mark_sent(self, lane: Lane, /) -> None:
+        """Note that the request of a lane is sent now; the next commit includes it.
+
+        If the last commit is some time ago, and somebody else may take up the journal, there is one more.
+        """
         self._journal.mark_sent(lane.number)
+        if not self._journal.store.is_locked and is_old(self._journal.confirmed_at, read_boottime(self._clock)):
+            await self._journal.confirm()
+
+    def check_sendable(self) -> None:
+        """Make sure that nobody else can have taken up the journal so long ago that it would not wait for a request."""
+        if not self._journal.store.is_locked:
+            check_sendable(self._journal.confirmed_at, read_boottime(self._clock))
 
     async def release(self, lane: Lane, /) -> None:
         """Note that the request certainly had no effect; the next commit includes it."""
@@ -315,7 +321,7 @@ class JournalLedger:
     async def finish(self, report: Report, /) -> None:
         """Commit that nothing is left to do, and delete the spool."""
         await self._journal.finish(report, self._rows.checkpoint)
-        await asyncio.to_thread(self._spool.unlink, missing_ok=True)
+        await self._journal.store.spool.delete()
 
     def _entry_of(self, lane: Lane) -> _Entry:
         """Return the entry of a lane; one that sends for several begins with what is known of them."""

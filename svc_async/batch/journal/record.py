@@ -1,33 +1,18 @@
-"""Reads the journal of a job, also while the job runs.
+"""What the journal of a job says, also while the job runs."""
 
-A job locks its journal against every other connection, readers included, so that no two jobs work on one file. Its
-contents can be read nevertheless, without that lock and without weakening it: the file and its write-ahead log are
-copied, and the copy is read. The log contains every commit since it was restarted, so a copy of both is consistent
-unless the log was restarted in between, which its header shows.
-"""
-
-import sqlite3
-import tempfile
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from svc_async.batch.journal.records import Records, check_size
-from svc_async.batch.journal.schema import FORMAT
+from svc_async.batch.journal.file import JournalFile
+from svc_async.batch.journal.records import Records
 from svc_async.batch.journal.state import JobState
 from svc_async.batch.report import Failure, Report
-from svc_async.errors import UnusableFile
-from svc_async.private_files import create_private
 
 __all__ = ["Doubt", "JournalRecord", "Moment"]
-
-_LOG_HEADER = 32
-"""Bytes of the header of a write-ahead log; it changes whenever the log is restarted."""
-_ATTEMPTS = 100
 
 
 @attrs.frozen
@@ -103,21 +88,8 @@ class JournalRecord:
         Raises:
             UnusableFile: the file does not exist, or is not a journal that can be read.
         """
-        path = Path(path)
-        if not path.is_file():
-            raise UnusableFile(FORMAT.parameter, path, "does not exist")
-        try:
-            with _open(path) as (connection, running):
-                connection.execute("BEGIN")
-                if FORMAT.is_empty(path, connection):
-                    return cls(path=path, note={}, running=running)
-                return _read_record(path, Records.open(path, connection), running)
-        except (ValueError, TypeError, OverflowError):  # SQLite quotes what is damaged; or a record is malformed
-            raise FORMAT.make_damage_error(path) from None
-        except (sqlite3.Error, OSError) as error:
-            if getattr(error, "sqlite_errorname", "").startswith("SQLITE_CORRUPT"):
-                raise FORMAT.make_damage_error(path) from None
-            raise UnusableFile(FORMAT.parameter, path, f"cannot be read: {error}") from None
+        records, is_running = JournalFile(path).read()
+        return _read_record(Path(path), records, is_running)
 
 
 def _read_record(path: Path, records: Records, running: bool) -> JournalRecord:  # noqa: FBT001 - private
@@ -170,65 +142,3 @@ def _build_report(state: JobState, doubts: Sequence[Doubt], failures: Sequence[F
 
 def _to_datetime(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
-
-
-@contextmanager
-def _open(path: Path) -> Generator[tuple[sqlite3.Connection, bool]]:
-    """Open a journal, or a copy of it if a job has locked it; yield the connection and whether it is locked."""
-    with closing(sqlite3.connect(_build_uri(path, "rw"), uri=True, timeout=0, isolation_level=None)) as connection:
-        try:
-            connection.execute("SELECT count(*) FROM sqlite_schema")
-        except sqlite3.OperationalError as error:
-            running = error.sqlite_errorname.startswith("SQLITE_BUSY")
-        else:
-            yield connection, False
-            return
-    # Works without permission to write to the folder, too.
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "journal"
-        _copy(path, copy)
-        with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
-            yield connection, running
-
-
-def _copy(path: Path, copy: Path) -> None:
-    for _ in range(_ATTEMPTS):
-        header = _read_log(path)[:_LOG_HEADER]
-        pages = _read_pages(path)
-        log = _read_log(path)
-        if pages is not None and _read_log(path)[:_LOG_HEADER] == header == log[:_LOG_HEADER]:
-            break
-    else:
-        raise OSError("it changes all the time")
-    for name, content in ((copy, pages), (f"{copy}-wal", log)):
-        with create_private(name) as file:
-            file.write(content)
-
-
-def _read_pages(path: Path) -> bytes | None:
-    """Return the contents of the file; None if it was written to meanwhile.
-
-    SQLite reads it, because opening and closing the file otherwise would release the lock of a job in this process.
-    """
-    size = path.stat().st_size
-    if not size:  # it is being created
-        return b""
-    check_size(size)
-    try:
-        with closing(sqlite3.connect(_build_uri(path, "ro", immutable=1), uri=True)) as connection:
-            return connection.serialize()
-    except sqlite3.OperationalError:
-        return None
-
-
-def _read_log(path: Path) -> bytes:
-    log = Path(f"{path}-wal")
-    try:
-        check_size(log.stat().st_size)
-        return log.read_bytes()
-    except FileNotFoundError:
-        return b""
-
-
-def _build_uri(path: Path, mode: str, immutable: int = 0) -> str:
-    return f"{path.absolute().as_uri()}?mode={mode}&immutable={immutable}"

@@ -1,110 +1,91 @@
 """The records of a journal: values by kind and number, each with a checksum, and the number of all records.
 
-Whatever bit of the file is flipped, `open` finds it: in a record by the checksum, between records by SQLite's check of
-the whole file, and a record that is gone by their number.
+Whichever bit is flipped where they are kept, reading finds it: in a record by the checksum, and a record that is gone
+by their number. They grow with the lanes of a job and with the size of a request, never with the number of rows.
 """
 
 import json
-import sqlite3
 import zlib
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
+import attrs
 import msgspec
 
 from svc_async.batch.journal.codec import decode_intent
-from svc_async.batch.journal.schema import FORMAT
 from svc_async.batch.ledger import Intent
+from svc_async.errors import SvcError
 
-__all__ = ["Kind", "Records", "check_size"]
+__all__ = ["MAX_SIZE", "Changes", "Key", "Kind", "PendingChanges", "Records", "check_rows", "compute_checksum"]
 
 T = TypeVar("T")
 
-Kind = Literal["failure", "intent", "job", "lane", "note", "second", "sent", "slot", "unsettled"]
-_COUNT = "count"
-_INTACT = "ok"
-_MAX_FILE = 268_435_456
-"""Bytes; a journal grows with the lanes and requests of a job, never with its rows."""
-_MAX_VALUE = 67_108_864
+Kind = Literal["count", "failure", "intent", "job", "lane", "note", "second", "sent", "slot", "unsettled"]
+Key = tuple[str, int]
+"""Kind and number."""
+Changes = Mapping[Key, bytes | None]
+"""Records that are written together; None deletes one."""
+
+MAX_SIZE = 134_217_728
+"""Bytes of all records at most."""
 _MAX_RECORDS = 1_000_000
+_COUNT: Key = ("count", 0)
 _MALFORMED = (ValueError, TypeError, LookupError, OverflowError, RecursionError, msgspec.MsgspecError)
 """What decoding a record raises whose checksum is right and whose content is not."""
 
 
+def check_rows(rows: Iterable[tuple[str, int, bytes, int]]) -> Mapping[Key, bytes]:
+    """Return the bodies of all records, given their kinds, numbers, bodies and checksums.
+
+    Raises:
+        ValueError: they are damaged.
+    """
+    bodies: dict[Key, bytes] = {}
+    for kind, number, body, checksum in rows:
+        if checksum != compute_checksum(kind, number, body):
+            raise ValueError("a record differs from its checksum")
+        bodies[kind, number] = body
+        if len(bodies) > _MAX_RECORDS:
+            raise ValueError("too many records")
+    count = bodies.pop(_COUNT, None)
+    try:
+        number = 0 if count is None else msgspec.msgpack.decode(count, type=int)
+    except msgspec.MsgspecError:
+        raise ValueError("the count is malformed") from None
+    if len(bodies) != number:
+        raise ValueError("a record is missing")
+    return bodies
+
+
+def compute_checksum(kind: str, number: int, body: bytes) -> int:
+    """Return the checksum of a record."""
+    return zlib.crc32(body, zlib.crc32(f"{kind} {number}".encode()))
+
+
+@attrs.frozen
 class Records:
-    """The records of an open file; what is written belongs to the transaction of the caller."""
+    """The records of a journal at one moment.
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
-        self._path = path
-        self._connection = connection
-        self._keys: set[tuple[str, int]] = set()
-        self._stored_count = 0
+    Attributes:
+        bodies: their encoded values.
+        make_damage_error: returns the error that is raised if one of them cannot be decoded.
+    """
 
-    @classmethod
-    def open(cls, path: Path, connection: sqlite3.Connection) -> "Records":
-        """Check all records of a file.
-
-        Raises:
-            UnusableFile: the file is damaged.
-        """
-        records = cls(path, connection)
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE)
-        try:
-            records._check()
-        except (sqlite3.DatabaseError, TypeError, ValueError) as error:
-            if getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-                raise
-            raise FORMAT.make_damage_error(path) from None
-        return records
-
-    def _check(self) -> None:
-        check_size(self._measure())
-        (state,) = self._connection.execute("PRAGMA integrity_check(1)").fetchone()
-        if state != _INTACT:
-            raise ValueError(state)
-        for kind, number, body, checksum in self._connection.execute(
-            "SELECT kind, number, body, checksum FROM records"
-        ):
-            if checksum != _compute_checksum(kind, number, body):
-                raise ValueError("a record differs from its checksum")
-            self._keys.add((kind, number))
-            if len(self._keys) > _MAX_RECORDS:
-                raise ValueError("too many records")
-        if self._keys:
-            if (_COUNT, 0) not in self._keys:
-                raise ValueError("the count is missing")
-            self._keys.remove((_COUNT, 0))
-            self._stored_count = self._load(_COUNT, 0, int)
-        if len(self._keys) != self._stored_count:
-            raise ValueError("a record is missing")
-
-    def _measure(self) -> int:
-        pages, size = (self._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
-        return int(pages) * int(size)
+    bodies: Mapping[Key, bytes] = attrs.field(repr=False)
+    make_damage_error: Callable[[], SvcError] = attrs.field(repr=False)
 
     def has(self, kind: Kind, number: int = 0) -> bool:
         """Return whether there is a record."""
-        return (kind, number) in self._keys
-
-    def count(self, kind: Kind) -> int:
-        """Return how many records of a kind there are."""
-        return sum(each == kind for each, _ in self._keys)
+        return (kind, number) in self.bodies
 
     def load(self, kind: Kind, number: int, into: type[T]) -> T:
         """Return the value of a record that exists."""
-        return self._load(kind, number, into)
-
-    def _load(self, kind: str, number: int, into: type[T]) -> T:
-        statement = "SELECT body FROM records WHERE kind = ? AND number = ?"
-        (body,) = self._connection.execute(statement, (kind, number)).fetchone()
-        return self._decode(body, into)
+        return self._decode(self.bodies[kind, number], into)
 
     def load_all(self, kind: Kind, into: type[T]) -> Iterator[tuple[int, T]]:
         """Yield the numbers and values of a kind, by number."""
-        statement = "SELECT number, body FROM records WHERE kind = ? ORDER BY number"
-        for number, body in self._connection.execute(statement, (kind,)):
-            yield number, self._decode(body, into)
+        for number in sorted(number for each, number in self.bodies if each == kind):
+            yield number, self._decode(self.bodies[kind, number], into)
 
     def load_intents(self) -> Iterator[Intent]:
         """Yield the intents, by sender."""
@@ -112,28 +93,45 @@ class Records:
             try:
                 yield decode_intent(blob)
             except _MALFORMED:
-                raise FORMAT.make_damage_error(self._path) from None
-
-    def _decode(self, body: bytes, into: type[T]) -> T:
-        try:
-            return msgspec.msgpack.decode(body, type=into)
-        except _MALFORMED:
-            raise FORMAT.make_damage_error(self._path) from None
-
-    def put(self, kind: Kind, number: int, value: Any) -> None:
-        """Insert or replace a record."""
-        self._keys.add((kind, number))
-        self._write(kind, number, value)
+                raise self.make_damage_error() from None
 
     def load_note(self) -> dict[str, Any]:
         """Return the note, or an empty one."""
         try:
             note: object = json.loads(self.load("note", 0, str)) if self.has("note") else {}
         except _MALFORMED:
-            raise FORMAT.make_damage_error(self._path) from None
+            raise self.make_damage_error() from None
         if not isinstance(note, dict):
-            raise FORMAT.make_damage_error(self._path)
+            raise self.make_damage_error()
         return note
+
+    def _decode(self, body: bytes, into: type[T]) -> T:
+        try:
+            return msgspec.msgpack.decode(body, type=into)
+        except _MALFORMED:
+            raise self.make_damage_error() from None
+
+
+class PendingChanges:
+    """Collects the changes of the next commit, and counts the records.
+
+    Args:
+        records: those that there are.
+    """
+
+    def __init__(self, records: Records) -> None:
+        self._keys = {*records.bodies}
+        self._changes: dict[Key, bytes | None] = {}
+        self._stored_count = len(self._keys)
+
+    def has(self, kind: Kind, number: int = 0) -> bool:
+        """Return whether there is a record."""
+        return (kind, number) in self._keys
+
+    def put(self, kind: Kind, number: int, value: Any) -> None:
+        """Insert or replace a record."""
+        self._keys.add((kind, number))
+        self._changes[kind, number] = msgspec.msgpack.encode(value)
 
     def put_note(self, note: Mapping[str, Any]) -> None:
         """Insert or replace the note; it is JSON in ASCII, since names of files may hold bytes that are not UTF-8."""
@@ -143,36 +141,18 @@ class Records:
         """Delete a record, if there is one."""
         if self.has(kind, number):
             self._keys.remove((kind, number))
-            self._connection.execute("DELETE FROM records WHERE kind = ? AND number = ?", (kind, number))
+            self._changes[kind, number] = None
 
     def delete_all(self, kind: Kind) -> None:
         """Delete the records of a kind."""
-        self._keys = {key for key in self._keys if key[0] != kind}
-        self._connection.execute("DELETE FROM records WHERE kind = ?", (kind,))
+        for each, number in [key for key in self._keys if key[0] == kind]:
+            self._keys.remove((each, number))
+            self._changes[each, number] = None
 
-    def write_count(self) -> None:
-        """Write how many records there are; to be called before each commit."""
+    def take(self) -> Changes:
+        """Return what was collected, and how many records there are then."""
         if len(self._keys) != self._stored_count:
             self._stored_count = len(self._keys)
-            self._write(_COUNT, 0, self._stored_count)
-
-    def _write(self, kind: str, number: int, value: Any) -> None:
-        body = msgspec.msgpack.encode(value)
-        self._connection.execute(
-            "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?)",
-            (kind, number, body, _compute_checksum(kind, number, body)),
-        )
-
-
-def check_size(size: int) -> None:
-    """Check the bytes of a file.
-
-    Raises:
-        ValueError: no journal has as many.
-    """
-    if size > _MAX_FILE:
-        raise ValueError("too large")
-
-
-def _compute_checksum(kind: str, number: int, body: bytes) -> int:
-    return zlib.crc32(body, zlib.crc32(f"{kind} {number}".encode()))
+            self._changes[_COUNT] = msgspec.msgpack.encode(self._stored_count)
+        changes, self._changes = self._changes, {}
+        return changes

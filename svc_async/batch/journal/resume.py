@@ -16,9 +16,9 @@ from svc_async.batch.packing.partitioner import find_partitions
 from svc_async.batch.packing.rows import PackedRows, select_rows
 from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice
-from svc_async.errors import UnusableFile
+from svc_async.errors import SvcError
 
-__all__ = ["RemainingRows", "SettledRows", "SourceDigest", "SourceReplay", "digest_source", "report_other_source"]
+__all__ = ["RemainingRows", "SettledRows", "SourceDigest", "SourceReplay", "digest_source", "make_source_error"]
 
 
 @attrs.define
@@ -37,7 +37,7 @@ class SettledRows:
             journal: the journal.
             lane_of: the lane of each unsettled position.
         """
-        self.settled_up_to, unsettled = await journal.load_settled()
+        self.settled_up_to, unsettled = journal.find_settled()
         for position in unsettled:
             self.unsettled.setdefault(lane_of[position], set()).add(position)
         self._highest = max(self.settled_up_to.values(), default=-1)
@@ -129,10 +129,10 @@ class SourceReplay:
         """Read the source.
 
         Raises:
-            UnusableFile: the journal belongs to another source.
+            SvcError: the journal belongs to another source.
         """
         checkpoint = self._journal.checkpoint
-        _, unsettled = await self._journal.load_settled()
+        _, unsettled = self._journal.find_settled()
         left = {*unsettled, *itertools.chain.from_iterable(intent.after.unsettled for intent in self._journal.intents)}
         digest = SourceDigest()
         async with aclosing(source.read()) as slices:
@@ -145,7 +145,7 @@ class SourceReplay:
             else:
                 digest.ended = True
         if digest.checkpoint != checkpoint:
-            raise report_other_source(self._journal)
+            raise make_source_error(self._journal)
 
     def _collect(self, rows: PackedRows, left: Collection[int]) -> None:
         wanted = [index for index, position in enumerate(rows.positions) if position in self._wanted]
@@ -164,7 +164,7 @@ class SourceReplay:
         return PackedRows.merge([*select_rows(self._rows[position] for position in positions)])
 
 
-def report_other_source(journal: Journal) -> UnusableFile:
+def make_source_error(journal: Journal) -> SvcError:
     """Return the error of a journal whose job had another source."""
     if journal.report is None:
         belongs = "belongs to an unfinished job with another source, or it has changed"
@@ -172,7 +172,7 @@ def report_other_source(journal: Journal) -> UnusableFile:
     else:
         belongs = "belongs to a finished job with another source, or it has changed"
         advice = "a new job needs a new journal: journal=Journals(folder) names one for each run"
-    return UnusableFile("journal", journal.path, f"{belongs}; {advice}")
+    return journal.location.make_error(f"{belongs}; {advice}")
 
 
 class RemainingRows:
@@ -227,7 +227,7 @@ class RemainingRows:
         ended_early = read.ended and read.rows < known.rows
         if known.rows and (ended_early or (read.rows == known.rows and read.digest != known.digest)):
             self._digest = SourceDigest()  # what was read is not recorded
-            raise report_other_source(self._journal)
+            raise make_source_error(self._journal)
 
     def _fit(self, rows: PackedRows) -> tuple[PackedRows, Iterable[Failure]]:
         """Return the rows that fit into a request, and failures for the others.

@@ -1,11 +1,8 @@
-"""The file beside a journal that keeps the rows of a source that can be read only once, hashed as they will be sent.
-
-It is a sequence of records with a length and a checksum each. The last record is the number of the others.
-"""
+"""Keeps the rows of a source that can be read only once, hashed as they will be sent, until their job is finished."""
 
 import asyncio
 import zlib
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,6 +11,7 @@ import attrs
 import msgspec
 
 from svc_async.batch.journal.resume import SourceDigest
+from svc_async.batch.journal.store import Spool
 from svc_async.batch.packing.operations import OperationGroup
 from svc_async.batch.packing.positions import Positions
 from svc_async.batch.packing.rows import PackedRows
@@ -24,50 +22,42 @@ from svc_async.private_files import replace_private
 from svc_async.users.packed import HashedUsers, PackedUsers, TextUsers
 from svc_async.users.template import RowTemplate
 
-__all__ = ["read_spool", "spool"]
+__all__ = ["FileSpool", "read_spool", "write_spool"]
 
 _NUMBER = 4
 """Bytes of the length and of the checksum before each record."""
+_FIRST_OF_LIST = 0x90
+"""The first byte of a short list in MessagePack."""
 
 
-async def spool(source: RowSource, path: Path) -> str:
-    """Write the rows of a source to a file, hashed as they will be sent, and return their digest.
-
-    Args:
-        source: rows that can be read only once.
-        path: the file.
+async def write_spool(source: RowSource, spool: Spool) -> str:
+    """Store the rows of a source, hashed as they will be sent, and return their digest.
 
     Raises:
-        UnusableFile: the file cannot be written.
+        SvcError: they cannot be stored.
     """
-    digest, count = SourceDigest(), 0
-    try:
-        with replace_private(path) as file:
-            async with aclosing(source.read()) as slices:
-                async for each in slices:
-                    _write(file, _to_plain(each))
-                    digest.update(each)
-                    count += 1
-                    await asyncio.sleep(0)
-            _write(file, count)
-    except OSError as error:
-        raise UnusableFile("journal", path, f"cannot be written: {error.strerror}") from None
+    digest = SourceDigest()
+
+    async def encode() -> AsyncGenerator[bytes, None]:
+        async with aclosing(source.read()) as slices:
+            async for each in slices:
+                yield msgspec.msgpack.encode(_to_plain(each))
+                digest.update(each)
+                await asyncio.sleep(0)
+
+    async with aclosing(encode()) as records:
+        await spool.write(records)
     return digest.checkpoint.digest
 
 
-def read_spool(path: Path, parse_group: Callable[[Any], OperationGroup]) -> RowSource:
-    """Return the spooled rows as a source.
+def read_spool(spool: Spool, parse_group: Callable[[Any], OperationGroup]) -> RowSource:
+    """Return the stored rows as a source.
 
     Args:
-        path: the file.
+        spool: where they are; if they are missing or damaged, an error says so when they are read.
         parse_group: parses a group from its plain values.
-
-    Raises:
-        UnusableFile: the file does not exist; on reading it: it is damaged.
     """
-    if not path.exists():
-        raise UnusableFile("journal", path, "is missing; the rows of the job were spooled to it")
-    return RowSource(lambda: _read(path, parse_group), replayable=True)
+    return RowSource(lambda: _read(spool, parse_group), replayable=True)
 
 
 def _to_plain(part: Slice) -> list[Any]:
@@ -79,18 +69,11 @@ def _to_plain(part: Slice) -> list[Any]:
     return [part.count, rows.group.to_plain(), template, users, positions, failures, part.partly_valid]
 
 
-def _write(file: BinaryIO, plain: list[Any] | int) -> None:
-    record = msgspec.msgpack.encode(plain)
-    file.write(len(record).to_bytes(_NUMBER) + zlib.crc32(record).to_bytes(_NUMBER) + record)
-
-
-async def _read(path: Path, parse_group: Callable[[Any], OperationGroup]) -> AsyncGenerator[Slice, None]:
+async def _read(spool: Spool, parse_group: Callable[[Any], OperationGroup]) -> AsyncGenerator[Slice, None]:
     templates: dict[str, RowTemplate] = {}  # rows share operations only if their template is the same
-    records = 0
-    with path.open("rb") as file:
-        while not isinstance(record := _read_record(path, file), int):
-            records += 1
-            count, group, template, users, positions, failures, partly_valid = record
+    async with aclosing(spool.read()) as records:
+        async for record in records:
+            count, group, template, users, positions, failures, partly_valid = msgspec.msgpack.decode(record)
             rows = PackedRows(
                 parse_group(group),
                 templates.setdefault(repr(template), _parse_template(*template)),
@@ -98,22 +81,6 @@ async def _read(path: Path, parse_group: Callable[[Any], OperationGroup]) -> Asy
                 Positions.from_plain(positions, most=count),
             )
             yield Slice(count, rows, [Failure(*failure) for failure in failures], partly_valid)
-        if record != records or file.read(1):
-            raise _report_damage(path)
-
-
-def _read_record(path: Path, file: BinaryIO) -> Any:
-    length, checksum = (int.from_bytes(file.read(_NUMBER)) for _ in range(2))
-    # A length that is damaged may be any; no more is read than the file has.
-    record = file.read(length) if length <= path.stat().st_size else b""
-    if not record or zlib.crc32(record) != checksum:
-        raise _report_damage(path)
-    return msgspec.msgpack.decode(record)
-
-
-def _report_damage(path: Path) -> UnusableFile:
-    advice = "delete it and its journal after the quarantine, and run the job again with the same rows"
-    return UnusableFile("journal", path, f"is damaged; {advice}")
 
 
 def _parse_template(before: str, between: str, after: str, openings: Sequence[str], closing: str) -> RowTemplate:
@@ -122,3 +89,71 @@ def _parse_template(before: str, between: str, after: str, openings: Sequence[st
 
 def _parse_users(is_hashed: bool, *fields: Any) -> PackedUsers:  # noqa: FBT001 - as it is stored
     return HashedUsers(*fields) if is_hashed else TextUsers(*fields)
+
+
+@attrs.frozen
+class FileSpool:
+    """Records in a file, with a length and a checksum each; the last one is the number of the others.
+
+    Attributes:
+        path: the file.
+    """
+
+    path: Path
+
+    async def write(self, records: AsyncIterable[bytes]) -> None:
+        """Write a new file.
+
+        Raises:
+            UnusableFile: it cannot be written.
+        """
+        count = 0
+        try:
+            with replace_private(self.path) as file:
+                async for record in records:
+                    _write_record(file, record)
+                    count += 1
+                _write_record(file, msgspec.msgpack.encode(count))
+        except OSError as error:
+            raise UnusableFile("journal", self.path, f"cannot be written: {error.strerror}") from None
+
+    async def read(self) -> AsyncGenerator[bytes, None]:
+        """Yield the records.
+
+        Raises:
+            UnusableFile: the file is missing or damaged.
+        """
+        if not self.path.exists():
+            raise UnusableFile("journal", self.path, "is missing; the rows of the job were spooled to it")
+        size, count = self.path.stat().st_size, 0
+        with self.path.open("rb") as file:
+            while not _is_count(record := self._read_record(file, size)):
+                count += 1
+                yield record
+            if msgspec.msgpack.decode(record) != count or file.read(1):
+                raise self._make_damage_error()
+
+    def _read_record(self, file: BinaryIO, size: int) -> bytes:
+        length, checksum = (int.from_bytes(file.read(_NUMBER)) for _ in range(2))
+        # A length that is damaged may be any; no more is read than the file has.
+        record = file.read(length) if length <= size else b""
+        if not record or zlib.crc32(record) != checksum:
+            raise self._make_damage_error()
+        return record
+
+    def _make_damage_error(self) -> UnusableFile:
+        advice = "delete it and its journal after the quarantine, and run the job again with the same rows"
+        return UnusableFile("journal", self.path, f"is damaged; {advice}")
+
+    async def delete(self) -> None:
+        """Delete the file, if it exists."""
+        await asyncio.to_thread(self.path.unlink, missing_ok=True)
+
+
+def _write_record(file: BinaryIO, record: bytes) -> None:
+    file.write(len(record).to_bytes(_NUMBER) + zlib.crc32(record).to_bytes(_NUMBER) + record)
+
+
+def _is_count(record: bytes) -> bool:
+    """Return whether a record is a number; all others are lists."""
+    return not _FIRST_OF_LIST <= record[0] < _FIRST_OF_LIST + 16

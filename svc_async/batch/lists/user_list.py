@@ -1,7 +1,6 @@
 """The users of a list: what custom audiences and do-not-reach lists have in common.
 
-Both take an array of operations, each with users and times. Their `ListRules` state the differences: the identifiers of
-a user, the times of an operation, and the contract ids.
+Both take operations, each with users and times. Their `ListRules` state the differences, with the contract ids.
 """
 
 import abc
@@ -60,7 +59,7 @@ class UserList(abc.ABC, Generic[T]):
         sizes: the amounts in which jobs work.
         create_ledger: creates the ledger of a job.
         run_on_cluster: runs a job on a cluster.
-        before_sending: awaited before each request of a job; see `make_job_sender`.
+        before_sending, at_sending: called for each request of a job; see `make_job_sender`.
     """
 
     _sender: BatchSender
@@ -72,6 +71,7 @@ class UserList(abc.ABC, Generic[T]):
     create_ledger: LedgerFactory = attrs.field(default=create_ledger, kw_only=True, repr=False)
     run_on_cluster: RunOnCluster = attrs.field(default=refuse_cluster, kw_only=True, repr=False)
     before_sending: Callable[[], Awaitable[object]] | None = attrs.field(default=None, kw_only=True, repr=False)
+    at_sending: Callable[[], object] | None = attrs.field(default=None, kw_only=True, repr=False)
 
     @property
     @abc.abstractmethod
@@ -334,8 +334,7 @@ class UserList(abc.ABC, Generic[T]):
     ) -> Report:
         if cluster is None:
             source = self._read(members, operation, reading)
-            uploader = self._create_uploader(source, settings, observers, journal, operation.operation_type)
-            return await uploader.run()
+            return await self._create_uploader(source, settings, observers, journal, operation.operation_type).run()
         return await self.run_on_cluster(
             ClusterCall(
                 client=cluster,
@@ -397,4 +396,5 @@ class UserList(abc.ABC, Generic[T]):
             ),
             sizes=self.sizes,
             before_sending=self.before_sending,
+            at_sending=self.at_sending,
         )

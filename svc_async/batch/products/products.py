@@ -66,12 +66,14 @@ class Products(CatalogProducts):
         create_ledger: creates the ledger of a job.
         run_on_cluster: runs a job on a cluster.
         before_sending: awaited before each request of a job; see `make_job_sender`.
+        at_sending: called directly before the bytes of each request of a job are written; likewise.
     """
 
     sizes: JobSizes = attrs.field(factory=JobSizes, kw_only=True, repr=False)
     create_ledger: LedgerFactory = attrs.field(default=create_ledger, kw_only=True, repr=False)
     run_on_cluster: RunOnCluster = attrs.field(default=refuse_cluster, kw_only=True, repr=False)
     before_sending: Callable[[], Awaitable[object]] | None = attrs.field(default=None, kw_only=True, repr=False)
+    at_sending: Callable[[], object] | None = attrs.field(default=None, kw_only=True, repr=False)
 
     async def upsert(
         self,
@@ -319,4 +321,5 @@ class Products(CatalogProducts):
             ),
             sizes=self.sizes,
             before_sending=self.before_sending,
+            at_sending=self.at_sending,
         )
