@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import aiohttp
 import aioresponses.core
@@ -12,6 +13,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.files import Write
+
+if TYPE_CHECKING:
+    from tests.support.object_store import Bucket, ObjectStore
 
 # No test depends on the speed of the machine; and fixtures that serve several examples make their own fresh parts.
 _SUPPRESSED = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
@@ -74,3 +78,19 @@ def schema(postgres_url: str) -> Iterator[str]:
     name = make_schema_name()
     yield name
     drop_schema(postgres_url, name)
+
+
+@pytest.fixture(scope="session")
+def object_store() -> Iterator["ObjectStore"]:
+    from tests.support.object_store import start_object_store  # noqa: PLC0415 - most tests need none
+
+    with start_object_store() as store:
+        yield store
+
+
+@pytest.fixture
+def bucket(object_store: "ObjectStore", monkeypatch: pytest.MonkeyPatch) -> "Bucket":
+    """A bucket that only this test uses, on an object store that this process finds by its environment."""
+    for name, value in object_store.environment.items():
+        monkeypatch.setenv(name, value)
+    return object_store.create_bucket()

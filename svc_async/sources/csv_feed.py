@@ -7,7 +7,7 @@ from typing import Any
 from svc_async.sources.blocks.decoding import TextReader
 from svc_async.sources.blocks.files import Input, compute_digest, open_input
 from svc_async.sources.columns import IGNORED, ColumnMatcher
-from svc_async.sources.csv_table import CsvTable
+from svc_async.sources.csv_table import CsvLayout, CsvTable
 from svc_async.sources.empty_values import EmptyValues
 from svc_async.sources.line_index import LineIndex
 from svc_async.sources.product_attributes import LONG_PRODUCT, MAX_PRODUCT, PRODUCTS, normalize_value
@@ -71,6 +71,11 @@ class CsvFeed:
         self._wanted = [index for index, key in enumerate(keys) if key != IGNORED]
         self._lines = LineIndex()
         self._products: Generator[Iterable[Mapping[str, Any]], None, None] | None = None
+
+    @property
+    def layout(self) -> CsvLayout:
+        """How the table is written."""
+        return self._table.layout
 
     @property
     def bytes_read(self) -> int:

@@ -23,7 +23,7 @@ class CsvRows:
 
     Attributes:
         rows: the rows of the last slice, also of one that ended with an error.
-        lines: how many lines have been read.
+        lines: how many lines of the file have been read.
     """
 
     def __init__(self, text: TextReader, blocks: Iterator[str], delimiter: str) -> None:
@@ -31,14 +31,14 @@ class CsvRows:
         self._blocks = blocks
         self._delimiter = delimiter
         self._size = 0
-        self._lines_before = 0
+        self._lines_before = text.lines_before
         self._has_ended = self._is_paused = self._has_quotes = False
         self.rows: list[list[str]] = []
         self._reader = self._start()
 
     @property
     def lines(self) -> int:
-        """How many lines have been read."""
+        """How many lines of the file have been read."""
         return self._lines_before + int(self._reader.line_num)
 
     def read(self, count: int) -> list[list[str]]:

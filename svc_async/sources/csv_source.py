@@ -6,7 +6,7 @@ from pathlib import Path
 from svc_async.sources.blocks.decoding import BLOCK_SIZE, TextReader
 from svc_async.sources.blocks.files import Input, compute_digest, open_input
 from svc_async.sources.columns import IGNORED, ColumnMatcher
-from svc_async.sources.csv_table import CsvTable
+from svc_async.sources.csv_table import CsvLayout, CsvTable
 from svc_async.sources.empty_values import EmptyValues
 from svc_async.sources.line_index import LineIndex
 from svc_async.sources.source import ReplayableRows
@@ -77,6 +77,11 @@ class CsvSource:
         self._wanted = [index for index, key in enumerate(keys) if key != IGNORED]
         self._lines = LineIndex()
         self._slices: Generator[Iterable[Sequence[str]], None, None] | None = None
+
+    @property
+    def layout(self) -> CsvLayout:
+        """How the table is written."""
+        return self._table.layout
 
     @property
     def bytes_read(self) -> int:

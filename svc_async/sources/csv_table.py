@@ -12,6 +12,8 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import chain
 
+import attrs
+
 from svc_async.errors import UnusableFile
 from svc_async.sources.blocks.decoding import TextReader, split_lines
 from svc_async.sources.csv_rows import CsvRows
@@ -21,10 +23,25 @@ from svc_async.users.encoding import SLICE_ROWS
 from svc_async.users.names import looks_like_data
 from svc_async.users.tables import ColumnarRows
 
-__all__ = ["DELIMITERS", "CsvTable"]
+__all__ = ["DELIMITERS", "CsvLayout", "CsvTable"]
 
 DELIMITERS = ",;\t|"
 _match_separator = re.compile(r'"?sep=([^\r\n"])"?\s*').fullmatch
+
+
+@attrs.frozen
+class CsvLayout:
+    """How a table is written.
+
+    Attributes:
+        encoding: its encoding.
+        delimiter: the character between cells.
+        head: how many records come before the rows: the header, and a line that names the delimiter.
+    """
+
+    encoding: str
+    delimiter: str
+    head: int
 
 
 class CsvTable:
@@ -60,6 +77,11 @@ class CsvTable:
         self._preamble = 0
         self._has_header = header is None
         self.header, self.delimiter = self._read_header(delimiter, header)
+
+    @property
+    def layout(self) -> CsvLayout:
+        """How the table is written."""
+        return CsvLayout(self._text.encoding, self.delimiter, self._preamble + self._has_header)
 
     @property
     def settings(self) -> tuple[object, ...]:
@@ -99,7 +121,7 @@ class CsvTable:
             yield from self._parse(CsvRows(self._text, blocks, self.delimiter), wanted, lines)
 
     def _parse(self, reader: CsvRows, wanted: Sequence[int], lines: LineIndex) -> Iterator[Iterable[Sequence[str]]]:
-        reader.read(self._preamble + self._has_header)
+        reader.read(self.layout.head)
         lines.start_after(reader.lines)
         while True:
             for columns in reader.read_plain(len(self.header)):

@@ -20,7 +20,7 @@ from svc_async.sources.product_attributes import PRODUCTS
 from svc_async.sources.source import ProductFeed, UserSource
 from svc_async.users.names import USERS, Vocabulary
 
-__all__ = ["STANDARD_INPUT", "list_columns", "open_feed", "open_source"]
+__all__ = ["STANDARD_INPUT", "detect_format", "list_columns", "open_feed", "open_source"]
 
 STANDARD_INPUT = "-"
 
@@ -87,7 +87,7 @@ _FIRST_CHARACTERS: Mapping[str, str] = MappingProxyType({"{": "jsonl", "[": "jso
 
 
 def open_source(
-    file: str | Path,
+    file: str | Path | Input,
     *,
     format: str | None = None,  # noqa: A002 - its usual name
     mapping: Mapping[str, str] | None = None,
@@ -101,7 +101,8 @@ def open_source(
     It may be compressed with gzip, bzip2, xz or (with Python 3.14 or the extra `feeds`) Zstandard.
 
     Args:
-        file: its path, or `-` for standard input, which is stored in an anonymous temporary file while it is used.
+        file: its path, or `-` for standard input, which is stored in an anonymous temporary file while it is used;
+            or an input.
         format: `csv`, `tsv`, `jsonl` or `parquet`; detected from the content by default.
         mapping: from names of columns to the service's keys; `-` ignores a column, and `*` stands for all columns
             that are not recognised.
@@ -149,7 +150,7 @@ def list_columns(
 
 
 def open_feed(
-    file: str | Path,
+    file: str | Path | Input,
     *,
     format: str | None = None,  # noqa: A002 - its usual name
     mapping: Mapping[str, str] | None = None,
@@ -180,18 +181,33 @@ def open_feed(
 
 def _open(
     formats: Mapping[str, _Format],
-    file: str | Path,
+    file: str | Path | Input,
     chosen: str | None,
     options: _FormatOptions,
 ) -> Any:
     if chosen is not None and chosen not in formats:
         raise InvalidArgument("format", f"must be one of {', '.join(formats)}")
-    source: Input = SpooledInput(sys.stdin.buffer) if str(file) == STANDARD_INPUT else FileInput(Path(file))
+    source = _open_input(file)
     try:
         return formats[chosen or _detect_format(source, formats)].open(source, options)
     except BaseException:
         source.close()
         raise
+
+
+def _open_input(file: str | Path | Input) -> Input:
+    if not isinstance(file, str | Path):
+        return file
+    return SpooledInput(sys.stdin.buffer) if str(file) == STANDARD_INPUT else FileInput(Path(file))
+
+
+def detect_format(file: Input, *, feed: bool = False) -> str:
+    """Return the format of a file of users, or of a product feed.
+
+    Raises:
+        UnusableFile: it cannot be read, or is of another format.
+    """
+    return _detect_format(file, _FEEDS if feed else _SOURCES)
 
 
 def _detect_format(source: Input, formats: Collection[str]) -> str:

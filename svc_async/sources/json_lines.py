@@ -84,6 +84,11 @@ class JsonLinesSource:
         return self._text.bytes_read if self._slices is not None else 0
 
     @property
+    def encoding(self) -> str:
+        """The encoding of the file."""
+        return self._text.encoding
+
+    @property
     def names(self) -> Sequence[str]:
         """The names that were read so far."""
         return tuple(self._keys)
@@ -137,7 +142,8 @@ class JsonLinesSource:
         self.exhausted = True
 
     def _read_slices(self, lines: LineIndex) -> Generator[Iterable[Sequence[Any]], None, None]:
-        line = 1
+        line = self._text.lines_before + 1
+        lines.start_after(self._text.lines_before)
         with closing(self._text.read_blocks()) as blocks:
             for text in filter(None, blocks):
                 height = text.count("\n") + (not text.endswith("\n"))

@@ -12,7 +12,14 @@ import attrs
 
 from svc_async.errors import InvalidArgument
 from svc_async.sources.blocks.files import Input, compute_digest, open_input, unusable
-from svc_async.sources.blocks.parquet_bounds import MAX_VALUE, BatchPlanner, ExcessiveFile, check_footer, check_rows
+from svc_async.sources.blocks.parquet_bounds import (
+    MAX_VALUE,
+    BatchPlanner,
+    ExcessiveFile,
+    check_footer,
+    check_rows,
+    find_range,
+)
 from svc_async.sources.blocks.parquet_pages import DamagedPage
 from svc_async.sources.columns import IGNORED, ColumnMatcher
 from svc_async.sources.empty_values import EmptyValues
@@ -20,13 +27,28 @@ from svc_async.sources.source import ReplayableRows
 from svc_async.users.names import USERS, Vocabulary
 from svc_async.users.tables import ColumnarRows, Rows
 
-__all__ = ["ParquetSource"]
+__all__ = ["ParquetSource", "RowGroupPart"]
 
 _DAMAGED = "is damaged or truncated: it cannot be read as Parquet"
 _MAX_PARTS = 100_000
 """Row groups or columns in the metadata."""
 _BUFFER = 65_536
 """Bytes of a column that are read at once; without this limit a whole row group of a column is read."""
+
+
+@attrs.frozen(kw_only=True)
+class RowGroupPart:
+    """Consecutive rows of one row group.
+
+    Attributes:
+        group: the row group, counted from 0.
+        first: the first of its rows, counted from 0.
+        rows: how many rows.
+    """
+
+    group: int
+    first: int
+    rows: int
 
 
 class ParquetSource:
@@ -41,12 +63,14 @@ class ParquetSource:
             that are not recognised.
         vocabulary: what columns may contain.
         empty: texts that stand for no value, such as `n/a`, in any case.
+        part: the only rows that are read; all by default.
 
     Attributes:
         name: its path.
         names: the names of all columns.
         columns: the service's keys that the file has a column for.
         ignored: the names of the columns that are left out.
+        row_groups: the number of rows of each row group.
         size: its number of rows, or 1 if there are none.
         bytes_read: how many rows `rows()` has read.
         exhausted: whether the last row of `rows()` has been read.
@@ -63,7 +87,9 @@ class ParquetSource:
         mapping: Mapping[str, str] | None = None,
         vocabulary: Vocabulary = USERS,
         empty: Collection[str] = (),
+        part: RowGroupPart | None = None,
     ) -> None:
+        self._part = part
         self._empty = EmptyValues.parse(empty)
         self._input = open_input(file)
         self._arrow = _Arrow.load()
@@ -96,6 +122,11 @@ class ParquetSource:
         """Return the rows from the start, for an uploader; positions count them from 0."""
         return Rows(self.columns, ReplayableRows(self._begin))
 
+    def list_ranges(self, group: int) -> Sequence[tuple[int, int]]:
+        """Return where the columns of a row group that are read begin in the file, and their numbers of bytes."""
+        with self._open() as (table, _), self._guard(_DAMAGED):
+            return [find_range(metadata) for metadata, _ in self._find_leaves(table, group)]
+
     def find_line(self, position: int) -> None:
         """Return None: a Parquet file has no lines."""
 
@@ -126,18 +157,38 @@ class ParquetSource:
         with self._open() as (table, _), self._guard(_DAMAGED):
             self.size = max(1, table.metadata.num_rows)
             check_rows(self.size, self._input.size)
+            groups = map(table.metadata.row_group, range(table.num_row_groups))
+            self.row_groups: Sequence[int] = tuple(group.num_rows for group in groups)
             return table.schema_arrow.names, table.schema_arrow.types
 
     def _read_slices(self) -> Generator[Iterable[Sequence[Any]], None, None]:
-        self.bytes_read = 0
+        groups = range(len(self.row_groups))
+        if self._part is not None:
+            groups = groups[self._part.group : self._part.group + 1]
+        self.bytes_read = sum(self.row_groups[: groups.start])
         with self._open() as (table, planner):
-            groups = range(table.num_row_groups)
-            for group in (index for index in groups if table.metadata.row_group(index).num_rows):
-                for batch in self._read_batches(table, planner, group):
+            for group in (index for index in groups if self.row_groups[index]):
+                for batch in self._select_rows(self._read_batches(table, planner, group)):
                     columns = [self._list_values(batch.column(name), name) for name in self._wanted]
                     self.bytes_read += batch.num_rows
                     yield ColumnarRows([self._empty.clear_all(column) for column in columns])
         self._input.check_unchanged()
+
+    def _select_rows(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Yield the batches of a row group, or the rows of the part in them."""
+        if self._part is None:
+            yield from batches
+            return
+        first, missing = self._part.first, self._part.rows
+        for batch in batches:
+            skipped = min(first, batch.num_rows)
+            self.bytes_read += skipped
+            selected = batch.slice(skipped, missing)
+            first, missing = first - skipped, missing - selected.num_rows
+            if selected.num_rows:
+                yield selected
+            if not missing:
+                return
 
     def _read_batches(self, table: Any, planner: BatchPlanner, group: int) -> Iterator[Any]:
         with self._guard(self._describe_damage()):

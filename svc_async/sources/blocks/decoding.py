@@ -51,6 +51,7 @@ class TextReader:
     Attributes:
         name: the name of the input to show to users.
         encoding: the encoding.
+        lines_before: how many lines come before the input, if it is a part of a file.
         bytes_read: how many stored bytes `read_blocks` has read.
 
     Raises:
@@ -62,6 +63,7 @@ class TextReader:
         self._input = source
         self._block_size = block_size
         self.name = source.name
+        self.lines_before = source.lines_before
         self.bytes_read = 0
         self.encoding = self._detect_encoding() if encoding is None else _find_encoding(encoding)
 
@@ -119,10 +121,10 @@ class TextReader:
         raise self.refuse(f"contains a NUL byte on line {line}; save it as UTF-8, or name its encoding")
 
     def _count_lines_before(self, offset: int) -> int:
-        """Count the lines before a byte, by reading again."""
+        """Count the lines of the file before a byte, by reading again."""
         decoder = IncrementalNewlineDecoder(codecs.getincrementaldecoder(self.encoding)("replace"), translate=True)
         with ByteReader(self._input) as file:
-            count = 0
+            count = self.lines_before
             for start in range(0, offset, self._block_size):
                 try:
                     count += decoder.decode(file.read(min(self._block_size, offset - start))).count("\n")

@@ -20,7 +20,16 @@ from typing import Any, BinaryIO, Protocol, Self, TypeVar
 from svc_async.errors import UnusableFile
 from svc_async.sources.blocks.compression import MAX_MAGIC, MAX_WINDOW, MissingLibrary, open_decompressed
 
-__all__ = ["ByteReader", "FileInput", "Input", "SpooledInput", "compute_digest", "open_input", "unusable"]
+__all__ = [
+    "ByteReader",
+    "FileInput",
+    "Input",
+    "SpooledInput",
+    "compute_digest",
+    "open_input",
+    "open_shared",
+    "unusable",
+]
 
 T = TypeVar("T")
 
@@ -43,6 +52,11 @@ class Input(Protocol):
     @property
     def size(self) -> int:
         """Its number of stored bytes."""
+        ...
+
+    @property
+    def lines_before(self) -> int:
+        """How many lines come before it, if it is a part of a file, so that messages name the lines of the file."""
         ...
 
     def open(self) -> BinaryIO:
@@ -81,10 +95,13 @@ class FileInput:
     Attributes:
         path: the file.
         size: its number of bytes.
+        lines_before: none.
 
     Raises:
         UnusableFile: it does not exist, is empty, or is not a regular file.
     """
+
+    lines_before = 0
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -155,10 +172,13 @@ class SpooledInput:
     Attributes:
         name: the name to show to users.
         size: its number of bytes.
+        lines_before: none.
 
     Raises:
         UnusableFile: it is empty or too long, or the disk is full.
     """
+
+    lines_before = 0
 
     def __init__(self, stream: BinaryIO, *, name: str = "standard input", max_bytes: int = _MAX_SPOOL) -> None:
         self.name = name
@@ -172,7 +192,7 @@ class SpooledInput:
 
     def open(self) -> BinaryIO:
         """Return the bytes from the start; several readers are independent of each other."""
-        return BufferedReader(_SharedFileReader(self._file))
+        return open_shared(self._file)
 
     def check_unchanged(self) -> None:
         """Do nothing: no other process can change it."""
@@ -195,6 +215,11 @@ class SpooledInput:
         if not size:
             raise unusable(self.name, "is empty")
         return size
+
+
+def open_shared(file: Any) -> BinaryIO:
+    """Return a reader of an open file from its start; several readers of one file are independent of each other."""
+    return BufferedReader(_SharedFileReader(file))
 
 
 class _SharedFileReader(RawIOBase):
@@ -252,6 +277,11 @@ class ByteReader:
     ) -> None:
         self._raw.close()
 
+    @property
+    def is_compressed(self) -> bool:
+        """Whether the stored bytes are compressed."""
+        return self._plain is not self._raw
+
     def read(self, size: int) -> bytes:
         """Return the next bytes; none at the end.
 
@@ -266,6 +296,15 @@ class ByteReader:
         if not block:
             self._input.check_unchanged()
         return block
+
+    def skip(self, size: int) -> None:
+        """Read bytes and drop them.
+
+        Raises:
+            UnusableFile: as for `read`.
+        """
+        while size and (block := self.read(min(size, _BLOCK))):
+            size -= len(block)
 
     def _decompress(self) -> Any:
         first = self._guard(lambda: self._raw.read(MAX_MAGIC))

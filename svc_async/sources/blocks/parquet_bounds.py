@@ -14,7 +14,16 @@ import attrs
 
 from svc_async.sources.blocks.parquet_pages import DamagedPage, ParquetPage, count_structs, read_pages
 
-__all__ = ["MAX_BATCH", "MAX_VALUE", "BatchPlanner", "ExcessiveFile", "check_footer", "check_rows"]
+__all__ = [
+    "MAX_BATCH",
+    "MAX_FOOTER",
+    "MAX_VALUE",
+    "BatchPlanner",
+    "ExcessiveFile",
+    "check_footer",
+    "check_rows",
+    "find_range",
+]
 
 MAX_BATCH = 134_217_728
 """Bytes that the pages and the decoded rows of a batch may take."""
@@ -24,7 +33,8 @@ _MAX_LIST = 5_000
 """Entries of one list."""
 _MAX_PAGES = 100_000
 """Pages of a column in one row group."""
-_MAX_FOOTER = 16_777_216
+MAX_FOOTER = 16_777_216
+"""Bytes of the metadata of a file."""
 _MAX_STRUCTS = 100_000
 _UNCHECKED_FOOTER = 262_144
 """Bytes of metadata that take little memory, whatever they hold."""
@@ -76,8 +86,8 @@ def check_footer(file: BinaryIO, size: int) -> None:
     length = int.from_bytes(tail[:_LENGTH], "little")
     if tail[_LENGTH:] != b"PAR1" or length > size - 12:
         raise DamagedPage
-    if length > _MAX_FOOTER:
-        raise ExcessiveFile(f"has more than {_MAX_FOOTER >> 20} MiB of metadata")
+    if length > MAX_FOOTER:
+        raise ExcessiveFile(f"has more than {MAX_FOOTER >> 20} MiB of metadata")
     if length > _UNCHECKED_FOOTER:
         file.seek(size - 8 - length)
         if count_structs(file.read(length), _MAX_STRUCTS) >= _MAX_STRUCTS:
@@ -159,7 +169,7 @@ class BatchPlanner:
         raise ExcessiveFile(f"needs more than {MAX_BATCH >> 20} MiB to read one row; write it with smaller pages")
 
     def _read_chunk(self, metadata: Any, is_list: bool) -> _Chunk:  # noqa: FBT001 - from a table of columns
-        pages = list(islice(read_pages(self.file, *_find_range(metadata)), _MAX_PAGES + 1))
+        pages = list(islice(read_pages(self.file, *find_range(metadata)), _MAX_PAGES + 1))
         if len(pages) > _MAX_PAGES:
             raise ExcessiveFile(f"has more than {_MAX_PAGES:,} pages in a row group; write larger pages")
         self._expanded += sum(page.size for page in pages)
@@ -293,7 +303,7 @@ def _split_runs(levels: bytes) -> Iterator[tuple[tuple[int, int], str | None]]:
             at += 1
 
 
-def _find_range(metadata: Any) -> tuple[int, int]:
+def find_range(metadata: Any) -> tuple[int, int]:
     """Return where the pages of a column begin, and their number of bytes."""
     start = metadata.data_page_offset
     if metadata.has_dictionary_page and 0 < metadata.dictionary_page_offset < start:

@@ -1,0 +1,1 @@
+"""Jobs on a cluster of Dask workers. Needs the extra `cluster`, which is imported only here."""

@@ -1,0 +1,185 @@
+"""Opens a fragment of a source with the readers of whole files, so that its rows are what they would read.
+
+The text of a fragment is its header, and the bytes of its rows. Of a Parquet file elsewhere, the columns of one row
+group are copied to a sparse file on this machine, at the places where they are in the original.
+"""
+
+import tempfile
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from io import BytesIO
+from typing import Any, BinaryIO
+
+import attrs
+
+from svc_async.cluster.files import StoredFile
+from svc_async.cluster.plan import Fragment, SourceSettings
+from svc_async.sources.blocks.files import ByteReader, Input, open_shared
+from svc_async.sources.blocks.parquet_bounds import MAX_FOOTER
+from svc_async.sources.detect import open_feed, open_source
+from svc_async.sources.parquet import ParquetSource, RowGroupPart
+
+__all__ = ["list_reader_settings", "open_fragment", "open_planned"]
+
+_BLOCK = 16_777_216
+_TAIL = 65_536
+"""Bytes at the end of a Parquet file that nearly always hold its metadata."""
+_BEYOND = 128
+"""Bytes beyond a column that the library may read, since some writers measured them wrongly."""
+
+
+@contextmanager
+def open_fragment(fragment: Fragment, settings: SourceSettings) -> Iterator[Any]:
+    """Open the rows of a fragment, as a `UserSource` or a `ProductFeed`; positions count them from 0.
+
+    Raises:
+        UnusableFile: the fragment cannot be parsed; the message names the line or row.
+        SourceUnavailable: the file cannot be read here and now, or was changed.
+    """
+    stored = StoredFile(fragment.file.source)
+    stored.check_unchanged()
+    with ExitStack() as stack:
+        if fragment.group is not None:
+            source = stack.enter_context(_open_row_group(fragment, fragment.group, stored, settings))
+        else:
+            text = stored if fragment.end is None else _FragmentText.read(fragment, fragment.end, stored)
+            source = stack.enter_context(closing(open_planned(text, fragment.file.format, settings)))
+        yield source
+    stored.check_unchanged()
+
+
+def open_planned(file: Input, format_: str, settings: SourceSettings) -> Any:
+    """Open a whole file, or the text of a fragment, with the reader of its format.
+
+    Raises:
+        UnusableFile: it cannot be used.
+        InvalidArgument: the settings cannot be used.
+    """
+    open_: Callable[..., Any] = open_feed if settings.is_feed else open_source
+    header = settings.header if format_ in {"csv", "tsv"} else None
+    return open_(file, format=format_, encoding=settings.encoding, header=header, **list_reader_settings(settings))
+
+
+def list_reader_settings(settings: SourceSettings) -> Mapping[str, Any]:
+    """Return the settings that the readers of all formats have."""
+    return {"mapping": settings.mapping, "vocabulary": settings.vocabulary, "empty": settings.empty}
+
+
+@attrs.frozen(kw_only=True)
+class _FragmentText:
+    """The header of a file and the rows of a fragment, as an input.
+
+    Attributes:
+        name: the file.
+        content: the text.
+        lines_before: the lines of the file that come before it, were it one text.
+    """
+
+    name: str
+    content: bytes
+    lines_before: int
+
+    @classmethod
+    def read(cls, fragment: Fragment, end: int, stored: StoredFile) -> "_FragmentText":
+        file = fragment.file
+        if file.compressed:
+            head, rows = _read_compressed(stored, file.head, fragment.start, end)
+        else:
+            head, rows = stored.read(0, file.head), stored.read(fragment.start, end)
+        if file.delimiter is not None and not head.removeprefix(BOM_UTF8):
+            head += f"sep={file.delimiter}\n".encode()
+        # As many lines as the parser counts; the head ends with a line end.
+        lines = head.count(b"\n") + head.count(b"\r") - head.count(b"\r\n")
+        return cls(name=stored.name, content=head + rows, lines_before=fragment.before - lines)
+
+    @property
+    def size(self) -> int:
+        return len(self.content)
+
+    def open(self) -> BinaryIO:
+        return BytesIO(self.content)
+
+    def check_unchanged(self) -> None:
+        """Do nothing: it is in memory."""
+
+    def close(self) -> None:
+        """Do nothing: no file is open."""
+
+
+def _read_compressed(stored: StoredFile, head: int, start: int, end: int) -> tuple[bytes, bytes]:
+    """Return the bytes before the rows, and those of a fragment; what is between them is decompressed and dropped."""
+    with ByteReader(stored) as file:
+        first = _read_exactly(file, head)
+        file.skip(start - head)
+        return first, _read_exactly(file, end - start)
+
+
+def _read_exactly(file: ByteReader, size: int) -> bytes:
+    blocks = []
+    while size and (block := file.read(size)):
+        size -= len(block)
+        blocks.append(block)
+    return b"".join(blocks)
+
+
+@contextmanager
+def _open_row_group(
+    fragment: Fragment, group: int, stored: StoredFile, settings: SourceSettings
+) -> Iterator[ParquetSource]:
+    part = RowGroupPart(group=group, first=fragment.start, rows=(fragment.end or 0) - fragment.start)
+    with ExitStack() as stack:
+        copy = None if stored.is_local else stack.enter_context(closing(_SparseCopy(stored)))
+        source = ParquetSource(copy or stored, part=part, **list_reader_settings(settings))
+        stack.enter_context(closing(source))
+        if copy is not None:
+            copy.fetch([(start, size + _BEYOND) for start, size in source.list_ranges(group)])
+        yield source
+
+
+class _SparseCopy:
+    """Parts of a Parquet file elsewhere, in an anonymous temporary file of the same size, as an input.
+
+    Args:
+        stored: the original; its metadata is copied at once.
+    """
+
+    lines_before = 0
+
+    def __init__(self, stored: StoredFile) -> None:
+        self._stored = stored
+        self.name = stored.name
+        self.size = stored.size
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the input
+        try:
+            self._file.truncate(self.size)
+            self._fetch_metadata()
+        except BaseException:
+            self.close()
+            raise
+
+    def fetch(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Copy ranges of bytes, each given by its start and its length."""
+        for start, length in ranges:
+            end = min(self.size, start + length)
+            for at in range(max(0, start), end, _BLOCK):
+                self._file.seek(at)
+                self._file.write(self._stored.read(at, min(end, at + _BLOCK)))
+        self._file.flush()
+
+    def open(self) -> BinaryIO:
+        return open_shared(self._file)
+
+    def check_unchanged(self) -> None:
+        """Do nothing: it is a copy."""
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _fetch_metadata(self) -> None:
+        tail = min(self.size, _TAIL)
+        self.fetch([(self.size - tail, tail)])
+        self._file.seek(max(0, self.size - 8))
+        length = min(self.size, int.from_bytes(self._file.read(4), "little") + 8)
+        if tail < length <= MAX_FOOTER:
+            self.fetch([(self.size - length, length - tail)])

@@ -1,0 +1,195 @@
+"""The plan of a job on a cluster: the files of its source, and the fragments that workers read.
+
+A plan is a value. A job stores it, so that every run of it reads the same rows at the same places, and refuses to go on
+with another source.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from hashlib import sha256
+from types import MappingProxyType
+from typing import Any, Literal
+
+import attrs
+import msgspec
+
+from svc_async.cluster.files import SourceFile
+from svc_async.errors import InvalidArgument, UnusableFile
+from svc_async.sources.product_attributes import PRODUCT_KEYS, PRODUCTS
+from svc_async.users.identifiers import IDENTIFIERS
+from svc_async.users.names import USERS, Vocabulary
+
+__all__ = ["Fragment", "PlannedFile", "RowKind", "SourcePlan", "SourceSettings"]
+
+_FORMAT = 1
+"""The version of the encoding; it changes whenever an older version would misread a plan."""
+_FRAGMENT_SIZE = 16_777_216
+_MAX_FRAGMENT = 67_108_864
+
+RowKind = Literal["users", "products", "product_keys"]
+
+_FEEDS: Mapping[str, Vocabulary] = MappingProxyType({"products": PRODUCTS, "product_keys": PRODUCT_KEYS})
+
+
+@attrs.frozen(kw_only=True)
+class SourceSettings:
+    """What rows a source has, and how its files are read: as one file by `open_source` or `open_feed`.
+
+    Attributes:
+        kind: what a row is.
+        identifiers: the identifiers that users may have.
+        format: the format of its files; detected from the content of each if None.
+        mapping: from names of columns to the service's keys.
+        encoding: the encoding of text, if it is not Unicode.
+        empty: what stands for no value, such as `n/a`.
+        header: the names of the columns of CSV files without a header.
+        fragment_size: bytes of text in a fragment, up to 64 MiB.
+    """
+
+    kind: RowKind = "users"
+    identifiers: tuple[str, ...] = tuple(IDENTIFIERS)
+    format: str | None = None
+    mapping: Mapping[str, str] = attrs.field(factory=dict)
+    encoding: str | None = None
+    empty: tuple[str, ...] = ()
+    header: tuple[str, ...] | None = None
+    fragment_size: int = attrs.field(default=_FRAGMENT_SIZE)
+
+    @fragment_size.validator
+    def _check_size(self, _: object, size: int) -> None:
+        if not 1 <= size <= _MAX_FRAGMENT:
+            raise InvalidArgument("fragment_size", f"must be 1 to {_MAX_FRAGMENT:,} bytes")
+
+    @property
+    def is_feed(self) -> bool:
+        """Whether the files are product feeds."""
+        return self.kind in _FEEDS
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """What columns may contain."""
+        return _FEEDS[self.kind] if self.is_feed else USERS.restrict_to(self.identifiers)
+
+
+@attrs.frozen(kw_only=True)
+class PlannedFile:
+    """A file of a source, and how it is written.
+
+    Attributes:
+        source: the file.
+        format: its format.
+        compressed: whether it is compressed text.
+        head: bytes of its text that come before the rows: a byte order mark, a header.
+        delimiter: the character between the cells of CSV.
+    """
+
+    source: SourceFile
+    format: str
+    compressed: bool = False
+    head: int = 0
+    delimiter: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Fragment:
+    """A part of a file that a worker reads at once.
+
+    Attributes:
+        number: its place in the source, counted from 0.
+        file: the file.
+        start: the first byte of its text, or the first row of its row group.
+        end: the byte or the row after the last one; None for a file that is read as a whole.
+        before: how many lines of the file, or rows of a Parquet file, come before it.
+        group: the row group of a Parquet file.
+    """
+
+    number: int
+    file: PlannedFile
+    start: int = 0
+    end: int | None = None
+    before: int = 0
+    group: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The name to show to users."""
+        if self.end is None:
+            return self.file.source.path
+        unit = "line" if self.group is None else "row"
+        return f"{self.file.source.path} from {unit} {self.before + 1:,}"
+
+
+@attrs.frozen(slots=False)
+class SourcePlan:
+    """The files of a source, and its fragments in their order.
+
+    Attributes:
+        settings: how it is read.
+        files: its files.
+        fragments: the fragments; each file that has rows has at least one.
+    """
+
+    settings: SourceSettings
+    files: tuple[PlannedFile, ...]
+    fragments: tuple[Fragment, ...]
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return plain values for JSON, from which `from_plain` makes an equal plan."""
+        numbers = {file.source.path: number for number, file in enumerate(self.files)}
+        return {
+            "format": _FORMAT,
+            "settings": msgspec.to_builtins(self.settings),
+            "files": msgspec.to_builtins(self.files),
+            "fragments": [
+                [numbers[each.file.source.path], each.start, each.end, each.before, each.group]
+                for each in self.fragments
+            ],
+        }
+
+    @classmethod
+    def from_plain(cls, plain: object) -> "SourcePlan":
+        """Return the plan that plain values describe.
+
+        Raises:
+            InvalidArgument: they describe none that this version can read.
+        """
+        if not isinstance(plain, Mapping) or plain.get("format") != _FORMAT:
+            raise InvalidArgument("plan", f"must be of format {_FORMAT}, which this version reads")
+        try:
+            settings = msgspec.convert(plain.get("settings"), SourceSettings)
+            files = msgspec.convert(plain.get("files"), tuple[PlannedFile, ...])
+            parts = msgspec.convert(plain.get("fragments"), list[tuple[int, int, int | None, int, int | None]])
+            fragments = tuple(
+                Fragment(number=number, file=files[file], start=start, end=end, before=before, group=group)
+                for number, (file, start, end, before, group) in enumerate(parts)
+            )
+        except (msgspec.ValidationError, IndexError) as error:
+            raise InvalidArgument("plan", f"cannot be read: {error}") from None
+        return cls(settings, files, fragments)
+
+    @cached_property
+    def digest(self) -> str:
+        """A digest of the plan: equal for equal plans."""
+        return sha256(msgspec.json.encode(self.to_plain(), order="deterministic")).hexdigest()
+
+    def check_same_source(self, stored: "SourcePlan") -> None:
+        """Check that a job that was begun with a stored plan can go on with this one's source.
+
+        Raises:
+            UnusableFile: the files, their order or their settings differ; the message names the first difference.
+        """
+        where, advice = self.files[0].source.path, "restore it, or begin a job of another name"
+        if attrs.evolve(self.settings, fragment_size=1) != attrs.evolve(stored.settings, fragment_size=1):
+            raise UnusableFile("source", where, f"is read with other settings than the job was begun with; {advice}")
+        for now, before in zip(self.files, stored.files, strict=False):
+            if now.source.path != before.source.path:
+                problem = (
+                    f"is where the job was begun with {before.source.path}: its files, or their order, have changed"
+                )
+                raise UnusableFile("source", now.source.path, f"{problem}; {advice}")
+            if now.source != before.source:
+                problem = "has changed since the job was begun: its size, ETag or modification time differs"
+                raise UnusableFile("source", now.source.path, f"{problem}; {advice}")
+        if len(self.files) != len(stored.files):
+            problem = f"belongs to {len(self.files):,} files, but the job was begun with {len(stored.files):,}"
+            raise UnusableFile("source", where, f"{problem}; {advice}")

@@ -1,0 +1,146 @@
+"""Plans a source: finds its files, reads those of text once and the metadata of Parquet files, and cuts them up."""
+
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
+from itertools import chain
+
+import attrs
+
+from svc_async.cluster.cuts import CsvRecords, Cut, JsonRecords, TextRecords, find_cuts, find_head, is_splittable
+from svc_async.cluster.files import SourceFile, StoredFile, list_files
+from svc_async.cluster.fragments import open_planned
+from svc_async.cluster.plan import Fragment, PlannedFile, SourcePlan, SourceSettings
+from svc_async.errors import InvalidArgument, UnusableFile
+from svc_async.sources.blocks.files import ByteReader, unusable
+from svc_async.sources.csv_table import CsvLayout
+from svc_async.sources.detect import detect_format
+
+__all__ = ["plan_source"]
+
+FRAGMENT_ROWS = 524_288
+"""Rows of a fragment: lines of text, or rows of a row group, which is divided if it has more."""
+_MAX_WHOLE = 67_108_864
+"""Bytes of a file that cannot be divided, when it is not compressed."""
+_MAX_FRAGMENTS = 100_000
+_MAX_COMPRESSED_FRAGMENTS = 256
+"""Fragments of a compressed file, each of which is decompressed from its start."""
+_BLOCK = 1_048_576
+_THREADS = 8
+
+
+def plan_source(paths: str | Sequence[str], settings: SourceSettings, *, block_size: int = _BLOCK) -> SourcePlan:
+    """SourcePlan a source; blocks, and reads each file of text once.
+
+    Args:
+        paths: paths, URLs, patterns such as `s3://bucket/customers/*.parquet`, and folders. Their files are read in
+            this order, those of a pattern or a folder in the order of their paths.
+        settings: how they are read.
+        block_size: bytes of text that are read at a time.
+
+    Raises:
+        UnusableFile: a file is missing or cannot be used; the message says why, as for a file that is read at once.
+        InvalidArgument: a setting cannot be used, or a package for a URL is missing.
+        SourceUnavailable: a storage cannot be read.
+    """
+    found = chain.from_iterable(map(list_files, [paths] if isinstance(paths, str) else paths))
+    files = list({file.path: file for file in found}.values())
+    if not files:
+        raise InvalidArgument("source", "must name at least one file")
+    with ThreadPoolExecutor(_THREADS) as pool:
+        parts = list(pool.map(partial(_plan_file, settings=settings, block_size=block_size), files))
+    fragments = [
+        attrs.evolve(fragment, number=number)
+        for number, fragment in enumerate(chain.from_iterable(each for _, each in parts))
+    ]
+    if len(fragments) > _MAX_FRAGMENTS:
+        raise InvalidArgument("fragment_size", f"must be larger: the source has more than {_MAX_FRAGMENTS:,} fragments")
+    return SourcePlan(settings, tuple(file for file, _ in parts), tuple(fragments))
+
+
+def _plan_file(file: SourceFile, *, settings: SourceSettings, block_size: int) -> tuple[PlannedFile, list[Fragment]]:
+    stored = StoredFile(file)
+    if not stored.size:
+        raise unusable(stored.name, "is empty")
+    format_ = settings.format or detect_format(stored, feed=settings.is_feed)
+    with closing(open_planned(stored, format_, settings)) as source:
+        planned = PlannedFile(source=file, format=format_)
+        planner = _FilePlanner(stored, planned, settings.fragment_size, block_size)
+        if format_ == "parquet":
+            return planner.divide_row_groups(source.row_groups)
+        if format_ == "jsonl":
+            return planner.divide_json(source.encoding)
+        return planner.divide_csv(source.layout) if format_ in {"csv", "tsv"} else planner.keep_whole()
+
+
+@attrs.frozen
+class _FilePlanner:
+    """Divides one file into fragments, whose numbers are assigned later."""
+
+    stored: StoredFile
+    file: PlannedFile
+    fragment_size: int
+    block_size: int
+
+    def divide_row_groups(self, row_groups: Sequence[int]) -> tuple[PlannedFile, list[Fragment]]:
+        fragments = []
+        before = 0
+        for group, rows in enumerate(row_groups):
+            parts = -(-rows // FRAGMENT_ROWS)
+            for part in range(parts):
+                start, end = rows * part // parts, rows * (part + 1) // parts
+                fragment = Fragment(number=0, file=self.file, start=start, end=end, before=before + start, group=group)
+                fragments.append(fragment)
+            before += rows
+        return self.file, fragments
+
+    def divide_json(self, encoding: str) -> tuple[PlannedFile, list[Fragment]]:
+        if not is_splittable(encoding):
+            return self.keep_whole()
+        return self._divide_text(self.file, JsonRecords(self._refuse), Cut(0, 0))
+
+    def divide_csv(self, layout: CsvLayout) -> tuple[PlannedFile, list[Fragment]]:
+        delimiter = layout.delimiter.encode()
+        if len(delimiter) != 1 or not is_splittable(layout.encoding):
+            return self.keep_whole()
+        records = CsvRecords(delimiter, self._refuse)
+        with closing(self._read_blocks(0)) as blocks:
+            head = find_head(blocks, records, layout.head)
+        file = attrs.evolve(self.file, head=head.offset, delimiter=layout.delimiter)
+        return self._divide_text(file, records, head)
+
+    def keep_whole(self) -> tuple[PlannedFile, list[Fragment]]:
+        """Return one fragment, if the file is small enough."""
+        size = 0
+        with closing(self._read_blocks(0)) as blocks:
+            for block in blocks:
+                size += len(block)
+                if size > _MAX_WHOLE:
+                    rule = "cannot be divided, and has more than 64 MiB; write several files, Parquet, or CSV in UTF-8"
+                    raise self._refuse(rule)
+        return self.file, [Fragment(number=0, file=self.file)]
+
+    def _divide_text(self, file: PlannedFile, records: TextRecords, head: Cut) -> tuple[PlannedFile, list[Fragment]]:
+        with ByteReader(self.stored) as content:
+            file = attrs.evolve(file, compressed=content.is_compressed)
+        fragments: list[Fragment] = []
+        last = head
+        with closing(self._read_blocks(head.offset)) as blocks:
+            for cut in find_cuts(blocks, records, start=head, size=self.fragment_size, lines=FRAGMENT_ROWS):
+                fragments.append(Fragment(number=0, file=file, start=last.offset, end=cut.offset, before=last.lines))
+                last = cut
+                if file.compressed and len(fragments) > _MAX_COMPRESSED_FRAGMENTS:
+                    rule = f"is compressed and has more than {_MAX_COMPRESSED_FRAGMENTS} fragments"
+                    raise self._refuse(f"{rule}; write several files, Parquet, or text that is not compressed")
+        return file, fragments
+
+    def _read_blocks(self, start: int) -> Generator[bytes, None, None]:
+        """Yield the text from a place, decompressed."""
+        with ByteReader(self.stored) as content:
+            content.skip(start)
+            while block := content.read(self.block_size):
+                yield block
+
+    def _refuse(self, problem: str) -> UnusableFile:
+        return unusable(self.stored.name, problem)

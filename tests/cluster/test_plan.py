@@ -1,0 +1,175 @@
+"""The plan of a source: which files it has, in which order, and whether it is still the same."""
+
+import json
+import os
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+import pytest
+
+from svc_async.cluster.files import SourceUnavailable
+from svc_async.cluster.fragments import open_fragment
+from svc_async.cluster.plan import SourcePlan, SourceSettings
+from svc_async.cluster.planning import plan_source
+from svc_async.errors import InvalidArgument, UnusableFile
+from tests.support.files import Write, read_rows
+from tests.support.object_store import Bucket
+
+SETTINGS = SourceSettings(fragment_size=30)
+CSV = "email\n" + "".join(f"user{number}@example.com\n" for number in range(10))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("b.csv", "a.csv", "part=1/c.csv", "_SUCCESS", ".hidden/d.csv", "_temporary/e.csv"):
+        path = tmp_path / "customers" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(CSV)
+    (tmp_path / "customers" / "empty.csv").touch()
+    return tmp_path / "customers"
+
+
+def list_paths(plan: SourcePlan, start: str) -> Sequence[str]:
+    return [file.source.path.removeprefix(start) for file in plan.files]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("", ["/a.csv", "/b.csv", "/part=1/c.csv"]),
+        ("/*.csv", ["/a.csv", "/b.csv"]),
+        ("/**/*.csv", ["/a.csv", "/b.csv", "/part=1/c.csv"]),
+        ("/b.csv", ["/b.csv"]),
+    ],
+)
+def test_files_of_folders_and_patterns_come_in_the_order_of_their_paths(
+    folder: Path, pattern: str, expected: Sequence[str]
+) -> None:
+    assert list_paths(plan_source(f"{folder}{pattern}", SETTINGS), str(folder)) == expected
+
+
+@pytest.mark.parametrize("pattern", ["", "/*.csv", "/a.csv"])
+def test_files_of_a_bucket_are_found_likewise(bucket: Bucket, pattern: str) -> None:
+    for name in ("b.csv", "a.csv", "part=1/c.csv", "_SUCCESS", ".hidden/d.csv"):
+        bucket.write(f"customers/{name}", CSV.encode())
+    bucket.write("customers/empty.csv", b"")
+    start = f"{bucket.url}/customers"
+    found = {"": ["/a.csv", "/b.csv", "/part=1/c.csv"], "/*.csv": ["/a.csv", "/b.csv"], "/a.csv": ["/a.csv"]}
+    plan = plan_source(f"{start}{pattern}", SETTINGS)
+    assert list_paths(plan, start) == found[pattern]
+    rows = []
+    for fragment in plan.fragments:
+        with open_fragment(fragment, SETTINGS) as source:
+            rows += read_rows(source)
+    assert rows == [(f"user{number}@example.com",) for number in range(10)] * len(plan.files)
+
+
+def test_files_of_several_paths_keep_their_order_and_count_once(folder: Path) -> None:
+    plan = plan_source([f"{folder}/b.csv", f"file://{folder}/*.csv"], SETTINGS)
+    assert list_paths(plan, str(folder)) == ["/b.csv", "/a.csv"]
+    assert [fragment.number for fragment in plan.fragments] == list(range(len(plan.fragments)))
+
+
+def test_plan_survives_json_and_pickle(folder: Path) -> None:
+    plan = plan_source(str(folder), attrs.evolve(SETTINGS, mapping={"*": "-"}, empty=("n/a",)))
+    again = SourcePlan.from_plain(json.loads(json.dumps(plan.to_plain())))
+    assert again == plan == pickle.loads(pickle.dumps(plan))
+    assert again.digest == plan.digest
+    assert plan_source(f"{folder}/a.csv", SETTINGS).digest != plan.digest
+
+
+@pytest.mark.parametrize("plain", [None, {}, {"format": 2}, {"format": 1, "files": []}])
+def test_plan_of_another_form_is_refused(plain: object) -> None:
+    with pytest.raises(InvalidArgument, match="plan "):
+        SourcePlan.from_plain(plain)
+
+
+def test_same_source_goes_on_whatever_the_size_of_its_fragments(folder: Path) -> None:
+    stored = plan_source(str(folder), SETTINGS)
+    plan_source(str(folder), SourceSettings()).check_same_source(stored)
+
+
+def test_other_source_is_refused_by_its_first_difference(folder: Path) -> None:
+    stored = plan_source(str(folder), SETTINGS)
+    with pytest.raises(UnusableFile, match="a.csv is read with other settings than the job was begun with"):
+        plan_source(str(folder), attrs.evolve(SETTINGS, empty=("n/a",))).check_same_source(stored)
+    os.utime(folder / "b.csv", ns=(0, 0))
+    with pytest.raises(UnusableFile, match="b.csv has changed since the job was begun: its size, ETag or mod"):
+        plan_source(str(folder), SETTINGS).check_same_source(stored)
+    stored = plan_source(str(folder), SETTINGS)
+    (folder / "part=1" / "c.csv").unlink()
+    with pytest.raises(UnusableFile, match="belongs to 2 files, but the job was begun with 3; restore it, or begin"):
+        plan_source(str(folder), SETTINGS).check_same_source(stored)
+    (folder / "aa.csv").write_text(CSV)
+    with pytest.raises(UnusableFile, match="aa.csv is where the job was begun with .*b.csv: its files, or their ord"):
+        plan_source(str(folder), SETTINGS).check_same_source(stored)
+
+
+def test_object_that_was_replaced_is_another_source(bucket: Bucket) -> None:
+    url = bucket.write("a.csv", CSV.encode())
+    stored = plan_source(url, SETTINGS)
+    bucket.write("a.csv", CSV.replace("user0", "user1").encode())
+    with pytest.raises(UnusableFile, match="has changed since the job was begun"):
+        plan_source(url, SETTINGS).check_same_source(stored)
+    with (
+        pytest.raises(SourceUnavailable, match="was changed while it was in use"),
+        open_fragment(stored.fragments[0], SETTINGS),
+    ):
+        pass
+    bucket.delete("a.csv")
+    with pytest.raises(SourceUnavailable, match="does not exist"), open_fragment(stored.fragments[0], SETTINGS):
+        pass
+
+
+def test_file_that_a_worker_does_not_see_is_named(write: Write) -> None:
+    path = write(CSV)
+    plan = plan_source(str(path), SETTINGS)
+    path.unlink()
+    with (
+        pytest.raises(SourceUnavailable, match="does not exist on this machine: every worker must see it"),
+        open_fragment(plan.fragments[0], SETTINGS),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("nowhere.csv", "does not exist"),
+        ("nowhere/*.csv", "stands for no file with content"),
+        ("empty.csv", "is empty"),
+    ],
+)
+def test_source_without_files_is_refused(tmp_path: Path, path: str, problem: str) -> None:
+    (tmp_path / "empty.csv").touch()
+    with pytest.raises(UnusableFile, match=problem):
+        plan_source(str(tmp_path / path), SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("ftp://someone:secret@example.com/a.csv", "must be a URL without credentials"),
+        ("https://example.com/a.csv?X-Amz-Signature=secret", "must be a URL without credentials"),
+        ("nothing://bucket/a.csv", "must not begin with nothing://: no package opens it"),
+        ("abfs://container/a.csv", "needs the package of fsspec for abfs://, such as s3fs, gcsfs or adlfs"),
+    ],
+)
+def test_url_that_cannot_be_opened_is_refused_without_its_secrets(url: str, problem: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        plan_source(url, SETTINGS)
+    assert problem in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_source_has_a_path() -> None:
+    with pytest.raises(InvalidArgument, match="must name at least one file"):
+        plan_source([], SETTINGS)
+
+
+def test_file_that_cannot_be_divided_has_a_bound(write: Write) -> None:
+    text = ("email\n" + "user@example.com\n" * 2_500_000).encode("utf-16")
+    with pytest.raises(UnusableFile, match="cannot be divided, and has more than 64 MiB; write several files"):
+        plan_source(str(write(text)), SETTINGS)

@@ -1,0 +1,176 @@
+"""The fragments of a text hold what the reader of whole files reads, wherever they are cut."""
+
+import bz2
+import gzip
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from svc_async.cluster.fragments import open_fragment
+from svc_async.cluster.plan import SourcePlan, SourceSettings
+from svc_async.cluster.planning import plan_source
+from svc_async.errors import UnusableFile
+from svc_async.sources.detect import open_source
+from tests.support.files import Write, read_rows
+
+Sizes = tuple[int, int]
+SIZES = st.tuples(st.integers(1, 60), st.integers(1, 40))
+"""Bytes of a fragment, and of what is read at a time."""
+COMPLETE = SourceSettings(mapping={"*": "-"})
+CELLS = st.one_of(
+    st.text("ab,;\"'\r\n é", max_size=6),
+    st.sampled_from(["a@b.de", "", "n/a", 'x"y', "sep=;", "\u2028", "12345"]),
+)
+
+
+def quote(cell: str) -> str:
+    return f'"{cell.replace(chr(34), chr(34) * 2)}"' if any(each in cell for each in ',;"\r\n') else cell
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> bytes:
+    """CSV, with what the parser allows: cells of several lines, stray quotes, blank lines, short and long rows."""
+    end = draw(st.sampled_from(["\n", "\r\n", "\r"]))
+    rows = draw(st.lists(st.lists(CELLS, min_size=1, max_size=3), max_size=12))
+    lines = [",".join(map(quote, row)) for row in rows]
+    lines += draw(st.lists(st.sampled_from(["", 'a "stray" quote,b', '5",6"', "a@b.de,1,2,3"]), max_size=3))
+    header = draw(st.sampled_from(["email,handle", '"email","the\nother"', "email", "sep=,\nemail,x"]))
+    mark = draw(st.sampled_from(["", "\ufeff"]))
+    return (mark + end.join([header, *draw(st.permutations(lines))]) + draw(st.sampled_from(["", end]))).encode()
+
+
+def read_whole(path: Path, settings: SourceSettings) -> list[tuple[int | None, tuple[Any, ...]]]:
+    source = open_source(path, mapping=settings.mapping, encoding=settings.encoding, header=settings.header)
+    with closing(source):
+        rows = read_rows(source)
+        return [(source.find_line(position), row) for position, row in enumerate(rows)]
+
+
+def read_fragments(plan: SourcePlan) -> Iterator[tuple[int | None, tuple[Any, ...]]]:
+    for fragment in plan.fragments:
+        with open_fragment(fragment, plan.settings) as source:
+            rows = read_rows(source)
+            yield from [(source.find_line(position), row) for position, row in enumerate(rows)]
+
+
+def read_in_parts(path: Path, settings: SourceSettings, block_size: int) -> Sequence[Any]:
+    return list(read_fragments(plan_source(str(path), settings, block_size=block_size)))
+
+
+@given(tables(), SIZES)
+def test_fragments_of_csv_are_the_whole_file(write: Write, text: bytes, sizes: Sizes) -> None:
+    path = write(text)
+    settings = attrs.evolve(COMPLETE, fragment_size=sizes[0])
+    try:
+        whole = read_whole(path, settings)
+    except UnusableFile:
+        with pytest.raises(UnusableFile):
+            read_in_parts(path, settings, sizes[1])
+    else:
+        assert read_in_parts(path, settings, sizes[1]) == whole
+
+
+@given(tables(), SIZES)
+def test_fragments_of_csv_without_header_are_the_whole_file(write: Write, text: bytes, sizes: Sizes) -> None:
+    path = write(text)
+    settings = SourceSettings(header=("email", "handle"), fragment_size=sizes[0])
+    try:
+        whole = read_whole(path, settings)
+    except UnusableFile:
+        with pytest.raises(UnusableFile):
+            read_in_parts(path, settings, sizes[1])
+    else:
+        assert read_in_parts(path, settings, sizes[1]) == whole
+
+
+@given(
+    st.lists(
+        st.sampled_from(['{"email": "a@b.de"}', '{"handle": ["é", "x"], "email": 1}', "", "  ", "{}"]), min_size=1
+    ),
+    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from(["", "\ufeff"]),
+    SIZES,
+)
+def test_fragments_of_json_lines_are_the_whole_file(
+    write: Write, lines: list[str], end: str, mark: str, sizes: Sizes
+) -> None:
+    path = write(mark + end.join(['{"email": "a@b.de"}', *lines]), "customers.jsonl")
+    settings = SourceSettings(fragment_size=sizes[0])
+    assert read_in_parts(path, settings, sizes[1]) == read_whole(path, settings)
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress])
+def test_compressed_text_is_divided_too(write: Write, compress: Any) -> None:
+    text = "email\n" + "".join(f"user{number}@example.com\n" for number in range(1_000))
+    path = write(compress(text.encode()), "customers.csv.gz")
+    settings = SourceSettings(fragment_size=5_000)
+    plan = plan_source(str(path), settings, block_size=1_000)
+    assert len(plan.fragments) > 3
+    assert list(read_fragments(plan)) == read_whole(path, settings)
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "iso8859-15", "koi8-r", "utf-16", "utf-16-le", "shift_jis"])
+def test_text_in_other_encodings_is_whole_or_divided(write: Write, encoding: str) -> None:
+    text = "email,handle\n" + "".join(f"user{number}@example.com,x\n" for number in range(100))
+    path = write(text.encode(encoding))
+    settings = SourceSettings(fragment_size=500, encoding=None if encoding.startswith("utf") else encoding)
+    plan = plan_source(str(path), settings, block_size=100)
+    assert (len(plan.fragments) > 1) is (encoding in {"cp1252", "iso8859-15", "koi8-r"})
+    assert list(read_fragments(plan)) == read_whole(path, settings)
+
+
+def test_mistake_is_named_by_its_line_in_the_file(write: Write) -> None:
+    lines = ["email", *(f"user{number}@example.com" for number in range(9_000))]
+    lines[8_000] = "caf\xe9@example.com"
+    path = write("\n".join(lines).encode("latin-1"))
+    plan = plan_source(str(path), SourceSettings(fragment_size=1_000), block_size=500)
+    with pytest.raises(UnusableFile, match="is not UTF-8 on line 8001; save it as UTF-8"):
+        list(read_fragments(plan))
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ('"a@b.de"x', "has unmatched quotes on line 41; double a quote inside a quoted cell"),
+        ('"a@b.de', "has a quote on line 41 that is not closed; is the file truncated?"),
+    ],
+)
+def test_quotes_that_do_not_match_are_found_before_anything_is_read(write: Write, row: str, problem: str) -> None:
+    lines = ["email", *(f"user{number}@example.com" for number in range(100))]
+    lines[40] = row
+    path = write("\n".join(lines))
+    for block_size in (10, 1_000_000):
+        with pytest.raises(UnusableFile) as caught:
+            plan_source(str(path), SourceSettings(fragment_size=100), block_size=block_size)
+        assert caught.value.problem == problem
+    with closing(open_source(path)) as source, pytest.raises(UnusableFile) as expected:
+        read_rows(source)
+    assert expected.value.problem == problem
+
+
+def test_row_without_an_end_is_refused(write: Write) -> None:
+    path = write('email\na@b.de\n"' + "x" * 20_000_000)
+    with pytest.raises(UnusableFile, match="has a row longer than 4 MiB on line 3; is a quote not closed"):
+        plan_source(str(path), SourceSettings())
+
+
+@pytest.mark.parametrize("name", ["customers.csv", "customers.jsonl"])
+def test_line_without_an_end_is_refused(write: Write, name: str) -> None:
+    start = "email\na@b.de\n" if name.endswith("csv") else '{"email": "a@b.de"}\n'
+    with pytest.raises(UnusableFile, match="has a line longer than 4 MiB"):
+        plan_source(str(write(start + "x" * 20_000_000, name)), SourceSettings())
+
+
+def test_file_may_be_shorter_than_a_byte_order_mark(write: Write) -> None:
+    path, settings = write("1\n"), SourceSettings(header=("svc_id",))
+    assert read_in_parts(path, settings, 1) == read_whole(path, settings) == [(1, ("1",))]
+
+
+def test_header_alone_has_no_fragment(write: Write) -> None:
+    assert plan_source(str(write("email")), SourceSettings()).fragments == ()
