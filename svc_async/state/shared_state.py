@@ -2,12 +2,15 @@
 
 import os
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from svc_async.errors import InvalidArgument, WrongState
 from svc_async.state.database import DEFAULT_SCHEMA, Database
 from svc_async.state.database_url import DatabaseUrl
 from svc_async.state.migrations import migrate
+
+if TYPE_CHECKING:
+    from svc_async.state.syncs import SyncTables
 
 __all__ = ["SharedState"]
 
@@ -91,3 +94,16 @@ class SharedState:
         if self._database is None:
             raise WrongState("the shared state is not open; use it inside `async with`")
         return self._database
+
+    def open_sync_tables(self, target: str) -> "SyncTables":
+        """Return the state of a list; entering it takes it up. `users.sync(..., state=state)` calls this.
+
+        Args:
+            target: the list and its host.
+
+        Raises:
+            WrongState: the shared state is not open.
+        """
+        from svc_async.state.syncs import SyncTables  # noqa: PLC0415 - only a sync needs it
+
+        return SyncTables(self.database, target)

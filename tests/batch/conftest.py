@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from svc_async.batch.lists.audience_users import AudienceUsers
+from svc_async.batch.sync.location import open_sync_state
 from svc_async.batch.sync.state import SyncState
 from svc_async.handles import CustomAudienceHandle
 from svc_async.sandbox import Sandbox, VirtualClock
 from svc_async.session import Session
+from svc_async.state import SharedState
 from tests.support.fake_service import FakeService
 from tests.support.sync_states import OpenState, UnsyncedConnection, open_file
 
@@ -39,10 +41,21 @@ async def audience(sandbox: Sandbox) -> AsyncIterator[CustomAudienceHandle]:
 
 
 @pytest.fixture
-def open_state(tmp_path: Path) -> OpenState:
-    """Opens the state of a list, wherever it is kept."""
-
+def open_state_file(tmp_path: Path) -> OpenState:
     def open_(*, target: str = "a") -> AbstractAsyncContextManager[SyncState]:
         return open_file(tmp_path / f"{target}.state", target=target, factory=UnsyncedConnection)
 
     return open_
+
+
+@pytest.fixture
+async def open_shared_state(postgres_url: str, schema: str) -> AsyncIterator[OpenState]:
+    async with SharedState.open(postgres_url, schema=schema) as shared:
+        yield lambda *, target="a": open_sync_state(shared, target)
+
+
+@pytest.fixture(params=["open_state_file", "open_shared_state"])
+def open_state(request: pytest.FixtureRequest) -> OpenState:
+    """Opens the state of a list, wherever it is kept."""
+    found: OpenState = request.getfixturevalue(request.param)
+    return found

@@ -14,6 +14,12 @@ from tests.support.sync_states import HASHED, NAMED, NOW, OpenState, compare, li
 
 DAY = timedelta(days=1)
 KEYS = 9
+STATES = pytest.mark.parametrize(
+    ("open_state", "seeds"),
+    [("open_state_file", range(10)), ("open_shared_state", range(2))],
+    indirect=["open_state"],
+    ids=["file", "shared"],
+)
 Rows = list[tuple[int, int] | None]
 
 
@@ -135,10 +141,11 @@ def record(state: SyncState, part: Part, number: int, outcome: str, dice: random
     return outcome == "accepted" or (outcome != "failed" and dice.random() < 0.5)
 
 
+@STATES
 @pytest.mark.parametrize("kind", [HASHED, NAMED])
 @pytest.mark.parametrize("replace", [True, False])
-async def test_plans_are_those_of_a_model(open_state: OpenState, *, kind: int, replace: bool) -> None:
-    for seed in range(6):
+async def test_plans_are_those_of_a_model(open_state: OpenState, *, seeds: range, kind: int, replace: bool) -> None:
+    for seed in seeds:
         dice, model, now = random.Random(seed), Model(replace), NOW
         for _ in range(8):
             rows, soon = draw_rows(dice), dice.choice([0, 1, 3]) * DAY
@@ -157,12 +164,13 @@ async def test_plans_are_those_of_a_model(open_state: OpenState, *, kind: int, r
                     await state.settle()
 
 
+@STATES
 @pytest.mark.parametrize("kind", [HASHED, NAMED])
 @pytest.mark.parametrize("replace", [True, False])
 async def test_whatever_happened_before_a_clean_night_makes_the_list_equal_to_the_snapshot(
-    open_state: OpenState, *, kind: int, replace: bool
+    open_state: OpenState, *, seeds: range, kind: int, replace: bool
 ) -> None:
-    for seed in range(10):
+    for seed in seeds:
         dice, model, now = random.Random(seed), Model(replace), NOW
         nights = [*[dice.choice(["clean", "unclear", "killed"]) for _ in range(6)], "clean"]
         for night in nights:

@@ -157,8 +157,10 @@ class AudienceUsers(UserList[BatchCounts]):
 
         Args:
             members: the path of a file, or members as in `upload` that can be iterated again: all who are to belong to
-                the audience. They are read once, and kept in an unnamed temporary file next to the state.
-            state: path of the file that keeps what was accepted, one for each audience.
+                the audience. They are read once, and kept in an unnamed temporary file: next to the state, or in the
+                folder for temporary files.
+            state: what keeps what was accepted: the path of a file, one for each audience; or a `SharedState`, where
+                several machines may run the sync: one that begins ends another one of the same audience.
             lifetime: how long members stay that are sent, at least a day; by default 13 months.
             phone_region: the region of national phone numbers, such as `DE`; needs the extra `phone`.
             bad_identifiers: whether a row with an identifier that breaks its rule fails ("fail"), or is sent with its
@@ -167,6 +169,7 @@ class AudienceUsers(UserList[BatchCounts]):
         Raises:
             InvalidArgument: invalid setting or source, or too many members would be removed; nothing was sent.
             UnusableFile: the state or a file cannot be used, is locked or belongs to another list; nothing was sent.
+            StateUnavailable: the shared state cannot be reached; nothing was sent.
             BatchError: the sync could not be finished; `report` is a `SyncReport`. Repeat the call to finish it.
 
         Contract: `custom_audience_users.batch`.

@@ -222,11 +222,13 @@ class Products(CatalogProducts):
         Args:
             products: the path of a feed, or products as in `upsert` that can be iterated again: all that the catalog
                 is to have.
-            state: path of the file that keeps what was accepted, one for each catalog.
+            state: what keeps what was accepted: the path of a file, one for each catalog; or a `SharedState`, where
+                several machines may run the sync: one that begins ends another one of the same catalog.
 
         Raises:
             InvalidArgument: invalid setting or source, or too many products would be deleted; nothing was sent.
             UnusableFile: the state or a file cannot be used, is locked or belongs to another list; nothing was sent.
+            StateUnavailable: the shared state cannot be reached; nothing was sent.
             BatchError: the sync could not be finished; `report` is a `SyncReport`. Repeat the call to finish it.
 
         Contract: `products.upsert`, `products.delete`.

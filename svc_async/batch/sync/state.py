@@ -180,8 +180,8 @@ class SyncState:
             expires=NEVER if expires is None else _find_last_day(expires),
             late=self._about.late if comparison.rules.late else None,
         )
-        with _report_unusable(self.folder):
-            async with self._records.transaction() as writer:
+        async with self._records.transaction() as writer:
+            with _report_unusable(self.folder):
                 await self._write_pages(writer, comparison, about)
                 await writer.write_selection(comparison.selection.codes)
                 await writer.write_about(about)

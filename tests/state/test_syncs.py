@@ -1,0 +1,166 @@
+"""States of lists in PostgreSQL: one process takes over from another, and what goes wrong in a database."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from svc_async.batch.sync.location import open_sync_state
+from svc_async.batch.sync.pages.tables import COLUMNS
+from svc_async.batch.sync.sending import ClockReading
+from svc_async.batch.sync.state import SyncState
+from svc_async.state import SharedState
+from svc_async.state.errors import StateUnavailable, TakenUpElsewhere, UnusableState
+from svc_async.state.syncs import list_syncs
+from tests.support.sync_states import NOW, YEAR, compare, list_removals, sync
+
+AT = ClockReading(NOW, 1_000.0)
+
+
+@pytest.fixture
+async def shared(postgres_url: str, schema: str) -> AsyncIterator[SharedState]:
+    async with SharedState.open(postgres_url, schema=schema) as state:
+        yield state
+
+
+async def compare_rows(state: SyncState) -> None:
+    await compare(state, {1: 11, 3: 30})
+
+
+async def begin(state: SyncState) -> None:
+    await state.begin(expires=NOW + YEAR)
+
+
+async def admit(state: SyncState) -> None:
+    state.start("upserts", "now")
+    await state.admit(lambda: AT)
+
+
+async def finish(state: SyncState) -> None:
+    await state.finish(in_doubt=False, complete=True)
+
+
+STEPS: list[Callable[[SyncState], Awaitable[Any]]] = [
+    compare_rows,
+    begin,
+    list_removals,
+    admit,
+    finish,
+    SyncState.settle,
+]
+
+
+@pytest.mark.parametrize("replaced", range(len(STEPS)))
+async def test_a_sync_that_was_replaced_can_do_no_further_step(shared: SharedState, replaced: int) -> None:
+    async with open_sync_state(shared, "a") as first:
+        await sync(first, {1: 10, 2: 20})
+        for step in STEPS[:replaced]:
+            await step(first)
+        first.record_accepted("upserts", [0])
+        async with open_sync_state(shared, "a") as second:
+            with pytest.raises(TakenUpElsewhere, match="the sync of a was taken up elsewhere"):
+                await STEPS[replaced](first)
+            await sync(second, {1: 10, 4: 40})
+            with pytest.raises(TakenUpElsewhere):
+                await STEPS[replaced](first)
+            assert (await compare(second, {1: 10, 4: 40})).unchanged == 2
+
+
+async def test_lists_do_not_share_their_states(shared: SharedState) -> None:
+    async with open_sync_state(shared, "a") as first, open_sync_state(shared, "b") as second:
+        await sync(first, {1: 10})
+        assert (await compare(second, {1: 10})).additions == 1
+        assert (await compare(first, {1: 10})).unchanged == 1
+
+
+async def test_a_process_that_stands_still_within_a_transaction_delays_nobody(shared: SharedState) -> None:
+    async def stand_still() -> None:
+        async with shared.open_sync_tables("a") as first, first.transaction() as writer:
+            await writer.put("selection", (0, b"x"))
+            async with open_sync_state(shared, "a") as second:
+                assert (await compare(second, {1: 10})).additions == 1
+
+    with pytest.raises(TakenUpElsewhere):
+        await stand_still()
+    async with shared.open_sync_tables("a") as third:
+        assert await third.is_empty("selection")
+
+
+async def test_a_sync_that_is_cancelled_at_any_moment_is_done_again(shared: SharedState) -> None:
+    async def run(snapshot: dict[int, int]) -> None:
+        async with open_sync_state(shared, "a") as state:
+            await sync(state, snapshot)
+
+    dice, ended = random.Random(1), 0
+    for _ in range(25):
+        await run({1: 10, 2: 20})
+        task = asyncio.ensure_future(run({1: 11, 3: 30}))
+        for _ in range(dice.randrange(1, 300)):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        ended += not task.cancelled()
+        async with open_sync_state(shared, "a") as state:
+            plan = await compare(state, {1: 11, 3: 30})
+            assert plan.unchanged + plan.changes + plan.additions == 2
+            assert plan.removals + plan.doubtful <= 1
+    assert ended < 25
+
+
+async def test_a_damaged_row_is_noticed(shared: SharedState) -> None:
+    async with open_sync_state(shared, "a") as state:
+        await sync(state, {1: 10})
+    await shared.database.execute("UPDATE sync_page SET ids = set_byte(ids, 3, get_byte(ids, 3) # 1)")
+    with pytest.raises(UnusableState, match="the shared state of a is damaged; restore the database from a backup"):
+        async with open_sync_state(shared, "a") as state:
+            await compare(state, {1: 10})
+
+
+async def test_a_row_that_is_missing_is_noticed(shared: SharedState) -> None:
+    async with open_sync_state(shared, "a") as state:
+        await sync(state, {1: 10})
+    await shared.database.execute("DELETE FROM sync_mark")
+    with pytest.raises(UnusableState, match="damaged"):
+        async with open_sync_state(shared, "a") as state:
+            await compare(state, {1: 10})
+
+
+async def test_a_connection_that_is_lost_while_a_plan_is_stored_loses_nothing(shared: SharedState) -> None:
+    async def lose_connection() -> None:
+        async with shared.open_sync_tables("a") as tables, tables.transaction() as writer:
+            await writer.put("selection", (0, b"x"))
+            await shared.database.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE relation = 'sync_selection'::regclass"
+            )
+            await writer.put("selection", (1, b"y"))
+
+    with pytest.raises(StateUnavailable):
+        await lose_connection()
+    async with open_sync_state(shared, "a") as state:
+        assert (await compare(state, {1: 10})).additions == 1
+
+
+async def test_the_tables_have_the_columns_of_those_in_a_file(shared: SharedState, schema: str) -> None:
+    found = await shared.database.fetch(
+        "SELECT table_name, array_agg(column_name::text ORDER BY ordinal_position) AS columns "
+        "FROM information_schema.columns WHERE table_schema = $1 GROUP BY table_name",
+        schema,
+    )
+    columns = {row["table_name"]: tuple(row["columns"]) for row in found}
+    for table, expected in COLUMNS.items():
+        assert columns[f"sync_{table}"] == ("sync", "id", *expected, "checksum")
+
+
+async def test_states_are_listed_with_their_size_and_their_last_use(shared: SharedState) -> None:
+    before = datetime.now(UTC) - timedelta(minutes=1)
+    for rows, target in ((300, "b"), (2, "a"), (3, "a")):
+        async with open_sync_state(shared, target) as state:
+            await sync(state, dict.fromkeys(range(rows), 1))
+    first, second = await list_syncs(shared.database)
+    assert (first.target, first.rows, first.epoch) == ("a", 3, 2)
+    assert (second.target, second.rows, second.epoch) == ("b", 300, 1)
+    assert second.size == 300 * 43
+    assert before < second.used_at <= first.used_at
