@@ -171,7 +171,8 @@ class Feeder:
         self._ledger.accounting.read_rows(part.count, again=part.again)
         self._ledger.accounting.partly_valid += part.partly_valid
         is_time_to_flush = self._partitioner.add(part.rows)
-        self._on_failures(part.failures)
+        if part.failures:
+            self._on_failures(part.failures)
         return is_time_to_flush
 
     async def _flush(self) -> None:
@@ -190,6 +191,8 @@ class Feeder:
 
     def _count(self, packer: Packer) -> None:
         """Count the rows that a packer has left out."""
+        if not packer.coalesced and not packer.too_large:
+            return
         self._ledger.accounting.coalesced += packer.coalesced
         too_large, packer.coalesced, packer.too_large = packer.too_large, 0, []
         self._on_failures([Failure.too_large(position) for position in too_large])

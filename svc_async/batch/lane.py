@@ -369,12 +369,11 @@ def _write_receipt(batch: Batch, refused: Mapping[int, ErrorDetail], request_id:
         ]
         accepted = [position for index, position in enumerate(listed) if index not in refused]
     return Receipt(
-        first=positions.lowest,
-        last=positions.highest,
         rows=batch.rows,
         accepted=batch.rows - len(failures),
         failures=failures,
         request_id=request_id,
         attempts=attempts,
         positions=accepted,
+        settled=positions,
     )

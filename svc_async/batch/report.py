@@ -47,24 +47,32 @@ class Receipt:
     """One request whose answer settled rows.
 
     Attributes:
-        first: the lowest position among its rows.
-        last: the highest; the ranges of requests overlap.
         rows: how many rows it settled.
         accepted: how many of them were accepted.
         failures: the others.
         request_id: the server-assigned request id, if any.
         attempts: how many times the request was sent.
         positions: the positions of the accepted rows.
+        settled: the positions of all its rows.
     """
 
-    first: int
-    last: int
     rows: int
     accepted: int
     failures: Sequence[Failure] = ()
     request_id: str | None = None
     attempts: int = 1
     positions: Sequence[int] = attrs.field(default=(), repr=False)
+    settled: Sequence[int] = attrs.field(default=(), repr=False)
+
+    @property
+    def first(self) -> int:
+        """The lowest position among its rows."""
+        return min(self.settled)
+
+    @property
+    def last(self) -> int:
+        """The highest position among its rows; the ranges of requests overlap."""
+        return max(self.settled)
 
 
 @attrs.frozen(kw_only=True)

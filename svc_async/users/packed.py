@@ -23,7 +23,7 @@ from svc_async.users.hashing import DIGEST_SIZE, HASH_LENGTH
 from svc_async.users.identifiers import IDENTIFIERS
 from svc_async.users.template import RowTemplate
 
-__all__ = ["HashedUsers", "Joints", "PackedUsers", "TextUsers", "make_picker", "merge_users"]
+__all__ = ["HashedUsers", "Joints", "PackedUsers", "TextUsers", "make_picker", "merge_users", "partition"]
 
 T = TypeVar("T")
 
@@ -108,7 +108,7 @@ class HashedUsers:
         """Return the key of each user."""
         size = self._record_size
         if size:
-            return memoryview(self.digests).cast("Q")[:: size // _KEY_SIZE].tolist()
+            return memoryview(self.digests).cast("Q")[:: size // _KEY_SIZE]
         return self._unpack(_KEY_FORMATS)
 
     def list_first_bytes(self) -> bytes:
@@ -116,10 +116,17 @@ class HashedUsers:
         size = self._record_size
         return self.digests[::size] if size else bytes(self._unpack(_FIRST_FORMATS))
 
+    def partition(self, partitions: Sequence[int], count: int) -> "Sequence[HashedUsers]":
+        """Return the users of each partition, given the partition of each user and the number of partitions."""
+        records = partition(self._list_records(), partitions, count)
+        if not self.present:
+            return [HashedUsers(b"".join(each)) for each in records]
+        present = partition(self.present, partitions, count)
+        return [HashedUsers(b"".join(each), bytes(some)) for each, some in zip(records, present, strict=True)]
+
     def distribute(self, groups: Iterable[Sequence[int]]) -> "Iterator[HashedUsers]":
         """Yield the users at the indexes of each group."""
-        size = self._record_size
-        records = _unpack(f"{size}s" * len(self), self.digests) if size else self._unpack(_RECORD_FORMATS)
+        records = self._list_records()
         for indexes in groups:
             pick = make_picker(indexes)
             yield HashedUsers(b"".join(pick(records)), bytes(pick(self.present)) if self.present else b"")
@@ -176,6 +183,11 @@ class HashedUsers:
         first = self.present[0]
         return DIGEST_SIZE * _SIZES[first] if self.present.count(first) == len(self.present) else 0
 
+    def _list_records(self) -> Sequence[bytes]:
+        """Return the digests of each user."""
+        size = self._record_size
+        return _unpack(f"{size}s" * len(self), self.digests) if size else self._unpack(_RECORD_FORMATS)
+
     def _unpack(self, formats: Sequence[str]) -> tuple[Any, ...]:
         return _unpack("=" + "".join(map(formats.__getitem__, self.present)), self.digests)
 
@@ -220,11 +232,17 @@ class TextUsers:
 
     def list_keys(self) -> Sequence[int]:
         """Return the key of each user."""
-        return memoryview(self.keys).cast("Q").tolist()
+        return memoryview(self.keys).cast("Q")
 
     def list_first_bytes(self) -> bytes:
         """Return the first byte of each key."""
         return self.keys[::_KEY_SIZE]
+
+    def partition(self, partitions: Sequence[int], count: int) -> "Sequence[TextUsers]":
+        """Return the users of each partition, given the partition of each user and the number of partitions."""
+        keys = partition(self.list_keys(), partitions, count)
+        users = partition(self.list_users(), partitions, count)
+        return list(map(TextUsers.pack, keys, users))
 
     def distribute(self, groups: Iterable[Sequence[int]]) -> "Iterator[TextUsers]":
         """Yield the users at the indexes of each group."""
@@ -270,6 +288,15 @@ def merge_users(parts: Iterable[PackedUsers], template: RowTemplate) -> PackedUs
         return HashedUsers(b"".join([each.digests for each in hashed]), b"".join([each.present for each in hashed]))
     texts = [part.to_text(template) for part in parts]
     return TextUsers(b"".join([each.keys for each in texts]), _SEPARATOR.join([each.text for each in texts]))
+
+
+def partition(values: Iterable[T], partitions: Sequence[int], count: int) -> Sequence[Sequence[T]]:
+    """Return the values of each partition, in their order, given the partition of each value."""
+    parts: list[list[T]] = [[] for _ in range(count)]
+    appenders = [part.append for part in parts]
+    for number, value in zip(partitions, values, strict=True):
+        appenders[number](value)
+    return parts
 
 
 def make_picker(indexes: Sequence[int]) -> Callable[[Sequence[T]], Sequence[T]]:

@@ -41,7 +41,7 @@ def test_what_is_settled_and_pending_adds_up_to_what_was_read() -> None:
     accounting.resume(Totals(accepted=3, coalesced=1, failed=1, requests=2, failures=[Failure(4, "no", "NO")]))
     accounting.read += 10
 
-    accounting.settle(Receipt(first=5, last=7, rows=3, accepted=2, failures=[Failure(1, "no", "NO")]))
+    accounting.settle(Receipt(rows=3, accepted=2, failures=[Failure(1, "no", "NO")]))
 
     report = accounting.report(pending=7, in_doubt=0)
     assert (report.read, report.accepted, report.coalesced, report.failed, report.requests) == (15, 5, 1, 2, 2)

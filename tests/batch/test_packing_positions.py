@@ -46,6 +46,33 @@ def test_merged_positions_are_cut_and_distributed(parts: Sequence[Sequence[int]]
 
 
 @settings(max_examples=50)
+@given(parts=st.lists(positions, max_size=3), dice=st.randoms(use_true_random=False))
+def test_partitioned_positions_are_cut_before_they_are_listed(parts: Sequence[Sequence[int]], dice: Random) -> None:
+    numbers = [number for part in parts for number in part]
+    places = bytes(dice.choices(range(3), k=len(numbers)))
+    expected = [[number for number, each in zip(numbers, places, strict=True) if each == place] for place in range(4)]
+    partitioned = Positions.merge(map(Positions.pack, parts)).partition(places, [*map(len, expected)])
+    cuts = [(dice.randint(0, len(each)), dice.randint(0, len(each))) for each in expected]
+    cut = [each[low:high] for each, (low, high) in zip(partitioned, cuts, strict=True)]
+
+    assert [[*map(len, cut)], [*map(len, partitioned)]] == [
+        [max(0, high - low) for low, high in cuts],
+        [*map(len, expected)],
+    ]
+    assert [list(each) for each in cut] == [each[low:high] for each, (low, high) in zip(expected, cuts, strict=True)]
+    halves = [Positions.merge([each[: len(each) // 2], each[len(each) // 2 :]]) for each in partitioned]
+    assert [list(each) for each in halves] == expected
+
+
+def test_partitioned_positions_take_a_byte_until_they_are_listed() -> None:
+    places = bytes(range(4)) * 100
+    first, *_ = Positions.pack(range(400)).partition(places, [100] * 4)
+    assert first.held == 100
+    assert list(first) == [*range(0, 400, 4)]
+    assert first.held == 300
+
+
+@settings(max_examples=50)
 @given(st.lists(positions, max_size=5))
 def test_positions_are_stored_and_read_again(parts: Sequence[Sequence[int]]) -> None:
     merged = Positions.merge(map(Positions.pack, parts))

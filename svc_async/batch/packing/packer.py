@@ -88,8 +88,10 @@ class _OpenBatch:
 
     def has_repeats(self) -> bool:
         """Return whether a key occurs more than once."""
-        keys = list(itertools.chain.from_iterable(packed.users.list_keys() for packed in self.packed))
-        return len(set(keys)) < len(keys)
+        keys = set[int]()
+        for packed in self.packed:
+            keys.update(packed.users.list_keys())
+        return len(keys) < self.rows
 
     def seal(self, now: datetime) -> Batch:
         blocks = [block.seal(self.limits.per_operation, now) for block in self._blocks.values()]

@@ -49,12 +49,7 @@ class Partitioner:
     def _partition(self, rows: PackedRows) -> Iterator[tuple[int, PackedRows]]:
         if len(self.packers) == 1:
             return iter([(0, rows)] if len(rows) else [])
-        indexes: list[list[int]] = [[] for _ in self.packers]
-        appenders = [each.append for each in indexes]
-        for index, packer in enumerate(find_partitions(rows.users, len(self.packers))):
-            appenders[packer](index)
-        occurring = [packer for packer, chosen in enumerate(indexes) if chosen]
-        return zip(occurring, rows.distribute([indexes[packer] for packer in occurring]), strict=True)
+        return rows.partition(find_partitions(rows.users, len(self.packers)), len(self.packers))
 
 
 def find_partitions(users: PackedUsers, count: int) -> Sequence[int]:

@@ -3,14 +3,15 @@
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import chain
 from typing import overload
 
 import attrs
 
-from svc_async.users.packed import make_picker
+from svc_async.users.packed import make_picker, partition
 
-__all__ = ["PlainRun", "PositionRun", "Positions"]
+__all__ = ["PartitionRun", "PlainRun", "PositionRun", "Positions"]
 
 PlainRun = tuple[int, int, str, bytes]
 """A start; then how many consecutive positions follow, or how offsets are packed, and the offsets."""
@@ -47,6 +48,22 @@ class PositionRun:
         typecode = next(typecode for limit, typecode in _TYPECODES if highest < limit)
         return cls(start, array(typecode, offsets), start + lowest, start + highest)
 
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @property
+    def held(self) -> int:
+        """The bytes of memory that they take."""
+        return len(self.offsets) * self.offsets.itemsize if isinstance(self.offsets, array) else 0
+
+    def expand(self) -> "PositionRun":
+        """Return itself."""
+        return self
+
+    def cut(self, first: int, end: int) -> "PositionRun":
+        """Return the positions from one index to before another, of which there is at least one."""
+        return PositionRun.pack(self.offsets[first:end], self.start)
+
     def shift(self, start: int) -> Iterable[int]:
         """Return the positions as offsets from another start."""
         difference = self.start - start
@@ -57,6 +74,57 @@ class PositionRun:
         return [offset + difference for offset in self.offsets]
 
 
+@attrs.frozen(slots=False, eq=False)
+class _Partitions:
+    """Positions and the partition of each."""
+
+    positions: "Positions"
+    partitions: Sequence[int]
+    count: int
+
+    @cached_property
+    def listed(self) -> "Sequence[Positions]":
+        """The positions of each partition."""
+        return list(self.positions.distribute(partition(range(len(self.positions)), self.partitions, self.count)))
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether the positions of each partition are in memory."""
+        return "listed" in self.__dict__
+
+
+@attrs.frozen
+class PartitionRun:
+    """Positions of one partition among many; they are listed when they are first read, which few jobs do.
+
+    Attributes:
+        first: the index of the first of them in the partition.
+        end: the index after the last of them.
+    """
+
+    _partitions: _Partitions
+    _partition: int
+    first: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.first
+
+    @property
+    def held(self) -> int:
+        """The bytes of memory that they take: the partition of each, and its offset."""
+        return 3 * len(self) if self._partitions.is_listed else len(self)
+
+    def expand(self) -> PositionRun:
+        """Return the positions."""
+        (run,) = self._partitions.listed[self._partition].expand_runs()
+        return run if len(self) == len(run) else run.cut(self.first, self.end)
+
+    def cut(self, first: int, end: int) -> "PartitionRun":
+        """Return the positions from one index to before another, of which there is at least one."""
+        return PartitionRun(self._partitions, self._partition, self.first + first, min(self.first + end, self.end))
+
+
 @attrs.frozen
 class Positions(Sequence[int]):
     """The positions of rows, in the order of the rows.
@@ -65,11 +133,11 @@ class Positions(Sequence[int]):
         runs: the positions, in parts.
     """
 
-    runs: Sequence[PositionRun] = ()
+    runs: Sequence[PositionRun | PartitionRun] = ()
     _count: int = attrs.field(init=False, eq=False)
 
     def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "_count", sum(len(run.offsets) for run in self.runs))
+        object.__setattr__(self, "_count", sum(map(len, self.runs)))
 
     @classmethod
     def pack(cls, positions: Sequence[int]) -> "Positions":
@@ -87,13 +155,13 @@ class Positions(Sequence[int]):
     @classmethod
     def merge(cls, parts: "Iterable[Positions]") -> "Positions":
         """Concatenate positions."""
-        runs: list[PositionRun] = []
-        for part in parts:
-            for run in part.runs:
-                if runs and _continues(runs[-1], run):
-                    runs[-1] = PositionRun.pack(range(runs[-1].lowest, run.highest + 1))
-                else:
-                    runs.append(run)
+        runs: list[PositionRun | PartitionRun] = []
+        for run in chain.from_iterable(part.runs for part in parts):
+            joined = _join(runs[-1], run) if runs else None
+            if joined is None:
+                runs.append(run)
+            else:
+                runs[-1] = joined
         return cls(runs)
 
     def to_plain(self) -> Sequence[PlainRun]:
@@ -102,7 +170,7 @@ class Positions(Sequence[int]):
             (run.lowest, len(run.offsets), "", b"")
             if isinstance(run.offsets, range)
             else (run.start, 0, run.offsets.typecode, run.offsets.tobytes())
-            for run in self.runs
+            for run in self.expand_runs()
         ]
 
     @classmethod
@@ -125,34 +193,48 @@ class Positions(Sequence[int]):
         return self._count
 
     def __iter__(self) -> Iterator[int]:
-        return chain.from_iterable(run.shift(0) for run in self.runs)
+        return chain.from_iterable(run.shift(0) for run in self.expand_runs())
 
     @property
     def lowest(self) -> int:
         """The lowest of at least one position."""
-        return min(run.lowest for run in self.runs)
+        return min(run.lowest for run in self.expand_runs())
 
     @property
     def highest(self) -> int:
         """The highest of at least one position."""
-        return max(run.highest for run in self.runs)
+        return max(run.highest for run in self.expand_runs())
 
     @property
     def held(self) -> int:
         """The bytes of memory that they take."""
-        return sum(len(run.offsets) * run.offsets.itemsize for run in self.runs if isinstance(run.offsets, array))
+        return sum([run.held for run in self.runs])
 
     def distribute(self, groups: Iterable[Sequence[int]]) -> "Iterator[Positions]":
         """Yield the positions at the indexes of each group."""
         start = self.lowest if self else 0
-        are_consecutive = len(self.runs) == 1 and isinstance(self.runs[0].offsets, range)
+        are_consecutive = len(self.runs) == 1 and isinstance(self.expand_runs()[0].offsets, range)
         offsets = range(len(self)) if are_consecutive else self._list_offsets(start)
         for indexes in groups:
             picked = indexes if are_consecutive else make_picker(indexes)(offsets)
             yield Positions([PositionRun.pack(picked, start)] if picked else ())
 
+    def partition(self, partitions: Sequence[int], sizes: Sequence[int]) -> "Sequence[Positions]":
+        """Return the positions of each partition.
+
+        Args:
+            partitions: the partition of each position.
+            sizes: how many positions each partition has.
+        """
+        listing = _Partitions(self, partitions, len(sizes))
+        return [Positions([PartitionRun(listing, each, 0, size)] if size else ()) for each, size in enumerate(sizes)]
+
+    def expand_runs(self) -> Sequence[PositionRun]:
+        """Return the positions, with each offset in memory."""
+        return [run.expand() for run in self.runs]
+
     def _list_offsets(self, start: int) -> Sequence[int]:
-        return list(chain.from_iterable(run.shift(start) for run in self.runs))
+        return list(chain.from_iterable(run.shift(start) for run in self.expand_runs()))
 
     @overload
     def __getitem__(self, index: int) -> int: ...
@@ -166,12 +248,11 @@ class Positions(Sequence[int]):
             place = range(len(self))[index]
             return next(iter(self[place : place + 1]))
         first, end, _ = index.indices(len(self))
-        runs: list[PositionRun] = []
+        runs: list[PositionRun | PartitionRun] = []
         for run in self.runs:
-            offsets = run.offsets[max(0, first) : max(0, end)]
-            if offsets:
-                runs.append(PositionRun.pack(offsets, run.start))
-            first, end = first - len(run.offsets), end - len(run.offsets)
+            if first < len(run) and end > 0 and first < end:
+                runs.append(run.cut(max(0, first), end))
+            first, end = first - len(run), end - len(run)
         return Positions(runs)
 
 
@@ -185,6 +266,11 @@ def _find_ranges(positions: Sequence[int]) -> Iterator[range]:
         first = end
 
 
-def _continues(run: PositionRun, following: PositionRun) -> bool:
+def _join(run: PositionRun | PartitionRun, following: PositionRun | PartitionRun) -> PositionRun | None:
+    """Return both runs as one if they are consecutive."""
+    if isinstance(run, PartitionRun) or isinstance(following, PartitionRun):
+        return None
     are_ranges = isinstance(run.offsets, range) and isinstance(following.offsets, range)
-    return are_ranges and following.lowest == run.highest + 1
+    if not are_ranges or following.lowest != run.highest + 1:
+        return None
+    return PositionRun.pack(range(run.lowest, following.highest + 1))

@@ -59,6 +59,14 @@ class PackedRows:
         for each, positions in zip(users, self.positions.distribute(groups), strict=True):
             yield PackedRows(self.group, self.template, each, positions)
 
+    def partition(self, partitions: Sequence[int], count: int) -> "Iterator[tuple[int, PackedRows]]":
+        """Yield each partition that has rows, with its rows; arguments as those of the users."""
+        users: Sequence[PackedUsers] = self.users.partition(partitions, count)
+        positions = self.positions.partition(partitions, list(map(len, users)))
+        for number, (some, their_positions) in enumerate(zip(users, positions, strict=True)):
+            if len(some):
+                yield number, PackedRows(self.group, self.template, some, their_positions)
+
     def write_each(self) -> Sequence[str]:
         """Write each user by itself, without what its template has."""
         return self.users.to_text(self.template).list_users()
