@@ -10,6 +10,7 @@ from svc_async.state.database_url import DatabaseUrl
 from svc_async.state.migrations import migrate
 
 if TYPE_CHECKING:
+    from svc_async.state.events import SharedEvents
     from svc_async.state.syncs import SyncTables
 
 __all__ = ["SharedState"]
@@ -107,3 +108,16 @@ class SharedState:
         from svc_async.state.syncs import SyncTables  # noqa: PLC0415 - only a sync needs it
 
         return SyncTables(self.database, target)
+
+    def events(self, receiver: str = "webhooks") -> "SharedEvents":
+        """Return the inbox and dedupe store of receivers; see `SharedEvents` for other settings.
+
+        Args:
+            receiver: receivers with the same name handle the same events, each event once.
+
+        Raises:
+            InvalidArgument: the name is empty, too long or not printable.
+        """
+        from svc_async.state.events import SharedEvents  # noqa: PLC0415 - few programs receive events
+
+        return SharedEvents(self, receiver=receiver)

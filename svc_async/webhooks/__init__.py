@@ -11,13 +11,14 @@ dispatch       calls handlers, commits or reports           testing        signe
 from svc_async.webhooks.ack import Ack
 from svc_async.webhooks.delivery import DeliveryContext, NotHandled
 from svc_async.webhooks.receiver import WebhookReceiver
-from svc_async.webhooks.stores.dedupe import DedupeStore, MemoryDedupe
+from svc_async.webhooks.stores.dedupe import Claim, DedupeStore, MemoryDedupe
 from svc_async.webhooks.stores.sqlite import SqliteDedupe, SqliteInbox
 from svc_async.webhooks.verification import Rejected, RejectReason
 from svc_async.wire.hmac_sha256 import SigningKey
 
 __all__ = [
     "Ack",
+    "Claim",
     "DedupeStore",
     "DeliveryContext",
     "MemoryDedupe",

@@ -1,6 +1,7 @@
 """Accepts the events of a delivery: claims, stores and queues all of them, or none."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from operator import attrgetter
@@ -15,7 +16,7 @@ from svc_async.webhooks.event_keys import build_event_key, parse_event_key
 from svc_async.webhooks.keyed_lock import KeyedLock
 from svc_async.webhooks.keyed_queue import KeyedQueue
 from svc_async.webhooks.stats import Counters
-from svc_async.webhooks.stores.dedupe import DedupeStore
+from svc_async.webhooks.stores.dedupe import Claim, DedupeStore
 from svc_async.webhooks.stores.inbox import Inbox, StoredEvent
 from svc_async.webhooks.verification import Rejected, RejectReason
 
@@ -40,6 +41,8 @@ class Acceptor:
     counters: Counters
     queue: KeyedQueue[AcceptedEvent] = attrs.field(init=False)
     _lock: KeyedLock = attrs.field(factory=KeyedLock, init=False)
+    _left: deque[StoredEvent] = attrs.field(factory=deque[StoredEvent], init=False)
+    _parsed: tuple[bytes, Mapping[str, Event]] = attrs.field(default=(b"", {}), init=False)
 
     def __attrs_post_init__(self) -> None:
         self.queue = KeyedQueue(
@@ -56,21 +59,33 @@ class Acceptor:
             await self.dispatcher.report(None, error)
             return RejectReason.ACCEPT_FAILED
 
-    async def restore(self, parser: EventParser) -> None:
-        """Accept the events that an earlier receiver left in the inbox."""
-        body, events = b"", dict[str, Event]()
-        for stored in await self.inbox.load() if self.inbox else ():
-            if stored.body is not body:  # the events of a delivery share its body
-                body, events = stored.body, {event.key: event for event in parser.parse(stored.body)}
-            if not await self.dedupe.claim(stored.key):
-                await self.dispatcher.remove(stored.key)  # it was committed and not removed yet
-                continue
-            context = DeliveryContext(
-                key_id=stored.key_id, received_at=stored.received_at, body=stored.body, restored=True
-            )
-            self.counters.restored += 1
-            size = estimate_memory(body) // max(1, len(events))
-            self._put(self._prepare(stored.key, _find_event(stored, events), context, size=size))
+    async def restore(self, parser: EventParser) -> int:
+        """Accept the events that an earlier receiver left in the inbox; return how many there were.
+
+        If a store fails, the next call continues with the same event.
+        """
+        if self.inbox is not None and not self._left:
+            self._left.extend(await self.inbox.load())
+        count = len(self._left)
+        while self._left:
+            await self._restore(self._left[0], parser)
+            self._left.popleft()
+        self._parsed = b"", {}
+        return count
+
+    async def _restore(self, stored: StoredEvent, parser: EventParser) -> None:
+        claim = await self.dedupe.claim(stored.key)
+        if claim is Claim.HANDLED:
+            await self.dispatcher.remove(stored.key)  # it was committed and not removed yet
+        if claim is not Claim.TAKEN:
+            return
+        if stored.body is not self._parsed[0]:  # the events of a delivery share its body
+            self._parsed = stored.body, {event.key: event for event in parser.parse(stored.body)}
+        events = self._parsed[1]
+        context = DeliveryContext(key_id=stored.key_id, received_at=stored.received_at, body=stored.body, restored=True)
+        self.counters.restored += 1
+        size = estimate_memory(stored.body) // max(1, len(events))
+        self._put(self._prepare(stored.key, _find_event(stored, events), context, size=size))
 
     async def _claim_and_queue(self, events: Sequence[Event], context: DeliveryContext) -> Sequence[AcceptedEvent]:
         app = self.apps[context.key_id]
@@ -78,7 +93,10 @@ class Acceptor:
         # A repeated delivery waits: it must not be acknowledged because of one that is rejected afterwards.
         async with self._lock.hold(by_key), self._release_on_error() as claimed:
             for key, event in by_key.items():
-                if await self.dedupe.claim(key):
+                claim = await self.dedupe.claim(key)
+                if claim is Claim.ELSEWHERE:  # whoever has it may end before it is handled
+                    raise Rejected(RejectReason.CLAIMED_ELSEWHERE)
+                if claim is Claim.TAKEN:
                     claimed[key] = event
             size = estimate_memory(context.body) // max(1, len(events))
             accepted = [self._prepare(key, event, context, size=size) for key, event in claimed.items()]

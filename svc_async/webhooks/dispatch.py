@@ -40,7 +40,9 @@ class Dispatcher:
     counters: Counters
 
     async def handle(self, accepted: AcceptedEvent) -> None:
-        """Call the handlers of an event, once."""
+        """Call the handlers of an event, once; skip it if another receiver has taken it over."""
+        if not await self._confirm(accepted):
+            return
         try:
             handlers = await self.router.dispatch(accepted.event, accepted.context)
         except asyncio.CancelledError as error:
@@ -54,10 +56,10 @@ class Dispatcher:
             await self._succeed(accepted, handlers)
 
     async def abandon(self, accepted: AcceptedEvent) -> None:
-        """Abandon an event that was not handled in time; an inbox keeps it for the next start."""
+        """Abandon an event that this receiver does not handle any more; an inbox keeps it for the next start."""
         self.counters.abandoned += 1
         if self.inbox is None:
-            await self._dead_letter(accepted, NotHandled("the receiver closed before the event was handled"))
+            await self._dead_letter(accepted, NotHandled("the receiver ended before the event was handled"))
         await self.release(accepted.key, accepted.event)
         accepted.finish(handled=False)
 
@@ -80,6 +82,17 @@ class Dispatcher:
             await _call(self.on_error, event, error)
         except Exception as problem:  # noqa: BLE001 - the log is the last resort
             _log.error("on_error itself failed: %s", type(problem).__name__)
+
+    async def _confirm(self, accepted: AcceptedEvent) -> bool:
+        """Return whether the event is still this receiver's to handle."""
+        try:
+            if await self.dedupe.confirm(accepted.key):
+                return True
+        except Exception as error:  # noqa: BLE001 - a store may raise anything
+            await self.report(accepted.event, error)
+            await self.abandon(accepted)  # another receiver may be handling it
+        accepted.finish(handled=False)
+        return False
 
     async def _succeed(self, accepted: AcceptedEvent, handlers: int) -> None:
         self.counters.handled += 1

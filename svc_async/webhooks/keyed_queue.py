@@ -48,6 +48,12 @@ class KeyedQueue(Generic[T]):
     def __len__(self) -> int:
         return len(self._unfinished)
 
+    @property
+    def is_half_empty(self) -> bool:
+        """Whether less than half of the places and of the bytes are taken."""
+        taken, size = len(self._unfinished) + self._reserved, self._bytes + self._reserved_bytes
+        return 2 * taken < self._maxsize and 2 * size < self._max_bytes
+
     @contextmanager
     def reserve(self, items: Sequence[T]) -> Generator[bool]:
         """Reserve places for items within the block; yield False if there are too few.

@@ -29,6 +29,7 @@ from svc_async.webhooks.event_keys import name_keys
 from svc_async.webhooks.run import Acceptance, Run
 from svc_async.webhooks.stats import Counters, Health, Stats
 from svc_async.webhooks.stores.dedupe import DedupeStore, MemoryDedupe
+from svc_async.webhooks.stores.shared import EventState
 from svc_async.webhooks.verification import (
     CrcSignature,
     Fields,
@@ -69,6 +70,9 @@ class WebhookReceiver:
             of several names its app; an event is handled once for each app that signed it.
         ack: when a delivery is acknowledged.
         dedupe: remembers handled events; by default in memory for 25 hours.
+        state: a shared state, which stores events before they are acknowledged and remembers those that were handled,
+            for several receivers; `ack` and `dedupe` come before it. One that is not open is opened and closed with the
+            receiver.
         router: the handlers; by default a new router, which may also be shared with streams.
         parser: parses bodies.
         workers: how many events are handled concurrently.
@@ -98,6 +102,7 @@ class WebhookReceiver:
         keys: Iterable[SigningKey],
         ack: Ack | None = None,
         dedupe: DedupeStore | None = None,
+        state: EventState | None = None,
         router: EventRouter | None = None,
         parser: EventParser | None = None,
         workers: int = 8,
@@ -125,9 +130,10 @@ class WebhookReceiver:
         self._verifier = Verifier(keys=keys, crc_key=crc_key or keys[0], crc_signature=crc_signature, max_body=max_body)
         self._bodies = Bodies(largest=max_body, max_count=max_bodies, max_bytes=max_bytes)
         self._keys = name_keys(keys)
-        self._ack = ack or Ack.enqueue()
+        shared = state.events() if state is not None else None
+        self._ack = ack or (Ack.durable(shared) if shared is not None else Ack.enqueue())
         self._clock = clock or SystemClock()
-        self._dedupe = dedupe or MemoryDedupe(clock=self._clock)
+        self._dedupe = dedupe or shared or MemoryDedupe(clock=self._clock)
         self._router = router or EventRouter()
         self._parser = parser or EventParser()
         self._counters = Counters()

@@ -13,6 +13,7 @@ from svc_async.events.models import Event
 from svc_async.events.parser import EventParser
 from svc_async.webhooks.acceptance import Acceptor
 from svc_async.webhooks.delivery import AcceptedEvent, DeliveryContext
+from svc_async.webhooks.stores.inbox import SharedInbox
 from svc_async.webhooks.verification import RejectReason
 
 __all__ = ["Acceptance", "Run"]
@@ -99,19 +100,32 @@ class Run:
 
     async def _serve(self, started: "asyncio.Future[None]") -> None:
         async with AsyncExitStack() as stack:
-            for store in self.stores:
+            for store in {id(each): each for each in self.stores}.values():  # one object may be both
                 if isinstance(store, AbstractAsyncContextManager):
                     await stack.enter_async_context(store)
             stack.push_async_callback(self.abandon)
             await self.acceptor.restore(self.parser)
             async with asyncio.TaskGroup() as tasks:
                 workers = [tasks.create_task(self.acceptor.queue.work()) for _ in range(self.workers)]
+                taking_over = tasks.create_task(self._take_over())
                 self._tasks = tasks
                 started.set_result(None)
                 await self._closing.wait()
+                taking_over.cancel()
                 await self._drain()
                 for task in (*workers, *self._accepting):
                     task.cancel()
+
+    async def _take_over(self) -> None:
+        """Accept what other receivers of a shared inbox left, whenever there is room in the queue."""
+        inbox = self.acceptor.inbox
+        while isinstance(inbox, SharedInbox):
+            await self.clock.sleep(inbox.load_interval)
+            try:
+                while self.acceptor.queue.is_half_empty and await self.acceptor.restore(self.parser):
+                    pass
+            except Exception as error:  # noqa: BLE001 - a store may raise anything
+                await self.acceptor.dispatcher.report(None, error)
 
     async def _drain(self) -> None:
         if not self.drain_deadline:

@@ -61,6 +61,7 @@ class RejectReason(StrEnum):
     HANDLER_FAILED = "handler_failed"
     QUEUE_FULL = "queue_full"
     ACCEPT_FAILED = "accept_failed"
+    CLAIMED_ELSEWHERE = "claimed_elsewhere"
     TOO_LATE = "deadline_passed"
     NOT_RUNNING = "not_running"
 
@@ -84,6 +85,7 @@ _STATUS: Mapping[RejectReason, int] = {
     RejectReason.HANDLER_FAILED: 500,
     RejectReason.QUEUE_FULL: 503,
     RejectReason.ACCEPT_FAILED: 503,
+    RejectReason.CLAIMED_ELSEWHERE: 503,
     RejectReason.TOO_LATE: 503,
     RejectReason.NOT_RUNNING: 503,
 }

@@ -1,14 +1,30 @@
-"""Stores of a receiver that wait or fail when a test says so."""
+"""Stores of a receiver: some wait or fail when a test says so, one is shared."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
 
 import attrs
 
-from svc_async.webhooks import MemoryDedupe
+from svc_async.clock import Clock
+from svc_async.sandbox import VirtualClock
+from svc_async.state import SharedState
+from svc_async.state.events import SharedEvents
+from svc_async.webhooks import Claim, MemoryDedupe
 from svc_async.webhooks.stores.inbox import StoredEvent
 
-__all__ = ["BrokenStore", "MemoryInbox", "SlowStore"]
+__all__ = ["BrokenStore", "MemoryInbox", "SlowStore", "open_shared_events"]
+
+
+@asynccontextmanager
+async def open_shared_events(
+    url: str, schema: str, *, clock: VirtualClock | None = None, machine: Clock | None = None, **settings: Any
+) -> AsyncGenerator[SharedEvents]:
+    """Open a store in a database whose time is that of `clock`; its lease is renewed by the time of the machine."""
+    state = SharedState.open(url, schema=schema)
+    async with SharedEvents(state, clock=machine, read_time=clock.now if clock else None, **settings) as store:
+        yield store
 
 
 @attrs.define
@@ -19,7 +35,7 @@ class SlowStore(MemoryDedupe):
         super().__init__()
         self.go = asyncio.Event()
 
-    async def claim(self, key: str) -> bool:
+    async def claim(self, key: str) -> Claim:
         await self.go.wait()
         return await super().claim(key)
 
@@ -31,7 +47,7 @@ class BrokenStore(MemoryDedupe):
         super().__init__()
         self.broken = set(broken)
 
-    async def claim(self, key: str) -> bool:
+    async def claim(self, key: str) -> Claim:
         self._fail("claim", key)
         return await super().claim(key)
 

@@ -4,8 +4,9 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,32 +14,46 @@ import pytest
 
 from svc_async.errors import InvalidArgument, UnusableFile, WrongState
 from svc_async.sandbox import VirtualClock
-from svc_async.webhooks import DedupeStore, MemoryDedupe, SqliteDedupe, SqliteInbox
+from svc_async.webhooks import Claim, DedupeStore, MemoryDedupe, SqliteDedupe, SqliteInbox
 from svc_async.webhooks.stores.inbox import StoredEvent
+from tests.support.event_stores import MemoryInbox, open_shared_events
 
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)
 
 OpenStore = Callable[..., Any]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> OpenStore:
-    @asynccontextmanager
-    async def open_store(**settings: Any) -> AsyncIterator[DedupeStore]:
-        if request.param == "memory":
-            yield MemoryDedupe(**settings)
-        else:
-            async with SqliteDedupe(tmp_path / "events.db", **settings) as store:
-                yield store
+    """Return what opens a dedupe store of each kind."""
+    if request.param == "memory":
+        return make_memory_dedupe
+    if request.param == "sqlite":
+        return partial(SqliteDedupe, tmp_path / "events.db")
+    return partial(open_shared_events, request.getfixturevalue("postgres_url"), request.getfixturevalue("schema"))
 
-    return open_store
+
+@asynccontextmanager
+async def make_memory_dedupe(**settings: Any) -> AsyncIterator[DedupeStore]:
+    yield MemoryDedupe(**settings)
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def open_inbox(request: pytest.FixtureRequest, tmp_path: Path) -> OpenStore:
+    """Return what opens the same inbox, of each kind, again and again."""
+    if request.param == "memory":
+        inbox = MemoryInbox()
+        return lambda: nullcontext(inbox)
+    if request.param == "sqlite":
+        return partial(SqliteInbox, tmp_path / "inbox.db")
+    return partial(open_shared_events, request.getfixturevalue("postgres_url"), request.getfixturevalue("schema"))
 
 
 async def test_an_event_is_claimed_once_until_it_is_released(open_store: OpenStore) -> None:
     async with open_store() as store:
-        assert [await store.claim(key) for key in ("a", "a", "b")] == [True, False, True]
+        assert [await store.claim(key) for key in ("a", "a", "b")] == [Claim.TAKEN, Claim.HELD, Claim.TAKEN]
         await store.release("a")
-        assert [await store.claim("a"), await store.claim("a")] == [True, False]
+        assert [await store.claim("a"), await store.claim("a")] == [Claim.TAKEN, Claim.HELD]
 
 
 async def test_what_is_committed_stays_even_if_it_is_released_later(open_store: OpenStore) -> None:
@@ -46,7 +61,7 @@ async def test_what_is_committed_stays_even_if_it_is_released_later(open_store: 
         await store.claim("a")
         await store.commit("a")
         await store.release("a")
-        assert not await store.claim("a")
+        assert await store.claim("a") is not Claim.TAKEN
 
 
 async def test_a_handled_event_is_remembered_for_longer_than_a_replay_goes_back(open_store: OpenStore) -> None:
@@ -55,9 +70,9 @@ async def test_a_handled_event_is_remembered_for_longer_than_a_replay_goes_back(
         await store.claim("a")
         await store.commit("a")
         await clock.advance(hours=24, minutes=59)
-        assert not await store.claim("a")
+        assert await store.claim("a") is not Claim.TAKEN
         await clock.advance(minutes=1)
-        assert await store.claim("a")
+        assert await store.claim("a") is Claim.TAKEN
 
 
 async def test_how_long_is_a_setting(open_store: OpenStore) -> None:
@@ -65,12 +80,18 @@ async def test_how_long_is_a_setting(open_store: OpenStore) -> None:
     async with open_store(clock=clock, ttl=timedelta(seconds=1)) as store:
         await store.commit("a")
         await clock.advance(seconds=1)
-        assert await store.claim("a")
+        assert await store.claim("a") is Claim.TAKEN
+
+
+async def test_a_claim_holds_until_it_is_released(open_store: OpenStore) -> None:
+    async with open_store() as store:
+        await store.claim("a")
+        assert await store.confirm("a")
 
 
 async def test_only_one_of_many_claims_at_a_time(open_store: OpenStore) -> None:
     async with open_store() as store:
-        assert sum(await asyncio.gather(*(store.claim("a") for _ in range(100)))) == 1
+        assert (await asyncio.gather(*(store.claim("a") for _ in range(100)))).count(Claim.TAKEN) == 1
 
 
 @pytest.mark.parametrize("store", [MemoryDedupe, lambda **settings: SqliteDedupe("unused", **settings)])
@@ -85,13 +106,13 @@ async def test_memory_is_bounded_and_forgets_the_oldest() -> None:
     store = MemoryDedupe(maxsize=2)
     for key in ("a", "b", "a", "c"):
         await store.commit(key)
-    assert [await store.claim(key) for key in ("a", "b", "c")] == [False, True, False]
+    assert [await store.claim(key) for key in ("a", "b", "c")] == [Claim.HANDLED, Claim.TAKEN, Claim.HANDLED]
 
 
 async def test_claims_do_not_count_against_the_bound_of_memory() -> None:
     store = MemoryDedupe(maxsize=1)
-    assert [await store.claim(key) for key in ("a", "b", "c")] == [True] * 3
-    assert not await store.claim("a")
+    assert [await store.claim(key) for key in ("a", "b", "c")] == [Claim.TAKEN] * 3
+    assert await store.claim("a") is not Claim.TAKEN
 
 
 async def test_a_file_remembers_what_was_handled_and_frees_what_was_only_claimed(tmp_path: Path) -> None:
@@ -100,7 +121,7 @@ async def test_a_file_remembers_what_was_handled_and_frees_what_was_only_claimed
         await store.commit("handled")
         await store.claim("begun")
     async with SqliteDedupe(tmp_path / "events.db") as store:
-        assert [await store.claim("handled"), await store.claim("begun")] == [False, True]
+        assert [await store.claim("handled"), await store.claim("begun")] == [Claim.HANDLED, Claim.TAKEN]
 
 
 async def test_owners_that_share_a_file_keep_their_claims_until_a_lease_ends(tmp_path: Path) -> None:
@@ -112,14 +133,14 @@ async def test_owners_that_share_a_file_keep_their_claims_until_a_lease_ends(tmp
             )
             for owner in ("one", "two")
         ]
-        assert await one.claim("a")
-        assert not await two.claim("a")
+        assert await one.claim("a") is Claim.TAKEN
+        assert await two.claim("a") is not Claim.TAKEN
         async with SqliteDedupe(tmp_path / "events.db", owner="two", clock=clock) as again:
-            assert not await again.claim("a")
+            assert await again.claim("a") is not Claim.TAKEN
         await clock.advance(minutes=5)
-        assert await two.claim("a")
+        assert await two.claim("a") is Claim.TAKEN
         await one.commit("b")
-        assert not await two.claim("b")
+        assert await two.claim("b") is not Claim.TAKEN
 
 
 async def test_a_file_that_is_no_database_is_an_error_at_the_start(tmp_path: Path) -> None:
@@ -142,7 +163,7 @@ async def test_a_key_that_cannot_be_written_is_an_error_of_its_caller(tmp_path: 
     async with SqliteDedupe(tmp_path / "events.db") as store:
         outcomes = await asyncio.gather(store.claim("\ud800"), store.claim("a"), return_exceptions=True)
     assert isinstance(outcomes[0], UnicodeEncodeError)
-    assert outcomes[1] is True
+    assert outcomes[1] is Claim.TAKEN
 
 
 async def test_a_store_that_is_closed_says_so(tmp_path: Path) -> None:
@@ -150,7 +171,7 @@ async def test_a_store_that_is_closed_says_so(tmp_path: Path) -> None:
     with pytest.raises(WrongState, match="closed"):
         await store.claim("a")
     async with store:
-        assert await store.claim("a")
+        assert await store.claim("a") is Claim.TAKEN
     with pytest.raises(WrongState, match="closed"):
         await store.claim("b")
 
@@ -169,15 +190,42 @@ async def test_files_with_messages_can_be_read_by_this_user_only(tmp_path: Path)
         assert read_modes(tmp_path) == {0o600}
 
 
-async def test_an_inbox_keeps_events_in_their_order_until_they_are_done(tmp_path: Path) -> None:
-    async with SqliteInbox(tmp_path / "inbox.db") as inbox:
+async def test_an_inbox_keeps_events_in_their_order_until_they_are_done(open_inbox: OpenStore) -> None:
+    async with open_inbox() as inbox:
         await inbox.store([make_stored("b", b"\x00\xff"), make_stored("a")])
         await inbox.store([make_stored("c"), make_stored("a", b"another")])
-    async with SqliteInbox(tmp_path / "inbox.db") as inbox:
+    async with open_inbox() as inbox:
         assert [*await inbox.load()] == [make_stored("b", b"\x00\xff"), make_stored("a"), make_stored("c")]
         await inbox.remove("a")
         await inbox.remove("a")
+    async with open_inbox() as inbox:
         assert [each.key for each in await inbox.load()] == ["b", "c"]
+
+
+async def test_an_inbox_stores_all_events_or_none(open_inbox: OpenStore) -> None:
+    bad: Any = StoredEvent(key="bad", body=b"", key_id=None, received_at=NOW)  # type: ignore[arg-type]  # breaks the table's rule
+    async with open_inbox() as inbox:
+        with suppress(Exception):
+            await inbox.store([make_stored("a"), bad])
+        await inbox.store([make_stored("b")])
+    async with open_inbox() as inbox:
+        assert [each.key for each in await inbox.load()] in (["b"], ["a", "bad", "b"])
+
+
+async def test_the_events_of_a_delivery_share_its_body(open_inbox: OpenStore) -> None:
+    async with open_inbox() as inbox:
+        await inbox.store([make_stored(key, b"1") for key in ("a", "b")])
+    async with open_inbox() as inbox:
+        first, second = await inbox.load()
+        assert first.body is second.body
+
+
+@pytest.mark.parametrize("key", ["\x00", "\x1fshop\x1f1", "k" * 100_000, "\U0001f600"])
+async def test_any_key_that_an_event_may_have_is_stored(open_inbox: OpenStore, key: str) -> None:
+    async with open_inbox() as inbox:
+        await inbox.store([make_stored(key)])
+    async with open_inbox() as inbox:
+        assert [*await inbox.load()] == [make_stored(key)]
 
 
 def count_bodies(connection: sqlite3.Connection) -> int:
@@ -202,7 +250,7 @@ async def test_one_file_may_be_inbox_and_dedupe_store(tmp_path: Path) -> None:
     async with SqliteInbox(tmp_path / "events.db") as inbox, SqliteDedupe(tmp_path / "events.db") as dedupe:
         await asyncio.gather(inbox.store([make_stored("a")]), dedupe.claim("a"))
         assert [each.key for each in await inbox.load()] == ["a"]
-        assert not await dedupe.claim("a")
+        assert await dedupe.claim("a") is not Claim.TAKEN
 
 
 async def test_work_that_fails_spoils_no_other_that_shares_its_transaction(tmp_path: Path) -> None:
@@ -244,20 +292,20 @@ async def test_a_claim_of_another_owner_is_respected_for_an_hour_by_default(tmp_
     clock = VirtualClock()
     first = SqliteDedupe(tmp_path / "events.db", clock=clock)
     async with first, SqliteDedupe(tmp_path / "events.db", owner="other", clock=clock) as other:
-        assert await first.claim("a")
+        assert await first.claim("a") is Claim.TAKEN
         await clock.advance(minutes=59, seconds=59)
-        assert not await other.claim("a")
+        assert await other.claim("a") is not Claim.TAKEN
         await clock.advance(seconds=1)
-        assert await other.claim("a")
+        assert await other.claim("a") is Claim.TAKEN
 
 
 async def test_the_default_owner_releases_its_own_claims_only(tmp_path: Path) -> None:
     async with SqliteDedupe(tmp_path / "events.db", owner="other") as other:
-        assert await other.claim("theirs")
+        assert await other.claim("theirs") is Claim.TAKEN
         async with SqliteDedupe(tmp_path / "events.db") as first:
-            assert await first.claim("ours")
+            assert await first.claim("ours") is Claim.TAKEN
         async with SqliteDedupe(tmp_path / "events.db", owner="receiver") as second:
-            assert [await second.claim(key) for key in ("ours", "theirs")] == [True, False]
+            assert [await second.claim(key) for key in ("ours", "theirs")] == [Claim.TAKEN, Claim.ELSEWHERE]
 
 
 async def test_a_store_that_was_left_open_is_closed_when_it_is_opened_again(tmp_path: Path) -> None:
@@ -272,9 +320,9 @@ async def test_a_store_that_was_left_open_is_closed_when_it_is_opened_again(tmp_
 async def test_memory_holds_as_many_events_as_it_may() -> None:
     store = MemoryDedupe(maxsize=1)
     await store.commit("a")
-    assert not await store.claim("a")
+    assert await store.claim("a") is not Claim.TAKEN
     await store.commit("b")
-    assert await store.claim("a")
+    assert await store.claim("a") is Claim.TAKEN
 
 
 @pytest.mark.parametrize("is_new", [True, False])

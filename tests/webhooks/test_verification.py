@@ -28,6 +28,7 @@ STATUSES: Mapping[str, int] = {
     "handler_failed": 500,
     "queue_full": 503,
     "accept_failed": 503,
+    "claimed_elsewhere": 503,
     "deadline_passed": 503,
     "not_running": 503,
 }

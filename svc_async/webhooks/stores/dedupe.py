@@ -1,5 +1,6 @@
 """Which events are handled: an event is claimed, then committed once it is handled, or released if that failed."""
 
+import enum
 from collections import OrderedDict
 from datetime import timedelta
 from typing import Protocol
@@ -7,18 +8,42 @@ from typing import Protocol
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import InvalidArgument
 
-__all__ = ["DEFAULT_TTL", "DedupeStore", "MemoryDedupe", "check_ttl"]
+__all__ = ["DEFAULT_TTL", "Claim", "DedupeStore", "MemoryDedupe", "check_ttl"]
 
 DEFAULT_TTL = timedelta(hours=25)
 # Unspecified: how long an event may be delivered again; a replay goes 24 hours back (UNS-replay-job,
 # UNS-delivery-retry).
 
 
+class Claim(enum.Enum):
+    """What claiming an event found.
+
+    Attributes:
+        TAKEN: nobody had claimed it; now this receiver has.
+        HELD: this receiver has claimed it before, and has not handled it yet.
+        ELSEWHERE: another receiver has claimed it, and has not handled it yet.
+        HANDLED: it was handled.
+    """
+
+    TAKEN = "taken"
+    HELD = "held"
+    ELSEWHERE = "elsewhere"
+    HANDLED = "handled"
+
+
 class DedupeStore(Protocol):
     """Remembers events by their keys. A receiver enters and leaves a store that is an async context manager."""
 
-    async def claim(self, key: str) -> bool:
-        """Claim an event; return False if it is claimed or was handled already."""
+    async def claim(self, key: str) -> Claim:
+        """Claim an event, unless it is claimed or was handled already; return which."""
+        ...
+
+    async def confirm(self, key: str) -> bool:
+        """Return whether the claim of this receiver still holds; called directly before the handlers.
+
+        A claim may end by itself if others share the store: they take over what a dead receiver had claimed. If it has
+        ended and nobody has taken the event over, it is claimed anew.
+        """
         ...
 
     async def commit(self, key: str) -> None:
@@ -47,13 +72,19 @@ class MemoryDedupe:
         self._claimed: set[str] = set()
         self._handled: OrderedDict[str, float] = OrderedDict()
 
-    async def claim(self, key: str) -> bool:
-        """Claim an event; return False if it is claimed or was handled already."""
+    async def claim(self, key: str) -> Claim:
+        """Claim an event, unless it is claimed or was handled already; return which."""
         self._evict()
-        if key in self._claimed or key in self._handled:
-            return False
+        if key in self._handled:
+            return Claim.HANDLED
+        if key in self._claimed:
+            return Claim.HELD
         self._claimed.add(key)
-        return True
+        return Claim.TAKEN
+
+    async def confirm(self, key: str) -> bool:
+        """Return whether the claim still holds."""
+        return key in self._claimed
 
     async def commit(self, key: str) -> None:
         """Remember an event as handled."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import attrs
 
-__all__ = ["Inbox", "StoredEvent"]
+__all__ = ["Inbox", "SharedInbox", "StoredEvent"]
 
 
 @attrs.frozen(kw_only=True)
@@ -37,4 +37,18 @@ class Inbox(Protocol):
 
     async def load(self) -> Sequence[StoredEvent]:
         """Return the stored events in the order in which they were received."""
+        ...
+
+
+@runtime_checkable
+class SharedInbox(Inbox, Protocol):
+    """An inbox of several receivers.
+
+    `load` takes over the oldest events that belong to no running receiver, up to some number, and returns them. A
+    running receiver calls it regularly, since others may end.
+    """
+
+    @property
+    def load_interval(self) -> float:
+        """Seconds from one call to the next, if there was nothing to take over."""
         ...

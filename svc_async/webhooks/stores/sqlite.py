@@ -15,7 +15,7 @@ from typing import Literal, Self, TypeVar
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import WrongState
 from svc_async.sqlite import FileFormat, Work, Writer, connect, in_thread, report_unusable
-from svc_async.webhooks.stores.dedupe import DEFAULT_TTL, check_ttl
+from svc_async.webhooks.stores.dedupe import DEFAULT_TTL, Claim, check_ttl
 from svc_async.webhooks.stores.inbox import StoredEvent
 
 __all__ = ["SqliteDedupe", "SqliteInbox"]
@@ -163,6 +163,7 @@ class SqliteDedupe(_Store):
         self._lease = lease.total_seconds()
         self._owner = owner
         self._clock = clock or SystemClock()
+        self._until: dict[str, float] = {}
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
@@ -177,19 +178,19 @@ class SqliteDedupe(_Store):
             raise
         return self
 
-    async def claim(self, key: str) -> bool:
-        """Claim an event; return False if it is claimed or was handled already."""
+    async def claim(self, key: str) -> Claim:
+        """Claim an event, unless it is claimed or was handled already; return which."""
         now = self._clock.now().timestamp()
+        found = await self._run(lambda connection: _claim(connection, key, self._owner, now, now + self._lease))
+        if found is Claim.TAKEN:
+            self._until[key] = now + self._lease
+        return found
 
-        def insert(connection: sqlite3.Connection) -> bool:
-            connection.execute("DELETE FROM svc_events WHERE expires_at <= ?", (now,))
-            claimed = connection.execute(
-                "INSERT INTO svc_events VALUES (?, ?, 0, ?) ON CONFLICT DO NOTHING",
-                (key, self._owner, now + self._lease),
-            )
-            return claimed.rowcount == 1
-
-        return await self._run(insert)
+    async def confirm(self, key: str) -> bool:
+        """Return whether the claim still holds; if its lease has ended and nobody has claimed the event, claim it."""
+        if self._clock.now().timestamp() < self._until.get(key, 0.0):
+            return True
+        return await self.claim(key) in {Claim.TAKEN, Claim.HELD}
 
     async def commit(self, key: str) -> None:
         """Remember an event as handled."""
@@ -197,9 +198,25 @@ class SqliteDedupe(_Store):
         await self._run(
             lambda connection: connection.execute("INSERT OR REPLACE INTO svc_events VALUES (?, ?, 1, ?)", row)
         )
+        self._until.pop(key, None)
 
     async def release(self, key: str) -> None:
         """Release a claim, so that a repeated delivery may claim the event again."""
+        self._until.pop(key, None)
+        row = (key, self._owner)
         await self._run(
-            lambda connection: connection.execute("DELETE FROM svc_events WHERE key = ? AND NOT handled", (key,))
+            lambda connection: connection.execute(
+                "DELETE FROM svc_events WHERE key = ? AND owner = ? AND NOT handled", row
+            )
         )
+
+
+def _claim(connection: sqlite3.Connection, key: str, owner: str, now: float, until: float) -> Claim:
+    connection.execute("DELETE FROM svc_events WHERE expires_at <= ?", (now,))
+    claim = "INSERT INTO svc_events VALUES (?, ?, 0, ?) ON CONFLICT DO NOTHING"
+    if connection.execute(claim, (key, owner, until)).rowcount == 1:
+        return Claim.TAKEN
+    found, handled = connection.execute("SELECT owner, handled FROM svc_events WHERE key = ?", (key,)).fetchone()
+    if handled:
+        return Claim.HANDLED
+    return Claim.HELD if found == owner else Claim.ELSEWHERE

@@ -1,0 +1,311 @@
+"""Events of webhooks in PostgreSQL: which are handled, and those that wait to be handled, for several receivers.
+
+A receiver that runs has a row with a lease, which it renews (`event_lease`). What it claims and stores belongs to it as
+long as that row is there. A claim whose answer was lost is found again as `held` in the database and unknown here.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from datetime import datetime, timedelta
+from hashlib import sha256
+from itertools import groupby
+from operator import attrgetter
+from types import TracebackType
+from typing import Protocol, Self
+from uuid import UUID
+
+from svc_async.clock import Clock, SystemClock
+from svc_async.errors import InvalidArgument, WrongState
+from svc_async.state.database import Database
+from svc_async.state.errors import StateUnavailable
+from svc_async.state.event_lease import EventLease
+from svc_async.webhooks.keyed_lock import KeyedLock
+from svc_async.webhooks.stores.dedupe import DEFAULT_TTL, Claim, check_ttl
+from svc_async.webhooks.stores.inbox import StoredEvent
+
+__all__ = ["DEFAULT_LEASE", "SharedEvents"]
+
+DEFAULT_LEASE = timedelta(seconds=60)
+_LOADS = 4  # in the time of a lease
+_MOST_EVENTS = 1_000
+_MOST_BYTES = 2**24
+_LONGEST_NAME = 200
+_DELAYS = (0.1, 0.5, 2.0)  # seconds before a commit or a removal is repeated; repeating them changes nothing
+_NOBODY = UUID(int=0)
+
+
+class _State(AbstractAsyncContextManager[object], Protocol):
+    """A shared state, as far as its events need it."""
+
+    @property
+    def is_open(self) -> bool: ...
+
+    @property
+    def database(self) -> Database: ...
+
+
+class SharedEvents:
+    """The inbox and the dedupe store of receivers that share a database.
+
+    It is open within an `async with` block, and opens a state that is not open. Bodies are stored as received,
+    including messages of users, until their events are handled; of handled events only digests of their keys.
+
+    Args:
+        state: the shared state.
+        receiver: receivers with the same name handle the same events, each event once; those with other handlers, or
+            of other apps, need another name.
+        ttl: how long a handled event is remembered.
+        lease: how long the others respect what a receiver holds that they do not hear of. A handler that blocks the
+            event loop for longer may have its event handled elsewhere at the same time.
+        clock: the source of time for waiting.
+        read_time: for tests: the time of the database.
+    """
+
+    def __init__(
+        self,
+        state: _State,
+        *,
+        receiver: str = "webhooks",
+        ttl: timedelta = DEFAULT_TTL,
+        lease: timedelta = DEFAULT_LEASE,
+        clock: Clock | None = None,
+        read_time: Callable[[], datetime | None] | None = None,
+    ) -> None:
+        check_ttl(ttl)
+        if not timedelta(seconds=1) <= lease <= timedelta(days=1):
+            raise InvalidArgument("lease", "must be from one second to one day")
+        if not 0 < len(receiver) <= _LONGEST_NAME or not receiver.isprintable():
+            raise InvalidArgument("receiver", f"must have a name of at most {_LONGEST_NAME} printable characters")
+        self._state = state
+        self._receiver = receiver
+        self._ttl = ttl
+        self._length = lease
+        self._clock = clock or SystemClock()
+        self._read_time = read_time or _read_no_time
+        self._locks = KeyedLock()
+        self._claimed: set[str] = set()
+        self._loads_again = False
+        self._stack = AsyncExitStack()
+        self._lease: EventLease | None = None
+
+    @property
+    def load_interval(self) -> float:
+        """Seconds after which a running receiver looks for events to take over."""
+        return self._length.total_seconds() / _LOADS
+
+    async def __aenter__(self) -> Self:
+        await self._close()  # it was left open in an event loop that was closed
+        async with AsyncExitStack() as stack:
+            if not self._state.is_open:
+                await stack.enter_async_context(self._state)
+            self._lease = await stack.enter_async_context(
+                EventLease(
+                    database=self._state.database,
+                    receiver=self._receiver,
+                    length=self._length,
+                    clock=self._clock,
+                    read_time=self._read_time,
+                    on_loss=self._claimed.clear,
+                )
+            )
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close()
+
+    async def _close(self) -> None:
+        self._lease = None
+        self._claimed.clear()
+        stack, self._stack = self._stack, AsyncExitStack()
+        await stack.aclose()
+
+    async def claim(self, key: str) -> Claim:
+        """Claim an event, unless it is claimed or was handled already; return which.
+
+        Raises:
+            StateUnavailable: the database cannot be reached.
+        """
+        async with self._locks.hold([key]):
+            if key in self._claimed:
+                return Claim.HELD
+            found = await self._claim(key)
+            if found == Claim.HELD.value:  # by a call whose answer was lost
+                found = Claim.TAKEN.value
+            if found == Claim.TAKEN.value:
+                self._claimed.add(key)
+            return Claim(found)
+
+    async def confirm(self, key: str) -> bool:
+        """Return whether the claim still holds; if its lease has ended and nobody has claimed the event, claim it.
+
+        Raises:
+            StateUnavailable: the database cannot be reached.
+        """
+        lease = self._require_open()
+        if not lease.is_trusted:
+            await lease.renew()
+        if key in self._claimed:
+            return True
+        if await self.claim(key) is not Claim.TAKEN:
+            return False
+        statement = "UPDATE event_inbox SET owner = $3 WHERE receiver = $1 AND digest = $2"
+        await self._database.execute(statement, self._receiver, _digest(key), lease.owner)
+        return True
+
+    async def commit(self, key: str) -> None:
+        """Remember an event as handled.
+
+        Raises:
+            StateUnavailable: the database cannot be reached.
+        """
+        lease = self._require_open()
+        statement = (
+            "INSERT INTO event_claims (receiver, digest, owner, handled_until) "
+            "VALUES ($1, $2, $3, coalesce($4, clock_timestamp()) + $5::interval) "
+            "ON CONFLICT (receiver, digest) DO UPDATE SET handled_until = excluded.handled_until"
+        )
+        arguments = (self._receiver, _digest(key), lease.owner, self._read_time(), self._ttl)
+        await self._repeat(lambda: self._database.execute(statement, *arguments))
+        self._claimed.discard(key)
+
+    async def release(self, key: str) -> None:
+        """Release a claim of this receiver, so that a repeated delivery may claim the event again.
+
+        Raises:
+            StateUnavailable: the database cannot be reached; this receiver can claim the event again all the same.
+        """
+        self._claimed.discard(key)
+        await self._database.execute(
+            "DELETE FROM event_claims WHERE receiver = $1 AND digest = $2 AND owner = $3 AND handled_until IS NULL",
+            self._receiver,
+            _digest(key),
+            self._require_open().owner,
+        )
+
+    async def store(self, events: Sequence[StoredEvent]) -> None:
+        """Store all of the events or none; when this returns they are durable. Skip those that are stored already.
+
+        Raises:
+            StateUnavailable: the database cannot be reached, or the lease has ended.
+        """
+        owner = self._require_open().owner
+        async with self._database.transaction() as connection:
+            for body, parts in groupby(events, key=attrgetter("body")):  # the events of a delivery share its body
+                group = list(parts)
+                is_stored = await connection.fetchval(
+                    "SELECT store_events($1, $2, $3, $4, $5, $6, $7)",
+                    self._receiver,
+                    owner,
+                    body,
+                    [_digest(each.key) for each in group],
+                    [_encode(each.key) for each in group],
+                    [each.key_id for each in group],
+                    [each.received_at for each in group],
+                )
+                if not is_stored:
+                    raise StateUnavailable(self._database.name, "the lease of this receiver has ended")
+
+    async def remove(self, key: str) -> None:
+        """Remove an event.
+
+        Raises:
+            StateUnavailable: the database cannot be reached.
+        """
+        self._require_open()
+        statement = "SELECT remove_event($1, $2)"
+        await self._repeat(lambda: self._database.execute(statement, self._receiver, _digest(key)))
+
+    async def load(self) -> Sequence[StoredEvent]:
+        """Take over the oldest events that belong to no running receiver, at most 1,000 and about 16 MiB; return them.
+
+        Raises:
+            StateUnavailable: the database cannot be reached.
+        """
+        lease = self._require_open()
+        if not lease.is_trusted:
+            await lease.renew()
+        if self._loads_again:
+            await self._free_events(lease.owner)
+        self._loads_again = True  # until the answer is here
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(
+                "SELECT * FROM take_events($1, $2, $3, $4, coalesce($5, clock_timestamp())) ORDER BY position",
+                self._receiver,
+                lease.owner,
+                _MOST_EVENTS,
+                _MOST_BYTES,
+                self._read_time(),
+            )
+            ids = list({row["body_id"] for row in rows})
+            found = await connection.fetch("SELECT id, body FROM event_bodies WHERE id = ANY ($1)", ids)
+        self._loads_again = False
+        bodies = {row["id"]: bytes(row["body"]) for row in found}
+        return [
+            StoredEvent(
+                key=_decode(row["key"]),
+                body=bodies[row["body_id"]],
+                key_id=row["key_id"],
+                received_at=row["received_at"],
+            )
+            for row in rows
+        ]
+
+    async def _claim(self, key: str) -> str:
+        lease = self._require_open()
+        statement = "SELECT claim_event($1, $2, $3, coalesce($4, clock_timestamp())) AS found"
+        for _ in range(2):
+            arguments = (self._receiver, _digest(key), lease.owner, self._read_time())
+            row = await self._database.fetch_row(statement, *arguments)
+            if row is not None and row["found"] != "gone":
+                return str(row["found"])
+            await lease.renew()
+        raise StateUnavailable(self._database.name, "the lease of this receiver has ended")
+
+    async def _free_events(self, owner: UUID) -> None:
+        """Release what a load whose answer was lost took over: what this receiver owns and has not claimed."""
+        await self._database.execute(
+            "UPDATE event_inbox AS inbox SET owner = $3 WHERE receiver = $1 AND owner = $2 AND NOT EXISTS ("
+            "SELECT 1 FROM event_claims AS claim WHERE claim.receiver = $1 AND claim.digest = inbox.digest "
+            "AND claim.owner = $2)",
+            self._receiver,
+            owner,
+            _NOBODY,
+        )
+
+    async def _repeat(self, call: Callable[[], Awaitable[object]]) -> None:
+        for delay in _DELAYS:
+            try:
+                await call()
+                return
+            except StateUnavailable:
+                await self._clock.sleep(delay)
+        await call()
+
+    def _require_open(self) -> EventLease:
+        if self._lease is None:
+            raise WrongState("the event store is closed")
+        return self._lease
+
+    @property
+    def _database(self) -> Database:
+        self._require_open()
+        return self._state.database
+
+
+def _read_no_time() -> None:
+    """Leave the time to the database."""
+
+
+def _encode(key: str) -> bytes:
+    return key.encode("utf-8", "surrogatepass")
+
+
+def _decode(key: bytes) -> str:
+    return key.decode("utf-8", "surrogatepass")
+
+
+def _digest(key: str) -> bytes:
+    return sha256(_encode(key)).digest()
