@@ -216,10 +216,14 @@ class Uploader(Generic[T]):
         return Answered(self._destination.evaluate(answer, lane.queue[0]), request_id)
 
     async def _mark_sent(self, request: Request[Any]) -> None:
-        """Note that a request has its turn at the rate limit."""
-        await self._ledger.mark_sent(next(lane for lane, each in self._requests.items() if each is request))
-        if self._before_sending is not None:
-            await self._before_sending()
+        """Note that a request has its turn at the rate limit; the job ends if that cannot be stored."""
+        try:
+            await self._ledger.mark_sent(next(lane for lane, each in self._requests.items() if each is request))
+            if self._before_sending is not None:
+                await self._before_sending()
+        except SvcError as error:
+            self._stop(error)
+            raise
 
     def _check_sendable(self, _: Request[Any]) -> None:
         """Make sure that a request may be sent at this moment."""

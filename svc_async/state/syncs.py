@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
+from svc_async.batch.sender import GRACE
 from svc_async.batch.sync.pages.page import DamagedState
 from svc_async.batch.sync.pages.tables import COLUMNS, add_checksum, check_row
 from svc_async.state.database import Database
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SyncSummary", "SyncTables", "list_syncs"]
 
-_DELAY = 11.0
 _MOST_LISTED = 10_000
 _IDLE = "SET LOCAL idle_in_transaction_session_timeout = '10s'"
 """A process that stands still within a transaction keeps others from writing what it has written."""
@@ -113,7 +113,8 @@ class SyncTables:
         target: the list and its host.
     """
 
-    delay = _DELAY
+    delay = GRACE
+    """Who has used the state before may still send what it has noted."""
 
     def __init__(self, database: Database, target: str) -> None:
         self._database = database

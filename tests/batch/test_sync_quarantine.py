@@ -11,12 +11,14 @@ import pytest
 
 from svc_async import Rows
 from svc_async.batch.lists.audience_users import AudienceUsers
+from svc_async.batch.sender import SENDABLE, NoLongerSendable
 from svc_async.batch.sync.pages import compare
 from svc_async.batch.sync.pages.marks import DOUBT, Action, Decision, decide
 from svc_async.batch.sync.sending import VALIDITY, Allowance, ClockReading, SendingNote, find_rest
 from svc_async.batch.sync.state import SyncState
 from svc_async.clock import BootClock, SystemClock
 from tests.support.fake_service import FakeService, make_error, wait_until
+from tests.support.sync_states import OpenState
 
 QUARANTINE = 120.0
 ONE, TWO = ("p1",), ("p2",)
@@ -137,9 +139,10 @@ DAY = datetime(2030, 1, 1, tzinfo=UTC)
     ("sent", "opened", "now", "rest"),
     [
         (None, (0.0, "a"), (0.0, "a"), 0.0),
-        ((100.0, "a"), (110.0, "a"), (110.0, "a"), 111.0),
+        ((100.0, "a"), (110.0, "a"), (110.0, "a"), 120.0),
+        ((100.0, "a"), (121.0, "a"), (121.0, "a"), 110.0),
         ((100.0, "a"), (110.0, "a"), (231.0, "a"), 0.0),
-        ((100.0, "a"), (50.0, "a"), (50.0, "a"), 121.0),  # no clock says so; but it never becomes more than this
+        ((100.0, "a"), (50.0, "a"), (50.0, "a"), 120.0),  # no clock says so; but it never becomes more than this
         ((100.0, "a"), (9_000.0, "b"), (9_000.0, "b"), 120.0),  # the machine was restarted
         ((100.0, "a"), (9_000.0, "b"), (9_050.0, "b"), 70.0),
         ((100.0, None), (9_000.0, None), (9_000.0, None), 120.0),  # it is not known whether it was
@@ -152,6 +155,7 @@ def test_no_clock_shortens_the_wait(
         ClockReading(DAY, *now),
         QUARANTINE,
         sent=None if sent is None else SendingNote(*sent),
+        grace=11.0,
         opened=ClockReading(DAY, *opened),
     )
     assert found == rest
@@ -159,7 +163,7 @@ def test_no_clock_shortens_the_wait(
 
 def test_without_a_quarantine_nothing_waits() -> None:
     now = ClockReading(DAY, 0.0, "a")
-    assert find_rest(now, 0.0, sent=now.note, opened=now) == 0.0
+    assert find_rest(now, 0.0, sent=now.note, grace=11.0, opened=now) == 0.0
 
 
 def test_a_note_holds_for_a_second() -> None:
@@ -167,6 +171,23 @@ def test_a_note_holds_for_a_second() -> None:
     assert allowance.covers(ClockReading(DAY, 100.0 + VALIDITY / 2))
     assert not allowance.covers(ClockReading(DAY, 100.0 + VALIDITY))
     assert not allowance.covers(ClockReading(DAY, 99.0))
+
+
+def test_a_suspended_machine_does_not_make_a_note_last_longer() -> None:
+    allowance = Allowance(1, ClockReading(DAY, 100.0, boottime=100.0))
+    assert not allowance.covers(ClockReading(DAY, 100.1, boottime=3_700.0))
+
+
+async def test_a_request_goes_out_at_most_ten_seconds_after_the_note(open_state: OpenState) -> None:
+    at = ClockReading(DAY, 100.0)
+    async with open_state() as state:
+        state.start("upserts", "now")
+        await state.admit(lambda: at)
+        state.check_sendable(at.after(SENDABLE - 0.1))
+        with pytest.raises(NoLongerSendable):
+            state.check_sendable(at.after(SENDABLE))
+        await state.admit(lambda: at.after(SENDABLE))
+        state.check_sendable(at.after(SENDABLE))
 
 
 def test_a_clock_that_counts_otherwise_does_not_say_since_when() -> None:

@@ -196,7 +196,11 @@ class AudienceUsers(UserList[BatchCounts]):
                 with UserSpill(store.folder) as spill:
                     clock = self._sender.clock
                     sync_target = AudienceTarget(
-                        users=attrs.evolve(self, before_sending=lambda: store.admit(lambda: read_clocks(clock))),
+                        users=attrs.evolve(
+                            self,
+                            before_sending=lambda: store.admit(lambda: read_clocks(clock)),
+                            at_sending=lambda: store.check_sendable(read_clocks(clock)),
+                        ),
                         members=source,
                         spill=spill,
                         phone_region=phone_region,

@@ -249,7 +249,11 @@ class Products(CatalogProducts):
         async with open_products(products) as source, open_sync_state(state, name) as store:
             clock = self._pipeline.clock
             target = CatalogTarget(
-                products=attrs.evolve(self, before_sending=lambda: store.admit(lambda: read_clocks(clock))),
+                products=attrs.evolve(
+                    self,
+                    before_sending=lambda: store.admit(lambda: read_clocks(clock)),
+                    at_sending=lambda: store.check_sendable(read_clocks(clock)),
+                ),
                 source=source,
                 settings=batch,
             )

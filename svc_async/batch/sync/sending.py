@@ -1,13 +1,15 @@
 """When requests were sent, and until when they may still take effect; no I/O.
 
 A run may end while a request is under way, and the service may apply it later, within the quarantine. What would cross
-it waits for the rest of that time. The run notes when it sends, about once a second, directly before the bytes go
-out: after the wait for the rate limit, which may take minutes. The notes also say how many requests are sent, so that
-the rate limit of the next run counts them.
+it waits for the rest of that time. The run notes when it sends, about once a second: after the wait for the rate limit,
+which may take minutes. A request goes out at most ten seconds after the last note, so that nothing is sent long after
+another process has taken up the state. The notes also say how many requests are sent, so that the rate limit of the
+next run counts them.
 
 No jump of a clock shortens the wait, since the wall clock has no part in it. The monotonic clock tells how much of the
 quarantine is over as long as the machine runs. After a restart, on another machine, or where it is not known since when
-that clock counts, the quarantine begins when the run opens the state: who held its lock before sends nothing any more.
+that clock counts, the quarantine begins when nobody else sends any more: when the run opens a state that others lock,
+or has taken up one that they may still use, ten seconds later.
 """
 
 from datetime import datetime, timedelta
@@ -17,7 +19,7 @@ import attrs
 __all__ = ["VALIDITY", "Allowance", "ClockReading", "SendingNote", "find_rest"]
 
 VALIDITY = 1.0
-"""Seconds for which a note holds: requests may be sent so long without a new one."""
+"""Seconds for which a note holds: requests may be admitted so long without a new one."""
 
 
 @attrs.frozen
@@ -28,15 +30,22 @@ class ClockReading:
         now: the time of the wall clock.
         monotonic: seconds of the monotonic clock.
         boot: identifies the start from which the monotonic clock counts; None if it is not known.
+        boottime: seconds that count suspension.
     """
 
     now: datetime
     monotonic: float
     boot: str | None = None
+    boottime: float = attrs.field(default=attrs.Factory(lambda self: self.monotonic, takes_self=True))
 
     def after(self, seconds: float) -> "ClockReading":
         """Return what they show some seconds later, unless one is set meanwhile."""
-        return attrs.evolve(self, now=self.now + timedelta(seconds=seconds), monotonic=self.monotonic + seconds)
+        return attrs.evolve(
+            self,
+            now=self.now + timedelta(seconds=seconds),
+            monotonic=self.monotonic + seconds,
+            boottime=self.boottime + seconds,
+        )
 
     @property
     def note(self) -> "SendingNote":
@@ -78,26 +87,28 @@ class Allowance:
 
     def covers(self, now: ClockReading) -> bool:
         """Return whether one more request may be sent at this moment."""
-        return self.sent < self.most and 0 <= now.monotonic - self.since.monotonic < VALIDITY
+        return self.sent < self.most and 0 <= now.boottime - self.since.boottime < VALIDITY
 
     def renew(self, now: ClockReading) -> "Allowance":
         """Return what the next note covers."""
         return Allowance(self.number + 1, now, 2 * self.sent)
 
 
-def find_rest(now: ClockReading, quarantine: float, *, sent: SendingNote | None, opened: ClockReading) -> float:
+def find_rest(
+    now: ClockReading, quarantine: float, *, sent: SendingNote | None, grace: float, opened: ClockReading
+) -> float:
     """Return for how many seconds requests that were sent may still take effect.
 
     Args:
         now: the present moment.
         quarantine: how many seconds a request may take.
         sent: the last note; None if nothing was sent.
+        grace: for how many seconds after a note requests may go out.
         opened: a moment after which only this run sends.
     """
     if sent is None or not quarantine:
         return 0.0
+    rest = quarantine - (now.monotonic - opened.monotonic)
     if sent.boot is not None and sent.boot == now.boot:
-        rest = quarantine + VALIDITY - (now.monotonic - sent.monotonic)
-    else:
-        rest = quarantine - (now.monotonic - opened.monotonic)
-    return min(max(rest, 0.0), quarantine + VALIDITY)
+        rest = min(rest, quarantine + grace - (now.monotonic - sent.monotonic))
+    return max(rest, 0.0)

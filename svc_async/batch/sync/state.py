@@ -18,6 +18,7 @@ from typing import Self, TypeVar
 
 import attrs
 
+from svc_async.batch.sender import GRACE
 from svc_async.batch.sync.pages.compare import Delta, compare_page
 from svc_async.batch.sync.pages.marks import NEVER, ComparisonRules, Reason, RowOutcome
 from svc_async.batch.sync.pages.outcomes import OutcomeQueue
@@ -216,7 +217,8 @@ class SyncState:
 
     def find_rest(self, now: ClockReading, quarantine: float) -> float:
         """Return for how many seconds requests of earlier runs may still take effect."""
-        return find_rest(now, quarantine, sent=self._about.late, opened=self._opened or now)
+        opened = self._opened or now.after(self._tables.delay)
+        return find_rest(now, quarantine, sent=self._about.late, grace=GRACE, opened=opened)
 
     def forget_late(self, now: ClockReading, quarantine: float) -> None:
         """Note that requests of earlier runs can take effect no more, if that is so."""
@@ -232,6 +234,10 @@ class SyncState:
         await self._store_outcomes()
         async with self._writing:
             await self._sendings.admit(read_clocks())
+
+    def check_sendable(self, now: ClockReading) -> None:
+        """Make sure that a request may be sent at this moment; see `SyncStore`."""
+        self._sendings.check_sendable(now)
 
     async def finish(self, *, in_doubt: bool, complete: bool) -> None:
         """Note that the part is over, and no request of it is under way; see `SyncStore`."""

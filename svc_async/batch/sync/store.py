@@ -95,6 +95,13 @@ class SyncStore(Protocol):
             read_clocks: returns the present moment.
         """
 
+    def check_sendable(self, now: ClockReading) -> None:
+        """Make sure that a request may be sent at this moment; call it directly before the bytes go out.
+
+        Raises:
+            NoLongerSendable: it was admitted too long ago, and another process may have taken up the state.
+        """
+
     async def finish(self, *, in_doubt: bool, complete: bool) -> None:
         """Note that the part is over.
 

@@ -21,7 +21,7 @@ from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.sync.sending import ClockReading
 from svc_async.batch.sync.settings import SyncObservers, SyncSettings
 from svc_async.batch.sync.store import SyncStore
-from svc_async.clock import Clock, find_boot
+from svc_async.clock import Clock, find_boot, read_boottime
 from svc_async.errors import BatchError, SvcError
 from svc_async.wire.route import Request
 
@@ -323,7 +323,7 @@ class _PartRecorder:
 
 def read_clocks(clock: Clock) -> ClockReading:
     """Return the present moment."""
-    return ClockReading(clock.now(), clock.monotonic(), find_boot(clock))
+    return ClockReading(clock.now(), clock.monotonic(), find_boot(clock), read_boottime(clock))
 
 
 def _shift(positions: Sequence[int], first: int) -> Sequence[int]:

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import attrs
 
-from svc_async.batch.sender import LONGEST_WINDOW
+from svc_async.batch.sender import LONGEST_WINDOW, SENDABLE, check_sendable
 from svc_async.batch.sync.pages.tables import StateTables, TableWriter
 from svc_async.batch.sync.plan import PARTS, STAGES, Part, Stage
-from svc_async.batch.sync.sending import VALIDITY, Allowance, ClockReading, SendingNote
+from svc_async.batch.sync.sending import Allowance, ClockReading, SendingNote
 
 __all__ = ["PartEnd", "Sending", "Sendings"]
 
@@ -64,6 +64,15 @@ class Sendings:
             self._allowance = await self._write_note(now, self._allowance)
         self._allowance.sent += 1
 
+    def check_sendable(self, now: ClockReading) -> None:
+        """Make sure that the last note is not too old for a request to go out.
+
+        Raises:
+            NoLongerSendable: it is.
+        """
+        if self._allowance is not None:
+            check_sendable(self._allowance.since.boottime, now.boottime)
+
     async def finish(self, *, in_doubt: bool, complete: bool) -> None:
         """Note that the part is over, and no request of it is under way."""
         last = self._allowance
@@ -87,7 +96,7 @@ class Sendings:
         found: dict[Part, list[datetime]] = {part: [] for part in PARTS}
         if rows and rows[-1][-1] != governor:
             for part, moment, count, _ in rows:
-                found[PARTS[part]] += [datetime.fromtimestamp(moment + VALIDITY, UTC)] * count
+                found[PARTS[part]] += [datetime.fromtimestamp(moment + SENDABLE, UTC)] * count
         return found
 
     async def _write_note(self, now: ClockReading, last: Allowance | None) -> Allowance:
