@@ -48,7 +48,7 @@ class LaneState:
 
     lanes: Sequence[int]
     settled_up_to: int
-    unsettled: "array[int]"
+    unsettled: Positions
 
 
 @attrs.frozen(kw_only=True)
@@ -292,12 +292,11 @@ def describe_lanes(lanes: Sequence[int], settled_up_to: int, waiting: Iterable[C
         settled_up_to: the highest position among the rows that were sent.
         waiting: positions of all their rows that were read and are not settled.
     """
-    unsettled = array("q")
-    for positions in waiting:
-        if positions and _find_lowest(positions) <= settled_up_to:
-            unsettled.extend(position for position in positions if position <= settled_up_to)
+    unsettled = Positions.merge(_select_up_to(settled_up_to, positions) for positions in waiting)
     return LaneState(lanes=lanes, settled_up_to=settled_up_to, unsettled=unsettled)
 
 
-def _find_lowest(positions: Collection[int]) -> int:
-    return positions.lowest if isinstance(positions, Positions) else min(positions)
+def _select_up_to(highest: int, positions: Collection[int]) -> Positions:
+    if isinstance(positions, Positions):
+        return positions.select_up_to(highest)
+    return Positions.pack(sorted(position for position in positions if position <= highest))

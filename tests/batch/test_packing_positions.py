@@ -46,6 +46,14 @@ def test_merged_positions_are_cut_and_distributed(parts: Sequence[Sequence[int]]
 
 
 @settings(max_examples=50)
+@given(parts=st.lists(positions, max_size=5), highest=st.integers(0, 400))
+def test_positions_are_selected_up_to_one(parts: Sequence[Sequence[int]], highest: int) -> None:
+    numbers = [number for part in parts for number in part]
+    selected = Positions.merge(map(Positions.pack, parts)).select_up_to(highest)
+    assert list(selected) == [number for number in numbers if number <= highest]
+
+
+@settings(max_examples=50)
 @given(parts=st.lists(positions, max_size=3), dice=st.randoms(use_true_random=False))
 def test_partitioned_positions_are_cut_before_they_are_listed(parts: Sequence[Sequence[int]], dice: Random) -> None:
     numbers = [number for part in parts for number in part]

@@ -39,13 +39,13 @@ def decode_intent(blob: bytes) -> Intent:
     """Return the intent of a blob."""
     fields = msgspec.msgpack.decode(blob)
     after = fields["after"]
-    unsettled, superseded = decode_positions(after["unsettled"]), decode_positions(fields["superseded"])
+    unsettled = decode_positions(after["unsettled"])
     return Intent(
         sender=fields["sender"],
-        after=LaneState(lanes=after["lanes"], settled_up_to=after["settled_up_to"], unsettled=array("q", unsettled)),
+        after=LaneState(lanes=after["lanes"], settled_up_to=after["settled_up_to"], unsettled=unsettled),
         layout=msgspec.convert(fields["layout"], Layout),
         positions=decode_positions(fields["positions"]),
-        superseded=array("q", superseded),
+        superseded=array("q", decode_positions(fields["superseded"])),
         pinned=datetime.fromisoformat(fields["pinned"]),
         sent_at=fields["sent_at"],
         digest=fields["digest"],

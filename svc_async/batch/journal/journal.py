@@ -250,7 +250,7 @@ class Journal:
         self._pending.delete_all("unsettled")
         self._unsettled = {}
         for lane, positions in unsettled.items():
-            self._put_unsettled(lane, array("q", sorted(positions)))
+            self._put_unsettled(lane, sorted(positions))
         await self.store.commit(self._take_changes())
 
     async def finish(self, report: Report, checkpoint: JournalCheckpoint) -> None:
@@ -292,7 +292,7 @@ class Journal:
         if after.unsettled:
             self._put_unsettled(sender, after.unsettled)
 
-    def _put_unsettled(self, lane: int, positions: "array[int]") -> None:
+    def _put_unsettled(self, lane: int, positions: Sequence[int]) -> None:
         self._unsettled[lane] = blob = encode_positions(positions)
         self._pending.put("unsettled", lane, blob)
 

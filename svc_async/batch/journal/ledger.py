@@ -2,7 +2,6 @@
 
 import itertools
 import sqlite3
-from array import array
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
@@ -33,6 +32,7 @@ from svc_async.batch.ledger import (
     describe_lanes,
 )
 from svc_async.batch.packing.batch import Batch
+from svc_async.batch.packing.positions import Positions
 from svc_async.batch.report import Accounting, Report
 from svc_async.batch.sender import GRACE, check_sendable, is_old
 from svc_async.batch.settings import BatchSettings
@@ -105,7 +105,7 @@ class _Entry:
     """What the journal knows of the lanes that one lane sends for."""
 
     settled_up_to: int = -1
-    unsettled: "array[int]" = attrs.field(factory=lambda: array("q"))
+    unsettled: Positions = attrs.field(factory=Positions)
     intent: Intent | None = None
 
 

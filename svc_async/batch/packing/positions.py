@@ -5,6 +5,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
+from struct import Struct
 from typing import overload
 
 import attrs
@@ -46,7 +47,8 @@ class PositionRun:
         ordered = sorted(offsets)  # they nearly always are, which takes no time
         lowest, highest = ordered[0], ordered[-1]
         typecode = next(typecode for limit, typecode in _TYPECODES if highest < limit)
-        return cls(start, array(typecode, offsets), start + lowest, start + highest)
+        packed = Struct(f"{len(offsets)}{typecode}").pack(*offsets)  # twice as fast as an array converts integers
+        return cls(start, array(typecode, packed), start + lowest, start + highest)
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -63,6 +65,12 @@ class PositionRun:
     def cut(self, first: int, end: int) -> "PositionRun":
         """Return the positions from one index to before another, of which there is at least one."""
         return PositionRun.pack(self.offsets[first:end], self.start)
+
+    def select_up_to(self, position: int) -> "PositionRun":
+        """Return those that are not higher than a position, of which there is at least one."""
+        if self.highest <= position:
+            return self
+        return PositionRun.pack([offset for offset in self.offsets if self.start + offset <= position], self.start)
 
     def shift(self, start: int) -> Iterable[int]:
         """Return the positions as offsets from another start."""
@@ -209,6 +217,11 @@ class Positions(Sequence[int]):
     def held(self) -> int:
         """The bytes of memory that they take."""
         return sum([run.held for run in self.runs])
+
+    def select_up_to(self, position: int) -> "Positions":
+        """Return those that are not higher than a position."""
+        runs = [run.select_up_to(position) for run in self.expand_runs() if run.lowest <= position]
+        return Positions(runs)
 
     def distribute(self, groups: Iterable[Sequence[int]]) -> "Iterator[Positions]":
         """Yield the positions at the indexes of each group."""
