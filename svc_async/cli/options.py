@@ -170,7 +170,8 @@ class SyncOptions:
     Attributes:
         dry_run: Print what would be sent and removed, and send nothing.
         max_removal_share: Stop before anything is sent if more than this share of the list would be removed.
-        state: The file that keeps what was accepted. [default: a file of the list in XDG_STATE_HOME/svc_async]
+        state: The file that keeps what was accepted. [default: the shared state if there is one, else a file of the
+            list in XDG_STATE_HOME/svc_async]
     """
 
     dry_run: Flag = False

@@ -1,9 +1,9 @@
-"""Runs the sync of a command: finds the state file and prints the plan."""
+"""Runs the sync of a command: finds the state of the list and prints the plan."""
 
 import os
 import tempfile
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
@@ -21,11 +21,13 @@ from svc_async.cli.console import show, show_json
 from svc_async.cli.failures import FailureList
 from svc_async.cli.options import RunOptions
 from svc_async.cli.wording import count, format_duration
+from svc_async.errors import InvalidArgument
 from svc_async.jobs.limits import requests_per_minute
 from svc_async.jobs.run import run
 from svc_async.jobs.spec import SyncSpec, TargetSpec
 from svc_async.session import Session
 from svc_async.sources.source import ReplayableSource
+from svc_async.state import SharedState
 
 __all__ = ["SyncWork"]
 
@@ -74,26 +76,39 @@ class SyncWork:
             on_removal_failure=failures.add_removal,
             **attrs.asdict(observers, recurse=False),
         )
-        with self._open_state(target) as path:
-            spec = attrs.evolve(self.spec, target=target, state=str(path))
+        async with self._open_state(target, session.state) as path:
+            spec = attrs.evolve(self.spec, target=target, state=path)
             report = await run(spec, session, source=self.source, observers=observers)
         return None if self.spec.sync.dry_run else report.total
 
-    @contextmanager
-    def _open_state(self, target: TargetSpec) -> Generator[Path]:
-        """Return the state file; what an embedded sandbox holds is gone afterwards, and so is its state."""
+    @asynccontextmanager
+    async def _open_state(self, target: TargetSpec, shared: SharedState | None) -> AsyncGenerator[str | None]:
+        """Return the path of the state, or None if it is shared.
+
+        What an embedded sandbox holds is gone afterwards, and so is its state.
+
+        Raises:
+            InvalidArgument: the state is in a file, from which the sync would not go on.
+        """
         if self.spec.state is not None:
-            yield Path(self.spec.state)
+            yield self.spec.state
         elif self.options.sandbox:
             with tempfile.TemporaryDirectory() as folder:
-                yield Path(folder) / "state"
+                yield str(Path(folder) / "state")
         else:
-            account = f"{target.account_id} " if target.kind == "audience" else ""
-            host = profiles.find(self.options.profile).endpoints.ads_url
-            name = f"{target.kind} {account}{target.list_id} at {host}"
+            name = self._name_list(target)
             path = _state_home() / f"{sha256(name.encode()).hexdigest()[:32]}.sqlite"
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            yield path
+            if shared is None:
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            elif path.exists() and not await shared.has_sync(name):
+                advice = f"is kept in {path}: pass --state with this path, or move the file away to send all rows again"
+                raise InvalidArgument("state", advice)
+            yield str(path) if shared is None else None
+
+    def _name_list(self, target: TargetSpec) -> str:
+        account = f"{target.account_id} " if target.kind == "audience" else ""
+        host = profiles.find(self.options.profile).endpoints.ads_url
+        return f"{target.kind} {account}{target.list_id} at {host}"
 
     def _on_plan(self, plan: Plan) -> None:
         self._plan = plan

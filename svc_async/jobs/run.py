@@ -172,16 +172,17 @@ async def _upload(
 
 
 async def _sync(spec: SyncSpec, session: Session, source: ReplayableSource, keywords: Mapping[str, Any]) -> SyncReport:
-    if spec.state is None:
-        raise InvalidArgument("state", "must be given")
+    state = spec.state or session.state
+    if state is None:
+        raise InvalidArgument("state", "must be given, unless the session has a shared state")
     sync = attrs.asdict(spec.sync)
     if spec.target.kind == "catalog":
         del sync["refresh_within"]  # products do not expire
         products = session.product_catalog(str(spec.target.list_id)).products
-        return await products.sync(cast("ProductFeed", source).products(), state=spec.state, **sync, **keywords)
+        return await products.sync(cast("ProductFeed", source).products(), state=state, **sync, **keywords)
     users = session.account(str(spec.target.account_id)).custom_audience(str(spec.target.list_id)).users
     members = cast("UserSource", source).rows()
-    return await users.sync(members, state=spec.state, **_reading(spec), **sync, **keywords)
+    return await users.sync(members, state=state, **_reading(spec), **sync, **keywords)
 
 
 def _operation(spec: JobSpec) -> Operation:

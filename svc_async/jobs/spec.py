@@ -153,7 +153,7 @@ class SyncSpec:
     Attributes:
         target: the list.
         source: the file with all rows that the list is to have.
-        state: the file that keeps the state of the list between syncs.
+        state: the file that keeps the state of the list between syncs; the shared state of the session if None.
         phone_region: the region of national phone numbers.
         bad_identifiers: whether a row with an invalid identifier fails, or is sent with its other identifiers.
         settings: how rows are sent.

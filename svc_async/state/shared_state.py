@@ -109,6 +109,17 @@ class SharedState:
 
         return SyncTables(self.database, target)
 
+    async def has_sync(self, target: str) -> bool:
+        """Return whether the state of a list is kept here.
+
+        Args:
+            target: the list and its host.
+
+        Raises:
+            StateUnavailable: the database cannot be reached.
+        """
+        return await self.database.fetch_row("SELECT 1 FROM sync_lists WHERE target = $1", target) is not None
+
     def events(self, receiver: str = "webhooks") -> "SharedEvents":
         """Return the inbox and dedupe store of receivers; see `SharedEvents` for other settings.
 

@@ -31,7 +31,7 @@ USERS = {**FORMAT, "bad-identifiers": "fail", "phone-region": "", "users-per-ope
 SYNC = {
     "dry-run": "",
     "max-removal-share": "0.2",
-    "state": "a file of the list in XDG_STATE_HOME/svc_async",
+    "state": "the shared state if there is one, else a file of the list in XDG_STATE_HOME/svc_async",
 }
 AUDIENCE = {"account": "", "audience": "", **RUN, **BATCH, **USERS}
 JOURNAL = {"journal": "", "journals": ""}

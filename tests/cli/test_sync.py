@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from svc_async.sandbox import Fault, Sandbox
+from svc_async.state import SharedState
 from tests.support.command import Call, Command
 
 USERS = "*/custom_audiences/*/users"
@@ -220,3 +221,43 @@ def test_a_plan_says_what_cannot_be_sent(call: Call, here: Path) -> None:
     assert "plan: 1 row to send, 0 to remove, 1 that cannot be sent; 0 on the list; at least 1 request and" in ended.out
     ended = call("audience", "sync", "people.csv", "--sandbox")
     assert "people.csv: 2 rows compared, 2 sent or removed in" in ended.out
+
+
+# --- the state in a database
+
+
+@pytest.fixture
+async def state_url(postgres_url: str, sandbox: Sandbox) -> str:
+    """A database that knows nothing of the sandbox, whose port another one may have had before."""
+    async with SharedState.open(postgres_url) as shared:
+        await shared.database.execute("DELETE FROM sync_lists WHERE target LIKE '%' || $1", sandbox.ads_url)
+    return postgres_url
+
+
+async def test_the_state_may_be_in_a_database(
+    command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path, state_url: str
+) -> None:
+    sync = ("audience", "sync", str(people(range(100))), *target(sandbox), "--state-url", state_url)
+    assert (await command(*sync)).code == 0
+    people(range(10, 105))
+    second = await command(*sync)
+    assert "plan: 5 rows to send, 10 to remove; 100 on the list" in second.out
+    assert not (tmp_path / "svc_async").exists()
+    async with SharedState.open(state_url) as shared:
+        name = f"audience {sandbox.account_id} {sandbox.audience_id} at {sandbox.ads_url}"
+        assert await shared.has_sync(name)
+
+
+async def test_a_state_in_a_file_is_not_left_behind(
+    command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path, state_url: str
+) -> None:
+    sync = ("audience", "sync", str(people(range(100))), *target(sandbox))
+    assert (await command(*sync)).code == 0
+    (path,) = (tmp_path / "svc_async").iterdir()
+    ended = await command(*sync, "--state-url", state_url)
+    assert (ended.code, ended.out) == (2, "")
+    assert f"state is kept in {path}: pass --state with this path, or move the file away" in ended.err
+    kept = await command(*sync, "--state-url", state_url, "--state", str(path))
+    assert "100 on the list" in kept.out
+    path.unlink()
+    assert "100 rows to send" in (await command(*sync, "--state-url", state_url)).out

@@ -105,7 +105,7 @@ def sync(
 ) -> int:
     """Make an audience equal to a file, by sending only what changed since the last sync.
 
-    What was accepted is kept in a state file. Users added by other means are left untouched.
+    What was accepted is kept in a state. Users added by other means are left untouched.
 
     Args:
         file: All users of the audience: CSV (with a header), JSON lines or Parquet; - is standard input.
