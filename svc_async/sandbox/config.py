@@ -230,6 +230,7 @@ class SandboxConfig:
         requests_kept: maximum entries of the request log; older ones are dropped.
         events_kept: maximum deliveries, and events of a stream, that are kept; older ones cannot be replayed.
         keep_bodies: keep request bodies in the request log.
+        bodies_kept: bytes of the latest bodies of requests and answers that the inspector can show.
     """
 
     # Unspecified: all of them; the ids are those of assumptions.toml.
@@ -330,3 +331,4 @@ class SandboxConfig:
     requests_kept: int = 10_000
     events_kept: int = 5_000
     keep_bodies: bool = False
+    bodies_kept: int = 16_777_216

@@ -39,6 +39,7 @@ class Refusal(Exception):
 
     Attributes:
         more: further fields of the body.
+        reason: why, for the request log.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Refusal(Exception):
         basis: Basis = Basis.ASSUMED,
         more: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
+        reason: str = "",
     ) -> None:
         super().__init__(status, problems)
         self.status = status
@@ -57,6 +59,7 @@ class Refusal(Exception):
         self.basis = basis
         self.more = dict(more or {})
         self.headers = dict(headers or {})
+        self.reason = reason or "; ".join(problem.message for problem in problems)
 
 
 def report_failure() -> Refusal:

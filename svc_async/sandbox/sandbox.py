@@ -11,16 +11,17 @@ from svc_async.sandbox import api
 from svc_async.sandbox.api.ads.accounts import add_account
 from svc_async.sandbox.api.ads.features import get_features, set_features
 from svc_async.sandbox.api.ads.line_items import add_campaign, add_line_item
-from svc_async.sandbox.api.control import ControlApi
+from svc_async.sandbox.api.control import CALLS, ControlApi
 from svc_async.sandbox.api.oauth import oauth1, pkce
 from svc_async.sandbox.background import BackgroundTasks
 from svc_async.sandbox.clock import Clock, SystemClock
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.context import Context
+from svc_async.sandbox.inspector import Inspector
 from svc_async.sandbox.push.channels import Channels, Product
 from svc_async.sandbox.push.crc_checks import Webhook
 from svc_async.sandbox.push.deliveries import Deliveries, Delivery
-from svc_async.sandbox.push.delivery_targets import Target
+from svc_async.sandbox.push.delivery_targets import DeliveryTargets, Target
 from svc_async.sandbox.push.scenes import Direction
 from svc_async.sandbox.push.streams import Hub
 from svc_async.sandbox.refusal import Refusal
@@ -93,9 +94,11 @@ class Sandbox:
         self.clock: Clock = clock or SystemClock()
         self.config = config or SandboxConfig()
         self.faults = Faults()
-        self.requests = RequestLog(self.config.requests_kept)
-        self._host, self._port, self._tls = host, port, ssl_context
+        self.requests = RequestLog(self.config.requests_kept, bodies=self.config.bodies_kept)
+        self._seed, self._host, self._port, self._tls = seed, host, port, ssl_context
         self._context = _build(self.config, self.clock, seed)
+        self._limits = RateLimits(self.clock, self.config)
+        self._control = self._make_control()
         self._server: Server | None = None
 
     async def start(self) -> None:
@@ -117,6 +120,23 @@ class Sandbox:
             await self._context.channels.close()
             await server.close()
 
+    async def reset(self) -> None:
+        """Return to the state of the seed; requests, faults, deliveries and rate limits are forgotten.
+
+        The credentials of the seed, the app-only tokens and the targets of `deliver_to` stay valid. The clock stays,
+        open streams end, and the numbers of requests continue.
+        """
+        former = self._context
+        self._context = _build(self.config, self.clock, self._seed, former.channels.targets)
+        self._context.grants.bearers |= former.grants.bearers
+        self._limits = RateLimits(self.clock, self.config)
+        self._control.replace(self._context, self._limits)
+        if self._server is not None:
+            self._server.replace(self._context, self._make_gatekeeper())
+        self.faults.clear()
+        self.requests.clear()
+        await former.channels.close()
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self
@@ -127,8 +147,7 @@ class Sandbox:
     @property
     def base_url(self) -> str:
         """The URL of the main API; valid once the sandbox serves."""
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"{'http' if self._tls is None else 'https'}://{host}:{self._port}"
+        return self._make_url(self._host)
 
     @property
     def ads_url(self) -> str:
@@ -139,6 +158,11 @@ class Sandbox:
     def ads_sandbox_url(self) -> str:
         """The URL of the advertising API's own sandbox."""
         return f"{self.base_url}/ads-sandbox"
+
+    @property
+    def inspector_url(self) -> str:
+        """The URL of a page that shows what the sandbox receives and sends, for a browser on this machine."""
+        return f"{self._make_url(_LOOPBACK.get(self._host, self._host))}/_sandbox/inspector/"
 
     @property
     def app(self) -> Mapping[str, str]:
@@ -319,20 +343,43 @@ class Sandbox:
         """Invalidate an access token (AUTH-17)."""
         self._context.grants.tokens[token].valid = False
 
+    def _make_url(self, host: str) -> str:
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self._port}"
+
     def _make_server(self) -> Server:
-        sandbox = self._context
-        gatekeeper = Gatekeeper(
-            attrs.evolve(self.config, hosts=self.config.hosts | {self._host.lower()}),
-            sandbox.store["accounts"],
-            Routes(self.operations),
-            Verifier(self.clock, self.config.timestamp_skew, sandbox.grants),
-            RateLimits(self.clock, self.config),
+        return Server(
+            self._context,
+            gatekeeper=self._make_gatekeeper(),
+            faults=self.faults,
+            log=self.requests,
+            control=self._control.answer,
         )
-        control = ControlApi(sandbox, self.requests)
-        return Server(sandbox, gatekeeper=gatekeeper, faults=self.faults, log=self.requests, control=control.answer)
+
+    def _make_gatekeeper(self) -> Gatekeeper:
+        return Gatekeeper(
+            attrs.evolve(self.config, hosts=self.config.hosts | {self._host.lower()}),
+            self._context.store["accounts"],
+            Routes(self.operations),
+            Verifier(self.clock, self.config.timestamp_skew, self._context.grants),
+            self._limits,
+        )
+
+    def _make_control(self) -> ControlApi:
+        return ControlApi(
+            sandbox=self._context,
+            limits=self._limits,
+            log=self.requests,
+            faults=self.faults,
+            reset=self.reset,
+            calls=(*CALLS, *Inspector().calls),
+        )
 
 
-def _build(config: SandboxConfig, clock: Clock, seed: int) -> Context:
+_LOOPBACK: Mapping[str, str] = MappingProxyType({"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"})  # noqa: S104 names of all addresses
+
+
+def _build(config: SandboxConfig, clock: Clock, seed: int, targets: DeliveryTargets | None = None) -> Context:
     store = Store(seed=seed, now=clock.now)
     grants = Grants(store.ids)
     background = BackgroundTasks(clock)
@@ -342,7 +389,7 @@ def _build(config: SandboxConfig, clock: Clock, seed: int) -> Context:
         background=background,
         store=store,
         grants=grants,
-        channels=Channels(config, background, store, grants),
+        channels=Channels(config, background, store, grants, targets),
         paginator=Paginator(
             store.ids.secret("cursor").encode(), config.default_sort, empty_before_last=config.empty_page_before_last
         ),

@@ -1,6 +1,8 @@
 """The other commands, and what all of them have in common."""
 
+import asyncio
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -76,6 +78,21 @@ async def test_a_sandbox_answers_to_its_names_only(tmp_path: Path) -> None:
     running.send(signal.SIGINT)
     await running.wait()
     assert statuses == [401, 421]
+
+
+async def test_the_inspector_is_opened_in_a_browser(tmp_path: Path) -> None:
+    browser, opened = tmp_path / "browser", tmp_path / "opened"
+    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {opened}\n', encoding="utf-8")
+    browser.chmod(0o700)
+    os.mkfifo(opened)
+    command = Command(tmp_path, {"BROWSER": str(browser)})
+    running = await command.start("sandbox", "--port", "0", "--open", "--json", program=PROGRAM)
+    url = json.loads(await running.line())["inspector_url"]
+    async with aiohttp.request("GET", url) as page:
+        assert (page.status, "<title>Sandbox inspector</title>" in await page.text()) == (200, True)
+    assert await asyncio.to_thread(opened.read_text, encoding="utf-8") == url
+    running.send(signal.SIGINT)
+    await running.wait()
 
 
 async def get_status(url: str, host: str) -> int:

@@ -5,10 +5,14 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import aiohttp
 import pytest
 
 from svc_async.sandbox import Fault, Sandbox, SystemClock
+from svc_async.sandbox.api import control_faults
+from svc_async.sandbox.api.control_faults import FaultKind
 from tests.support.raw_client import RawClient, open_raw_client
+from tests.support.v2_client import RecordingReceiver, V2Client
 
 Ask = Callable[..., Awaitable[Any]]
 
@@ -149,3 +153,118 @@ async def test_they_are_no_part_of_the_service(raw: RawClient, ask: Ask) -> None
     assert len(raw.sandbox.requests) == 0
     for method, path in (("GET", "nothing"), ("POST", "health"), ("GET", "clock/advance")):
         assert (await ask(method, path)).status == 404
+
+
+ACCOUNT = {"kind": "http", "method": "GET", "path": "*/accounts/*"}
+USER = [{"operation_type": "Update", "params": {"users": [{"partner_user_id": ["1"]}]}}]
+
+
+async def test_a_fault_is_armed_and_strikes(raw: RawClient, ask: Ask) -> None:
+    armed = await ask("POST", "faults", {**ACCOUNT, "status": 503, "retry_after": 7, "times": 2})
+    assert armed.json == {
+        "number": 1,
+        "fault": "http(503)",
+        "method": "GET",
+        "path": "*/accounts/*",
+        "stage": "before",
+        "when": "the first 2",
+        "seen": 0,
+        "struck": 0,
+    }
+    got = [await raw("GET", raw.account) for _ in range(3)]
+    assert [answer.status for answer in got] == [503, 503, 200]
+    assert got[0].headers["retry-after"] == "7"
+    assert [(each["seen"], each["struck"]) for each in (await ask("GET", "faults")).json["faults"]] == [(3, 2)]
+
+
+@pytest.mark.parametrize("kind", control_faults.KINDS, ids=lambda kind: kind.name)
+async def test_each_kind_of_fault_is_armed_with_its_defaults(ask: Ask, sandbox: Sandbox, kind: FaultKind) -> None:
+    assert (await ask("POST", "faults", {"kind": kind.name})).status == 200
+    (armed,) = sandbox.faults.armed
+    assert armed.fault.name.partition("(")[0] in (kind.name, "drop_connection")
+    assert armed.stage == armed.fault.stage
+
+
+async def test_a_fault_is_narrowed(ask: Ask, sandbox: Sandbox) -> None:
+    for narrowed in ({"nth": 3}, {"probability": 0.25, "seed": 4}, {"stage": "after"}, {}):
+        assert (await ask("POST", "faults", {"kind": "hang", **narrowed})).status == 200
+    shown = [(fault["when"], fault["stage"]) for fault in (await ask("GET", "faults")).json["faults"]]
+    assert shown == [("request 3", "before"), ("25%", "before"), ("every time", "after"), ("every time", "before")]
+    assert (await ask("POST", "faults/disarm", {"number": 2})).status == 200
+    assert [armed.number for armed in sandbox.faults.armed] == [1, 3, 4]
+    assert (await ask("POST", "faults/disarm", {"number": 2})).status == 404
+    assert (await ask("POST", "faults/clear")).json == {"faults": []}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"kind": "lightning"},
+        {"kind": "http", "status": "503"},
+        {"kind": "http", "status": 200},
+        {"kind": "http", "status": 599},
+        {"kind": "http", "seconds": 1},
+        {"kind": "latency", "seconds": True},
+        {"kind": "latency", "seconds": -1},
+        {"kind": "truncate", "size": 1.5},
+        {"kind": "hang", "method": "get"},
+        {"kind": "hang", "path": ""},
+        {"kind": "hang", "path": 1},
+        {"kind": "hang", "stage": "later"},
+        {"kind": "hang", "times": 0},
+        {"kind": "hang", "times": 1, "nth": 1},
+        {"kind": "hang", "probability": 2},
+        {"kind": "hang", "probability": 0.5, "seed": "x"},
+    ],
+)
+async def test_a_fault_that_makes_no_sense_is_refused(ask: Ask, sandbox: Sandbox, body: Any) -> None:
+    assert (await ask("POST", "faults", body)).status == 400
+    assert sandbox.faults.armed == []
+
+
+async def test_the_number_of_armed_faults_is_bounded(ask: Ask) -> None:
+    assert [(await ask("POST", "faults", {"kind": "hang"})).status for _ in range(101)] == [200] * 100 + [409]
+
+
+async def test_a_reset_returns_to_the_seed(raw: RawClient, ask: Ask, sandbox: Sandbox) -> None:
+    bearer, credentials, audience = sandbox.bearer_token(), sandbox.credentials, sandbox.add_audience()
+    await raw.send_users(USER)
+    for _ in range(5):
+        assert (await raw("GET", "/12/accounts")).status == 200
+    assert (await raw("GET", "/12/accounts")).status == 429
+    sandbox.faults.on().do(Fault.http(503))
+    sandbox.deliver_to("https://hooks.example.test/svc", RecordingReceiver(sandbox.app["consumer_secret"]))
+    got = await ask("POST", "reset")
+    assert got.json == {"status": "ok", "time": "2026-06-10T12:00:00Z", "requests": 7}
+    assert (len(sandbox.requests), sandbox.faults.armed, sandbox.audience(sandbox.audience_id).users) == (0, [], [])
+    with pytest.raises(KeyError):
+        sandbox.audience(audience)
+    assert (await raw("GET", "/12/accounts")).status == 200
+    assert sandbox.requests[0].number == 7
+    assert (sandbox.credentials, sandbox.add_audience()) == (credentials, audience)
+    v2 = V2Client(raw)
+    assert v2.authorization == f"Bearer {bearer}"
+    assert (await v2("POST", "/2/webhooks", json={"url": "https://hooks.example.test/svc"})).status == 200
+
+
+async def test_a_reset_ends_what_is_under_way(v2: V2Client, sandbox: Sandbox, ask: Ask) -> None:
+    sandbox.faults.on("POST", "*/users").once().do(Fault.late(60))
+    with pytest.raises(aiohttp.ServerDisconnectedError):
+        await v2.raw.send_users(USER)
+    async with v2.stream("/2/activity/stream") as answer:
+        assert (await ask("POST", "reset")).status == 200
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await answer.read()
+    await v2.clock.advance(seconds=120)
+    assert (sandbox.audience(sandbox.audience_id).users, len(sandbox.streams["activity"])) == ([], 0)
+
+
+async def test_a_sandbox_that_does_not_serve_is_reset_too() -> None:
+    sandbox = Sandbox()
+    audience = sandbox.add_audience()
+    await sandbox.reset()
+    with pytest.raises(KeyError):
+        sandbox.audience(audience)
+    async with sandbox, open_raw_client(sandbox) as raw:
+        assert (await raw("GET", "/_sandbox/health", base=sandbox.base_url)).status == 200

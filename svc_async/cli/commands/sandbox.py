@@ -3,6 +3,7 @@
 import asyncio
 import shlex
 import sys
+import webbrowser
 from collections.abc import Mapping
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -28,6 +29,7 @@ def sandbox(
     seed: int = 7,
     server_name: Annotated[list[str] | None, Parameter(negative=())] = None,
     forward: Annotated[list[str] | None, Parameter(negative=())] = None,
+    open_: Annotated[bool, Parameter(name="--open", negative=())] = False,
     as_json: JsonFlag = False,
 ) -> int:
     """Serve a sandbox until interrupted (Ctrl-C, exit code 0).
@@ -40,13 +42,15 @@ def sandbox(
             are refused, except to localhost, the host and the address of the connection. Repeatable.
         forward: URL=URL delivers what is sent to a webhook, such as https://hooks.example.test/svc, to a receiver on
             this machine, such as http://127.0.0.1:9000/svc. Repeatable.
+        open_: Open the inspector in a browser: a page that shows each request, its answer and the rule that decided.
         as_json: Print only JSON.
     """
     check_port(port)
     names = frozenset(name.lower() for name in server_name or ())
     running = Sandbox(host=host, port=port, seed=seed, config=SandboxConfig(hosts=names))
     try:
-        asyncio.run(_serve(running, dict(_forward(running, pair) for pair in forward or ()), as_json=as_json))
+        forwarded = dict(_forward(running, pair) for pair in forward or ())
+        asyncio.run(_serve(running, forwarded, opens=open_, as_json=as_json))
     except Interrupted:
         pass
     except OSError as error:
@@ -68,7 +72,7 @@ def _forward(sandbox: Sandbox, pair: str) -> tuple[str, str]:
     return url, target
 
 
-async def _serve(sandbox: Sandbox, forwarded: Mapping[str, str], *, as_json: bool) -> None:
+async def _serve(sandbox: Sandbox, forwarded: Mapping[str, str], *, opens: bool, as_json: bool) -> None:
     async with sandbox:
         if as_json:
             show_json(_describe(sandbox))
@@ -79,6 +83,8 @@ async def _serve(sandbox: Sandbox, forwarded: Mapping[str, str], *, as_json: boo
             for name, value in _variables(sandbox).items():
                 show(f"export {name}={shlex.quote(value)}")
             sys.stdout.flush()
+        if opens and not await asyncio.to_thread(webbrowser.open, sandbox.inspector_url):
+            say(f"No browser was found; open {sandbox.inspector_url}")
         await run_until_stopped(asyncio.Event().wait())
 
 
@@ -100,6 +106,7 @@ def _describe(sandbox: Sandbox) -> Mapping[str, object]:
         "base_url": sandbox.base_url,
         "ads_url": sandbox.ads_url,
         "ads_sandbox_url": sandbox.ads_sandbox_url,
+        "inspector_url": sandbox.inspector_url,
         "credentials": dict(sandbox.credentials),
         "user_id": sandbox.user_id,
         "account_id": sandbox.account_id,
@@ -122,6 +129,7 @@ def _panel(sandbox: Sandbox) -> Panel:
         "main API": sandbox.base_url,
         "ads API": sandbox.ads_url,
         "its sandbox": sandbox.ads_sandbox_url,
+        "inspector": sandbox.inspector_url,
         "user": sandbox.user_id,
         "account": sandbox.account_id,
         "audience": sandbox.audience_id,

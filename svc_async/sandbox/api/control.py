@@ -2,16 +2,19 @@
 
 They are not part of the service: no fault strikes them and the request log omits them. They are answered to this
 machine only, and to no page of another site: the peer must be a loopback address, `Host` must name one (else a name
-that resolves to this machine could be used), `Origin` must be the sandbox itself, and a body must be JSON.
+that resolves to this machine could be used), `Origin` must be the sandbox itself, `Sec-Fetch-Site`, which browsers add,
+must not speak of another site, and a body must be JSON.
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import attrs
 from aiohttp import web
 
+from svc_async.sandbox.api import control_faults
 from svc_async.sandbox.api.oauth import oauth1, pkce
 from svc_async.sandbox.clock import VirtualClock
 from svc_async.sandbox.config import SandboxConfig
@@ -20,45 +23,91 @@ from svc_async.sandbox.push.deliveries import Delivery
 from svc_async.sandbox.push.events import Event, set_paths
 from svc_async.sandbox.refusal import Problem, Refusal, refuse, report_failure
 from svc_async.sandbox.server.decoding import decode_object
+from svc_async.sandbox.server.faults import Faults
 from svc_async.sandbox.server.gatekeeping import is_loopback, parse_host
+from svc_async.sandbox.server.open_response import OpenResponse
 from svc_async.sandbox.server.params import json_field
+from svc_async.sandbox.server.rate_limits import RateLimits
 from svc_async.sandbox.server.reading import read_fields
 from svc_async.sandbox.server.rendering import Format, Reply, render_json, render_refusal
 from svc_async.sandbox.server.request_log import RequestLog
 from svc_async.sandbox.server.server import CONTROL_PREFIX
 from svc_async.sandbox.state.store import format_time
 
-__all__ = ["CALLS", "ControlApi", "ControlCall"]
+__all__ = ["CALLS", "PROTECTION", "ControlApi", "ControlCall"]
 
 Body = Mapping[str, Any]
 
 
-@attrs.frozen
+@attrs.define(kw_only=True)
 class ControlApi:
-    """Answers the calls of the control API."""
+    """Answers the calls of the control API.
+
+    Attributes:
+        sandbox: the state that the calls work on; another one after each reset.
+        reset: returns the sandbox to the state of its seed.
+        calls: the table.
+        run: what tells this start of the sandbox, or this reset, from the others.
+    """
 
     sandbox: Context
+    limits: RateLimits
     log: RequestLog
+    faults: Faults
+    reset: Callable[[], Awaitable[None]] = attrs.field(repr=False)
+    calls: "Sequence[ControlCall]" = attrs.field(repr=False)
+    run: str = attrs.field(factory=lambda: secrets.token_hex(8), init=False)
 
-    async def answer(self, request: web.BaseRequest) -> Reply:
-        """Answer one of the calls, or refuse it."""
+    def replace(self, sandbox: Context, limits: RateLimits) -> None:
+        """Work on another state from now on."""
+        self.sandbox, self.limits, self.run = sandbox, limits, secrets.token_hex(8)
+
+    async def answer(self, response: OpenResponse) -> Reply | None:
+        """Answer one of the calls, or refuse it; None means that the answer was written."""
+        request = response.request
         try:
             _check_sender(request)
-            call = _find_call(request)
+            call = self._find_call(request)
+            if call.serve is not None:
+                await call.serve(self, response)
+                return None
             result = call.handle(self, await _read_body(request, self.sandbox.config))
-            return _protect(Reply(200, render_json(await result if inspect.isawaitable(result) else result)))
+            if inspect.isawaitable(result):
+                result = await result
+            return _protect(result if isinstance(result, Reply) else Reply(200, render_json(result)))
         except Refusal as refusal:
             return _protect(render_refusal(Format.V2, refusal, None))
         except ConnectionError:
             raise
         except Exception:  # noqa: BLE001 as for the calls of the service
-            return _protect(render_refusal(Format.V2, report_failure(), None))
+            failure = report_failure()
+            if response.response is not None:
+                response.abort()
+                return None
+            return _protect(render_refusal(Format.V2, failure, None))
+
+    def _find_call(self, request: web.BaseRequest) -> "ControlCall":
+        path = request.path.removeprefix(CONTROL_PREFIX)
+        for call in self.calls:
+            if (call.method, call.path) == (request.method, path):
+                return call
+        raise Refusal(404, Problem("ROUTE_NOT_FOUND", "there is no such call here"))
 
 
 def _protect(reply: Reply) -> Reply:
     """Return an answer that no page of another site can read or embed."""
-    headers = {"X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin"}
-    return attrs.evolve(reply, headers={**reply.headers, **headers})
+    return attrs.evolve(reply, headers={**reply.headers, **PROTECTION})
+
+
+PROTECTION: Mapping[str, str] = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def _reject(_api: ControlApi, _body: Body) -> Any:
+    raise TypeError("this call is answered by `serve`")
 
 
 @attrs.frozen
@@ -67,12 +116,14 @@ class ControlCall:
 
     Attributes:
         path: after the prefix.
-        handle: takes the API and the JSON object of the body, empty if there is none; its result is the answer.
+        handle: takes the API and the JSON object of the body, or the query of a GET; its result is the answer.
+        serve: writes the answer itself, instead of `handle`.
     """
 
     method: Literal["GET", "POST"]
     path: str
-    handle: Callable[[ControlApi, Body], Any | Awaitable[Any]]
+    handle: Callable[[ControlApi, Body], Any | Awaitable[Any]] = _reject
+    serve: Callable[[ControlApi, OpenResponse], Awaitable[None]] | None = None
 
 
 def _get_field(body: Body, name: str, kind: type | tuple[type, ...] = str) -> Any:
@@ -188,6 +239,30 @@ def _show(delivery: Delivery) -> dict[str, Any]:
     }
 
 
+def _arm_fault(api: ControlApi, body: Body) -> Any:
+    return control_faults.describe(control_faults.arm(api.faults, body))
+
+
+def _list_faults(api: ControlApi, _body: Body) -> Any:
+    return {"faults": [control_faults.describe(injection) for injection in api.faults.armed]}
+
+
+def _disarm_fault(api: ControlApi, body: Body) -> Any:
+    if not api.faults.disarm(_get_field(body, "number", int)):
+        raise Refusal(404, Problem("FAULT_NOT_FOUND", "no fault with this number is armed", "number"))
+    return _list_faults(api, body)
+
+
+def _clear_faults(api: ControlApi, body: Body) -> Any:
+    api.faults.clear()
+    return _list_faults(api, body)
+
+
+async def _reset(api: ControlApi, body: Body) -> Any:
+    await api.reset()
+    return _get_health(api, body)
+
+
 _LONGEST = 10 * 365 * 86_400
 
 CALLS: tuple[ControlCall, ...] = (
@@ -197,6 +272,11 @@ CALLS: tuple[ControlCall, ...] = (
     ControlCall("POST", "clock/advance", _advance),
     ControlCall("POST", "events", _trigger),
     ControlCall("GET", "deliveries", _list_deliveries),
+    ControlCall("GET", "faults", _list_faults),
+    ControlCall("POST", "faults", _arm_fault),
+    ControlCall("POST", "faults/disarm", _disarm_fault),
+    ControlCall("POST", "faults/clear", _clear_faults),
+    ControlCall("POST", "reset", _reset),
 )
 
 
@@ -207,14 +287,14 @@ def _check_sender(request: web.BaseRequest) -> None:
     here = f"{request.scheme}://{request.host}"
     if not peer or not is_loopback(peer[0]) or not is_loopback(host) or origin not in (None, here):
         raise Refusal(403, Problem("FORBIDDEN", "these calls are for this machine only"))
+    if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin") and not _is_visit(request):
+        raise Refusal(403, Problem("FORBIDDEN", "these calls are for no page of another site"))
 
 
-def _find_call(request: web.BaseRequest) -> ControlCall:
-    path = request.path.removeprefix(CONTROL_PREFIX)
-    for call in CALLS:
-        if (call.method, call.path) == (request.method, path):
-            return call
-    raise Refusal(404, Problem("ROUTE_NOT_FOUND", "there is no such call here"))
+def _is_visit(request: web.BaseRequest) -> bool:
+    """Return whether a link of another page opens this one in its place: the other page can read nothing of it."""
+    wanted = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    return request.method == "GET" and all(request.headers.get(name) == value for name, value in wanted.items())
 
 
 async def _read_body(request: web.BaseRequest, config: SandboxConfig) -> Body:
@@ -224,7 +304,9 @@ async def _read_body(request: web.BaseRequest, config: SandboxConfig) -> Body:
         raise Refusal(413, Problem("INVALID_PARAMETER", "the body takes up to 1 MiB")) from None
     except web.RequestPayloadError:
         raise Refusal(400, Problem("INVALID_PARAMETER", "the body is not of its Content-Encoding")) from None
-    if request.method == "GET" or not content:
+    if request.method == "GET":
+        return dict(request.query)
+    if not content:
         return {}
     if request.content_type != "application/json":
         raise Refusal(400, Problem("INVALID_PARAMETER", "the body needs Content-Type: application/json"))

@@ -176,8 +176,15 @@ def _name_event(subscription: Subscription, event: Event) -> str:
 class Channels:
     """The channels of all apps, and the delivery targets that they share."""
 
-    def __init__(self, config: SandboxConfig, background: BackgroundTasks, store: Store, grants: Grants) -> None:
-        self.targets = DeliveryTargets(allow_egress=config.allow_egress)
+    def __init__(
+        self,
+        config: SandboxConfig,
+        background: BackgroundTasks,
+        store: Store,
+        grants: Grants,
+        targets: DeliveryTargets | None = None,
+    ) -> None:
+        self.targets = targets or DeliveryTargets(allow_egress=config.allow_egress)
         self.events = EventFactory(store)
         self._config, self._background, self._store, self._grants = config, background, store, grants
         self._by_app: dict[str, AppChannels] = {}
@@ -188,10 +195,14 @@ class Channels:
             self._by_app[app.consumer_key] = self._create(app)
         return self._by_app[app.consumer_key]
 
+    def list_all(self) -> list[AppChannels]:
+        """Return the channels of all apps."""
+        return [self.of_app(app) for app in list(self._grants.apps.values())]
+
     def publish(self, event: Event) -> None:
         """Send an event to the channels of all apps."""
-        for app in list(self._grants.apps.values()):
-            self.of_app(app).publish(event)
+        for channels in self.list_all():
+            channels.publish(event)
 
     def open(self) -> None:
         """Resume the checks of existing webhooks after `close()`."""

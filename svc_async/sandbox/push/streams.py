@@ -42,11 +42,16 @@ class StreamRefused(Exception):
 
 @attrs.define(kw_only=True, eq=False)
 class Connection:
-    """One open stream."""
+    """One open stream.
+
+    Attributes:
+        sent: lines so far, blank ones included.
+    """
 
     number: int
     opened_at: datetime
     hub: "Hub" = attrs.field(repr=False)
+    sent: int = attrs.field(default=0, init=False)
     _outbox: asyncio.Queue[bytes | None] = attrs.field(factory=asyncio.Queue[bytes | None], init=False)
     _flowing: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
     _heartbeat: Timer | None = attrs.field(default=None, init=False)
@@ -75,6 +80,16 @@ class Connection:
             return  # the client has disconnected
         finally:
             self.leave()
+
+    @property
+    def queued(self) -> int:
+        """The lines that wait to be written."""
+        return self._outbox.qsize()
+
+    @property
+    def stalled(self) -> bool:
+        """Whether a test has stopped it."""
+        return not self._flowing.is_set()
 
     def put(self, line: bytes) -> None:
         """Queue a line; drop a client that does not read fast enough (ASM-59)."""
@@ -123,6 +138,7 @@ class Connection:
         size = self.hub.piece or len(line)
         for start in range(0, len(line), size):
             await write(line[start : start + size])
+        self.sent += 1
 
     def _schedule_heartbeat(self) -> None:
         if self._heartbeat is not None:

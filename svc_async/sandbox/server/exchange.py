@@ -33,7 +33,7 @@ from svc_async.sandbox.server.rendering import (
     render_json,
     render_refusal,
 )
-from svc_async.sandbox.server.request_log import LoggedRequest, RequestLog
+from svc_async.sandbox.server.request_log import KeptBodies, LoggedRequest, RequestLog
 
 __all__ = ["Exchange"]
 
@@ -65,6 +65,9 @@ class Exchange:
     closed: asyncio.Event
     unreadable: Refusal | None = None
     response: web.StreamResponse | None = None
+    _began: float = attrs.field(
+        default=attrs.Factory(lambda exchange: exchange.sandbox.clock.monotonic(), takes_self=True), init=False
+    )
     _headers: dict[str, str] = attrs.field(factory=dict[str, str], init=False)
     _operation: Operation | None = attrs.field(default=None, init=False)
     _echo: dict[str, Any] = attrs.field(factory=dict[str, Any], init=False)
@@ -72,6 +75,12 @@ class Exchange:
 
     async def run(self, faults: Faults) -> Reply | None:
         """Process the request; None means that nothing is left to send."""
+        try:
+            return await self._run_logged(faults)
+        finally:
+            self._note(seconds=self.sandbox.clock.monotonic() - self._began)
+
+    async def _run_logged(self, faults: Faults) -> Reply | None:
         try:
             reply = await self._run(faults)
         except ConnectionError:
@@ -84,12 +93,14 @@ class Exchange:
                 return None
         if reply is None:
             return None
-        self._note(status=reply.status)
-        return attrs.evolve(reply, headers={**self._headers, **reply.headers})
+        reply = attrs.evolve(reply, headers={**self._headers, **reply.headers})
+        self._note_answer(reply, reply.body)
+        return reply
 
     async def _run(self, faults: Faults) -> Reply | None:
         matching = faults.match(self.request.method, self.path)
-        self._note(fault=bool(matching))
+        if matching:
+            self._note(faults=tuple(fault.name for fault in matching.values()))
         reply, over = await self._apply_fault(matching, "before", None)
         if reply is None and not over:
             reply, over = await self._answer(matching)
@@ -199,6 +210,7 @@ class Exchange:
 
     def _render_refusal(self, refusal: Refusal) -> Reply:
         self._note_rule(refusal.rule, refusal.basis)
+        self._note(reason=refusal.reason)
         request: Any = {"params": self._echo}
         if self._operation is None:
             return render_refusal(default_format(self.path), refusal, request)
@@ -217,6 +229,13 @@ class Exchange:
     def _note_rule(self, rule: str, basis: Basis) -> None:
         self._headers |= {"x-sandbox-rule": rule, "x-sandbox-basis": basis.value}
         self._note(rule=rule, basis=basis.value)
+
+    def _note_answer(self, reply: Reply, body: bytes) -> None:
+        self._note(status=reply.status)
+        bodies = KeptBodies(
+            request=self.body, answer=body, answer_type=reply.content_type, answer_headers=dict(reply.headers)
+        )
+        self.log.keep_bodies(self.logged.number, bodies)
 
     def _note(self, **changes: Any) -> None:
         self.logged = attrs.evolve(self.logged, **changes)
@@ -263,10 +282,11 @@ class Exchange:
         )
         response.content_length = len(reply.body)
         await response.prepare(self.request)
-        self._note(status=reply.status)
+        self._note_answer(reply, reply.body[:cut])
         if cut is not None:
             await response.write(reply.body[:cut])
-            self._close()
+            if self.request.transport is not None:
+                self.request.transport.close()
             return
         step = max(len(reply.body) // _PIECES, 1)
         for start in range(0, len(reply.body), step):
@@ -287,10 +307,6 @@ class Exchange:
         with release_clock(self.sandbox.clock):
             await self.closing.wait()
         self.drop(reset=False)
-
-    def _close(self) -> None:
-        if self.request.transport is not None:
-            self.request.transport.close()
 
 
 def _reject_response(_status: int) -> Mapping[str, str]:

@@ -6,8 +6,9 @@
 A fault strikes `before` the request is processed, instead of its `effect`, or `after` it took effect.
 """
 
+import itertools
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from http import HTTPStatus
 from typing import Any, Literal, Protocol
@@ -245,6 +246,7 @@ class Injection:
     """A fault that is armed for matching requests.
 
     Attributes:
+        number: tells it from the others, counted from 1.
         seen: matching requests so far.
         struck: how often it struck.
     """
@@ -252,6 +254,7 @@ class Injection:
     plan: "Plan"
     fault: Fault
     stage: Stage
+    number: int
     seen: int = 0
     struck: int = 0
 
@@ -276,17 +279,23 @@ class Injection:
 
 @attrs.define
 class Plan:
-    """The requests that a fault strikes: all that match, until it is narrowed."""
+    """The requests that a fault strikes: all that match, until it is narrowed.
+
+    Attributes:
+        expected: how often it should strike at least.
+        when: which of the matching requests it strikes, in words.
+    """
 
     faults: "Faults" = attrs.field(repr=False)
     method: str
     path: str
     expected: int = 1
+    when: str = "every time"
     _chooser: Callable[[int], bool] = attrs.field(default=lambda _: True, repr=False)
 
     def nth(self, number: int) -> "Plan":
         """Strike only the nth of the matching requests, counted from 1."""
-        return attrs.evolve(self, chooser=lambda seen: seen == number)
+        return attrs.evolve(self, when=f"request {number}", chooser=lambda seen: seen == number)
 
     def once(self) -> "Plan":
         """Strike only the first."""
@@ -294,16 +303,17 @@ class Plan:
 
     def times(self, number: int) -> "Plan":
         """Strike only the first `number`."""
-        return attrs.evolve(self, expected=number, chooser=lambda seen: seen <= number)
+        when = f"the first {number}"
+        return attrs.evolve(self, expected=number, when=when, chooser=lambda seen: seen <= number)
 
     def probability(self, share: float, *, seed: int) -> "Plan":
         """Strike a random share of them, drawn from a seed."""
         draw = random.Random(seed)  # noqa: S311 seeded, for tests
-        return attrs.evolve(self, expected=0, chooser=lambda _: draw.random() < share)
+        return attrs.evolve(self, expected=0, when=f"{share:.0%}", chooser=lambda _: draw.random() < share)
 
     def do(self, fault: Fault, *, stage: Stage | None = None) -> Injection:
         """Arm the fault."""
-        injection = Injection(self, fault, stage or fault.stage)
+        injection = Injection(self, fault, stage or fault.stage, next(self.faults.numbers))
         self.faults.armed.append(injection)
         return injection
 
@@ -321,6 +331,7 @@ class Faults:
     """The faults of one sandbox."""
 
     armed: list[Injection] = attrs.field(factory=list[Injection])
+    numbers: Iterator[int] = attrs.field(factory=lambda: itertools.count(1), repr=False)
 
     def on(self, method: str = "*", path: str = "*") -> Plan:
         """Select requests by method and by a pattern of the path."""
@@ -337,6 +348,12 @@ class Faults:
     def unused(self) -> list[Injection]:
         """Return those that struck less often than planned."""
         return [injection for injection in self.armed if injection.unused]
+
+    def disarm(self, number: int) -> bool:
+        """Disarm one by its number; return whether it was armed."""
+        before = len(self.armed)
+        self.armed = [injection for injection in self.armed if injection.number != number]
+        return len(self.armed) < before
 
     def clear(self) -> None:
         """Disarm all."""

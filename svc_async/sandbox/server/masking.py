@@ -2,18 +2,32 @@
 
 import re
 from collections.abc import Mapping
+from typing import Any
 from urllib.parse import unquote_plus
 
-__all__ = ["mask_headers", "mask_query"]
+__all__ = ["mask_fields", "mask_headers", "mask_query"]
 
 _SECRETS = ("oauth_signature", "oauth_token", "oauth_verifier")
-_QUERY_SECRETS = frozenset((*_SECRETS, "access_token", "code", "refresh_token", "token"))
+_QUERY_SECRETS = frozenset(
+    (
+        *_SECRETS,
+        "access_token",
+        "client_secret",
+        "code",
+        "code_verifier",
+        "oauth_token_secret",
+        "password",
+        "refresh_token",
+        "token",
+    )
+)
+_JSON_SECRETS = _QUERY_SECRETS - {"code"}  # there it is the code of an error
 _IN_HEADER = re.compile(rf'\b((?:{"|".join(_SECRETS)})=")[^"]*')
-_MASKED_HEADERS = ("cookie", "proxy-authorization")
+_MASKED_HEADERS = ("cookie", "proxy-authorization", "set-cookie")
 
 
 def mask_query(query: str) -> str:
-    """Return a query string without the values of its secrets."""
+    """Return a query string, or a form, without the values of its secrets."""
     return "&".join(map(_mask_pair, query.split("&")))
 
 
@@ -28,7 +42,17 @@ def mask_headers(headers: Mapping[str, str]) -> dict[str, str]:
     masked |= {name: "***" for name in _MASKED_HEADERS if name in masked}
     if (authorization := masked.get("authorization")) is not None:
         masked["authorization"] = _mask_authorization(authorization)
+    if (location := masked.get("location")) is not None:
+        url, mark, query = location.partition("?")
+        masked["location"] = f"{url}{mark}{mask_query(query)}"
     return masked
+
+
+def mask_fields(value: Any) -> Any:
+    """Return a JSON value without the secrets in its objects."""
+    if isinstance(value, dict):
+        return {name: "***" if name in _JSON_SECRETS else mask_fields(inner) for name, inner in value.items()}
+    return [mask_fields(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _mask_authorization(header: str) -> str:

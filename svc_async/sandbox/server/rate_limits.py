@@ -10,7 +10,7 @@ from svc_async.sandbox.clock import Clock
 from svc_async.sandbox.config import RATE_RULES, RateRule, SandboxConfig
 from svc_async.sandbox.refusal import Basis, Problem, Refusal
 
-__all__ = ["RateLimits"]
+__all__ = ["Gauge", "RateLimits"]
 
 _RULE_IDS = {
     "audience_users": ("CAU-03", Basis.SPEC),
@@ -57,6 +57,23 @@ class _Window:
         return ceil((now if start is None else start) + self.rule.seconds)
 
 
+@attrs.frozen(kw_only=True)
+class Gauge:
+    """The present count of one limit for one account, user or app.
+
+    Attributes:
+        name: of the rule.
+        scope: the account, the user's token or the app's key that it counts.
+        reset: the Unix time at which requests leave the window.
+    """
+
+    name: str
+    scope: str
+    used: int
+    rule: RateRule
+    reset: int
+
+
 class RateLimits:
     """All windows of a sandbox."""
 
@@ -92,6 +109,17 @@ class RateLimits:
         window = self._find_window(name, user, account)
         window.roll(self._clock.now().timestamp())
         return window.used
+
+    def list_gauges(self) -> list[Gauge]:
+        """Return the windows that have counted requests."""
+        now = self._clock.now().timestamp()
+        for window in self._windows.values():
+            window.roll(now)
+        return [
+            Gauge(name=name, scope=scope, used=window.used, rule=window.rule, reset=window.reset(now))
+            for (name, scope), window in self._windows.items()
+            if window.used
+        ]
 
     def _find_window(self, name: str, user: str, account: str | None) -> _Window:
         rule = self._rules[name]

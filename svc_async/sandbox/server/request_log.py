@@ -9,7 +9,13 @@ import attrs
 
 from svc_async.sandbox.state.ring import Ring
 
-__all__ = ["LoggedRequest", "RequestLog"]
+__all__ = ["KeptBodies", "LoggedRequest", "RequestLog"]
+
+_LONGEST = 1024 * 1024
+"""Bytes of one body that are kept."""
+
+_OVERHEAD = 500
+"""Bytes that the objects of one entry take, about."""
 
 
 @attrs.frozen(kw_only=True)
@@ -22,7 +28,9 @@ class LoggedRequest:
         body: the body, if the sandbox keeps bodies.
         status: None until it is answered, and for good if the answer was withheld.
         operation: the contract's id of the operation; empty if there is none.
-        fault: whether an injected fault took part.
+        reason: why it was refused; empty if it was not.
+        faults: the names of the injected faults that took part.
+        seconds: how long it took on the sandbox's clock; None until it is over.
     """
 
     number: int
@@ -37,15 +45,53 @@ class LoggedRequest:
     operation: str = ""
     basis: str = ""
     rule: str = ""
-    fault: bool = False
+    reason: str = ""
+    faults: tuple[str, ...] = ()
+    seconds: float | None = None
+
+    @property
+    def fault(self) -> bool:
+        """Whether an injected fault took part."""
+        return bool(self.faults)
+
+
+def _cut(body: bytes) -> bytes:
+    return body[:_LONGEST]
+
+
+@attrs.frozen(kw_only=True)
+class KeptBodies:
+    """The bodies of one request and of its answer.
+
+    Attributes:
+        answer: what was sent; None until then, and for good if nothing was.
+        answer_headers: without those that every answer has.
+    """
+
+    request: bytes = attrs.field(repr=False, converter=_cut)
+    answer: bytes | None = attrs.field(default=None, repr=False, converter=attrs.converters.optional(_cut))
+    answer_type: str = ""
+    answer_headers: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=False)
+
+    @property
+    def size(self) -> int:
+        """The bytes that they take, about."""
+        return _OVERHEAD + len(self.request) + len(self.answer or b"")
 
 
 class RequestLog(Ring[LoggedRequest]):
-    """The latest requests; each is logged as soon as it has arrived."""
+    """The latest requests; each is logged as soon as it has arrived.
 
-    def __init__(self, size: int) -> None:
+    Args:
+        size: how many are kept.
+        bodies: for the latest of them, the bytes of bodies that are kept; they are references, no copies.
+    """
+
+    def __init__(self, size: int, *, bodies: int = 0) -> None:
         super().__init__(size)
         self._waiting: list[asyncio.Future[None]] = []
+        self._bodies: dict[int, KeptBodies] = {}
+        self._room = bodies
 
     def matching(self, route: str = "*", *, method: str | None = None, answered: bool = False) -> list[LoggedRequest]:
         """Return the requests whose path matches a pattern such as `*/custom_audiences/*/users`."""
@@ -79,6 +125,27 @@ class RequestLog(Ring[LoggedRequest]):
     def update(self, entry: LoggedRequest) -> None:
         """Replace a logged request by its present outcome."""
         self.replace(entry.number, entry)
+        self._wake()
+
+    def find_bodies(self, number: int) -> KeptBodies | None:
+        """Return the bodies of a request and its answer, unless they were dropped."""
+        return self._bodies.get(number)
+
+    def keep_bodies(self, number: int, bodies: KeptBodies) -> None:
+        """Keep the bodies of a request, and drop the oldest ones for which there is no room."""
+        known = self._bodies.get(number)
+        if known is not None:
+            self._room += known.size
+        self._bodies[number] = bodies
+        self._room -= bodies.size
+        while self._room < 0 and self._bodies:
+            self._room += self._bodies.pop(next(iter(self._bodies))).size
+
+    def clear(self) -> None:
+        """Drop all requests; the numbers continue."""
+        super().clear()
+        self._room += sum(bodies.size for bodies in self._bodies.values())
+        self._bodies.clear()
         self._wake()
 
     def _wake(self) -> None:

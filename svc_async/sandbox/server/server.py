@@ -21,9 +21,9 @@ from svc_async.sandbox.server.exchange import Exchange
 from svc_async.sandbox.server.faults import Faults
 from svc_async.sandbox.server.gatekeeping import Gatekeeper, default_format
 from svc_async.sandbox.server.masking import mask_headers, mask_query
-from svc_async.sandbox.server.open_response import hold_clock
+from svc_async.sandbox.server.open_response import OpenResponse, hold_clock
 from svc_async.sandbox.server.rendering import Reply, render_refusal
-from svc_async.sandbox.server.request_log import LoggedRequest, RequestLog
+from svc_async.sandbox.server.request_log import KeptBodies, LoggedRequest, RequestLog
 
 __all__ = ["CONTROL_PREFIX", "Server"]
 
@@ -121,7 +121,7 @@ class Server:
         gatekeeper: Gatekeeper,
         faults: Faults,
         log: RequestLog,
-        control: Callable[[web.BaseRequest], Awaitable[Reply]],
+        control: Callable[[OpenResponse], Awaitable[Reply | None]],
     ) -> None:
         self._sandbox = sandbox
         self._gatekeeper, self._faults, self._log, self._control = gatekeeper, faults, log, control
@@ -137,6 +137,10 @@ class Server:
         self._listener = await loop.create_server(self._connections, host, port, ssl=tls, backlog=1024)
         return int(self._listener.sockets[0].getsockname()[1])
 
+    def replace(self, sandbox: Context, gatekeeper: Gatekeeper) -> None:
+        """Serve another state from now on; requests in progress end with the former one."""
+        self._sandbox, self._gatekeeper = sandbox, gatekeeper
+
     async def close(self) -> None:
         """Stop at once: requests in progress lose their connection."""
         self._closing.set()
@@ -151,12 +155,18 @@ class Server:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         with hold_clock(self._sandbox.clock), self._watch(request) as closed:
             if request.path.startswith(CONTROL_PREFIX):
-                return await _write(await self._control(request), request, {})
+                return await self._answer_control(OpenResponse(request, closed, self._sandbox.clock, _no_headers))
             exchange = await self._receive(request, closed)
             reply = await exchange.run(self._faults)
             if reply is None:
                 return exchange.response or web.Response()
             return await _write(reply, request, exchange.common_headers)
+
+    async def _answer_control(self, response: OpenResponse) -> web.StreamResponse:
+        reply = await self._control(response)
+        if reply is None:
+            return response.response or web.Response()
+        return await _write(reply, response.request, {})
 
     @contextmanager
     def _watch(self, request: web.BaseRequest) -> Generator[asyncio.Event]:
@@ -181,6 +191,7 @@ class Server:
             body=body if self._sandbox.config.keep_bodies else None,
         )
         self._log.add(logged)
+        self._log.keep_bodies(logged.number, KeptBodies(request=body))
         return Exchange(
             sandbox=self._sandbox,
             gatekeeper=self._gatekeeper,
@@ -194,6 +205,10 @@ class Server:
             closing=self._closing,
             closed=closed,
         )
+
+
+def _no_headers(_status: int) -> Mapping[str, str]:
+    return {}
 
 
 async def _read_body(request: web.BaseRequest) -> tuple[bytes, Refusal | None]:

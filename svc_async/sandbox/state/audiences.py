@@ -59,6 +59,10 @@ class Audience:
         """Return the users that have not expired, in the order of their addition."""
         return [member for member in self._members.values() if member.expires_at > now]
 
+    def count(self, now: datetime) -> int:
+        """Return how many users have not expired."""
+        return sum(member.expires_at > now for member in self._members.values())
+
     def _build_index(self) -> dict[Identifier, set[Identifier]]:
         if self._index is None:
             self._index = {}

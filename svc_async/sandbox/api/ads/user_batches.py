@@ -152,10 +152,13 @@ def _find_basis(rule: str) -> Basis:
 
 def _refuse_group(call: Call, refused: Mapping[int, list[Finding]], total: int) -> Refusal:
     by_operation = {index: [found.problem for found in problems] for index, problems in refused.items()}
-    rule = next(iter(refused.values()))[0].rule
+    first, problems = next(iter(refused.items()))
+    rule = problems[0].rule
+    more = f"; {len(refused) - 1} more" if len(refused) > 1 else ""
+    reason = f"operation {first}: {problems[0].problem.message}{more}"
     entries = list_operation_errors(by_operation, total, call.sandbox.config.batch_errors)
     # Unspecified: the status, and that `errors` stays empty (UNS-batch-error-shape).
-    return Refusal(400, rule=rule, basis=_find_basis(rule), more={"operation_errors": entries})
+    return Refusal(400, rule=rule, basis=_find_basis(rule), more={"operation_errors": entries}, reason=reason)
 
 
 @attrs.frozen

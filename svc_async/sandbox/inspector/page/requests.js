@@ -1,0 +1,99 @@
+// The view of requests.
+
+import { get } from "./api.js";
+import { explainBasis, makeBasis, makeBody, makeFold, makePairs, makeStatus } from "./detail.js";
+import { formatClock, formatMoment, formatSeconds, h } from "./dom.js";
+import { ListView } from "./list.js";
+
+const KEPT = 2000;
+
+export function makeRequests(panel, armFault) {
+  return new ListView(panel, {
+    name: "requests",
+    key: "number",
+    one: "request",
+    many: "requests",
+    label: "Requests, the latest first",
+    detailLabel: "The selected request",
+    hint: "Select a request to see what was sent, what was answered, and which rule decided.",
+    kept: KEPT,
+    empty: makeEmpty(),
+    choices: [
+      ["all", "All", () => true],
+      ["refused", "Refused", (row) => row.status >= 400],
+      ["server", "5xx or none", (row) => row.status >= 500 || isLost(row)],
+      ["assumed", "Assumed", (row) => row.basis === "assumed"],
+      ["faults", "With a fault", (row) => row.faults.length > 0],
+    ],
+    makeRow,
+    describe: (row) => [row.method, row.path, row.query, row.status ?? "", row.operation, row.rule, row.basis, row.reason, ...row.faults].join(" "),
+    load: (number) => get(`inspector/request?number=${encodeURIComponent(number)}`),
+    show: (request) => showRequest(request, armFault),
+  });
+}
+
+function isLost(row) {
+  return row.status === null && row.seconds !== null;
+}
+
+function makeEmpty() {
+  const variables = `export SVC_BASE_URL=${location.origin}\nexport SVC_ADS_URL=${location.origin}/ads`;
+  return h("div", { class: "empty" },
+    h("p", {}, "No request yet. Point a client at this sandbox:"),
+    h("pre", { class: "body" }, variables),
+    h("p", {}, "In Python: ", h("code", {}, "Session.sandbox(sandbox)"), ". Each request appears here as soon as it has arrived."));
+}
+
+function makeRow(row) {
+  const facts = [formatClock(row.time), row.operation, row.seconds === null ? null : formatSeconds(row.seconds)];
+  return [
+    h("span", { class: "line" },
+      h("span", { class: "method" }, row.method), " ",
+      h("span", { class: "path" }, row.path, row.query ? h("span", { class: "query" }, `?${row.query}`) : null), " ",
+      makeStatus(row.status, { over: row.seconds !== null })),
+    h("span", { class: "facts" }, facts.filter(Boolean).join(" · "),
+      row.faults.map((fault) => [" ", h("span", { class: "fault" }, `fault: ${fault}`)])),
+    row.reason ? h("span", { class: "reason" }, row.reason, row.rule ? [" ", h("span", { class: "rule" }, row.rule), " ", makeBasis(row.basis)] : null) : null,
+  ].filter(Boolean);
+}
+
+function showRequest(request, armFault) {
+  return [
+    h("h2", {}, h("span", { class: "method" }, request.method), " ", h("span", { class: "whole-path" }, request.path)),
+    h("p", { class: "summary" }, makeStatus(request.status, { over: request.seconds !== null }), " ",
+      [formatMoment(request.time), request.operation, request.seconds === null ? "still open" : formatSeconds(request.seconds)].filter(Boolean).join(" · ")),
+    makeDecision(request),
+    h("p", { class: "actions" }, h("button", { type: "button", "data-focus": "arm", on: { click: () => armFault(request) } }, "Arm a fault for this call")),
+    ...makeQuery(request.query),
+    ...makeBody("sent", "Request body", request.body),
+    makeFold("headers", `Request headers (${request.headers.length})`, makePairs(request.headers)),
+    ...makeAnswer(request),
+  ];
+}
+
+function makeDecision(request) {
+  const lines = [];
+  if (request.reason) lines.push(h("p", { class: "why" }, request.reason));
+  if (request.faults.length > 0) lines.push(h("p", {}, h("span", { class: "fault" }, `fault: ${request.faults.join(", ")}`), " An armed fault took part."));
+  if (request.rule) {
+    lines.push(h("p", {}, "Decided by ", h("strong", { class: "rule" }, request.rule), " ", makeBasis(request.basis), " ", h("span", { class: "quiet" }, explainBasis(request.basis))));
+    if (request.statement) lines.push(h("blockquote", {}, request.statement));
+  }
+  return lines.length > 0 ? h("div", { class: `decision ${request.reason ? "is-refused" : ""}` }, lines) : null;
+}
+
+function makeQuery(query) {
+  if (!query) return [];
+  return [h("h3", {}, "Query"), makePairs([...new URLSearchParams(query)])];
+}
+
+function makeAnswer(request) {
+  if (request.answer === null) {
+    const text = request.seconds === null ? "None yet." : request.status === null ? "None: the connection was closed." : "Written piece by piece, and not kept.";
+    return [h("h3", {}, "Answer"), h("p", { class: "quiet" }, text)];
+  }
+  return [
+    ...makeBody("answer", "Answer", request.answer.body),
+    makeFold("answer-headers", `Answer headers (${request.answer.headers.length})`, makePairs(request.answer.headers)),
+  ];
+}
