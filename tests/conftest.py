@@ -94,3 +94,12 @@ def bucket(object_store: "ObjectStore", monkeypatch: pytest.MonkeyPatch) -> "Buc
     for name, value in object_store.environment.items():
         monkeypatch.setenv(name, value)
     return object_store.create_bucket()
+
+
+@pytest.fixture(scope="session")
+def dask_cluster() -> Iterator[str]:
+    """The address of the scheduler of a cluster with two worker processes."""
+    from tests.support.dask_cluster import start_dask_cluster  # noqa: PLC0415 - most tests need no cluster
+
+    with start_dask_cluster() as address:
+        yield address

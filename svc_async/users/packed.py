@@ -106,14 +106,14 @@ class HashedUsers:
 
     def list_keys(self) -> Sequence[int]:
         """Return the key of each user."""
-        size = self._record_size
+        size = self.record_size
         if size:
             return memoryview(self.digests).cast("Q")[:: size // _KEY_SIZE]
         return self._unpack(_KEY_FORMATS)
 
     def list_first_bytes(self) -> bytes:
         """Return the first byte of each key."""
-        size = self._record_size
+        size = self.record_size
         return self.digests[::size] if size else bytes(self._unpack(_FIRST_FORMATS))
 
     def partition(self, partitions: Sequence[int], count: int) -> "Sequence[HashedUsers]":
@@ -176,7 +176,7 @@ class HashedUsers:
         return TextUsers(array("Q", self.list_keys()).tobytes(), text.decode())
 
     @property
-    def _record_size(self) -> int:
+    def record_size(self) -> int:
         """The bytes of each user; 0 if they differ."""
         if not self.present:
             return DIGEST_SIZE
@@ -185,7 +185,7 @@ class HashedUsers:
 
     def _list_records(self) -> Sequence[bytes]:
         """Return the digests of each user."""
-        size = self._record_size
+        size = self.record_size
         return _unpack(f"{size}s" * len(self), self.digests) if size else self._unpack(_RECORD_FORMATS)
 
     def _unpack(self, formats: Sequence[str]) -> tuple[Any, ...]:

@@ -1,0 +1,213 @@
+"""Encodes a fragment: its rows as they are sent, divided by key among the shards of a job.
+
+The result is a frame with a few records, each with the rows of the fragment that belong to one shard, packed. So the
+engine moves a few large values instead of one for each row, and rows stay in their order. Users are hashed here;
+nothing else of them leaves the worker.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+import attrs
+import pandas as pd
+import pyarrow as pa
+
+from svc_async.batch.packing.positions import Positions
+from svc_async.cluster.dividing import divide_keys, divide_users
+from svc_async.cluster.fragments import open_fragment
+from svc_async.cluster.parts import CatalogRows, RefusedRows, ShardPart, UserRows, write_parts
+from svc_async.cluster.plan import Fragment, RowKind, SourceSettings
+from svc_async.errors import UnusableFile
+from svc_async.sources.source import ProductFeed, ReplayableRows, ReplayableSource, UnparsedRow, UserSource
+from svc_async.users.encoding import SLICE_ROWS, BadIdentifiers, EncodedUsers, MemberEncoder, RowEncoder
+from svc_async.users.packed import PackedUsers, merge_users
+from svc_async.users.template import RowTemplate
+
+__all__ = ["FRAME", "EncodeSettings", "encode_fragment"]
+
+_FLUSH_ROWS = 64_512
+"""Rows that are divided among the shards at a time: two bytes are enough for the distance between most of them."""
+
+FRAME = pd.DataFrame(
+    {
+        "shard": pd.Series(dtype="int64"),
+        "fragment": pd.Series(dtype="int64"),
+        "content": pd.Series(dtype=pd.ArrowDtype(pa.large_binary())),
+    }
+)
+"""An encoded fragment without records."""
+
+
+@attrs.frozen(kw_only=True)
+class EncodeSettings:
+    """What decides what is sent of a row, besides the row.
+
+    Attributes:
+        phone_region: the region of national phone numbers.
+        bad_identifiers: whether a row with an invalid identifier fails, or is sent with its other identifiers.
+    """
+
+    phone_region: str | None = None
+    bad_identifiers: BadIdentifiers = "fail"
+
+
+def encode_fragment(
+    fragment: Fragment, *, source: SourceSettings, settings: EncodeSettings, shards: int
+) -> pd.DataFrame:
+    """Return the rows of a fragment as a frame like `FRAME`.
+
+    A fragment that cannot be parsed becomes one row that fails, with the reason; none of its rows is sent.
+
+    Args:
+        fragment: the fragment.
+        source: how it is read.
+        settings: how users are encoded.
+        shards: the number of shards; a key is in the same shard in each fragment.
+
+    Raises:
+        SourceUnavailable: the file cannot be read here and now, or was changed.
+        InvalidArgument: an extra is missing on this machine.
+    """
+    rows = _Shards.start(fragment, shards)
+    try:
+        with open_fragment(fragment, source) as opened:
+            if source.is_feed:
+                _encode_products(opened, fragment, rows, source.kind)
+            else:
+                encoder = MemberEncoder(
+                    phone_region=settings.phone_region,
+                    names=source.identifiers,
+                    bad_identifiers=settings.bad_identifiers,
+                ).for_rows(opened.columns)
+                _UserEncoder(fragment, rows, max(_FLUSH_ROWS, SLICE_ROWS * shards)).encode(opened, encoder)
+    except UnusableFile as error:
+        rows = _Shards.start(fragment, shards)
+        reason = f"{fragment.name} is left out: the file {error.problem}"
+        rows.refuse(Positions.pack([fragment.before + 1]), [(reason, None)])
+    return rows.build_frame(fragment)
+
+
+@attrs.frozen
+class _Shards:
+    """The rows of a fragment, by their shard.
+
+    Attributes:
+        own: the shard of rows without a key.
+        parts: the rows of each shard.
+    """
+
+    own: int
+    parts: Sequence[list[ShardPart]]
+
+    @classmethod
+    def start(cls, fragment: Fragment, count: int) -> "_Shards":
+        return cls(fragment.number % count, [[] for _ in range(count)])
+
+    def refuse(self, rows: Positions, reasons: Iterable[tuple[str, str | None]], partly_valid: int = 0) -> None:
+        """Add rows that fail, each with the rule and the identifier that it is about."""
+        self.parts[self.own].append(RefusedRows.pack(rows, reasons, partly_valid))
+
+    def add_users(self, template: RowTemplate, users: PackedUsers, rows: Positions) -> None:
+        """Add users."""
+        for shard, part, places in divide_users(users, rows, len(self.parts)):
+            self.parts[shard].append(UserRows(template, part, places))
+
+    def add_products(self, keys: Sequence[int], products: Sequence[Any], rows: Positions) -> None:
+        """Add products, or keys of products."""
+        groups = list(divide_keys(keys, len(self.parts)))
+        for (shard, indexes), places in zip(groups, rows.distribute([each for _, each in groups]), strict=True):
+            self.parts[shard].append(CatalogRows([products[index] for index in indexes], places))
+
+    def build_frame(self, fragment: Fragment) -> pd.DataFrame:
+        occurring = [shard for shard, parts in enumerate(self.parts) if parts]
+        contents = pa.array([write_parts(self.parts[shard]) for shard in occurring], pa.large_binary())
+        return pd.DataFrame(
+            {
+                "shard": pd.Series(occurring, dtype="int64"),
+                "fragment": pd.Series(fragment.number, index=range(len(occurring)), dtype="int64"),
+                "content": pd.Series(pd.arrays.ArrowExtensionArray(contents)),
+            }
+        )
+
+
+@attrs.frozen
+class _UserEncoder:
+    """Encodes the users of a fragment."""
+
+    fragment: Fragment
+    shards: _Shards
+    flush_rows: int
+
+    def encode(self, source: UserSource, encoder: RowEncoder) -> None:
+        pending: list[tuple[EncodedUsers, Positions]] = []
+        first = waiting = 0
+        for part in _read_slices(source.rows().rows):
+            encoded = encoder.encode(part)
+            places = _list_places(source, self.fragment, first, len(part))
+            first, waiting = first + len(part), waiting + len(part)
+            self._refuse(encoded, places)
+            pending.append((encoded, _select(places, encoded)))
+            if waiting >= self.flush_rows:
+                self._flush(pending)
+                pending, waiting = [], 0
+        self._flush(pending)
+
+    def _refuse(self, encoded: EncodedUsers, places: Sequence[int]) -> None:
+        if encoded.invalid or encoded.partly_valid:
+            refused = sorted(encoded.invalid.items())
+            rows = Positions.pack([places[index] for index, _ in refused])
+            reasons = [(rule, encoded.attributes.get(index)) for index, rule in refused]
+            self.shards.refuse(rows, reasons, encoded.partly_valid)
+
+    def _flush(self, pending: Sequence[tuple[EncodedUsers, Positions]]) -> None:
+        for _, alike in itertools.groupby(pending, key=lambda each: type(each[0].users)):
+            slices, places = zip(*alike, strict=True)
+            template = slices[0].template
+            users = merge_users([each.users for each in slices], template)
+            self.shards.add_users(template, users, Positions.merge(places))
+
+
+def _select(places: Sequence[int], encoded: EncodedUsers) -> Positions:
+    """Return the rows of the users that can be sent."""
+    return Positions.pack([places[index] for index in encoded.indexes] if encoded.invalid else places)
+
+
+def _list_places(source: ReplayableSource, fragment: Fragment, first: int, count: int) -> Sequence[int]:
+    """Return where rows that were just read are in their file: their lines, or else their numbers, counted from 1."""
+    start = source.find_line(first)
+    if start is None:
+        start = fragment.before + first + 1
+    elif source.find_line(first + count - 1) != start + count - 1:
+        return [source.find_line(position) or 0 for position in range(first, first + count)]
+    return range(start, start + count)
+
+
+def _read_slices(rows: object) -> Iterator[Sequence[Any]]:
+    if not isinstance(rows, ReplayableRows):
+        raise TypeError("the readers of files return replayable rows")
+    return rows.once().slices(SLICE_ROWS)
+
+
+def _encode_products(source: ProductFeed, fragment: Fragment, shards: _Shards, kind: RowKind) -> None:
+    first = 0
+    for part in _read_slices(source.products()):
+        places = _list_places(source, fragment, first, len(part))
+        first += len(part)
+        parsed = [index for index, row in enumerate(part) if not isinstance(row, UnparsedRow)]
+        if len(parsed) < len(part):
+            refused = [index for index, row in enumerate(part) if isinstance(row, UnparsedRow)]
+            rows = Positions.pack([places[index] for index in refused])
+            shards.refuse(rows, [(part[index].reason, None) for index in refused])
+        products = [part[index] for index in parsed]
+        keys = [_find_key(product, kind) for product in products]
+        if kind == "product_keys":
+            products = [product.get("product_key") for product in products]
+        shards.add_products(keys, products, Positions.pack([places[index] for index in parsed]))
+
+
+def _find_key(product: Mapping[str, Any], kind: RowKind) -> int:
+    """Return what decides the shard of a product."""
+    name = product.get("product_key" if kind == "product_keys" else "id")
+    return int.from_bytes(sha256(str(name).encode(errors="replace")).digest()[:8])
