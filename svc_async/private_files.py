@@ -30,6 +30,7 @@ __all__ = [
     "is_exposed",
     "open_private",
     "replace_private",
+    "state_folder",
     "write_private",
 ]
 
@@ -48,6 +49,12 @@ _IN_PLACE: Sequence[_Rule] = (
     (lambda _, found: found.st_nlink > 1, errno.EMLINK, "it is a hard link to another file"),
     (lambda path, found: not _is_trusted(path, found), errno.EPERM, "it belongs to another user"),
 )
+
+
+def state_folder() -> Path:
+    """Return where this user's files that are no settings are by default: `svc_async` in the state folder."""
+    home = os.environ.get("XDG_STATE_HOME")
+    return (Path(home) if home else Path.home() / ".local" / "state") / "svc_async"
 
 
 def open_private(path: str | Path, flags: int) -> int:

@@ -1,6 +1,5 @@
 """Runs the sync of a command: finds the state of the list and prints the plan."""
 
-import os
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -25,6 +24,7 @@ from svc_async.errors import InvalidArgument
 from svc_async.jobs.limits import requests_per_minute
 from svc_async.jobs.run import run
 from svc_async.jobs.spec import SyncSpec, TargetSpec
+from svc_async.private_files import state_folder
 from svc_async.session import Session
 from svc_async.sources.source import ReplayableSource
 from svc_async.state import SharedState
@@ -97,7 +97,7 @@ class SyncWork:
                 yield str(Path(folder) / "state")
         else:
             name = self._name_list(target)
-            path = _state_home() / f"{sha256(name.encode()).hexdigest()[:32]}.sqlite"
+            path = state_folder() / f"{sha256(name.encode()).hexdigest()[:32]}.sqlite"
             if shared is None:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             elif path.exists() and not await shared.has_sync(name):
@@ -168,9 +168,3 @@ _REQUESTS: Mapping[str, Callable[[int, int, int], int]] = MappingProxyType(
 
 def _count(plan: Plan) -> Mapping[str, int]:
     return {name: getattr(plan, name) for name in _COUNTED}
-
-
-def _state_home() -> Path:
-    """Return the folder of state files."""
-    given = os.environ.get("XDG_STATE_HOME")
-    return (Path(given) if given else Path.home() / ".local" / "state") / "svc_async"

@@ -12,7 +12,7 @@ import attrs
 from svc_async.state.database import Database
 from svc_async.state.errors import UnusableState
 
-__all__ = ["LATEST", "SchemaState", "migrate", "read_version"]
+__all__ = ["LATEST", "SchemaState", "check_schema", "migrate", "read_version"]
 
 _LOCK = 0x73766361
 """Identifies the advisory lock of a migration among those of the database."""
@@ -75,7 +75,7 @@ async def migrate(database: Database) -> SchemaState:
         UnusableState: the schema is newer than this client.
     """
     found = await read_version(database)
-    check_version(database, found)
+    _check_version(database, found)
     if found == LATEST:
         return SchemaState(found)
     async with database.transaction() as connection:
@@ -86,18 +86,27 @@ async def migrate(database: Database) -> SchemaState:
             "(version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"
         )
         found = int(await connection.fetchval("SELECT coalesce(max(version), 0) FROM schema_version"))
-        check_version(database, found)
+        _check_version(database, found)
         missing = [each for each in _MIGRATIONS if each.version > found]
         for migration in missing:
             await connection.execute(migration.read())
     return SchemaState(found, [migration.version for migration in missing])
 
 
-def check_version(database: Database, found: int) -> None:
-    """Refuse a schema of a newer version.
+async def check_schema(database: Database) -> None:
+    """Refuse a schema that is not of the latest version; change nothing.
 
     Raises:
-        UnusableState: it is newer than this client.
+        StateUnavailable: the database cannot be reached.
+        UnusableState: the schema is missing, older or newer.
     """
+    found = await read_version(database)
+    _check_version(database, found)
+    if found < LATEST:
+        is_older = "has tables of an earlier version" if found else "has no tables"
+        raise UnusableState(database.name, f"{is_older}: run `svc-async state migrate` as a role that may create them")
+
+
+def _check_version(database: Database, found: int) -> None:
     if found > LATEST:
         raise UnusableState(database.name, "was changed by a newer version of this SDK; install that version")

@@ -1,13 +1,14 @@
 """The front door to the state that processes share."""
 
 import os
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from svc_async.errors import InvalidArgument, WrongState
 from svc_async.state.database import DEFAULT_SCHEMA, Database
 from svc_async.state.database_url import DatabaseUrl
-from svc_async.state.migrations import migrate
+from svc_async.state.migrations import check_schema, migrate
 
 if TYPE_CHECKING:
     from svc_async.state.events import SharedEvents
@@ -26,64 +27,99 @@ class SharedState:
     for each process is enough. It stores what the SQLite files store: no token, and no identifier in the clear.
     """
 
-    def __init__(self, url: str, *, schema: str = DEFAULT_SCHEMA) -> None:
-        """Prepare to connect; see `open`."""
+    def __init__(self, url: str | None, *, schema: str = DEFAULT_SCHEMA, migrate: bool = True) -> None:
+        """Prepare to connect; see `open` and, without a URL, `embedded`."""
         self._database: Database | None = None
+        self._url: DatabaseUrl | None = None
         try:
-            self._url = DatabaseUrl.parse(url)
+            self._named = DatabaseUrl.parse(url) if url is not None else None
         finally:
             del url  # its password must not be among the locals of a traceback
         self._schema = schema
+        self._migrates = migrate
+        self._closing = AsyncExitStack()
 
     @classmethod
-    def open(cls, url: str | None = None, *, schema: str = DEFAULT_SCHEMA) -> "SharedState":
+    def open(cls, url: str | None = None, *, schema: str = DEFAULT_SCHEMA, migrate: bool = True) -> "SharedState":
         """Return the shared state of a database, to be entered with `async with`.
 
         Entering it connects, and creates or updates the tables if necessary.
 
         Args:
-            url: `postgresql://user:password@host:port/database`; by default, the variable `SVC_STATE_URL`.
+            url: `postgresql://user:password@host:port/database`; by default, the variable `SVC_STATE_URL`. The query
+                may hold the settings of TLS that libpq has: `?sslmode=verify-full&sslrootcert=/etc/ssl/db.pem`.
             schema: the schema of the tables; states in different schemas share nothing.
+            migrate: create or update the tables. Without it, the role needs no right to create any, and tables of an
+                earlier version are refused.
 
         Raises:
             InvalidArgument: there is no URL, or it is of another kind; on entering: the extra `postgres` is missing.
             StateUnavailable: on entering: the database cannot be reached.
-            UnusableState: on entering: its tables belong to a newer version of this SDK.
+            UnusableState: on entering: its tables belong to another version of this SDK, or the role lacks a right.
         """
         try:
             url = url or os.environ.get(_VARIABLE)
             if not url:
                 raise InvalidArgument("url", f"is missing: pass the URL of a PostgreSQL database, or set {_VARIABLE}")
-            return cls(url, schema=schema)
+            return cls(url, schema=schema, migrate=migrate)
         finally:
             del url  # its password must not be among the locals of a traceback
 
+    @classmethod
+    def embedded(cls, *, schema: str = DEFAULT_SCHEMA) -> "SharedState":
+        """Return the shared state of an embedded PostgreSQL, to be entered with `async with`.
+
+        Entering it starts the server of this user, or joins it if it runs; the last process that leaves it stops it.
+        Its data stay in `svc_async/postgres` in the user's state folder. It serves one user of one machine.
+
+        Args:
+            schema: the schema of the tables; states in different schemas share nothing.
+
+        Raises:
+            InvalidArgument: on entering: the extra `local-cluster` is missing.
+            StateUnavailable: on entering: the server cannot be started.
+            UnusableState: on entering: its data belong to another version of PostgreSQL or of this SDK.
+        """
+        return cls(None, schema=schema)
+
     def __repr__(self) -> str:
-        return f"<SharedState {'closed' if self._database is None else self._database.name}>"
+        name = self._named.name if self._named is not None else "embedded"
+        return f"<SharedState {name}{'' if self.is_open else ', closed'}>"
 
     async def __aenter__(self) -> Self:
         if self._database is not None:
             raise WrongState("the shared state is open already")
-        database = await Database.open(self._url, schema=self._schema)
-        try:
-            await migrate(database)
-        except BaseException:
-            await database.close()
-            raise
-        self._database = database
+        async with AsyncExitStack() as stack:
+            url = self._named or await _start_embedded(stack)
+            database = await Database.open(url, schema=self._schema)
+            stack.push_async_callback(database.close)
+            await (migrate(database) if self._migrates else check_schema(database))
+            self._closing = stack.pop_all()
+        self._url, self._database = url, database
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        database, self._database = self._database, None
-        if database is not None:
-            await database.close()
+        self._database = None
+        closing, self._closing = self._closing, AsyncExitStack()
+        await closing.aclose()
 
     @property
     def is_open(self) -> bool:
         """Whether it is connected."""
         return self._database is not None
+
+    @property
+    def url(self) -> str:
+        """The URL of the open state, for a process that is started with it; it may contain a password.
+
+        Raises:
+            WrongState: the state is not open.
+        """
+        if self._url is None:
+            raise WrongState("the shared state is not open; use it inside `async with`")
+        return self._url.reveal()
 
     @property
     def database(self) -> Database:
@@ -132,3 +168,9 @@ class SharedState:
         from svc_async.state.events import SharedEvents  # noqa: PLC0415 - few programs receive events
 
         return SharedEvents(self, receiver=receiver)
+
+
+async def _start_embedded(stack: AsyncExitStack) -> DatabaseUrl:
+    from svc_async.state.embedded import run_postgres  # noqa: PLC0415 - needs an extra of its own
+
+    return DatabaseUrl.parse(await stack.enter_async_context(run_postgres()))

@@ -24,6 +24,7 @@ PARTICIPLE = re.compile(
 )
 VERBS_IN_ED = {"feed", "embed", "exceed", "need", "proceed", "seed", "shed", "speed", "succeed", "bed"}
 ADJECTIVES = {
+    "embedded",
     "malformed",
     "related",
     "required",

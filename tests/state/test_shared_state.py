@@ -70,3 +70,24 @@ async def test_a_database_that_cannot_be_reached_is_named_without_its_password()
 def test_a_state_that_is_not_open_says_so() -> None:
     with pytest.raises(WrongState, match="async with"):
         _ = SharedState("postgresql://127.0.0.1/none").database
+
+
+async def test_without_migrating_only_tables_of_this_version_are_accepted(postgres_url: str, schema: str) -> None:
+    with pytest.raises(UnusableState, match="has no tables: run `svc-async state migrate`"):
+        async with SharedState.open(postgres_url, schema=schema, migrate=False):
+            pass
+    async with SharedState.open(postgres_url, schema=schema) as state:
+        async with SharedState.open(postgres_url, schema=schema, migrate=False):
+            pass
+        await state.database.execute("UPDATE schema_version SET version = 0")
+    with pytest.raises(UnusableState, match="has no tables|earlier version"):
+        async with SharedState.open(postgres_url, schema=schema, migrate=False):
+            pass
+
+
+async def test_the_url_of_an_open_state_can_be_handed_on(postgres_url: str, schema: str) -> None:
+    state = SharedState.open(postgres_url, schema=schema)
+    with pytest.raises(WrongState, match="async with"):
+        _ = state.url
+    async with state:
+        assert state.url == postgres_url
