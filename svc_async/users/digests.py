@@ -130,7 +130,7 @@ def _measure(columns: Mapping[str, Column]) -> int:
     """Return the bytes of the identifiers in JSON, approximately."""
     size = 0
     for name, column in columns.items():
-        rows = sum(column.present)
+        rows = len(column) - column.present.count(0)
         size += (len(name) + _IDENTIFIER_BYTES) * rows
         if isinstance(column, DigestColumn):
             values = len(column.digests) // DIGEST_SIZE

@@ -2,7 +2,7 @@
 
 The rows of a snapshot are records of equal size, in the order in which they were read:
 
-    key 16, digest of the content 8, rest of the hash 16, position 4, kind 4
+    key 16, digest of the content 8, rest of the hash 16, position 4, kind 1, nothing 3
 
 Where the kind has a name in place of a hash, the rest says where the name is: an offset and a length of 8 bytes each.
 """
@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, compress, pairwise, repeat
 from operator import ne
+from struct import Struct
 
 import attrs
 
@@ -34,8 +35,10 @@ __all__ = ["RECORD_SIZE", "Added", "Delta", "compare_page", "count_removals", "e
 
 RECORD_SIZE = 48
 _WORDS = RECORD_SIZE // 4
-_POSITION, _KIND = 10, 11
-"""Where the position and the kind are, in words of 4 bytes."""
+_POSITION = 10
+"""Where the position is, in words of 4 bytes."""
+_KIND = 44
+"""Where the kind is, in bytes."""
 _CONTENT_SIZE = ID_SIZE - KEY_SIZE
 _UPSERTS = bytes(action & Action.UPSERT for action in range(256))
 
@@ -53,9 +56,9 @@ def encode_records(entries: Entries, rests: bytes | bytearray) -> bytearray:
         view = memoryview(source).cast("Q")
         for index in range(width):
             words[3 * column + index :: _WORDS // 2] = view[index::width]
-    numbers = memoryview(records).cast("I")
-    numbers[_POSITION::_WORDS] = memoryview(array("I", entries.positions))
-    numbers[_KIND::_WORDS] = memoryview(array("I", list(entries.kinds)))
+    positions = Struct(f"{len(entries.positions)}I").pack(*entries.positions)  # in half the time of an array
+    memoryview(records).cast("I")[_POSITION::_WORDS] = memoryview(positions).cast("I")
+    memoryview(records)[_KIND::RECORD_SIZE] = entries.kinds
     return records
 
 
@@ -80,7 +83,7 @@ class Added:
     @property
     def kinds(self) -> bytes:
         """Their kinds."""
-        return bytes(memoryview(self.records).cast("I")[_KIND::_WORDS].tolist())
+        return bytes(self.records[_KIND::RECORD_SIZE])
 
     @property
     def ids(self) -> bytearray:

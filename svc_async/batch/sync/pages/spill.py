@@ -5,10 +5,8 @@ The files have no name, can be read by this user only, and vanish with the proce
 
 import tempfile
 from array import array
-from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
-from operator import call
 from pathlib import Path
 from struct import Struct
 from types import TracebackType
@@ -23,6 +21,8 @@ __all__ = ["Blobs", "Spill"]
 _MIN_BUCKETS = 256
 _KEPT_ROWS = 32_768
 """Rows that are kept in memory before they are written."""
+_ROWS_A_LIST = 32
+"""Records of a bucket that are joined at once: more of them would not fit into the cache of the processor."""
 _BYTES = 2**8
 _LOCATION = Struct("<QQ")
 
@@ -72,12 +72,15 @@ class Spill:
         self.buckets = max(_MIN_BUCKETS, count_pages(rows))
         self._records = Blobs(folder)
         self._names = Blobs(folder)
-        self._kept_rows = max(_KEPT_ROWS, 32 * self.buckets)
+        self._joined_rows = _ROWS_A_LIST * self.buckets
+        self._kept_rows = max(_KEPT_ROWS, self._joined_rows)
         self._chunks: list[array[int]] = []
-        self._rows = 0
-        self._lists: list[list[bytes]] = []
-        self._table: Sequence[Callable[[bytes], None]] = ()
-        self._empty_lists()
+        self._kept = self._listed = 0
+        self._lists: list[list[bytes]] = [[] for _ in range(self.buckets)]
+        self._joined: list[list[bytes]] = []
+        # The table of two bytes would take most of the processor's cache.
+        heads = _BYTES if self.buckets <= _BYTES else _BYTES**2
+        self._table: Sequence[Callable[[bytes], None]] = [each.append for each in self._lists] * (heads // self.buckets)
 
     def __enter__(self) -> Self:
         return self
@@ -98,19 +101,29 @@ class Spill:
             return
         records = encode_records(entries, self._locate(entries))
         heads = records[::RECORD_SIZE] if self.buckets <= _BYTES else _read_heads(records)
-        append = map(self._table.__getitem__, heads)
-        parts = split_columns(records, f"{RECORD_SIZE}s")
-        deque(map(call, append, parts), 0)  # pyright: ignore[reportArgumentType] - `call` takes any arguments
-        self._rows += len(entries.positions)
-        if self._rows >= self._kept_rows:
+        table = self._table
+        for head, record in zip(heads, split_columns(records, f"{RECORD_SIZE}s"), strict=True):
+            table[head](record)
+        self._listed += len(entries.positions)
+        if self._listed >= self._joined_rows:
+            self._join()
+        if self._kept >= self._kept_rows:
             self.flush()
+
+    def _join(self) -> None:
+        """Join the records of each bucket."""
+        self._joined.append([b"".join(rows) for rows in self._lists])
+        for rows in self._lists:
+            rows.clear()
+        self._kept, self._listed = self._kept + self._listed, 0
 
     def flush(self) -> None:
         """Write what is kept in memory."""
-        blobs = [b"".join(rows) for rows in self._lists]
+        self._join()
+        blobs = list(map(b"".join, zip(*self._joined, strict=True)))
+        self._joined, self._kept = [], 0
         start = self._records.add(*blobs)
         self._chunks.append(array("Q", accumulate(map(len, blobs), initial=start)))
-        self._empty_lists()
 
     def read(self, index: int, pages: int) -> bytes:
         """Return the records of a page, in the order in which they were added; `flush` first."""
@@ -137,13 +150,6 @@ class Spill:
             if has_name(entries.kinds[row]):
                 rests[REST_SIZE * row : REST_SIZE * (row + 1)] = _LOCATION.pack(first, end - first)
         return rests
-
-    def _empty_lists(self) -> None:
-        self._rows = 0
-        self._lists = [[] for _ in range(self.buckets)]
-        appends = [rows.append for rows in self._lists]
-        # The table of two bytes would take most of the processor's cache.
-        self._table = appends * ((_BYTES if self.buckets <= _BYTES else _BYTES**2) // self.buckets)
 
 
 def _read_heads(records: bytes | bytearray) -> Sequence[int]:
