@@ -55,7 +55,7 @@ class _SandboxSource:
         if sandbox is None:
             sandbox = await stack.enter_async_context(Sandbox())
         _log.info("this session uses the embedded sandbox at %s", sandbox.base_url)
-        return self._complete(
+        settings = self._complete(
             credentials=UserCredentials(**sandbox.credentials),
             app=AppCredentials(**sandbox.app),
             endpoints=Endpoints(
@@ -63,6 +63,7 @@ class _SandboxSource:
             ),
             clock=sandbox.clock,
         )
+        return await settings.resolve(stack)
 
 
 class Session(RawCalls):
@@ -78,7 +79,8 @@ class Session(RawCalls):
         keep_unknown: keep fields that this SDK does not know in `record.extra`, at some cost in speed.
         strict_reading: raise `UnexpectedAnswer` for an answer with values that do not fit; by default they are left out
             of their record, or their record out of its page, and reported.
-        governor: shares rate limits with other sessions of the same event loop.
+        governor: shares rate limits with other sessions of the same event loop. With `state`, it is one that was made
+            with `windows=state.windows()`.
         retries: how often and how long calls are repeated.
         timeouts: how long one exchange may take.
         max_answer_bytes: how large an answer may be, decompressed; more of it is not read.
@@ -94,7 +96,8 @@ class Session(RawCalls):
             the calls that waited for the token; the session keeps the token.
         request_id_header: the header with the server-assigned request id, for errors.
         state: what the session shares with other processes. One that is not open is opened and closed with the session.
-        state_required: whether a state that cannot be reached when the session opens is an error.
+        state_required: whether a state that cannot be reached when the session opens is an error; otherwise it is tried
+            again, and until then the session keeps the rate limits by itself.
 
     Raises:
         InvalidArgument: credentials or endpoints are missing, or the proxy is not an HTTP proxy.

@@ -1,6 +1,5 @@
 """Assembles what a session uses while it is open: governor, transport, pipeline and tokens."""
 
-import logging
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
@@ -24,7 +23,7 @@ from svc_async.engine.origin import SessionOrigin
 from svc_async.engine.pipeline import CallEvent, Pipeline
 from svc_async.engine.retry import Retries, RetryBudget
 from svc_async.engine.transport import MAX_ANSWER_BYTES, Connector, Timeouts, Transport
-from svc_async.errors import AccessDenied
+from svc_async.errors import AccessDenied, InvalidArgument
 from svc_async.governor.governor import Governor
 from svc_async.wire.base_urls import Endpoints
 from svc_async.wire.reading import Reader
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
     from svc_async.state import SharedState
 
 __all__ = ["SessionOptions", "SessionResources", "SessionSettings", "SettingsSource", "app_of", "open_resources"]
-
-_log = logging.getLogger("svc_async")
 
 
 class SessionOptions(TypedDict, total=False):
@@ -77,7 +74,7 @@ class SessionSettings:
 
     Attributes:
         state: what it shares with other processes; one that is not open is opened and closed with the session.
-        state_required: whether a state that cannot be reached is an error; otherwise the session shares nothing.
+        state_required: whether a state that cannot be reached is an error; otherwise it is tried again meanwhile.
         origin: where another process finds the same settings; None if they were given to the session.
     """
 
@@ -110,15 +107,10 @@ class SessionSettings:
         """
         if self.state is None or self.state.is_open:
             return self
-        from svc_async.state.errors import StateUnavailable  # noqa: PLC0415 - few sessions have a shared state
-
-        try:
+        if self.state_required:
             await stack.enter_async_context(self.state)
-        except StateUnavailable as error:
-            if self.state_required:
-                raise
-            _log.warning("this session shares nothing with other processes: %s", error)
-            return attrs.evolve(self, state=None)
+        else:  # its limits open it, now or as soon as it can be reached
+            stack.push_async_exit(self.state)
         return self
 
 
@@ -160,9 +152,7 @@ class SessionResources:
 
 async def open_resources(settings: SessionSettings, stack: AsyncExitStack) -> SessionResources:
     """Open a governor, unless one is shared, and the connections; the stack closes them."""
-    governor = settings.governor
-    if governor is None:
-        governor = await stack.enter_async_context(Governor(clock=settings.clock))
+    governor = await _open_governor(settings, stack)
     pipeline = _build_pipeline(settings, governor)
     stack.push_async_callback(pipeline.transport.close)
     app_tokens, user_tokens = _build_app_tokens(settings, pipeline), _build_user_tokens(settings, pipeline)
@@ -176,6 +166,18 @@ async def open_resources(settings: SessionSettings, stack: AsyncExitStack) -> Se
         app_tokens=app_tokens,
         user_tokens=user_tokens,
     )
+
+
+async def _open_governor(settings: SessionSettings, stack: AsyncExitStack) -> Governor:
+    state = settings.state
+    if settings.governor is None:
+        windows = None
+        if state is not None:
+            windows = state.windows(clock=settings.clock, required=settings.state_required)
+        return await stack.enter_async_context(Governor(clock=settings.clock, windows=windows))
+    if state is not None and not state.owns(settings.governor.windows):
+        raise InvalidArgument("governor", "must have windows=state.windows() of the same state, or be left out")
+    return settings.governor
 
 
 def _build_pipeline(settings: SessionSettings, governor: Governor) -> Pipeline:

@@ -1,10 +1,9 @@
 """Builds the `Authorization` header of each kind of credentials."""
 
-import secrets
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Final, Protocol
+from typing import Protocol
 
 import attrs
 
@@ -19,9 +18,6 @@ from svc_async.clock import Clock
 from svc_async.wire.params import quote
 
 __all__ = ["Authorization", "anonymous", "authorization", "basic", "bearer", "identity"]
-
-
-_IDENTITY_KEY: Final = secrets.token_bytes()
 
 
 class Authorization(Protocol):
@@ -68,8 +64,8 @@ def _constant(header: str) -> Authorization:
 def identity(credentials: Credentials) -> str:
     """Return a name for the token whose rate limits a call uses; it reveals nothing about the token.
 
-    The name is the same within this process only: its key is random.
+    It is the same in all processes, which may count these limits together, and only who has the token can compute it.
     """
     values = attrs.astuple(credentials)
-    digest = blake2b(repr(values).encode(), key=_IDENTITY_KEY, digest_size=16)
+    digest = blake2b(repr(values).encode(), digest_size=16, person=b"svc-async")
     return f"{type(credentials).__name__}:{digest.hexdigest()}"

@@ -83,6 +83,7 @@ class Governor:
 
     Attributes:
         id: identifies it among the governors of all processes, so that a job need not report what it has counted.
+        windows: where requests are counted.
     """
 
     def __init__(
@@ -112,24 +113,24 @@ class Governor:
             raise InvalidArgument("headroom", "must be above 0 and at most 1")
         self.max_wait = max_wait
         self.id = uuid4().hex
-        self._windows = windows or LocalWindows()
+        self.windows = windows or LocalWindows()
         self._scheduler = RequestScheduler(clock or SystemClock(), rng or random.Random())  # noqa: S311 - jitter is no secret
         self._buckets: BucketTable[Slot] = BucketTable(
             limits,
             headroom=headroom,
-            windows=self._windows,
+            windows=self.windows,
             is_idle=self._scheduler.is_idle,
             on_change=self._scheduler.recheck,
         )
 
     async def __aenter__(self) -> Self:
-        await self._windows.open()
+        await self.windows.open()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._windows.close()
+        await self.windows.close()
 
     def slot(self, request: Request[Any], *, user: str, priority: Priority, max_wait: float | None) -> Slot:
         """Return the slot of a request, to be entered with `async with`.

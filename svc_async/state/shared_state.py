@@ -1,10 +1,14 @@
 """The front door to the state that processes share."""
 
+import asyncio
 import os
 from contextlib import AsyncExitStack
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+from weakref import WeakSet
 
+from svc_async.clock import Clock
 from svc_async.errors import InvalidArgument, WrongState
 from svc_async.state.database import DEFAULT_SCHEMA, Database
 from svc_async.state.database_url import DatabaseUrl
@@ -12,6 +16,7 @@ from svc_async.state.migrations import check_schema, migrate
 
 if TYPE_CHECKING:
     from svc_async.state.events import SharedEvents
+    from svc_async.state.limits.store import SharedWindows
     from svc_async.state.syncs import SyncTables
 
 __all__ = ["SharedState"]
@@ -31,8 +36,12 @@ class SharedState:
         """Prepare to connect; see `open` and, without a URL, `embedded`."""
         self._database: Database | None = None
         self._url: DatabaseUrl | None = None
+        self._opening = asyncio.Lock()
+        self._windows: WeakSet[object] = WeakSet()
+        self._named: DatabaseUrl | None = None
         try:
-            self._named = DatabaseUrl.parse(url) if url is not None else None
+            if url is not None:
+                self._named = DatabaseUrl.parse(url)
         finally:
             del url  # its password must not be among the locals of a traceback
         self._schema = schema
@@ -168,6 +177,45 @@ class SharedState:
         from svc_async.state.events import SharedEvents  # noqa: PLC0415 - few programs receive events
 
         return SharedEvents(self, receiver=receiver)
+
+    async def connect(self, *, reopen: bool = False) -> Database:
+        """Return the connections.
+
+        Args:
+            reopen: open them if they are not, as entering does.
+
+        Raises:
+            WrongState: the state is not open.
+            StateUnavailable: the database cannot be reached.
+            UnusableState: its tables belong to a newer version of this SDK.
+        """
+        async with self._opening:
+            if reopen and self._database is None:
+                await self.__aenter__()
+            return self.database
+
+    def windows(self, *, clock: Clock | None = None, required: bool = True) -> "SharedWindows":
+        """Return rate limits that all processes of this state count together, for `Governor(windows=...)`.
+
+        A session with `state=` makes its own; this is for a governor that several sessions of one process share. A
+        state is for one service and one app: another needs another schema.
+
+        Args:
+            clock: the clock of the governor, if it has another than the system's.
+            required: whether the state must be open when the governor is entered; otherwise it is opened as soon as the
+                database can be reached, and until then the process counts by itself.
+        """
+        from svc_async.state.limits.postgres_leases import PostgresLeases  # noqa: PLC0415 - not every state has limits
+        from svc_async.state.limits.store import SharedWindows  # noqa: PLC0415 - likewise
+
+        source = PostgresLeases(partial(self.connect, reopen=not required))
+        windows = SharedWindows(source, clock=clock, required=required)
+        self._windows.add(windows)
+        return windows
+
+    def owns(self, windows: object) -> bool:
+        """Return whether these windows are counted in this state."""
+        return windows in self._windows
 
 
 async def _start_embedded(stack: AsyncExitStack) -> DatabaseUrl:

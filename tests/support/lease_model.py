@@ -275,10 +275,10 @@ class Turns:
     def find_ask_at(self, bucket: Bucket, own: Holder, sizes: Sizes, in_flight: int, now: int) -> int:
         """Return when the next request of a process has its turn, if nothing changes."""
         if own.interactive:
-            cost, alone = 1 + _count_before(self.interactive, own.served_interactive), 1
+            cost, alone = 1 + _count_turns(self.interactive, own.served_interactive), 1
         elif own.bulk:
             before = sum(wanted for _, wanted in self.interactive)
-            cost = 1 + sizes.reserve + before + _count_before(self.bulk, own.served_bulk)
+            cost = 1 + sizes.reserve + before + _count_turns(self.bulk, own.served_bulk)
             alone = 1 + sizes.reserve
         else:
             return now
@@ -408,3 +408,8 @@ def _share(free: int, served: int, wanted: int, others: Waiting) -> int:
 def _count_before(others: Waiting, level: int) -> int:
     """Return how much goes to others before one whose count is at a level."""
     return sum(min(wanted, max(0, level - served)) for served, wanted in others)
+
+
+def _count_turns(others: Waiting, level: int) -> int:
+    """Return how much others will ask for before: of those at the same level each one, since they have their time."""
+    return sum(min(wanted, max(1, level - served)) for served, wanted in others if served <= level)

@@ -1,14 +1,18 @@
 """Leases from PostgreSQL: one call of the function `lease` each."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
+import attrs
+
+from svc_async.state.database import Database
+from svc_async.state.errors import UnusableState
 from svc_async.state.limits.lease import Lease, LeaseRequest
 
 if TYPE_CHECKING:
     import asyncpg
 
-__all__ = ["PARAMETERS", "list_arguments", "parse_lease"]
+__all__ = ["PARAMETERS", "PostgresLeases", "list_arguments", "parse_lease"]
 
 PARAMETERS: Mapping[str, str] = {
     "p_bucket": "uuid",
@@ -38,6 +42,39 @@ PARAMETERS: Mapping[str, str] = {
 }  # fmt: skip - as the function has them
 """The parameters of the function, with their types; the time is not among them: it is that of the server."""
 _STATEMENT = f"SELECT * FROM lease({', '.join(f'${number + 1}' for number in range(len(PARAMETERS)))})"  # noqa: S608 - no text from outside
+
+
+@attrs.frozen
+class PostgresLeases:
+    """Grants leases from the tables of a shared state.
+
+    Attributes:
+        connect: returns the connections.
+    """
+
+    connect: Callable[[], Awaitable[Database]]
+
+    async def open(self) -> None:
+        """Connect.
+
+        Raises:
+            StateUnavailable: the database cannot be reached.
+            WrongState: the shared state is not open.
+        """
+        await self.connect()
+
+    async def lease(self, request: LeaseRequest) -> Lease:
+        """Return what is granted.
+
+        Raises:
+            StateUnavailable: the database cannot be reached.
+            UnusableState: the function answered nothing.
+        """
+        database = await self.connect()
+        row = await database.fetch_row(_STATEMENT, *list_arguments(request))
+        if row is None:
+            raise UnusableState(database.name, "grants no leases; recreate its tables")
+        return parse_lease(row)
 
 
 def list_arguments(request: LeaseRequest) -> tuple[object, ...]:

@@ -397,14 +397,17 @@ BEGIN
         END IF;
     END IF;
 
-    -- When one request may go, one that leaves the reserve, and the next one of this process in its turn.
+    -- When one request may go, one that leaves the reserve, and the next one of this process in its turn. Others that
+    -- were served as often have their time already, so they go before.
     costs := ARRAY[1, 1 + reserve, CASE
         WHEN own.interactive > 0 THEN 1 + coalesce((
-            SELECT sum(least(w.wanted, greatest(0, own.served_interactive - w.served)))
-            FROM unnest(others.interactive_served, others.interactive_wants) AS w (served, wanted)), 0)
+            SELECT sum(least(w.wanted, greatest(1, own.served_interactive - w.served)))
+            FROM unnest(others.interactive_served, others.interactive_wants) AS w (served, wanted)
+            WHERE w.served <= own.served_interactive), 0)
         WHEN own.bulk > 0 THEN 1 + reserve + others.interactive + coalesce((
-            SELECT sum(least(w.wanted, greatest(0, own.served_bulk - w.served)))
-            FROM unnest(others.bulk_served, others.bulk_wants) AS w (served, wanted)), 0)
+            SELECT sum(least(w.wanted, greatest(1, own.served_bulk - w.served)))
+            FROM unnest(others.bulk_served, others.bulk_wants) AS w (served, wanted)
+            WHERE w.served <= own.served_bulk), 0)
         ELSE 1 END];
     FOR i IN 1 .. 3 LOOP
         IF i > 1 AND costs[i] = costs[i - 1] THEN

@@ -1,0 +1,222 @@
+"""Windows that several processes share: asks for leases in the background, and goes on without them if it must."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from hashlib import blake2b
+from typing import Protocol
+from uuid import UUID
+from weakref import WeakKeyDictionary, ref
+
+from svc_async.clock import Clock, SystemClock, Timer
+from svc_async.errors import SvcError
+from svc_async.governor.ticks import NEVER, SECOND
+from svc_async.governor.window_store import WindowSpec
+from svc_async.governor.windows import Demand
+from svc_async.state.errors import StateUnavailable
+from svc_async.state.limits.holding import Holding
+from svc_async.state.limits.lease import Lease, LeaseRequest, SharedLimit
+from svc_async.state.limits.leased_window import LeasedWindow
+
+__all__ = ["LeaseSource", "SharedWindows"]
+
+_log = logging.getLogger("svc_async")
+
+_MILLION = 1_000_000
+_PATIENCE = 2.0
+"""Seconds without an answer of the database after which this process goes on with its share."""
+_RETRY_SECONDS = 1.0
+_CLOSE_SECONDS = 2.0
+_NOTHING = Demand(0, 0)
+
+
+class LeaseSource(Protocol):
+    """Grants leases, for all processes."""
+
+    async def open(self) -> None:
+        """Connect.
+
+        Raises:
+            StateUnavailable: it cannot be reached.
+        """
+
+    async def lease(self, request: LeaseRequest) -> Lease:
+        """Return what is granted.
+
+        Raises:
+            Exception: the shared count cannot be reached.
+        """
+        ...
+
+
+class SharedWindows:
+    """Windows whose requests are counted over several processes.
+
+    Attributes:
+        source: grants the leases.
+        is_degraded: the source cannot be reached, and every window keeps to its share of the limit.
+    """
+
+    def __init__(self, source: LeaseSource, *, clock: Clock | None = None, required: bool = True) -> None:
+        """Start without windows.
+
+        Args:
+            source: grants the leases.
+            clock: the time; that of the governor.
+            required: whether the source must be reached when this is opened.
+        """
+        self.source = source
+        self._required = required
+        self.is_degraded = False
+        self._clock = clock or SystemClock()
+        self._windows: WeakKeyDictionary[LeasedWindow, Timer | None] = WeakKeyDictionary()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._opened = 0
+        self._retry: Timer | None = None
+
+    async def open(self) -> None:
+        """Connect to the source.
+
+        Raises:
+            SvcError: it must be reached, and cannot.
+        """
+        try:
+            await self.source.open()
+        except StateUnavailable as error:
+            if self._required:
+                raise
+            self._degrade(str(error))
+        self._opened += 1
+
+    async def close(self) -> None:
+        """Return what is leased, and report what was sent."""
+        self._opened -= 1
+        if self._opened > 0:
+            return
+        if self._retry is not None:
+            self._retry.cancel()
+        for timer in self._windows.values():
+            if timer is not None:
+                timer.cancel()
+        await self._end(set(self._tasks))
+        if not self.is_degraded:
+            now = self._now()
+            await self._end({asyncio.ensure_future(self._report_end(window, now)) for window in tuple(self._windows)})
+
+    def window(self, spec: WindowSpec, on_change: Callable[[], object]) -> LeasedWindow:
+        """Return a new window of a bucket.
+
+        Args:
+            spec: what it counts.
+            on_change: makes the scheduler look again.
+        """
+        shared = SharedLimit(
+            bucket=_identify(spec),
+            name=spec.name,
+            limit=spec.limit,
+            period=spec.period,
+            headroom=round(spec.headroom * _MILLION),
+            documented=spec.documented,
+        )
+        window = LeasedWindow(Holding(shared), on_change, self._ask)
+        self._windows[window] = None
+        if self.is_degraded:
+            window.degrade(self._now())
+        return window
+
+    def _now(self) -> int:
+        return int(self._clock.monotonic() * SECOND)
+
+    def _ask(self, window: LeasedWindow, demand: Demand) -> None:
+        if window.is_asking:
+            return
+        window.is_asking = True
+        task = asyncio.get_running_loop().create_task(self._renew(window, demand))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _renew(self, window: LeasedWindow, demand: Demand) -> None:
+        watch = self._clock.call_later(_PATIENCE, partial(self._degrade, "no answer"))
+        try:
+            lease = await self.source.lease(window.holding.make_request(demand, self._now()))
+        except Exception as error:  # noqa: BLE001 - whatever keeps the database from answering, calls go on
+            self._degrade(str(error) if isinstance(error, SvcError) else type(error).__name__)
+            window.degrade(self._now())
+        else:
+            self._recover()
+            window.apply(lease, self._now())
+        finally:
+            watch.cancel()
+            window.is_asking = False
+        window.on_change()
+        self._set_timer(window)
+
+    def _set_timer(self, window: LeasedWindow) -> None:
+        """Look at a window again when its lease ends, its turn comes or its heartbeat is due."""
+        timer = self._windows.get(window)
+        if timer is not None:
+            timer.cancel()
+        now = self._now()
+        due = NEVER if self.is_degraded or window.is_asking else window.holding.next_report_at(now)
+        self._windows[window] = (
+            None if due == NEVER else self._clock.call_later((due - now) / SECOND, partial(self._look_at, ref(window)))
+        )
+
+    def _look_at(self, reference: "ref[LeasedWindow]") -> None:
+        window = reference()
+        if window is None or self.is_degraded or window.is_asking:
+            return
+        window.on_change()
+        if window.holding.needs_report(self._now()):
+            self._ask(window, _NOTHING)
+        else:
+            self._set_timer(window)
+
+    def _degrade(self, reason: str) -> None:
+        if self.is_degraded:
+            return
+        self.is_degraded = True
+        _log.warning("shared rate limits cannot be reached (%s): this process keeps to its share of each", reason)
+        now = self._now()
+        for window in tuple(self._windows):
+            window.degrade(now)
+            asyncio.get_running_loop().call_soon(window.on_change)
+        self._retry = self._clock.call_later(_RETRY_SECONDS, self._try_again)
+
+    def _try_again(self) -> None:
+        """Ask for one window; if that succeeds, the others ask by themselves."""
+        idle = next((window for window in self._windows if not window.is_asking), None)
+        if idle is not None and not self._tasks:
+            self._ask(idle, _NOTHING)
+        if self.is_degraded:
+            self._retry = self._clock.call_later(_RETRY_SECONDS, self._try_again)
+
+    def _recover(self) -> None:
+        if not self.is_degraded:
+            return
+        self.is_degraded = False
+        if self._retry is not None:
+            self._retry.cancel()
+        _log.info("shared rate limits are reached again")
+        for window in tuple(self._windows):
+            self._ask(window, _NOTHING)
+
+    async def _report_end(self, window: LeasedWindow, now: int) -> None:
+        window.holding.end(now)
+        await self.source.lease(window.holding.make_request(_NOTHING, now))
+
+    async def _end(self, tasks: "set[asyncio.Task[None]]") -> None:
+        """Wait for tasks, but not for long; what they would have done is then given up."""
+        if not tasks:
+            return
+        _, pending = await asyncio.wait(tasks, timeout=_CLOSE_SECONDS)
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _identify(spec: WindowSpec) -> UUID:
+    """Return the name of a bucket, which is the same in all processes and names nobody."""
+    text = repr((spec.surface.value, spec.name, spec.scope))
+    return UUID(bytes=blake2b(text.encode(), digest_size=16, person=b"svc-async").digest())

@@ -1,0 +1,86 @@
+"""Sessions that share their rate limits through PostgreSQL."""
+
+import asyncio
+
+import pytest
+
+from svc_async import Governor, Session
+from svc_async.errors import InvalidArgument, WrongState
+from svc_async.governor.governor import BucketState
+from svc_async.sandbox import Sandbox
+from svc_async.state import SharedState
+
+ACCOUNTS = "ads.reads.global"
+"""Five in a quarter of an hour."""
+NOWHERE = "postgresql://127.0.0.1:1/limits"
+
+
+def find_bucket(session: Session) -> BucketState:
+    return next(bucket for bucket in session.governor.snapshot() if bucket.name == ACCOUNTS)
+
+
+async def test_two_sessions_count_one_limit_together(postgres_url: str, schema: str) -> None:
+    async with SharedState.open(postgres_url, schema=schema) as state, Sandbox() as sandbox:
+        async with Session.sandbox(sandbox, state=state) as first, Session.sandbox(sandbox, state=state) as second:
+            for session in (first, second, first, second):
+                await session.accounts.list().first()
+            assert find_bucket(second).used == 4
+            assert find_bucket(second).limit == 5
+        rows = await state.database.fetch("SELECT outstanding, answered FROM limit_holders")
+        assert sorted(map(tuple, rows)) == [(0, 2), (0, 2)], "a session that is closed holds nothing"
+
+
+async def test_a_bucket_names_no_account_and_no_token(postgres_url: str, schema: str) -> None:
+    async with SharedState.open(postgres_url, schema=schema) as state, Sandbox() as sandbox:
+        async with Session.sandbox(sandbox, state=state) as session:
+            account = await session.accounts.list().first()
+            assert account is not None
+            await session.account(account.id).cards.list().first()
+        rows = await state.database.fetch("SELECT concat(b, h) AS row FROM limit_buckets b, limit_holders h")
+        stored = " ".join(row["row"] for row in rows)
+    assert ACCOUNTS in stored
+    assert account.id not in stored
+    assert not any(secret in stored for secret in sandbox.credentials.values())
+
+
+async def test_a_lost_connection_fails_no_call(postgres_url: str, schema: str) -> None:
+    async with (
+        SharedState.open(postgres_url, schema=schema) as state,
+        SharedState.open(postgres_url, schema=schema) as other,
+        Sandbox() as sandbox,
+        Session.sandbox(sandbox, state=state) as session,
+    ):
+        await session.accounts.list().first()
+        end_others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        await other.database.fetch(f"{end_others} AND application_name = 'svc-async' AND datname = current_database()")
+        for _ in range(3):
+            await session.accounts.list().first()
+
+
+async def test_a_governor_of_its_own_needs_windows_of_the_state(postgres_url: str, schema: str) -> None:
+    async with SharedState.open(postgres_url, schema=schema) as state, Sandbox() as sandbox:
+        with pytest.raises(InvalidArgument, match="state.windows"):
+            async with Session.sandbox(sandbox, state=state, governor=Governor()):
+                pass
+        async with (
+            Governor(windows=state.windows()) as governor,
+            Session.sandbox(sandbox, state=state, governor=governor) as session,
+        ):
+            await session.accounts.list().first()
+        (row,) = await state.database.fetch("SELECT answered FROM limit_holders")
+        assert row["answered"] == 1
+
+
+async def test_a_governor_needs_an_open_state() -> None:
+    with pytest.raises(WrongState, match="async with"):
+        async with Governor(windows=SharedState.open(NOWHERE).windows()):
+            pass
+
+
+async def test_without_a_required_state_a_session_counts_by_itself(caplog: pytest.LogCaptureFixture) -> None:
+    async with Sandbox() as sandbox:
+        state = SharedState.open(NOWHERE)
+        async with Session.sandbox(sandbox, state=state, state_required=False) as session:
+            await asyncio.gather(*(session.accounts.list().first() for _ in range(2)))
+            assert find_bucket(session).is_degraded
+    assert len([record for record in caplog.records if "keeps to its share" in record.getMessage()]) == 1

@@ -1,0 +1,293 @@
+"""Several processes share their limits: governors on one count, as far as one of them sees it."""
+
+import asyncio
+import random
+
+import attrs
+import pytest
+
+from svc_async.errors import WouldWaitTooLong
+from svc_async.governor.governor import Governor
+from svc_async.governor.limits import LIMITS, change_limit
+from svc_async.governor.ticks import SECOND
+from svc_async.state.limits.lease import Lease, LeaseRequest
+from svc_async.state.limits.store import SharedWindows
+from tests.support.clock import DrivenClock
+from tests.support.counting_service import (
+    CountingService,
+    FixedWindows,
+    SlidingWindow,
+    WindowsFromFirstRequest,
+    uneven_latency,
+)
+from tests.support.lease_model import LeaseModel
+from tests.support.rate_limits import find_bucket, rate_limit_headers, request_slot, send, users_batch
+
+MINUTE = 60.0
+LIMIT = 120
+AUDIENCE = "ads.audience_users"
+KINDS = pytest.mark.parametrize("kind", [FixedWindows, WindowsFromFirstRequest, SlidingWindow])
+
+
+@attrs.define(eq=False)
+class ModelLeases:
+    """Leases of the model, after a round trip of the virtual clock."""
+
+    clock: DrivenClock
+    model: LeaseModel = attrs.field(factory=LeaseModel)
+    is_reachable: bool = True
+    is_alive: bool = True
+    asked: int = 0
+
+    async def open(self) -> None:
+        """Be open."""
+
+    async def lease(self, request: LeaseRequest) -> Lease:
+        self.asked += 1
+        if not self.is_alive:
+            await asyncio.Event().wait()
+        await self.clock.sleep(0.001)
+        if not self.is_reachable:
+            raise ConnectionResetError
+        lease = self.model.lease(request, int(self.clock.monotonic() * SECOND) + 10**15)
+        await self.clock.sleep(0.001)
+        return lease
+
+
+@pytest.fixture
+def clock() -> DrivenClock:
+    return DrivenClock()
+
+
+@pytest.fixture
+def leases(clock: DrivenClock) -> ModelLeases:
+    return ModelLeases(clock)
+
+
+def make_governors(clock: DrivenClock, leases: ModelLeases, count: int, limit: int = LIMIT) -> list[Governor]:
+    limits = change_limit(LIMITS, "ads.audience_users", requests=limit)
+    return [
+        Governor(limits=limits, clock=clock, rng=random.Random(seed), windows=SharedWindows(leases, clock=clock))
+        for seed in range(count)
+    ]
+
+
+async def keep_sending(service: CountingService, governor: Governor, until: float, *, bulk: bool = True) -> int:
+    sent = 0
+    while service.clock.monotonic() < until:
+        sent += await service.answer(governor, users_batch(), bulk=bulk) == 200
+    return sent
+
+
+@KINDS
+async def test_processes_keep_one_limit_together_and_fairly(
+    clock: DrivenClock, leases: ModelLeases, kind: type[FixedWindows]
+) -> None:
+    service = CountingService(clock, kind(LIMIT, MINUTE), uneven_latency(3, 0.2))
+    governors = make_governors(clock, leases, 3)
+
+    sent = await clock.run(
+        *(keep_sending(service, governor, 10 * MINUTE) for governor in governors for _ in range(4)),
+    )
+
+    assert service.refused == 0
+    assert service.worst_window(MINUTE) <= LIMIT
+    assert sum(sent) >= 0.97 * 0.97 * LIMIT * 10
+    each = [sum(sent[start : start + 4]) for start in range(0, 12, 4)]
+    assert min(each) > 0.9 * sum(each) / 3
+    assert leases.asked <= sum(sent) * 1.02
+
+
+async def test_a_429_closes_the_gate_everywhere_and_one_goes_first(clock: DrivenClock, leases: ModelLeases) -> None:
+    first, second = make_governors(clock, leases, 2)
+    await clock.run(send(first, users_batch()), send(second, users_batch()))
+    await clock.run(send(first, users_batch(), rate_limit_headers(LIMIT, 0, 40), status=429))
+    closed_at = clock.monotonic()
+    left: list[tuple[float, float]] = []
+
+    async def leave(governor: Governor) -> None:
+        async with request_slot(governor, users_batch(), max_wait=None) as slot:
+            slot.mark_sent()
+            began = clock.monotonic()
+            await clock.sleep(2.0)
+            left.append((began, clock.monotonic()))
+            slot.learn(200, {})
+
+    await clock.run(*(leave(governor) for governor in (first, second) for _ in range(7)))
+
+    assert left[0][0] >= closed_at + 40
+    in_flight = [sum(began <= moment < ended for began, ended in left) for moment, _ in sorted(left)]
+    assert in_flight[0] == 1
+    rounds = [sum(began >= ended for began, _ in left) for _, ended in sorted(left)[:1]]
+    assert rounds == [13], "one goes ahead of all others"
+    assert max(in_flight[:3]) <= 2
+    assert max(in_flight[:7]) <= 4
+
+
+async def test_leases_that_nobody_uses_go_back(clock: DrivenClock, leases: ModelLeases) -> None:
+    (governor,) = make_governors(clock, leases, 1)
+    async with governor:
+        await clock.run(send(governor, users_batch()))
+        waiters = [asyncio.ensure_future(send(governor, users_batch())) for _ in range(20)]
+        await clock.settle()
+        for waiter in waiters:
+            waiter.cancel()
+        await clock.advance(seconds=3)
+        (bucket,) = leases.model.buckets.values()
+
+        assert sum(bucket.granted.counts) == 1
+        assert [holder.outstanding for holder in bucket.holders.values()] == [0]
+
+
+async def test_a_governor_that_is_left_gives_back_what_it_holds(clock: DrivenClock, leases: ModelLeases) -> None:
+    (governor,) = make_governors(clock, leases, 1)
+    async with governor:
+        await clock.run(send(governor, users_batch()))
+        slot = await clock.run(request_slot(governor, users_batch()).__aenter__())
+        slot[0].mark_sent()
+        closing = asyncio.ensure_future(governor.__aexit__(None, None, None))
+        await clock.run(closing)
+    (bucket,) = leases.model.buckets.values()
+
+    assert [(holder.outstanding, holder.answered) for holder in bucket.holders.values()] == [(0, 2)]
+
+
+async def test_what_a_killed_process_had_in_flight_counts_as_answered_after_five_seconds(
+    clock: DrivenClock, leases: ModelLeases
+) -> None:
+    killed = ModelLeases(clock, leases.model)
+    (alive,) = make_governors(clock, leases, 1)
+    (dead,) = make_governors(clock, killed, 1)
+    await clock.run(send(alive, users_batch()))
+    await clock.run(*(request_slot(dead, users_batch()).__aenter__() for _ in range(3)))
+    killed.is_alive = False
+
+    await clock.advance(seconds=4)
+    await clock.run(send(alive, users_batch()))
+    assert find_bucket(alive, AUDIENCE).used == 1 + 1 + 3
+    (bucket,) = leases.model.buckets.values()
+    assert sorted(holder.outstanding for holder in bucket.holders.values()) == [1, 3]
+
+    await clock.advance(seconds=2)
+    await clock.run(send(alive, users_batch()))
+    assert sorted(holder.outstanding for holder in bucket.holders.values()) == [0, 1]
+    assert find_bucket(alive, AUDIENCE).used == 1 + 1 + 1 + 3
+
+    await clock.advance(seconds=70)
+    await clock.run(send(alive, users_batch()))
+    assert find_bucket(alive, AUDIENCE).used == 1
+
+
+async def test_without_the_database_each_keeps_to_its_share_and_returns_by_itself(
+    clock: DrivenClock, leases: ModelLeases, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = CountingService(clock, SlidingWindow(LIMIT, MINUTE), uneven_latency(3, 0.2))
+    governors = make_governors(clock, leases, 2)
+
+    async def cut() -> tuple[list[bool], list[bool]]:
+        await clock.sleep(3 * MINUTE)
+        leases.is_reachable = False
+        await clock.sleep(3 * MINUTE)
+        during = [find_bucket(governor, AUDIENCE).is_degraded for governor in governors]
+        leases.is_reachable = True
+        await clock.sleep(3)
+        return during, [find_bucket(governor, AUDIENCE).is_degraded for governor in governors]
+
+    cutting = asyncio.ensure_future(cut())
+    sent = await clock.run(*(keep_sending(service, each, 9 * MINUTE) for each in governors for _ in range(4)))
+
+    assert cutting.result() == ([True, True], [False, False])
+    assert service.refused == 0
+    assert service.worst_window(MINUTE) <= LIMIT
+    assert sum(sent) >= 0.93 * 0.97 * LIMIT * 9
+    messages = [record.getMessage() for record in caplog.records if "rate limits" in record.getMessage()]
+    assert len(messages) == 2, "once a process"
+
+
+async def test_a_database_that_does_not_answer_fails_no_call(clock: DrivenClock, leases: ModelLeases) -> None:
+    (governor,) = make_governors(clock, leases, 1)
+    leases.is_alive = False
+
+    await clock.run(send(governor, users_batch()))
+
+    assert clock.monotonic() == pytest.approx(2.0, abs=0.01)
+    assert find_bucket(governor, AUDIENCE).is_degraded
+
+
+async def test_a_share_counts_what_was_used_before(clock: DrivenClock, leases: ModelLeases) -> None:
+    service = CountingService(clock, SlidingWindow(60, MINUTE))
+    first, second = make_governors(clock, leases, 2, limit=60)
+    await clock.run(send(second, users_batch()))
+    await clock.run(*(service.answer(first, users_batch()) for _ in range(50)))
+    await clock.run(send(second, users_batch()))
+    leases.is_reachable = False
+
+    end = clock.monotonic() + 30
+    await clock.run(*(keep_sending(service, each, end) for each in (first, second) for _ in range(4)))
+
+    assert service.refused == 0
+    assert service.worst_window(MINUTE) <= 60
+
+
+async def test_interactive_requests_go_before_bulk_of_another_process(clock: DrivenClock, leases: ModelLeases) -> None:
+    service = CountingService(clock, FixedWindows(LIMIT, MINUTE))
+    busy, other, other2 = make_governors(clock, leases, 3)
+    waits: list[float] = []
+
+    async def ask_now_and_then() -> None:
+        for _ in range(30):
+            await clock.sleep(7.0)
+            began = clock.monotonic()
+            await service.answer(other, users_batch())
+            waits.append(clock.monotonic() - began)
+
+    bulk = [keep_sending(service, each, 4 * MINUTE) for each in (busy, other2) for _ in range(20)]
+    await clock.run(ask_now_and_then(), *bulk)
+
+    step = MINUTE / (0.97 * LIMIT)
+    assert max(waits[5:]) <= 2 * step + 0.1, "not behind forty that wait"
+    assert service.refused == 0
+
+
+async def test_bulk_gets_one_turn_in_ten_beside_interactive_requests(clock: DrivenClock, leases: ModelLeases) -> None:
+    service = CountingService(clock, FixedWindows(LIMIT, MINUTE))
+    urgent, bulk = make_governors(clock, leases, 2)
+
+    sent = await clock.run(
+        *(keep_sending(service, urgent, 10 * MINUTE, bulk=False) for _ in range(8)),
+        *(keep_sending(service, bulk, 10 * MINUTE) for _ in range(8)),
+    )
+
+    assert 0.07 < sum(sent[8:]) / sum(sent) < 0.13
+
+
+async def test_a_request_that_would_wait_too_long_is_refused_at_once(clock: DrivenClock, leases: ModelLeases) -> None:
+    first, second = make_governors(clock, leases, 2, limit=5)
+    await clock.run(send(first, users_batch()))
+    await clock.run(*(send(first, users_batch()) for _ in range(4)))
+    with pytest.raises(WouldWaitTooLong):
+        await clock.run(send(second, users_batch(), max_wait=10.0))
+    assert clock.monotonic() < 15
+
+    with pytest.raises(WouldWaitTooLong):
+        await clock.run(send(second, users_batch(), max_wait=1.0))
+
+
+async def test_one_busy_process_needs_few_leases(clock: DrivenClock, leases: ModelLeases) -> None:
+    service = CountingService(clock, FixedWindows(1_500, MINUTE), uneven_latency(3, 0.2))
+    (governor,) = make_governors(clock, leases, 1, limit=1_500)
+
+    sent = await clock.run(*(keep_sending(service, governor, MINUTE) for _ in range(32)))
+
+    assert sum(sent) >= 0.97 * 0.97 * 1_500
+    assert leases.asked <= 0.3 * sum(sent)
+
+
+async def test_one_calm_process_needs_one_lease_a_request(clock: DrivenClock, leases: ModelLeases) -> None:
+    (governor,) = make_governors(clock, leases, 1)
+
+    for _ in range(20):
+        await clock.run(send(governor, users_batch()))
+        await clock.advance(seconds=10)
+
+    assert leases.asked <= 20 + 1
