@@ -50,6 +50,7 @@ app.command(
 
 Its URLs and credentials are printed to stdout as `export` lines that a shell can read, and to stderr as a summary.""",
 )
+app.command("svc_async.cli.commands.state:app", name="state", help="Check and maintain the state that processes share.")
 app.command("svc_async.cli.commands.stream:app", name="stream", help="Follow a stream of events.")
 app.command("svc_async.cli.commands.trigger:trigger", help="Trigger an event on a running sandbox.")
 app.command("svc_async.cli.commands.webhook:app", name="webhook", help="Register, receive and check webhooks.")

@@ -39,11 +39,11 @@ def open_session(profile: str | None, surface: Surface = Surface.ADS, *, state_u
     return Session.from_profile(source.profile, state=state)
 
 
-def find_state(state_url: str | None, profile: str | None) -> SharedState | None:
+def find_state(state_url: str | None, profile: str | None, *, migrate: bool = True) -> SharedState | None:
     """Return the shared state of the option, the profile or the environment, in this order; None if none is set."""
     url = state_url or profiles.find_state_url(profile)
     try:
-        return SharedState.open(url) if url else None
+        return SharedState.open(url, migrate=migrate) if url else None
     finally:
         del url, state_url  # the password must not be among the locals of a traceback
 

@@ -14,7 +14,7 @@ import attrs
 
 from svc_async.errors import InvalidArgument
 from svc_async.state.database_url import DatabaseUrl
-from svc_async.state.errors import StateUnavailable
+from svc_async.state.errors import StateUnavailable, UnusableState
 
 if TYPE_CHECKING:
     import asyncpg
@@ -29,6 +29,19 @@ _is_schema = re.compile(r"[a-z_][a-z0-9_]{0,62}").fullmatch
 _CONNECT_SECONDS = 10.0
 _STATEMENT_SECONDS = 30.0
 _POOL_SIZE = 8
+_REASONS = {  # by the name of an exception; the first that fits
+    "SSLCertVerificationError": "certificate verification failed",
+    "gaierror": "the host name is not known",
+    "ConnectionRefusedError": "connection refused",
+    "FileNotFoundError": "there is no such file or socket",
+    "TimeoutError": "timed out",
+    "ClientConfigurationError": "the URL has a setting that is not valid",
+    "InvalidPasswordError": "the password is wrong",
+    "InvalidAuthorizationSpecificationError": "the server refuses the user",
+    "InvalidCatalogNameError": "there is no such database",
+    "TooManyConnectionsError": "too many connections",
+    "CannotConnectNowError": "the server is starting or stopping",
+}
 
 
 @attrs.frozen(kw_only=True)
@@ -143,10 +156,11 @@ def _import_asyncpg() -> Any:
 
 @contextmanager
 def _report_unavailable(name: str) -> Generator[None]:
-    """Report that a database cannot be reached, without the password of its URL.
+    """Report that a database cannot be reached, or may not be used, without the password of its URL.
 
     Raises:
         StateUnavailable: a connection cannot be opened, or was lost.
+        UnusableState: the role lacks a right.
     """
     asyncpg = _import_asyncpg()
     lost = (
@@ -162,4 +176,15 @@ def _report_unavailable(name: str) -> Generator[None]:
     try:
         yield
     except lost as error:
-        raise StateUnavailable(name, type(error).__name__) from None
+        raise StateUnavailable(name, _explain(error)) from None
+    except asyncpg.InsufficientPrivilegeError:
+        problem = "may not be used so by this role: grant it the rights, or migrate as another one"
+        raise UnusableState(name, f"{problem} (docs/how-to-share-state.md)") from None
+
+
+def _explain(error: BaseException) -> str:
+    """Return a reason without anything that the server or the URL said."""
+    for kind, reason in _REASONS.items():
+        if kind in {each.__name__ for each in type(error).__mro__}:
+            return reason
+    return type(error).__name__

@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -17,6 +19,7 @@ from svc_async.state.migrations import check_schema, migrate
 if TYPE_CHECKING:
     from svc_async.state.events import SharedEvents
     from svc_async.state.limits.store import SharedWindows
+    from svc_async.state.maintenance import PruneReport, StateReport
     from svc_async.state.syncs import SyncTables
 
 __all__ = ["SharedState"]
@@ -46,6 +49,7 @@ class SharedState:
             del url  # its password must not be among the locals of a traceback
         self._schema = schema
         self._migrates = migrate
+        self._migrated: Sequence[int] = ()
         self._closing = AsyncExitStack()
 
     @classmethod
@@ -102,7 +106,10 @@ class SharedState:
             url = self._named or await _start_embedded(stack)
             database = await Database.open(url, schema=self._schema)
             stack.push_async_callback(database.close)
-            await (migrate(database) if self._migrates else check_schema(database))
+            if self._migrates:
+                self._migrated = (await migrate(database)).applied
+            else:
+                await check_schema(database)
             self._closing = stack.pop_all()
         self._url, self._database = url, database
         return self
@@ -118,6 +125,11 @@ class SharedState:
     def is_open(self) -> bool:
         """Whether it is connected."""
         return self._database is not None
+
+    @property
+    def migrated(self) -> Sequence[int]:
+        """The versions of the tables that opening it has added."""
+        return self._migrated
 
     @property
     def url(self) -> str:
@@ -164,6 +176,33 @@ class SharedState:
             StateUnavailable: the database cannot be reached.
         """
         return await self.database.fetch_row("SELECT 1 FROM sync_lists WHERE target = $1", target) is not None
+
+    async def check(self) -> "StateReport":
+        """Describe what it holds; nothing is changed.
+
+        Raises:
+            StateUnavailable: the database cannot be reached.
+        """
+        from svc_async.state.maintenance import check_state  # noqa: PLC0415 - few programs need it
+
+        return await check_state(self.database)
+
+    async def prune(self, *, older_than: timedelta) -> "PruneReport":
+        """Delete what is not needed any more: journals of finished jobs, handled events, counts of unused limits.
+
+        The states of lists and events that are not handled stay, whatever their age.
+
+        Args:
+            older_than: how long ago something was last used. Handled events are kept as long as their receivers need
+                them, and counts of limits for two hours at least.
+
+        Raises:
+            InvalidArgument: the time is negative.
+            StateUnavailable: the database cannot be reached.
+        """
+        from svc_async.state.maintenance import prune_state  # noqa: PLC0415 - likewise
+
+        return await prune_state(self.database, older_than)
 
     def events(self, receiver: str = "webhooks") -> "SharedEvents":
         """Return the inbox and dedupe store of receivers; see `SharedEvents` for other settings.

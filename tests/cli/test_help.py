@@ -39,6 +39,7 @@ DO_NOT_REACH = {"account": "", "list": "", **RUN, **BATCH, **USERS, **JOURNAL}
 CATALOG = {"catalog": "", **RUN, **BATCH, **FORMAT}
 PROFILE = {"profile": "", **JSON}
 STORED_PROFILE = {"profile": 'SVC_PROFILE, or "default"', **JSON}
+STATE = {"state-url": "state_url of the profile, or SVC_STATE_URL", "profile": "", "embedded": "", **JSON}
 
 COMMANDS = {
     "accounts list": PROFILE,
@@ -66,6 +67,9 @@ COMMANDS = {
         "open": "False",
         **JSON,
     },
+    "state check": STATE,
+    "state migrate": STATE,
+    "state prune": {"older-than": "", **STATE},
     "stream tail": PROFILE,
     "trigger": {"user": "the first user of the sandbox", "set": "", "url": "http://127.0.0.1:8765", **JSON},
     "webhook check": PROFILE,

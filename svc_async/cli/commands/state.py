@@ -1,0 +1,150 @@
+"""`svc-async state`: the state that processes share in PostgreSQL."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Annotated, TypeVar
+
+import attrs
+from cyclopts import App, Parameter
+from rich.table import Table
+
+from svc_async.cli.console import say, show, show_json, stdout
+from svc_async.cli.exit_codes import Exit
+from svc_async.cli.options import Flag, JsonFlag, StateUrl
+from svc_async.cli.sessions import find_state
+from svc_async.cli.signals import run_until_stopped
+from svc_async.cli.wording import count, format_duration
+from svc_async.errors import InvalidArgument
+from svc_async.printable import clean
+from svc_async.state import SharedState
+from svc_async.state.maintenance import PruneReport, StateReport
+
+__all__ = ["app"]
+
+T = TypeVar("T")
+
+app = App(name="state")
+
+
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
+class StateOptions:
+    """Which shared state a command works on.
+
+    Attributes:
+        state_url: The PostgreSQL database. [default: state_url of the profile, or SVC_STATE_URL]
+        profile: Take state_url from this profile.
+        embedded: Use the embedded PostgreSQL of this user, which --cluster local uses.
+        as_json: Print only JSON.
+    """
+
+    state_url: StateUrl = attrs.field(default=None, repr=False)  # may contain a password
+    profile: str | None = None
+    embedded: Flag = False
+    as_json: JsonFlag = False
+
+
+_OPTIONS = StateOptions()
+
+
+@app.command
+def check(*, options: StateOptions = _OPTIONS) -> int:
+    """Check that the database can be reached, and print its version, its clock, its tables and who uses it.
+
+    Nothing is created or changed. The exit code is 1 if it cannot be reached or its tables are of another version.
+    """
+    report = _run(options, lambda state: state.check(), migrate=False)
+    if options.as_json:
+        show_json(report.to_dict())
+    else:
+        _print(report)
+    return Exit.DONE
+
+
+@app.command
+def migrate(*, options: StateOptions = _OPTIONS) -> int:
+    """Create the tables, or update them to the version of this program; the role must be allowed to create them.
+
+    Every other program does so by itself when it opens the state, unless it sets migrate=False.
+    """
+    applied, report = _run(options, _migrate, migrate=True)
+    if options.as_json:
+        show_json({"version": report.version, "applied": list(applied)})
+    elif applied:
+        say(f"The tables in {report.name}, schema {report.schema}, are of version {report.version} now.")
+    else:
+        say(f"The tables in {report.name}, schema {report.schema}, are of version {report.version} already.")
+    return Exit.DONE
+
+
+@app.command
+def prune(
+    *,
+    older_than: Annotated[timedelta, Parameter(show_default=False)],
+    options: StateOptions = _OPTIONS,
+) -> int:
+    """Delete journals of finished jobs, handled events and counts of limits that nobody uses.
+
+    The states of lists, jobs that are not finished and events that are not handled stay, whatever their age.
+
+    Args:
+        older_than: How long ago something was last used, such as 30d or 12h.
+    """
+    if older_than < timedelta():
+        raise InvalidArgument("--older-than", "must not be negative")
+    report = _run(options, lambda state: state.prune(older_than=older_than), migrate=False)
+    if options.as_json:
+        show_json(report.to_dict())
+    else:
+        say(f"Deleted: {_describe(report)}.")
+    return Exit.DONE
+
+
+async def _migrate(state: SharedState) -> tuple[tuple[int, ...], StateReport]:
+    return tuple(state.migrated), await state.check()
+
+
+def _run(options: StateOptions, work: Callable[[SharedState], Awaitable[T]], *, migrate: bool) -> T:
+    state = _find_state(options, migrate=migrate)
+
+    async def run() -> T:
+        async with state:
+            return await work(state)
+
+    return asyncio.run(run_until_stopped(run()))
+
+
+def _find_state(options: StateOptions, *, migrate: bool) -> SharedState:
+    if options.embedded:
+        if options.state_url:
+            raise InvalidArgument("--embedded", "must not be given with --state-url")
+        return SharedState.embedded()
+    state = find_state(options.state_url, options.profile, migrate=migrate)
+    if state is None:
+        ways = "give --state-url, set SVC_STATE_URL, or add state_url to a profile"
+        raise InvalidArgument("state_url", f"is missing: {ways}; --embedded names the embedded PostgreSQL")
+    return state
+
+
+def _print(report: StateReport) -> None:
+    show(("shared state", "bold"), f" {report.name}, schema {report.schema}")
+    show(f"  tables of version {report.version}, PostgreSQL {report.server}")
+    direction = "ahead of" if report.clock_difference >= 0 else "behind"
+    show(
+        f"  its clock is {format_duration(abs(report.clock_difference))} {direction} this machine's; "
+        f"a statement takes {format_duration(report.seconds)}"
+    )
+    for receiver, processes in report.receivers.items():
+        show(f"  receiver {receiver}: {', '.join(processes)}")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("Table")
+    table.add_column("Rows", justify="right")
+    table.add_column("Bytes", justify="right")
+    for each in report.tables:
+        table.add_row(clean(each.name), f"{each.rows:,}", f"{each.size:,}")
+    stdout().print(table)
+
+
+def _describe(report: PruneReport) -> str:
+    return f"{count(report.events, 'handled event')}, {count(report.buckets, 'unused limit')}"

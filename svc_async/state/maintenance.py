@@ -1,0 +1,178 @@
+"""What a shared state holds, and how it is kept small."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from svc_async.clock import Clock, SystemClock
+from svc_async.errors import InvalidArgument
+from svc_async.state.database import Database
+from svc_async.state.migrations import LATEST, read_version
+
+if TYPE_CHECKING:
+    from svc_async.state.database import Connection
+
+__all__ = ["PruneReport", "StateReport", "TableSize", "check_state", "prune_state"]
+
+_MOST_TABLES = 100
+_MOST_PROCESSES = 1_000
+_BATCH = 10_000
+_LONGEST_PERIOD = timedelta(hours=2)
+"""Twice the longest period of a rate limit: a bucket that is idle for so long counts nothing."""
+
+
+@attrs.frozen(kw_only=True)
+class TableSize:
+    """A table of a shared state.
+
+    Attributes:
+        name: its name.
+        rows: how many rows it has.
+        size: bytes, with indexes and what is stored beside it.
+    """
+
+    name: str
+    rows: int
+    size: int
+
+
+@attrs.frozen(kw_only=True)
+class StateReport:
+    """What a shared state holds.
+
+    Attributes:
+        name: host and database.
+        schema: the schema of its tables.
+        version: the version of the tables.
+        latest: the version that this SDK makes.
+        server: the version of PostgreSQL.
+        seconds: how long a statement takes, with its way there and back.
+        clock_difference: seconds by which the clock of the database is ahead of that of this machine; it is known to
+            half of `seconds`.
+        tables: the tables by name.
+        receivers: the processes that receive events and hold a lease, by the name of their receiver.
+    """
+
+    name: str
+    schema: str
+    version: int
+    latest: int
+    server: str
+    seconds: float
+    clock_difference: float
+    tables: Sequence[TableSize]
+    receivers: Mapping[str, Sequence[str]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as values that JSON can write."""
+        return attrs.asdict(self)
+
+
+@attrs.frozen(kw_only=True)
+class PruneReport:
+    """What was deleted.
+
+    Attributes:
+        events: handled events that need not be remembered any more.
+        buckets: counts of rate limits that nobody uses.
+    """
+
+    events: int
+    buckets: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers as values that JSON can write."""
+        return attrs.asdict(self)
+
+
+async def check_state(database: Database, *, clock: Clock | None = None) -> StateReport:
+    """Describe a shared state; nothing is changed.
+
+    Raises:
+        StateUnavailable: the database cannot be reached.
+    """
+    clock = clock or SystemClock()
+    version = await read_version(database)
+    began, began_at = clock.monotonic(), clock.now()
+    row = await database.fetch_row("SELECT clock_timestamp() AS now, current_setting('server_version') AS version")
+    seconds = clock.monotonic() - began
+    now, server = (row["now"], row["version"]) if row is not None else (began_at, "")
+    return StateReport(
+        name=database.name,
+        schema=database.schema,
+        version=version,
+        latest=LATEST,
+        server=str(server).split(" ")[0],
+        seconds=seconds,
+        clock_difference=_find_difference(now, began_at, seconds),
+        tables=await _measure_tables(database),
+        receivers=await _list_receivers(database) if version else {},
+    )
+
+
+def _find_difference(there: datetime, began_at: datetime, seconds: float) -> float:
+    return (there - began_at).total_seconds() - seconds / 2
+
+
+async def _measure_tables(database: Database) -> Sequence[TableSize]:
+    tables = await database.fetch(
+        "SELECT relname AS name, pg_total_relation_size(oid) AS size FROM pg_class "
+        "WHERE relnamespace = to_regnamespace($1) AND relkind = 'r' ORDER BY relname LIMIT $2",
+        database.schema,
+        _MOST_TABLES,
+    )
+    sizes: list[TableSize] = []
+    for table in tables:
+        row = await database.fetch_row(f'SELECT count(*) AS rows FROM "{table["name"]}"')  # noqa: S608 - of the catalog
+        sizes.append(TableSize(name=table["name"], rows=row["rows"] if row is not None else 0, size=table["size"]))
+    return sizes
+
+
+async def _list_receivers(database: Database) -> Mapping[str, Sequence[str]]:
+    rows = await database.fetch(
+        "SELECT receiver, process FROM event_receivers WHERE expires_at > clock_timestamp() "
+        "ORDER BY receiver, process LIMIT $1",
+        _MOST_PROCESSES,
+    )
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        found.setdefault(row["receiver"], []).append(row["process"])
+    return found
+
+
+async def prune_state(database: Database, older_than: timedelta) -> PruneReport:
+    """Delete what is not needed any more; the states of lists stay, and so do events that are not handled.
+
+    Raises:
+        InvalidArgument: the time is negative.
+        StateUnavailable: the database cannot be reached.
+    """
+    if older_than < timedelta():
+        raise InvalidArgument("older_than", "must not be negative")
+    events = await _prune_events(database)
+    async with database.transaction() as connection:
+        return PruneReport(events=events, buckets=await _prune_buckets(connection, max(older_than, _LONGEST_PERIOD)))
+
+
+async def _prune_events(database: Database) -> int:
+    await database.execute("SELECT end_event_receivers(NULL, clock_timestamp())")
+    count = 0
+    while True:
+        status = await database.execute(
+            "DELETE FROM event_claims WHERE ctid = ANY (ARRAY("
+            "SELECT ctid FROM event_claims WHERE handled_until <= clock_timestamp() LIMIT $1))",
+            _BATCH,
+        )
+        deleted = int(status.split()[-1])
+        count += deleted
+        if deleted < _BATCH:
+            return count
+
+
+async def _prune_buckets(connection: "Connection", older_than: timedelta) -> int:
+    status = await connection.execute(
+        "DELETE FROM limit_buckets WHERE updated_at < clock_timestamp() - $1::interval", older_than
+    )
+    return int(status.split()[-1])

@@ -1,0 +1,76 @@
+"""The commands that check and maintain a shared state."""
+
+import json
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from tests.support.command import Call
+from tests.support.postgres import make_schema_name
+
+
+@pytest.fixture
+async def database(postgres_url: str) -> AsyncIterator[str]:
+    """The URL of a new database, since commands work on one schema."""
+    name = make_schema_name()
+    owner = await asyncpg.connect(postgres_url)
+    try:
+        await owner.execute(f"CREATE DATABASE {name}")
+        yield urlsplit(postgres_url)._replace(path=f"/{name}").geturl()
+        await owner.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    finally:
+        await owner.close()
+
+
+def test_a_state_is_made_checked_and_pruned(call: Call, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SVC_STATE_URL", database)
+    missing = call("state", "check")
+    assert missing.code == 1
+    assert "has no tables: run `svc-async state migrate`" in missing.err
+
+    assert call("state", "migrate").err.endswith("schema svc_async, are of version 1 now.\n")
+    assert json.loads(call("state", "migrate", "--json").out) == {"version": 1, "applied": []}
+
+    ended = call("state", "check")
+    assert ended.code == 0
+    assert "tables of version 1, PostgreSQL" in ended.out
+    assert "event_inbox" in ended.out
+    report = json.loads(call("state", "check", "--json").out)
+    assert (report["version"], report["latest"], report["schema"]) == (1, 1, "svc_async")
+    assert {each["rows"] for each in report["tables"] if each["name"] == "event_inbox"} == {0}
+
+    pruned = call("state", "prune", "--older-than", "30d")
+    assert (pruned.code, pruned.err.count("Deleted: ")) == (0, 1)
+    assert json.loads(call("state", "prune", "--older-than", "12h", "--json").out)["events"] == 0
+    assert report["name"].endswith(urlsplit(database).path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["check"], "state_url is missing: give --state-url, set SVC_STATE_URL, or add state_url to a profile"),
+        (["check", "--embedded", "--state-url", "postgresql://a/b"], "--embedded must not be given with --state-url"),
+        (["check", "--state-url", "mysql://a:hush@b/c"], "state_url must begin with postgresql://"),
+        (["prune"], "--older-than"),
+        (["prune", "--older-than=-1d"], "--older-than must not be negative"),
+        (["prune", "--older-than", "soon"], "--older-than"),
+    ],
+)
+def test_wrong_usage_is_explained(call: Call, arguments: list[str], message: str) -> None:
+    ended = call("state", *arguments)
+    assert ended.code == 2
+    assert message in ended.err
+    assert "hush" not in ended.err
+
+
+def test_a_database_that_cannot_be_reached_is_one_sentence(call: Call) -> None:
+    ended = call("state", "check", "--state-url", "postgresql://user:hush@127.0.0.1:1/customers", "--json")
+    assert ended.code == 1
+    error = json.loads(ended.out)["error"]
+    assert error["type"] == "StateUnavailable"
+    assert error["message"].startswith(
+        "the shared state at 127.0.0.1:1/customers cannot be reached (connection refused)"
+    )
+    assert "hush" not in ended.out + ended.err
