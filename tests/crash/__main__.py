@@ -10,11 +10,15 @@ import asyncio
 import os
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from svc_async.batch.lists.audience_users import AudienceUsers
+from svc_async.state import SharedState
 from tests.crash.bad_rows import count_problems, upload_bad_rows
-from tests.crash.campaign import KINDS, count_repeats, run_campaign, run_controls, run_job
+from tests.crash.batch_jobs import Database
+from tests.crash.campaign import KINDS, SHARED_KINDS, count_repeats, run_campaign, run_controls, run_job
 from tests.crash.figures import Figures, find_commit, read_figures
 from tests.support.fake_service import FakeService
 from tests.support.lane_model import run_schedules
@@ -24,9 +28,16 @@ def main(arguments: argparse.Namespace) -> bool:
     """Run what is asked for; return whether all is as it must be."""
     if arguments.add:
         return _print(read_figures(arguments.add))
+    kinds = arguments.kinds or [kind for kind in KINDS if (kind in SHARED_KINDS) == arguments.cluster]
+    needs_database = bool({*kinds, arguments.repeat.split(":")[0]} & {*SHARED_KINDS})
+    with _open_database() if needs_database else nullcontext() as database:
+        return _run(arguments, kinds, database)
+
+
+def _run(arguments: argparse.Namespace, kinds: Sequence[str], database: Database | None) -> bool:
     if arguments.repeat:
         kind, seed = arguments.repeat.split(":")
-        job, trial = run_job(kind, int(seed))
+        job, trial = run_job(kind, int(seed), database=database)
         figures = Figures()
         figures.add_trial(kind, int(seed), trial, job.service)
         return _print(figures)
@@ -37,13 +48,15 @@ def main(arguments: argparse.Namespace) -> bool:
     figures = run_campaign(
         seed=arguments.seed,
         workers=arguments.workers,
-        kinds=arguments.kinds,
+        kinds=kinds,
         seconds=None if arguments.jobs else 60 * arguments.minutes,
         jobs=arguments.jobs,
+        database=database,
     )
-    if repeats := count_repeats(arguments.seed):
+    if not arguments.cluster and (repeats := count_repeats(arguments.seed)):
         figures.damage["upload: rows that a calm service got twice"] = repeats
-    figures.controls = {} if arguments.no_controls else dict(run_controls(arguments.seed))
+    if not arguments.no_controls:
+        figures.controls = dict(run_controls(arguments.seed, kinds=kinds, database=database))
     figures.commits, figures.seeds, figures.seconds = [find_commit()], [arguments.seed], time.monotonic() - began
     if arguments.json:
         with Path(arguments.json).open("a") as file:
@@ -57,6 +70,23 @@ async def _upload_bad_rows(count: int, seed: int) -> bool:
     found = count_problems(*await upload_bad_rows(users, count, seed))
     _say(f"bad rows: {', '.join(f'{number} {what}' for what, number in found.items())}")
     return found == dict.fromkeys(found, 0) | {"rows": count, "failed": count}
+
+
+@contextmanager
+def _open_database() -> Iterator[Database]:
+    """Start PostgreSQL, and create the tables in a schema of their own."""
+    from tests.support.postgres import drop_schema, make_schema_name, start_postgres  # noqa: PLC0415 - seldom needed
+
+    schema = make_schema_name()
+    with start_postgres() as url:
+        asyncio.run(_create_tables(url, schema))
+        yield url, schema
+        drop_schema(url, schema)
+
+
+async def _create_tables(url: str, schema: str) -> None:
+    async with SharedState.open(url, schema=schema):
+        pass
 
 
 def _print(figures: Figures) -> bool:
@@ -76,13 +106,16 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=1.0, help="how long clients are killed, without --jobs")
     parser.add_argument("--jobs", type=int, help="run this many jobs in each worker, however long they take")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="jobs at a time")
-    parser.add_argument("--kinds", nargs="+", choices=[*KINDS], default=[*KINDS], help="the kinds of jobs")
+    parser.add_argument("--kinds", nargs="+", choices=[*KINDS], help="the kinds of jobs")
+    parser.add_argument(
+        "--cluster", action="store_true", help="jobs with their state in PostgreSQL, where one replaces another"
+    )
     parser.add_argument("--schedules", type=int, default=2_000, help="how many schedules of a lane to run")
     parser.add_argument("--bad-rows", type=int, default=20_000, help="how many bad rows to upload")
     parser.add_argument("--no-controls", action="store_true", help="leave the controls out")
     parser.add_argument("--json", metavar="FILE", help="append the figures to this file")
     parser.add_argument("--add", metavar="FILE", nargs="+", help="print the sum of such files, and run nothing")
-    parser.add_argument("--repeat", metavar="KIND:SEED", help="run one job")
+    parser.add_argument("--repeat", metavar="KIND:SEED", default="", help="run one job")
     return parser.parse_args()
 
 

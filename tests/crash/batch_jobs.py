@@ -39,6 +39,10 @@ _SIZES = JobSizes(slice_rows=8, partition_rows=24)
 _PATIENT = (0.0, *[5.0] * 100)
 
 
+Database = tuple[str, str]
+"""The URL and the schema of a PostgreSQL database."""
+
+
 @attrs.frozen(kw_only=True)
 class Options:
     """What a trial may change of a job.
@@ -54,6 +58,7 @@ class Options:
         changes: the probability that the file of a sync changes between two runs of a night.
         changed: the largest share of people or products that it changes.
         nights: how many nights there are before the last one.
+        database: the database that keeps what a job needs; None for files.
     """
 
     rows: int | None = None
@@ -66,6 +71,7 @@ class Options:
     changes: float = 0.4
     changed: float = 1 / 3
     nights: int | None = None
+    database: Database | None = None
 
     def create_service(self, world: World, holdings: Audience | Catalog, dice: random.Random) -> Service:
         """Return a service whose faults the seed chooses."""

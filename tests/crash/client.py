@@ -9,7 +9,6 @@ import json
 import os
 import random
 import signal
-import sqlite3
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal
 
@@ -22,13 +21,12 @@ from svc_async.batch.journal.ledger import LedgerFactory, create_ledger
 from svc_async.errors import BatchError, InvalidArgument, SvcError, UnusableFile
 from svc_async.governor.limits import LIMITS, change_limit
 from tests.crash.simulated_loop import SimulatedClock, SimulatedLoop
+from tests.crash.statements import watch_files, watch_postgres
 from tests.crash.world import World
 
 __all__ = ["Death", "Life", "Place", "Result", "Step", "live"]
 
 _CREDENTIALS = UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret="ts")
-
-_CONNECT = sqlite3.connect
 
 Place = Literal["commit", "statement", "connected", "received", "applied", "late", "answered", "moment"]
 Result = Mapping[str, Any]
@@ -39,10 +37,11 @@ Step = Callable[[Session, LedgerFactory], Awaitable[Any]]
 
 @attrs.frozen
 class Death:
-    """Where a client is killed: at the n-th event of a place, or after `number` real milliseconds."""
+    """Where a client is killed, or stopped: at the n-th event of a place, or after `number` real milliseconds."""
 
     place: Place
     number: int
+    signal: int = signal.SIGKILL
 
 
 @attrs.frozen(kw_only=True)
@@ -126,28 +125,25 @@ async def _describe(step: Awaitable[Any]) -> Result:
         return {"end": "failed", "why": f"{type(error).__name__}: {error}"}
 
 
-def _die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 @attrs.define
 class _Countdown:
-    """Kills the process at the n-th event."""
+    """Kills or stops the process at the n-th event."""
 
     left: int
+    signal: int
 
     def __call__(self) -> None:
         self.left -= 1
         if self.left == 0:
-            _die()
+            os.kill(os.getpid(), self.signal)
 
 
 def _countdown(death: Death | None, place: Place) -> Callable[[], None]:
-    return _Countdown(death.number) if death is not None and death.place == place else lambda: None
+    is_here = death is not None and death.place == place
+    return _Countdown(death.number, death.signal) if death is not None and is_here else lambda: None
 
 
 def _watch_databases(loop: SimulatedLoop, death: Death | None) -> None:
-    """Follow every database that is opened from now on."""
     at_commit, at_statement = _countdown(death, "commit"), _countdown(death, "statement")
 
     def trace(statement: str) -> None:
@@ -155,13 +151,8 @@ def _watch_databases(loop: SimulatedLoop, death: Death | None) -> None:
         if statement.startswith("COMMIT"):
             at_commit()
 
-    def connect(*arguments: Any, **keywords: Any) -> sqlite3.Connection:
-        connection: sqlite3.Connection = _CONNECT(*arguments, **keywords)
-        connection.set_trace_callback(trace)
-        loop.databases.append(connection)
-        return connection
-
-    sqlite3.connect = connect  # type: ignore[assignment]  # in this process only
+    watch_files(loop, trace)
+    watch_postgres(loop, trace)
 
 
 class _Connector(aiohttp.TCPConnector):

@@ -16,6 +16,7 @@ from svc_async.batch.sync.pages import compare
 from svc_async.batch.sync.pages.marks import DOUBT, Action, Decision, decide
 from svc_async.batch.sync.state import SyncState
 from svc_async.errors import ApiError, SvcError
+from svc_async.state import syncs
 from svc_async.wire.outcome import Effect, Outcome, Repeat, outcome_of
 from tests.crash.batch_jobs import Options
 from tests.crash.client import Place
@@ -26,6 +27,7 @@ __all__ = ["CONTROLS", "Control"]
 _HANDLE = Lane.handle
 _REMOVALS = Action.REMOVE | Action.REMOVE_LATER
 _GATEWAY = {"500": 1.0, "502": 1.0, "504": 1.0, "408": 1.0, "503": 1.0}
+_MINE, _ANY = "list.epoch = $2", "($2::bigint IS NOT NULL)"
 _LOST = {"closed": 1.0, "reset": 1.0}
 
 
@@ -40,6 +42,7 @@ class Control:
         protected: what the same job needs to do no damage, in place of `options`.
         kills: how many clients are killed.
         rests: whether time passes between two clients.
+        stops: the share of them that is stopped instead, and continued later.
         places: where they are killed.
     """
 
@@ -49,12 +52,20 @@ class Control:
     protected: Options | None = None
     kills: int = 0
     rests: bool = True
+    stops: float = 0.0
     places: Sequence[Place] = ("late",)
 
     @property
     def setting(self) -> Setting:
         """The conditions of its trials."""
-        return Setting(kills=self.kills, rests=self.rests, prepare=self.prepare, places=self.places, cancels=False)
+        return Setting(
+            kills=self.kills,
+            stops=self.stops,
+            rests=self.rests,
+            prepare=self.prepare,
+            places=self.places,
+            cancels=False,
+        )
 
 
 def _trust_counts() -> None:
@@ -101,6 +112,17 @@ def _take_any_source() -> None:
     _change(JournalLedger, "_check_source", accept)
 
 
+def _send_whenever() -> None:
+    _change(SyncState, "check_sendable", lambda *_: None)
+
+
+def _ignore_others() -> None:
+    statements = vars(syncs)
+    for name in ("_SELECT", "_LIST_NUMBERS"):
+        _change(syncs, name, {table: text.replace(_MINE, _ANY) for table, text in statements[name].items()})
+    _change(syncs, "_CHECK", statements["_CHECK"].replace("epoch = $2", _ANY))
+
+
 def _change(owner: Any, name: str, value: Any) -> None:
     setattr(owner, name, value)
 
@@ -140,5 +162,21 @@ CONTROLS: Mapping[str, Control] = {
         _sync_at_once,
         kills=12,
         rests=False,
+    ),
+    "check before the bytes of a sync": Control(
+        "shared sync",
+        Options(limits=False, keys=20, share=0.1, weights=_LOST, changes=1.0, changed=0.8, nights=5),
+        _send_whenever,
+        kills=12,
+        stops=1.0,
+        places=("connected",),
+    ),
+    "epoch of a sync": Control(
+        "shared sync",
+        Options(limits=False, keys=20, share=0.1, weights=_LOST, changes=1.0, changed=0.8, nights=5),
+        _ignore_others,
+        kills=12,
+        stops=1.0,
+        places=("statement", "commit"),
     ),
 }

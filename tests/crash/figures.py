@@ -59,6 +59,7 @@ class Figures:
         self.totals += Counter(
             {
                 "lives": trial.lives,
+                "stops": trial.stops,
                 "cancellations": trial.cancelled,
                 "requests": service.requests,
                 "late effects": service.late,
@@ -112,6 +113,7 @@ class Figures:
             [
                 f"commits {', '.join(self.commits)}; seeds {', '.join(map(str, self.seeds))}; {self.seconds:.0f} s",
                 f"{sum(self.kills.values())} kills: {kinds}",
+                f"{self.totals['stops']} stopped, replaced and continued",
                 f"where: {', '.join(f'{count} {place}' for place, count in self.places.most_common())}",
                 f"{requests} requests; late effects: {late:.1%}, {crossed:.1%} after a later request",
                 f"jobs with damage: {damage}",

@@ -12,7 +12,7 @@ import signal
 import socket
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from email.utils import format_datetime
 from itertools import count
@@ -20,16 +20,35 @@ from typing import Any
 
 import attrs
 
+from tests.crash.client import Death
 from tests.crash.world import World
 
-__all__ = ["Exchange", "Hung", "Server"]
+__all__ = ["Exchange", "Hung", "Server", "Stopped"]
 
-_LONGEST_LIFE = 30.0
+_LONGEST_LIFE = 60.0
 """Real seconds after which a client that has not ended is taken for hung."""
+
+
+_PAUSE = 0.005
+"""Real seconds between two looks at whether a client has stopped."""
 
 
 class Hung(Exception):
     """A client did not end."""
+
+
+class Stopped(Exception):
+    """A client was stopped, and may be continued.
+
+    Attributes:
+        connections: its connections, which stay open.
+        output: what it has written so far.
+    """
+
+    def __init__(self, connections: "list[_Connection]", output: bytes) -> None:
+        super().__init__()
+        self.connections = connections
+        self.output = output
 
 
 @attrs.define(eq=False)
@@ -166,19 +185,26 @@ class Server:
             self._stop_listening()
             self.schedule(dice.uniform(0, 30), self._listen)
 
-    def serve(self, pid: int, result: int, poke: int, die_after: float | None) -> bytes:
+    def serve(
+        self, pid: int, result: int, poke: int, death: Death | None = None, before: Stopped | None = None
+    ) -> bytes:
         """Serve a client until it ends, and return what it wrote to its pipe.
 
         Args:
             pid: its process.
             result: the pipe of its result.
             poke: the pipe by which it says that time has gone on.
-            die_after: real seconds after which it is killed.
+            death: where it is killed or stopped.
+            before: how it stopped before, if it is continued.
 
         Raises:
             Hung: it did not end.
+            Stopped: it was stopped.
         """
-        output, ended, began = bytearray(), False, time.monotonic()
+        output, ended = bytearray(before.output if before else b""), False
+        self._connections.update(before.connections if before else ())
+        for connection in self._connections:
+            self._register(connection)
 
         def read_result() -> None:
             nonlocal ended
@@ -189,23 +215,29 @@ class Server:
         self._selector.register(result, selectors.EVENT_READ, read_result)
         self._selector.register(poke, selectors.EVENT_READ, lambda: self._do_what_is_due(poke))
         try:
-            while not ended:
-                rest = None if die_after is None else die_after - (time.monotonic() - began)
-                if rest is not None and rest <= 0:
-                    os.kill(pid, signal.SIGKILL)
-                    die_after = rest = None
-                events = self._selector.select(_LONGEST_LIFE if rest is None else rest)
-                if not events and rest is None:
-                    os.kill(pid, signal.SIGKILL)
-                    raise Hung
-                for key, _ in events:
+            for seconds in _watch(pid, death):
+                for key, _ in self._selector.select(seconds):
                     if self._selector.get_map().get(key.fd) == key:  # not closed since
                         key.data()
+                if ended:
+                    return bytes(output)
+                if death is not None and death.signal == signal.SIGSTOP and _has_stopped(pid):
+                    raise Stopped(self._release_connections(), bytes(output))
+            raise Hung
         finally:
             self._selector.unregister(result)
             self._selector.unregister(poke)
             self._forget_client()
-        return bytes(output)
+
+    def _release_connections(self) -> "list[_Connection]":
+        """Return the connections, which are neither served nor closed until their client is continued."""
+        connections, self._connections = [*self._connections], set()
+        for connection in connections:
+            self._selector.unregister(connection.socket)
+        return connections
+
+    def _register(self, connection: _Connection) -> None:
+        self._selector.register(connection.socket, selectors.EVENT_READ, lambda: self._receive(connection))
 
     def _forget_client(self) -> None:
         for connection in [*self._connections]:
@@ -242,7 +274,7 @@ class Server:
                 return
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._connections.add(connection)
-            self._selector.register(accepted, selectors.EVENT_READ, lambda: self._receive(connection))
+            self._register(connection)
 
     def close(self, connection: _Connection, *, reset: bool = False) -> None:
         """Close a connection."""
@@ -281,3 +313,24 @@ class Server:
         connection.received = bytearray(rest[size:])
         method, path, _ = lines[0].split(" ")
         return Exchange(self, connection, method, path, rest[:size])
+
+
+def _watch(pid: int, death: Death | None) -> Iterator[float]:
+    """Yield how long to wait for the next event, until a client must have ended; kill or stop it when it is time."""
+    began = time.monotonic()
+    after = death.number / 1000 if death is not None and death.place == "moment" else None
+    is_stopped = death is not None and death.signal == signal.SIGSTOP
+    while (lived := time.monotonic() - began) < _LONGEST_LIFE:
+        if death is not None and after is not None and lived >= after:
+            os.kill(pid, death.signal)
+            after = None
+        rest = _LONGEST_LIFE - lived if after is None else after - lived
+        yield min(rest, _PAUSE) if is_stopped else rest
+    os.kill(pid, signal.SIGKILL)
+
+
+def _has_stopped(pid: int) -> bool:
+    try:
+        return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # it has ended
+        return False

@@ -22,6 +22,8 @@ _BUSY = 0.005
 """Real seconds that a transaction may take before time goes on nevertheless, as it would on a slow disk."""
 _LOST = 0.2
 """Real seconds to wait for the service to handle a request that it may never have received."""
+_LONGEST_STATEMENT = 15.0
+"""Real seconds to wait for PostgreSQL."""
 _SMALLEST = 1e-6
 
 
@@ -30,13 +32,15 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 
     Attributes:
         begun: how many requests were begun; the service counts those that it has handled.
-        databases: the databases that are open, which threads may be writing to.
+        databases: the files that are open, which threads may be writing to.
+        statements: how many statements a server is executing.
     """
 
     def __init__(self, world: World, poke: int) -> None:
         self.world = world
         self.begun = 0
         self.databases: list[sqlite3.Connection] = []
+        self.statements = 0
         self._poke = poke
         super().__init__(_IdleSelector(self._pass_time))
 
@@ -64,6 +68,8 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
                 if waited < _LOST:
                     continue
                 self.forget_requests()  # or every wait from now on would be as long
+            if self.statements and waited < _LONGEST_STATEMENT:
+                continue
             if waited >= _BUSY or not any(map(_is_busy, self.databases)):
                 break
         due = self.world.due - self.world.time

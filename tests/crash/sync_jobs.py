@@ -1,7 +1,9 @@
 """Syncs of people and of products, over several nights; the file changes between runs, also after one was killed."""
 
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,8 @@ import attrs
 from svc_async import Session
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.settings import JobSizes
+from svc_async.batch.sync.location import StateLocation
+from svc_async.state import SharedState
 from tests.crash.batch_jobs import QUARANTINE, Options, hash_value
 from tests.crash.client import Result, Step
 from tests.crash.holdings import POISON, PRODUCT, Audience, Catalog, Identifier
@@ -21,6 +25,7 @@ __all__ = ["SyncJob", "create_audience_sync_job", "create_catalog_sync_job"]
 
 _SIZES = JobSizes(slice_rows=8, partition_rows=24)
 
+StateOpener = Callable[[], AbstractAsyncContextManager[StateLocation]]
 Snapshot = Mapping[str, int]
 """The version of each person or product in the file."""
 
@@ -30,9 +35,9 @@ class SyncJob:
     """Some nights, each with a sync that is repeated until it is done; the last until nothing is left to do."""
 
     service: Service
-    state: Path
+    state: StateOpener
     dice: random.Random
-    run: Callable[[Session, Path, Snapshot], Any]
+    run: Callable[[Session, StateLocation, Snapshot], Any]
     names: Sequence[str]
     nights: int
     changes: float
@@ -54,7 +59,11 @@ class SyncJob:
             self._change_file()
         self._began = True
         snapshot = {**self.snapshot}
-        return lambda session, _: self.run(session, self.state, snapshot)
+        return lambda session, _: self._run(session, snapshot)
+
+    async def _run(self, session: Session, snapshot: Snapshot) -> Any:
+        async with self.state() as state:
+            return await self.run(session, state, snapshot)
 
     def _change_file(self) -> None:
         """Add, change and remove people or products."""
@@ -96,6 +105,18 @@ class SyncJob:
         return damage + Damage(other=self.problems)
 
 
+def _open_state(folder: Path, options: Options) -> StateOpener:
+    if options.database is None:
+        return lambda: nullcontext(folder / "state")
+    url, schema = options.database
+    return lambda: SharedState.open(url, schema=schema)
+
+
+def _name_list(folder: Path) -> str:
+    """Return an id that no other job has: in a database, their states are kept side by side."""
+    return re.sub("[^a-z0-9]", "", folder.name.lower())
+
+
 def _draw_call(dice: random.Random, options: Options) -> Mapping[str, Any]:
     delays = dice.choice([(0.0, 60.0, 300.0), (0.0, *[5.0] * 100)])
     drawn = {"concurrency": dice.randint(1, 6), "quarantine": QUARANTINE, "retry_delays": delays}
@@ -118,15 +139,16 @@ def create_audience_sync_job(seed: int, folder: Path, options: Options) -> SyncJ
     limits = Limits(operations=dice.randint(1, 3))
     per_operation = dice.choice([1, 1, 2])
     call = _draw_call(dice, options)
+    name = _name_list(folder)
 
-    async def run(session: Session, state: Path, snapshot: Snapshot) -> Any:
-        users = attrs.evolve(session.account("a").custom_audience("c").users, limits=limits, sizes=_SIZES)
+    async def run(session: Session, state: StateLocation, snapshot: Snapshot) -> Any:
+        users = attrs.evolve(session.account("a").custom_audience(name).users, limits=limits, sizes=_SIZES)
         members = [{"partner_user_id": name, "email": f"x{version}@example.com"} for name, version in snapshot.items()]
         return await users.sync(members, state=state, users_per_operation=per_operation, **call)
 
     return SyncJob(
         service=options.create_service(World(), audience, dice),
-        state=folder / "state",
+        state=_open_state(folder, options),
         dice=dice,
         run=run,
         names=_draw_names(dice, options, poison=0.01),
@@ -155,15 +177,16 @@ def create_catalog_sync_job(seed: int, folder: Path, options: Options) -> SyncJo
     catalog = Catalog({f"stranger{number}": "t" for number in range(5)})
     strangers = {**catalog.titles}
     call = _draw_call(dice, options)
+    name = _name_list(folder)
 
-    async def run(session: Session, state: Path, snapshot: Snapshot) -> Any:
-        products = attrs.evolve(session.product_catalog("k").products, sizes=_SIZES)
+    async def run(session: Session, state: StateLocation, snapshot: Snapshot) -> Any:
+        products = attrs.evolve(session.product_catalog(name).products, sizes=_SIZES)
         rows = [{**PRODUCT, "id": name, "title": f"t{version}"} for name, version in snapshot.items()]
         return await products.sync(rows, state=state, **call)
 
     return SyncJob(
         service=options.create_service(World(), catalog, dice),
-        state=folder / "state",
+        state=_open_state(folder, options),
         dice=dice,
         run=run,
         names=_draw_names(dice, options, poison=0.0),

@@ -25,15 +25,18 @@ _KINDS = ("upload", "removal", "products", "sync", "catalog sync")
 pytestmark = pytest.mark.timeout(300)  # as long as it may take beside other work; it takes some seconds
 
 
+def run(*arguments: str) -> Figures:
+    """Run the campaign in a process of its own, since it forks."""
+    command = [sys.executable, "-m", "tests.crash", "--workers", "2", *arguments]
+    ended = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
+    assert ended.stdout, ended.stderr
+    return Figures(**json.loads(ended.stdout.splitlines()[-1]))
+
+
 @pytest.fixture(scope="module")
 def figures() -> Figures:
-    """What came of a few jobs and the controls, in a process of its own, since it forks."""
-    arguments = ["--jobs", "3", "--workers", "2", "--schedules", "20", "--bad-rows", "100", "--kinds", *_KINDS]
-    run = subprocess.run(
-        [sys.executable, "-m", "tests.crash", *arguments], cwd=_ROOT, capture_output=True, text=True, check=False
-    )
-    assert run.stdout, run.stderr
-    return Figures(**json.loads(run.stdout.splitlines()[-1]))
+    """What came of a few jobs and the controls."""
+    return run("--jobs", "3", "--schedules", "20", "--bad-rows", "100", "--kinds", *_KINDS)
 
 
 def test_killed_clients_lose_nothing_and_get_nothing_wrong(figures: Figures) -> None:
@@ -43,7 +46,13 @@ def test_killed_clients_lose_nothing_and_get_nothing_wrong(figures: Figures) -> 
     assert figures.totals["late effects that crossed"] > 0
 
 
-@pytest.mark.parametrize("protection", CONTROLS)
+def test_clients_that_were_stopped_and_replaced_send_nothing_that_does_damage() -> None:
+    figures = run("--jobs", "3", "--schedules", "1", "--bad-rows", "1", "--no-controls", "--cluster")
+    assert (dict(figures.damage), figures.examples) == ({}, [])
+    assert figures.totals["stops"] > 0
+
+
+@pytest.mark.parametrize("protection", [name for name, each in CONTROLS.items() if each.kind in _KINDS])
 def test_without_protection_there_is_damage(figures: Figures, protection: str) -> None:
     assert does_damage(figures.controls[protection])
 

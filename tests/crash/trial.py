@@ -15,12 +15,14 @@ import attrs
 
 from tests.crash.client import Death, Life, Place, Result, Step, live
 from tests.crash.model import Damage
-from tests.crash.server import Hung, Server
+from tests.crash.server import Hung, Server, Stopped
 from tests.crash.service import Service, draw_jump
 
 __all__ = ["Job", "Setting", "Trial", "find_folder", "run_trial"]
 
 _MOST_LIVES = 200
+_CONTINUED = 0.5
+"""The probability that a client that was stopped goes on after a life of another one."""
 
 
 @attrs.frozen(kw_only=True)
@@ -28,7 +30,8 @@ class Setting:
     """The conditions of a trial.
 
     Attributes:
-        kills: how many clients are killed at most.
+        kills: how many clients are killed or stopped at most.
+        stops: the share of them that is stopped, and continued when others have done their work.
         jumps: whether the wall clock of the clients jumps.
         cancels: whether clients cancel their work, twice, before they do it.
         rests: whether time passes between two clients.
@@ -37,6 +40,7 @@ class Setting:
     """
 
     kills: int = 6
+    stops: float = 0.0
     jumps: bool = True
     cancels: bool = True
     rests: bool = True
@@ -69,9 +73,31 @@ class Trial:
     """What came of a job."""
 
     kills: Counter[str] = attrs.field(factory=Counter)
+    stops: int = 0
     lives: int = 0
     cancelled: int = 0
     damage: Damage = attrs.field(factory=Damage)
+
+
+@attrs.frozen
+class _Client:
+    """A process, and what it is connected by.
+
+    Attributes:
+        result: the pipe of its result.
+        poke: the pipe by which it says that time has gone on.
+    """
+
+    pid: int
+    result: int
+    poke: tuple[int, int]
+
+    def end(self) -> int:
+        """Wait until it is over, and return its status."""
+        _, status = os.waitpid(self.pid, 0)
+        for end in (self.result, *self.poke):
+            os.close(end)
+        return status
 
 
 @attrs.define
@@ -81,6 +107,7 @@ class _Runner:
     dice: random.Random
     trial: Trial = attrs.field(factory=Trial)
     server: Server = attrs.field(init=False)
+    stopped: "list[tuple[_Client, Stopped]]" = attrs.field(factory=list, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.server = Server(self.job.service.world, self.job.service.handle)
@@ -90,6 +117,9 @@ class _Runner:
             self.job.service.world.boot(self.dice.uniform(0, 100_000))
             problems = [*self._live_on()]
         finally:
+            for client, _ in self.stopped:
+                os.kill(client.pid, signal.SIGKILL)
+                client.end()
             self.server.shut_down()
         service = self.job.service
         service.take_late_effects(float("inf"))
@@ -105,20 +135,21 @@ class _Runner:
                 return
             try:
                 result = self._spend_life(step)
+                if result is not None:
+                    self.job.take_result(result)
+                self._pass_time()
+                if self.stopped and self.dice.random() < _CONTINUED:
+                    yield from self._continue(self.stopped.pop(0))
             except Hung:
                 yield "a client hung"
                 return
-            if result is not None:
-                self.job.take_result(result)
-            self._pass_time()
 
     def _spend_life(self, step: Step) -> Result | None:
-        """Fork a client and serve it; return its result, or None if it was killed."""
+        """Fork a client and serve it; return its result, or None if it was killed or stopped."""
         death = self._draw_death()
         cancellations = self._draw_cancellations()
         self.trial.cancelled += len(cancellations)
         world = self.job.service.world
-        world.handled = 0
         poke, result = os.pipe(), os.pipe()
         life = Life(
             world=world,
@@ -135,18 +166,37 @@ class _Runner:
         if pid == 0:
             self._become_client(life, result[1])
         os.close(result[1])
+        return self._serve(_Client(pid, result[0], poke), death)
+
+    def _serve(self, client: "_Client", death: Death | None, before: Stopped | None = None) -> Result | None:
+        """Serve a client until it ends or is stopped; return its result, or None if it was killed or stopped."""
+        self.job.service.world.handled = 0
+        self._watch_points(client.pid, death)
         try:
-            output = self._serve(pid, death, result[0], poke[0])
-        finally:
-            _, status = os.waitpid(pid, 0)
-            for end in (result[0], *poke):
-                os.close(end)
+            output = self.server.serve(client.pid, client.result, client.poke[0], death, before)
+        except Stopped as stopped:
+            self.stopped.append((client, stopped))
+            self.trial.stops += 1
+            return None
+        except Hung:
+            client.end()
+            raise
+        status = client.end()
         if os.WIFSIGNALED(status):
             if os.WTERMSIG(status) != signal.SIGKILL:
                 return {"end": "failed", "why": signal.Signals(os.WTERMSIG(status)).name}
             self.trial.kills[death.place if death else "hung"] += 1
             return None
         return _read_result(output)
+
+    def _continue(self, stopped: "tuple[_Client, Stopped]") -> Iterator[str]:
+        """Let a client go on that was stopped, after others have done its work; what it does says nothing new."""
+        client, before = stopped
+        os.kill(client.pid, signal.SIGCONT)
+        result = self._serve(client, None, before)
+        if result is not None and result["end"] in {"failed", "refused"}:
+            yield f"a client that was stopped {result['end']}: {result['why']}"
+        self._pass_time()
 
     def _become_client(self, life: Life, output: int) -> None:
         try:
@@ -157,7 +207,7 @@ class _Runner:
         finally:
             os._exit(0)
 
-    def _serve(self, pid: int, death: Death | None, result: int, poke: int) -> bytes:
+    def _watch_points(self, pid: int, death: Death | None) -> None:
         left = death.number if death is not None else 0
 
         def on_point(place: str) -> None:
@@ -165,19 +215,18 @@ class _Runner:
             if death is not None and death.place == place:
                 left -= 1
                 if left == 0:
-                    os.kill(pid, signal.SIGKILL)
+                    os.kill(pid, death.signal)
 
         self.server.on_point = self.job.service.on_point = on_point
-        after = death.number / 1000 if death is not None and death.place == "moment" else None
-        return self.server.serve(pid, result, poke, after)
 
     def _draw_death(self) -> Death | None:
-        if sum(self.trial.kills.values()) >= self.setting.kills:
+        if sum(self.trial.kills.values()) + self.trial.stops >= self.setting.kills:
             return None
         places = self.setting.places
         place: Place = self.dice.choice([*places, *(place for place in places if place == _WORST)])
         number = min(self.dice.randrange(1, _FARTHEST[place]) for _ in range(2))
-        return Death(place, number)
+        is_stopped = self.dice.random() < self.setting.stops
+        return Death(place, number, signal.SIGSTOP if is_stopped else signal.SIGKILL)
 
     def _draw_cancellations(self) -> tuple[tuple[int, int], ...]:
         if not self.setting.cancels or self.dice.random() < 0.75:
@@ -189,7 +238,7 @@ class _Runner:
         world, dice = self.job.service.world, self.dice
         if self.setting.rests:
             world.time += dice.choice([0.0, 0.0, dice.uniform(0, 60), dice.uniform(0, 400)])
-        if dice.random() < 0.1:
+        if dice.random() < 0.1 and not self.stopped:  # which would end them
             world.boot(dice.choice([0.0, dice.uniform(0, 60)]))
         if self.setting.jumps and dice.random() < self.job.service.jumps_between:
             world.jump = draw_jump(dice)
