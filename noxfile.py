@@ -10,7 +10,7 @@ PYPROJECT = nox.project.load_toml("pyproject.toml")
 SUPPORTED = ("3.11", "3.12", "3.13")
 
 nox.options.default_venv_backend = "uv|virtualenv"
-nox.options.sessions = ["tests", "floors", "types", "lint", "bounds", "docs", "demo", "bench"]
+nox.options.sessions = ["tests", "floors", "types", "lint", "bounds", "browser", "docs", "demo", "bench"]
 nox.options.error_on_missing_interpreters = False
 nox.options.reuse_existing_virtualenvs = True
 
@@ -59,7 +59,7 @@ def floors(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Check the types with both checkers."""
-    _install(session, "types", "test", "bench", "mutants")
+    _install(session, "types", "test", "bench", "browser", "mutants")
     session.run("mypy")
     session.run("pyright")
 
@@ -102,6 +102,13 @@ def bounds(session: nox.Session) -> None:
     """Measure the memory and the time that hostile inputs take, each in a process of its own."""
     _install(session, "test")
     session.run("pytest", "-m", "bounds", "tests/bounds", *session.posargs)
+
+
+@nox.session
+def browser(session: nox.Session) -> None:
+    """Open the sandbox's inspector in a Chromium of this machine, or in the one that SVC_TEST_CHROMIUM names."""
+    _install(session, "test", "browser")
+    session.run("pytest", "-m", "browser", "tests/browser", *session.posargs)
 
 
 @nox.session

@@ -5,7 +5,8 @@ const RETRY = 1500;
 
 async function read(response) {
   const content = await response.json();
-  if (!response.ok) throw new Error(content.detail ?? content.title ?? `The sandbox answered ${response.status}`);
+  // The detail begins with the code of the refusal.
+  if (!response.ok) throw new Error(content.detail?.replace(/^[A-Z_]+: /, "") ?? `The sandbox answered ${response.status}`);
   return content;
 }
 

@@ -44,12 +44,21 @@ function makeEmpty() {
     h("p", {}, "In Python: ", h("code", {}, "Session.sandbox(sandbox)"), ". Each request appears here as soon as it has arrived."));
 }
 
+// The end of a path says most: where there is no room, its middle is left out.
+function makePath({ path, query }) {
+  const parts = path.split("/");
+  const tail = parts.slice(-2).join("/");
+  const head = path.slice(0, path.length - tail.length);
+  return h("span", { class: "path" },
+    h("span", { class: "head" }, head), h("span", { class: "tail" }, tail, query ? h("span", { class: "query" }, `?${query}`) : null));
+}
+
 function makeRow(row) {
   const facts = [formatClock(row.time), row.operation, row.seconds === null ? null : formatSeconds(row.seconds)];
   return [
     h("span", { class: "line" },
       h("span", { class: "method" }, row.method), " ",
-      h("span", { class: "path" }, row.path, row.query ? h("span", { class: "query" }, `?${row.query}`) : null), " ",
+      makePath(row), " ",
       makeStatus(row.status, { over: row.seconds !== null })),
     h("span", { class: "facts" }, facts.filter(Boolean).join(" · "),
       row.faults.map((fault) => [" ", h("span", { class: "fault" }, `fault: ${fault}`)])),
