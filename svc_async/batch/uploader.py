@@ -39,7 +39,7 @@ from svc_async.batch.sender import BatchSender, make_job_sender
 from svc_async.batch.settings import BatchSettings, JobSizes, Observers
 from svc_async.batch.source import RowSource
 from svc_async.engine.retry import RetryBudget
-from svc_async.errors import ApiError, BatchError, RateLimited, SvcError, UnusableFile
+from svc_async.errors import ApiError, BatchError, RateLimited, SvcError
 from svc_async.wire.route import Request
 
 __all__ = ["Uploader"]
@@ -119,7 +119,8 @@ class Uploader(Generic[T]):
 
         Raises:
             BatchError: the job could not be finished; it carries the report, and the reason is its cause.
-            UnusableFile: the journal cannot be used, or belongs to another job or source.
+            UnusableFile: the journal cannot be used, or belongs to another job or source; `UnusableState`, if it is in
+                a shared state.
         """
         self._started = self._clock.monotonic()
         async with self._source.open(), self._ledger as ledger:
@@ -135,7 +136,7 @@ class Uploader(Generic[T]):
                 self._notify_failures(self._ledger.accounting.failures)
             return await self._ledger.resume(self._source)
         except Exception as error:
-            if isinstance(error, UnusableFile) and error.parameter == "journal":
+            if isinstance(error, SvcError) and getattr(error, "parameter", None) == "journal":
                 raise
             raise self._describe_failure(error) from error
 

@@ -73,14 +73,14 @@ class JobNote:
             UnusableFile: there is none that this version can read.
         """
         if not record.note:
-            raise UnusableFile("journal", record.path, "was not begun by a command; make the same call again")
+            raise UnusableFile("journal", record.name, "was not begun by a command; make the same call again")
         try:
             spec = from_plain(record.note.get("spec"))
         except InvalidArgument as error:
             problem = f"describes its job in a way that this version cannot read: {error}"
-            raise UnusableFile("journal", record.path, problem) from None
+            raise UnusableFile("journal", record.name, problem) from None
         if not isinstance(spec, UploadSpec):
-            raise UnusableFile("journal", record.path, "describes a sync, which keeps no journal")
+            raise UnusableFile("journal", record.name, "describes a sync, which keeps no journal")
         settings: dict[str, Any] = {name: record.note.get(name) for name in _SETTINGS}
         return cls(spec=spec, **settings)
 

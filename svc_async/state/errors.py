@@ -37,9 +37,11 @@ class UnusableState(SvcError):
     Attributes:
         name: the database, or a name in it.
         problem: what is wrong with it, and what helps.
+        parameter: the parameter that names it, such as `journal`; None if it is the database.
     """
 
-    def __init__(self, name: str, problem: str) -> None:
-        super().__init__(f"the shared state {name} {problem}")
+    def __init__(self, name: str, problem: str, *, parameter: str | None = None) -> None:
+        super().__init__(f"{parameter or 'the shared state'} {name} {problem}")
+        self.parameter = parameter
         self.name = name
         self.problem = problem

@@ -18,6 +18,7 @@ from svc_async.state.migrations import check_schema, migrate
 
 if TYPE_CHECKING:
     from svc_async.state.events import SharedEvents
+    from svc_async.state.journals import StateJournal
     from svc_async.state.limits.store import SharedWindows
     from svc_async.state.maintenance import PruneReport, StateReport
     from svc_async.state.syncs import SyncTables
@@ -255,6 +256,20 @@ class SharedState:
     def owns(self, windows: object) -> bool:
         """Return whether these windows are counted in this state."""
         return windows in self._windows
+
+    def journal(self, job: str) -> "StateJournal":
+        """Return the journal of a job, to be passed as `journal=`; whoever uses it last has it.
+
+        Args:
+            job: names the job, at most 200 printable characters.
+
+        Raises:
+            InvalidArgument: the name is too long, or cannot be printed.
+            WrongState: the state is not open.
+        """
+        from svc_async.state.journals import StateJournal  # noqa: PLC0415 - loaded only where it is used
+
+        return StateJournal.of_job(job, self.database)
 
 
 async def _start_embedded(stack: AsyncExitStack) -> DatabaseUrl:

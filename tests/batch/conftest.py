@@ -1,11 +1,12 @@
 """The fake service and an audience of the sandbox, as fixtures."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 
+from svc_async.batch.journal.store import JournalLocation
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.sync.location import open_sync_state
 from svc_async.batch.sync.state import SyncState
@@ -14,6 +15,7 @@ from svc_async.sandbox import Sandbox, VirtualClock
 from svc_async.session import Session
 from svc_async.state import SharedState
 from tests.support.fake_service import FakeService
+from tests.support.journals import Place
 from tests.support.sync_states import OpenState, UnsyncedConnection, open_file
 
 
@@ -59,3 +61,30 @@ def open_state(request: pytest.FixtureRequest) -> OpenState:
     """Opens the state of a list, wherever it is kept."""
     found: OpenState = request.getfixturevalue(request.param)
     return found
+
+
+@pytest.fixture(scope="session")
+def journals_schema(postgres_url: str) -> Iterator[str]:
+    """A schema for the journals of all tests, which have different names."""
+    from tests.support.postgres import drop_schema, make_schema_name  # noqa: PLC0415 - most tests need no database
+
+    name = make_schema_name()
+    yield name
+    drop_schema(postgres_url, name)
+
+
+@pytest.fixture(params=["file", "state"])
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    """Where the journals of a test are kept."""
+    if request.param == "file":
+        yield Place(tmp_path)
+        return
+    url, schema = (request.getfixturevalue(name) for name in ("postgres_url", "journals_schema"))
+    async with SharedState.open(url, schema=schema) as state:
+        yield Place(tmp_path, state)
+
+
+@pytest.fixture
+def journal(place: Place) -> JournalLocation:
+    """A journal that does not exist yet."""
+    return place.journal("job.journal")

@@ -7,8 +7,7 @@ import random
 import threading
 from collections import Counter
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import msgspec
@@ -16,13 +15,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from svc_async.batch.journal.file import JournalFile
+from svc_async.batch.journal.ledger import JournalPath
 from svc_async.batch.journal.resume import SourceReplay
+from svc_async.batch.journal.store import JournalLocation
 from svc_async.batch.ledger import Unsettled
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.report import Failure, Progress
-from svc_async.errors import BatchError, ErrorDetail, UnusableFile
+from svc_async.errors import BatchError, ErrorDetail
 from svc_async.handles import CustomAudienceHandle
-from svc_async.sandbox import Fault, Sandbox
+from svc_async.sandbox import Fault, Sandbox, VirtualClock
 from tests.support.clock import MachineClock
 from tests.support.fake_catalog import FakeCatalog, change_results, product
 from tests.support.fake_service import (
@@ -46,12 +48,7 @@ from tests.support.journaled_uploads import (
     read_values,
     upload,
 )
-from tests.support.journals import Death
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "job.journal"
+from tests.support.journals import UNUSABLE, Death, Place, hold_clock
 
 
 def parse_identities(body: bytes) -> list[tuple[str, str]]:
@@ -65,20 +62,20 @@ def parse_identities(body: bytes) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize(("lanes", "per_operation"), [(1, 2), (3, 1), (5, 3)])
 async def test_a_kill_at_any_commit_loses_nothing_and_repeats_only_what_was_in_doubt(
-    tmp_path: Path, lanes: int, per_operation: int, *, after: bool
+    place: Place, lanes: int, per_operation: int, *, after: bool
 ) -> None:
     rows = make_repeated_rows()
-    for commit in range(1, 1000):
-        path = tmp_path / f"{commit}"
+    for commit in place.choose(1, 1000):
+        journal = place.journal(f"{commit}")
         service = FakeService()
         how: dict[str, Any] = {"concurrency": lanes, "users_per_operation": per_operation}
         death = Death(commit, after=after)
         try:
-            await upload(service, rows, path, create_ledger=death.create_ledger, **how)
+            await upload(service, rows, journal, create_ledger=death.create_ledger, **how)
         except BatchError as error:
             assert adds_up(error.report)
         seen: list[Progress] = []
-        report = await upload(service, rows, path, progress=seen.append, **how)
+        report = await upload(service, rows, journal, progress=seen.append, **how)
         assert read_values(service) == find_expected(rows), f"killed at commit {commit}"
         assert (report.read, report.pending, report.failed) == (len(rows), 0, 0)
         assert adds_up(report)
@@ -91,26 +88,26 @@ async def test_a_kill_at_any_commit_loses_nothing_and_repeats_only_what_was_in_d
     pytest.fail("the job does not end")
 
 
-async def test_a_kill_while_lanes_share_several_requests_loses_nothing(tmp_path: Path) -> None:
+async def test_a_kill_while_lanes_share_several_requests_loses_nothing(place: Place) -> None:
     rows, operations = make_members(126), 7  # what is left of most of the lanes fills more than half of a request
-    for commit in itertools.count(10):
-        path = tmp_path / f"{commit}"
+    for commit in place.choose(10, 1000):
+        journal = place.journal(f"{commit}")
         service = FakeService()
         death = Death(commit)
         how: dict[str, Any] = {"operations": operations, "concurrency": 12}
         with suppress(BatchError):
-            await upload(service, rows, path, create_ledger=death.create_ledger, **how)
+            await upload(service, rows, journal, create_ledger=death.create_ledger, **how)
         if not death.happened:
             break
-        report = await upload(service, rows, path, **how)
+        report = await upload(service, rows, journal, **how)
         assert (report.accepted, report.pending) == (126, 0), f"killed at commit {commit}"
         assert set(service.partner_user_ids) == {row["partner_user_id"] for row in rows}
     assert len(service.bodies) == 126 // operations + 1
 
 
-async def cancel_in_flight(service: FakeService, rows: Any, path: Path, **settings_: Any) -> float:
+async def cancel_in_flight(service: FakeService, rows: Any, journal: JournalLocation, **settings_: Any) -> float:
     """End a job as a kill would while a request is under way; give the time at which that was sent."""
-    task = asyncio.create_task(upload(service, rows, path, **settings_))
+    task = asyncio.create_task(upload(service, rows, journal, **settings_))
     await wait_until(lambda: service.in_flight == 1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -118,211 +115,215 @@ async def cancel_in_flight(service: FakeService, rows: Any, path: Path, **settin
     return service.times[-1]
 
 
-async def test_an_intent_waits_out_its_quarantine_then_sends_the_same_bytes(path: Path) -> None:
+async def test_an_intent_waits_out_its_quarantine_then_sends_the_same_bytes(journal: JournalLocation) -> None:
     service = FakeService(clock=MachineClock(), latency=1)
     rows = make_repeated_rows(20)
-    sent_at = await cancel_in_flight(service, rows, path, concurrency=1, quarantine=100)
+    sent_at = await cancel_in_flight(service, rows, journal, concurrency=1, quarantine=100)
     await service.clock.sleep(30)
-    await upload(service, rows, path, concurrency=1, quarantine=100)
+    await upload(service, rows, journal, concurrency=1, quarantine=100)
     assert service.bodies[1] == service.bodies[0]
     assert service.times[1] - sent_at == pytest.approx(100)
     assert read_values(service) == find_expected(rows)
 
 
-async def test_unsettled_rows_that_are_not_read_again_yet_stay_unsettled(tmp_path: Path) -> None:
+async def test_unsettled_rows_that_are_not_read_again_yet_stay_unsettled(place: Place) -> None:
     rows = make_repeated_rows(90, keys=20)
-    for commit in range(1, 40):
-        path = tmp_path / f"{commit}"
+    for commit in place.choose(1, 40):
+        journal = place.journal(f"{commit}")
         service = FakeService()
         with suppress(BatchError):
             create_ledger = Death(3).create_ledger
-            await upload(service, rows, path, concurrency=1, users_per_operation=25, create_ledger=create_ledger)
+            await upload(service, rows, journal, concurrency=1, users_per_operation=25, create_ledger=create_ledger)
         with suppress(BatchError):
-            await upload(service, rows, path, users_per_operation=1, create_ledger=Death(commit).create_ledger)
-        report = await upload(service, rows, path, users_per_operation=1)
+            await upload(service, rows, journal, users_per_operation=1, create_ledger=Death(commit).create_ledger)
+        report = await upload(service, rows, journal, users_per_operation=1)
         assert (report.read, report.pending) == (90, 0)
         assert read_values(service) == find_expected(rows), f"killed at commit {commit}"
 
 
-async def test_superseded_rows_of_a_request_that_was_halved_are_counted_once(tmp_path: Path) -> None:
+async def test_superseded_rows_of_a_request_that_was_halved_are_counted_once(place: Place) -> None:
     rows = [{"partner_user_id": f"p{n % 3}", "svc_id": f"{n % 3}"} for n in range(24)]
-    for commit in range(1, 20):
-        path = tmp_path / f"{commit}"
+    for commit in place.choose(1, 20):
+        journal = place.journal(f"{commit}")
         service = FakeService()
         service.script[1] = make_error(400)
         with suppress(BatchError):
-            await upload(service, rows, path, concurrency=1, create_ledger=Death(commit, after=True).create_ledger)
+            await upload(service, rows, journal, concurrency=1, create_ledger=Death(commit, after=True).create_ledger)
         seen: list[Progress] = []
-        report = await upload(service, rows, path, progress=seen.append)
+        report = await upload(service, rows, journal, progress=seen.append)
         assert all(map(adds_up, seen))
         assert (report.read, report.failed, report.pending) == (24, 0, 0), f"killed at commit {commit}"
         assert read_values(service) == find_expected(rows)
 
 
-async def test_what_is_sent_again_is_not_kept_while_the_rest_is_sent(path: Path) -> None:
+async def test_what_is_sent_again_is_not_kept_while_the_rest_is_sent(journal: JournalLocation) -> None:
     service = FakeService(latency=1)
     rows = make_repeated_rows(20)
-    await cancel_in_flight(service, rows, path, concurrency=1)
+    await cancel_in_flight(service, rows, journal, concurrency=1)
     kept: list[object] = []
     service.script[3] = lambda _: kept.extend(
         each for each in gc.get_objects() if isinstance(each, SourceReplay | Unsettled)
     )
 
-    report = await upload(service, rows, path)
+    report = await upload(service, rows, journal)
 
     assert report.requests > 3
     assert kept == []
 
 
-async def test_what_is_older_than_the_quarantine_is_sent_at_once(path: Path) -> None:
+async def test_what_is_older_than_the_quarantine_is_sent_at_once(journal: JournalLocation) -> None:
     service = FakeService(clock=MachineClock(), latency=1)
-    await cancel_in_flight(service, make_members(3), path)
+    await cancel_in_flight(service, make_members(3), journal)
     await service.clock.sleep(1000)
     before = service.clock.monotonic()
-    await upload(service, make_members(3), path)
+    await upload(service, make_members(3), journal)
     assert service.times[1] == before
 
 
-async def test_what_was_certainly_refused_is_not_in_doubt(path: Path) -> None:
+async def test_what_was_certainly_refused_is_not_in_doubt(journal: JournalLocation) -> None:
     service = FakeService()
     service.script[1] = make_error(401)
     with pytest.raises(BatchError):
-        await upload(service, make_members(3), path)
+        await upload(service, make_members(3), journal)
     before = service.clock.monotonic()
-    report = await upload(service, make_members(3), path)
+    report = await upload(service, make_members(3), journal)
     assert (report.accepted, report.requests, service.times[-1]) == (3, 2, before)
 
 
-async def test_a_finished_job_returns_its_report_at_once(path: Path) -> None:
+async def test_a_finished_job_returns_its_report_at_once(journal: JournalLocation) -> None:
     service = FakeService()
     rows: list[Any] = [*make_members(20), {"email": "no"}, {"partner_user_id": "p1"}]
-    report = await upload(service, rows, path)
+    report = await upload(service, rows, journal)
     sent = len(service.bodies)
-    again = await upload(service, rows, path)
+    again = await upload(service, rows, journal)
     assert again == report
     assert again.failures[0].position == 20
     assert len(service.bodies) == sent
-    stream = create_users(service).stream(rows, journal=path)
+    stream = create_users(service).stream(rows, journal=journal)
     assert [receipt async for receipt in stream] == []
     assert stream.report == report
 
 
-async def test_times_stay_pinned_over_a_restart(path: Path) -> None:
+async def test_times_stay_pinned_over_a_restart(journal: JournalLocation) -> None:
     service = FakeService()
     with pytest.raises(BatchError):
-        await upload(service, make_members(3), path, create_ledger=Death(2).create_ledger)
+        await upload(service, make_members(3), journal, create_ledger=Death(2).create_ledger)
     await service.clock.sleep(10_000)
-    await upload(service, make_members(3), path)
+    await upload(service, make_members(3), journal)
     assert len(service.bodies) == 2
     assert service.bodies[0] == service.bodies[1]
 
 
-async def test_other_settings_continue_with_the_lanes_of_the_first_run(path: Path) -> None:
+async def test_other_settings_continue_with_the_lanes_of_the_first_run(journal: JournalLocation) -> None:
     service = FakeService()
     rows = make_repeated_rows(200, keys=60)
     service.script[7] = make_error(403)
     with pytest.raises(BatchError):
-        await upload(service, rows, path, concurrency=3, users_per_operation=1)
+        await upload(service, rows, journal, concurrency=3, users_per_operation=1)
     service.latency = 1
     service.most_in_flight = 0
-    await upload(service, rows, path, concurrency=50, users_per_operation=2, retry_delays=[1])
+    await upload(service, rows, journal, concurrency=50, users_per_operation=2, retry_delays=[1])
     assert service.most_in_flight <= 3
     assert read_values(service) == find_expected(rows)
 
 
-async def test_failures_are_reported_again_and_counted_once(path: Path) -> None:
+async def test_failures_are_reported_again_and_counted_once(journal: JournalLocation) -> None:
     service = FakeService()
     bad = make_error(400, errors=[ErrorDetail(code="BAD", message="no")])
     rows: list[Any] = [{"email": "no"}, *make_members(30)]
     service.script = {1: bad, 2: bad, 3: bad, 12: make_error(403)}
     with pytest.raises(BatchError) as caught:
-        await upload(service, rows, path, concurrency=1, users_per_operation=1)
+        await upload(service, rows, journal, concurrency=1, users_per_operation=1)
     (known,) = [failure for failure in caught.value.report.failures if failure.code == "BAD"]
     reported: list[Failure] = []
-    report = await upload(service, rows, path, on_failure=reported.append)
+    report = await upload(service, rows, journal, on_failure=reported.append)
     assert sorted(failure.position for failure in reported) == [0, known.position]
     assert (report.failed, report.accepted, report.read) == (2, 29, 31)
     assert report.requests == len(service.bodies)
 
 
-async def test_a_job_without_order_can_be_resumed_as_well(path: Path) -> None:
+async def test_a_job_without_order_can_be_resumed_as_well(journal: JournalLocation) -> None:
     service = FakeService()
     service.script = {4: make_error(403)}
     with pytest.raises(BatchError):
-        await upload(service, make_members(100), path, concurrency=3, users_per_operation=1, ordering="none")
-    report = await upload(service, make_members(100), path, ordering="none")
+        await upload(service, make_members(100), journal, concurrency=3, users_per_operation=1, ordering="none")
+    report = await upload(service, make_members(100), journal, ordering="none")
     assert (report.accepted, len(service.users)) == (100, 100)
 
 
-async def test_a_cancelled_job_can_be_resumed(path: Path) -> None:
+async def test_a_cancelled_job_can_be_resumed(journal: JournalLocation) -> None:
     service = FakeService(latency=5)
     rows = make_repeated_rows(100, keys=80)
-    task = asyncio.create_task(upload(service, rows, path, concurrency=2))
+    task = asyncio.create_task(upload(service, rows, journal, concurrency=2))
     await wait_until(lambda: len(service.bodies) >= 4)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert not [thread for thread in threading.enumerate() if thread.name == "svc-async sqlite"]
-    report = await upload(service, rows, path)
+    report = await upload(service, rows, journal)
     assert report.pending == 0
     assert read_values(service) == find_expected(rows)
 
 
-async def test_jobs_of_products_can_be_resumed(path: Path) -> None:
+async def test_jobs_of_products_can_be_resumed(journal: JournalLocation) -> None:
     shop = FakeCatalog()
+    kept = hold_clock(journal, shop.clock)
     dice = random.Random(2)
     rows = [product(dice.randrange(60), title=f"t{number}") for number in range(300)]
     products = shop.products(SMALL)
     for commit in (2, 3, 5, 8):
         dying = shop.products(SMALL, create_ledger=Death(commit, after=True).create_ledger)
         with pytest.raises(BatchError):
-            await dying.upsert(rows, journal=path, concurrency=4)
-    report = await products.upsert(rows, journal=path)
+            await dying.upsert(rows, journal=kept, concurrency=4)
+    report = await products.upsert(rows, journal=kept)
     assert (report.read, report.pending, report.failed) == (300, 0, 0)
     assert {name: row["title"] for name, row in shop.held.items()} == {row["id"]: row["title"] for row in rows}
     again = shop.products(SMALL)
-    with pytest.raises(UnusableFile, match="another job"):
-        await again.delete(["k"], journal=path)
+    with pytest.raises(UNUSABLE, match="another job"):
+        await again.delete(["k"], journal=journal)
 
 
-async def test_products_that_an_answer_leaves_out_stay_in_doubt_over_a_restart(path: Path) -> None:
+async def test_products_that_an_answer_leaves_out_stay_in_doubt_over_a_restart(journal: JournalLocation) -> None:
     shop = FakeCatalog()
+    kept = hold_clock(journal, shop.clock)
     shop.script[1] = change_results(lambda found: found[2:])
     products = shop.products(SMALL)
     rows = [product(number) for number in range(10)]
     death = Death(10**9)
     dying = shop.products(SMALL, create_ledger=death.create_ledger)
-    task = asyncio.create_task(dying.upsert(rows, journal=path, concurrency=1, quarantine=10**6))
+    task = asyncio.create_task(dying.upsert(rows, journal=kept, concurrency=1, quarantine=10**6))
     await wait_until(lambda: len(shop.requests) == 1)
     death.commit = 0  # from now on
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    report = await products.upsert(rows, journal=path, quarantine=50)
+    report = await products.upsert(rows, journal=kept, quarantine=50)
     assert (report.accepted, report.read) == (10, 10)
 
 
-async def _kill_and_resume(audience: CustomAudienceHandle, path: Path, commit: int, *, after: bool) -> None:
+async def _kill_and_resume(audience: CustomAudienceHandle, journal: JournalPath, commit: int, *, after: bool) -> None:
     rows: list[dict[str, object]] = [
         {"partner_user_id": f"p{n % 37}", "email": f"u{n}@b.de", "handle": f"h{n % 5}"} for n in range(150)
     ]
     users = attrs.evolve(audience.users, limits=Limits(operations=4), sizes=SMALL)
     dying = attrs.evolve(users, create_ledger=Death(commit, after=after).create_ledger)
     with suppress(BatchError):
-        await dying.upload(rows, journal=path, concurrency=3, users_per_operation=2)
-    report = await users.upload(rows, journal=path, concurrency=3, users_per_operation=2)
+        await dying.upload(rows, journal=journal, concurrency=3, users_per_operation=2)
+    report = await users.upload(rows, journal=journal, concurrency=3, users_per_operation=2)
     assert (report.read, report.pending, report.failed) == (150, 0, 0)
 
 
 @pytest.mark.parametrize("after", [False, True])
 async def test_the_sandbox_holds_the_same_audience_whenever_the_job_was_killed(
-    sandbox: Sandbox, audience: CustomAudienceHandle, tmp_path: Path, *, after: bool
+    sandbox: Sandbox, audience: CustomAudienceHandle, place: Place, *, after: bool
 ) -> None:
     whole: set[str] | None = None
     for commit in (1, 2, 3, 5, 8, 13, 21, 10**6):
         await audience.users.remove([{"partner_user_id": f"p{n}"} for n in range(37)])
         sandbox.faults.on("POST", "*/users").probability(0.1, seed=commit).do(Fault.drop_connection(), stage="after")
-        await _kill_and_resume(audience, tmp_path / str(commit), commit, after=after)
+        await _kill_and_resume(
+            audience, hold_clock(place.journal(str(commit)), cast("VirtualClock", sandbox.clock)), commit, after=after
+        )
         sandbox.faults.clear()
         found = {value for user in sandbox.audience(sandbox.audience_id).users for value in user["email"]}
         whole = whole or found
@@ -349,7 +350,7 @@ async def test_any_faults_and_any_kills_leave_the_last_of_each_key(  # noqa: PLR
     shape: tuple[int, int, bool],
 ) -> None:
     per_operation, lanes, replayable = shape
-    path = tmp_path_factory.mktemp("job") / "journal"
+    journal = JournalFile(tmp_path_factory.mktemp("job") / "journal")
     service = FakeService()
     errors: dict[str, Outcome | None] = {
         "fine": None,
@@ -374,7 +375,7 @@ async def test_any_faults_and_any_kills_leave_the_last_of_each_key(  # noqa: PLR
         create_ledger = Death(commit, after=after).create_ledger
         try:
             source = rows if replayable else iter(rows)
-            report = await upload(service, source, path, progress=seen.append, create_ledger=create_ledger, **how)
+            report = await upload(service, source, journal, progress=seen.append, create_ledger=create_ledger, **how)
         except BatchError as error:
             report = error.report
             assert adds_up(report)

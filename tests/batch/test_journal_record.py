@@ -144,7 +144,7 @@ def _try_to_read(path: Path) -> JournalRecord | None:
 async def test_a_note_is_kept_from_before_the_job_begins(path: Path) -> None:
     await annotate(JournalFile(path), {"what": "first"})
     await annotate(JournalFile(path), {"what": "second"})
-    assert JournalRecord.read(path) == JournalRecord(path=path, note={"what": "second"}, running=False)
+    assert JournalRecord.read(path) == JournalRecord(name=str(path), note={"what": "second"}, running=False)
     await run(FakeService(), make_members(3), path)
     await annotate(JournalFile(path), {"what": "third"})
     record = JournalRecord.read(path)

@@ -2,25 +2,19 @@
 
 import asyncio
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, cast
 
 import attrs
 import pytest
 
-from svc_async.batch.journal.record import JournalRecord
+from svc_async.batch.journal.store import JournalLocation
 from svc_async.errors import BatchError
 from tests.support.clock import MachineClock
 from tests.support.fake_service import LOST, FakeService, make_error, make_members, wait_until
 from tests.support.journaled_uploads import upload
-from tests.support.journals import Death
+from tests.support.journals import Death, Place, read_record
 
 QUARANTINE = 100.0
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "job.journal"
 
 
 def create_service(boot_id: str | None = "a", latency: float = 1) -> FakeService:
@@ -45,104 +39,106 @@ class WaitingService(FakeService):
         return await super().send_with_id(request)
 
 
-async def stop_in_flight(service: FakeService, path: Path) -> None:
+async def stop_in_flight(service: FakeService, journal: JournalLocation) -> None:
     """End a job in good order while its first request is in flight."""
-    task = asyncio.create_task(upload(service, make_members(3), path))
+    task = asyncio.create_task(upload(service, make_members(3), journal))
     await wait_until(lambda: service.in_flight == 1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
 
-async def resume(service: FakeService, path: Path) -> float:
+async def resume(service: FakeService, journal: JournalLocation) -> float:
     """Resume a job; return after how many seconds its request was sent again."""
     began = service.clock.monotonic()
     service.latency = 0
-    report = await upload(service, make_members(3), path, quarantine=QUARANTINE)
+    report = await upload(service, make_members(3), journal, quarantine=QUARANTINE)
     assert (report.accepted, service.bodies[-1]) == (3, service.bodies[0])
     return service.times[-1] - began
 
 
-async def test_after_an_orderly_end_the_time_since_then_counts(path: Path) -> None:
+async def test_after_an_orderly_end_the_time_since_then_counts(journal: JournalLocation) -> None:
     service = create_service()
-    await stop_in_flight(service, path)
+    await stop_in_flight(service, journal)
     await service.clock.sleep(30)
 
-    assert await resume(service, path) == QUARANTINE - 30
+    assert await resume(service, journal) == QUARANTINE - 30
 
 
 @pytest.mark.parametrize("passed", [99.0, 100.0, 10**6])
-async def test_when_a_whole_quarantine_has_passed_nothing_is_waited_for(path: Path, passed: float) -> None:
+async def test_when_a_whole_quarantine_has_passed_nothing_is_waited_for(
+    journal: JournalLocation, passed: float
+) -> None:
     service = create_service()
-    await stop_in_flight(service, path)
+    await stop_in_flight(service, journal)
     await service.clock.sleep(passed)
 
-    assert await resume(service, path) == max(0, QUARANTINE - passed)
+    assert await resume(service, journal) == max(0, QUARANTINE - passed)
 
 
 @pytest.mark.parametrize(("before", "after"), [("a", "b"), (None, None), ("a", None), (None, "a")])
 async def test_after_a_restart_of_the_machine_a_whole_quarantine_is_waited_for(
-    path: Path, before: str | None, after: str | None
+    journal: JournalLocation, before: str | None, after: str | None
 ) -> None:
     service = create_service(before)
-    await stop_in_flight(service, path)
+    await stop_in_flight(service, journal)
     await service.clock.sleep(10**6)
     restart(service, after)
 
-    assert await resume(service, path) == QUARANTINE
+    assert await resume(service, journal) == QUARANTINE
 
 
-async def test_after_a_kill_a_whole_quarantine_is_waited_for(path: Path) -> None:
+async def test_after_a_kill_a_whole_quarantine_is_waited_for(journal: JournalLocation, place: Place) -> None:
     service = create_service(latency=0)
     service.script[1] = LOST
     death = Death(2, after=True).create_ledger  # the second intent
     with pytest.raises(BatchError):
-        await upload(service, make_members(3), path, quarantine=0, retry_delays=[0], create_ledger=death)
+        await upload(service, make_members(3), journal, quarantine=0, retry_delays=[0], create_ledger=death)
     await service.clock.sleep(10**6)
 
-    assert await resume(service, path) == QUARANTINE
+    assert await resume(service, journal) == QUARANTINE + place.grace
 
 
-async def test_an_orderly_end_counts_only_until_the_next_run_is_killed(path: Path) -> None:
+async def test_an_orderly_end_counts_only_until_the_next_run_is_killed(journal: JournalLocation, place: Place) -> None:
     service = create_service()
-    await stop_in_flight(service, path)
+    await stop_in_flight(service, journal)
     await service.clock.sleep(10**6)
     dying = Death(1, after=True).create_ledger
     with pytest.raises(BatchError):
-        await upload(service, make_members(3), path, quarantine=0, create_ledger=dying)
+        await upload(service, make_members(3), journal, quarantine=0, create_ledger=dying)
 
-    assert await resume(service, path) == QUARANTINE
+    assert await resume(service, journal) == QUARANTINE + place.grace
 
 
 @pytest.mark.parametrize("jump", [timedelta(days=400), timedelta(hours=-3)])
-async def test_a_wall_clock_that_is_set_shortens_nothing(path: Path, jump: timedelta) -> None:
+async def test_a_wall_clock_that_is_set_shortens_nothing(journal: JournalLocation, jump: timedelta) -> None:
     service = create_service()
-    await stop_in_flight(service, path)
+    await stop_in_flight(service, journal)
     cast("MachineClock", service.clock).ahead = jump
 
-    assert await resume(service, path) == QUARANTINE
+    assert await resume(service, journal) == QUARANTINE
 
 
-async def test_the_time_of_sending_is_that_after_the_wait_at_the_rate_limit(path: Path) -> None:
+async def test_the_time_of_sending_is_that_after_the_wait_at_the_rate_limit(journal: JournalLocation) -> None:
     service = WaitingService(wait=500)
     began = service.clock.now()
     service.script = {1: LOST, 2: make_error(403)}
     with pytest.raises(BatchError):
-        await upload(service, make_members(3), path, quarantine=0, retry_delays=[0])
+        await upload(service, make_members(3), journal, quarantine=0, retry_delays=[0])
 
-    (doubt,) = JournalRecord.read(path).doubts
+    (doubt,) = (await read_record(journal)).doubts
 
     assert doubt.sent_at - began == timedelta(seconds=1000)  # of the repeat, which was refused
 
 
-async def test_a_resumed_job_reports_what_was_sent_to_the_rate_limit(path: Path) -> None:
+async def test_a_resumed_job_reports_what_was_sent_to_the_rate_limit(journal: JournalLocation) -> None:
     service = create_service(latency=2)
     service.script[4] = make_error(403)
     began = service.clock.now()
     with pytest.raises(BatchError):
-        await upload(service, make_members(20), path, concurrency=1, users_per_operation=1)
+        await upload(service, make_members(20), journal, concurrency=1, users_per_operation=1)
     await service.clock.sleep(3)
-    await upload(service, make_members(20), path)
+    await upload(service, make_members(20), journal)
 
     (first, second) = service.restored
 
@@ -152,24 +148,24 @@ async def test_a_resumed_job_reports_what_was_sent_to_the_rate_limit(path: Path)
     assert all(0 <= (moment - began).total_seconds() - 2 * index <= 1 for index, moment in enumerate(second[1]))
 
 
-async def test_a_request_whose_time_was_not_recorded_counts_as_sent_now(path: Path) -> None:
+async def test_a_request_whose_time_was_not_recorded_counts_as_sent_now(journal: JournalLocation) -> None:
     service = FakeService()
     with pytest.raises(BatchError):  # killed at the settlement, which would have recorded the time
-        await upload(service, make_members(3), path, create_ledger=Death(2).create_ledger)
+        await upload(service, make_members(3), journal, create_ledger=Death(2).create_ledger)
     await service.clock.sleep(7)
     now = service.clock.now()
 
-    await upload(service, make_members(3), path)
+    await upload(service, make_members(3), journal)
 
     assert [moments for _, moments in service.restored] == [[], [now]]
 
 
-async def test_what_was_sent_longer_ago_than_any_limit_counts_is_forgotten(path: Path) -> None:
+async def test_what_was_sent_longer_ago_than_any_limit_counts_is_forgotten(journal: JournalLocation) -> None:
     service = FakeService(latency=10)
     service.script[200] = make_error(403)
     with pytest.raises(BatchError):
-        await upload(service, make_members(300), path, concurrency=1, operations=1)
+        await upload(service, make_members(300), journal, concurrency=1, operations=1)
 
-    await upload(service, make_members(300), path, operations=1_000)
+    await upload(service, make_members(300), journal, operations=1_000)
 
     assert len(service.restored[1][1]) == 91  # of the last 900 seconds

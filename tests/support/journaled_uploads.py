@@ -3,15 +3,15 @@
 import random
 from collections.abc import Sequence
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
-from svc_async.batch.journal.ledger import LedgerFactory, create_ledger
+from svc_async.batch.journal.ledger import JournalPath, LedgerFactory, create_ledger
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.report import Report
 from svc_async.batch.settings import JobSizes
 from tests.support.fake_service import FakeService
+from tests.support.journals import hold_clock
 
 __all__ = ["SMALL", "Row", "create_users", "find_expected", "hash_id", "make_repeated_rows", "read_values", "upload"]
 
@@ -53,7 +53,7 @@ def read_values(service: FakeService) -> dict[str, str]:
 async def upload(
     service: FakeService,
     rows: Any,
-    path: Path,
+    journal: JournalPath,
     *,
     operations: int = 4,
     create_ledger: LedgerFactory = create_ledger,
@@ -61,4 +61,6 @@ async def upload(
 ) -> Report:
     """Upload rows, one user in each operation."""
     users = create_users(service, operations=operations, create_ledger=create_ledger)
-    return await users.upload(rows, journal=path, **{"users_per_operation": 1, **settings})
+    return await users.upload(
+        rows, journal=hold_clock(journal, service.clock), **{"users_per_operation": 1, **settings}
+    )

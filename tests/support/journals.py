@@ -1,24 +1,138 @@
-"""Journals that die or run out of space when a test says so."""
+"""Journals in files and in PostgreSQL; and such that die or run out of space when a test says so."""
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
-from svc_async.batch.journal.ledger import LedgerFactory, create_ledger
+import attrs
 
-__all__ = ["FAST", "FULL_DISK", "Death", "create_ledgers"]
+from svc_async.batch.journal.file import JournalFile
+from svc_async.batch.journal.journals import Journals
+from svc_async.batch.journal.ledger import JournalPath, LedgerFactory, create_ledger
+from svc_async.batch.journal.record import JournalRecord
+from svc_async.batch.journal.records import Changes
+from svc_async.batch.journal.store import Begin, JournalLocation, JournalStore, JournalUnwritable, Spool
+from svc_async.batch.ledger import Ledger
+from svc_async.errors import SvcError, UnusableFile
+from svc_async.state import SharedState
+from svc_async.state.errors import UnusableState
+from svc_async.state.journals import StateJournal
 
+__all__ = ["FAST", "FULL_DISK", "UNUSABLE", "Death", "Place", "create_ledgers", "hold_clock", "read_record"]
+
+T = TypeVar("T")
+
+UNUSABLE = (UnusableFile, UnusableState)
+"""What is raised if a journal cannot be used."""
 FAST = ("PRAGMA wal_autocheckpoint = 3", "PRAGMA synchronous = OFF")
 """Restarts the write-ahead log every few commits, and does not wait for the disk."""
 FULL_DISK = ("PRAGMA max_page_count = 1",)
 """Leaves no page besides those in use."""
 
-_OPENING = 2
-"""Commits that open a journal: its tables, and the run."""
 
-OnCommit = Callable[[sqlite3.Connection, int, Callable[[], sqlite3.Cursor]], sqlite3.Cursor]
-"""Carries out a commit, given its number; 0 is the last one of those that open the journal."""
+@attrs.frozen
+class Place:
+    """Where the journals of a test are kept.
+
+    Attributes:
+        state: a shared state; None for files.
+    """
+
+    folder: Path
+    state: SharedState | None = None
+
+    def journal(self, name: str) -> JournalLocation:
+        """Return the journal of this name."""
+        if self.state is None:
+            return JournalFile(self.folder / name)
+        return self.state.journal(f"{self.folder}/{name}")  # no other test has one of this name
+
+    @property
+    def grace(self) -> float:
+        """How much longer a new owner waits after a kill than a quarantine."""
+        return 0.0 if self.state is None else 11.0
+
+    def choose(self, *commits: int) -> Sequence[int]:
+        """Return which commits to die at: of many, only some, and of those in a database, which take longer, fewer."""
+        chosen = range(*commits)
+        if self.state is None:
+            return [each for each in chosen if each < 20 or each % 5 == 0]
+        return [each for each in (1, 2, 3, 5, 8, 13, 21, 34, 55, 999) if each in chosen]
+
+
+async def read_record(journal: JournalLocation) -> JournalRecord:
+    """Return what a journal says."""
+    if isinstance(journal, StateJournal):
+        return await journal.read()
+    assert isinstance(journal, JournalFile)
+    return JournalRecord.read(journal.path)
+
+
+class HoldableClock(Protocol):
+    """A clock that jumps while nothing holds it."""
+
+    def hold(self) -> AbstractContextManager[object]: ...
+
+
+@attrs.frozen
+class _Wrapped:
+    """Another place, whose commits go through a function."""
+
+    inner: JournalLocation
+    wrap: Callable[[JournalStore], JournalStore]
+    hold: Callable[[], AbstractContextManager[object]] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    async def open(self, begin: Begin[T]) -> tuple[T, JournalStore]:
+        if self.hold is None:
+            result, store = await self.inner.open(begin)
+        else:
+            with self.hold():
+                result, store = await self.inner.open(begin)
+        return result, self.wrap(store)
+
+    def make_error(self, problem: str) -> SvcError:
+        return self.inner.make_error(problem)
+
+
+@attrs.frozen
+class _HeldStore:
+    """Lets no time pass while it commits."""
+
+    inner: JournalStore
+    hold: Callable[[], AbstractContextManager[object]]
+
+    @property
+    def is_locked(self) -> bool:
+        return self.inner.is_locked
+
+    @property
+    def spool(self) -> Spool:
+        return self.inner.spool
+
+    def submit(self, changes: Changes) -> None:
+        self.inner.submit(changes)
+
+    async def commit(self, changes: Changes, *, is_last: bool = False) -> None:
+        with self.hold():
+            await self.inner.commit(changes, is_last=is_last)
+
+    async def close(self) -> None:
+        with self.hold():
+            await self.inner.close()
+
+
+def hold_clock(journal: JournalPath, clock: HoldableClock) -> JournalPath:
+    """Let no time of a clock that jumps pass while a database commits: it would take minutes."""
+    if not isinstance(journal, StateJournal):
+        return journal
+    return _Wrapped(journal, lambda store: _HeldStore(store, clock.hold), clock.hold)
 
 
 class Death:
@@ -27,45 +141,75 @@ class Death:
     Attributes:
         commit: the number of the commit, from 1; may be set later.
         happened: whether the journal that was opened last is dead.
-        create_ledger: creates ledgers in such journals.
     """
 
     def __init__(self, commit: int, *, after: bool = False) -> None:
         self.commit = commit
         self._after = after
+        self._commits = 0
         self.happened = False
-        self.create_ledger = _create_ledgers(self._on_commit)
 
-    def _on_commit(self, _: sqlite3.Connection, number: int, write: Callable[[], sqlite3.Cursor]) -> sqlite3.Cursor:
-        self.happened = number >= self.commit
-        if not self.happened:
-            return write()
-        if self._after and number == self.commit:
-            write()
-        raise sqlite3.OperationalError("killed")
+    def create_ledger(self, journal: JournalPath | None, **keywords: Any) -> Ledger:
+        """Create a ledger in such a journal."""
+        assert journal is not None
+        assert not isinstance(journal, Journals)
+        location = JournalFile(journal) if isinstance(journal, str | Path) else journal
+        return create_ledger(_Wrapped(location, self._wrap), **keywords)
+
+    def _wrap(self, store: JournalStore) -> JournalStore:
+        self._commits, self.happened = 0, False
+        return _DyingStore(store, self)
+
+    def count(self) -> bool:
+        """Count a commit; return whether it is still done."""
+        self._commits += 1
+        self.happened = self._commits >= self.commit
+        return not self.happened or (self._after and self._commits == self.commit)
+
+
+@attrs.frozen
+class _DyingStore:
+    inner: JournalStore
+    death: Death
+
+    @property
+    def is_locked(self) -> bool:
+        return self.inner.is_locked
+
+    @property
+    def spool(self) -> Spool:
+        return self.inner.spool
+
+    def submit(self, changes: Changes) -> None:
+        if self.death.count():
+            self.inner.submit(changes)
+
+    async def commit(self, changes: Changes, *, is_last: bool = False) -> None:
+        if self.death.count():
+            await self.inner.commit(changes, is_last=is_last)
+        if self.death.happened:
+            raise JournalUnwritable("killed")
+
+    async def close(self) -> None:
+        await self.inner.close()
 
 
 def create_ledgers(*statements: str) -> LedgerFactory:
-    """Return a function that creates ledgers in journals on which statements are executed once they are open."""
+    """Return a function that creates ledgers in files on which statements are executed once they are open."""
 
-    def on_commit(connection: sqlite3.Connection, number: int, write: Callable[[], sqlite3.Cursor]) -> sqlite3.Cursor:
-        cursor = write()
-        for statement in statements if number == 0 else ():
-            connection.execute(statement)
-        return cursor
-
-    return _create_ledgers(on_commit)
-
-
-def _create_ledgers(on_commit: OnCommit) -> LedgerFactory:
     class Connection(sqlite3.Connection):
-        commits = -_OPENING
+        commits = 0
 
         def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
-            execute = super().execute
-            if sql != "COMMIT":
-                return execute(sql, parameters)
-            self.commits += 1
-            return on_commit(self, self.commits, lambda: execute(sql))
+            cursor = super().execute(sql, parameters)
+            self.commits += sql == "COMMIT"
+            if sql == "COMMIT" and self.commits == _OPENING:
+                for statement in statements:
+                    super().execute(statement)
+            return cursor
 
     return partial(create_ledger, factory=Connection)
+
+
+_OPENING = 2
+"""Commits that open a journal: its tables, and the run."""

@@ -123,7 +123,7 @@ class _FileStore:
     def submit(self, changes: Changes) -> None:
         self._writer.submit(partial(write_changes, changes))
 
-    async def commit(self, changes: Changes) -> None:
+    async def commit(self, changes: Changes, *, is_last: bool = False) -> None:  # noqa: ARG002 - users delete files
         try:
             await self._writer.run(partial(write_changes, changes))
         except sqlite3.Error as error:

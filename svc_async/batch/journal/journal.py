@@ -264,7 +264,7 @@ class Journal:
         self._add_failures(report.failures)
         totals = {name: value for name, value in report.as_dict().items() if name != "failures"}
         self._state.report, self._state.checkpoint = totals, checkpoint
-        await self.store.commit(self._take_changes())
+        await self.store.commit(self._take_changes(), is_last=True)
 
     async def __aenter__(self) -> Self:
         return self

@@ -48,9 +48,10 @@ class JournalRecord:
     """The contents of a journal.
 
     Attributes:
-        path: the file.
+        name: the path of the file, or the name of a job in a shared state.
         note: what was stored with `annotate`; empty if nothing was.
         running: whether a job uses the journal now.
+        owner: the host and the process that have used it last, if it is in a shared state.
         begun_at: when the job began; None if it has not.
         active_at: when the journal was last written.
         worked: seconds that its runs took until then.
@@ -64,9 +65,10 @@ class JournalRecord:
         timeline: the course of the job.
     """
 
-    path: Path
+    name: str
     note: Mapping[str, Any]
     running: bool
+    owner: str | None = None
     begun_at: datetime | None = None
     active_at: datetime | None = None
     worked: float = 0.0
@@ -89,11 +91,23 @@ class JournalRecord:
             UnusableFile: the file does not exist, or is not a journal that can be read.
         """
         records, is_running = JournalFile(path).read()
-        return _read_record(Path(path), records, is_running)
+        return cls.parse(str(path), records, is_running=is_running)
+
+    @classmethod
+    def parse(cls, name: str, records: Records, *, is_running: bool) -> "JournalRecord":
+        """Return what records say.
+
+        Raises:
+            SvcError: they are damaged.
+        """
+        try:
+            return _parse(name, records, is_running=is_running)
+        except (ValueError, TypeError, OverflowError):  # a record is malformed
+            raise records.make_damage_error() from None
 
 
-def _read_record(path: Path, records: Records, running: bool) -> JournalRecord:  # noqa: FBT001 - private
-    record = JournalRecord(path=path, note=records.load_note(), running=running)
+def _parse(name: str, records: Records, *, is_running: bool) -> JournalRecord:
+    record = JournalRecord(name=name, note=records.load_note(), running=is_running)
     if not records.has("job"):
         return record
     state = records.load("job", 0, JobState)

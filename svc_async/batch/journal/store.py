@@ -60,8 +60,12 @@ class JournalStore(Protocol):
         """Commit changes soon, without waiting for it; no later commit succeeds if this one fails."""
         ...
 
-    async def commit(self, changes: Changes) -> None:
+    async def commit(self, changes: Changes, *, is_last: bool = False) -> None:
         """Commit changes, and everything that was submitted before; a caller that is cancelled does not undo it.
+
+        Args:
+            changes: the records.
+            is_last: whether nothing is left to do, so that the journal may be deleted at some time.
 
         Raises:
             SvcError: they were not committed, or it is not known whether they were.

@@ -115,13 +115,13 @@ def _next(record: JournalRecord) -> str:
         return "Nothing is left to do. A new job needs a new journal."
     if not record.note:
         return _BEGUN_BY_PROGRAM
-    return f"Resume it with: svc-async job resume {record.path}"
+    return f"Resume it with: svc-async job resume {record.name}"
 
 
 def _status(record: JournalRecord, now: datetime) -> Mapping[str, Any]:
     totals = {name: value for name, value in record.report.as_dict().items() if name != "failures"}
     return {
-        "journal": str(record.path),
+        "journal": record.name,
         "state": _state(record),
         **_job(record),
         **totals,
@@ -189,7 +189,7 @@ def _totals(record: JournalRecord, now: datetime) -> Iterator[Sequence[Part]]:
 
 def _title(record: JournalRecord) -> str:
     spec = _find_spec(record)
-    return f"{spec.title}: {spec.source.path}" if spec else str(record.path)
+    return f"{spec.title}: {spec.source.path}" if spec else record.name
 
 
 def _requests_per_minute(record: JournalRecord) -> float | None:
@@ -206,7 +206,7 @@ def _reasons(record: JournalRecord) -> Mapping[str, int]:
 
 def _report(record: JournalRecord) -> Mapping[str, Any]:
     return {
-        "journal": str(record.path),
+        "journal": record.name,
         "state": _state(record),
         **_job(record),
         **record.report.as_dict(),
