@@ -20,6 +20,7 @@ from svc_async.cluster.fragments import open_fragment
 from svc_async.cluster.parts import CatalogRows, RefusedRows, ShardPart, UserRows, write_parts
 from svc_async.cluster.plan import Fragment, RowKind, SourceSettings
 from svc_async.errors import UnusableFile
+from svc_async.sources.blocks.files import unusable
 from svc_async.sources.source import ProductFeed, ReplayableRows, ReplayableSource, UnparsedRow, UserSource
 from svc_async.users.encoding import SLICE_ROWS, BadIdentifiers, EncodedUsers, MemberEncoder, RowEncoder
 from svc_async.users.packed import PackedUsers, merge_users
@@ -29,6 +30,9 @@ __all__ = ["FRAME", "EncodeSettings", "encode_fragment"]
 
 _FLUSH_ROWS = 64_512
 """Rows that are divided among the shards at a time: two bytes are enough for the distance between most of them."""
+
+_MAX_ENCODED = 268_435_456
+"""Bytes of users of a fragment, which are in memory at once."""
 
 FRAME = pd.DataFrame(
     {
@@ -118,7 +122,7 @@ class _Shards:
         """Add products, or keys of products."""
         groups = list(divide_keys(keys, len(self.parts)))
         for (shard, indexes), places in zip(groups, rows.distribute([each for _, each in groups]), strict=True):
-            self.parts[shard].append(CatalogRows([products[index] for index in indexes], places))
+            self.parts[shard].append(CatalogRows.pack([products[index] for index in indexes], places))
 
     def build_frame(self, fragment: Fragment) -> pd.DataFrame:
         occurring = [shard for shard, parts in enumerate(self.parts) if parts]
@@ -142,9 +146,13 @@ class _UserEncoder:
 
     def encode(self, source: UserSource, encoder: RowEncoder) -> None:
         pending: list[tuple[EncodedUsers, Positions]] = []
-        first = waiting = 0
+        first = waiting = size = 0
         for part in _read_slices(source.rows().rows):
             encoded = encoder.encode(part)
+            size += encoded.users.held
+            if size > _MAX_ENCODED:
+                rule = f"has more than {_MAX_ENCODED >> 20} MiB of users in one fragment; write smaller row groups"
+                raise unusable(source.name, rule)
             places = _list_places(source, self.fragment, first, len(part))
             first, waiting = first + len(part), waiting + len(part)
             self._refuse(encoded, places)

@@ -33,12 +33,22 @@ class CatalogRows:
     """Products, or keys of products.
 
     Attributes:
-        products: values for JSON.
+        packed: the products, packed: many of them as objects would take ten times the memory.
         rows: the row of each in its file, counted from 1.
     """
 
-    products: Sequence[Any]
+    packed: bytes
     rows: Positions
+
+    @classmethod
+    def pack(cls, products: Sequence[Any], rows: Positions) -> "CatalogRows":
+        """Pack products."""
+        return cls(msgspec.msgpack.encode(products), rows)
+
+    def unpack(self) -> Sequence[Any]:
+        """Return the products."""
+        products: Sequence[Any] = msgspec.msgpack.decode(self.packed)
+        return products
 
 
 @attrs.frozen
@@ -93,7 +103,7 @@ def _to_plain(part: ShardPart) -> tuple[Any, ...]:
         is_hashed = isinstance(part.users, HashedUsers)
         return rows, attrs.astuple(part.template), is_hashed, attrs.astuple(part.users)
     if isinstance(part, CatalogRows):
-        return rows, part.products
+        return len(part.rows), rows, part.packed
     return rows, part.reasons, part.numbers, part.partly_valid
 
 
@@ -109,8 +119,8 @@ def _parse_users(
     return UserRows(found, packed, _parse_rows(rows, len(packed)))
 
 
-def _parse_products(_: object, rows: Any, products: Any) -> CatalogRows:
-    return CatalogRows(products, _parse_rows(rows, len(products)))
+def _parse_products(_: object, count: int, rows: Any, packed: bytes) -> CatalogRows:
+    return CatalogRows(packed, _parse_rows(rows, count))
 
 
 def _parse_refused(_: object, rows: Any, reasons: Any, numbers: Any, partly_valid: int) -> RefusedRows:

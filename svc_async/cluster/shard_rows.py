@@ -107,5 +107,5 @@ def _refuse_users(part: RefusedRows) -> EncodedUsers:
 
 def _list_products(part: ShardPart) -> Sequence[Any]:
     if isinstance(part, CatalogRows):
-        return part.products
+        return part.unpack()
     return [UnparsedRow(reason) for reason, _ in part.list_reasons()] if isinstance(part, RefusedRows) else ()
