@@ -10,6 +10,7 @@ from svc_async.clock import Clock, SystemClock
 from svc_async.errors import InvalidArgument
 from svc_async.state.database import Database
 from svc_async.state.migrations import LATEST, read_version
+from svc_async.state.syncs import SyncSummary, list_syncs
 
 if TYPE_CHECKING:
     from svc_async.state.database import Connection
@@ -53,6 +54,7 @@ class StateReport:
             half of `seconds`.
         tables: the tables by name.
         receivers: the processes that receive events and hold a lease, by the name of their receiver.
+        syncs: the states of lists.
     """
 
     name: str
@@ -64,10 +66,11 @@ class StateReport:
     clock_difference: float
     tables: Sequence[TableSize]
     receivers: Mapping[str, Sequence[str]]
+    syncs: Sequence[SyncSummary]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as values that JSON can write."""
-        return attrs.asdict(self)
+        return attrs.asdict(self, value_serializer=_to_json)
 
 
 @attrs.frozen(kw_only=True)
@@ -109,7 +112,12 @@ async def check_state(database: Database, *, clock: Clock | None = None) -> Stat
         clock_difference=_find_difference(now, began_at, seconds),
         tables=await _measure_tables(database),
         receivers=await _list_receivers(database) if version else {},
+        syncs=await list_syncs(database) if version else (),
     )
+
+
+def _to_json(_: object, __: object, value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else value
 
 
 def _find_difference(there: datetime, began_at: datetime, seconds: float) -> float:

@@ -164,3 +164,8 @@ async def test_states_are_listed_with_their_size_and_their_last_use(shared: Shar
     assert (second.target, second.rows, second.epoch) == ("b", 300, 1)
     assert second.size == 300 * 43
     assert before < second.used_at <= first.used_at
+    report = await shared.check()
+    assert [*report.syncs] == [first, second]
+    assert report.to_dict()["syncs"][0]["used_at"] == first.used_at.isoformat()
+    await shared.prune(older_than=timedelta(0))
+    assert len(await list_syncs(shared.database)) == 2

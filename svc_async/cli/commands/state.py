@@ -137,6 +137,11 @@ def _print(report: StateReport) -> None:
     )
     for receiver, processes in report.receivers.items():
         show(f"  receiver {receiver}: {', '.join(processes)}")
+    for sync in report.syncs:
+        show(
+            f"  {clean(sync.target)}: {count(sync.rows, 'row')}, {sync.size:,} bytes, "
+            f"last used {sync.used_at:%Y-%m-%d %H:%M} UTC"
+        )
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("Table")
     table.add_column("Rows", justify="right")
