@@ -13,11 +13,16 @@ UNSPECIFIED = tomllib.loads((FOLDER / "unspecified.toml").read_text(encoding="ut
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 
 
-@pytest.mark.parametrize("name", ["operations", "settings"])
+@pytest.mark.parametrize("name", ["operations", "rules", "settings"])
 def test_a_page_is_what_the_code_says(name: str) -> None:
     made = runpy.run_path(str(REFERENCE / f"{name}.py"))["page"]()
     page = (REFERENCE / f"{name}.md").read_text(encoding="utf-8")
     assert page == made, f"run python docs/reference/{name}.py"
+
+
+def test_the_sandbox_says_what_its_rules_say() -> None:
+    made = runpy.run_path(str(REFERENCE / "rules.py"))
+    assert made["DATA"].read_text(encoding="utf-8") == made["data"](), "run python docs/reference/rules.py"
 
 
 def test_no_operation_is_left_out() -> None:

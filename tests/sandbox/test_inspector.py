@@ -198,6 +198,7 @@ async def test_a_request_is_shown_decoded(raw: RawClient) -> None:
     }
     assert json.loads(got["answer"]["body"]["text"])["data"] == {"success_count": 1, "total_count": 1}
     assert ["x-rate-limit-remaining", "1499"] in got["answer"]["headers"]
+    assert got["statement"].startswith("The response `data` is")
 
 
 async def test_a_refused_batch_names_its_first_operation(raw: RawClient) -> None:

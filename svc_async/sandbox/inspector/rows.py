@@ -1,6 +1,9 @@
 """Requests and deliveries as the page shows them: a row of a list, and everything about one of them."""
 
+import json
 from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from svc_async.sandbox.inspector.bodies import describe_body, describe_text
@@ -13,6 +16,13 @@ from svc_async.sandbox.state.store import format_milliseconds
 __all__ = ["describe_attempt", "describe_delivery", "describe_request", "make_delivery_row", "make_request_row"]
 
 _JSON = "application/json"
+
+
+@cache
+def _read_statements() -> Mapping[str, str]:
+    """Return what rules say, by their ids; `docs/reference/rules.py` writes the file."""
+    statements: dict[str, str] = json.loads(files(__package__).joinpath("rules.json").read_text("utf-8"))
+    return statements
 
 
 def make_request_row(entry: LoggedRequest) -> dict[str, Any]:
@@ -37,7 +47,13 @@ def make_request_row(entry: LoggedRequest) -> dict[str, Any]:
 def describe_request(entry: LoggedRequest, bodies: KeptBodies | None) -> dict[str, Any]:
     """Return everything about a request and its answer."""
     private = "/oauth" in entry.path
-    whole = {"path": entry.path, "query": entry.query, "reason": entry.reason, "headers": list(entry.headers.items())}
+    whole = {
+        "path": entry.path,
+        "query": entry.query,
+        "reason": entry.reason,
+        "statement": _read_statements().get(entry.rule, ""),
+        "headers": list(entry.headers.items()),
+    }
     if bodies is None:
         return {**make_request_row(entry), **whole, "body": None, "answer": None}
     content_type = entry.headers.get("content-type", "")
@@ -94,6 +110,7 @@ def describe_attempt(attempt: Attempt) -> dict[str, Any]:
         "seconds": attempt.latency,
         "verdict": attempt.verdict,
         "rule": attempt.rule,
+        "statement": _read_statements().get(attempt.rule, ""),
         "reason": attempt.reason,
         "answer": describe_body(attempt.answer_body, attempt.answer_headers.get("content-type", ""), private=False),
     }

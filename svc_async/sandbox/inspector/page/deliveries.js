@@ -70,6 +70,7 @@ function showAttempt(attempt, place) {
   return h("div", { class: "attempt" },
     h("p", {}, h("strong", {}, `${place + 1}. `), makeStatus(attempt.status), " ", formatMoment(attempt.time)),
     h("p", { class: "quiet" }, result),
+    attempt.statement && attempt.verdict !== "ok" ? h("blockquote", {}, attempt.statement) : null,
     signatures.length > 0 ? makePairs(signatures) : h("p", { class: "quiet" }, "Not signed."),
     makeFold(`attempt-${place}`, "Headers and answer", makePairs(attempt.headers), ...makeBody(`attempt-body-${place}`, `Answer ${place + 1}`, attempt.answer)));
 }

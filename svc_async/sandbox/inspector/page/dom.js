@@ -15,7 +15,7 @@ export function h(tag, properties = {}, ...children) {
     else if (name === "class") element.className = value;
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false)
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false && child !== "")
     .map((child) => (child instanceof Node ? child : clean(child))));
   return element;
 }

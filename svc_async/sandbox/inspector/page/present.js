@@ -26,15 +26,14 @@ export class LimitsView {
   showGauge(gauge, now) {
     const key = `${gauge.name} ${gauge.scope}`;
     if (!this.gauges.has(key)) this.gauges.set(key, makeGauge(gauge));
-    const { element, meter, left } = this.gauges.get(key);
+    const { element, meter, bar, left } = this.gauges.get(key);
     const remaining = Math.max(gauge.limit - gauge.used, 0);
-    meter.max = gauge.limit;
-    meter.low = gauge.limit * FEW_LEFT;
-    meter.high = gauge.limit * FEW_LEFT;
-    meter.optimum = gauge.limit;
-    meter.value = remaining;
     const text = `${formatNumber(remaining)} of ${formatNumber(gauge.limit)} left in ${formatSeconds(gauge.period)}, resets in ${formatSeconds(Math.max(gauge.reset - now, 0))}`;
     setText(left, text);
+    meter.setAttribute("aria-valuenow", remaining);
+    meter.setAttribute("aria-valuetext", text);
+    bar.style.width = `${(100 * remaining) / Math.max(gauge.limit, 1)}%`;
+    element.classList.toggle("has-few", remaining <= gauge.limit * FEW_LEFT);
     element.classList.toggle("is-used-up", remaining === 0);
     return element;
   }
@@ -54,10 +53,11 @@ export class LimitsView {
 
 function makeGauge(gauge) {
   const label = `${gauge.name}, ${gauge.scope}`;
-  const meter = h("meter", { min: "0", "aria-label": `${label}: requests left` });
+  const bar = h("div");
+  const meter = h("div", { class: "meter", role: "meter", "aria-valuemin": "0", "aria-valuemax": gauge.limit, "aria-label": `${label}: requests left` }, bar);
   const left = h("p", { class: "quiet" });
   const element = h("li", {}, h("p", {}, h("strong", {}, gauge.name), " ", h("span", { class: "quiet" }, gauge.scope)), meter, left);
-  return { element, meter, left };
+  return { element, meter, bar, left };
 }
 
 export function makeTable(label, columns, rows) {
@@ -109,7 +109,7 @@ export class FaultsView {
     const element = h("li", {},
       h("div", {},
         h("p", {}, h("span", { class: "fault" }, fault.fault), " ", h("span", { class: "method" }, fault.method === "*" ? "any method" : fault.method), " ", h("code", {}, fault.path)),
-        h("p", { class: "quiet" }, `${fault.when}, ${fault.stage === "after" ? "after it took effect" : "before it takes effect"}`),
+        h("p", { class: "quiet" }, `${fault.when.startsWith("request") ? "only " : ""}${fault.when}, ${fault.stage === "after" ? "after it took effect" : "before it takes effect"}`),
         struck),
       h("button", { type: "button", "aria-label": label, on: { click: () => this.hands.disarmFault(fault.number) } }, "Disarm"));
     return { element, struck };

@@ -47,10 +47,10 @@ function makeEmpty() {
 // The end of a path says most: where there is no room, its middle is left out.
 function makePath({ path, query }) {
   const parts = path.split("/");
-  const tail = parts.slice(-2).join("/");
-  const head = path.slice(0, path.length - tail.length);
+  const head = parts.slice(0, -2).join("/");
+  const tail = path.slice(head.length);
   return h("span", { class: "path" },
-    h("span", { class: "head" }, head), h("span", { class: "tail" }, tail, query ? h("span", { class: "query" }, `?${query}`) : null));
+    head && h("span", { class: "head" }, head), h("span", { class: "tail" }, tail, query ? h("span", { class: "query" }, `?${query}`) : null));
 }
 
 function makeRow(row) {
