@@ -1,7 +1,8 @@
 """Uploads, removals and products: jobs with a journal, which is used again after they have ended."""
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
@@ -15,6 +16,7 @@ from svc_async.batch.journal.journals import Journals
 from svc_async.batch.journal.ledger import JournalPath, LedgerFactory
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.settings import JobSizes
+from svc_async.state import SharedState
 from tests.crash.client import Result, Step
 from tests.crash.faults import make_faults
 from tests.crash.holdings import POISON, PRODUCT, Audience, Catalog
@@ -93,6 +95,10 @@ class Options:
         )
 
 
+OpenJournal = Callable[[], AbstractAsyncContextManager[JournalPath]]
+"""Opens what `journal=` takes, in the process of a client."""
+
+
 @attrs.frozen
 class Work:
     """The rows of a job, and what they mean.
@@ -130,7 +136,7 @@ class BatchJob:
     """A job with a journal, and then perhaps others with the same journal or folder of journals."""
 
     service: Service
-    journal: JournalPath
+    journal: "OpenJournal"
     settings: Mapping[str, Any]
     before: Mapping[str, str]
     phases: list[Phase]
@@ -145,8 +151,12 @@ class BatchJob:
         if not self.phases or self.damage:
             return None
         self._requests = self.service.requests
-        run = self.phases[0].work.run
-        return lambda session, create_ledger: run(session, create_ledger, self.journal, self.settings)
+        work = self.phases[0].work
+        return lambda session, create_ledger: self._run(work, session, create_ledger)
+
+    async def _run(self, work: Work, session: Session, create_ledger: LedgerFactory) -> Any:
+        async with self.journal() as journal:
+            return await work.run(session, create_ledger, journal, self.settings)
 
     def take_result(self, result: Result) -> None:
         """Take the result of a life."""
@@ -183,17 +193,30 @@ def _draw_settings(dice: random.Random, options: Options, *, patient: bool) -> M
 
 def _draw_phases(
     dice: random.Random, options: Options, works: Sequence[Work], folder: Path, *, patient: bool
-) -> tuple[JournalPath, list[Phase]]:
+) -> tuple[OpenJournal, list[Phase]]:
     """Return a journal, and jobs that use it: one of them, then perhaps it again or another one.
 
     A row that was given up may take effect while another job runs, so only patient jobs are followed by another one.
     """
-    journal, work, other = folder / "journal", works[0], dice.choice(works[1:])
-    if patient and dice.random() < options.reuse * (1 - options.reuse):
-        return Journals(folder), [Phase(work), Phase(works[1])]
+    work, other = works[0], dice.choice(works[1:])
+    if options.database is None and patient and dice.random() < options.reuse * (1 - options.reuse):
+        return lambda: nullcontext(Journals(folder)), [Phase(work), Phase(works[1])]
     again = [Phase(work, "repeated")] if dice.random() < options.reuse else []
     refused = [Phase(other, "refused")] if dice.random() < options.reuse else []
-    return journal, [Phase(work), *again, *refused]
+    return _open_journal(folder, options), [Phase(work), *again, *refused]
+
+
+def _open_journal(folder: Path, options: Options) -> OpenJournal:
+    if options.database is None:
+        return lambda: nullcontext(folder / "journal")
+    url, schema = options.database
+
+    @asynccontextmanager
+    async def open_state() -> AsyncIterator[JournalPath]:
+        async with SharedState.open(url, schema=schema) as state:
+            yield state.journal(folder.name)
+
+    return open_state
 
 
 def hash_value(value: str) -> str:

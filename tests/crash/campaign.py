@@ -35,6 +35,9 @@ KINDS: Mapping[str, Callable[[int, Path, Options], Job]] = {
     "products": create_products_job,
     "sync": create_audience_sync_job,
     "catalog sync": create_catalog_sync_job,
+    "shared upload": create_upload_job,
+    "shared removal": create_removal_job,
+    "shared products": create_products_job,
     "shared sync": create_audience_sync_job,
     "shared catalog sync": create_catalog_sync_job,
 }

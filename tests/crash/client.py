@@ -20,6 +20,7 @@ from svc_async import Endpoints, Governor, Session, UserCredentials
 from svc_async.batch.journal.ledger import LedgerFactory, create_ledger
 from svc_async.errors import BatchError, InvalidArgument, SvcError, UnusableFile
 from svc_async.governor.limits import LIMITS, change_limit
+from svc_async.state.errors import StateUnavailable, TakenUpElsewhere, UnusableState
 from tests.crash.simulated_loop import SimulatedClock, SimulatedLoop
 from tests.crash.statements import watch_files, watch_postgres
 from tests.crash.world import World
@@ -117,8 +118,10 @@ async def _describe(step: Awaitable[Any]) -> Result:
         return {"end": "done", "report": (await step).as_dict()}
     except BatchError as error:
         return {"end": "stopped", "why": str(error)}
-    except (UnusableFile, InvalidArgument) as error:
+    except (UnusableFile, UnusableState, InvalidArgument) as error:
         return {"end": "refused", "why": str(error)}
+    except (StateUnavailable, TakenUpElsewhere) as error:
+        return {"end": "stopped", "why": str(error)}
     except SvcError as error:
         return {"end": "interrupted", "why": f"{type(error).__name__}: {error}"}
     except Exception as error:  # noqa: BLE001 - what a user would see as a traceback

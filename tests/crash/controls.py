@@ -10,14 +10,16 @@ from svc_async.batch.destination import Verdict
 from svc_async.batch.journal.ledger import JournalLedger
 from svc_async.batch.lane import Lane
 from svc_async.batch.lane_events import Command, Event, Resumed
+from svc_async.batch.ledger import MemoryLedger
 from svc_async.batch.lists.destination import ListDestination
 from svc_async.batch.sync.audience import AudienceTarget
 from svc_async.batch.sync.pages import compare
 from svc_async.batch.sync.pages.marks import DOUBT, Action, Decision, decide
 from svc_async.batch.sync.state import SyncState
 from svc_async.errors import ApiError, SvcError
-from svc_async.state import syncs
+from svc_async.state import journals, syncs
 from svc_async.wire.outcome import Effect, Outcome, Repeat, outcome_of
+from tests.crash import client
 from tests.crash.batch_jobs import Options
 from tests.crash.client import Place
 from tests.crash.trial import Setting
@@ -116,6 +118,18 @@ def _send_whenever() -> None:
     _change(SyncState, "check_sendable", lambda *_: None)
 
 
+def _send_batches_whenever() -> None:
+    _change(JournalLedger, "check_sendable", lambda *_: None)
+
+
+def _keep_epoch() -> None:
+    _change(journals, "_TAKE_UP", vars(journals)["_TAKE_UP"].replace("epoch + 1", "epoch"))
+
+
+def _keep_no_journal() -> None:
+    _change(client, "create_ledger", lambda _, *, lanes, **__: MemoryLedger(lanes))
+
+
 def _ignore_others() -> None:
     statements = vars(syncs)
     for name in ("_SELECT", "_LIST_NUMBERS"):
@@ -160,6 +174,29 @@ CONTROLS: Mapping[str, Control] = {
         "sync",
         Options(limits=False, keys=8, share=0.2, weights=_LOST, changes=1.0),
         _sync_at_once,
+        kills=12,
+        rests=False,
+    ),
+    "check before the bytes of a job": Control(
+        "shared upload",
+        Options(limits=False, keys=8, share=0.0, reuse=0.0),
+        _send_batches_whenever,
+        kills=12,
+        stops=1.0,
+        places=("connected",),
+    ),
+    "epoch of a job": Control(
+        "shared upload",
+        Options(limits=False, keys=8, share=0.0, reuse=0.0),
+        _keep_epoch,
+        kills=12,
+        stops=1.0,
+        places=("statement", "connected"),
+    ),
+    "journal in a database": Control(
+        "shared upload",
+        Options(limits=False, keys=8, share=0.3, weights=_LOST, reuse=0.0),
+        _keep_no_journal,
         kills=12,
         rests=False,
     ),
