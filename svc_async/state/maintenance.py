@@ -9,6 +9,7 @@ import attrs
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import InvalidArgument
 from svc_async.state.database import Database
+from svc_async.state.journals import JournalSummary, list_journals, prune_journals
 from svc_async.state.migrations import LATEST, read_version
 from svc_async.state.syncs import SyncSummary, list_syncs
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["PruneReport", "StateReport", "TableSize", "check_state", "prune_state"]
 
 _MOST_TABLES = 100
+_MOST_JOURNALS = 10_000
 _MOST_PROCESSES = 1_000
 _BATCH = 10_000
 _LONGEST_PERIOD = timedelta(hours=2)
@@ -53,8 +55,11 @@ class StateReport:
         clock_difference: seconds by which the clock of the database is ahead of that of this machine; it is known to
             half of `seconds`.
         tables: the tables by name.
+        jobs: how many journals there are of jobs that are running, stopped and finished; shards count each.
+        running: the host and process of each running job, by its name.
         receivers: the processes that receive events and hold a lease, by the name of their receiver.
         syncs: the states of lists.
+        callers: how many processes asked for leases of rate limits within the last minute.
     """
 
     name: str
@@ -65,8 +70,11 @@ class StateReport:
     seconds: float
     clock_difference: float
     tables: Sequence[TableSize]
+    jobs: Mapping[str, int]
+    running: Mapping[str, str]
     receivers: Mapping[str, Sequence[str]]
     syncs: Sequence[SyncSummary]
+    callers: int
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as values that JSON can write."""
@@ -78,10 +86,12 @@ class PruneReport:
     """What was deleted.
 
     Attributes:
+        journals: journals of finished jobs.
         events: handled events that need not be remembered any more.
         buckets: counts of rate limits that nobody uses.
     """
 
+    journals: int
     events: int
     buckets: int
 
@@ -95,9 +105,11 @@ async def check_state(database: Database, *, clock: Clock | None = None) -> Stat
 
     Raises:
         StateUnavailable: the database cannot be reached.
+        UnusableState: a journal is damaged.
     """
     clock = clock or SystemClock()
     version = await read_version(database)
+    journals = await list_journals(database, most=_MOST_JOURNALS)
     began, began_at = clock.monotonic(), clock.now()
     row = await database.fetch_row("SELECT clock_timestamp() AS now, current_setting('server_version') AS version")
     seconds = clock.monotonic() - began
@@ -111,13 +123,22 @@ async def check_state(database: Database, *, clock: Clock | None = None) -> Stat
         seconds=seconds,
         clock_difference=_find_difference(now, began_at, seconds),
         tables=await _measure_tables(database),
-        receivers=await _list_receivers(database) if version else {},
-        syncs=await list_syncs(database) if version else (),
+        jobs=_count_jobs(journals),
+        running={each.name: each.owner for each in journals if each.running},
+        receivers=await _list_receivers(database),
+        syncs=await list_syncs(database),
+        callers=await _count_callers(database),
     )
 
 
 def _to_json(_: object, __: object, value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime) else value
+
+
+def _count_jobs(journals: Sequence[JournalSummary]) -> Mapping[str, int]:
+    running = sum(each.running for each in journals)
+    finished = sum(each.finished for each in journals)
+    return {"running": running, "stopped": len(journals) - running - finished, "finished": finished}
 
 
 def _find_difference(there: datetime, began_at: datetime, seconds: float) -> float:
@@ -150,6 +171,14 @@ async def _list_receivers(database: Database) -> Mapping[str, Sequence[str]]:
     return found
 
 
+async def _count_callers(database: Database) -> int:
+    row = await database.fetch_row(
+        "SELECT count(DISTINCT process) AS count FROM limit_holders JOIN limit_buckets USING (bucket) "
+        "WHERE seen > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + shift - 60000000"
+    )
+    return 0 if row is None else int(row["count"])
+
+
 async def prune_state(database: Database, older_than: timedelta) -> PruneReport:
     """Delete what is not needed any more; the states of lists stay, and so do events that are not handled.
 
@@ -161,7 +190,12 @@ async def prune_state(database: Database, older_than: timedelta) -> PruneReport:
         raise InvalidArgument("older_than", "must not be negative")
     events = await _prune_events(database)
     async with database.transaction() as connection:
-        return PruneReport(events=events, buckets=await _prune_buckets(connection, max(older_than, _LONGEST_PERIOD)))
+        before: datetime = await connection.fetchval("SELECT clock_timestamp() - $1::interval", older_than)
+        return PruneReport(
+            journals=await prune_journals(connection, before),
+            events=events,
+            buckets=await _prune_buckets(connection, max(older_than, _LONGEST_PERIOD)),
+        )
 
 
 async def _prune_events(database: Database) -> int:

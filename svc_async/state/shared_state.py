@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
@@ -273,6 +274,8 @@ class SharedState:
 
 
 async def _start_embedded(stack: AsyncExitStack) -> DatabaseUrl:
+    if sys.platform == "win32":
+        raise InvalidArgument("state", "needs a server on this system, named by SVC_STATE_URL: none is embedded here")
     from svc_async.state.embedded import run_postgres  # noqa: PLC0415 - needs an extra of its own
 
     return DatabaseUrl.parse(await stack.enter_async_context(run_postgres()))

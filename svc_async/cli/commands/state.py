@@ -135,11 +135,16 @@ def _print(report: StateReport) -> None:
         f"  its clock is {format_duration(abs(report.clock_difference))} {direction} this machine's; "
         f"a statement takes {format_duration(report.seconds)}"
     )
+    jobs = ", ".join(f"{number:,} {state}" for state, number in report.jobs.items())
+    show(f"  journals of jobs: {jobs}")
+    for name, owner in report.running.items():
+        show(f"    {name}: {owner}")
+    show(f"  processes that used rate limits within the last minute: {report.callers:,}")
     for receiver, processes in report.receivers.items():
         show(f"  receiver {receiver}: {', '.join(processes)}")
     for sync in report.syncs:
         show(
-            f"  {clean(sync.target)}: {count(sync.rows, 'row')}, {sync.size:,} bytes, "
+            f"  list {clean(sync.target)}: {count(sync.rows, 'row')}, {sync.size:,} bytes, "
             f"last used {sync.used_at:%Y-%m-%d %H:%M} UTC"
         )
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -152,4 +157,5 @@ def _print(report: StateReport) -> None:
 
 
 def _describe(report: PruneReport) -> str:
-    return f"{count(report.events, 'handled event')}, {count(report.buckets, 'unused limit')}"
+    deleted = (report.journals, "journal"), (report.events, "handled event"), (report.buckets, "unused limit")
+    return ", ".join(count(number, noun) for number, noun in deleted)
