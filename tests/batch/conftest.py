@@ -8,7 +8,7 @@ import pytest
 
 from svc_async.batch.journal.store import JournalLocation
 from svc_async.batch.lists.audience_users import AudienceUsers
-from svc_async.batch.sync.location import open_sync_state
+from svc_async.batch.sync.location import StateLocation, open_sync_state
 from svc_async.batch.sync.state import SyncState
 from svc_async.handles import CustomAudienceHandle
 from svc_async.sandbox import Sandbox, VirtualClock
@@ -51,9 +51,26 @@ def open_state_file(tmp_path: Path) -> OpenState:
 
 
 @pytest.fixture
-async def open_shared_state(postgres_url: str, schema: str) -> AsyncIterator[OpenState]:
+async def shared_state(postgres_url: str, schema: str) -> AsyncIterator[SharedState]:
     async with SharedState.open(postgres_url, schema=schema) as shared:
-        yield lambda *, target="a": open_sync_state(shared, target)
+        yield shared
+
+
+@pytest.fixture
+def state_path(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+@pytest.fixture(params=["state_path", "shared_state"])
+def location(request: pytest.FixtureRequest) -> StateLocation:
+    """Where a sync keeps the state of its list."""
+    found: StateLocation = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+def open_shared_state(shared_state: SharedState) -> OpenState:
+    return lambda *, target="a": open_sync_state(shared_state, target)
 
 
 @pytest.fixture(params=["open_state_file", "open_shared_state"])

@@ -9,6 +9,7 @@ import pytest
 from svc_async import BatchError, InvalidArgument, Rows, Session
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.report import Failure, Progress, Report
+from svc_async.batch.sync.location import StateLocation
 from svc_async.batch.sync.report import SyncReport
 from svc_async.errors import UnusableFile
 from svc_async.sandbox import Fault, Sandbox
@@ -37,7 +38,7 @@ async def session(sandbox: Sandbox) -> AsyncIterator[Session]:
 class Audience:
     """An audience that is synced with contents of a file."""
 
-    def __init__(self, session: Session, sandbox: Sandbox, write: Write, state: Path) -> None:
+    def __init__(self, session: Session, sandbox: Sandbox, write: Write, state: StateLocation) -> None:
         self.users = session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
         self.sandbox = sandbox
         self.write = write
@@ -62,8 +63,8 @@ class Audience:
 
 
 @pytest.fixture
-def audience(session: Session, sandbox: Sandbox, write: Write, tmp_path: Path) -> Audience:
-    return Audience(session, sandbox, write, tmp_path / "state")
+def audience(session: Session, sandbox: Sandbox, write: Write, location: StateLocation) -> Audience:
+    return Audience(session, sandbox, write, location)
 
 
 def numbered(*numbers: int) -> str:
@@ -336,6 +337,7 @@ async def test_a_sync_that_could_not_be_finished_reports_both_parts(audience: Au
     assert (report.removed.accepted, report.sent.pending, report.plan.additions) == (10, 10, 10)
 
 
+@pytest.mark.parametrize("location", ["state_path"], indirect=True)
 @pytest.mark.parametrize(
     ("settings", "rule"),
     [
@@ -348,14 +350,15 @@ async def test_a_sync_that_could_not_be_finished_reports_both_parts(audience: Au
     ],
 )
 async def test_a_setting_that_breaks_its_rule_leaves_no_state(
-    audience: Audience, settings: dict[str, Any], rule: str
+    audience: Audience, state_path: Path, settings: dict[str, Any], rule: str
 ) -> None:
     with pytest.raises(InvalidArgument, match=rule):
         await audience.users.sync(audience.write(numbered(1)), state=audience.state, **settings)
 
-    assert not audience.state.exists()
+    assert not state_path.exists()
 
 
+@pytest.mark.parametrize("location", ["state_path"], indirect=True)
 async def test_the_state_of_another_host_is_refused(audience: Audience) -> None:
     await audience.sync(numbered(1, 2))
     async with Sandbox() as other, Session.sandbox(other) as session:

@@ -1,5 +1,4 @@
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +6,7 @@ import pytest
 from svc_async import BatchError, Forbidden, InvalidArgument, Session
 from svc_async.ads.products import Product, ProductAvailability, ProductCondition
 from svc_async.batch.report import Failure
+from svc_async.batch.sync.location import StateLocation
 from svc_async.batch.sync.report import SyncReport
 from svc_async.errors import UnusableFile
 from svc_async.sandbox import Fault, Sandbox
@@ -30,7 +30,7 @@ def mapping(name: str) -> dict[str, Any]:
 class Catalog:
     """A catalog that is synced with rows of a feed."""
 
-    def __init__(self, session: Session, catalog_id: str, write: Write, state: Path) -> None:
+    def __init__(self, session: Session, catalog_id: str, write: Write, state: StateLocation) -> None:
         self.products = session.product_catalog(catalog_id).products
         self.write = write
         self.state = state
@@ -56,10 +56,10 @@ async def sandbox() -> AsyncIterator[Sandbox]:
 
 
 @pytest.fixture
-async def catalog(sandbox: Sandbox, write: Write, tmp_path: Path) -> AsyncIterator[Catalog]:
+async def catalog(sandbox: Sandbox, write: Write, location: StateLocation) -> AsyncIterator[Catalog]:
     async with Session.sandbox(sandbox) as session:
         made = await session.product_catalogs.create(name="Shop")
-        yield Catalog(session, made.id, write, tmp_path / "state")
+        yield Catalog(session, made.id, write, location)
 
 
 async def test_only_what_changed_is_sent(catalog: Catalog) -> None:
@@ -189,6 +189,7 @@ async def test_by_default_a_fifth_of_the_catalog_may_be_deleted(catalog: Catalog
     assert len(await catalog.held()) == 10
 
 
+@pytest.mark.parametrize("location", ["state_path"], indirect=True)
 async def test_the_state_of_another_host_is_refused(catalog: Catalog) -> None:
     await catalog.sync(row("a"))
     async with Sandbox() as other, Session.sandbox(other) as session:
