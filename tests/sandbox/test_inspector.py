@@ -242,6 +242,33 @@ async def test_no_secret_is_shown(raw: RawClient) -> None:
     assert (granted.form["user_id"] in shown, "HTML" not in shown) == (True, True)
 
 
+async def test_the_secrets_in_the_url_of_a_webhook_are_not_shown(
+    v2: V2Client, raw: RawClient, hook: RecordingReceiver
+) -> None:
+    webhook_id = await v2.register(hook, "https://hooks.example.test/svc?token=secret&shop=7")
+    await v2.subscribe("post.create", webhook_id=webhook_id)
+    await raw.sandbox.trigger("post.create")
+    delivery = (await ask(raw, f"delivery?id={raw.sandbox.deliveries[0].id}")).json
+    assert delivery["url"] == "https://hooks.example.test/svc?token=***&shop=7"
+    assert "secret" not in (await ask(raw, "state")).text
+
+
+async def test_a_reason_is_bounded(raw: RawClient) -> None:
+    body = {f"unknown{number}": 1 for number in range(1_000)}
+    await V2Client(raw)("POST", "/2/webhooks", json=body)
+    assert len(raw.sandbox.requests[-1].reason) == 1_000
+
+
+async def test_a_request_that_a_reset_overtakes_is_forgotten(raw: RawClient) -> None:
+    raw.sandbox.faults.on().once().do(Fault.latency(5))
+    call = asyncio.create_task(raw("GET", raw.account))
+    await raw.sandbox.requests.wait()
+    await raw.sandbox.reset()
+    await raw.clock.advance(seconds=5)
+    assert (await call).status == 200
+    assert (len(raw.sandbox.requests), raw.sandbox.requests.find_bodies(0)) == (0, None)
+
+
 async def test_a_bearer_token_is_not_shown(raw: RawClient) -> None:
     authorization = encode_basic(raw.sandbox.app["consumer_key"], raw.sandbox.app["consumer_secret"])
     got = await raw.post_form("/oauth2/token", {"grant_type": "client_credentials"}, authorization=authorization)

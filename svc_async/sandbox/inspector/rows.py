@@ -9,7 +9,7 @@ from typing import Any
 from svc_async.sandbox.inspector.bodies import describe_body, describe_text
 from svc_async.sandbox.push.deliveries import Delivery
 from svc_async.sandbox.push.outbound import Attempt
-from svc_async.sandbox.server.masking import mask_headers, mask_query
+from svc_async.sandbox.server.masking import mask_headers, mask_query, mask_url
 from svc_async.sandbox.server.request_log import KeptBodies, LoggedRequest
 from svc_async.sandbox.state.store import format_milliseconds
 
@@ -75,7 +75,7 @@ def make_delivery_row(delivery: Delivery) -> dict[str, Any]:
         "id": delivery.id,
         "time": format_milliseconds(delivery.created_at),
         "event_type": describe_text(_find_event_type(delivery.event)),
-        "url": describe_text(delivery.webhook.url),
+        "url": describe_text(mask_url(delivery.webhook.url)),
         "state": delivery.state,
         "attempts": len(delivery.attempts),
         "status": None if last is None else last.status,
@@ -89,7 +89,7 @@ def describe_delivery(delivery: Delivery) -> dict[str, Any]:
     """Return everything about a delivery, with its signatures and attempts."""
     return {
         **make_delivery_row(delivery),
-        "url": delivery.webhook.url,
+        "url": mask_url(delivery.webhook.url),
         "webhook_id": delivery.webhook.id,
         "event_uuid": delivery.event_uuid,
         "replay_job": delivery.replay_job,

@@ -10,6 +10,7 @@ import attrs
 from svc_async.sandbox.context import Context
 from svc_async.sandbox.inspector.bodies import describe_text
 from svc_async.sandbox.push.crc_checks import Webhook
+from svc_async.sandbox.server.masking import mask_url
 from svc_async.sandbox.state.store import Row, format_time
 
 __all__ = ["describe_state"]
@@ -81,7 +82,7 @@ def _list_webhooks(sandbox: Context) -> Iterable[Sequence[Any]]:
     for channels in sandbox.channels.list_all():
         for hook in channels.webhooks.values():
             valid = "valid" if hook.valid else "invalid"
-            yield hook.id, hook.url, valid, hook.last_ok, len(hook.checks), _describe_last_check(hook)
+            yield hook.id, mask_url(hook.url), valid, hook.last_ok, len(hook.checks), _describe_last_check(hook)
 
 
 def _describe_last_check(hook: Webhook) -> str:

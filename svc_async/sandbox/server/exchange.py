@@ -39,6 +39,7 @@ __all__ = ["Exchange"]
 
 _FORM = "application/x-www-form-urlencoded"
 _PIECES = 4
+_LONGEST_REASON = 1000
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 
@@ -210,7 +211,7 @@ class Exchange:
 
     def _render_refusal(self, refusal: Refusal) -> Reply:
         self._note_rule(refusal.rule, refusal.basis)
-        self._note(reason=refusal.reason)
+        self._note(reason=refusal.reason[:_LONGEST_REASON])
         request: Any = {"params": self._echo}
         if self._operation is None:
             return render_refusal(default_format(self.path), refusal, request)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote_plus
 
-__all__ = ["mask_fields", "mask_headers", "mask_query"]
+__all__ = ["mask_fields", "mask_headers", "mask_query", "mask_url"]
 
 _SECRETS = ("oauth_signature", "oauth_token", "oauth_verifier")
 _QUERY_SECRETS = frozenset(
@@ -43,9 +43,14 @@ def mask_headers(headers: Mapping[str, str]) -> dict[str, str]:
     if (authorization := masked.get("authorization")) is not None:
         masked["authorization"] = _mask_authorization(authorization)
     if (location := masked.get("location")) is not None:
-        url, mark, query = location.partition("?")
-        masked["location"] = f"{url}{mark}{mask_query(query)}"
+        masked["location"] = mask_url(location)
     return masked
+
+
+def mask_url(url: str) -> str:
+    """Return a URL without the secrets in its query."""
+    path, mark, query = url.partition("?")
+    return f"{path}{mark}{mask_query(query)}"
 
 
 def mask_fields(value: Any) -> Any:

@@ -133,6 +133,8 @@ class RequestLog(Ring[LoggedRequest]):
 
     def keep_bodies(self, number: int, bodies: KeptBodies) -> None:
         """Keep the bodies of a request, and drop the oldest ones for which there is no room."""
+        if number < self.begin:
+            return  # the log was cleared meanwhile
         known = self._bodies.get(number)
         if known is not None:
             self._room += known.size

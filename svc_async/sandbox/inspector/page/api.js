@@ -4,7 +4,7 @@ const CONTROL = "/_sandbox/";
 const RETRY = 1500;
 
 async function read(response) {
-  const content = await response.json();
+  const content = await response.json().catch(() => ({}));
   // The detail begins with the code of the refusal.
   if (!response.ok) throw new Error(content.detail?.replace(/^[A-Z_]+: /, "") ?? `The sandbox answered ${response.status}`);
   return content;

@@ -6,6 +6,7 @@
 import { arrange, h, plural, setText } from "./dom.js";
 
 const SHOWN = 150;
+const NAMED_AFTER = 300;
 
 export class ListView {
   // Options: name, many (what rows are called), kept (most rows), choices ([value, label, matches]), empty (element),
@@ -89,6 +90,7 @@ export class ListView {
   }
 
   clear() {
+    clearTimeout(this.naming);
     this.rows.clear();
     this.elements.clear();
     this.selected = this.pausedAt = null;
@@ -176,7 +178,9 @@ export class ListView {
     this.selected = key;
     this.mark();
     this.load(key);
-    history.replaceState(null, "", `#${this.options.name}/${encodeURIComponent(key)}`);
+    // Browsers refuse many changes of the address within a short time, as by a key that is held down.
+    clearTimeout(this.naming);
+    this.naming = setTimeout(() => history.replaceState(null, "", `#${this.options.name}/${encodeURIComponent(key)}`), NAMED_AFTER);
   }
 
   async load(key) {
