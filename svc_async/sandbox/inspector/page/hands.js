@@ -165,11 +165,7 @@ function openDialog(title, verb, content, act) {
       problem.textContent = error.message;
     }
   } } }, h("h2", { id }, title), ...content, problem, h("p", { class: "actions" }, h("button", { type: "submit", class: "primary" }, verb), " ", cancel));
-  const opener = document.activeElement;
-  const dialog = h("dialog", { "aria-labelledby": id, on: { close: () => {
-    dialog.remove();
-    if (opener?.isConnected) opener.focus();
-  } } }, form);
+  const dialog = h("dialog", { "aria-labelledby": id, on: { close: () => dialog.remove() } }, form);
   document.body.append(dialog);
   dialog.showModal();
 }
