@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["SyncSummary", "SyncTables", "list_syncs"]
 
 _MOST_LISTED = 10_000
+_DELETED_TOGETHER = 200
 _IDLE = "SET LOCAL idle_in_transaction_session_timeout = '10s'"
 """A process that stands still within a transaction keeps others from writing what it has written."""
 _TAKE_UP = """
@@ -65,6 +66,7 @@ _PUT = {table: _describe_put(table) for table in COLUMNS}
 _JOIN = "FROM sync_lists AS list LEFT JOIN sync_{} AS item ON item.sync = list.sync"
 """Finds the list even if it has no row, so that its epoch is always told."""
 _MINE = "WHERE list.sync = $1"
+_DELETE = {table: f"DELETE FROM sync_{table} WHERE sync = $1 AND id IN" for table in COLUMNS}  # noqa: S608 - our own names
 _LIST_NUMBERS = {table: f"SELECT list.epoch = $2, item.id {_JOIN.format(table)}" for table in COLUMNS}
 _SELECT = {
     table: f"SELECT list.epoch = $2, item.id, {_join([*columns, 'checksum'], 'item.{}')} {_JOIN.format(table)}"
@@ -216,8 +218,10 @@ class _SyncWriter:
 
     async def delete(self, table: str, numbers: Iterable[int] | None = None) -> None:
         """Delete rows by their numbers, or all rows."""
-        statement = f"DELETE FROM sync_{table} WHERE sync = $1"  # noqa: S608 - our own names
-        if numbers is None:
-            await self._connection.execute(statement, self._sync)
-        elif numbers := list(numbers):
-            await self._connection.execute(f"{statement} AND id = ANY($2::bigint[])", self._sync, numbers)
+        if numbers is not None:
+            await self._connection.execute(f"{_DELETE[table]} (SELECT unnest($2::bigint[]))", self._sync, [*numbers])
+            return
+        # A statement has a time limit; a plan may have gigabytes.
+        first = f"{_DELETE[table]} (SELECT id FROM sync_{table} WHERE sync = $1 ORDER BY id LIMIT {_DELETED_TOGETHER})"  # noqa: S608 - our own names
+        while await self._connection.execute(first, self._sync) == f"DELETE {_DELETED_TOGETHER}":
+            pass

@@ -143,6 +143,18 @@ async def test_a_connection_that_is_lost_while_a_plan_is_stored_loses_nothing(sh
         assert (await compare(state, {1: 10})).additions == 1
 
 
+async def test_any_number_of_rows_is_deleted(shared: SharedState) -> None:
+    async with shared.open_sync_tables("a") as tables, tables.transaction() as writer:
+        await writer.put("service_key", *((number, b"key", b"service key") for number in range(1_000)))
+    async with shared.open_sync_tables("a") as tables:
+        async with tables.transaction() as writer:
+            await writer.delete("service_key", range(300, 700))
+        assert await tables.list_numbers("service_key") == [*range(300), *range(700, 1_000)]
+        async with tables.transaction() as writer:
+            await writer.delete("service_key")
+        assert await tables.is_empty("service_key")
+
+
 async def test_the_tables_have_the_columns_of_those_in_a_file(shared: SharedState, schema: str) -> None:
     found = await shared.database.fetch(
         "SELECT table_name, array_agg(column_name::text ORDER BY ordinal_position) AS columns "
