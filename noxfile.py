@@ -119,6 +119,13 @@ def crash(session: nox.Session) -> None:
 
 
 @nox.session
+def limits(session: nox.Session) -> None:
+    """Share rate limits between processes, simulated for hours and real for minutes (`-- --only PART`)."""
+    _install(session, "test")
+    session.run("python", "-m", "tests.limits", *session.posargs)
+
+
+@nox.session
 def mutants(session: nox.Session) -> None:
     """Change random places of the client, and count the changes that no test of the same package notices."""
     _install(session, "test", "mutants")

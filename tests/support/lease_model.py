@@ -8,14 +8,14 @@ import attrs
 
 from svc_async.state.limits.lease import Lease, LeaseReport, LeaseRequest, SharedLimit
 
-__all__ = ["LeaseModel"]
+__all__ = ["MILLION", "NEVER", "SECOND", "Bucket", "LeaseModel", "Sizes"]
 
 SECOND = 1_000_000
 MILLION = 1_000_000
 NEVER = 2**62
 HEARTBEAT = 5 * SECOND
 GRACE = SECOND
-LONGEST_ASK = 5 * SECOND
+LONGEST_ASK = 10 * SECOND
 RENEWAL = SECOND // 5
 CELLS = 60
 EVEN_FROM = 100
@@ -23,8 +23,8 @@ MOST = 1_000_000
 RAMP_ENDS = 100
 BULK_EVERY = 9
 
-Waiting: TypeAlias = Sequence[tuple[int, int]]
-"""Of processes that wait, what they were granted so far and how much more they want."""
+Waiting: TypeAlias = Sequence[tuple[int, int, int]]
+"""Of processes that wait, what they were granted so far, how much more they want, and when they will ask."""
 
 
 @attrs.define
@@ -90,6 +90,11 @@ class Holder:
     ask_at: int = 0
     served_interactive: int = 0
     served_bulk: int = 0
+
+    @property
+    def ends_at(self) -> int:
+        """When it has missed its heartbeat: one that waits for its turn comes when it was told to."""
+        return max(self.seen + HEARTBEAT, min(self.ask_at, self.seen + LONGEST_ASK) + GRACE)
 
     def waits(self, now: int) -> bool:
         return self.ask_at + GRACE > now
@@ -241,8 +246,8 @@ class Turns:
     def of(cls, others: Iterable[Holder], now: int) -> "Turns":
         waiting = [each for each in others if each.waits(now)]
         return cls(
-            [(each.served_interactive, each.interactive) for each in waiting if each.interactive],
-            [(each.served_bulk, each.bulk) for each in waiting if each.bulk],
+            [(each.served_interactive, each.interactive, each.ask_at) for each in waiting if each.interactive],
+            [(each.served_bulk, each.bulk, each.ask_at) for each in waiting if each.bulk],
         )
 
     def join(self, bucket: Bucket, own: Holder, request: LeaseRequest, now: int) -> None:
@@ -250,18 +255,18 @@ class Turns:
         if request.interactive:
             if not (own.interactive and own.waits(now)):
                 own.served_interactive = max(own.served_interactive, bucket.virtual_interactive)
-            lowest = min(own.served_interactive, *(served for served, _ in self.interactive), NEVER)
+            lowest = min(own.served_interactive, *(each[0] for each in self.interactive), NEVER)
             bucket.virtual_interactive = max(bucket.virtual_interactive, lowest)
         if request.bulk:
             if not (own.bulk and own.waits(now)):
                 own.served_bulk = max(own.served_bulk, bucket.virtual_bulk)
-            lowest = min(own.served_bulk, *(served for served, _ in self.bulk), NEVER)
+            lowest = min(own.served_bulk, *(each[0] for each in self.bulk), NEVER)
             bucket.virtual_bulk = max(bucket.virtual_bulk, lowest)
 
     def divide(self, bucket: Bucket, own: Holder, request: LeaseRequest, free: int, reserve: int) -> int:
         """Return how much one process may take of what is free."""
-        for_interactive = request.interactive + sum(wanted for _, wanted in self.interactive)
-        for_bulk = request.bulk + sum(wanted for _, wanted in self.bulk)
+        for_interactive = request.interactive + sum(each[1] for each in self.interactive)
+        for_bulk = request.bulk + sum(each[1] for each in self.bulk)
         owed = min(bucket.streak // BULK_EVERY, free)
         free_bulk = min(for_bulk, max(owed, free - max(for_interactive, reserve), 0))
         interactive = _share(free - free_bulk, own.served_interactive, request.interactive, self.interactive)
@@ -272,28 +277,36 @@ class Turns:
         own.interactive, own.bulk = request.interactive - interactive, request.bulk - bulk
         return interactive + bulk
 
-    def find_ask_at(self, bucket: Bucket, own: Holder, sizes: Sizes, in_flight: int, now: int) -> int:
+    def find_ask_at(self, bucket: Bucket, own: Holder, sizes: Sizes, in_flight: int, own_at: int, now: int) -> int:  # noqa: PLR0917 - a step of one function
         """Return when the next request of a process has its turn, if nothing changes."""
         if own.interactive:
-            cost, alone = 1 + _count_turns(self.interactive, own.served_interactive), 1
+            cost, alone = 1 + _count_turns(self.interactive, own.served_interactive, own_at), 1
         elif own.bulk:
-            before = sum(wanted for _, wanted in self.interactive)
-            cost = 1 + sizes.reserve + before + _count_turns(self.bulk, own.served_bulk)
+            before = sum(each[1] for each in self.interactive)
+            cost = 1 + sizes.reserve + before + _count_turns(self.bulk, own.served_bulk, own_at)
             alone = 1 + sizes.reserve
         else:
             return now
         turn = min(bucket.opens_at(cost, sizes, in_flight, now), now + LONGEST_ASK)
-        return max(bucket.opens_at(alone, sizes, in_flight, now), turn, now + min(RENEWAL, bucket.period // 100))
+        crowd = max(len(self.interactive), len(self.bulk)) * sizes.step // 8
+        pause = max(min(RENEWAL, bucket.period // 100), min(crowd, SECOND))
+        return max(bucket.opens_at(alone, sizes, in_flight, now), turn, now + pause)
 
 
 @attrs.define
 class LeaseModel:
-    """The tables of the function."""
+    """The tables of the function.
 
+    Attributes:
+        kind: the class of its buckets; another one is a control.
+        buckets: one each limit.
+    """
+
+    kind: type[Bucket] = Bucket
     buckets: dict[UUID, Bucket] = attrs.field(factory=dict[UUID, Bucket])
 
     def lease(self, request: LeaseRequest, clock: int) -> Lease:
-        bucket = self.buckets.setdefault(request.limit.bucket, _new_bucket(request.limit, clock))
+        bucket = self.buckets.setdefault(request.limit.bucket, _new_bucket(self.kind, request.limit, clock))
         now = bucket.find_now(clock)
         request = attrs.evolve(request, interactive=min(request.interactive, 1_000), bulk=min(request.bulk, 1_000))
         others = [each for name, each in bucket.holders.items() if name != request.process]
@@ -302,15 +315,17 @@ class LeaseModel:
         in_flight = own.outstanding + sum(each.outstanding for each in others)
         turns = Turns.of(others, now)
         turns.join(bucket, own, request, now)
+        own_at = own.ask_at if (own.interactive or own.bulk) and own.waits(now) else NEVER
         taken = turns.divide(bucket, own, request, bucket.count_free(sizes, in_flight, now), sizes.reserve)
         own.outstanding += taken
         own.seen = now
         in_flight += taken
         if taken:
+            own_at = NEVER
             own.leased_at = now
             bucket.granted.add(taken, now, now, bucket.period)
             bucket.next_at = max(bucket.next_at, now) + taken * sizes.step
-        own.ask_at = turns.find_ask_at(bucket, own, sizes, in_flight, now)
+        own.ask_at = turns.find_ask_at(bucket, own, sizes, in_flight, own_at, now)
         for name in [name for name, each in bucket.holders.items() if each.seen + bucket.period + 60 * SECOND <= now]:
             del bucket.holders[name]
         return _describe(bucket, own, sizes, in_flight, taken, now)
@@ -370,18 +385,18 @@ def _describe(bucket: Bucket, own: Holder, sizes: Sizes, in_flight: int, taken: 
     )
 
 
-def _new_bucket(limit: SharedLimit, clock: int) -> Bucket:
+def _new_bucket(kind: type[Bucket], limit: SharedLimit, clock: int) -> Bucket:
     initial = None if limit.limit is None else min(limit.limit, MOST)
     is_guess = initial is not None and not limit.documented
-    return Bucket(initial, initial, limit.period, limit.headroom, limit.documented, is_guess, clock)
+    return kind(initial, initial, limit.period, limit.headroom, limit.documented, is_guess, clock)
 
 
 def _expire(holders: Iterable[Holder], now: int) -> list[tuple[int, int]]:
     """Count what processes that missed their heartbeat had in flight as answered."""
     expired = []
     for holder in holders:
-        if holder.outstanding and holder.seen + HEARTBEAT <= now:
-            expired.append((holder.seen + HEARTBEAT, holder.outstanding))
+        if holder.outstanding and holder.ends_at <= now:
+            expired.append((holder.ends_at, holder.outstanding))
             holder.answered += holder.outstanding
             holder.outstanding = 0
     return expired
@@ -407,9 +422,10 @@ def _share(free: int, served: int, wanted: int, others: Waiting) -> int:
 
 def _count_before(others: Waiting, level: int) -> int:
     """Return how much goes to others before one whose count is at a level."""
-    return sum(min(wanted, max(0, level - served)) for served, wanted in others)
+    return sum(min(wanted, max(0, level - served)) for served, wanted, _ in others)
 
 
-def _count_turns(others: Waiting, level: int) -> int:
-    """Return how much others will ask for before: of those at the same level each one, since they have their time."""
-    return sum(min(wanted, max(1, level - served)) for served, wanted in others if served <= level)
+def _count_turns(others: Waiting, level: int, own_at: int) -> int:
+    """Return how much others will ask for before: of those at the same level, each that has an earlier time."""
+    before = sum(min(wanted, level - served) for served, wanted, _ in others if served < level)
+    return before + sum(served == level and ask_at < own_at for served, _, ask_at in others)

@@ -58,6 +58,8 @@ class Holding:
     _asked_at: int = attrs.field(default=-NEVER, init=False)
     _taken: int = attrs.field(default=0, init=False)
     """Requests taken since the latest lease was asked for."""
+    _unmet: Demand = attrs.field(default=Demand(0, 0), init=False)
+    """What was asked for and not granted."""
 
     def __attrs_post_init__(self) -> None:
         self.usage = Usage(self.shared.period)
@@ -127,8 +129,14 @@ class Holding:
         due += [self._asked_at + _HEARTBEAT] if self.in_flight else []
         return min(due, default=NEVER)
 
-    def make_request(self, demand: Demand, now: int) -> LeaseRequest:
-        """Return what to ask for: what waits and, of a large limit, as much again as was used of late."""
+    def make_request(self, demand: Demand | None, now: int) -> LeaseRequest:
+        """Return what to ask for: what waits and, of a large limit, as much again as was used of late.
+
+        Args:
+            demand: what waits; None for a report, which keeps the turn of what waits already.
+            now: the current tick.
+        """
+        demand = demand or (self._unmet if self.ask_at > now else Demand(0, 0))
         interactive, bulk = demand.interactive, demand.bulk
         is_steady = self.known.is_even and now - self._asked_at <= _RENEWAL
         ahead = min(self._taken, _MOST_AHEAD) if is_steady else 0
@@ -139,6 +147,7 @@ class Holding:
         outstanding = self.in_flight + self.count_leased(now)
         self._asked_at, self._taken, self.has_surplus = now, 0, False
         self.has_asked_interactive = interactive > 0
+        self._unmet = Demand(interactive, bulk)
         return LeaseRequest(
             limit=self.shared,
             process=self.process,
@@ -154,6 +163,8 @@ class Holding:
             self.generation_since = now
             self.drop_leases()
         self.lease = lease
+        urgent = min(lease.granted, self._unmet.interactive)
+        self._unmet = Demand(self._unmet.interactive - urgent, self._unmet.bulk - (lease.granted - urgent))
         self.known = attrs.evolve(
             self.known,
             limit=lease.limit,

@@ -20,7 +20,6 @@ __all__ = ["LeasedWindow"]
 
 _REST = 5 * SECOND
 _HOUR = 3_600 * SECOND
-_NOTHING = Demand(0, 0)
 
 
 @attrs.define(eq=False)
@@ -30,7 +29,7 @@ class LeasedWindow:
     Attributes:
         holding: what this process holds of the shared count.
         on_change: makes the scheduler look again.
-        ask: makes the store ask for a lease, unless it is asking.
+        ask: makes the store ask for a lease, or report, unless it is asking.
         is_asking: the store is asking.
         concurrency: how many requests this process may have in flight; an overload lowers it.
         share: what counts while the shared count cannot be reached.
@@ -38,7 +37,7 @@ class LeasedWindow:
 
     holding: Holding
     on_change: Callable[[], object]
-    ask: Callable[["LeasedWindow", Demand], object]
+    ask: Callable[["LeasedWindow", Demand | None], object]
     is_asking: bool = False
     concurrency: Concurrency = attrs.field(factory=Concurrency, init=False)
     share: Window | None = attrs.field(default=None, init=False)
@@ -155,7 +154,7 @@ class LeasedWindow:
         if self.share is not None:
             self.share.on_success(granted_at)
         elif self.holding.is_ramping:
-            self.ask(self, _NOTHING)
+            self.ask(self, None)
 
     def retire_guess(self, now: int) -> None:
         """Note, after `settle`, a success without rate-limit headers."""
@@ -178,7 +177,7 @@ class LeasedWindow:
         if self.share is not None:
             self.share.on_rate_limited(headers, granted_at, now, jitter)
         else:
-            self.ask(self, _NOTHING)
+            self.ask(self, None)
 
     def is_idle(self, now: int) -> bool:
         """Return whether the governor may forget this window: the shared count has all that matters."""

@@ -28,7 +28,6 @@ _PATIENCE = 2.0
 """Seconds without an answer of the database after which this process goes on with its share."""
 _RETRY_SECONDS = 1.0
 _CLOSE_SECONDS = 2.0
-_NOTHING = Demand(0, 0)
 
 
 class LeaseSource(Protocol):
@@ -128,7 +127,7 @@ class SharedWindows:
     def _now(self) -> int:
         return int(self._clock.monotonic() * SECOND)
 
-    def _ask(self, window: LeasedWindow, demand: Demand) -> None:
+    def _ask(self, window: LeasedWindow, demand: Demand | None) -> None:
         if window.is_asking:
             return
         window.is_asking = True
@@ -136,7 +135,7 @@ class SharedWindows:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _renew(self, window: LeasedWindow, demand: Demand) -> None:
+    async def _renew(self, window: LeasedWindow, demand: Demand | None) -> None:
         watch = self._clock.call_later(_PATIENCE, partial(self._degrade, "no answer"))
         try:
             lease = await self.source.lease(window.holding.make_request(demand, self._now()))
@@ -169,7 +168,7 @@ class SharedWindows:
             return
         window.on_change()
         if window.holding.needs_report(self._now()):
-            self._ask(window, _NOTHING)
+            self._ask(window, None)
         else:
             self._set_timer(window)
 
@@ -188,7 +187,7 @@ class SharedWindows:
         """Ask for one window; if that succeeds, the others ask by themselves."""
         idle = next((window for window in self._windows if not window.is_asking), None)
         if idle is not None and not self._tasks:
-            self._ask(idle, _NOTHING)
+            self._ask(idle, None)
         if self.is_degraded:
             self._retry = self._clock.call_later(_RETRY_SECONDS, self._try_again)
 
@@ -200,11 +199,11 @@ class SharedWindows:
             self._retry.cancel()
         _log.info("shared rate limits are reached again")
         for window in tuple(self._windows):
-            self._ask(window, _NOTHING)
+            self._ask(window, None)
 
     async def _report_end(self, window: LeasedWindow, now: int) -> None:
         window.holding.end(now)
-        await self.source.lease(window.holding.make_request(_NOTHING, now))
+        await self.source.lease(window.holding.make_request(Demand(0, 0), now))
 
     async def _end(self, tasks: "set[asyncio.Task[None]]") -> None:
         """Wait for tasks, but not for long; what they would have done is then given up."""

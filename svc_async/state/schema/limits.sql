@@ -77,7 +77,7 @@ DECLARE
     second CONSTANT bigint := 1000000;
     heartbeat CONSTANT bigint := 5 * second;
     grace CONSTANT bigint := second;
-    longest_ask CONSTANT bigint := 5 * second;
+    longest_ask CONSTANT bigint := 10 * second;
     renewal CONSTANT bigint := second / 5;
     never CONSTANT bigint := 4611686018427387904;
     clock CONSTANT bigint := (extract(epoch FROM at) * 1000000)::bigint;
@@ -112,6 +112,7 @@ DECLARE
     counts bigint[];
     since bigint;
     in_flight bigint;
+    own_at bigint;
     free bigint;
     free_bulk bigint;
     take_interactive bigint := 0;
@@ -135,14 +136,16 @@ BEGIN
     now := clock + b.shift;
 
     -- What this process reports, and what processes had in flight that missed their heartbeat: it counts as answered.
+    -- One that waits for its turn comes when it was told to.
     SELECT * INTO own FROM limit_holders WHERE bucket = p_bucket AND process = p_process;
     IF NOT FOUND THEN
         INSERT INTO limit_holders (bucket, process, seen, answered)
         VALUES (p_bucket, p_process, now, p_answered - reported) RETURNING * INTO own;
     END IF;
     FOR each IN
-        SELECT process, seen + heartbeat AS ended_at, outstanding FROM limit_holders
-        WHERE bucket = p_bucket AND outstanding > 0 AND seen + heartbeat <= now
+        SELECT process, ended_at, outstanding
+        FROM limit_holders, greatest(seen + heartbeat, least(ask_at, seen + longest_ask) + grace) AS ended_at
+        WHERE bucket = p_bucket AND outstanding > 0 AND ended_at <= now
     LOOP
         added_log := added_log || 2;
         added_at := added_at || each.ended_at;
@@ -319,14 +322,17 @@ BEGIN
         coalesce(bool_or(seen + b.period + 60 * second <= now), false) AS has_old,
         array_agg(served_interactive) FILTER (WHERE interactive > 0 AND ask_at + grace > now) AS interactive_served,
         array_agg(interactive) FILTER (WHERE interactive > 0 AND ask_at + grace > now) AS interactive_wants,
+        array_agg(ask_at) FILTER (WHERE interactive > 0 AND ask_at + grace > now) AS interactive_ask_at,
         coalesce(sum(interactive) FILTER (WHERE ask_at + grace > now), 0)::bigint AS interactive,
         min(served_interactive) FILTER (WHERE interactive > 0 AND ask_at + grace > now) AS lowest_interactive,
         array_agg(served_bulk) FILTER (WHERE bulk > 0 AND ask_at + grace > now) AS bulk_served,
         array_agg(bulk) FILTER (WHERE bulk > 0 AND ask_at + grace > now) AS bulk_wants,
+        array_agg(ask_at) FILTER (WHERE bulk > 0 AND ask_at + grace > now) AS bulk_ask_at,
         coalesce(sum(bulk) FILTER (WHERE ask_at + grace > now), 0)::bigint AS bulk,
         min(served_bulk) FILTER (WHERE bulk > 0 AND ask_at + grace > now) AS lowest_bulk
     INTO others FROM limit_holders WHERE bucket = p_bucket AND process <> p_process;
     in_flight := p_outstanding + others.outstanding;
+    own_at := CASE WHEN own.interactive + own.bulk > 0 AND own.ask_at + grace > now THEN own.ask_at ELSE never END;
     IF want_interactive > 0 THEN
         IF own.interactive = 0 OR own.ask_at + grace <= now THEN
             own.served_interactive := greatest(own.served_interactive, b.virtual_interactive);
@@ -383,6 +389,7 @@ BEGIN
     own.seen := now;
     in_flight := in_flight + taken;
     IF taken > 0 THEN
+        own_at := never;
         own.leased_at := now;
         b.next_at := greatest(b.next_at, now) + taken * step;
         granted_used := granted_used + taken;
@@ -398,16 +405,17 @@ BEGIN
     END IF;
 
     -- When one request may go, one that leaves the reserve, and the next one of this process in its turn. Others that
-    -- were served as often have their time already, so they go before.
+    -- were served as often and have an earlier time go before.
     costs := ARRAY[1, 1 + reserve, CASE
         WHEN own.interactive > 0 THEN 1 + coalesce((
             SELECT sum(least(w.wanted, greatest(1, own.served_interactive - w.served)))
-            FROM unnest(others.interactive_served, others.interactive_wants) AS w (served, wanted)
-            WHERE w.served <= own.served_interactive), 0)
+            FROM unnest(others.interactive_served, others.interactive_wants, others.interactive_ask_at)
+                AS w (served, wanted, ask_at)
+            WHERE w.served < own.served_interactive OR w.served = own.served_interactive AND w.ask_at < own_at), 0)
         WHEN own.bulk > 0 THEN 1 + reserve + others.interactive + coalesce((
             SELECT sum(least(w.wanted, greatest(1, own.served_bulk - w.served)))
-            FROM unnest(others.bulk_served, others.bulk_wants) AS w (served, wanted)
-            WHERE w.served <= own.served_bulk), 0)
+            FROM unnest(others.bulk_served, others.bulk_wants, others.bulk_ask_at) AS w (served, wanted, ask_at)
+            WHERE w.served < own.served_bulk OR w.served = own.served_bulk AND w.ask_at < own_at), 0)
         ELSE 1 END];
     FOR i IN 1 .. 3 LOOP
         IF i > 1 AND costs[i] = costs[i - 1] THEN
@@ -444,7 +452,9 @@ BEGIN
     own.ask_at := now;
     IF own.interactive > 0 OR own.bulk > 0 THEN
         own.ask_at := greatest(CASE WHEN own.interactive > 0 THEN opens ELSE openings[2] END,
-            least(openings[3], now + longest_ask), now + least(renewal, b.period / 100));
+            least(openings[3], now + longest_ask), now + least(renewal, b.period / 100),
+            now + least(second, step * greatest(coalesce(cardinality(others.interactive_served), 0),
+                coalesce(cardinality(others.bulk_served), 0)) / 8));
         ask_in := own.ask_at - now;
     END IF;
 
