@@ -19,6 +19,7 @@ from svc_async.sources.blocks.files import ByteReader, Input, open_shared
 from svc_async.sources.blocks.parquet_bounds import MAX_FOOTER
 from svc_async.sources.detect import open_feed, open_source
 from svc_async.sources.parquet import ParquetSource, RowGroupPart
+from svc_async.sources.table_feeds import TableFeed
 
 __all__ = ["list_reader_settings", "open_fragment", "open_planned"]
 
@@ -126,7 +127,7 @@ def _read_exactly(file: ByteReader, size: int) -> bytes:
 @contextmanager
 def _open_row_group(
     fragment: Fragment, group: int, stored: StoredFile, settings: SourceSettings
-) -> Iterator[ParquetSource]:
+) -> Iterator[ParquetSource | TableFeed]:
     part = RowGroupPart(group=group, first=fragment.start, rows=(fragment.end or 0) - fragment.start)
     with ExitStack() as stack:
         copy = None if stored.is_local else stack.enter_context(closing(_SparseCopy(stored)))
@@ -134,7 +135,7 @@ def _open_row_group(
         stack.enter_context(closing(source))
         if copy is not None:
             copy.fetch([(start, size + _BEYOND) for start, size in source.list_ranges(group)])
-        yield source
+        yield TableFeed(source) if settings.is_feed else source
 
 
 class _SparseCopy:

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from itertools import chain
+from typing import Any
 
 import attrs
 
@@ -16,6 +17,7 @@ from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.sources.blocks.files import ByteReader, unusable
 from svc_async.sources.csv_table import CsvLayout
 from svc_async.sources.detect import detect_format
+from svc_async.sources.table_feeds import TableFeed
 
 __all__ = ["plan_source"]
 
@@ -67,10 +69,11 @@ def _plan_file(file: SourceFile, *, settings: SourceSettings, block_size: int) -
     with closing(open_planned(stored, format_, settings)) as source:
         planned = PlannedFile(source=file, format=format_)
         planner = _FilePlanner(stored, planned, settings.fragment_size, block_size)
+        table: Any = source.table if isinstance(source, TableFeed) else source
         if format_ == "parquet":
-            return planner.divide_row_groups(source.row_groups)
+            return planner.divide_row_groups(table.row_groups)
         if format_ == "jsonl":
-            return planner.divide_json(source.encoding)
+            return planner.divide_json(table.encoding)
         return planner.divide_csv(source.layout) if format_ in {"csv", "tsv"} else planner.keep_whole()
 
 

@@ -77,9 +77,11 @@ _SOURCES: Mapping[str, _Format] = MappingProxyType(
 )
 _FEEDS: Mapping[str, _Format] = MappingProxyType(
     {
-        "csv": _Format("csv_feed:CsvFeed", takes_header=True),
-        "tsv": _Format("csv_feed:CsvFeed", takes_header=True, settings={"delimiter": "\t"}),
+        "csv": _Format("table_feeds:CsvFeed", takes_header=True),
+        "tsv": _Format("table_feeds:CsvFeed", takes_header=True, settings={"delimiter": "\t"}),
         "xml": _Format("xml_feed:XmlFeed", takes_encoding=False),
+        "jsonl": _Format("table_feeds:open_json_feed"),
+        "parquet": _Format("table_feeds:open_parquet_feed", takes_encoding=False),
     }
 )
 _FIRST_CHARACTERS: Mapping[str, str] = MappingProxyType({"{": "jsonl", "[": "jsonl", "<": "xml"})
@@ -163,7 +165,7 @@ def open_feed(
 
     Args:
         file: as in `open_source`.
-        format: `csv`, `tsv` or `xml`; detected from the content by default.
+        format: `csv`, `tsv`, `xml`, `jsonl` or `parquet`; detected from the content by default.
         mapping: from names of columns or elements to attributes of products; `-` ignores one.
         encoding: any of Python's, if it is not Unicode; XML declares its own.
         vocabulary: what columns may contain.

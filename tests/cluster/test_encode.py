@@ -194,3 +194,16 @@ def test_nothing_of_a_user_is_in_the_clear(write: Write) -> None:
     content = b"".join(frame["content"])
     assert b"someone" not in content
     assert b"nobody" not in content
+
+
+def test_products_in_lines_and_row_groups_are_divided(write: Write, tmp_path: Path) -> None:
+    lines = write("".join(f'{{"id": "{number}", "inventory": {number}}}\n' for number in range(50)), "feed.jsonl")
+    table = tmp_path / "feed.parquet"
+    pq.write_table(pa.table({"id": list(map(str, range(50))), "inventory": range(50)}), table, row_group_size=20)
+    for path in (lines, table):
+        plan = plan_source(str(path), SourceSettings(kind="products", fragment_size=200), block_size=50)
+        assert len(plan.fragments) > 2
+        products = [product for shard in encode_plan(plan, 3) for product in shard.products]
+        assert sorted(products, key=str) == sorted(
+            ({"id": str(number), "inventory": number} for number in range(50)), key=str
+        )

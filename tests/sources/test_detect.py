@@ -9,11 +9,11 @@ import pytest
 from pyarrow import parquet
 
 from svc_async import InvalidArgument, UnusableFile
-from svc_async.sources.csv_feed import CsvFeed
 from svc_async.sources.csv_source import CsvSource
 from svc_async.sources.detect import open_feed, open_source
 from svc_async.sources.json_lines import JsonLinesSource
 from svc_async.sources.parquet import ParquetSource
+from svc_async.sources.table_feeds import CsvFeed
 from svc_async.sources.xml_feed import XmlFeed
 from svc_async.users.names import USERS
 from tests.support.files import Write, iter_rows, read_rows
@@ -68,8 +68,8 @@ def test_a_format_can_be_named(write: Write) -> None:
         open_source(write(CSV), format="jsonl")
     with pytest.raises(InvalidArgument, match="format must be one of csv, tsv, jsonl, parquet"):
         open_source(write(CSV), format="xml")
-    with pytest.raises(InvalidArgument, match="format must be one of csv, tsv, xml"):
-        open_feed(write(CSV), format="jsonl")
+    with pytest.raises(InvalidArgument, match="format must be one of csv, tsv, xml, jsonl, parquet"):
+        open_feed(write(CSV), format="json")
 
 
 def test_a_feed_is_not_a_user_file(write: Write) -> None:

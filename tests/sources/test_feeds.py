@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from svc_async import InvalidArgument, UnusableFile
 from svc_async.ads.products import PRODUCT_CHECKS
-from svc_async.sources.csv_feed import CsvFeed
 from svc_async.sources.detect import open_feed
 from svc_async.sources.source import UnparsedRow
+from svc_async.sources.table_feeds import CsvFeed
 from svc_async.sources.xml_feed import XmlFeed
 from svc_async.wire.checks import first_problem
 from tests.support.files import Write, limit_memory
@@ -128,7 +128,7 @@ REFUSED = [
     pytest.param('id,title\n1,"secret\n', "has a quote on line 2 that is not closed", id="quote"),
     pytest.param("id,title,ID\n", "more than one column of 'id'", id="two of one kind"),
     pytest.param("what,ever\nsecret,1\n", "has no recognised column", id="none known"),
-    pytest.param('{"id": "secret"}', "is jsonl, but must be one of csv, tsv, xml", id="jsonl"),
+    pytest.param('{"what": "secret"}', "has no recognised column; an object needs", id="none known in JSON"),
     pytest.param("", "is empty", id="empty"),
 ]  # fmt: skip  # one row a line
 

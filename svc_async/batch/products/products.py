@@ -97,9 +97,10 @@ class Products(CatalogProducts):
         by itself, and the failure names the attribute and every rule that it breaks. Products of one id arrive in
         their order, each in a request of its own; of equal ones that would share a request the last is sent.
 
-        A `str` or `Path` is the path or `file://` URL of a local feed: CSV, TSV or XML, compressed or not. The format
-        is detected from the content. The file is checked before anything is sent. For mapped columns or other
-        encodings, pass the `products()` of `svc_async.sources.detect.open_feed`. No other URL is fetched.
+        A `str` or `Path` is the path or `file://` URL of a local feed: CSV, TSV, XML, JSON lines or Parquet, compressed
+        or not. The format is detected from the content. The file is checked before anything is sent. For mapped
+        columns or other encodings, pass the `products()` of `svc_async.sources.detect.open_feed`. No other URL is
+        fetched.
 
         Settings and observers: see `BatchSettings` and `Observers` in `svc_async.batch.settings`.
 
