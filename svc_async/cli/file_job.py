@@ -48,13 +48,13 @@ def run_job(spec: JobSpec, file: Path, options: RunOptions, journal: JournalOpti
     """
     if not options.sandbox:
         spec.target.check()
-    elif journal.journal is not None or journal.journals is not None:
+    elif journal != JournalOptions():
         raise InvalidArgument("--journal", "must not be given with --sandbox, which forgets what it was sent")
     elif options.profile:
         raise InvalidArgument("profile", "must not be given with --sandbox, which brings credentials")
     elif options.state_url:
         raise InvalidArgument("--state-url", "must not be given with --sandbox, whose limits are its own")
-    kept = JobJournal.open(find_journal(journal, spec, options), spec)
+    kept = JobJournal.open(find_journal(journal, spec, options), spec, options)
     as_typed = attrs.evolve(spec, source=attrs.evolve(spec.source, path=str(file)))  # messages name the file so
     # Standard input is read here: in the event loop, waiting for it would delay the handling of signals.
     with closing(kept.spooled or open_rows(as_typed)) as source:
@@ -113,7 +113,7 @@ class _UploadWork:
         failures: FailureList,  # noqa: ARG002 - an upload removes nothing that is not in the file
     ) -> Report:
         spec = attrs.evolve(self.spec, target=target)
-        return await run(spec, session, source=self.source, journal=self.journal.path, observers=observers)
+        return await run(spec, session, source=self.source, journal=self.journal.locate(session), observers=observers)
 
 
 @attrs.define
@@ -171,7 +171,7 @@ class _FileJob:
             with FailureList(
                 self._failures_path,
                 self.source,
-                lasting=self.journal.path is not None,
+                lasting=self.journal.is_kept,
             ) as failures:
                 outcome = await self._run(target, session, failures)
                 if outcome is not None and not outcome.is_early:
@@ -244,7 +244,7 @@ class _FileJob:
             title=self.spec.title,
             file=self.file,
             name=self._name,
-            journal=self.journal.path,
+            journal=self.journal.name,
             finished_before=self.journal.is_finished,
             summary=self.work.summarize(report),
             report=report,
@@ -265,7 +265,7 @@ class _FileJob:
         if not self.journal.is_finished:
             await self.source.check()
             await check_access(target, session)
-        await self.journal.begin(self.source, self.spec, self.options)
+        await self.journal.begin(self.source, self.spec, self.options, self.journal.locate(session))
         if self.journal.record is not None:
             watch.failures.resume(self.journal.record.report.failures, finished=self.journal.is_finished)
         return await self.work.run(target, session, watch.observers, watch.failures)
@@ -286,11 +286,11 @@ class _FileJob:
 
     def _describe_rest(self, report: Report) -> str:
         was = "was" if report.pending == 1 else "were"
-        if self.journal.path is not None:
+        if self.journal.is_kept:
             unread = "" if self.source.exhausted else ", and the rest of the file"
             return (
                 f"Still to do: {count(report.pending, 'row')} that {was} read{unread}. Run the same command again, or "
-                f"`svc-async job resume {self.journal.path}`, to resume the job."
+                f"`{self.journal.resume_command}`, to resume the job."
             )
         line = self.source.find_line(report.read)
         place = f"row {report.read + 1:,}" if line is None else f"line {line:,}"

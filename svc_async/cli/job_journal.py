@@ -1,8 +1,10 @@
 """The journal of a command's job: what it notes about the job, and how the same job is recognised and resumed."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+import shlex
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
@@ -11,15 +13,32 @@ from svc_async.batch.journal.file import JournalFile
 from svc_async.batch.journal.journal import annotate
 from svc_async.batch.journal.journals import Journals
 from svc_async.batch.journal.record import JournalRecord
+from svc_async.batch.journal.store import JournalLocation
 from svc_async.cli.options import JournalOptions, RunOptions, absolute
+from svc_async.cli.sessions import require_state
+from svc_async.cli.signals import run_until_stopped
 from svc_async.clock import SystemClock
 from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.jobs.spec import JobSpec, TargetSpec, UploadSpec, from_plain, to_plain
+from svc_async.session import Session
 from svc_async.sources.detect import STANDARD_INPUT
 from svc_async.sources.source import ReplayableSource
+from svc_async.state import SharedState
+from svc_async.state.journals import JournalSummary, list_journals
 from svc_async.users.tables import Rows
 
-__all__ = ["JobJournal", "JobNote", "SpooledSource", "describe_ids", "find_journal"]
+__all__ = [
+    "JobJournal",
+    "JobNote",
+    "SpooledSource",
+    "describe_ids",
+    "describe_resuming",
+    "find_journal",
+    "list_state_journals",
+    "read_state_journal",
+]
+
+T = TypeVar("T")
 
 _SETTINGS = ("fingerprint", "profile", "failures_file", "report")
 _ID_NAMES = {"audience": "audience", "do_not_reach_list": "list", "catalog": "catalog"}
@@ -35,9 +54,13 @@ def find_journal(options: JournalOptions, spec: JobSpec, run: RunOptions) -> Jou
     """Return the options with the journal of this run, if the journals are kept in a folder.
 
     Raises:
-        InvalidArgument: a file is given too.
+        InvalidArgument: two places are given.
         UnusableFile: the folder cannot be used.
     """
+    if options.job is not None and not (options.journal is None and options.journals is None):
+        raise InvalidArgument(
+            "--job", "must not be given with --journal or --journals, which keep the journal in a file"
+        )
     if options.journals is None:
         return options
     if options.journal is not None:
@@ -132,46 +155,117 @@ class SpooledSource:
         """Do nothing: it holds no file."""
 
 
+def describe_resuming(job: str) -> str:
+    """Return the command that resumes a job whose journal is in the shared state."""
+    return f"svc-async job resume --job {shlex.quote(job)}"
+
+
+def read_state_journal(job: str, state_url: str | None, profile: str | None) -> JournalRecord | None:
+    """Return what the journal of a job in the shared state says; None if there is none yet.
+
+    Raises:
+        InvalidArgument: no shared state is named.
+        StateUnavailable: its database cannot be reached.
+        UnusableState: the journal is damaged.
+    """
+    try:
+        return _use_state(require_state(state_url, profile), lambda state: state.journal(job).find())
+    finally:
+        del state_url  # its password must not be among the locals of a traceback
+
+
+def list_state_journals(state_url: str | None, profile: str | None) -> Sequence[JournalSummary]:
+    """Return the journals in the shared state, beginning with the one that was written last.
+
+    Raises:
+        InvalidArgument: no shared state is named.
+        StateUnavailable: its database cannot be reached.
+    """
+    try:
+        return _use_state(require_state(state_url, profile), lambda state: list_journals(state.database))
+    finally:
+        del state_url  # its password must not be among the locals of a traceback
+
+
+def _use_state(state: SharedState, work: Callable[[SharedState], Awaitable[T]]) -> T:
+    async def use() -> T:
+        async with state:
+            return await work(state)
+
+    return asyncio.run(run_until_stopped(use()))
+
+
 @attrs.frozen(kw_only=True)
 class JobJournal:
     """The journal of a command's job, if it keeps one.
 
     Attributes:
-        path: the file; None if there is no journal.
+        path: the file; None if there is none.
+        job: the name of the job in the shared state; None if its journal is not there.
         record: what earlier runs of the job have left in it; None if this is the first.
         note: what the first run has noted.
         resume_spool: whether the rows come from the spool instead of standard input.
     """
 
     path: Path | None = None
+    job: str | None = None
     record: JournalRecord | None = None
     note: JobNote | None = None
     resume_spool: bool = False
 
     @classmethod
-    def open(cls, options: JournalOptions, spec: JobSpec) -> "JobJournal":
+    def open(cls, options: JournalOptions, spec: JobSpec, run: RunOptions) -> "JobJournal":
         """Find out what the journal of a job holds.
 
         Raises:
             UnusableFile: the journal is in use, belongs to another job, or cannot be read.
+            UnusableState: likewise, in a shared state.
+            StateUnavailable: the database of the shared state cannot be reached.
         """
-        path = options.journal
-        if path is None:
-            return cls()
-        if path.is_dir():
-            raise UnusableFile("journal", path, "is a folder; --journals keeps a journal of each run in it")
-        record = JournalRecord.read(path) if path.exists() and path.stat().st_size else None
-        if record is None:
-            return cls(path=path)
-        if record.running:
-            raise UnusableFile("journal", path, "is locked by another job")
-        if record.begun_at is None:
-            return cls(path=path)
+        found = cls(path=options.journal, job=options.job)
+        record = found._read(run)
+        if record is None or record.begun_at is None:
+            return found
         note = JobNote.read(record)
         if (note.spec.title, note.spec.target) != (spec.title, spec.target):
             ids = ", ".join(f"{name} {value}" for name, value in describe_ids(note.spec.target).items())
-            raise UnusableFile("journal", path, f"belongs to another job: {note.spec.title} {ids}")
-        return cls(path=path, record=record, note=note, resume_spool=options.resume_spool and record.spooled)
+            raise UnusableFile("journal", record.name, f"belongs to another job: {note.spec.title} {ids}")
+        return attrs.evolve(found, record=record, note=note, resume_spool=options.resume_spool and record.spooled)
+
+    def _read(self, run: RunOptions) -> JournalRecord | None:
+        if self.job is not None:
+            return read_state_journal(self.job, run.state_url, run.profile)
+        if self.path is None:
+            return None
+        if self.path.is_dir():
+            raise UnusableFile("journal", self.path, "is a folder; --journals keeps a journal of each run in it")
+        record = JournalRecord.read(self.path) if self.path.exists() and self.path.stat().st_size else None
+        if record is not None and record.running:
+            raise UnusableFile("journal", self.path, "is locked by another job")
+        return record
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is a journal."""
+        return self.path is not None or self.job is not None
+
+    @property
+    def name(self) -> str | None:
+        """What messages call the journal; None if there is none."""
+        return self.job if self.path is None else str(self.path)
+
+    @property
+    def resume_command(self) -> str:
+        """The command that resumes the job."""
+        return describe_resuming(self.job) if self.job is not None else f"svc-async job resume {self.path}"
+
+    def locate(self, session: Session) -> JournalLocation | None:
+        """Return where the journal is kept, given an open session."""
+        if self.path is not None:
+            return JournalFile(self.path)
+        if self.job is None or session.state is None:
+            return None
+        return session.state.journal(self.job)
 
     @property
     def is_finished(self) -> bool:
@@ -183,13 +277,15 @@ class JobJournal:
         """What stands for standard input, if its rows come from the spool."""
         return SpooledSource(self.note.fingerprint) if self.resume_spool and self.note is not None else None
 
-    async def begin(self, source: ReplayableSource, spec: JobSpec, options: RunOptions) -> None:
+    async def begin(
+        self, source: ReplayableSource, spec: JobSpec, options: RunOptions, location: JournalLocation | None
+    ) -> None:
         """Note what begins now; or make sure that the source is the one with which the job was begun.
 
         Raises:
             UnusableFile: the source is another one, or has changed.
         """
-        if self.path is None or not isinstance(spec, UploadSpec):
+        if location is None or not isinstance(spec, UploadSpec):
             return
         fingerprint = await source.fingerprint()
         if self.note is None:
@@ -200,9 +296,9 @@ class JobJournal:
                 failures_file=absolute(options.failures_file) if options.failures_file else None,
                 report=absolute(options.report) if options.report else None,
             )
-            await annotate(JournalFile(self.path), note.to_plain())
+            await annotate(location, note.to_plain())
         elif self.note.fingerprint != fingerprint:
             was = self.note.spec.source.path
             what = "standard input" if was == STANDARD_INPUT else f"{was}, or with what it held before it was changed"
             problem = f"belongs to a job with {what}; a new job needs a new journal; nothing was sent"
-            raise UnusableFile("journal", self.path, problem)
+            raise UnusableFile("journal", location.name, problem)

@@ -124,11 +124,13 @@ class JournalOptions:
     Attributes:
         journal: Keep a journal in this file. Repeat the command after a crash to resume the job.
         journals: Keep a journal of each run in this folder, for a job that repeats. A run that was cut off is resumed.
+        job: Keep the journal in the shared state under this name. Repeat the command to resume the job, on any host.
         resume_spool: Use the rows that the first run has read from standard input.
     """
 
     journal: Path | None = None
     journals: Path | None = None
+    job: str | None = None
     resume_spool: Annotated[Flag, Parameter(show=False)] = False
 
 

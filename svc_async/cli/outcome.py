@@ -36,7 +36,7 @@ class JobOutcome:
         title: what the job did.
         file: the source as it was typed.
         name: what messages call the source.
-        journal: the journal, if there is one.
+        journal: the name of the journal, if there is one.
         finished_before: whether an earlier run finished the job, so that nothing was sent.
         summary: what was done with how many rows.
         report: what became of the rows.
@@ -55,7 +55,7 @@ class JobOutcome:
     title: str
     file: Path
     name: str
-    journal: Path | None
+    journal: str | None
     finished_before: bool
     summary: str
     report: Report
@@ -96,7 +96,7 @@ class JobOutcome:
             **totals,
             **listed,
             **self.more,
-            "journal": str(self.journal) if self.journal is not None else None,
+            "journal": self.journal,
             "finished_before": self.finished_before,
             "failures_file": str(self.failures.path) if self._is_listed else None,
             "seconds": round(self.seconds, 3),

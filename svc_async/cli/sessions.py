@@ -10,7 +10,7 @@ from svc_async.state import SharedState
 from svc_async.wire.hmac_sha256 import SigningKey
 from svc_async.wire.route import Surface
 
-__all__ = ["find_shadowed_profile", "find_signing_key", "find_state", "open_session", "session_from"]
+__all__ = ["find_shadowed_profile", "find_signing_key", "find_state", "open_session", "require_state", "session_from"]
 
 
 def open_session(profile: str | None, surface: Surface = Surface.ADS, *, state_url: str | None = None) -> Session:
@@ -46,6 +46,22 @@ def find_state(state_url: str | None, profile: str | None, *, migrate: bool = Tr
         return SharedState.open(url, migrate=migrate) if url else None
     finally:
         del url, state_url  # the password must not be among the locals of a traceback
+
+
+def require_state(state_url: str | None, profile: str | None) -> SharedState:
+    """Return the shared state of the option, the profile or the environment.
+
+    Raises:
+        InvalidArgument: none of them names one.
+    """
+    try:
+        state = find_state(state_url, profile)
+    finally:
+        del state_url  # its password must not be among the locals of a traceback
+    if state is None:
+        ways = "give --state-url, set SVC_STATE_URL, or add state_url to a profile"
+        raise InvalidArgument("--job", f"names a job in the shared state: {ways}")
+    return state
 
 
 def find_shadowed_profile(profile: str | None) -> str | None:

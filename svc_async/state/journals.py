@@ -12,7 +12,7 @@ import os
 import socket
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import attrs
 
@@ -95,13 +95,25 @@ class StateJournal:
             StateUnavailable: the database cannot be reached.
             UnusableState: there is no such journal, or it is damaged.
         """
+        record = await self.find()
+        if record is None:
+            raise self.make_error("does not exist")
+        return record
+
+    async def find(self) -> JournalRecord | None:
+        """Return what the journal says, as `read` does; None if there is no such journal.
+
+        Raises:
+            StateUnavailable: the database cannot be reached.
+            UnusableState: it is damaged.
+        """
         async with (
             self.database.connect() as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):
             row = await connection.fetchrow(_FIND, self.name)
             if row is None:
-                raise self.make_error("does not exist")
+                return None
             records = await self._load(connection, row["id"])
         state = records.load("job", 0, JobState) if records.has("job") else None
         is_running = _is_running(state, row["silence"])
@@ -140,6 +152,13 @@ class JournalSummary:
     finished: bool
     accepted: int
     active_at: datetime
+
+    @property
+    def state(self) -> Literal["running", "finished", "stopped"]:
+        """What the job does now."""
+        if self.running:
+            return "running"
+        return "finished" if self.finished else "stopped"
 
 
 async def list_journals(database: "Database", *, most: int = 1_000) -> Sequence[JournalSummary]:

@@ -34,11 +34,12 @@ SYNC = {
     "state": "the shared state if there is one, else a file of the list in XDG_STATE_HOME/svc_async",
 }
 AUDIENCE = {"account": "", "audience": "", **RUN, **BATCH, **USERS}
-JOURNAL = {"journal": "", "journals": ""}
+JOURNAL = {"journal": "", "journals": "", "job": ""}
 DO_NOT_REACH = {"account": "", "list": "", **RUN, **BATCH, **USERS, **JOURNAL}
 CATALOG = {"catalog": "", **RUN, **BATCH, **FORMAT}
 PROFILE = {"profile": "", **JSON}
 STORED_PROFILE = {"profile": 'SVC_PROFILE, or "default"', **JSON}
+JOB = {"state-url": "state_url of the profile, or SVC_STATE_URL", "profile": "", **JSON}
 STATE = {"state-url": "state_url of the profile, or SVC_STATE_URL", "profile": "", "embedded": "", **JSON}
 
 COMMANDS = {
@@ -55,9 +56,10 @@ COMMANDS = {
     "demo": {"rows": "200000", "seed": "7", **JSON},
     "do-not-reach upload": {**DO_NOT_REACH, "expires-at": "13 months from now"},
     "do-not-reach remove": DO_NOT_REACH,
-    "job status": JSON,
-    "job resume": JSON,
-    "job report": {"out": "JSON to stdout", **JSON},
+    "job list": JOB,
+    "job status": {"job": "", **JOB},
+    "job resume": {"job": "", **JOB},
+    "job report": {"job": "", "out": "JSON to stdout", **JOB},
     "sandbox": {
         "host": "127.0.0.1",
         "port": "8765",

@@ -1,27 +1,11 @@
 """The commands that check and maintain a shared state."""
 
 import json
-from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
-import asyncpg
 import pytest
 
 from tests.support.command import Call
-from tests.support.postgres import make_schema_name
-
-
-@pytest.fixture
-async def database(postgres_url: str) -> AsyncIterator[str]:
-    """The URL of a new database, since commands work on one schema."""
-    name = make_schema_name()
-    owner = await asyncpg.connect(postgres_url)
-    try:
-        await owner.execute(f"CREATE DATABASE {name}")
-        yield urlsplit(postgres_url)._replace(path=f"/{name}").geturl()
-        await owner.execute(f"DROP DATABASE {name} WITH (FORCE)")
-    finally:
-        await owner.close()
 
 
 def test_a_state_is_made_checked_and_pruned(call: Call, database: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.timeline import Sample
 from svc_async.cli.console import Part, say, show, show_json
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.failures import count_reasons, describe_failures
-from svc_async.cli.job_journal import JobNote, describe_ids
-from svc_async.cli.options import JournalOptions, JsonFlag, RunOptions, absolute
+from svc_async.cli.job_journal import JobNote, describe_ids, describe_resuming, list_state_journals, read_state_journal
+from svc_async.cli.options import JournalOptions, JsonFlag, RunOptions, StateUrl, absolute
 from svc_async.cli.outcome import write_report
 from svc_async.cli.upload_command import start
 from svc_async.cli.wording import count, format_duration
@@ -24,6 +24,8 @@ from svc_async.errors import InvalidArgument
 from svc_async.jobs.html_report import JobRecord, report_page
 from svc_async.jobs.limits import requests_per_minute
 from svc_async.jobs.spec import UploadSpec, to_plain
+from svc_async.printable import clean
+from svc_async.state.journals import JournalSummary
 
 __all__ = ["app"]
 
@@ -32,15 +34,85 @@ _BEGUN_BY_PROGRAM = "Make the same call again with this journal to resume the jo
 app = App(name="job")
 
 
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
+class StateJournalOptions:
+    """Which job of a shared state is meant, if its journal is not a file.
+
+    Attributes:
+        job: The name of the job in the shared state.
+        state_url: The PostgreSQL database. [default: state_url of the profile, or SVC_STATE_URL]
+        profile: Take state_url from this profile.
+    """
+
+    job: str | None = None
+    state_url: StateUrl = attrs.field(default=None, repr=False)  # may contain a password
+    profile: str | None = None
+
+    def read(self, path: Path | None) -> JournalRecord:
+        """Return what the journal of the job says.
+
+        Raises:
+            InvalidArgument: the job is not named, or twice.
+            UnusableFile: the file cannot be read.
+            UnusableState: there is no such job in the shared state, or its journal is damaged.
+        """
+        if (path is None) == (self.job is None):
+            raise InvalidArgument("--job", "names a job in the shared state: give either it or the path of a journal")
+        if path is not None:
+            return JournalRecord.read(path)
+        record = read_state_journal(str(self.job), self.state_url, self.profile)
+        if record is None:
+            raise InvalidArgument(
+                "--job", "is not the name of a job in this shared state; `svc-async job list` lists them"
+            )
+        return record
+
+
+_STATE = StateJournalOptions()
+
+
+@app.command(name="list")
+def list_(*, state_url: StateUrl = None, profile: str | None = None, as_json: JsonFlag = False) -> int:
+    """List the jobs whose journals are in the shared state, beginning with the one that was active last.
+
+    Args:
+        state_url: The PostgreSQL database. [default: state_url of the profile, or SVC_STATE_URL]
+        profile: Take state_url from this profile.
+        as_json: Print only JSON.
+    """
+    jobs = list_state_journals(state_url, profile)
+    if as_json:
+        show_json([_summarize(job) for job in jobs])
+        return Exit.DONE
+    for job in jobs:
+        totals = f"{job.state}, {count(job.accepted, 'row')} accepted, active {job.active_at:%Y-%m-%d %H:%M:%S} UTC"
+        show((clean(job.name), "bold"), f": {totals}")
+    if not jobs:
+        show("No journals are in this shared state.")
+    return Exit.DONE
+
+
+def _summarize(job: JournalSummary) -> Mapping[str, Any]:
+    return {
+        "job": job.name,
+        "state": job.state,
+        "accepted": job.accepted,
+        "owner": job.owner,
+        "active_at": _iso(job.active_at),
+    }
+
+
 @app.command
-def status(path: Path, /, *, as_json: JsonFlag = False) -> int:
+def status(path: Path | None = None, /, *, state: StateJournalOptions = _STATE, as_json: JsonFlag = False) -> int:
     """Print how far a job is, what is in doubt and what to do next; also while it runs.
 
     Args:
-        path: The job's journal.
+        path: The job's journal, if it is a file.
+        state: Where it is otherwise.
         as_json: Print only JSON.
     """
-    record = JournalRecord.read(path)
+    record = state.read(path)
     now = SystemClock().now()
     if as_json:
         show_json(_status(record, now))
@@ -51,41 +123,53 @@ def status(path: Path, /, *, as_json: JsonFlag = False) -> int:
 
 
 @app.command
-def resume(path: Path, /, *, as_json: JsonFlag = False) -> int:
+def resume(path: Path | None = None, /, *, state: StateJournalOptions = _STATE, as_json: JsonFlag = False) -> int:
     """Resume a job that a command has begun, from any folder.
 
     Credentials come from the same profile, or from the environment. Rows that were read from standard input are kept
-    beside the journal, and not read again.
+    beside the journal, and not read again. A job whose journal is in the shared state is taken up: whoever has it
+    ends.
 
     Args:
-        path: The job's journal.
+        path: The job's journal, if it is a file.
+        state: Where it is otherwise.
         as_json: Print only JSON.
     """
-    record = JournalRecord.read(path)
+    record = state.read(path)
     note = JobNote.read(record)
     options = RunOptions(
-        profile=note.profile,
+        profile=state.profile or note.profile,
+        state_url=state.state_url,
         failures_file=Path(note.failures_file) if note.failures_file else None,
         report=Path(note.report) if note.report else None,
         as_json=as_json,
     )
-    journal = JournalOptions(journal=Path(absolute(path)), resume_spool=record.spooled)
+    file = None if path is None else Path(absolute(path))
+    journal = JournalOptions(journal=file, job=state.job, resume_spool=record.spooled)
     return start(note.spec, Path(note.spec.source.path), options, journal)
 
 
 @app.command
-def report(path: Path, /, *, out: Path | None = None, as_json: JsonFlag = False) -> int:
+def report(
+    path: Path | None = None,
+    /,
+    *,
+    state: StateJournalOptions = _STATE,
+    out: Path | None = None,
+    as_json: JsonFlag = False,
+) -> int:
     """Write a report of a job, finished or not: totals, failures by reason, and its progress against the limit.
 
     Args:
-        path: The job's journal.
+        path: The job's journal, if it is a file.
+        state: Where it is otherwise.
         out: Write to this file: .html to read, .json for programs. [default: JSON to stdout]
         as_json: Print only JSON.
     """
-    record = JournalRecord.read(path)
+    record = state.read(path)
     if out is not None and (out.suffix not in {".html", ".json"} or not out.parent.is_dir()):
         raise InvalidArgument("--out", "must end in .html or .json, in an existing folder")
-    if out is not None and out.resolve() == path.resolve():
+    if out is not None and path is not None and out.resolve() == path.resolve():
         raise InvalidArgument("--out", "must not be the journal itself")
     if out is None:
         show_json(_report(record))
@@ -110,11 +194,14 @@ def _state(record: JournalRecord) -> str:
 def _next(record: JournalRecord) -> str:
     """Describe what to do."""
     if record.running:
-        return "The job is running; wait, or stop it with Ctrl-C or SIGTERM."
+        where = "" if record.owner is None else f" on {record.owner}"
+        return f"The job is running{where}; wait, or stop it with Ctrl-C or SIGTERM."
     if record.finished:
         return "Nothing is left to do. A new job needs a new journal."
     if not record.note:
         return _BEGUN_BY_PROGRAM
+    if record.owner is not None:
+        return f"Resume it with: {describe_resuming(record.name)}"
     return f"Resume it with: svc-async job resume {record.name}"
 
 

@@ -1,0 +1,79 @@
+"""Jobs whose journal is in a shared state: stopped, listed, looked at and resumed by their name."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from svc_async.sandbox import Fault, Sandbox
+from tests.support.command import Call, Command
+
+USERS = "*/custom_audiences/*/users"
+
+
+def upload(sandbox: Sandbox, url: str, *more: str) -> tuple[str, ...]:
+    target = ("--account", sandbox.account_id, "--audience", sandbox.audience_id)
+    few = ("--users-per-operation", "1", "--concurrency", "1", "--quarantine", "0")
+    return ("audience", "upload", "people.csv", *target, "--job", "night run", "--state-url", url, *few, *more)
+
+
+async def test_a_job_is_stopped_listed_looked_at_and_resumed(
+    command: Command, sandbox: Sandbox, database: str, tmp_path: Path
+) -> None:
+    rows = [f"user{number}@example.org" for number in range(6_000)]
+    (tmp_path / "people.csv").write_text("\n".join(["email", *rows]))
+    sandbox.faults.on("POST", USERS).nth(2).do(Fault.hang())
+    running = await command.start(*upload(sandbox, database))
+    await sandbox.requests.wait(count=2, route=USERS)
+    (listed,) = json.loads((await command("job", "list", "--state-url", database, "--json")).out)
+    assert (listed["job"], listed["state"]) == ("night run", "running")
+    running.send(signal.SIGTERM)
+    ended = await running.wait()
+    assert ended.code == 130
+    assert "svc-async job resume --job 'night run'" in ended.err
+
+    job = ("--job", "night run", "--state-url", database)
+    status = json.loads((await command("job", "status", *job, "--json")).out)
+    assert (status["journal"], status["state"], status["accepted"]) == ("night run", "stopped", 2_500)
+    assert status["next"] == "Resume it with: svc-async job resume --job 'night run'"
+
+    resumed = json.loads((await command("job", "resume", *job, "--json")).out)
+    assert (resumed["journal"], resumed["accepted"], resumed["pending"]) == ("night run", 6_000, 0)
+    assert len(sandbox.audience(sandbox.audience_id).users) == 6_000
+    again = json.loads((await command(*upload(sandbox, database), "--json")).out)
+    assert again["finished_before"]
+    assert json.loads((await command("job", "report", *job)).out)["state"] == "finished"
+    assert "night run: finished, 6,000 rows accepted" in (await command("job", "list", "--state-url", database)).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("job", "status"), "--job names a job in the shared state: give either it or the path of a journal"),
+        (("job", "status", "a.journal", "--job", "a"), "--job names a job in the shared state: give either it"),
+        (("job", "status", "--job", "a"), "--job names a job in the shared state: give --state-url, set SVC_STATE_URL"),
+        (("job", "list"), "--job names a job in the shared state: give --state-url"),
+    ],
+)
+def test_a_job_that_is_not_named_clearly_is_refused(call: Call, arguments: tuple[str, ...], problem: str) -> None:
+    ended = call(*arguments)
+
+    assert ended.code == 2
+    assert problem in ended.err
+
+
+def test_a_job_that_does_not_exist_is_refused(call: Call, database: str) -> None:
+    ended = call("job", "resume", "--job", "none", "--state-url", database)
+
+    assert (ended.code, ended.out) == (2, "")
+    assert "--job is not the name of a job in this shared state; `svc-async job list` lists them" in ended.err
+
+
+def test_a_journal_is_kept_in_one_place(call: Call, sandbox: Sandbox, database: str, tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_text("email\na@example.org\n")
+
+    ended = call(*upload(sandbox, database, "--journal", "a.journal"))
+
+    assert ended.code == 2
+    assert "--job must not be given with --journal or --journals" in ended.err
