@@ -19,6 +19,8 @@ _FLAGS = (
     "--disable-sync",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
 )
+expect.set_options(timeout=30_000)  # for a machine that does other things too
+
 _LOCAL = {"127.0.0.1", "localhost"}
 _HEIGHT = 800
 

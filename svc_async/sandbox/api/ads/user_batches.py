@@ -155,7 +155,10 @@ def _refuse_group(call: Call, refused: Mapping[int, list[Finding]], total: int) 
     first, problems = next(iter(refused.items()))
     rule = problems[0].rule
     more = f"; {len(refused) - 1} more" if len(refused) > 1 else ""
-    reason = f"operation {first}: {problems[0].problem.message}{more}"
+    place = (
+        f"operation {first}, {found.parameter}" if (found := problems[0].problem).parameter else f"operation {first}"
+    )
+    reason = f"{place}: {found.message}{more}"
     entries = list_operation_errors(by_operation, total, call.sandbox.config.batch_errors)
     # Unspecified: the status, and that `errors` stays empty (UNS-batch-error-shape).
     return Refusal(400, rule=rule, basis=_find_basis(rule), more={"operation_errors": entries}, reason=reason)
