@@ -22,13 +22,19 @@ if TYPE_CHECKING:
 
     Connection = PoolConnectionProxy[asyncpg.Record]
 
-__all__ = ["DEFAULT_SCHEMA", "Database"]
+__all__ = ["DEFAULT_SCHEMA", "Database", "limit_transaction"]
 
 DEFAULT_SCHEMA = "svc_async"
 _is_schema = re.compile(r"[a-z_][a-z0-9_]{0,62}").fullmatch
 _CONNECT_SECONDS = 10.0
 _STATEMENT_SECONDS = 30.0
 _POOL_SIZE = 8
+_TRANSACTION_LIMITS = """
+    SET LOCAL idle_in_transaction_session_timeout = '10s';
+    SET LOCAL tcp_keepalives_idle = 5;
+    SET LOCAL tcp_keepalives_interval = 2;
+    SET LOCAL tcp_keepalives_count = 3
+"""
 _REASONS = {  # by the name of an exception; the first that fits
     "SSLCertVerificationError": "certificate verification failed",
     "gaierror": "the host name is not known",
@@ -141,6 +147,14 @@ class Database:
         """
         async with self.connect() as connection:
             return await connection.execute(statement, *arguments)
+
+
+async def limit_transaction(connection: "Connection") -> None:
+    """Let the server end a transaction after ten seconds in which its process stands still or its machine is gone.
+
+    What it has locked and written keeps others from taking up the same job, or from going on with it.
+    """
+    await connection.execute(_TRANSACTION_LIMITS)
 
 
 def _check_schema(schema: str) -> None:

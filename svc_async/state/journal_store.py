@@ -12,17 +12,16 @@ from svc_async.batch.journal.records import Changes, compute_checksum
 from svc_async.batch.journal.store import JournalUnwritable
 from svc_async.errors import SvcError
 from svc_async.sqlite import outlast
+from svc_async.state.database import limit_transaction
 from svc_async.state.errors import StateUnavailable, TakenUpElsewhere, UnusableState
 
 if TYPE_CHECKING:
     from svc_async.state.database import Connection, Database
 
-__all__ = ["IDLE", "JournalRun", "StateSpool", "StateStore"]
+__all__ = ["JournalRun", "StateSpool", "StateStore"]
 
 T = TypeVar("T")
 
-IDLE = "SET LOCAL idle_in_transaction_session_timeout = '10s'"
-"""A process that is stopped within a transaction keeps others from taking up the journal for no longer."""
 _SIGN_OF_LIFE = 15.0
 """Seconds after which a run commits, if it has nothing to record, so that others see that it is there."""
 _MAX_RECORD = 67_108_864
@@ -84,7 +83,7 @@ class JournalRun:
         Raises:
             TakenUpElsewhere: somebody has.
         """
-        await connection.execute(IDLE)
+        await limit_transaction(connection)
         if not await connection.fetchval("SELECT hold_journal($1, $2)", self.id, self.epoch):
             raise TakenUpElsewhere(self.name)
 

@@ -18,7 +18,7 @@ import attrs
 from svc_async.batch.sender import GRACE
 from svc_async.batch.sync.pages.page import DamagedState
 from svc_async.batch.sync.pages.tables import COLUMNS, add_checksum, check_row
-from svc_async.state.database import Database
+from svc_async.state.database import Database, limit_transaction
 from svc_async.state.errors import TakenUpElsewhere, UnusableState
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ __all__ = ["SyncSummary", "SyncTables", "list_syncs"]
 
 _MOST_LISTED = 10_000
 _DELETED_TOGETHER = 200
-_IDLE = "SET LOCAL idle_in_transaction_session_timeout = '10s'"
-"""A process that stands still within a transaction keeps others from writing what it has written."""
 _TAKE_UP = """
     INSERT INTO sync_lists (target, epoch) VALUES ($1, 1)
     ON CONFLICT (target) DO UPDATE SET epoch = sync_lists.epoch + 1, used_at = clock_timestamp()
@@ -149,7 +147,7 @@ class SyncTables:
     async def transaction(self, *, large: bool = False) -> AsyncGenerator["_SyncWriter"]:  # noqa: ARG002 - all are alike
         """Commit what the block writes, unless another process has taken up the state."""
         async with self._database.transaction() as connection:
-            await connection.execute(_IDLE)
+            await limit_transaction(connection)
             yield _SyncWriter(connection, self._sync)
             if await connection.fetchval(_CHECK, self._sync, self._epoch) is None:
                 raise self._make_replaced_error()
