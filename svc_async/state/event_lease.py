@@ -74,7 +74,7 @@ class EventLease:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
-        with suppress(SvcError):  # otherwise it expires
+        with suppress(Exception):  # otherwise it expires
             await self.database.execute(
                 "SELECT end_event_receivers($1, coalesce($2, clock_timestamp()))", self.owner, self.read_time()
             )
@@ -126,9 +126,10 @@ class EventLease:
                 await self.renew()
                 await self._sweep()
                 self._fails = False
-            except SvcError as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next renewal may succeed
                 if not self._fails:
-                    _log.warning("the lease of the receiver %s is not renewed: %s", clean(self.receiver), error)
+                    reason = error if isinstance(error, SvcError) else type(error).__name__
+                    _log.warning("the lease of the receiver %s is not renewed: %s", clean(self.receiver), reason)
                 self._fails = True
 
     async def _sweep(self) -> None:

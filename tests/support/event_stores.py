@@ -51,6 +51,10 @@ class BrokenStore(MemoryDedupe):
         self._fail("claim", key)
         return await super().claim(key)
 
+    async def confirm(self, key: str) -> bool:
+        self._fail("confirm", key)
+        return await super().confirm(key)
+
     async def commit(self, key: str) -> None:
         self._fail("commit", key)
         await super().commit(key)

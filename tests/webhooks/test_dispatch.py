@@ -10,7 +10,7 @@ import pytest
 
 from svc_async.events.models import Event, PostCreated
 from svc_async.sandbox import VirtualClock
-from svc_async.webhooks import Ack, DeliveryContext, WebhookReceiver
+from svc_async.webhooks import Ack, DeliveryContext, MemoryDedupe, WebhookReceiver
 from svc_async.webhooks.testing import build_delivery
 from tests.support.deliveries import KEY, delivery
 from tests.support.event_samples import activity
@@ -294,3 +294,34 @@ async def test_the_last_event_is_the_last_that_was_new() -> None:
         await clock.advance(seconds=1)
         await receiver.handle(*delivery())
         assert receiver.health().last_event == first == clock.now() - timedelta(seconds=1)
+
+
+async def test_an_event_that_was_taken_over_is_not_handled() -> None:
+    class Lost(MemoryDedupe):
+        async def confirm(self, key: str) -> bool:
+            return key != "1"
+
+    seen: list[str] = []
+    async with WebhookReceiver(keys=[KEY], dedupe=Lost(), ack=Ack.inline()) as receiver:
+        receiver.on("*")(lambda event, _: seen.append(event.key))
+        assert [(await receiver.handle(*delivery(key))).status for key in "12"] == [500, 200]
+    assert seen == ["2"]
+
+
+@pytest.mark.parametrize(("inbox", "letters"), [(None, ["1"]), (MemoryInbox(), [])])
+async def test_an_event_whose_claim_cannot_be_confirmed_is_not_handled(
+    inbox: MemoryInbox | None, letters: list[str]
+) -> None:
+    seen, dead, errors = list[str](), list[str](), list[object]()
+    receiver = WebhookReceiver(
+        keys=[KEY],
+        dedupe=BrokenStore("confirm"),
+        ack=Ack.durable(inbox) if inbox is not None else None,
+        on_error=lambda _, error: errors.append(type(error)),
+        dead_letter=lambda event, _: dead.append(event.key),
+    )
+    receiver.on("*")(lambda event, _: seen.append(event.key))
+    async with receiver:
+        assert (await receiver.handle(*delivery())).status == 200
+    assert (seen, dead, errors, receiver.stats.abandoned) == ([], letters, [OSError], 1)
+    assert inbox is None or [*inbox.rows] == ["1"]

@@ -69,6 +69,7 @@ async def test_a_receiver_that_ends_releases_its_claims_at_once(open_events: Ope
             await one.claim("a")
             await one.claim("b")
             await one.commit("b")
+        assert await count(two, "event_claims") == 1
         assert [await two.claim(key) for key in "ab"] == [Claim.TAKEN, Claim.HANDLED]
 
 
@@ -202,6 +203,17 @@ async def test_the_events_of_a_dead_receiver_are_given_to_one_other(open_events:
         loaded = await asyncio.gather(two.load(), three.load(), two.load())
         keys = [each.key for events in loaded for each in events]
         assert sorted(keys, key=int) == [str(number) for number in range(50)]
+
+
+async def test_events_that_are_being_taken_over_are_left_to_who_does_it(open_events: Open, clock: VirtualClock) -> None:
+    async with open_events() as one:
+        await one.store([make_stored("a")])
+    async with open_events() as two, open_events() as three:
+        async with two._database.transaction() as connection:
+            take = "SELECT * FROM take_events($1, $2, 10, 1000, $3)"
+            assert len(await connection.fetch(take, "webhooks", two._lease.owner, clock.now())) == 1
+            assert [*await three.load()] == []
+        assert [*await three.load()] == []
 
 
 async def test_what_a_load_returns_is_bounded_by_number_and_size(
@@ -352,6 +364,19 @@ async def test_a_delivery_that_another_receiver_has_not_handled_yet_is_not_ackno
             await clock.advance(seconds=60)
             assert (await receiver.handle(*delivery())).status == 200
             await until(lambda: seen == ["1"])
+
+
+async def test_an_event_of_an_ended_receiver_that_another_one_has_claimed_is_left_to_it(
+    open_events: Open, clock: VirtualClock
+) -> None:
+    seen: list[str] = []
+    async with open_events() as two, open_events() as three:
+        async with open_events() as ended:
+            await ended.store([make_stored("1", delivery().body)])
+        await two.claim("1")  # a repeated delivery
+        async with make_receiver(three, clock, seen):
+            pass
+        assert (seen, await count(two, "event_inbox")) == ([], 1)
 
 
 DIES = """
