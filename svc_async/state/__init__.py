@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 from svc_async.lazy import make_getattr
 
 if TYPE_CHECKING:
+    from svc_async.state.errors import StateUnavailable, TakenUpElsewhere, UnusableState
     from svc_async.state.shared_state import SharedState
 
-__all__ = ["SharedState"]
+__all__ = ["SharedState", "StateUnavailable", "TakenUpElsewhere", "UnusableState"]
 
-__getattr__ = make_getattr(__name__, globals(), {"SharedState": "svc_async.state.shared_state"})
+_HOMES = dict.fromkeys(("StateUnavailable", "TakenUpElsewhere", "UnusableState"), "svc_async.state.errors")
+__getattr__ = make_getattr(__name__, globals(), {"SharedState": "svc_async.state.shared_state", **_HOMES})
