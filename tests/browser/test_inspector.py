@@ -56,10 +56,10 @@ async def test_a_fault_that_is_armed_by_a_click_strikes(page: InspectorPage, raw
     await raw("GET", raw.account)
     await page.rows().first.click()
     await page.detail().get_by_role("button", name="Arm a fault for this call").click()
-    await expect(page.dialog.get_by_label("Path")).to_have_value("/ads/12/accounts/*")
+    await expect(page.dialog.get_by_label("Path")).to_have_value(f"/ads{raw.account}")
     await page.dialog.get_by_label("Status").fill("502")
     await page.dialog.get_by_role("button", name="Arm").click()
-    await expect(page.outcome).to_have_text("Armed: http(502) on GET /ads/12/accounts/*, the first 1")
+    await expect(page.outcome).to_have_text(f"Armed: http(502), the first request, GET /ads{raw.account}")
     assert [(await raw("GET", raw.account)).status for _ in range(2)] == [502, 200]
     await page.go_to("Faults")
     await expect(page.page.locator("#panel-faults")).to_contain_text("Struck 1 time, of 2 matching requests")

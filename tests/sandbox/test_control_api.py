@@ -167,7 +167,7 @@ async def test_a_fault_is_armed_and_strikes(raw: RawClient, ask: Ask) -> None:
         "method": "GET",
         "path": "*/accounts/*",
         "stage": "before",
-        "when": "the first 2",
+        "when": "the first 2 requests",
         "seen": 0,
         "struck": 0,
     }
@@ -189,7 +189,12 @@ async def test_a_fault_is_narrowed(ask: Ask, sandbox: Sandbox) -> None:
     for narrowed in ({"nth": 3}, {"probability": 0.25, "seed": 4}, {"stage": "after"}, {}):
         assert (await ask("POST", "faults", {"kind": "hang", **narrowed})).status == 200
     shown = [(fault["when"], fault["stage"]) for fault in (await ask("GET", "faults")).json["faults"]]
-    assert shown == [("request 3", "before"), ("25%", "before"), ("every time", "after"), ("every time", "before")]
+    assert shown == [
+        ("only request 3", "before"),
+        ("25% of the requests", "before"),
+        ("every request", "after"),
+        ("every request", "before"),
+    ]
     assert (await ask("POST", "faults/disarm", {"number": 2})).status == 200
     assert [armed.number for armed in sandbox.faults.armed] == [1, 3, 4]
     assert (await ask("POST", "faults/disarm", {"number": 2})).status == 404

@@ -290,12 +290,12 @@ class Plan:
     method: str
     path: str
     expected: int = 1
-    when: str = "every time"
+    when: str = "every request"
     _chooser: Callable[[int], bool] = attrs.field(default=lambda _: True, repr=False)
 
     def nth(self, number: int) -> "Plan":
         """Strike only the nth of the matching requests, counted from 1."""
-        return attrs.evolve(self, when=f"request {number}", chooser=lambda seen: seen == number)
+        return attrs.evolve(self, when=f"only request {number}", chooser=lambda seen: seen == number)
 
     def once(self) -> "Plan":
         """Strike only the first."""
@@ -303,13 +303,15 @@ class Plan:
 
     def times(self, number: int) -> "Plan":
         """Strike only the first `number`."""
-        when = f"the first {number}"
+        when = "the first request" if number == 1 else f"the first {number} requests"
         return attrs.evolve(self, expected=number, when=when, chooser=lambda seen: seen <= number)
 
     def probability(self, share: float, *, seed: int) -> "Plan":
         """Strike a random share of them, drawn from a seed."""
         draw = random.Random(seed)  # noqa: S311 seeded, for tests
-        return attrs.evolve(self, expected=0, when=f"{share:.0%}", chooser=lambda _: draw.random() < share)
+        return attrs.evolve(
+            self, expected=0, when=f"{share:.0%} of the requests", chooser=lambda _: draw.random() < share
+        )
 
     def do(self, fault: Fault, *, stage: Stage | None = None) -> Injection:
         """Arm the fault."""

@@ -28,7 +28,7 @@ export function post(path, body = {}) {
   return send(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
 }
 
-// Follows the feed: `handlers` has a function for each name of a message, `report` hears of "live" and "lost".
+// Follows the feed: `handlers` has a function for each name of a message; `report` is called with "live" and "lost".
 export function follow(handlers, report) {
   const source = new EventSource(`${CONTROL}inspector/feed`);
   for (const [name, handle] of Object.entries(handlers)) {

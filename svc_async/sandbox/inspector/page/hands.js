@@ -4,11 +4,10 @@ import { post } from "./api.js";
 import { h, plural } from "./dom.js";
 
 const STEPS = [["1 minute", 60], ["15 minutes", 900], ["1 hour", 3600], ["1 day", 86_400]];
-const NUMBER = /^\d+$|^(?=.*\d)[0-9a-z]{4,}$/;
 
-// Turns the path of a request into a pattern that fits its siblings: parts that look like ids become stars.
-export function makePattern(path) {
-  return path.split("/").map((part, place) => (place > 2 && NUMBER.test(part) ? "*" : part)).join("/");
+// Returns the pattern that fits this path only.
+function makePattern(path) {
+  return path.replace(/[*?[]/g, "[$&]");
 }
 
 export class Hands {
@@ -56,7 +55,7 @@ export class Hands {
       if (when.field.value !== "always") body[when.field.value] = Number(count.field.value);
       if (stage.field.value !== "") body.stage = stage.field.value;
       const fault = await post("faults", body);
-      this.announce(`Armed: ${fault.fault} on ${fault.method} ${fault.path}, ${fault.when}`);
+      this.announce(`Armed: ${fault.fault}, ${fault.when}, ${fault.method === "*" ? "any method" : fault.method} ${fault.path}`);
     });
   }
 

@@ -109,7 +109,7 @@ export class FaultsView {
     const element = h("li", {},
       h("div", {},
         h("p", {}, h("span", { class: "fault" }, fault.fault), " ", h("span", { class: "method" }, fault.method === "*" ? "any method" : fault.method), " ", h("code", {}, fault.path)),
-        h("p", { class: "quiet" }, `${fault.when.startsWith("request") ? "only " : ""}${fault.when}, ${fault.stage === "after" ? "after it took effect" : "before it takes effect"}`),
+        h("p", { class: "quiet" }, `${fault.when}, ${fault.stage === "after" ? "after it took effect" : "before it takes effect"}`),
         struck),
       h("button", { type: "button", "aria-label": label, on: { click: () => this.hands.disarmFault(fault.number) } }, "Disarm"));
     return { element, struck };

@@ -36,7 +36,7 @@ export class StateView {
   }
 
   show(state) {
-    this.note.replaceChildren("The latest 100 rows of each table. It is loaded again every second.");
+    this.note.replaceChildren("The latest 100 rows of each table, kept up to date.");
     for (const table of state.tables) {
       const text = JSON.stringify(table);
       const known = this.shown.get(table.name);
