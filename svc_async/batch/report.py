@@ -27,7 +27,8 @@ class Failure:
         reason: the rule that it breaks, or the service's message.
         code: `INVALID_ROW` and `TOO_LARGE` (not sent), `GAVE_UP` (sent too often), else the service's code.
         attribute: the field that the reason is about, where it is about one.
-        file: the file of the row, in a job on a cluster; its position counts the rows of that file.
+        file: the file of the row, in a job on a cluster; the position is then its line, or its row in a Parquet file,
+            counted from 1.
     """
 
     position: int

@@ -27,7 +27,7 @@ except ImportError:  # Windows has no such locks: two runs at once must name dif
 
 __all__ = ["FailureList", "count_reasons", "describe_failures", "split_reason"]
 
-_HEADER = ("position", "line", "field", "reason", "code")
+_HEADER = ("position", "line", "field", "reason", "code", "file")
 _REASONS = 100
 """Reasons that are counted apart; a service may have a new one for every row."""
 _FOUND_AGAIN = frozenset({"INVALID_ROW", "TOO_LARGE"})
@@ -114,7 +114,7 @@ class FailureList:
             self._keep_list_of_killed_run()
             for row in _rows(self.path):
                 # The journal decides: a kill may come between the listing of a refusal and its commit.
-                if row[0] in known or not (knows_all or (row[-1] in _FOUND_AGAIN and not finished)):
+                if row[0] in known or not (knows_all or (row[4] in _FOUND_AGAIN and not finished)):
                     self._write(row)
                     self._count(" ".join(map(_uncell, row[2:4])).strip())
                     listed |= {row[0]} & known
@@ -132,12 +132,12 @@ class FailureList:
         """List a removal that failed, of something that is not in the file."""
         reason = f"could not be removed: {failure.reason}"
         self._count(reason)
-        self._write(("", "", "", clean_cell(reason), clean_cell(failure.code)))
+        self._write(("", "", "", clean_cell(reason), clean_cell(failure.code), ""))
 
     def _list(self, failure: Failure, line: int | None) -> None:
         field, reason = split_reason(failure)
         self._count(f"{field} {reason}".strip())
-        self._write((failure.position, line, *map(clean_cell, (field, reason, failure.code))))
+        self._write((failure.position, line, *map(clean_cell, (field, reason, failure.code, failure.file or ""))))
 
     def _count(self, reason: str) -> None:
         self.count += 1
@@ -213,6 +213,7 @@ def describe_failures(
             "line": find_line(failure.position),
             **dict(zip(("field", "reason"), split_reason(failure), strict=True)),
             "code": failure.code,
+            **({"file": failure.file} if failure.file is not None else {}),
         }
         for failure in failures
     ]

@@ -1,6 +1,7 @@
 """The options that commands share."""
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,6 +15,7 @@ from svc_async.users.encoding import BadIdentifiers
 
 __all__ = [
     "BatchOptions",
+    "ClusterOptions",
     "FeedOptions",
     "Flag",
     "InputFile",
@@ -42,8 +44,15 @@ def check_port(port: int) -> None:
 
 
 def absolute(path: Path) -> str:
-    """Return the absolute path of a file; symbolic links stay, and so does `-`."""
+    """Return the absolute path of a file; symbolic links stay, and so do `-` and URLs."""
+    url = _find_url(str(path))
+    if url is not None:
+        return f"{url[1]}://{url[2]}"
     return str(path) if str(path) == "-" else os.path.abspath(path)  # noqa: PTH100 - `resolve` follows links
+
+
+_find_url = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)").fullmatch
+"""A path removes one of the two slashes of a URL."""
 
 
 def _refuse_option(_: object, file: Path) -> None:
@@ -132,6 +141,23 @@ class JournalOptions:
     journals: Path | None = None
     job: str | None = None
     resume_spool: Annotated[Flag, Parameter(show=False)] = False
+
+
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
+class ClusterOptions:
+    """Where the work of a job is done, if not in this process.
+
+    Attributes:
+        cluster: The address of a Dask scheduler, such as tcp://scheduler:8786, whose workers do the job; or "local" for
+            processes on this machine. Needs the extra "cluster", or "local-cluster" without a database of your own.
+        workers: With --cluster local, the number of processes. [default: as many as there are processors]
+        shards: Into how many parts a new job is divided. [default: as the rows need]
+    """
+
+    cluster: str | None = None
+    workers: int | None = None
+    shards: int | None = None
 
 
 @Parameter(name="*")

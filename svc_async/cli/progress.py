@@ -176,7 +176,8 @@ def _numbers(progress: Progress) -> list[tuple[str, int, str]]:
 
 
 def _counts(progress: Progress) -> str:
-    return ", ".join(f"{number:,} {name}" for name, number, _ in _numbers(progress))
+    phase = f"{progress.phase}: " if progress.phase else ""
+    return phase + ", ".join(f"{number:,} {name}" for name, number, _ in _numbers(progress))
 
 
 def _colour_since(progress: Progress, clock: Clock, since: float) -> Text:
@@ -187,7 +188,7 @@ def _colour_since(progress: Progress, clock: Clock, since: float) -> Text:
 
 
 def _colour(progress: Progress) -> Text:
-    line = Text("  ")
+    line = Text("  " if progress.phase is None else f"  {progress.phase}   ")
     for name, number, style in _numbers(progress):
         line.append(f"{number:,} {name}", style).append("   ")
     return line

@@ -6,7 +6,15 @@ from pathlib import Path
 
 from svc_async.batch.settings import DEFAULTS, BatchSettings
 from svc_async.batch.sync.settings import SyncSettings
-from svc_async.cli.options import BatchOptions, JournalOptions, RefreshOptions, RunOptions, SyncOptions, absolute
+from svc_async.cli.options import (
+    BatchOptions,
+    ClusterOptions,
+    JournalOptions,
+    RefreshOptions,
+    RunOptions,
+    SyncOptions,
+    absolute,
+)
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.spec import JobSpec, SourceSpec
 
@@ -67,8 +75,18 @@ def parse_time(name: str, text: str | None) -> datetime | None:
     return moment
 
 
-def start(spec: JobSpec, file: Path, options: RunOptions, journal: JournalOptions | None = None) -> int:
+def start(
+    spec: JobSpec,
+    file: Path,
+    options: RunOptions,
+    journal: JournalOptions | None = None,
+    cluster: ClusterOptions | None = None,
+) -> int:
     """Run a job and return the exit code."""
+    if cluster is not None and cluster != ClusterOptions():
+        from svc_async.cli.cluster.run import run_on_cluster  # noqa: PLC0415 - likewise
+
+        return run_on_cluster(spec, file, options, journal or JournalOptions(), cluster)
     from svc_async.cli.file_job import run_job  # noqa: PLC0415 - help and usage errors need no engine
 
     return run_job(spec, file, options, journal or JournalOptions())

@@ -38,7 +38,7 @@ class _Migration:
         return "\n".join([*texts, note])
 
 
-_MIGRATIONS = (_Migration(1, ("limits", "journals", "syncs", "events")),)
+_MIGRATIONS = (_Migration(1, ("limits", "journals", "syncs", "events", "jobs")),)
 LATEST = _MIGRATIONS[-1].version
 
 

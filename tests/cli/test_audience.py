@@ -122,7 +122,7 @@ async def test_a_file_without_failures_ends_well_and_leaves_no_list(
     command: Command, sandbox: Sandbox, many: Path
 ) -> None:
     (many.parent / f"many.csv.{LISTED.format(sandbox.audience_id)}").write_text(
-        "position,line,field,reason,code\n1,3,,of last time,X\n"
+        "position,line,field,reason,code,file\n1,3,,of last time,X,\n"
     )
     ended = await command("audience", "upload", str(many), *target(sandbox), "--concurrency", "4")
     assert ended.code == 0

@@ -13,7 +13,7 @@ from svc_async.sandbox import Fault, Sandbox
 from tests.support.command import Call, Command
 
 USERS = "*/custom_audiences/*/users"
-LAST_NIGHT = "position,line,field,reason,code\n1,3,,of last night,X\n"
+LAST_NIGHT = "position,line,field,reason,code,file\n1,3,,of last night,X,\n"
 
 
 @pytest.fixture

@@ -35,6 +35,7 @@ SYNC = {
 }
 AUDIENCE = {"account": "", "audience": "", **RUN, **BATCH, **USERS}
 JOURNAL = {"journal": "", "journals": "", "job": ""}
+CLUSTER = {"cluster": "", "workers": "as many as there are processors", "shards": "as the rows need"}
 DO_NOT_REACH = {"account": "", "list": "", **RUN, **BATCH, **USERS, **JOURNAL}
 CATALOG = {"catalog": "", **RUN, **BATCH, **FORMAT}
 PROFILE = {"profile": "", **JSON}
@@ -44,18 +45,18 @@ STATE = {"state-url": "state_url of the profile, or SVC_STATE_URL", "profile": "
 
 COMMANDS = {
     "accounts list": PROFILE,
-    "audience upload": {**AUDIENCE, **JOURNAL, "effective-at": "now", "expires-at": "13 months from now"},
-    "audience remove": {**AUDIENCE, **JOURNAL},
+    "audience upload": {**AUDIENCE, **JOURNAL, **CLUSTER, "effective-at": "now", "expires-at": "13 months from now"},
+    "audience remove": {**AUDIENCE, **JOURNAL, **CLUSTER},
     "audience sync": {**AUDIENCE, **SYNC, "refresh-days": "30"},
     "auth login": {**STORED_PROFILE, "callback": "", "no-browser": ""},
     "auth logout": STORED_PROFILE,
     "auth whoami": {**PROFILE, "check": ""},
-    "catalog upload": {**CATALOG, **JOURNAL},
-    "catalog delete": {**CATALOG, **JOURNAL},
+    "catalog upload": {**CATALOG, **JOURNAL, **CLUSTER},
+    "catalog delete": {**CATALOG, **JOURNAL, **CLUSTER},
     "catalog sync": {**CATALOG, **SYNC},
     "demo": {"rows": "200000", "seed": "7", **JSON},
-    "do-not-reach upload": {**DO_NOT_REACH, "expires-at": "13 months from now"},
-    "do-not-reach remove": DO_NOT_REACH,
+    "do-not-reach upload": {**DO_NOT_REACH, **CLUSTER, "expires-at": "13 months from now"},
+    "do-not-reach remove": {**DO_NOT_REACH, **CLUSTER},
     "job list": JOB,
     "job status": {"job": "", **JOB},
     "job resume": {"job": "", **JOB},

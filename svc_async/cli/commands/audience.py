@@ -4,6 +4,7 @@ from cyclopts import App
 
 from svc_async.cli.options import (
     BatchOptions,
+    ClusterOptions,
     InputFile,
     JournalOptions,
     RefreshOptions,
@@ -20,7 +21,7 @@ __all__ = ["app"]
 app = App(name="audience")
 
 _RUN, _BATCH, _USERS, _JOURNAL = RunOptions(), BatchOptions(), UserOptions(), JournalOptions()
-_SYNC, _REFRESH = SyncOptions(), RefreshOptions()
+_SYNC, _REFRESH, _CLUSTER = SyncOptions(), RefreshOptions(), ClusterOptions()
 
 
 @app.command
@@ -34,6 +35,7 @@ def upload(
     batch: BatchOptions = _BATCH,
     users: UserOptions = _USERS,
     journal: JournalOptions = _JOURNAL,
+    cluster: ClusterOptions = _CLUSTER,
     effective_at: str | None = None,
     expires_at: str | None = None,
 ) -> int:
@@ -57,7 +59,7 @@ def upload(
         bad_identifiers=users.bad_identifiers,
         settings=batch_settings(batch, users.users_per_operation),
     )
-    return start(spec, file, run, journal)
+    return start(spec, file, run, journal, cluster)
 
 
 @app.command
@@ -71,6 +73,7 @@ def remove(
     batch: BatchOptions = _BATCH,
     users: UserOptions = _USERS,
     journal: JournalOptions = _JOURNAL,
+    cluster: ClusterOptions = _CLUSTER,
 ) -> int:
     """Remove the users of a file from an audience: everybody who has one of their identifiers.
 
@@ -87,7 +90,7 @@ def remove(
         bad_identifiers=users.bad_identifiers,
         settings=batch_settings(batch, users.users_per_operation),
     )
-    return start(spec, file, run, journal)
+    return start(spec, file, run, journal, cluster)
 
 
 @app.command

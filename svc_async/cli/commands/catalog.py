@@ -4,6 +4,7 @@ from cyclopts import App
 
 from svc_async.cli.options import (
     BatchOptions,
+    ClusterOptions,
     FeedOptions,
     InputFile,
     JournalOptions,
@@ -18,7 +19,8 @@ __all__ = ["app"]
 
 app = App(name="catalog")
 
-_RUN, _BATCH, _FEED, _JOURNAL, _SYNC = RunOptions(), BatchOptions(), FeedOptions(), JournalOptions(), SyncOptions()
+_RUN, _BATCH, _FEED, _JOURNAL = RunOptions(), BatchOptions(), FeedOptions(), JournalOptions()
+_SYNC, _CLUSTER = SyncOptions(), ClusterOptions()
 
 
 @app.command
@@ -31,6 +33,7 @@ def upload(
     batch: BatchOptions = _BATCH,
     options: FeedOptions = _FEED,
     journal: JournalOptions = _JOURNAL,
+    cluster: ClusterOptions = _CLUSTER,
 ) -> int:
     """Create and update the products of a merchant's feed. Products that are not in the feed stay.
 
@@ -43,7 +46,7 @@ def upload(
         source=source_spec(feed, options.format, batch),
         settings=batch_settings(batch),
     )
-    return start(spec, feed, run, journal)
+    return start(spec, feed, run, journal, cluster)
 
 
 @app.command
@@ -56,6 +59,7 @@ def delete(
     batch: BatchOptions = _BATCH,
     options: FeedOptions = _FEED,
     journal: JournalOptions = _JOURNAL,
+    cluster: ClusterOptions = _CLUSTER,
 ) -> int:
     """Delete products for good, by the keys that the service has given them.
 
@@ -69,7 +73,7 @@ def delete(
         operation="remove",
         settings=batch_settings(batch),
     )
-    return start(spec, file, run, journal)
+    return start(spec, file, run, journal, cluster)
 
 
 @app.command

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from svc_async.cli.options import BatchOptions, InputFile, JournalOptions, RunOptions, UserOptions
+from svc_async.cli.options import BatchOptions, ClusterOptions, InputFile, JournalOptions, RunOptions, UserOptions
 from svc_async.cli.upload_command import batch_settings, parse_time, source_spec, start
 from svc_async.jobs.spec import TargetSpec, UploadSpec
 
@@ -13,6 +13,7 @@ __all__ = ["app"]
 app = App(name="do-not-reach")
 
 _RUN, _BATCH, _USERS, _JOURNAL = RunOptions(), BatchOptions(), UserOptions(), JournalOptions()
+_CLUSTER = ClusterOptions()
 
 
 @app.command
@@ -26,6 +27,7 @@ def upload(
     batch: BatchOptions = _BATCH,
     users: UserOptions = _USERS,
     journal: JournalOptions = _JOURNAL,
+    cluster: ClusterOptions = _CLUSTER,
     expires_at: str | None = None,
 ) -> int:
     """Add the users of a file to a do-not-reach list, by e-mail address and phone number.
@@ -44,7 +46,7 @@ def upload(
         bad_identifiers=users.bad_identifiers,
         settings=batch_settings(batch, users.users_per_operation),
     )
-    return start(spec, file, run, journal)
+    return start(spec, file, run, journal, cluster)
 
 
 @app.command
@@ -58,6 +60,7 @@ def remove(
     batch: BatchOptions = _BATCH,
     users: UserOptions = _USERS,
     journal: JournalOptions = _JOURNAL,
+    cluster: ClusterOptions = _CLUSTER,
 ) -> int:
     """Remove the users of a file from a do-not-reach list.
 
@@ -74,4 +77,4 @@ def remove(
         bad_identifiers=users.bad_identifiers,
         settings=batch_settings(batch, users.users_per_operation),
     )
-    return start(spec, file, run, journal)
+    return start(spec, file, run, journal, cluster)

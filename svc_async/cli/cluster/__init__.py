@@ -1,0 +1,1 @@
+"""Jobs of commands on a cluster."""

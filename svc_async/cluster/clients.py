@@ -1,0 +1,115 @@
+"""Opens clients of Dask clusters, and checks what a job needs of them."""
+
+import logging
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from importlib.metadata import version as read_version
+from typing import Any
+
+import dask
+from distributed import Client, LocalCluster
+
+from svc_async._version import __version__
+from svc_async.batch.settings import ClusterClient, Observers
+from svc_async.cluster.worker.sessions import describe_versions
+from svc_async.engine.origin import SessionOrigin
+from svc_async.errors import InvalidArgument, SvcError
+from svc_async.state.journals import StateJournal
+
+__all__ = ["ClusterFailed", "check_call", "check_workers", "open_client", "start_local"]
+
+_DISTRIBUTION = "svc-async"
+_ASYNCHRONOUS = "must be an asynchronous client: Client(address, asynchronous=True), used inside `async with`"
+_CONNECT_SECONDS = 10
+_THREADS = 4
+"""Of a worker process on this machine: shards wait for answers most of the time."""
+_DEATHS = 100
+"""How many workers may be lost with a task before it fails, on this machine: the journals keep a repeat harmless."""
+
+
+class ClusterFailed(SvcError):
+    """The cluster could not do a part of a job; a repeated call resumes it, and sends nothing that is finished."""
+
+    repeatable = True
+
+
+@asynccontextmanager
+async def open_client(address: str) -> AsyncGenerator[Any]:
+    """Connect to a scheduler.
+
+    Raises:
+        InvalidArgument: the address is none.
+        ClusterFailed: the scheduler cannot be reached.
+    """
+    try:
+        client = await Client(address, asynchronous=True, timeout=_CONNECT_SECONDS)
+    except ValueError:
+        raise InvalidArgument("--cluster", "must be local, or the address of a scheduler: tcp://HOST:8786") from None
+    except (OSError, TimeoutError) as error:
+        name = type(error).__name__
+        raise ClusterFailed(f"the scheduler at {address} cannot be reached ({name}): check the address") from None
+    async with client:
+        yield client
+
+
+@asynccontextmanager
+async def start_local(workers: int | None = None) -> AsyncGenerator[Any]:
+    """Start a cluster of processes on this machine, and stop it in the end.
+
+    The processes have the environment of this one.
+
+    Args:
+        workers: how many processes; by default, as many as there are processors.
+    """
+    settings = {"distributed.scheduler.allowed-failures": _DEATHS, "distributed.worker.daemon": False}
+    with dask.config.set(settings):
+        async with (
+            LocalCluster(
+                n_workers=workers or os.cpu_count(),
+                threads_per_worker=_THREADS,
+                processes=True,
+                asynchronous=True,
+                dashboard_address=None,
+                silence_logs=logging.ERROR,
+            ) as cluster,
+            Client(cluster, asynchronous=True) as client,
+        ):
+            yield client
+
+
+def check_call(
+    client: ClusterClient, journal: object, origin: SessionOrigin | None, shards: int | None, observers: Observers
+) -> tuple[StateJournal, SessionOrigin]:
+    """Check the arguments of a job on a cluster.
+
+    Raises:
+        InvalidArgument: names the argument and what it must be.
+    """
+    if not getattr(client, "asynchronous", False):
+        raise InvalidArgument("cluster", _ASYNCHRONOUS)
+    if not isinstance(journal, StateJournal):
+        raise InvalidArgument("journal", "must be given with cluster=, in the shared state: state.journal(name)")
+    if origin is None:
+        rule = "must come from Session.from_env() or from_profile(): credentials are never sent to a worker"
+        raise InvalidArgument("credentials", rule)
+    if shards is not None and shards < 1:
+        raise InvalidArgument("shards", "must be at least 1")
+    if observers.on_receipt is not None:
+        raise InvalidArgument("on_receipt", "must not be given with cluster=: the receipts stay on the workers")
+    return journal, origin
+
+
+async def check_workers(client: Any) -> int:
+    """Check that all workers have the version of this process; return how many there are.
+
+    Raises:
+        InvalidArgument: one has another version, or does not have the package.
+    """
+    found = await client.run(read_version, _DISTRIBUTION, on_error="return")
+    for version in found.values():
+        if isinstance(version, BaseException):
+            raise InvalidArgument("cluster", 'needs workers with pip install "svc-async[cluster]": one has none')
+        if version != __version__:
+            raise InvalidArgument("cluster", describe_versions(__version__, version))
+    return len(found)

@@ -1,0 +1,325 @@
+"""Runs a job on a cluster of Dask workers, from its plan to its report.
+
+    plan      files → fragments, committed under the name of the job in the shared state
+    encode    a task a fragment: rows → users or products as they are sent
+    exchange  Dask's shuffle brings the rows of one key together in one shard
+    send      a task a shard: the uploader, with the journal JOB/NNNN and the limits of the shared state
+    report    the sum of the shards
+
+Dask places the work and runs a task again when its worker is lost. It holds no truth: what was sent is in the journals,
+which are fenced, and a shard that is finished gives its report from there.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import attrs
+from dask.delayed import delayed
+from distributed import as_completed, wait
+
+from svc_async._version import __version__
+from svc_async.batch.report import Progress, Report
+from svc_async.batch.settings import ClusterCall, ClusterClient, Observers
+from svc_async.cluster.clients import ClusterFailed, check_call, check_workers
+from svc_async.cluster.encode import EncodeSettings
+from svc_async.cluster.exchange import encode_each, exchange
+from svc_async.cluster.job import JobPart, ShardOutcome, ShardTask, WorkerSettings, read_report
+from svc_async.cluster.plan import SourcePlan, SourceSettings
+from svc_async.cluster.planning import plan_source
+from svc_async.cluster.worker.shard import send_shard
+from svc_async.engine.origin import SessionOrigin
+from svc_async.errors import BatchError, InvalidArgument, SvcError
+from svc_async.jobs.spec import SourceSpec, TargetSpec, UploadSpec
+from svc_async.state.errors import UnusableState
+from svc_async.state.jobs import JobRun, JobStore
+from svc_async.state.journals import StateJournal
+from svc_async.users.identifiers import IDENTIFIERS
+
+__all__ = ["run_call", "run_jobs"]
+
+_MOST_SHARDS = 4_096
+_RETRIES = 3
+"""How often Dask repeats a task that failed: a fragment on a storage that was away for a moment."""
+_FAREWELL = 15.0
+"""Seconds for which a cancelled job waits for its shards to end in good order."""
+_COUNTS = ("read", "accepted", "coalesced", "failed", "pending", "requests", "in_doubt")
+_KINDS = {"upload": "products", "remove": "product_keys"}
+
+
+async def run_call(call: ClusterCall, *, origin: SessionOrigin | None) -> Report:
+    """Run the job of a call of `upload` or one of its kin, and return its report.
+
+    Raises:
+        InvalidArgument: an argument cannot be used; nothing was sent.
+        UnusableFile: the source cannot be read, or has changed since the job began; nothing was sent.
+        UnusableState: the name of the job belongs to another one; nothing was sent.
+        StateUnavailable: the shared state cannot be reached.
+        BatchError: the job could not be finished; the call resumes it when it is repeated.
+    """
+    spec = UploadSpec(
+        target=TargetSpec(**call.ids),
+        source=SourceSpec(path=call.path),
+        operation="remove" if call.operation == "Delete" else "upload",
+        phone_region=call.reading.phone_region,
+        bad_identifiers=call.reading.bad_identifiers,
+        settings=call.settings,
+        **call.times,
+    )
+    reports = await run_jobs(
+        [spec],
+        cluster=call.client,
+        journal=call.journal,
+        origin=origin,
+        shards=call.shards,
+        observers=call.observers,
+    )
+    return reports[0]
+
+
+async def run_jobs(
+    specs: Sequence[UploadSpec],
+    *,
+    cluster: ClusterClient,
+    journal: object,
+    origin: SessionOrigin | None,
+    shards: int | None = None,
+    observers: Observers | None = None,
+) -> Sequence[Report]:
+    """Run several uploads or removals as one job on a cluster, and return the report of each.
+
+    Args:
+        specs: what is sent where, such as a file for each of many accounts.
+        cluster: a `distributed.Client` that was made with `asynchronous=True`.
+        journal: names the job in the shared state: `state.journal(name)`.
+        origin: where the workers find the settings of their session.
+        shards: into how many shards each of them is divided; by default, as its rows need.
+        observers: functions that are called as the job proceeds, except `on_receipt`.
+
+    Raises:
+        See `run_call`.
+    """
+    observers = observers or Observers()
+    name, origin = check_call(cluster, journal, origin, shards, observers)
+    if not specs:
+        raise InvalidArgument("specs", "must contain at least one job")
+    job = _ClusterRun(client=cluster, journal=name, origin=origin, watch=_ShardTotals(observers))
+    return await job.run(specs, shards)
+
+
+@attrs.define
+class _ShardTotals:
+    """What is known of the shards of a job.
+
+    Attributes:
+        observers: whom to tell.
+        outcomes: what became of the shards that have ended.
+    """
+
+    observers: Observers
+    outcomes: dict[int, ShardOutcome] = attrs.field(factory=dict[int, ShardOutcome])
+    _latest: dict[int, Progress] = attrs.field(factory=dict[int, Progress], init=False)
+    _began: float = attrs.field(factory=time.monotonic, init=False)
+    _phase: str = attrs.field(default="planning", init=False)
+
+    def begin(self, phase: str) -> None:
+        """Announce a phase: planning, encoding, exchanging or sending."""
+        self._phase = phase
+        self._notify()
+
+    def add(self, message: Mapping[str, Any]) -> None:
+        """Take what a shard announces; what comes after its end is old."""
+        shard = message["shard"]
+        if shard in self.outcomes:
+            return
+        self._latest[shard] = Progress(**message["progress"])
+        self._phase = "sending"
+        self._notify()
+
+    def finish(self, outcome: ShardOutcome) -> None:
+        """Take what became of a shard."""
+        self.outcomes[outcome.number] = outcome
+        report = outcome.report
+        last = self._latest.get(outcome.number, Progress())
+        totals = {name: getattr(report, name) for name in _COUNTS}
+        self._latest[outcome.number] = attrs.evolve(last, **totals, in_flight=0, resend_in=None)
+        if self.observers.on_failure is not None:
+            for failure in report.failures:
+                self.observers.on_failure(failure)
+        self._notify()
+
+    def sum_reports(self, numbers: Iterable[int]) -> Report:
+        """Return the sum of the reports of some shards."""
+        return sum((self.outcomes[each].report for each in numbers if each in self.outcomes), Report())
+
+    def _notify(self) -> None:
+        observer: Callable[[Progress], object] | None = self.observers.progress
+        if observer is not None:
+            total = sum(self._latest.values(), Progress())
+            observer(attrs.evolve(total, seconds=time.monotonic() - self._began, phase=self._phase))
+
+
+@attrs.define(kw_only=True)
+class _ClusterRun:
+    """One run of a job."""
+
+    client: Any
+    journal: StateJournal
+    origin: SessionOrigin
+    watch: _ShardTotals
+    errors: list[SvcError] = attrs.field(factory=list[SvcError], init=False)
+
+    async def run(self, specs: Sequence[UploadSpec], shards: int | None) -> Sequence[Report]:
+        self.watch.begin("planning")
+        workers = await check_workers(self.client)
+        plans = await asyncio.gather(*(asyncio.to_thread(_make_plan, spec) for spec in specs))
+        parts = _divide(specs, plans, shards, workers)
+        taken = await self._take_up(parts)
+        parts = _number(parts, taken.shards)
+        for number, report in taken.reports.items():
+            self.watch.finish(ShardOutcome(number=number, report=read_report(report)))
+        await self._work(parts, taken.number)
+        self._raise_errors(parts)
+        return [self.watch.sum_reports(part.numbers) for part in parts]
+
+    @property
+    def _store(self) -> JobStore:
+        return JobStore(self.journal.database)
+
+    async def _take_up(self, parts: Sequence[JobPart]) -> JobRun:
+        stored = await self._store.find_plan(self.journal.name)
+        if stored is not None and len(stored["parts"]) == len(parts):
+            for part, plain in zip(parts, stored["parts"], strict=True):
+                part.plan.check_same_source(SourcePlan.from_plain(plain))
+        abouts = [part.about for part in parts]
+        return await self._store.take_up(
+            self.journal.name,
+            about={name: [about[name] for about in abouts] for name in abouts[0]},
+            plan={"parts": [part.plan.to_plain() for part in parts]},
+            shards=[part.shards for part in parts],
+        )
+
+    async def _work(self, parts: Sequence[JobPart], run: int) -> None:
+        topic = f"svc-async {self.journal.name} {run}"
+        tasks = [task for part in parts for task in self._build_tasks(part, run, topic)]
+        if not tasks:
+            return
+        self.watch.begin("encoding")
+        self.client.subscribe_topic(topic, lambda event: self.watch.add(event[1]))
+        futures = self.client.compute(tasks, retries=_RETRIES)
+        try:
+            async for future in as_completed(futures):
+                await self._collect(future)
+        except asyncio.CancelledError:
+            await self._stop(run, futures)
+            raise
+        finally:
+            self.client.unsubscribe_topic(topic)
+            with suppress(Exception):  # the scheduler may be gone
+                await self.client.cancel(futures)
+
+    async def _stop(self, run: int, futures: Sequence[Any]) -> None:
+        """Have the shards stop, and wait until they have ended in good order, so that nothing is in doubt."""
+        with suppress(SvcError, TimeoutError):
+            await self._store.stop(self.journal.name, run)
+            async with asyncio.timeout(_FAREWELL):
+                await wait(futures)
+
+    def _build_tasks(self, part: JobPart, run: int, topic: str) -> Sequence[Any]:
+        """Return the tasks of the shards that are not finished; what only others need is left out of the graph."""
+        if all(number in self.watch.outcomes for number in part.numbers):
+            return []
+        settings = _describe_encoding(part)
+        frames = (
+            exchange(part.plan, settings, shards=part.shards) if part.is_exchanged else encode_each(part.plan, settings)
+        )
+        send = delayed(send_shard, pure=False)
+        plan = delayed(part.plan, pure=False)  # one for all of its shards
+        worker = WorkerSettings(self.origin, self.journal.database.schema, __version__)
+        return [
+            send(
+                frame,
+                plan,
+                ShardTask(job=self.journal.name, run=run, number=number, spec=part.spec, settings=worker, topic=topic),
+            )
+            for number, frame in zip(part.numbers, frames, strict=True)
+            if number not in self.watch.outcomes
+        ]
+
+    async def _collect(self, future: Any) -> None:
+        if future.status == "finished":
+            outcome: ShardOutcome = await future
+            if outcome.error is not None:
+                self.errors.append(outcome.error)
+            self.watch.finish(outcome)
+        elif future.status == "error":
+            self.errors.append(_describe_error(await future.exception()))
+        else:
+            self.errors.append(ClusterFailed("the scheduler of the cluster is gone; run the job again to resume it"))
+
+    def _raise_errors(self, parts: Sequence[JobPart]) -> None:
+        if not self.errors:
+            return
+        report = sum((self.watch.sum_reports(part.numbers) for part in parts), Report())
+        shards = sum(part.shards for part in parts)
+        counts = f"of {report.read} rows {report.accepted} were accepted and {report.pending} are pending"
+        raise BatchError(
+            f"the job ended early in {len(self.errors)} of {shards} shards: {self.errors[0]}; {counts}", report=report
+        ) from self.errors[0]
+
+
+def _make_plan(spec: UploadSpec) -> SourcePlan:
+    kind = _KINDS[spec.operation] if spec.target.kind == "catalog" else "users"
+    source = spec.source
+    return plan_source(
+        source.path,
+        SourceSettings(
+            kind=kind,  # type: ignore[arg-type]  # a table of literals
+            identifiers=_list_identifiers(spec),
+            format=source.format,
+            mapping=dict(source.mapping),
+            encoding=source.encoding,
+            empty=source.empty,
+            header=source.header,
+        ),
+    )
+
+
+def _list_identifiers(spec: UploadSpec) -> tuple[str, ...]:
+    return ("email", "phone_number") if spec.target.kind == "do_not_reach_list" else tuple(IDENTIFIERS)
+
+
+def _describe_encoding(part: JobPart) -> EncodeSettings:
+    return EncodeSettings(phone_region=part.spec.phone_region, bad_identifiers=part.spec.bad_identifiers)
+
+
+def _divide(
+    specs: Sequence[UploadSpec], plans: Sequence[SourcePlan], shards: int | None, workers: int
+) -> Sequence[JobPart]:
+    """Divide each source into shards: about as many as fragments, so that the rows of a shard fit into memory."""
+    parts = [JobPart(spec=spec, plan=plan, first=0, shards=1) for spec, plan in zip(specs, plans, strict=True)]
+    counts = [
+        min(_MOST_SHARDS, shards or max(len(part.plan.fragments), workers))
+        if part.is_exchanged
+        else len(part.plan.fragments)
+        for part in parts
+    ]
+    return _number(parts, counts)
+
+
+def _number(parts: Sequence[JobPart], counts: Sequence[int]) -> Sequence[JobPart]:
+    """Return the parts with these numbers of shards, which are numbered over the whole job."""
+    if len(parts) != len(counts):
+        raise UnusableState("the job", "has other parts than when it was begun; a new job needs a new name")
+    firsts = [sum(counts[:index]) for index in range(len(counts))]
+    return [
+        attrs.evolve(part, first=first, shards=count) for part, first, count in zip(parts, firsts, counts, strict=True)
+    ]
+
+
+def _describe_error(error: BaseException) -> SvcError:
+    if isinstance(error, SvcError):
+        return error
+    return ClusterFailed(f"a task of the cluster failed ({type(error).__name__}); the log of the worker says why")

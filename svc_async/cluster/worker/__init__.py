@@ -1,0 +1,1 @@
+"""What runs on the workers of a cluster."""

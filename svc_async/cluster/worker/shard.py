@@ -1,0 +1,186 @@
+"""The task that sends a shard: the uploader as it is, with a journal of its own in the shared state."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import attrs
+from distributed import get_worker
+from distributed.worker import secede
+
+from svc_async.batch.report import Failure, Progress, Report
+from svc_async.batch.settings import Observers
+from svc_async.cluster.job import ShardOutcome, ShardTask, write_report
+from svc_async.cluster.plan import SourcePlan
+from svc_async.cluster.shard_rows import ShardRows
+from svc_async.cluster.worker.sessions import SHARDS_AT_ONCE, lend_session, run_in_loop
+from svc_async.errors import BatchError, SvcError
+from svc_async.jobs.run import run
+from svc_async.session import Session
+from svc_async.sources.source import UnparsedRow
+from svc_async.state.errors import StateUnavailable, TakenUpElsewhere
+from svc_async.state.jobs import JobStore
+from svc_async.users.tables import Rows
+
+__all__ = ["send_shard"]
+
+_PAUSE = 1.0
+"""Seconds between two announcements of the progress of a shard."""
+_CHECK = 1.0
+"""Seconds between two looks at whether the run of the job is still the last one."""
+
+
+def send_shard(frame: Any, plan: SourcePlan, task: ShardTask) -> ShardOutcome:
+    """Send the rows of a shard, and return what became of them; an error is a part of that.
+
+    A shard that is finished gives its report from its journal. While it sends, its thread leaves the thread pool of the
+    worker, so that the worker sends several shards at once.
+    """
+    worker = get_worker()
+    with SHARDS_AT_ONCE:
+        secede()
+        return run_in_loop(lambda: _Shard(task, ShardRows.read(frame, plan), worker.log_event).send())
+
+
+@attrs.define
+class _Shard:
+    """One shard, while it is sent."""
+
+    task: ShardTask
+    rows: ShardRows
+    announce: Callable[[str, Any], None]
+    _last: Progress = attrs.field(factory=Progress, init=False)
+    _failures: list[Failure] = attrs.field(factory=list[Failure], init=False)
+    _next: float = attrs.field(default=0.0, init=False)
+
+    async def send(self) -> ShardOutcome:
+        try:
+            async with lend_session(self.task.settings) as session:
+                return await self._send(session)
+        except BatchError as error:
+            report = error.report if isinstance(error.report, Report) else self._report
+            cause = error.__cause__
+            return self._conclude(report, cause if isinstance(cause, SvcError) else error)
+        except SvcError as error:
+            return self._conclude(self._report, error)
+
+    async def _send(self, session: Session) -> ShardOutcome:
+        task, state = self.task, session.state
+        if state is None:
+            raise StateUnavailable("the shared state", "the worker's session has none")
+        store = JobStore(state.database)
+        async with self._follow(store):
+            report = await run(
+                task.spec,
+                session,
+                source=_ShardSource(self.rows, task),
+                journal=state.journal(task.job).shard(task.number),
+                observers=Observers(progress=self._on_progress, on_failure=self._failures.append),
+            )
+        outcome = self._conclude(report)
+        await store.finish_shard(task.job, task.number, write_report(outcome.report))
+        return outcome
+
+    @asynccontextmanager
+    async def _follow(self, store: JobStore) -> AsyncGenerator[None]:
+        """Cancel the block when another run of the job has begun, or this one was stopped.
+
+        Raises:
+            TakenUpElsewhere: that happened.
+        """
+        task = asyncio.current_task()
+        replaced = False
+
+        async def watch() -> None:
+            nonlocal replaced
+            while task is not None:
+                with suppress(StateUnavailable):
+                    if not await store.is_current(self.task.job, self.task.run):
+                        replaced = True
+                        task.cancel()
+                        return
+                await asyncio.sleep(_CHECK)
+
+        watching = asyncio.create_task(watch())
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not replaced or task is None:
+                raise
+            task.uncancel()
+            raise TakenUpElsewhere(f"{self.task.job}, which this run sent a part of,") from None
+        finally:
+            watching.cancel()
+
+    def _on_progress(self, progress: Progress) -> None:
+        self._last = progress
+        now = asyncio.get_running_loop().time()
+        if now >= self._next:
+            self._next = now + _PAUSE
+            self._announce()
+
+    def _announce(self) -> None:
+        self.announce(self.task.topic, {"shard": self.task.number, "progress": attrs.asdict(self._last)})
+
+    @property
+    def _report(self) -> Report:
+        return Report.from_progress(self._last, self._failures)
+
+    def _conclude(self, report: Report, error: SvcError | None = None) -> ShardOutcome:
+        self._announce()
+        failures = tuple(self._locate(failure) for failure in report.failures)
+        return ShardOutcome(number=self.task.number, report=attrs.evolve(report, failures=failures), error=error)
+
+    def _locate(self, failure: Failure) -> Failure:
+        place = self.rows.locate(failure.position)
+        return attrs.evolve(failure, position=place.row, file=place.path)
+
+
+@attrs.frozen
+class _KeyRows:
+    """Product keys as the rows of a table, which can be read again."""
+
+    keys: Iterable[Any]
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        for key in self.keys:
+            yield key if isinstance(key, UnparsedRow) else {"product_key": key}
+
+
+@attrs.define
+class _ShardSource:
+    """The rows of a shard as the source of a job; they were checked when they were read."""
+
+    _rows: ShardRows
+    _task: ShardTask
+    columns: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    size: int = 1
+    bytes_read: int = 1
+    exhausted: bool = True
+
+    @property
+    def name(self) -> str:
+        return self._task.spec.source.path
+
+    async def check(self) -> None:
+        """Accept them."""
+
+    async def fingerprint(self) -> str:
+        return f"{self._task.job}/{self._task.number}"
+
+    def find_line(self, position: int) -> int | None:
+        return self._rows.locate(position).row
+
+    def rows(self) -> Rows:
+        members: Any = self._rows.members
+        return members  # type: ignore[no-any-return]  # encoded slices, which a list takes in place of rows
+
+    def products(self) -> Iterable[Mapping[str, Any]]:
+        if self._task.spec.operation == "remove":
+            return _KeyRows(self._rows.products)
+        return self._rows.products
+
+    def close(self) -> None:
+        """Do nothing: they are in memory."""

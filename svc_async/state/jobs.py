@@ -1,0 +1,146 @@
+"""Jobs on a cluster in PostgreSQL: what was planned under a name, and what became of each shard.
+
+A job is taken up by each run of it, which raises its run number. Workers of an earlier run find that out and stop; what
+they must not send any more is fenced by the journals of the shards.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from svc_async.printable import clean
+from svc_async.state.database import Database
+from svc_async.state.errors import UnusableState
+
+if TYPE_CHECKING:
+    from svc_async.state.database import Connection
+
+__all__ = ["JobRun", "JobStore", "prune_jobs"]
+
+_MOST_SHARDS = 100_000
+"""Results that are read at once."""
+
+
+@attrs.frozen(kw_only=True)
+class JobRun:
+    """One run of a job.
+
+    Attributes:
+        number: counts the runs from 1.
+        plan: what the first run has planned.
+        shards: how many shards each part of the job has.
+        reports: the reports of the shards that are finished, by their numbers.
+    """
+
+    number: int
+    plan: Mapping[str, Any]
+    shards: Sequence[int]
+    reports: Mapping[int, Mapping[str, Any]]
+
+
+@attrs.frozen
+class JobStore:
+    """The jobs of a database.
+
+    Attributes:
+        database: the connections.
+    """
+
+    database: Database
+
+    async def find_plan(self, name: str) -> Mapping[str, Any] | None:
+        """Return what was planned for a job; None if there is no such job.
+
+        Raises:
+            StateUnavailable: the database cannot be reached.
+        """
+        row = await self.database.fetch_row("SELECT plan FROM cluster_jobs WHERE name = $1", name)
+        return None if row is None else json.loads(row["plan"])
+
+    async def take_up(
+        self, name: str, *, about: Mapping[str, Any], plan: Mapping[str, Any], shards: Sequence[int]
+    ) -> JobRun:
+        """Begin a job, or another run of it.
+
+        Args:
+            name: the job.
+            about: what identifies it, as values for JSON.
+            plan: its files and fragments, likewise.
+            shards: how many shards each part of a new job has.
+
+        Raises:
+            StateUnavailable: the database cannot be reached.
+            UnusableState: the name belongs to another job.
+        """
+        async with self.database.transaction() as connection:
+            row = await connection.fetchrow(
+                "INSERT INTO cluster_jobs (name, about, plan, shards) VALUES ($1, $2, $3, $4) "
+                "ON CONFLICT (name) DO UPDATE SET run = cluster_jobs.run + 1, stopped = false, "
+                "active_at = clock_timestamp() RETURNING about, plan, run, shards",
+                name,
+                json.dumps(about),
+                json.dumps(plan),
+                list(shards),
+            )
+            if row is None:
+                raise UnusableState(clean(name), "was deleted meanwhile; run the job again")
+            _check_same(name, json.loads(row["about"]), json.loads(json.dumps(about)))
+            found = await connection.fetch(
+                "SELECT shard, report FROM cluster_results WHERE job = $1 LIMIT $2", name, _MOST_SHARDS
+            )
+        return JobRun(
+            number=row["run"],
+            plan=json.loads(row["plan"]),
+            shards=row["shards"],
+            reports={each["shard"]: json.loads(each["report"]) for each in found},
+        )
+
+    async def is_current(self, name: str, run: int) -> bool:
+        """Return whether a run of a job is the last one and was not stopped.
+
+        Raises:
+            StateUnavailable: the database cannot be reached.
+        """
+        statement = "SELECT 1 FROM cluster_jobs WHERE name = $1 AND run = $2 AND NOT stopped"
+        return await self.database.fetch_row(statement, name, run) is not None
+
+    async def stop(self, name: str, run: int) -> None:
+        """Have the workers of a run stop.
+
+        Raises:
+            StateUnavailable: the database cannot be reached.
+        """
+        await self.database.execute("UPDATE cluster_jobs SET stopped = true WHERE name = $1 AND run = $2", name, run)
+
+    async def finish_shard(self, name: str, shard: int, report: Mapping[str, Any]) -> None:
+        """Store the report of a shard of which nothing is left to do; a report that is there already stays.
+
+        Raises:
+            StateUnavailable: the database cannot be reached.
+        """
+        async with self.database.transaction() as connection:
+            await connection.execute(
+                "INSERT INTO cluster_results (job, shard, report) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+                name,
+                shard,
+                json.dumps(report),
+            )
+            await connection.execute("UPDATE cluster_jobs SET active_at = clock_timestamp() WHERE name = $1", name)
+
+
+async def prune_jobs(connection: "Connection", days: float) -> int:
+    """Delete jobs that were not active for this many days; return how many."""
+    status = await connection.execute(
+        "DELETE FROM cluster_jobs WHERE active_at < clock_timestamp() - make_interval(secs => $1)", days * 86_400
+    )
+    return int(status.split()[-1])
+
+
+def _check_same(name: str, stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    names = sorted(each for each in {*stored, *given} if stored.get(each) != given.get(each))
+    if names:
+        differing = ", ".join(map(clean, names))
+        problem = f"belongs to another job, or its source has changed (other: {differing}); a new job needs a new name"
+        raise UnusableState(clean(name), problem)

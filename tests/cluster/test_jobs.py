@@ -1,0 +1,134 @@
+"""A job on a cluster does what a job in one process does."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from svc_async import InvalidArgument, Session
+from svc_async.batch.report import Failure, Progress
+from svc_async.errors import UnusableFile
+from svc_async.state.errors import UnusableState
+from tests.support.cluster_jobs import Workbench, expect, mail, write_csv, write_json_lines, write_parquet
+
+pytestmark = pytest.mark.timeout(300)  # workers import for seconds on a busy machine
+
+COUNT = 600
+
+
+@pytest.mark.parametrize("write_file", [write_csv, write_json_lines, write_parquet])
+async def test_an_upload_from_a_file(
+    workbench: Workbench, tmp_path: Path, write_file: Callable[[Path, range], Path]
+) -> None:
+    path = write_file(tmp_path, range(COUNT))
+
+    async with workbench.open_users() as (users, state):
+        report = await users.upload(path, journal=state.journal("job"), cluster=workbench.client, shards=4)
+
+    assert (report.read, report.accepted, report.failed, report.pending) == (COUNT, COUNT, 0, 0)
+    assert workbench.list_members() == expect(range(COUNT))
+
+
+async def test_a_finished_job_gives_its_report_and_sends_nothing(workbench: Workbench, tmp_path: Path) -> None:
+    path = write_parquet(tmp_path, range(COUNT))
+
+    async with workbench.open_users() as (users, state):
+        first = await users.upload(path, journal=state.journal("job"), cluster=workbench.client)
+        sent = len(workbench.sandbox.requests)
+        again = await users.upload(path, journal=state.journal("job"), cluster=workbench.client)
+
+    assert again == first
+    assert len(workbench.sandbox.requests) == sent
+
+
+async def test_another_source_is_refused_under_the_name_of_a_job(workbench: Workbench, tmp_path: Path) -> None:
+    path = write_parquet(tmp_path, range(COUNT))
+
+    async with workbench.open_users() as (users, state):
+        await users.upload(path, journal=state.journal("job"), cluster=workbench.client)
+        write_parquet(tmp_path, range(COUNT + 1))
+        with pytest.raises(UnusableFile, match="has changed since the job was begun"):
+            await users.upload(path, journal=state.journal("job"), cluster=workbench.client)
+
+
+async def test_a_removal(workbench: Workbench, tmp_path: Path) -> None:
+    path = write_parquet(tmp_path, range(COUNT))
+
+    async with workbench.open_users() as (users, state):
+        await users.upload(path, journal=state.journal("add"), cluster=workbench.client)
+        with pytest.raises(UnusableState, match="belongs to another job"):
+            await users.remove(path, journal=state.journal("add"), cluster=workbench.client)
+        some = write_csv(tmp_path, range(200))
+        report = await users.remove(some, journal=state.journal("remove"), cluster=workbench.client)
+
+    assert report.accepted == 200
+    assert workbench.list_members() == expect(range(200, COUNT))
+
+
+async def test_failures_name_their_file_and_row(workbench: Workbench, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("email\nfirst@example.com\nnot an address\n")
+    (tmp_path / "b.csv").write_text("email\nnobody\nsecond@example.com\n")
+    listed: list[Failure] = []
+
+    async with workbench.open_users() as (users, state):
+        report = await users.upload(
+            str(tmp_path / "*.csv"), journal=state.journal("job"), cluster=workbench.client, on_failure=listed.append
+        )
+
+    places = [(Path(str(failure.file)).name, failure.position, failure.code) for failure in report.failures]
+    assert places == [("a.csv", 3, "INVALID_ROW"), ("b.csv", 2, "INVALID_ROW")]
+    assert (report.read, report.accepted, report.failed) == (4, 2, 2)
+    assert sorted(listed, key=lambda failure: str(failure.file)) == list(report.failures)
+
+
+async def test_progress_goes_through_the_phases_and_ends_with_the_report(workbench: Workbench, tmp_path: Path) -> None:
+    path = write_parquet(tmp_path, range(COUNT))
+    seen: list[Progress] = []
+
+    async with workbench.open_users() as (users, state):
+        await users.upload(path, journal=state.journal("job"), cluster=workbench.client, progress=seen.append)
+
+    assert list(dict.fromkeys(progress.phase for progress in seen)) == ["planning", "encoding", "sending"]
+    assert seen[-1].accepted == COUNT
+
+
+async def test_without_order_a_fragment_is_a_shard(workbench: Workbench, tmp_path: Path) -> None:
+    path = write_parquet(tmp_path, range(COUNT))
+
+    async with workbench.open_users() as (users, state):
+        report = await users.upload(path, journal=state.journal("job"), cluster=workbench.client, ordering="none")
+
+    assert report.accepted == COUNT
+    assert workbench.list_members() == expect(range(COUNT))
+
+
+async def test_credentials_that_were_given_are_refused(workbench: Workbench, tmp_path: Path) -> None:
+    path = write_csv(tmp_path, range(1))
+
+    async with workbench.open_session() as (_, state), Session.sandbox(workbench.sandbox) as session:
+        users = session.account(workbench.sandbox.account_id).custom_audience(workbench.sandbox.audience_id).users
+        with pytest.raises(InvalidArgument, match="credentials must come from"):
+            await users.upload(path, journal=state.journal("job"), cluster=workbench.client)
+
+
+async def test_a_job_without_a_journal_in_the_state_is_refused(workbench: Workbench, tmp_path: Path) -> None:
+    path = write_csv(tmp_path, range(1))
+
+    async with workbench.open_users() as (users, _):
+        with pytest.raises(InvalidArgument, match=r"journal must be given with cluster="):
+            await users.upload(path, journal=tmp_path / "journal", cluster=workbench.client)
+
+
+async def test_rows_in_memory_are_refused(workbench: Workbench) -> None:
+    async with workbench.open_users() as (users, state):
+        with pytest.raises(InvalidArgument, match="members must be a path"):
+            await users.upload([{"email": mail(1)}], journal=state.journal("job"), cluster=workbench.client)
+
+
+async def test_a_client_that_is_not_asynchronous_is_refused(workbench: Workbench, tmp_path: Path) -> None:
+    class Blocking:
+        asynchronous = False
+
+    async with workbench.open_users() as (users, state):
+        with pytest.raises(InvalidArgument, match="cluster must be an asynchronous client"):
+            await users.upload(write_csv(tmp_path, range(1)), journal=state.journal("job"), cluster=Blocking())
