@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     )
     from svc_async.governor.governor import Governor
     from svc_async.session import Session
+    from svc_async.state.errors import StateUnavailable, TakenUpElsewhere, UnusableState
     from svc_async.users.tables import Columns, Rows
     from svc_async.wire.base_urls import Endpoints
 
@@ -63,9 +64,11 @@ __all__ = [
     "Rows",
     "ServerError",
     "Session",
+    "StateUnavailable",
     "StreamDropped",
     "StreamOverflow",
     "SvcError",
+    "TakenUpElsewhere",
     "TimedOut",
     "Timeouts",
     "TooManyConnections",
@@ -73,6 +76,7 @@ __all__ = [
     "Unauthorized",
     "UnexpectedAnswer",
     "UnusableFile",
+    "UnusableState",
     "UserCredentials",
     "WebhookInvalid",
     "WouldWaitTooLong",
@@ -87,6 +91,7 @@ _HOMES = {
         "OAuth2UserCredentials",
         "UserCredentials",
     ),
+    "svc_async.state.errors": ("StateUnavailable", "TakenUpElsewhere", "UnusableState"),
     "svc_async.users.tables": ("Columns", "Rows"),
     "svc_async.batch.journal.journals": ("Journals",),
     "svc_async.errors": (

@@ -98,8 +98,12 @@ class SharedState:
         return cls(None, schema=schema)
 
     def __repr__(self) -> str:
-        name = self._named.name if self._named is not None else "embedded"
-        return f"<SharedState {name}{'' if self.is_open else ', closed'}>"
+        return f"<SharedState {self.name}{'' if self.is_open else ', closed'}>"
+
+    @property
+    def name(self) -> str:
+        """Host and database, or `embedded`."""
+        return self._named.name if self._named is not None else "embedded"
 
     async def __aenter__(self) -> Self:
         if self._database is not None:

@@ -43,8 +43,17 @@ COMMANDS = {
     "webhook sign": (f"{NAME}.csv",),
     "webhook verify": (f"{NAME}.csv", "--signature", HOSTILE),
 }
-ELSEWHERE = {"demo", "sandbox", "stream tail", "webhook listen"}
-"""They have no service, or run until they are stopped: tests of their own check what they print."""
+ELSEWHERE = {
+    "demo",
+    "job list",
+    "sandbox",
+    "state check",
+    "state migrate",
+    "state prune",
+    "stream tail",
+    "webhook listen",
+}
+"""They have no service, need a database, or run until they are stopped: tests of their own check what they print."""
 FEED = """id,title,description,link,image_link,price,availability,condition
 1,T,D,https://example.org/1,https://example.org/1.png,9.90 EUR,in stock,new
 """

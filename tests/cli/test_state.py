@@ -1,11 +1,27 @@
 """The commands that check and maintain a shared state."""
 
+import asyncio
 import json
 from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
 
+from svc_async.printable import clean_lines
 from tests.support.command import Call
+
+
+async def write_hostile_names(url: str) -> None:
+    """Write names that a terminal would obey, as another program may."""
+    connection = await asyncpg.connect(url, server_settings={"search_path": "svc_async"})
+    receiver = "INSERT INTO event_receivers VALUES (gen_random_uuid(), $1, $1, now() + interval '1 hour')"
+    for statement in (
+        receiver,
+        "INSERT INTO sync_lists (target, epoch) VALUES ($1, 1)",
+        "INSERT INTO journals (name, epoch, owner) VALUES ($1, 1, $1)",
+    ):
+        await connection.execute(statement, "\x1b[31m\u202e\nred")
+    await connection.close()
 
 
 def test_a_state_is_made_checked_and_pruned(call: Call, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,6 +40,13 @@ def test_a_state_is_made_checked_and_pruned(call: Call, database: str, monkeypat
     report = json.loads(call("state", "check", "--json").out)
     assert (report["version"], report["latest"], report["schema"]) == (1, 1, "svc_async")
     assert {each["rows"] for each in report["tables"] if each["name"] == "event_inbox"} == {0}
+
+    asyncio.run(write_hostile_names(database))
+    for arguments in (("state", "check"), ("state", "check", "--json"), ("job", "list")):
+        ended = call(*arguments)
+        assert ended.code == 0
+        assert clean_lines(ended.out + ended.err) == ended.out + ended.err
+    assert "\\x1b[31m" in call("state", "check").out
 
     pruned = call("state", "prune", "--older-than", "30d")
     assert (pruned.code, pruned.err.count("Deleted: ")) == (0, 1)

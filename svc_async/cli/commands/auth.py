@@ -18,7 +18,7 @@ from svc_async.auth.credentials import AppCredentials, BearerToken, UserCredenti
 from svc_async.cli.console import say, show, show_json, stderr
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.options import Flag, JsonFlag
-from svc_async.cli.sessions import find_shadowed_profile, session_from
+from svc_async.cli.sessions import find_shadowed_profile, find_state, session_from
 from svc_async.cli.signals import run_until_stopped
 from svc_async.errors import InvalidArgument, Unauthorized
 from svc_async.platform.oauth1_flow import OUT_OF_BAND, AccessToken, OAuth1Flow, RequestToken
@@ -80,7 +80,8 @@ def whoami(*, profile: str | None = None, check: Flag = False, as_json: JsonFlag
         as_json: Print only JSON.
     """
     source = profiles.find(profile)
-    facts = _describe(source)
+    state = find_state(None, profile)
+    facts = {**_describe(source), "shared_state": state.name if state is not None else None}
     if shadowed := find_shadowed_profile(profile):
         facts["not_used"] = f"the profile {shadowed!r}, since SVC_* variables are set"
     facts |= asyncio.run(run_until_stopped(_fetch_access(source))) if check else {}
