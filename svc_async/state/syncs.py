@@ -19,7 +19,7 @@ from svc_async.batch.sender import GRACE
 from svc_async.batch.sync.pages.page import DamagedState
 from svc_async.batch.sync.pages.tables import COLUMNS, add_checksum, check_row
 from svc_async.state.database import Database, limit_transaction
-from svc_async.state.errors import TakenUpElsewhere, UnusableState
+from svc_async.state.errors import StateUnavailable, TakenUpElsewhere, UnusableState
 
 if TYPE_CHECKING:
     from svc_async.state.database import Connection
@@ -146,11 +146,15 @@ class SyncTables:
     @asynccontextmanager
     async def transaction(self, *, large: bool = False) -> AsyncGenerator["_SyncWriter"]:  # noqa: ARG002 - all are alike
         """Commit what the block writes, unless another process has taken up the state."""
-        async with self._database.transaction() as connection:
-            await limit_transaction(connection)
-            yield _SyncWriter(connection, self._sync)
-            if await connection.fetchval(_CHECK, self._sync, self._epoch) is None:
-                raise self._make_replaced_error()
+        try:
+            async with self._database.transaction() as connection:
+                await limit_transaction(connection)
+                yield _SyncWriter(connection, self._sync)
+                if await connection.fetchval(_CHECK, self._sync, self._epoch) is None:
+                    raise self._make_replaced_error()
+        except StateUnavailable:
+            await self.is_empty("about")  # raises TakenUpElsewhere if that is why the server has ended it
+            raise
 
     async def find(self, table: str, number: int) -> Sequence[Any] | None:
         """Return the columns of a row by its number; None if there is none."""

@@ -100,6 +100,20 @@ class _Client:
         return status
 
 
+@attrs.frozen
+class _StoppedClient:
+    """A client that may be continued.
+
+    Attributes:
+        how: what it left.
+        life: its number among the lives of the trial.
+    """
+
+    client: _Client
+    how: Stopped
+    life: int
+
+
 @attrs.define
 class _Runner:
     job: Job
@@ -107,7 +121,7 @@ class _Runner:
     dice: random.Random
     trial: Trial = attrs.field(factory=Trial)
     server: Server = attrs.field(init=False)
-    stopped: "list[tuple[_Client, Stopped]]" = attrs.field(factory=list, init=False)
+    stopped: "list[_StoppedClient]" = attrs.field(factory=list, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.server = Server(self.job.service.world, self.job.service.handle)
@@ -117,9 +131,9 @@ class _Runner:
             self.job.service.world.boot(self.dice.uniform(0, 100_000))
             problems = [*self._live_on()]
         finally:
-            for client, _ in self.stopped:
-                os.kill(client.pid, signal.SIGKILL)
-                client.end()
+            for each in self.stopped:
+                os.kill(each.client.pid, signal.SIGKILL)
+                each.client.end()
             self.server.shut_down()
         service = self.job.service
         service.take_late_effects(float("inf"))
@@ -134,15 +148,20 @@ class _Runner:
                 yield "the job does not come to an end"
                 return
             try:
+                # Not once the job has ended: a client that was stopped before it took up anything would do it anew.
+                if self._is_replaced() and self.dice.random() < _CONTINUED:
+                    yield from self._continue(self.stopped.pop(0))
                 result = self._spend_life(step)
                 if result is not None:
                     self.job.take_result(result)
                 self._pass_time()
-                if self.stopped and self.dice.random() < _CONTINUED:
-                    yield from self._continue(self.stopped.pop(0))
             except Hung:
                 yield "a client hung"
                 return
+
+    def _is_replaced(self) -> bool:
+        """Return whether a client has lived since the first of those that are stopped."""
+        return bool(self.stopped) and self.stopped[0].life < self.trial.lives - 1
 
     def _spend_life(self, step: Step) -> Result | None:
         """Fork a client and serve it; return its result, or None if it was killed or stopped."""
@@ -175,7 +194,7 @@ class _Runner:
         try:
             output = self.server.serve(client.pid, client.result, client.poke[0], death, before)
         except Stopped as stopped:
-            self.stopped.append((client, stopped))
+            self.stopped.append(_StoppedClient(client, stopped, self.trial.lives))
             self.trial.stops += 1
             return None
         except Hung:
@@ -189,11 +208,10 @@ class _Runner:
             return None
         return _read_result(output)
 
-    def _continue(self, stopped: "tuple[_Client, Stopped]") -> Iterator[str]:
+    def _continue(self, stopped: "_StoppedClient") -> Iterator[str]:
         """Let a client go on that was stopped, after others have done its work; what it does says nothing new."""
-        client, before = stopped
-        os.kill(client.pid, signal.SIGCONT)
-        result = self._serve(client, None, before)
+        os.kill(stopped.client.pid, signal.SIGCONT)
+        result = self._serve(stopped.client, None, stopped.how)
         # A life may have been meant to be refused: that of another job with the same journal.
         is_right = result is None or result["end"] not in {"failed", "refused"} or "belongs to" in result["why"]
         if result is not None and not is_right:

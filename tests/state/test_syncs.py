@@ -128,16 +128,21 @@ async def test_a_row_that_is_missing_is_noticed(shared: SharedState) -> None:
             await compare(state, {1: 10})
 
 
-async def test_a_connection_that_is_lost_while_a_plan_is_stored_loses_nothing(shared: SharedState) -> None:
+@pytest.mark.parametrize(("replaced", "error"), [(False, StateUnavailable), (True, TakenUpElsewhere)])
+async def test_a_connection_that_is_lost_while_a_plan_is_stored_loses_nothing(
+    shared: SharedState, *, replaced: bool, error: type[Exception]
+) -> None:
     async def lose_connection() -> None:
         async with shared.open_sync_tables("a") as tables, tables.transaction() as writer:
             await writer.put("selection", (0, b"x"))
+            if replaced:
+                await shared.open_sync_tables("a").__aenter__()
             await shared.database.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE relation = 'sync_selection'::regclass"
             )
             await writer.put("selection", (1, b"y"))
 
-    with pytest.raises(StateUnavailable):
+    with pytest.raises(error):
         await lose_connection()
     async with open_sync_state(shared, "a") as state:
         assert (await compare(state, {1: 10})).additions == 1

@@ -51,7 +51,7 @@ class TableWriter(Protocol):
 
 
 class StateTables(Protocol):
-    """The tables of one state, for one sync at a time; reads see what was committed, and what this sync has written.
+    """The tables of one state, for one sync at a time; reads need not see what a transaction has not committed yet.
 
     Every method raises SvcError if the state cannot be read or written, or if another process has taken it up.
     """
