@@ -1,14 +1,11 @@
 """The file of a journal: whose it is, who may use it, what it contains."""
 
 import asyncio
-import itertools
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import attrs
 import pytest
@@ -20,8 +17,6 @@ from svc_async.errors import BatchError, UnusableFile
 from svc_async.sandbox import VirtualClock
 from tests.support.fake_service import FakeService, adds_up, make_error, make_members, wait_until
 from tests.support.journaled_uploads import (
-    Row,
-    create_users,
     find_expected,
     make_repeated_rows,
     read_values,
@@ -33,81 +28,6 @@ from tests.support.journals import FULL_DISK, Death, create_ledgers
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "job.journal"
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda rows: [{**rows[0], "svc_id": "7777"}, *rows[1:]],
-        lambda rows: rows[1:],
-        lambda rows: [{"email": "bad"}, *rows[1:]],
-        lambda _: [],
-    ],
-    ids=["another value", "a row less", "a bad row", "nothing"],
-)
-async def test_a_changed_source_is_refused_and_nothing_is_sent(path: Path, change: Callable[[Any], Any]) -> None:
-    service = FakeService()
-    rows = make_repeated_rows()
-    service.script[9] = make_error(403)
-    with pytest.raises(BatchError):
-        await upload(service, rows, path, concurrency=2)
-    sent = len(service.bodies)
-    with pytest.raises(UnusableFile, match="belongs to an unfinished job with another source, or it has changed"):
-        await upload(service, change(rows), path)
-    assert len(service.bodies) == sent
-    await upload(service, rows, path)
-    assert read_values(service) == find_expected(rows)
-
-
-class Ending(list[Row]):
-    """Rows that know whether they were read to their end."""
-
-    ended = False
-
-    def __iter__(self) -> Iterator[Row]:
-        yield from super().__iter__()
-        self.ended = True
-
-
-async def test_a_source_that_has_grown_after_its_end_is_refused(path: Path) -> None:
-    service = FakeService()
-    rows = Ending(make_repeated_rows())
-    answers = itertools.count()
-
-    def refuse(_: object) -> None:
-        if rows.ended and next(answers):  # the first may have been sent before
-            raise make_error(403)
-
-    service.always = refuse
-    with pytest.raises(BatchError):
-        await upload(service, rows, path, concurrency=1)
-    with pytest.raises(UnusableFile, match="belongs to an unfinished job with another source, or it has changed"):
-        await upload(service, [*rows, {"partner_user_id": "new"}], path)
-    service.always = None
-    await upload(service, rows, path)
-    assert read_values(service) == find_expected(rows)
-
-
-async def test_a_journal_of_another_job_is_refused(path: Path) -> None:
-    service = FakeService()
-    await upload(service, make_members(3), path)
-    other = create_users(service, "c2")
-    with pytest.raises(UnusableFile, match="another job: destination is 'POST .*/c1/users' there"):
-        await other.upload(make_members(3), journal=path)
-    with pytest.raises(UnusableFile, match="ordered"):
-        await upload(service, make_members(3), path, ordering="none")
-
-
-async def test_a_removal_is_not_taken_for_an_upload(path: Path) -> None:
-    service = FakeService()
-    service.script[2] = make_error(403)
-    with pytest.raises(BatchError):
-        await upload(service, make_members(60), path, concurrency=1, users_per_operation=1)
-    with pytest.raises(UnusableFile, match="another job"):
-        await create_users(service).remove(make_members(60), journal=path)
-    await upload(service, make_members(60), path)
-    with pytest.raises(UnusableFile, match="another job"):
-        await create_users(service).remove(make_members(60), journal=path)
 
 
 async def test_journals_of_other_versions_and_other_files_are_refused(tmp_path: Path) -> None:

@@ -1,25 +1,18 @@
 """The numbers of a resumed job are true from its first progress on, and never go back."""
 
-import itertools
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from svc_async.batch.journal.record import JournalRecord
+from svc_async.batch.journal.store import JournalLocation
 from svc_async.batch.report import Progress
 from svc_async.errors import BatchError
 from tests.support.fake_service import LOST, FakeService, adds_up, make_error, make_members
 from tests.support.journaled_uploads import create_users, make_repeated_rows, upload
-from tests.support.journals import Death
+from tests.support.journals import Death, Place, read_record
 
 QUARANTINE = 101.0
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "job.journal"
 
 
 def check(seen: Sequence[Progress]) -> None:
@@ -33,16 +26,16 @@ def check(seen: Sequence[Progress]) -> None:
         assert progress.resend_in is None or (progress.in_doubt and progress.resend_in >= 0)
 
 
-async def test_a_resumed_job_begins_with_what_was_read_and_what_is_in_doubt(path: Path) -> None:
+async def test_a_resumed_job_begins_with_what_was_read_and_what_is_in_doubt(journal: JournalLocation) -> None:
     service = FakeService()
     service.script = {3: LOST, 4: make_error(403)}
     rows: list[Any] = [*make_members(30), {"email": "no"}]
     with pytest.raises(BatchError) as caught:
-        await upload(service, rows, path, concurrency=1, quarantine=0, retry_delays=[0])
-    ended, known = caught.value.report, JournalRecord.read(path).report
+        await upload(service, rows, journal, concurrency=1, quarantine=0, retry_delays=[0])
+    ended, known = caught.value.report, (await read_record(journal)).report
     seen: list[Progress] = []
 
-    report = await upload(service, rows, path, progress=seen.append, quarantine=QUARANTINE)
+    report = await upload(service, rows, journal, progress=seen.append, quarantine=QUARANTINE)
 
     first = seen[0]
     assert (first.accepted, first.in_doubt, first.requests) == (8, 4, ended.requests)
@@ -72,25 +65,25 @@ async def test_the_time_until_rows_are_sent_again_is_that_of_the_lane_that_waits
     check(seen)
 
 
-async def test_a_lane_that_waits_without_doubt_tells_no_time_to_send_again(path: Path) -> None:
+async def test_a_lane_that_waits_without_doubt_tells_no_time_to_send_again(journal: JournalLocation) -> None:
     service = FakeService()
     service.script = {1: make_error(503, headers={"retry-after": "5"})}
     seen: list[Progress] = []
 
-    await upload(service, make_members(3), path, retry_delays=[5], progress=seen.append)
+    await upload(service, make_members(3), journal, retry_delays=[5], progress=seen.append)
 
     assert {progress.resend_in for progress in seen} == {None}
 
 
-async def test_a_resumed_job_that_stops_at_once_reports_what_was_read_before(path: Path) -> None:
+async def test_a_resumed_job_that_stops_at_once_reports_what_was_read_before(journal: JournalLocation) -> None:
     service = FakeService()
     service.script = {9: make_error(403)}
     with pytest.raises(BatchError) as first:
-        await upload(service, make_members(60), path, concurrency=1, operations=1)
+        await upload(service, make_members(60), journal, concurrency=1, operations=1)
     service.always = make_error(403)
 
     with pytest.raises(BatchError) as second:
-        await upload(service, make_members(60), path, operations=1)
+        await upload(service, make_members(60), journal, operations=1)
 
     assert second.value.report.read >= first.value.report.read > 8
     assert second.value.report.accepted == 8
@@ -99,15 +92,15 @@ async def test_a_resumed_job_that_stops_at_once_reports_what_was_read_before(pat
 
 @pytest.mark.parametrize("lanes", [1, 3])
 @pytest.mark.parametrize("after", [False, True])
-async def test_numbers_never_go_back_wherever_a_job_is_killed(tmp_path: Path, lanes: int, *, after: bool) -> None:
+async def test_numbers_never_go_back_wherever_a_job_is_killed(place: Place, lanes: int, *, after: bool) -> None:
     rows: list[Any] = [*make_repeated_rows(40, keys=25), {"email": "no"}, {"email": "nor this"}]
-    for commit in itertools.count(1):
-        path, service, death = tmp_path / f"{commit}", FakeService(), Death(commit, after=after)
+    for commit in place.choose(1, 1000):
+        journal, service, death = place.journal(f"{commit}"), FakeService(), Death(commit, after=after)
         service.script = {2: LOST, 3: make_error(504)}
         try:
-            await upload(service, rows, path, concurrency=lanes, quarantine=5, create_ledger=death.create_ledger)
+            await upload(service, rows, journal, concurrency=lanes, quarantine=5, create_ledger=death.create_ledger)
         except BatchError:
-            record = JournalRecord.read(path)
+            record = await read_record(journal)
         else:
             return
         if record.finished:
@@ -115,7 +108,7 @@ async def test_numbers_never_go_back_wherever_a_job_is_killed(tmp_path: Path, la
         known = (record.report.read, record.report.accepted, record.report.in_doubt)
         seen: list[Progress] = []
 
-        report = await upload(service, rows, path, quarantine=5, progress=seen.append)
+        report = await upload(service, rows, journal, quarantine=5, progress=seen.append)
 
         check(seen)
         assert (seen[0].read, seen[0].accepted, seen[0].in_doubt) == known
