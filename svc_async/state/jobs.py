@@ -6,6 +6,7 @@ they must not send any more is fenced by the journals of the shards.
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -130,10 +131,13 @@ class JobStore:
             await connection.execute("UPDATE cluster_jobs SET active_at = clock_timestamp() WHERE name = $1", name)
 
 
-async def prune_jobs(connection: "Connection", days: float) -> int:
-    """Delete jobs that were not active for this many days; return how many."""
+async def prune_jobs(connection: "Connection", before: datetime) -> int:
+    """Delete the jobs of which all shards are finished, and that were last active before a moment; return how many."""
     status = await connection.execute(
-        "DELETE FROM cluster_jobs WHERE active_at < clock_timestamp() - make_interval(secs => $1)", days * 86_400
+        "DELETE FROM cluster_jobs WHERE active_at < $1 AND ("
+        "SELECT count(*) FROM cluster_results WHERE job = name"
+        ") >= (SELECT sum(number) FROM unnest(shards) AS number)",
+        before,
     )
     return int(status.split()[-1])
 

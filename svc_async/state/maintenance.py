@@ -9,6 +9,7 @@ import attrs
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import InvalidArgument
 from svc_async.state.database import Database
+from svc_async.state.jobs import prune_jobs
 from svc_async.state.journals import JournalSummary, list_journals, prune_journals
 from svc_async.state.migrations import LATEST, read_version
 from svc_async.state.syncs import SyncSummary, list_syncs
@@ -86,11 +87,13 @@ class PruneReport:
     """What was deleted.
 
     Attributes:
+        jobs: finished jobs on a cluster.
         journals: journals of finished jobs.
         events: handled events that need not be remembered any more.
         buckets: counts of rate limits that nobody uses.
     """
 
+    jobs: int
     journals: int
     events: int
     buckets: int
@@ -192,6 +195,7 @@ async def prune_state(database: Database, older_than: timedelta) -> PruneReport:
     async with database.transaction() as connection:
         before: datetime = await connection.fetchval("SELECT clock_timestamp() - $1::interval", older_than)
         return PruneReport(
+            jobs=await prune_jobs(connection, before),
             journals=await prune_journals(connection, before),
             events=events,
             buckets=await _prune_buckets(connection, max(older_than, _LONGEST_PERIOD)),

@@ -64,16 +64,27 @@ async def test_pruning_deletes_what_is_over_and_nothing_else(state: SharedState)
         await new.claim("waits")
         await new.store([StoredEvent(key="waits", body=b"{}", key_id="now", received_at=NOW)])
         report = await state.prune(older_than=timedelta())
-        assert report.to_dict() == {
-            "journals": 0,
-            "events": 3,
-            "buckets": 4,
-        }  # what was used two hours ago may still count
-        nothing = {"journals": 0, "events": 0, "buckets": 0}
+        # What was used less than two hours ago may still count.
+        assert report.to_dict() == {"jobs": 0, "journals": 0, "events": 3, "buckets": 4}
+        nothing = {"jobs": 0, "journals": 0, "events": 0, "buckets": 0}
         assert (await state.prune(older_than=timedelta(days=30))).to_dict() == nothing
         assert [await new.claim(key) for key in ("d", "waits")] == [Claim.HANDLED, Claim.HELD]
         tables = {each.name: each.rows for each in (await state.check()).tables}
         assert (tables["event_claims"], tables["event_inbox"]) == (2, 1)
+
+
+async def test_a_job_on_a_cluster_is_deleted_when_all_of_its_shards_are_finished(state: SharedState) -> None:
+    for name, finished in (("done", 3), ("begun", 2), ("not begun", 0)):
+        await state.database.execute(
+            "INSERT INTO cluster_jobs (name, about, plan, shards) VALUES ($1, '{}', '{}', '{2, 1}')", name
+        )
+        await state.database.execute(
+            "INSERT INTO cluster_results SELECT $1, number, '{}' FROM generate_series(1, $2) AS number", name, finished
+        )
+    assert (await state.prune(older_than=timedelta(days=1))).jobs == 0
+    assert (await state.prune(older_than=timedelta())).jobs == 1
+    rows = await state.database.fetch("SELECT name FROM cluster_jobs ORDER BY name")
+    assert [row["name"] for row in rows] == ["begun", "not begun"]
 
 
 async def test_many_events_are_deleted_in_parts(state: SharedState, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ def prune(
     older_than: Annotated[timedelta, Parameter(show_default=False)],
     options: StateOptions = _OPTIONS,
 ) -> int:
-    """Delete journals of finished jobs, handled events and counts of limits that nobody uses.
+    """Delete finished jobs with their journals, handled events and counts of limits that nobody uses.
 
     The states of lists, jobs that are not finished and events that are not handled stay, whatever their age.
 
@@ -157,5 +157,10 @@ def _print(report: StateReport) -> None:
 
 
 def _describe(report: PruneReport) -> str:
-    deleted = (report.journals, "journal"), (report.events, "handled event"), (report.buckets, "unused limit")
-    return ", ".join(count(number, noun) for number, noun in deleted)
+    deleted = {
+        "finished cluster job": report.jobs,
+        "journal": report.journals,
+        "handled event": report.events,
+        "unused limit": report.buckets,
+    }
+    return ", ".join(count(number, noun) for noun, number in deleted.items())
