@@ -97,6 +97,13 @@ def demo(session: nox.Session) -> None:
     session.run("svc-async", "demo", *session.posargs)
 
 
+@nox.session(name="demo-cluster")
+def demo_cluster(session: nox.Session) -> None:
+    """Run a job on a cluster, from nothing: PostgreSQL, two workers, two million rows; one worker is killed."""
+    session.install("-e", ".[cli,local-cluster]")
+    session.run("python", "-m", "benchmarks.demo_cluster", *session.posargs)
+
+
 @nox.session
 def bounds(session: nox.Session) -> None:
     """Measure the memory and the time that hostile inputs take, each in a process of its own."""

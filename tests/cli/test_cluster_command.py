@@ -1,0 +1,68 @@
+"""`--cluster`: the commands that send a file hand it to a cluster."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from svc_async.sandbox import Sandbox
+from tests.support.command import Call, Command
+
+pytestmark = pytest.mark.timeout(300)  # workers import for seconds on a busy machine
+LIST = ("--account", "a1", "--audience", "c1")
+
+
+async def test_a_file_is_uploaded_by_processes_on_this_machine(
+    command: Command, sandbox: Sandbox, tmp_path: Path, database: str
+) -> None:
+    (tmp_path / "people.csv").write_text("email\nfirst@example.com\nnot an address\nsecond@example.com\n")
+    arguments = ("audience", "upload", "people.csv", "--account", sandbox.account_id, "--audience", sandbox.audience_id)
+
+    ended = await command(
+        *arguments,
+        "--cluster",
+        "local",
+        "--workers",
+        "1",
+        "--state-url",
+        database,
+        "--json",
+        program=("-m", "svc_async"),
+    )
+
+    report = json.loads(ended.out)
+    assert ended.code == 5, ended.err
+    assert (report["read"], report["accepted"], report["failed"]) == (3, 2, 1)
+    assert report["failures"][0]["line"] == 3
+    assert Path(report["failures"][0]["file"]).name == "people.csv"
+    assert len(sandbox.audience(sandbox.audience_id).users) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--workers", "2"), "--cluster must be given with --workers and --shards"),
+        (("--cluster", "tcp://127.0.0.1:1"), "--job must be given with the address of a cluster"),
+        (
+            ("--cluster", "tcp://127.0.0.1:1", "--workers", "2", "--job", "j"),
+            "--workers must be given with --cluster local",
+        ),
+        (("--cluster", "local", "--workers", "0"), "--workers must be at least 1"),
+        (("--cluster", "local", "--journal", "j"), "--journal must not be given with --cluster"),
+        (("--cluster", "local", "--sandbox"), "--sandbox must not be given with --cluster"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(call: Call, here: Path, options: tuple[str, ...], message: str) -> None:
+    (here / "people.csv").write_text("email\nfirst@example.com\n")
+
+    ended = call("audience", "upload", "people.csv", *LIST, *options)
+
+    assert ended.code == 2
+    assert message in ended.err
+
+
+def test_standard_input_is_refused(call: Call) -> None:
+    ended = call("audience", "upload", "-", *LIST, "--cluster", "local")
+
+    assert ended.code == 2
+    assert "must not be standard input with --cluster" in ended.err
