@@ -230,6 +230,8 @@ class Products(CatalogProducts):
             InvalidArgument: invalid setting or source, or too many products would be deleted; nothing was sent.
             UnusableFile: the state or a file cannot be used, is locked or belongs to another list; nothing was sent.
             StateUnavailable: the shared state cannot be reached; nothing was sent.
+            TakenUpElsewhere: another process began the same sync while this one compared; nothing was sent. Later, it
+                is the cause of the BatchError.
             BatchError: the sync could not be finished; `report` is a `SyncReport`. Repeat the call to finish it.
 
         Contract: `products.upsert`, `products.delete`.
