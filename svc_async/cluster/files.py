@@ -133,7 +133,9 @@ class StoredFile:
                     content = file.read(end - start)
             else:
                 system, path = _open_system(self.name)
-                content = system.cat_file(path, start=start or None, end=end)
+                with system.open(path, "rb", cache_type="none") as file:
+                    file.seek(start)
+                    content = file.read(end - start)
         if len(content) != end - start:
             raise SourceUnavailable(self.name, "was changed while it was in use; run the job again, as another one")
         return bytes(content)

@@ -173,3 +173,24 @@ def test_file_that_cannot_be_divided_has_a_bound(write: Write) -> None:
     text = ("email\n" + "user@example.com\n" * 2_500_000).encode("utf-16")
     with pytest.raises(UnusableFile, match="cannot be divided, and has more than 64 MiB; write several files"):
         plan_source(str(write(text)), SETTINGS)
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise ImportError
+
+
+def test_storage_is_opened_by_pyarrow_if_its_package_is_missing(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("b.csv", "a.csv", "_SUCCESS"):
+        bucket.write(f"customers/{name}", CSV.encode())
+    with monkeypatch.context() as missing:
+        missing.setattr("fsspec.core.url_to_fs", refuse)
+        plan = plan_source(f"{bucket.url}/customers/*.csv", SETTINGS)
+        assert list_paths(plan, f"{bucket.url}/customers") == ["/a.csv", "/b.csv"]
+        assert plan.files[0].source.version.startswith("20")  # when it was modified, since pyarrow knows no ETag
+        rows = []
+        for fragment in plan.fragments:
+            with open_fragment(fragment, SETTINGS) as source:
+                rows += read_rows(source)
+    assert rows == [(f"user{number}@example.com",) for number in range(10)] * 2
