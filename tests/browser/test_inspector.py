@@ -192,9 +192,17 @@ async def test_hostile_text_stays_text(
     await v2.subscribe("post.create", webhook_id=await v2.register(hook), tag=HOSTILE)
     await sandbox.trigger("post.create", payload={"text": HOSTILE, HOSTILE: HOSTILE})
     body = [{"operation_type": HOSTILE, HOSTILE: [HOSTILE]}]
-    await raw("POST", f"/12/{HOSTILE}", {HOSTILE: HOSTILE}, data=HOSTILE.encode(), headers={"X-Mine": "<b>&amp;"})
+    await raw(
+        "POST",
+        "/12/<script>alert(3)</script><b>",
+        {HOSTILE: HOSTILE},
+        data=HOSTILE.encode(),
+        headers={"X-Mine": "<b>&amp;"},
+    )
     await raw.send_users(body)
     sandbox.faults.on("GET", HOSTILE).do(Fault.http(503))
+    await expect(page.rows()).to_have_count(4)
+    await expect(page.rows().nth(1)).to_contain_text("<script>alert(3)</script><b>")
     await page.rows().nth(1).click()
     await expect(page.detail()).to_contain_text("\\u202e")
     for name, selector in (("Deliveries", "#deliveries-list"), ("Faults", "#panel-faults"), ("State", "#panel-state")):

@@ -63,6 +63,7 @@ async def test_axe_finds_nothing_serious(
 async def test_everything_is_done_by_keyboard(page: InspectorPage, raw: RawClient) -> None:
     await raw("GET", raw.account)
     await raw("GET", "/12/nothing")
+    await expect(page.rows()).to_have_count(2)
     await page.tab_to("requests-list")
     await page.press("ArrowDown", "ArrowDown", "Enter")
     await expect(page.detail().locator("h2")).to_contain_text(raw.account)

@@ -34,7 +34,7 @@ _HEADERS: Mapping[str, str] = {
 }
 
 FILES: tuple[str, ...] = tuple(
-    sorted(entry.name for entry in files(__package__).joinpath("page").iterdir() if "." in entry.name)
+    sorted(entry.name for entry in files("svc_async.sandbox.inspector").joinpath("page").iterdir() if "." in entry.name)
 )
 """The names of all files; the page itself is `index.html`."""
 
@@ -42,5 +42,5 @@ FILES: tuple[str, ...] = tuple(
 @cache
 def read_page(name: str) -> Reply:
     """Return one of the files as an answer."""
-    content = files(__package__).joinpath("page", name).read_bytes()
+    content = files("svc_async.sandbox.inspector").joinpath("page", name).read_bytes()
     return Reply(200, content, _TYPES[name.rpartition(".")[2]], headers=_HEADERS)

@@ -21,7 +21,9 @@ _JSON = "application/json"
 @cache
 def _read_statements() -> Mapping[str, str]:
     """Return what rules say, by their ids; `docs/reference/rules.py` writes the file."""
-    statements: dict[str, str] = json.loads(files(__package__).joinpath("rules.json").read_text("utf-8"))
+    statements: dict[str, str] = json.loads(
+        files("svc_async.sandbox.inspector").joinpath("rules.json").read_text("utf-8")
+    )
     return statements
 
 
