@@ -21,6 +21,7 @@ from svc_async.users.hashing import HASH_LIBRARY
 _BENCHMARKS: Mapping[str, tuple[str, str]] = {
     "fullness": ("benchmarks.fullness", "measure"),
     "limit": ("benchmarks.limit_use", "measure"),
+    "leases": ("benchmarks.leases", "measure"),
     "emails": ("benchmarks.encode_rows", "measure_emails"),
     "four": ("benchmarks.encode_rows", "measure_four"),
     "upload": ("benchmarks.upload", "measure"),

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from svc_async.state.database import DEFAULT_SCHEMA
+from tests.support.postgres import drop_schema
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<output>.*?)^```)?", re.MULTILINE | re.DOTALL)
@@ -27,14 +30,19 @@ LINKS = [
 
 
 @pytest.mark.parametrize(("code", "output"), EXAMPLES)
-def test_an_example_runs_and_prints_what_the_page_says(
+def test_an_example_runs_and_prints_what_the_page_says(  # noqa: PLR0917 - what the block is, and fixtures
     code: str,
     output: str | None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    if "asyncio.run" in code and "SharedState.open()" in code:
+        url = request.getfixturevalue("postgres_url")
+        drop_schema(url, DEFAULT_SCHEMA)
+        monkeypatch.setenv("SVC_STATE_URL", url)
     exec(compile(code, "example", "exec"), {"__name__": "__main__"})  # noqa: S102 - it is what a reader does
     if output is not None:
         assert capsys.readouterr().out == output

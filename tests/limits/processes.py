@@ -162,13 +162,14 @@ async def _disturb(crowd: _Crowd, server: PostgresServer, began: float, seconds:
         await crowd.replace_one()
         if turn * _KILL_EVERY <= restart_at < (turn + 1) * _KILL_EVERY:
             await asyncio.sleep(max(0.0, began + restart_at - time.time()))
-            _control(server, "-m", "immediate", "stop")
+            await asyncio.to_thread(_stop, server)
             await asyncio.sleep(_AWAY)
-            _control(server, "-l", str(server.log), "start")
+            await asyncio.to_thread(server.ensure_postgres_running)
 
 
-def _control(server: PostgresServer, *arguments: str) -> None:
-    command = ["-w", "-D", str(server.pgdata), *arguments]
+def _stop(server: PostgresServer) -> None:
+    """End the database as a crash does."""
+    command = ["-w", "-D", str(server.pgdata), "-m", "immediate", "stop"]
     pgexec("pg_ctl", command, bin_path=server.bin_path, user=server.system_user)
 
 

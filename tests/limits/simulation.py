@@ -23,7 +23,6 @@ LeaseFunction: TypeAlias = Callable[[LeaseRequest, int], Awaitable[Lease]]
 """Answers a request at a time."""
 
 _EPOCH = 1_780_000_000 * SECOND
-_SENDERS = 4
 _ROUND_TRIP = SECOND // 500
 _FAIR_SECONDS = 10.0
 _FAIR_REQUESTS = 4
@@ -40,6 +39,7 @@ class Simulation:
         period: in seconds.
         headroom: the share of the limit that is used on purpose.
         deaths: how many processes an hour end without a word; another takes the place of each.
+        senders: how many requests each process may have in flight.
         latencies: of the answers, in seconds, one of them each.
         window: how the service counts, if not in a sliding window of this limit.
         seed: decides everything that is random.
@@ -51,6 +51,7 @@ class Simulation:
     period: float = 60.0
     headroom: float = 0.97
     deaths: float = 0.0
+    senders: int = 4
     latencies: tuple[float, ...] = (0.02, 0.1, 0.4, 3.0)
     window: WindowCount | None = None
     seed: int = 1
@@ -108,7 +109,7 @@ class _Process:
 
     place: int
     holding: Holding
-    idle: int = _SENDERS
+    idle: int
     is_asking: bool = False
     is_alive: bool = True
     timer: int = 0
@@ -166,7 +167,8 @@ class _Run:
         heapq.heappush(self.queue, (self.now + ticks, next(self.order), happen))
 
     def _make_process(self, place: int) -> _Process:
-        return _Process(place, Holding(self.shared, process=UUID(int=self.rng.getrandbits(128))))
+        holding = Holding(self.shared, process=UUID(int=self.rng.getrandbits(128)))
+        return _Process(place, holding, self.what.senders)
 
     async def _look_at(self, process: _Process) -> None:
         holding = process.holding

@@ -14,9 +14,11 @@ CREATE TABLE limit_buckets (
     shift bigint NOT NULL DEFAULT 0,
     granted_at bigint[] NOT NULL DEFAULT '{}',      -- cells of a sixtieth of a period, at the time of their last request
     granted bigint[] NOT NULL DEFAULT '{}',
+    granted_used bigint NOT NULL DEFAULT 0,         -- the sum of the cells
     granted_since bigint NOT NULL DEFAULT 0,        -- when the newest cell began
     answered_at bigint[] NOT NULL DEFAULT '{}',
     answered bigint[] NOT NULL DEFAULT '{}',
+    answered_used bigint NOT NULL DEFAULT 0,
     answered_since bigint NOT NULL DEFAULT 0,
     next_at bigint NOT NULL DEFAULT 0,              -- the next request at an even pace
     remaining bigint NOT NULL DEFAULT 0,            -- what the service reported, until reset_at
@@ -106,8 +108,7 @@ DECLARE
     added_log int[] := '{}';
     added_at bigint[] := '{}';
     added bigint[] := '{}';
-    granted_used bigint := 0;
-    answered_used bigint := 0;
+    cells_used bigint;
     times bigint[];
     counts bigint[];
     since bigint;
@@ -254,17 +255,20 @@ BEGIN
             unleased := unleased - part;
         END IF;
     END LOOP;
-    added_log := added_log || 1;
-    added_at := added_at || now;
-    added := added || least(-surplus, p_outstanding);
+    IF least(-surplus, p_outstanding) > 0 THEN
+        added_log := added_log || 1;
+        added_at := added_at || now;
+        added := added || least(-surplus, p_outstanding);
+    END IF;
     FOR which IN 1 .. 2 LOOP
         IF which = 1 THEN
-            times := b.granted_at; counts := b.granted; since := b.granted_since;
+            times := b.granted_at; counts := b.granted; since := b.granted_since; cells_used := b.granted_used;
         ELSE
-            times := b.answered_at; counts := b.answered; since := b.answered_since;
+            times := b.answered_at; counts := b.answered; since := b.answered_since; cells_used := b.answered_used;
         END IF;
         place := 1;
         WHILE times[place] + b.period <= now LOOP
+            cells_used := cells_used - counts[place];
             place := place + 1;
         END LOOP;
         IF place > 1 THEN
@@ -280,14 +284,16 @@ BEGIN
             WHILE rest > 0 AND place >= 1 LOOP
                 part := least(rest, counts[place]);
                 counts[place] := counts[place] - part;
+                cells_used := cells_used - part;
                 rest := rest - part;
                 place := place - 1;
             END LOOP;
         END IF;
         FOR each IN
             SELECT a.time, a.cost FROM unnest(added_log, added_at, added) AS a (log, time, cost)
-            WHERE a.log = which AND a.cost > 0 AND a.time + b.period > now ORDER BY a.time
+            WHERE a.log = which AND a.time + b.period > now ORDER BY a.time
         LOOP
+            cells_used := cells_used + each.cost;
             place := cardinality(times) + 1;
             WHILE times[place - 1] >= each.time LOOP
                 place := place - 1;
@@ -304,11 +310,9 @@ BEGIN
             END IF;
         END LOOP;
         IF which = 1 THEN
-            b.granted_at := times; b.granted := counts; b.granted_since := since;
-            granted_used := coalesce((SELECT sum(c) FROM unnest(counts) AS c), 0)::bigint;
+            b.granted_at := times; b.granted := counts; b.granted_since := since; b.granted_used := cells_used;
         ELSE
-            b.answered_at := times; b.answered := counts; b.answered_since := since;
-            answered_used := coalesce((SELECT sum(c) FROM unnest(counts) AS c), 0)::bigint;
+            b.answered_at := times; b.answered := counts; b.answered_since := since; b.answered_used := cells_used;
         END IF;
     END LOOP;
     b.next_at := b.next_at - greatest(0, surplus) * step;
@@ -350,7 +354,7 @@ BEGIN
     -- What is free, and the share of this process if it goes, one by one, to who was served least.
     free := never;
     IF b.quota IS NOT NULL THEN
-        free := least(target - granted_used, capacity - answered_used - in_flight);
+        free := least(target - b.granted_used, capacity - b.answered_used - in_flight);
         IF step > 0 THEN
             free := CASE WHEN b.next_at - ahead <= now
                 THEN least(free, (now + ahead - b.next_at) / step + 1) ELSE 0 END;
@@ -366,13 +370,19 @@ BEGIN
     free_bulk := least(want_bulk + others.bulk, greatest(0, least(b.streak / 9, free),
         free - greatest(want_interactive + others.interactive, reserve)));
     free := free - free_bulk;
-    WHILE take_interactive < want_interactive AND take_interactive + 1 + coalesce((
+    IF others.interactive = 0 THEN
+        take_interactive := least(want_interactive, free);
+    END IF;
+    WHILE take_interactive < least(want_interactive, free) AND take_interactive + 1 + coalesce((
         SELECT sum(least(w.wanted, greatest(0, own.served_interactive + take_interactive - w.served)))
         FROM unnest(others.interactive_served, others.interactive_wants) AS w (served, wanted)), 0) <= free
     LOOP
         take_interactive := take_interactive + 1;
     END LOOP;
-    WHILE take_bulk < want_bulk AND take_bulk + 1 + coalesce((
+    IF others.bulk = 0 THEN
+        take_bulk := least(want_bulk, free_bulk);
+    END IF;
+    WHILE take_bulk < least(want_bulk, free_bulk) AND take_bulk + 1 + coalesce((
         SELECT sum(least(w.wanted, greatest(0, own.served_bulk + take_bulk - w.served)))
         FROM unnest(others.bulk_served, others.bulk_wants) AS w (served, wanted)), 0) <= free_bulk
     LOOP
@@ -392,7 +402,7 @@ BEGIN
         own_at := never;
         own.leased_at := now;
         b.next_at := greatest(b.next_at, now) + taken * step;
-        granted_used := granted_used + taken;
+        b.granted_used := b.granted_used + taken;
         place := cardinality(b.granted_at);
         IF place > 0 AND (b.granted_at[place] = now OR now < b.granted_since + b.period / 60) THEN
             b.granted_at[place] := now;
@@ -427,8 +437,8 @@ BEGIN
             IF step > 0 THEN
                 until := greatest(until, b.next_at - ahead + (costs[i] - 1) * step);
             END IF;
-            rest := least(costs[i], target) - target + granted_used;
-            IF rest > 0 AND rest <= granted_used THEN
+            rest := least(costs[i], target) - target + b.granted_used;
+            IF rest > 0 AND rest <= b.granted_used THEN
                 place := 0;
                 WHILE rest > 0 LOOP
                     place := place + 1;
@@ -436,8 +446,8 @@ BEGIN
                 END LOOP;
                 until := greatest(until, b.granted_at[place] + b.period);
             END IF;
-            rest := least(costs[i], capacity) - capacity + in_flight + answered_used;
-            IF rest > 0 AND rest <= answered_used THEN
+            rest := least(costs[i], capacity) - capacity + in_flight + b.answered_used;
+            IF rest > 0 AND rest <= b.answered_used THEN
                 place := 0;
                 WHILE rest > 0 LOOP
                     place := place + 1;
@@ -466,8 +476,10 @@ BEGIN
         DELETE FROM limit_holders WHERE bucket = p_bucket AND seen + b.period + 60 * second <= now;
     END IF;
     UPDATE limit_buckets SET quota = b.quota, period = b.period, is_guess = b.is_guess, guess_until = b.guess_until,
-        tick = now, shift = b.shift, granted_at = b.granted_at, granted = b.granted, granted_since = b.granted_since,
-        answered_at = b.answered_at, answered = b.answered, answered_since = b.answered_since, next_at = b.next_at,
+        tick = now, shift = b.shift, granted_at = b.granted_at, granted = b.granted, granted_used = b.granted_used,
+        granted_since = b.granted_since,
+        answered_at = b.answered_at, answered = b.answered, answered_used = b.answered_used,
+        answered_since = b.answered_since, next_at = b.next_at,
         remaining = b.remaining, reset = b.reset, reset_at = b.reset_at, closed_until = b.closed_until,
         stated_until = b.stated_until, refusals = b.refusals, cut = b.cut, cut_at = b.cut_at, ramp = b.ramp,
         is_cold = b.is_cold, generation = b.generation, streak = b.streak,
@@ -488,7 +500,7 @@ BEGIN
     period := b.period;
     is_guess := b.is_guess;
     remaining := CASE WHEN now < b.reset_at THEN greatest(0, b.remaining) END;
-    used := in_flight + answered_used;
+    used := in_flight + b.answered_used;
     processes := others.recent + 1;
 END
 $$;

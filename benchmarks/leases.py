@@ -1,0 +1,62 @@
+"""Measures what shared rate limits cost: the time of a lease on loopback, and how many leases a request takes."""
+
+import asyncio
+import statistics
+import time
+from uuid import uuid4
+
+from benchmarks.measure import Figure, Scale, at_most
+from svc_async.state import SharedState
+from svc_async.state.limits.lease import LeaseReport, LeaseRequest, SharedLimit
+from svc_async.state.limits.postgres_leases import PostgresLeases
+from tests.limits.controls import lease_by_model
+from tests.limits.simulation import Simulation, simulate
+from tests.support.postgres import start_postgres
+
+__all__ = ["measure"]
+
+_LIMIT = 1_500
+_MINUTE = 60_000_000
+_PAUSE = 0.02
+
+
+def measure(scale: Scale) -> list[Figure]:
+    """Measure leases of a database of this machine, and count those of one process and of several."""
+    figures = [asyncio.run(_measure_time(scale.pick(20, 1_000)))]
+    for processes, target in ((1, 0.3), (4, 1.0), (20, 1.0)):
+        simulation = Simulation(
+            processes=processes, seconds=scale.pick(10, 600), senders=32, latencies=(0.02, 0.1, 0.4)
+        )
+        result = asyncio.run(simulate(simulation, lease_by_model()))
+        job = f"leases a request, {processes} {'process' if processes == 1 else 'processes'} at 1,500 a minute"
+        figures.append(Figure(job=job, value=result.leases, unit="", target=at_most(target)))
+    return figures
+
+
+async def _measure_time(count: int) -> Figure:
+    with start_postgres() as url:
+        async with SharedState.open(url, schema=f"bench_{uuid4().hex}") as state:
+            source = PostgresLeases(state.connect)
+            limit = SharedLimit(bucket=uuid4(), name="benchmark", limit=_LIMIT, period=_MINUTE, headroom=970_000)
+            processes = [uuid4() for _ in range(4)]
+            answered = dict.fromkeys(processes, 0)
+            unanswered = dict.fromkeys(processes, 0)
+            times = []
+            for turn in range(count):
+                process = processes[turn % len(processes)]
+                new = unanswered[process]
+                answered[process] += new
+                report = LeaseReport(answered=answered[process], ages=[0] if new else [], counts=[new] if new else [])
+                began = time.perf_counter()
+                lease = await source.lease(LeaseRequest(limit=limit, process=process, bulk=5, report=report))
+                times.append(1_000 * (time.perf_counter() - began))
+                unanswered[process] = lease.granted
+                await asyncio.sleep(_PAUSE)
+    quantiles = statistics.quantiles(times, n=100)
+    return Figure(
+        job="a lease on loopback, p50",
+        value=statistics.median(times),
+        unit="ms",
+        target=at_most(1.0),
+        notes={"p95": quantiles[94], "leases": count},
+    )
