@@ -84,10 +84,11 @@ class Database:
         with _report_unavailable(url.name):
             pool = await asyncpg.create_pool(
                 url.reveal(),
-                min_size=1,
+                min_size=0,  # a pool with a minimum logs each attempt to restore it while the database is away
                 max_size=pool_size,
                 timeout=_CONNECT_SECONDS,
                 command_timeout=_STATEMENT_SECONDS,
+                reset=_keep,
                 server_settings={"search_path": schema, "application_name": "svc-async", "timezone": "UTC"},
             )
         return cls(name=url.name, schema=schema, pool=pool)
@@ -160,6 +161,10 @@ async def limit_transaction(connection: "Connection") -> None:
 def _check_schema(schema: str) -> None:
     if not _is_schema(schema):
         raise InvalidArgument("schema", "must consist of at most 63 lower-case ASCII letters, digits and _")
+
+
+async def _keep(_connection: object) -> None:
+    """Leave a connection as it is: nothing of ours outlives a transaction, so resetting it would be a wasted trip."""
 
 
 def _import_asyncpg() -> Any:

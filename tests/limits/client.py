@@ -1,4 +1,7 @@
-"""One process that shares a limit and sends as much as it may: `python -m tests.limits.client SETTINGS`."""
+"""One process that shares a limit and sends as much as it may: `python -m tests.limits.client SETTINGS`.
+
+It says `ready` once it has imported everything, and begins when it is told until when to send.
+"""
 
 import asyncio
 import json
@@ -52,4 +55,6 @@ async def _send_until(state: SharedState, settings: Mapping[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(json.loads(sys.argv[1])))
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    asyncio.run(main({**json.loads(sys.argv[1]), "until": float(sys.stdin.readline())}))

@@ -1,11 +1,11 @@
 """Real processes that share one limit of the sandbox, over a socket, in real time."""
 
 import asyncio
-import itertools
 import json
 import sys
 import tempfile
 import time
+from asyncio.subprocess import PIPE
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -23,8 +23,6 @@ __all__ = ["Run", "RunResult", "WindowKind", "run_processes"]
 
 WindowKind = Literal["fixed", "first-request", "sliding"]
 
-_START = 10.0
-"""Seconds that processes have to start before anything is measured."""
 _KILL_EVERY = 5.0
 _AWAY = 2.0
 _SCHEMA = "limits"
@@ -99,10 +97,10 @@ async def run_processes(run: Run) -> RunResult:
         async with Sandbox(config=config) as sandbox:
             async with SharedState.open(server.get_uri(), schema=_SCHEMA):
                 pass  # its tables are there when the processes begin
-            began = time.time() + _START
-            settings = _make_settings(run, sandbox, server.get_uri(), began + run.seconds)
-            crowd = _Crowd(settings)
+            crowd = _Crowd(_make_settings(run, sandbox, server.get_uri()))
             await asyncio.gather(*(crowd.start() for _ in range(run.processes)))
+            began = time.time()
+            crowd.begin(began + run.seconds)
             if run.disturbed:
                 await _disturb(crowd, server, began, run.seconds)
             await crowd.wait()
@@ -110,7 +108,7 @@ async def run_processes(run: Run) -> RunResult:
             return _count(run, sandbox, began, crowd.killed, leases)
 
 
-def _make_settings(run: Run, sandbox: Sandbox, url: str, until: float) -> Mapping[str, Any]:
+def _make_settings(run: Run, sandbox: Sandbox, url: str) -> Mapping[str, Any]:
     audience = sandbox.audience("1nmth")
     return {
         "state": url,
@@ -126,7 +124,6 @@ def _make_settings(run: Run, sandbox: Sandbox, url: str, until: float) -> Mappin
         "limit": run.limit,
         "period": run.period,
         "headroom": run.headroom,
-        "until": until,
     }
 
 
@@ -136,35 +133,53 @@ class _Crowd:
 
     settings: Mapping[str, Any]
     killed: int = 0
+    until: float = 0.0
     _processes: list[asyncio.subprocess.Process] = attrs.field(factory=list[asyncio.subprocess.Process])
 
     async def start(self) -> None:
         arguments = "-m", "tests.limits.client", json.dumps(self.settings)
-        self._processes.append(await asyncio.create_subprocess_exec(sys.executable, *arguments))
+        process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdin=PIPE, stdout=PIPE)
+        assert process.stdout is not None
+        await process.stdout.readline()
+        self._processes.append(process)
+
+    def begin(self, until: float) -> None:
+        self.until = until
+        for process in self._processes:
+            self._tell(process)
 
     async def replace_one(self) -> None:
+        """Kill the oldest process; another takes its place once it has started."""
         process = self._processes.pop(0)
         process.kill()
         await process.wait()
         self.killed += 1
         await self.start()
+        self._tell(self._processes[-1])
 
     async def wait(self) -> None:
         await asyncio.gather(*(process.wait() for process in self._processes))
 
+    def _tell(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        process.stdin.write(f"{self.until}\n".encode())
+
 
 async def _disturb(crowd: _Crowd, server: PostgresServer, began: float, seconds: float) -> None:
-    restart_at = seconds / 2 + _KILL_EVERY / 2
-    for turn in itertools.count(1):
-        if turn * _KILL_EVERY >= seconds:
-            return
-        await asyncio.sleep(max(0.0, began + turn * _KILL_EVERY - time.time()))
+    await asyncio.gather(_kill_now_and_then(crowd, began + seconds), _restart_once(server, began + seconds / 2))
+
+
+async def _kill_now_and_then(crowd: _Crowd, until: float) -> None:
+    while time.time() + _KILL_EVERY < until:
+        await asyncio.sleep(_KILL_EVERY)
         await crowd.replace_one()
-        if turn * _KILL_EVERY <= restart_at < (turn + 1) * _KILL_EVERY:
-            await asyncio.sleep(max(0.0, began + restart_at - time.time()))
-            await asyncio.to_thread(_stop, server)
-            await asyncio.sleep(_AWAY)
-            await asyncio.to_thread(server.ensure_postgres_running)
+
+
+async def _restart_once(server: PostgresServer, moment: float) -> None:
+    await asyncio.sleep(moment - time.time())
+    await asyncio.to_thread(_stop, server)
+    await asyncio.sleep(_AWAY)
+    await asyncio.to_thread(server.ensure_postgres_running)
 
 
 def _stop(server: PostgresServer) -> None:
