@@ -100,7 +100,7 @@ async def run(
         spec: the job.
         session: sends the requests; its credentials must have access to the list.
         source: the source of the spec, if it is open already; it stays open.
-        journal: path of the journal of an upload or removal, as in `users.upload`. The spec is stored in a new one, so
+        journal: the journal of an upload or removal, as in `users.upload`. The spec is stored in a new one, so
             that `svc-async job resume` can continue the job.
         observers: functions that are called as the job proceeds; for a sync, they may be `SyncObservers`.
 

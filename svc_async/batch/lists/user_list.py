@@ -131,9 +131,9 @@ class UserList(abc.ABC, Generic[T]):
             phone_region: the region of national phone numbers, such as `DE`; needs the extra `phone`.
             bad_identifiers: whether a row with an identifier that breaks its rule fails ("fail"), or is sent with its
                 other identifiers ("drop"); `Report.partly_valid` counts these rows.
-            journal: path of the journal. Repeat the call after a crash to resume; a finished job returns its report
-                at once. The source must yield the same rows; a one-shot iterator is first spooled, hashed, next to the
-                journal.
+            journal: path of the journal, or `state.journal(name)`. Repeat the call after a crash to resume; a finished
+                job returns its report at once. The source must yield the same rows; a one-shot iterator is first
+                spooled, hashed, with the journal.
             cluster: a `distributed.Client(..., asynchronous=True)` whose workers do the job; see `ClusterCall`.
             shards: into how many parts a new job on a cluster is divided; by default, as its rows need.
 

@@ -107,9 +107,9 @@ class Products(CatalogProducts):
         Args:
             products: mappings with the attributes of a merchant's feed, or `Product`; or a file. An empty text removes
                 the value of an optional attribute.
-            journal: path of the journal. Repeat the call after a crash to resume; a finished job returns its report
-                at once. The source must yield the same products; a one-shot iterator is first spooled next to the
-                journal.
+            journal: path of the journal, or `state.journal(name)`. Repeat the call after a crash to resume; a finished
+                job returns its report at once. The source must yield the same products; a one-shot iterator is first
+                spooled with the journal.
             cluster: a `distributed.Client(..., asynchronous=True)` whose workers do the job; see `ClusterCall`.
             shards: into how many parts a new job on a cluster is divided; by default, as its rows need.
             on_result: called with the service's result for each product, with its `product_key`, before the receipt.
