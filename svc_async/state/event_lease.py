@@ -63,6 +63,11 @@ class EventLease:
         """Whether nobody else can have found the lease expired."""
         return read_boottime(self.clock) < self._trusted_until
 
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the event loop was closed in which it is renewed."""
+        return self._task is not None and self._task.get_loop().is_closed()
+
     async def __aenter__(self) -> Self:
         await self._register()
         self._task = asyncio.create_task(self._keep(), name="svc-async lease of a webhook receiver")

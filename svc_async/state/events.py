@@ -117,10 +117,11 @@ class SharedEvents:
         await self._close()
 
     async def _close(self) -> None:
-        self._lease = None
         self._claimed.clear()
+        lease, self._lease = self._lease, None
         stack, self._stack = self._stack, AsyncExitStack()
-        await stack.aclose()
+        if lease is not None and not lease.is_abandoned:
+            await stack.aclose()
 
     async def claim(self, key: str) -> Claim:
         """Claim an event, unless it is claimed or was handled already; return which.

@@ -41,6 +41,7 @@ class SharedState:
         """Prepare to connect; see `open` and, without a URL, `embedded`."""
         self._database: Database | None = None
         self._url: DatabaseUrl | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._opening = asyncio.Lock()
         self._windows: WeakSet[object] = WeakSet()
         self._named: DatabaseUrl | None = None
@@ -106,8 +107,9 @@ class SharedState:
         return self._named.name if self._named is not None else "embedded"
 
     async def __aenter__(self) -> Self:
-        if self._database is not None:
+        if self.is_open:
             raise WrongState("the shared state is open already")
+        self._database = None  # of an event loop that was closed before the state was
         async with AsyncExitStack() as stack:
             url = self._named or await _start_embedded(stack)
             database = await Database.open(url, schema=self._schema)
@@ -117,7 +119,7 @@ class SharedState:
             else:
                 await check_schema(database)
             self._closing = stack.pop_all()
-        self._url, self._database = url, database
+        self._url, self._database, self._loop = url, database, asyncio.get_running_loop()
         return self
 
     async def __aexit__(
@@ -130,7 +132,7 @@ class SharedState:
     @property
     def is_open(self) -> bool:
         """Whether it is connected."""
-        return self._database is not None
+        return self._database is not None and not (self._loop is not None and self._loop.is_closed())
 
     @property
     def migrated(self) -> Sequence[int]:

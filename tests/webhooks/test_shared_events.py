@@ -352,6 +352,33 @@ async def test_a_receiver_opens_and_closes_its_state(open_state: Callable[[], Sh
     assert not state.is_open
 
 
+IS_LEFT_OPEN = """
+import asyncio, sys
+from svc_async.state import SharedState
+from svc_async.webhooks import WebhookReceiver
+from tests.support.deliveries import KEY, delivery
+
+receiver = WebhookReceiver(keys=[KEY], state=SharedState.open(sys.argv[1], schema=sys.argv[2]))
+loop = asyncio.new_event_loop()
+loop.run_until_complete(receiver.start())
+loop.close()
+
+async def receive():
+    async with receiver:
+        print((await receiver.handle(*delivery())).status)
+
+asyncio.run(receive())
+"""
+
+
+def test_a_receiver_that_was_left_open_in_a_closed_event_loop_can_be_entered_again(
+    postgres_url: str, schema: str
+) -> None:
+    arguments = [sys.executable, "-c", IS_LEFT_OPEN, postgres_url, schema]
+    ended = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "200\n"), ended.stderr
+
+
 async def test_a_delivery_that_another_receiver_has_not_handled_yet_is_not_acknowledged(
     open_events: Open, clock: VirtualClock
 ) -> None:
