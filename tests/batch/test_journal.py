@@ -307,9 +307,10 @@ async def _kill_and_resume(audience: CustomAudienceHandle, journal: JournalPath,
     ]
     users = attrs.evolve(audience.users, limits=Limits(operations=4), sizes=SMALL)
     dying = attrs.evolve(users, create_ledger=Death(commit, after=after).create_ledger)
+    how: dict[str, Any] = {"concurrency": 3, "users_per_operation": 2, "retry_delays": [0] * 20}
     with suppress(BatchError):
-        await dying.upload(rows, journal=journal, concurrency=3, users_per_operation=2)
-    report = await users.upload(rows, journal=journal, concurrency=3, users_per_operation=2)
+        await dying.upload(rows, journal=journal, **how)
+    report = await users.upload(rows, journal=journal, **how)
     assert (report.read, report.pending, report.failed) == (150, 0, 0)
 
 
