@@ -81,7 +81,7 @@ def start(postgres_url: str, schema: str, sandbox: Sandbox, tmp_path: Path) -> S
         command = [sys.executable, "-m", "tests.support.stopping_worker", *arguments]
         process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
         try:
-            await asyncio.to_thread(os.waitid, os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+            await asyncio.to_thread(os.waitid, os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
             yield Worker(process, seconds)
         finally:
             if process.returncode is None:
