@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version as read_version
 from typing import Any
 
-import dask
+from dask import config
 from distributed import Client, LocalCluster
 
 from svc_async._version import __version__
@@ -62,19 +62,16 @@ async def start_local(workers: int | None = None) -> AsyncGenerator[Any]:
     Args:
         workers: how many processes; by default, as many as there are processors.
     """
-    settings = {"distributed.scheduler.allowed-failures": _DEATHS, "distributed.worker.daemon": False}
-    with dask.config.set(settings):
-        async with (
-            LocalCluster(
-                n_workers=workers or os.cpu_count(),
-                threads_per_worker=_THREADS,
-                processes=True,
-                asynchronous=True,
-                dashboard_address=None,
-                silence_logs=logging.ERROR,
-            ) as cluster,
-            Client(cluster, asynchronous=True) as client,
-        ):
+    options: dict[str, Any] = {
+        "n_workers": workers or os.cpu_count(),
+        "threads_per_worker": _THREADS,
+        "processes": True,
+        "asynchronous": True,
+        "dashboard_address": None,
+        "silence_logs": logging.ERROR,
+    }
+    with config.set({"distributed.scheduler.allowed-failures": _DEATHS}):
+        async with LocalCluster(**options) as cluster, Client(cluster, asynchronous=True) as client:
             yield client
 
 

@@ -3,7 +3,7 @@
 Nothing here holds a session, a connection, a credential or a row, so all of it can be pickled, stored and read.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -115,5 +115,6 @@ def write_report(report: Report) -> Mapping[str, Any]:
 
 def read_report(plain: Mapping[str, Any]) -> Report:
     """Return the report that `write_report` has written."""
-    failures: Sequence[Mapping[str, Any]] = plain["failures"]
-    return Report(**{**plain, "failures": tuple(Failure(**each) for each in failures)})
+    fields: dict[str, Any] = dict(plain)
+    fields["failures"] = tuple(Failure(**each) for each in plain["failures"])
+    return Report(**fields)
