@@ -3,7 +3,7 @@
 import errno
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from glob import has_magic, iglob
 from io import BufferedReader, RawIOBase
@@ -191,7 +191,7 @@ class _StorageReader(RawIOBase):
 
 
 @contextmanager
-def _guard(name: str) -> Iterator[None]:
+def _guard(name: str) -> Generator[None]:
     """Turn the errors of storages into one, which the readers of formats let pass."""
     try:
         yield

@@ -6,7 +6,7 @@ group are copied to a sparse file on this machine, at the places where they are 
 
 import tempfile
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from io import BytesIO
 from typing import Any, BinaryIO
@@ -31,7 +31,7 @@ _BEYOND = 128
 
 
 @contextmanager
-def open_fragment(fragment: Fragment, settings: SourceSettings) -> Iterator[Any]:
+def open_fragment(fragment: Fragment, settings: SourceSettings) -> Generator[Any]:
     """Open the rows of a fragment, as a `UserSource` or a `ProductFeed`; positions count them from 0.
 
     Raises:
@@ -127,7 +127,7 @@ def _read_exactly(file: ByteReader, size: int) -> bytes:
 @contextmanager
 def _open_row_group(
     fragment: Fragment, group: int, stored: StoredFile, settings: SourceSettings
-) -> Iterator[ParquetSource | TableFeed]:
+) -> Generator[ParquetSource | TableFeed]:
     part = RowGroupPart(group=group, first=fragment.start, rows=(fragment.end or 0) - fragment.start)
     with ExitStack() as stack:
         copy = None if stored.is_local else stack.enter_context(closing(_SparseCopy(stored)))

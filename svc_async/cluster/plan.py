@@ -44,6 +44,9 @@ class SourceSettings:
         empty: what stands for no value, such as `n/a`.
         header: the names of the columns of CSV files without a header.
         fragment_size: bytes of text in a fragment, up to 64 MiB.
+
+    Raises:
+        InvalidArgument: a fragment would be empty or too large.
     """
 
     kind: RowKind = "users"
@@ -53,11 +56,10 @@ class SourceSettings:
     encoding: str | None = None
     empty: tuple[str, ...] = ()
     header: tuple[str, ...] | None = None
-    fragment_size: int = attrs.field(default=_FRAGMENT_SIZE)
+    fragment_size: int = _FRAGMENT_SIZE
 
-    @fragment_size.validator
-    def _check_size(self, _: object, size: int) -> None:
-        if not 1 <= size <= _MAX_FRAGMENT:
+    def __attrs_post_init__(self) -> None:
+        if not 1 <= self.fragment_size <= _MAX_FRAGMENT:
             raise InvalidArgument("fragment_size", f"must be 1 to {_MAX_FRAGMENT:,} bytes")
 
     @property

@@ -74,7 +74,7 @@ def _plan_file(file: SourceFile, *, settings: SourceSettings, block_size: int) -
             return planner.divide_row_groups(table.row_groups)
         if format_ == "jsonl":
             return planner.divide_json(table.encoding)
-        return planner.divide_csv(source.layout) if format_ in {"csv", "tsv"} else planner.keep_whole()
+        return planner.divide_csv(table.layout) if format_ in {"csv", "tsv"} else planner.keep_whole()
 
 
 @attrs.frozen
