@@ -210,10 +210,10 @@ CONTROLS: Mapping[str, Control] = {
     ),
     "epoch of a sync": Control(
         "shared sync",
-        Options(limits=False, keys=20, share=0.1, weights=_LOST, changes=1.0, changed=0.8, nights=5),
+        Options(limits=False, keys=20, share=0.1, weights=_LOST, changes=1.0, changed=0.2, nights=3),
         _ignore_others,
-        kills=12,
+        kills=8,
         stops=1.0,
-        places=("statement", "commit"),
+        places=("connected", "answered", "received"),
     ),
 }
