@@ -3,6 +3,7 @@
 import inspect
 import tomllib
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 _SUPPRESSED = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
 settings.register_profile("any machine", deadline=None, suppress_health_check=_SUPPRESSED)
 settings.load_profile("any machine")
+
+
+collect_ignore = [] if find_spec("playwright") else ["browser"]  # nox -s browser installs it
 
 
 class _AnswerOfToday(aiohttp.ClientResponse):
