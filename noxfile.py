@@ -132,6 +132,13 @@ def limits(session: nox.Session) -> None:
     session.run("python", "-m", "tests.limits", *session.posargs)
 
 
+@nox.session(name="crash-cluster")
+def crash_cluster(session: nox.Session) -> None:
+    """Kill the workers of a real cluster (`-- --minutes M --pause SECONDS`), and compare the service with a model."""
+    _install(session, "test")
+    session.run("python", "-m", "tests.crash.live_cluster", *session.posargs)
+
+
 @nox.session
 def mutants(session: nox.Session) -> None:
     """Change random places of the client, and count the changes that no test of the same package notices."""
