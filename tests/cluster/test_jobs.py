@@ -10,6 +10,7 @@ from svc_async.batch.report import Failure, Progress
 from svc_async.errors import UnusableFile
 from svc_async.state.errors import UnusableState
 from tests.support.cluster_jobs import Workbench, expect, mail, write_csv, write_json_lines, write_parquet
+from tests.support.contract import PRODUCT
 
 pytestmark = pytest.mark.timeout(300)  # workers import for seconds on a busy machine
 
@@ -132,3 +133,23 @@ async def test_a_client_that_is_not_asynchronous_is_refused(workbench: Workbench
     async with workbench.open_users() as (users, state):
         with pytest.raises(InvalidArgument, match="cluster must be an asynchronous client"):
             await users.upload(write_csv(tmp_path, range(1)), journal=state.journal("job"), cluster=Blocking())
+
+
+async def test_products_are_upserted_and_deleted(workbench: Workbench, tmp_path: Path) -> None:
+    feed, keys = tmp_path / "feed.csv", tmp_path / "keys.csv"
+    products = [{**PRODUCT, "id": f"p{number}"} for number in range(60)]
+    rows = [*products, {**PRODUCT, "id": "p60", "title": ""}]
+    feed.write_text("\n".join([",".join(PRODUCT), *(",".join(row.values()) for row in rows)]) + "\n")
+
+    async with workbench.open_session() as (session, state):
+        catalog = await session.product_catalogs.create(name="Shop")
+        service = session.product_catalog(catalog.id).products
+        report = await service.upsert(feed, journal=state.journal("upsert"), cluster=workbench.client, shards=3)
+        found = await service.list().collect()
+        keys.write_text("product_key\n" + "".join(f"{each.product_key}\n" for each in found))
+        deleted = await service.delete(keys, journal=state.journal("delete"), cluster=workbench.client)
+        rest = await service.list().collect()
+
+    assert (report.read, report.accepted, report.failed) == (61, 60, 1)
+    assert [(Path(str(each.file)).name, each.position) for each in report.failures] == [("feed.csv", 62)]
+    assert (len(found), deleted.accepted, len(rest)) == (60, 60, 0)

@@ -9,6 +9,7 @@ from svc_async.errors import InvalidArgument, WrongState
 from svc_async.governor.governor import BucketState
 from svc_async.sandbox import Sandbox
 from svc_async.state import SharedState
+from tests.support.contract import PRODUCT
 
 ACCOUNTS = "ads.reads.global"
 """Five in a quarter of an hour."""
@@ -41,6 +42,20 @@ async def test_a_bucket_names_no_account_and_no_token(postgres_url: str, schema:
     assert ACCOUNTS in stored
     assert account.id not in stored
     assert not any(secret in stored for secret in sandbox.credentials.values())
+
+
+async def test_bulk_is_granted_the_first_request_of_a_limit_with_a_reserve(postgres_url: str, schema: str) -> None:
+    async with (
+        SharedState.open(postgres_url, schema=schema) as state,
+        Sandbox() as sandbox,
+        Session.sandbox(sandbox, state=state) as session,
+    ):
+        catalog = await session.product_catalogs.create(name="Shop")
+        products = [{**PRODUCT, "id": f"p{number}"} for number in range(60)]
+        report = await session.product_catalog(catalog.id).products.upsert(products)
+        (bucket,) = [each for each in session.governor.snapshot() if each.name == "ads.products.put"]
+    assert (report.accepted, report.requests) == (60, 3)
+    assert bucket.used == 3
 
 
 async def test_a_lost_connection_fails_no_call(postgres_url: str, schema: str) -> None:

@@ -1,6 +1,5 @@
 """A real Dask cluster for the tests: workers in processes of their own, one cluster a run."""
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,6 +16,6 @@ def start_dask_cluster(workers: int = 2) -> Iterator[str]:
         threads_per_worker=1,
         processes=True,
         dashboard_address=":0",  # several processes of a run have a cluster each
-        silence_logs=logging.ERROR,
+        silence_logs=False,
     ) as cluster:
         yield str(cluster.scheduler_address)

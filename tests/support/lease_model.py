@@ -218,9 +218,11 @@ class Bucket:
                 free = min(free, (now + sizes.ahead - self.next_at) // sizes.step + 1)  # below 1 if it is not open
         if now < self.reset_at:
             free = min(free, self.remaining - in_flight)
-        if self.ramp is not None:
-            free = min(free, self.ramp - in_flight)
         return max(0, free)
+
+    def count_ramp(self, in_flight: int) -> int:
+        """Return how many more may be in flight after a refusal, or before the first success."""
+        return NEVER if self.ramp is None else max(0, self.ramp - in_flight)
 
     def opens_at(self, cost: int, sizes: Sizes, in_flight: int, now: int) -> int:
         opens = max(self.closed_until, self.reset_opens_at(cost, now))
@@ -263,13 +265,14 @@ class Turns:
             lowest = min(own.served_bulk, *(each[0] for each in self.bulk), NEVER)
             bucket.virtual_bulk = max(bucket.virtual_bulk, lowest)
 
-    def divide(self, bucket: Bucket, own: Holder, request: LeaseRequest, free: int, reserve: int) -> int:
-        """Return how much one process may take of what is free."""
+    def divide(self, bucket: Bucket, own: Holder, request: LeaseRequest, free: int, ramp: int, reserve: int) -> int:  # noqa: PLR0917 - a step of one function
+        """Return how much one process may take of what is free; the reserve is one of the limit, not of the ramp."""
         for_interactive = request.interactive + sum(each[1] for each in self.interactive)
         for_bulk = request.bulk + sum(each[1] for each in self.bulk)
-        owed = min(bucket.streak // BULK_EVERY, free)
-        free_bulk = min(for_bulk, max(owed, free - max(for_interactive, reserve), 0))
-        interactive = _share(free - free_bulk, own.served_interactive, request.interactive, self.interactive)
+        owed = min(bucket.streak // BULK_EVERY, free, ramp)
+        left = min(free - max(for_interactive, reserve), ramp - for_interactive)
+        free_bulk = min(for_bulk, max(owed, left, 0))
+        interactive = _share(min(free, ramp) - free_bulk, own.served_interactive, request.interactive, self.interactive)
         bulk = _share(free_bulk, own.served_bulk, request.bulk, self.bulk)
         bucket.streak = max(0, bucket.streak + interactive - BULK_EVERY * bulk) if for_bulk else 0
         own.served_interactive += interactive
@@ -316,7 +319,8 @@ class LeaseModel:
         turns = Turns.of(others, now)
         turns.join(bucket, own, request, now)
         own_at = own.ask_at if (own.interactive or own.bulk) and own.waits(now) else NEVER
-        taken = turns.divide(bucket, own, request, bucket.count_free(sizes, in_flight, now), sizes.reserve)
+        free, ramp = bucket.count_free(sizes, in_flight, now), bucket.count_ramp(in_flight)
+        taken = turns.divide(bucket, own, request, free, ramp, sizes.reserve)
         own.outstanding += taken
         own.seen = now
         in_flight += taken

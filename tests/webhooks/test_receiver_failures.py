@@ -3,7 +3,8 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -69,6 +70,7 @@ class World:
     acknowledged: set[str] = attrs.field(factory=set[str])
     losing: bool = False
     dead: list[Database] = attrs.field(factory=list[Database])
+    connections: int = 0
 
     async def start(self) -> None:
         self.losing = False  # a receiver that cannot start is an error of its own
@@ -135,8 +137,11 @@ class World:
             await self.settle()
 
     async def settle(self) -> None:
+        """Let the receivers work; a lease must not end because its renewal is slow in real time."""
         for _ in range(30):  # how far this gets changes the schedule, and nothing that is asserted
             await asyncio.sleep(0.0002)
+            while self.connections:
+                await asyncio.sleep(0.0002)
 
     async def step(self) -> None:
         weights = {self.deliver: 12, self.settle: 4, self.kill: 1, self.close: 1, self.suspend: 2}
@@ -160,10 +165,16 @@ def make_world(postgres_url: str, schema: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def refuse_dead(world: World, connect: Callable[..., Any]) -> Callable[..., Any]:
-    def refuse(database: Database) -> Any:
+    @asynccontextmanager
+    async def refuse(database: Database) -> AsyncGenerator[Any]:
         if database in world.dead:
             raise StateUnavailable(database.name, "the process is dead")
-        return connect(database)
+        world.connections += 1
+        try:
+            async with connect(database) as connection:
+                yield connection
+        finally:
+            world.connections -= 1
 
     return refuse
 

@@ -116,6 +116,7 @@ DECLARE
     own_at bigint;
     free bigint;
     free_bulk bigint;
+    ramp bigint;
     take_interactive bigint := 0;
     take_bulk bigint := 0;
     taken bigint;
@@ -363,13 +364,16 @@ BEGIN
     IF now < b.reset_at THEN
         free := least(free, b.remaining - in_flight);
     END IF;
-    free := greatest(0, least(free, b.ramp - in_flight));
     IF b.closed_until > now THEN
         free := 0;
     END IF;
-    free_bulk := least(want_bulk + others.bulk, greatest(0, least(b.streak / 9, free),
-        free - greatest(want_interactive + others.interactive, reserve)));
-    free := free - free_bulk;
+    free := greatest(0, free);
+    ramp := greatest(0, coalesce(b.ramp - in_flight, never));
+    -- The reserve is one of the limit: it must not keep bulk from the few requests of a ramp.
+    free_bulk := least(want_bulk + others.bulk, greatest(0, least(b.streak / 9, free, ramp),
+        least(free - greatest(want_interactive + others.interactive, reserve),
+            ramp - want_interactive - others.interactive)));
+    free := least(free, ramp) - free_bulk;
     IF others.interactive = 0 THEN
         take_interactive := least(want_interactive, free);
     END IF;
