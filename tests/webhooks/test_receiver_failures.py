@@ -71,6 +71,7 @@ class World:
     losing: bool = False
     dead: list[Database] = attrs.field(factory=list[Database])
     connections: int = 0
+    suspensions: int = 0
 
     async def start(self) -> None:
         self.losing = False  # a receiver that cannot start is an error of its own
@@ -88,7 +89,7 @@ class World:
 
     async def handle(self, life: Life, key: str) -> None:
         is_active = any(key in other.active for other in self.lives if other is not life)
-        if is_active or (key in self.committed and key not in self.excused):
+        if key not in self.excused and (is_active or key in self.committed):
             self.twice.append(key)
         life.active.add(key)
         for _ in range(self.choose.randrange(50)):
@@ -140,11 +141,11 @@ class World:
         """Let the receivers work; a lease must not end because its renewal is slow in real time."""
         for _ in range(30):  # how far this gets changes the schedule, and nothing that is asserted
             await asyncio.sleep(0.0002)
-            while self.connections:
+            while self.connections:  # noqa: ASYNC110 - whatever changes it is real
                 await asyncio.sleep(0.0002)
 
     async def step(self) -> None:
-        weights = {self.deliver: 12, self.settle: 4, self.kill: 1, self.close: 1, self.suspend: 2}
+        weights = {self.deliver: 12, self.settle: 4, self.kill: 1, self.close: 1, self.suspend: self.suspensions}
         (act,) = self.choose.choices([*weights], [*weights.values()])
         self.losing = self.choose.random() < 0.2
         await act()
@@ -211,10 +212,19 @@ async def run(world: World) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_no_acknowledged_event_is_lost_and_none_is_handled_twice_at_a_time(
-    make_world: Callable[[int], World], seed: int
-) -> None:
+async def test_no_event_is_handled_twice_at_a_time(make_world: Callable[[int], World], seed: int) -> None:
     world = make_world(seed)
     await run(world)
     assert world.acknowledged
     assert world.twice == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_no_acknowledged_event_is_lost_by_receivers_that_are_suspended(
+    make_world: Callable[[int], World], seed: int
+) -> None:
+    world = make_world(seed)
+    world.suspensions = 2
+    await run(world)
+    assert world.acknowledged
+    assert world.acknowledged <= world.handled.keys()
