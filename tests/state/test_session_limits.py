@@ -66,8 +66,9 @@ async def test_a_lost_connection_fails_no_call(postgres_url: str, schema: str) -
         Session.sandbox(sandbox, state=state) as session,
     ):
         await session.accounts.list().first()
-        end_others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-        await other.database.fetch(f"{end_others} AND application_name = 'svc-async' AND datname = current_database()")
+        row = await state.database.fetch_row("SELECT pg_backend_pid() AS pid")  # of this state: others share the server
+        assert row is not None
+        await other.database.fetch("SELECT pg_terminate_backend($1)", row["pid"])
         for _ in range(3):
             await session.accounts.list().first()
 
