@@ -20,7 +20,7 @@ from svc_async.batch.sync.location import StateLocation, open_sync_state
 from svc_async.batch.sync.plan import PARTS, Plan
 from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.sync.settings import SYNC_DEFAULTS, SyncObservers, SyncSettings
-from svc_async.batch.sync.sync import Sync, read_clocks
+from svc_async.batch.sync.sync import Sync, make_sending_hooks
 from svc_async.batch.sync.user_spill import UserSpill
 from svc_async.clock import months_after
 from svc_async.users.encoding import BadIdentifiers
@@ -196,13 +196,8 @@ class AudienceUsers(UserList[BatchCounts]):
             target = f"audience {self.account_id} {self.custom_audience_id} at {self._host}"
             async with open_sync_state(state, target) as store:
                 with UserSpill(store.folder) as spill:
-                    clock = self._sender.clock
                     sync_target = AudienceTarget(
-                        users=attrs.evolve(
-                            self,
-                            before_sending=lambda: store.admit(lambda: read_clocks(clock)),
-                            at_sending=lambda: store.check_sendable(read_clocks(clock)),
-                        ),
+                        users=attrs.evolve(self, **make_sending_hooks(store, self._sender.clock)),
                         members=source,
                         spill=spill,
                         phone_region=phone_region,

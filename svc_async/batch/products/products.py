@@ -45,7 +45,7 @@ from svc_async.batch.sync.location import StateLocation, open_sync_state
 from svc_async.batch.sync.plan import Plan
 from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.sync.settings import SYNC_DEFAULTS, SyncObservers, SyncSettings
-from svc_async.batch.sync.sync import Sync, read_clocks
+from svc_async.batch.sync.sync import Sync, make_sending_hooks
 from svc_async.batch.uploader import Uploader
 from svc_async.errors import InvalidArgument
 from svc_async.wire.route import Surface
@@ -250,13 +250,8 @@ class Products(CatalogProducts):
         )
         name = f"catalog {self.product_catalog_id} at {self._host}"
         async with open_products(products) as source, open_sync_state(state, name) as store:
-            clock = self._pipeline.clock
             target = CatalogTarget(
-                products=attrs.evolve(
-                    self,
-                    before_sending=lambda: store.admit(lambda: read_clocks(clock)),
-                    at_sending=lambda: store.check_sendable(read_clocks(clock)),
-                ),
+                products=attrs.evolve(self, **make_sending_hooks(store, self._pipeline.clock)),
                 source=source,
                 settings=batch,
             )

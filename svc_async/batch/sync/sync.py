@@ -8,7 +8,7 @@ an earlier run may still take effect, what could cross them is sent in a second 
 
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypedDict, TypeVar
 
 import attrs
 
@@ -25,7 +25,7 @@ from svc_async.clock import Clock, find_boot, read_boottime
 from svc_async.errors import BatchError, SvcError
 from svc_async.wire.route import Request
 
-__all__ = ["Removals", "SelectedRows", "Sync", "SyncTarget", "UpsertObservers", "read_clocks"]
+__all__ = ["Removals", "SelectedRows", "SendingHooks", "Sync", "SyncTarget", "UpsertObservers", "make_sending_hooks"]
 
 T = TypeVar("T")
 
@@ -162,7 +162,7 @@ class Sync:
     async def _compare(self) -> Plan:
         return await self.state.compare(
             self.target.entries(),
-            now=read_clocks(self.sender.clock),
+            now=_read_clocks(self.sender.clock),
             soon=self.sender.clock.now() + self.settings.refresh_within,
             quarantine=self.target.settings.quarantine,
             replace=self.target.replaces,
@@ -181,7 +181,7 @@ class Sync:
                 if plan.count("removals", stage) + plan.count("upserts", stage):
                     await self._wait(stage)
                     await run.send(stage)
-            self.state.forget_late(read_clocks(clock), self.target.settings.quarantine)
+            self.state.forget_late(_read_clocks(clock), self.target.settings.quarantine)
             await self.state.settle()
         except BatchError as error:
             raise BatchError(str(error), report=run.report) from error.__cause__
@@ -193,7 +193,7 @@ class Sync:
         """Wait until what is sent in a stage cannot be crossed by requests of earlier runs."""
         if stage == "later":
             clock = self.sender.clock
-            rest = self.state.find_rest(read_clocks(clock), self.target.settings.quarantine)
+            rest = self.state.find_rest(_read_clocks(clock), self.target.settings.quarantine)
             _notify(self.observers.on_wait, rest)
             await clock.sleep(rest)
 
@@ -321,8 +321,22 @@ class _PartRecorder:
             numbers.clear()
 
 
-def read_clocks(clock: Clock) -> ClockReading:
-    """Return the present moment."""
+class SendingHooks(TypedDict):
+    """What a list calls for each request of a job, as its attributes."""
+
+    before_sending: Callable[[], Awaitable[object]]
+    at_sending: Callable[[], object]
+
+
+def make_sending_hooks(state: SyncStore, clock: Clock) -> SendingHooks:
+    """Return what a list calls for each request of a sync: the state notes it, and it goes out soon after the note."""
+    return {
+        "before_sending": lambda: state.admit(lambda: _read_clocks(clock)),
+        "at_sending": lambda: state.check_sendable(_read_clocks(clock)),
+    }
+
+
+def _read_clocks(clock: Clock) -> ClockReading:
     return ClockReading(clock.now(), clock.monotonic(), find_boot(clock), read_boottime(clock))
 
 
