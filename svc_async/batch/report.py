@@ -5,6 +5,7 @@
 A position counts the rows of the input from 0. Nothing here contains a value of a row.
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -158,7 +159,7 @@ class Report:
     in_doubt: int = 0
     requests: int = 0
     partly_valid: int = 0
-    failures: Sequence[Failure] = ()
+    failures: Sequence[Failure] = attrs.field(default=(), repr=False)
 
     @classmethod
     def from_progress(cls, progress: Progress, failures: Iterable[Failure] = ()) -> "Report":
@@ -202,9 +203,28 @@ class Report:
         if not self.complete:
             raise BatchError(f"of {self.read} rows {self.failed} failed and {self.pending} are pending", report=self)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as values that JSON can represent."""
+        return {**self.counts, "failures": [attrs.asdict(failure) for failure in self.failures]}
+
+    def to_json(self) -> str:
+        """Return `to_dict()` as JSON in ASCII."""
+        return json.dumps(self.to_dict())
+
     def as_dict(self) -> Mapping[str, Any]:
-        """Return plain values, ready for JSON."""
-        return attrs.asdict(self)
+        """Return `to_dict()`."""
+        return self.to_dict()
+
+    def _repr_html_(self) -> str:
+        """Return a table of the counts, for notebooks."""
+        from svc_async.notebook import render_fields  # noqa: PLC0415 - only notebooks need it
+
+        return render_fields("Complete" if self.complete else "Not complete", self.counts)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """The counts by their names, without the failures."""
+        return {field.name: getattr(self, field.name) for field in attrs.fields(Report) if field.name != "failures"}
 
 
 @attrs.frozen(kw_only=True)

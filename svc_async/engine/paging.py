@@ -1,10 +1,10 @@
 """Iterates over listings: by record, by page, the first record, all records, their number."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from contextlib import aclosing
 from http import HTTPStatus
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import attrs
 
@@ -20,9 +20,9 @@ T = TypeVar("T")
 _LOOP = "pagination loop: the service returned the cursor it was called with"
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Pager(Generic[T]):
-    """A lazy listing: iterate over it, and its pages are fetched as needed.
+    """A lazy listing: iterate over it, and its pages are fetched as needed; await it for the first page.
 
     Each iteration starts at the first page, so a pager can be iterated over many times. The next page is requested
     while the current one is consumed. An empty page is not the end; a missing `next_cursor` is (contract GEN-04).
@@ -36,6 +36,14 @@ class Pager(Generic[T]):
 
     def __attrs_post_init__(self) -> None:
         self._pipeline.check(self._request)
+
+    def __repr__(self) -> str:
+        kind = getattr(self._request.into, "__name__", "records")
+        return f"<{type(self).__name__} of {kind}: {self._request.method} {self._request.template}>"
+
+    def __await__(self) -> Generator[Any, None, Page[T]]:
+        """Return the first page."""
+        return self._pipeline.send(self._request).__await__()
 
     def __aiter__(self) -> AsyncIterator[T]:
         """Iterate over the records, page by page."""
@@ -109,7 +117,7 @@ class Pager(Generic[T]):
             raise page.broken_cursor
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class CountedPager(Pager[T]):
     """A listing that the service counts on request."""
 

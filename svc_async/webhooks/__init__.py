@@ -13,7 +13,7 @@ from svc_async.webhooks.delivery import DeliveryContext, NotHandled
 from svc_async.webhooks.receiver import WebhookReceiver
 from svc_async.webhooks.stores.dedupe import Claim, DedupeStore, MemoryDedupe
 from svc_async.webhooks.stores.sqlite import SqliteDedupe, SqliteInbox
-from svc_async.webhooks.verification import Rejected, RejectReason
+from svc_async.webhooks.verification import Rejected, RejectReason, unwrap
 from svc_async.wire.hmac_sha256 import SigningKey
 
 __all__ = [
@@ -29,4 +29,5 @@ __all__ = [
     "SqliteDedupe",
     "SqliteInbox",
     "WebhookReceiver",
+    "unwrap",
 ]

@@ -31,6 +31,7 @@ from svc_async.webhooks.stats import Counters, Health, Stats
 from svc_async.webhooks.stores.dedupe import DedupeStore, MemoryDedupe
 from svc_async.webhooks.stores.shared import EventState
 from svc_async.webhooks.verification import (
+    MAX_BODY,
     CrcSignature,
     Fields,
     Headers,
@@ -111,7 +112,7 @@ class WebhookReceiver:
         dead_letter: DeadLetter | None = None,
         crc_key: SigningKey | None = None,
         crc_signature: CrcSignature = "ignore",
-        max_body: int = 2**20,
+        max_body: int = MAX_BODY,
         max_bodies: int = 1_000,
         max_bytes: int = 2**26,
         read_deadline: float = 5.0,
@@ -348,14 +349,9 @@ class WebhookReceiver:
 
     def _verify(self, fields: Fields, body: bytes) -> tuple[str, tuple[Event, ...]]:
         """Return the id of the key that signed a delivery, and its events."""
-        self._verifier.check_encoding(fields)
-        self._verifier.check_size(len(body))
-        key_id, _ = self._keys[self._verifier.verify(body, fields)]
-        try:
-            return key_id, self._parser.parse(body)
-        except InvalidArgument as error:
-            too_many = error.parameter == "events"
-            raise Rejected(RejectReason.TOO_MANY_EVENTS if too_many else RejectReason.NOT_AN_OBJECT) from None
+        key, events = self._verifier.read(body, fields, self._parser)
+        key_id, _ = self._keys[key]
+        return key_id, events
 
     async def _accept_in_time(self, events: Sequence[Event], context: DeliveryContext) -> RejectReason | None:
         task = self._run.accept(events, context) if self._run else None

@@ -10,9 +10,12 @@ from typing import Literal, NamedTuple, cast
 import attrs
 
 from svc_async.errors import InvalidArgument, SvcError
+from svc_async.events.models import Event
+from svc_async.events.parser import EventParser
 from svc_async.wire.hmac_sha256 import SigningKey, crc_answer, crc_token, is_signature, verify
 
 __all__ = [
+    "MAX_BODY",
     "CrcSignature",
     "Fields",
     "Headers",
@@ -22,7 +25,11 @@ __all__ = [
     "Verifier",
     "parse_fields",
     "reject",
+    "unwrap",
 ]
+
+MAX_BODY = 2**20
+"""The largest body of a delivery, in bytes, unless a caller allows more."""
 
 Headers = Mapping[str, str] | Iterable[tuple[str | bytes, str | bytes]]
 """Header fields as a framework provides them: names in any case, repeated fields repeated."""
@@ -163,6 +170,21 @@ class Verifier:
                 return key
         raise Rejected(_diagnose([value for _, value in received]))
 
+    def read(self, body: bytes, fields: Fields, parser: EventParser) -> tuple[SigningKey, tuple[Event, ...]]:
+        """Return the key that signed a delivery, and its events.
+
+        Raises:
+            Rejected: no key signed exactly these bytes, or they are no delivery.
+        """
+        self.check_encoding(fields)
+        self.check_size(len(body))
+        key = self.verify(body, fields)
+        try:
+            return key, parser.parse(body)
+        except InvalidArgument as error:
+            too_many = error.parameter == "events"
+            raise Rejected(RejectReason.TOO_MANY_EVENTS if too_many else RejectReason.NOT_AN_OBJECT) from None
+
     def check_head(self, fields: Fields) -> None:
         """Check what the header fields of a delivery say, before its body is read.
 
@@ -204,6 +226,36 @@ class Verifier:
             if len(values) > 1:
                 raise Rejected(RejectReason.SIGNATURE_REPEATED)
             yield key, values
+
+
+def unwrap(body: bytes, headers: Headers, *, keys: Iterable[SigningKey], max_body: int = MAX_BODY) -> tuple[Event, ...]:
+    """Return the events of one delivery once its signature is verified, for code with a queue of its own.
+
+    Nothing is stored or counted, and an event may arrive more than once: `event.key` is the same each time. A delivery
+    has no time of its own that is signed (contract WH-40b), so only the keys of its events show that it is a repeated
+    one.
+
+    Args:
+        body: the body, byte for byte as it was received.
+        headers: the header fields; a mapping, or pairs.
+        keys: the keys that may have signed it, such as the app's secret and its former one.
+        max_body: the largest body, in bytes.
+
+    Raises:
+        Rejected: no key signed exactly these bytes, or they are no delivery; `status` is the status to answer with.
+        InvalidArgument: there is no key, or the body is not bytes.
+    """
+    keys = tuple(keys)
+    if not keys or not all(isinstance(key, SigningKey) for key in keys):
+        raise InvalidArgument("keys", "must contain at least one SigningKey: without one nothing can be verified")
+    if not isinstance(body, bytes):
+        raise InvalidArgument("body", "must be the bytes that were received: text and parsed JSON have no signature")
+    verifier = Verifier(keys=keys, crc_key=keys[0], crc_signature="ignore", max_body=max_body)
+    _, events = verifier.read(body, parse_fields(headers), _PARSER)
+    return events
+
+
+_PARSER = EventParser()
 
 
 def parse_fields(headers: Headers) -> Fields:

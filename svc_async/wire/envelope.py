@@ -1,5 +1,6 @@
 """The envelope of answers: pages, and the reasons of a refusal."""
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ import msgspec
 from svc_async.errors import ApiError, ErrorDetail, UnexpectedAnswer
 from svc_async.wire.http_dates import parse_http_date, service_time
 from svc_async.wire.outcome import api_error
+from svc_async.wire.records import to_plain_values
 
 __all__ = [
     "NOT_JSON",
@@ -60,6 +62,29 @@ class Page(Generic[T]):
     total_count: int | None = None
     unreadable: tuple[Unreadable, ...] = ()
     broken_cursor: UnexpectedAnswer | None = attrs.field(default=None, eq=False, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the page as values that JSON can represent; unreadable records as they came."""
+        return {
+            "items": [to_plain_values(item) for item in self.items],
+            "next_cursor": self.next_cursor,
+            "total_count": self.total_count,
+            "unreadable": [{"raw": each.raw, "problem": each.problem} for each in self.unreadable],
+        }
+
+    def to_json(self) -> str:
+        """Return `to_dict()` as JSON in ASCII."""
+        return json.dumps(self.to_dict())
+
+    def _repr_html_(self) -> str:
+        """Return a table of the first records, for notebooks."""
+        from svc_async.notebook import render_rows  # noqa: PLC0415 - only notebooks need it
+
+        rows = [item if isinstance(item, Mapping) else {"": item} for item in map(to_plain_values, self.items)]
+        kind = f" ({type(self.items[0]).__name__})" if self.items else ""
+        unreadable = f", {len(self.unreadable):,} unreadable" if self.unreadable else ""
+        end = "more pages follow" if self.next_cursor else "the last page"
+        return render_rows(f"{len(rows):,} records{kind}{unreadable}; {end}", rows)
 
 
 @attrs.frozen(kw_only=True)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import attrs
 import msgspec
 
-__all__ = ["EXACT", "READ_ONLY", "Record", "Timestamp"]
+__all__ = ["EXACT", "READ_ONLY", "Record", "Timestamp", "to_plain_values"]
 
 Timestamp = Annotated[datetime, msgspec.Meta(tz=True)]
 """A datetime of the service, always with a time zone (contract GEN-12)."""
@@ -39,11 +39,17 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as values that JSON can represent; those in `extra` as they came."""
-        return {name: _to_plain(value) for name, value in {**_list_fields(self), **self.extra}.items()}
+        return {name: to_plain_values(value) for name, value in {**_list_fields(self), **self.extra}.items()}
 
     def to_json(self) -> str:
         """Return `to_dict()` as JSON in ASCII."""
         return json.dumps(self.to_dict())
+
+    def _repr_html_(self) -> str:
+        """Return a table of the fields, for notebooks."""
+        from svc_async.notebook import render_fields  # noqa: PLC0415 - only notebooks need it
+
+        return render_fields(type(self).__name__, self.to_dict())
 
 
 # The fallback of an instance without the attribute: the decoder then has nothing to set, as it would in every record.
@@ -54,13 +60,14 @@ def _list_fields(record: Record) -> dict[str, Any]:
     return {field.name: getattr(record, field.name) for field in attrs.fields(type(record)) if field.name != "_extra"}
 
 
-def _to_plain(value: Any) -> Any:
+def to_plain_values(value: Any) -> Any:
+    """Return a value, such as a record or a list of records, as values that JSON can represent."""
     if isinstance(value, Record):
         return value.to_dict()
     if isinstance(value, Mapping):
-        return {name: _to_plain(element) for name, element in value.items()}
+        return {name: to_plain_values(element) for name, element in value.items()}
     if isinstance(value, list | tuple):
-        return [_to_plain(element) for element in value]
+        return [to_plain_values(element) for element in value]
     if isinstance(value, datetime):
         return value.isoformat().replace("+00:00", "Z")
     return value.value if isinstance(value, Enum) else value

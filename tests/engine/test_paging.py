@@ -223,3 +223,16 @@ async def test_without_repeats_a_429_is_raised_with_its_reset(sandbox: Sandbox, 
         await session.but(retries=Retries.none()).accounts.list().first()
 
     assert caught.value.retry_at is not None
+
+
+async def test_an_awaited_pager_is_its_first_page(categories: LineItemCuratedCategories, sandbox: Sandbox) -> None:
+    pager, before = categories.list(count=2), len(sandbox.requests)
+    page = await pager
+    assert [item.id for item in page.items] == [item.id for item in await pager.collect(limit=2)]
+    assert page.next_cursor
+    assert sandbox.requests[before].path.endswith("/line_item_curated_categories")
+
+
+async def test_a_pager_shows_what_it_lists_and_no_parameters(session: Session) -> None:
+    assert repr(session.accounts.list(q="secret")) == "<CountedPager of Account: GET /12/accounts>"
+    assert repr(session.iterate("/12/accounts")) == "<Pager of records: GET /12/accounts>"

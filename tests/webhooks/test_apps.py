@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from svc_async.webhooks import (
     SqliteDedupe,
     SqliteInbox,
     WebhookReceiver,
+    unwrap,
 )
 from svc_async.webhooks.testing import SignedRequest, build_delivery
 from tests.support.deliveries import KEY, OAUTH2, OLD, STRANGER, delivery
@@ -147,7 +150,31 @@ def test_the_events_of_a_delivery_are_given_to_code_that_handles_them_itself() -
 )
 def test_what_is_no_verified_delivery_is_an_error(request_: SignedRequest, reason: RejectReason, status: int) -> None:
     receiver = WebhookReceiver(keys=[KEY], max_body=999)
-    with pytest.raises(Rejected) as caught:
-        receiver.unwrap(request_.body, request_.headers)
-    assert (caught.value.reason, caught.value.status) == (reason, status)
-    assert str(caught.value) == f"the request is rejected: {reason.value.replace('_', ' ')}"
+    for verify in (receiver.unwrap, partial(unwrap, keys=[KEY], max_body=999)):
+        with pytest.raises(Rejected) as caught:
+            verify(request_.body, request_.headers)
+        assert (caught.value.reason, caught.value.status) == (reason, status)
+        assert str(caught.value) == f"the request is rejected: {reason.value.replace('_', ' ')}"
+
+
+def test_a_delivery_is_verified_with_any_of_several_keys_without_a_receiver() -> None:
+    former = SigningKey("former-secret")
+    for key in (KEY, former):
+        request = build_delivery({"data": activity("post.create", uuid="1")}, key)
+        (event,) = unwrap(request.body, request.headers, keys=(each for each in (KEY, former)))
+        assert (type(event), event.key) == (PostCreated, "1")
+
+
+@pytest.mark.parametrize(
+    ("body", "keys", "rule"),
+    [
+        (b"{}", [], "keys must contain at least one SigningKey"),
+        (b"{}", ["secret"], "keys must contain at least one SigningKey"),
+        ("{}", [KEY], "body must be the bytes that were received"),
+        ({}, [KEY], "body must be the bytes that were received"),
+    ],
+)
+def test_a_delivery_cannot_be_verified_without_keys_and_bytes(body: Any, keys: Any, rule: str) -> None:
+    with pytest.raises(InvalidArgument, match=rule) as caught:
+        unwrap(body, {}, keys=keys)
+    assert "secret" not in str(caught.value)

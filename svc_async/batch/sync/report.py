@@ -1,5 +1,6 @@
 """The report of a sync."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,6 +48,22 @@ class SyncReport:
             message = f"of {total.read} rows {total.failed} failed and {total.pending} are pending"
             raise BatchError(message, report=self)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as values that JSON can represent."""
+        return {"plan": attrs.asdict(self.plan), "sent": self.sent.to_dict(), "removed": self.removed.to_dict()}
+
+    def to_json(self) -> str:
+        """Return `to_dict()` as JSON in ASCII."""
+        return json.dumps(self.to_dict())
+
     def as_dict(self) -> Mapping[str, Any]:
-        """Return plain values, ready for JSON."""
-        return attrs.asdict(self)
+        """Return `to_dict()`."""
+        return self.to_dict()
+
+    def _repr_html_(self) -> str:
+        """Return tables of the counts, for notebooks."""
+        from svc_async.notebook import render_fields, render_rows  # noqa: PLC0415 - only notebooks need it
+
+        parts = [{"rows": "sent", **self.sent.counts}, {"rows": "removed", **self.removed.counts}]
+        plan = render_fields("Plan", attrs.asdict(self.plan))
+        return plan + render_rows("Complete" if self.complete else "Not complete", parts)
