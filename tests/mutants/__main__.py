@@ -5,6 +5,7 @@ notices is printed at once, unless tests/mutants/equivalents.toml says why it ch
 """
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from queue import SimpleQueue
 from tests.mutants.equivalents import read_equivalents
 from tests.mutants.places import Mutant, find_mutants, sample
 from tests.mutants.trial import ROOT, Verdict, copy_again, copy_project, measure_reach, try_mutant
+from tests.support.postgres import start_postgres
 
 TESTS: Mapping[str, Sequence[str]] = {
     "governor": ["tests/governor"],
@@ -42,7 +44,8 @@ Chooser = Callable[[Sequence[Mutant]], Sequence[Mutant]]
 def main(packages: Sequence[str], choose: Chooser, *, jobs: int) -> bool:
     """Try the chosen mutants of every package; return whether few enough survive."""
     equivalent = read_equivalents()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, start_postgres() as url:
+        os.environ["SVC_TEST_POSTGRES"] = url  # a run that ends with its first failing test stops no server
         project = copy_project(Path(folder, "0").resolve())
         results = [_try_package(package, choose, project, jobs, equivalent) for package in packages]
         return all(results)
