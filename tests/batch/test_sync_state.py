@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from svc_async import InvalidArgument
+from svc_async.batch.sync.pages.page import find_page
 from svc_async.batch.sync.plan import Entries
 from svc_async.batch.sync.sending import ClockReading
+from svc_async.batch.sync.state import SyncState
 from tests.support.files import limit_memory
 from tests.support.sync_states import (
     HASHED,
@@ -14,6 +16,7 @@ from tests.support.sync_states import (
     NOW,
     YEAR,
     OpenState,
+    Snapshot,
     compare,
     key_of,
     list_removals,
@@ -23,6 +26,7 @@ from tests.support.sync_states import (
 )
 
 SENT_AT = ClockReading(NOW, 1_000.0)
+HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
@@ -72,14 +76,13 @@ async def test_what_expires_soon_is_sent_again_and_what_has_expired_is_new(open_
 
 
 async def test_what_expires_in_the_course_of_a_day_is_sent_again_on_that_day(open_state: OpenState) -> None:
-    hour = timedelta(hours=1)
     async with open_state() as state:
         await compare(state, {1: 10})
-        await state.begin(expires=NOW + 10 * hour)
+        await state.begin(expires=NOW + 10 * HOUR)
         state.record_accepted("upserts", [0])
         await state.settle()
-        assert (await compare(state, {1: 10}, now=NOW + 11 * hour, soon=timedelta(0))).refreshes == 1
-        assert (await compare(state, {}, now=NOW + 11 * hour, soon=timedelta(0))).removals == 1
+        assert (await compare(state, {1: 10}, now=NOW + 11 * HOUR, soon=timedelta(0))).refreshes == 1
+        assert (await compare(state, {}, now=NOW + 11 * HOUR, soon=timedelta(0))).removals == 1
 
 
 async def test_who_expires_in_the_far_future_is_sent_again_when_days_run_out(open_state: OpenState) -> None:
@@ -226,6 +229,28 @@ async def test_a_snapshot_that_removes_too_much_is_stopped(open_state: OpenState
             plan.check(0.29)
         assert (await compare(state, {})).removal_share == 1.0
         (await compare(state, {})).check(1)
+
+
+async def lose_upserts(state: SyncState, snapshot: Snapshot, sent: ClockReading) -> None:
+    """Begin a sync whose only request stays without an answer."""
+    await compare(state, snapshot)
+    await state.begin(expires=NOW + YEAR)
+    state.start("upserts", "now")
+    await state.admit(lambda: sent)
+    await state.settle()
+
+
+async def test_a_request_that_took_effect_long_ago_delays_nothing_after_another_one(open_state: OpenState) -> None:
+    rows = dict.fromkeys(range(12_289), 1)  # two pages: 0 is on one of them, 5 on the other
+    assert [find_page(key_of(key), 2) for key in (0, 5)] == [0, 1]
+    async with open_state() as state:
+        await sync(state, {key: 1 for key in rows if key})
+        await lose_upserts(state, rows, SENT_AT)
+        await sync(state, rows, quarantine=120)  # 0 is there; its first request may still take effect
+        await lose_upserts(state, rows | {5: 2}, ClockReading(NOW, 5_000.0, "a"))  # by then it has taken effect
+    async with open_state() as state:
+        removed = [await compare(state, {key: 1}, quarantine=120, monotonic=5_000.0, boot="a") for key in (5, 0)]
+        assert [(plan.all_removals, plan.waiting_removals) for plan in removed] == [(12_288, 0), (12_288, 1)]
 
 
 # --- many rows
