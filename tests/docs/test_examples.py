@@ -10,6 +10,7 @@ from tests.support.postgres import drop_schema
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINKING_PAGES = [*PAGES, *(ROOT / name for name in ("CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md"))]
 BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<output>.*?)^```)?", re.MULTILINE | re.DOTALL)
 
 
@@ -24,7 +25,7 @@ EXAMPLES = [
 ]
 LINKS = [
     pytest.param(page, target, id=f"{page.name}->{target}")
-    for page in PAGES
+    for page in LINKING_PAGES
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8"))
 ]
 

@@ -16,7 +16,8 @@ SOURCES = sorted(
     path for folder in ("svc_async", "tests", "benchmarks", "docs") for path in (ROOT / folder).rglob("*.py")
 )
 CLIENT = [path for path in MODULES if SANDBOX not in path.parents]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOORS = ("README.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md")
+PAGES = [*(ROOT / name for name in DOORS), *sorted((ROOT / "docs").rglob("*.md"))]
 
 PARTICIPLE = re.compile(
     r"_?(?:[a-z]+(?<!fe)(?<!ne)(?<!se)(?<!ee)ed|told|given|made|found|known|held|sent|kept|taken|built|written|shown|chosen|left|drawn)"
