@@ -15,7 +15,7 @@ from svc_async.users.packed import HashedUsers, PackedUsers, TextUsers
 from svc_async.users.template import RowTemplate
 from svc_async.users.text_column import TextColumn
 
-__all__ = ["Column", "UserColumns", "combine_present"]
+__all__ = ["Column", "UserColumns", "combine_present", "find_template"]
 
 Column = DigestColumn | TextColumn
 
@@ -46,7 +46,7 @@ class UserColumns:
     @property
     def template(self) -> RowTemplate:
         """Return the JSON that the users have in common."""
-        return _find_template(tuple(self.columns))
+        return find_template(tuple(self.columns))
 
     def leave_out(self, attributes: Mapping[int, str]) -> "UserColumns":
         """Return the users without the invalid rows, and the identifiers that these are invalid for."""
@@ -93,8 +93,11 @@ def combine_present(columns: Mapping[str, Column]) -> bytes:
 
 
 @lru_cache
-def _find_template(names: Sequence[str]) -> RowTemplate:
-    """Return the template of users with these identifiers; those with a single one differ in the token only."""
+def find_template(names: tuple[str, ...]) -> RowTemplate:
+    """Return the template of users with these identifiers; those with a single one differ in the token only.
+
+    It is the same object each time, since users share operations only if they share their template.
+    """
     if len(names) > 1:
         return _FIELDS_TEMPLATE
     (name,) = names

@@ -15,13 +15,13 @@ from svc_async.batch.lists.user_list import UserList
 from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.batch.settings import DEFAULTS, BatchSettings, ClusterClient, ListIds, Observers, Ordering, Reading
-from svc_async.batch.sync.audience import AudienceTarget
+from svc_async.batch.sync.audience import AudienceTarget, MemberRows
 from svc_async.batch.sync.location import StateLocation, open_sync_state
 from svc_async.batch.sync.plan import PARTS, Plan
 from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.sync.settings import SYNC_DEFAULTS, SyncObservers, SyncSettings
+from svc_async.batch.sync.snapshot import SliceSpill
 from svc_async.batch.sync.sync import Sync, make_sending_hooks
-from svc_async.batch.sync.user_spill import UserSpill
 from svc_async.clock import months_after
 from svc_async.users.encoding import BadIdentifiers
 from svc_async.users.identifiers import IDENTIFIERS
@@ -192,27 +192,23 @@ class AudienceUsers(UserList[BatchCounts]):
             on_removal_failure=on_removal_failure,
             on_wait=on_wait,
         )
-        async with open_members(members, self._rules.identifiers) as source:
-            target = f"audience {self.account_id} {self.custom_audience_id} at {self._host}"
-            async with open_sync_state(state, target) as store:
-                with UserSpill(store.folder) as spill:
-                    sync_target = AudienceTarget(
+        target = f"audience {self.account_id} {self.custom_audience_id} at {self._host}"
+        async with open_members(members, self._rules.identifiers) as source, open_sync_state(state, target) as store:
+            with SliceSpill(store.folder) as spill:
+                return await Sync(
+                    target=AudienceTarget(
                         users=attrs.evolve(self, **make_sending_hooks(store, self._sender.clock)),
-                        members=source,
+                        snapshot=MemberRows(source, Reading(phone_region, bad_identifiers)),
                         spill=spill,
-                        phone_region=phone_region,
-                        bad_identifiers=bad_identifiers,
                         lifetime=lifetime,
                         settings=batch,
-                    )
-                    return await Sync(
-                        target=sync_target,
-                        state=store,
-                        settings=settings,
-                        observers=observers,
-                        sender=self._sender,
-                        requests=dict.fromkeys(PARTS, self._build_request()),
-                    ).run()
+                    ),
+                    state=store,
+                    settings=settings,
+                    observers=observers,
+                    sender=self._sender,
+                    requests=dict.fromkeys(PARTS, self._build_request()),
+                ).run()
 
     def stream(
         self,

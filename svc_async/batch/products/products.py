@@ -43,6 +43,7 @@ from svc_async.batch.source import RowSource
 from svc_async.batch.sync.catalog import CatalogTarget
 from svc_async.batch.sync.location import StateLocation, open_sync_state
 from svc_async.batch.sync.plan import Plan
+from svc_async.batch.sync.product_slices import ListedProducts
 from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.sync.settings import SYNC_DEFAULTS, SyncObservers, SyncSettings
 from svc_async.batch.sync.sync import Sync, make_sending_hooks
@@ -252,7 +253,7 @@ class Products(CatalogProducts):
         async with open_products(products) as source, open_sync_state(state, name) as store:
             target = CatalogTarget(
                 products=attrs.evolve(self, **make_sending_hooks(store, self._pipeline.clock)),
-                source=source,
+                snapshot=ListedProducts(source),
                 settings=batch,
             )
             return await Sync(

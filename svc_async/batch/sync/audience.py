@@ -1,6 +1,16 @@
 """A custom audience as the target of a sync."""
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -9,32 +19,71 @@ from typing import Any, Protocol
 import attrs
 
 from svc_async.ads.vocabulary import MEMBERSHIP_MONTHS
-from svc_async.batch.report import Report
-from svc_async.batch.settings import BatchSettings, Observers
+from svc_async.batch.report import Failure, Report
+from svc_async.batch.settings import BatchSettings, Observers, Reading
 from svc_async.batch.source import slice_rows
 from svc_async.batch.sync.plan import Entries, Removal
 from svc_async.batch.sync.settings import MAX_TIME
+from svc_async.batch.sync.snapshot import SliceSpill, Snapshot, SnapshotSlice
 from svc_async.batch.sync.sync import Removals, SelectedRows, UpsertObservers
-from svc_async.batch.sync.user_spill import UserSpill
+from svc_async.batch.sync.user_slices import KINDS, pack_users, unpack_users
 from svc_async.clock import months_after
 from svc_async.errors import InvalidArgument
-from svc_async.users.digests import digest, restore_hash
-from svc_async.users.encoding import BadIdentifiers, EncodedSlices, MemberEncoder
+from svc_async.users.digests import restore_hash
+from svc_async.users.encoding import EncodedSlices, MemberEncoder
 from svc_async.users.identifiers import IDENTIFIERS, PartnerId
 from svc_async.users.tables import Columns, Rows
-from svc_async.users.user_columns import UserColumns
 
-__all__ = ["AudienceCalls", "AudienceTarget"]
+__all__ = ["AudienceCalls", "AudienceTarget", "MemberRows"]
 
-_KINDS: Mapping[str, int] = MappingProxyType(
-    {"svc_id": 1, "email": 2, "phone_number": 3, "handle": 4, "device_id": 5, "partner_user_id": 6}
-)
-"""The number of each kind of identifier in the state; it must never change."""
-_KIND_TABLE = bytes([0, *map(_KINDS.__getitem__, IDENTIFIERS)]).ljust(256, b"\0")
-"""The same by the place of the kind among the identifiers, counted from 1."""
-_NAMES: Mapping[int, str] = MappingProxyType({kind: name for name, kind in _KINDS.items()})
+_NAMES: Mapping[int, str] = MappingProxyType({kind: name for name, kind in KINDS.items()})
 _MIN_LIFETIME = timedelta(days=1)
 """Members must not expire while a sync that has counted their lifetime still removes others."""
+
+
+@attrs.frozen
+class MemberRows:
+    """Members as a snapshot; they can be iterated again when the sync is repeated.
+
+    Attributes:
+        members: the members.
+        reading: how they are read.
+    """
+
+    members: Rows | Columns | Iterable[Any] | AsyncIterable[Any]
+    reading: Reading
+
+    async def slices(self) -> AsyncGenerator[SnapshotSlice, None]:
+        """Encode them, a slice at a time; see `Snapshot`."""
+        encoder = MemberEncoder(**attrs.asdict(self.reading))
+        columns = self._columns
+        hash_ = encoder.hash if columns is None else encoder.for_rows(columns).hash
+        is_first = True
+        async with aclosing(slice_rows(self._require_rows())) as parts:
+            async for part in parts:
+                if is_first and columns is None:
+                    encoder.check_first(part[0], "members[0]")
+                is_first = False
+                yield pack_users(hash_(part))
+
+    def locate(self, failure: Failure) -> Failure:
+        """Return the failure itself: its position is the place of the row."""
+        return failure
+
+    @property
+    def _columns(self) -> Sequence[str] | None:
+        """The names of the columns, if the members are a table."""
+        if isinstance(self.members, Columns):
+            return self.members.names
+        return self.members.columns if isinstance(self.members, Rows) else None
+
+    def _require_rows(self) -> Iterable[Any] | Columns:
+        table = self.members
+        rows = table.batches if isinstance(table, Columns) else table.rows if isinstance(table, Rows) else table
+        # An iterator would be empty when the call is repeated to finish the sync, and all members would be removed.
+        if isinstance(rows, Iterator) or not isinstance(rows, Iterable):
+            raise InvalidArgument("members", "must be a file, or a list or another iterable that can be read again")
+        return table if isinstance(table, Columns) else rows
 
 
 class AudienceCalls(Protocol):
@@ -60,10 +109,8 @@ class AudienceTarget:
 
     Attributes:
         users: the users of the audience.
-        members: all who are to belong to it; they can be iterated again when the sync is repeated.
+        snapshot: all who are to belong to it.
         spill: keeps them until they are sent.
-        phone_region: the region of national phone numbers.
-        bad_identifiers: whether a row with an invalid identifier fails, or is sent without it.
         lifetime: how long members stay that are sent; by default 13 months, as the service has it.
         settings: how rows are sent.
 
@@ -72,10 +119,8 @@ class AudienceTarget:
     """
 
     users: AudienceCalls
-    members: Rows | Columns | Iterable[Any] | AsyncIterable[Any]
-    spill: UserSpill
-    phone_region: str | None = None
-    bad_identifiers: BadIdentifiers = "fail"
+    snapshot: Snapshot
+    spill: SliceSpill
     lifetime: timedelta | None = None
     settings: BatchSettings = attrs.field(factory=BatchSettings)
 
@@ -99,35 +144,15 @@ class AudienceTarget:
         # Unspecified: how long the service keeps a member at most; this is its default (contract CAU-06c).
         return months_after(now, MEMBERSHIP_MONTHS) if self.lifetime is None else now + self.lifetime
 
-    @property
-    def _columns(self) -> Sequence[str] | None:
-        """The names of the columns, if the members are a table."""
-        if isinstance(self.members, Columns):
-            return self.members.names
-        return self.members.columns if isinstance(self.members, Rows) else None
-
     async def entries(self) -> AsyncIterator[Entries]:
         """Read the members, and keep them as they are sent."""
-        encoder = MemberEncoder(phone_region=self.phone_region, bad_identifiers=self.bad_identifiers)
-        columns = self._columns
-        hash_ = encoder.hash if columns is None else encoder.for_rows(columns).hash
-        first = 0
-        async with aclosing(slice_rows(self._require_rows())) as parts:
-            async for part in parts:
-                if first == 0 and columns is None:
-                    encoder.check_first(part[0], "members[0]")
-                users = hash_(part)
-                self.spill.add(users)
-                yield _digest(users, first)
-                first += len(part)
+        async with aclosing(self.snapshot.slices()) as slices:
+            async for each in slices:
+                yield self.spill.add(each)
 
-    def _require_rows(self) -> Iterable[Any] | Columns:
-        table = self.members
-        rows = table.batches if isinstance(table, Columns) else table.rows if isinstance(table, Rows) else table
-        # An iterator would be empty when the call is repeated to finish the sync, and all members would be removed.
-        if isinstance(rows, Iterator) or not isinstance(rows, Iterable):
-            raise InvalidArgument("members", "must be a file, or a list or another iterable that can be read again")
-        return table if isinstance(table, Columns) else rows
+    def locate(self, failure: Failure) -> Failure:
+        """Return the failure of a member with the place of its row."""
+        return self.snapshot.locate(failure)
 
     async def remove(self, removals: Removals, observers: Observers) -> Report:
         """Remove members by the identifier that identifies them."""
@@ -137,7 +162,7 @@ class AudienceTarget:
     async def send(self, upserts: SelectedRows, observers: UpsertObservers, *, expires_at: datetime | None) -> Report:
         """Add members or renew them."""
         return await self.users.upload(
-            EncodedSlices(self.spill.read(upserts.find)),
+            EncodedSlices(unpack_users(self.spill.read(upserts.find))),
             expires_at=expires_at,
             **_keywords(self.settings),
             **_list_observers(observers),
@@ -151,20 +176,6 @@ def _keywords(settings: BatchSettings) -> Mapping[str, Any]:
 
 def _list_observers(observers: Observers) -> Mapping[str, Any]:
     return {field.name: getattr(observers, field.name) for field in attrs.fields(Observers)}
-
-
-def _digest(users: UserColumns, first: int) -> Entries:
-    members, indexes = digest(users), users.indexes
-    return Entries(
-        positions=range(first, first + len(indexes)) if isinstance(indexes, range) else [first + i for i in indexes],
-        ids=members.ids,
-        kinds=members.kinds.translate(_KIND_TABLE),
-        rests=members.rests,
-        names=members.names,
-        invalid_rows=sorted(first + index for index in users.invalid),
-        size=members.size,
-        is_linked=len(users.columns) > 1 or members.has_lists,
-    )
 
 
 async def _write_removals(removals: Removals) -> AsyncIterator[Sequence[Sequence[str | None]]]:

@@ -7,33 +7,22 @@ from collections.abc import (
     Awaitable,
     Callable,
     Collection,
-    Iterable,
-    Iterator,
     Mapping,
-    Sequence,
 )
-from contextlib import aclosing
 from datetime import datetime
-from hashlib import sha256
 from typing import Any, Protocol
 
 import attrs
-import msgspec
 
 from svc_async.ads.products import Product, ProductUpsertResult
 from svc_async.batch.report import Failure, Receipt, Report
 from svc_async.batch.settings import BatchSettings, Observers
-from svc_async.batch.source import slice_rows
 from svc_async.batch.sync.plan import Entries, Removal
+from svc_async.batch.sync.product_slices import ProductSnapshot, find_key
 from svc_async.batch.sync.sync import Removals, SelectedRows, UpsertObservers
 from svc_async.engine.paging import Pager
-from svc_async.errors import InvalidArgument
-from svc_async.wire.writing import to_plain
 
 __all__ = ["CatalogCalls", "CatalogTarget"]
-
-_KIND = 7
-"""The number of products in the state; it must never change."""
 
 
 class CatalogCalls(Protocol):
@@ -64,12 +53,12 @@ class CatalogTarget:
 
     Attributes:
         products: the products of the catalog.
-        source: all products that it is to have; they can be iterated again.
+        snapshot: all products that it is to have.
         settings: how rows are sent.
     """
 
     products: CatalogCalls
-    source: Iterable[Product | Mapping[str, Any]] | AsyncIterable[Product | Mapping[str, Any]]
+    snapshot: ProductSnapshot
     settings: BatchSettings = attrs.field(factory=BatchSettings)
 
     def find_expiry(self, now: datetime) -> None:
@@ -80,19 +69,13 @@ class CatalogTarget:
         """Whether a changed product is deleted before it is sent: it is not."""
         return False
 
-    async def entries(self) -> AsyncIterator[Entries]:
+    def entries(self) -> AsyncIterable[Entries]:
         """Read the products from the start."""
-        first = 0
-        async with aclosing(slice_rows(self._rows())) as parts:
-            async for part in parts:
-                yield _entries(part, first)
-                first += len(part)
+        return self.snapshot.entries()
 
-    def _rows(self) -> Iterable[Product | Mapping[str, Any]]:
-        """Read the products from the start."""
-        if isinstance(self.source, Iterator) or not isinstance(self.source, Iterable):
-            raise InvalidArgument("products", "must be a file, or a list or another iterable that can be read again")
-        return self.source
+    def locate(self, failure: Failure) -> Failure:
+        """Return the failure of a product with the place of its row."""
+        return self.snapshot.locate(failure)
 
     async def remove(self, removals: Removals, observers: Observers) -> Report:
         """Delete products for good."""
@@ -128,7 +111,7 @@ class CatalogTarget:
         """Create or change products."""
         collector = _KeyCollector(observers)
         return await self.products.upsert(
-            upserts.choose(self._rows()),
+            self.snapshot.select(upserts),
             **self._keywords(),
             progress=observers.progress,
             on_receipt=collector.on_receipt,
@@ -192,7 +175,7 @@ class _KeyCollector:
 
     def on_result(self, result: ProductUpsertResult) -> None:
         if result.id is not None and result.product_key is not None:
-            self.keys[_key(result.id)] = result.product_key
+            self.keys[find_key(result.id)] = result.product_key
 
     def on_receipt(self, receipt: Receipt) -> None:
         self.observers.on_service_keys(self.keys)
@@ -227,36 +210,6 @@ class _NumberedDeletions:
         self.failed.add(position)
         if self.observers.on_failure is not None:
             self.observers.on_failure(attrs.evolve(failure, position=position))
-
-
-def _entries(part: Sequence[Product | Mapping[str, Any]], first: int) -> Entries:
-    encoded = {position: _encode(product) for position, product in enumerate(part, first)}
-    identified = {position: found for position, found in encoded.items() if found is not None}
-    products = identified.values()
-    return Entries(
-        positions=list(identified),
-        ids=b"".join([_key(product_id) + sha256(content).digest()[:8] for product_id, content in products]),
-        kinds=bytes([_KIND]) * len(identified),
-        rests=bytes(16 * len(identified)),
-        names=[product_id.encode() for product_id, _ in products],
-        invalid_rows=[position for position, found in encoded.items() if found is None],
-        size=sum(len(content) for _, content in products),
-    )
-
-
-def _encode(product: Product | Mapping[str, Any]) -> tuple[str, bytes] | None:
-    """Return the id of a product and its content; None if it has no id or no form in JSON: it fails when it is sent."""
-    plain = product if isinstance(product, Mapping) else to_plain(product)
-    if not isinstance(plain, Mapping) or not isinstance(product_id := plain.get("id"), str):
-        return None
-    try:
-        return product_id, msgspec.json.encode(plain, order="deterministic")
-    except (TypeError, ValueError):
-        return None
-
-
-def _key(product_id: str) -> bytes:
-    return sha256(product_id.encode()).digest()[:16]
 
 
 def _name(removal: Removal) -> str:

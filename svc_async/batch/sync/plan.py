@@ -50,6 +50,15 @@ class Entries:
     size: int = 0
     is_linked: bool = False
 
+    def shift(self, first: int) -> "Entries":
+        """Return the same rows, of which the first is at another position."""
+        positions = self.positions
+        if isinstance(positions, range):
+            shifted: Sequence[int] = range(positions.start + first, positions.stop + first)
+        else:
+            shifted = [position + first for position in positions]
+        return attrs.evolve(self, positions=shifted, invalid_rows=[row + first for row in self.invalid_rows])
+
 
 @attrs.frozen
 class Removal:

@@ -66,6 +66,10 @@ class SyncTarget(Protocol):
         """Read the source from its start; it is called once."""
         ...
 
+    def locate(self, failure: Failure) -> Failure:
+        """Return the failure of a row, whose position counts those of the source, with the place of the row."""
+        ...
+
     async def remove(self, removals: "Removals", observers: Observers) -> Report:
         """Remove rows; positions count them."""
         ...
@@ -233,7 +237,12 @@ class _PlanRun:
         if part == "removals":
             observers = attrs.evolve(observers, on_failure=observers.on_removal_failure)
         recorder = _PartRecorder(
-            self.state, part, observers, first=self._count_before(part, stage), before=self._progress
+            self.state,
+            part,
+            observers,
+            locate=self.target.locate,
+            first=self._count_before(part, stage),
+            before=self._progress,
         )
         self.state.start(part, stage)
         try:
@@ -252,6 +261,7 @@ class _PartRecorder:
     """Records what becomes of a part in one stage, and passes it on to the observers.
 
     Attributes:
+        locate: finds the place of a row of the source.
         first: how many rows of the part were sent in the stage before.
         before: the progress of what was done before.
     """
@@ -259,6 +269,7 @@ class _PartRecorder:
     state: SyncStore
     part: Part
     observers: Observers
+    locate: Callable[[Failure], Failure]
     first: int
     before: Progress
     progress: Progress = attrs.field(factory=Progress, init=False)
@@ -285,8 +296,7 @@ class _PartRecorder:
 
     async def _finish(self, report: Report, *, complete: bool) -> None:
         self._record_failures()
-        failures = [attrs.evolve(each, position=self._find_position(each.position)) for each in report.failures]
-        self.report = attrs.evolve(report, failures=tuple(failures))
+        self.report = attrs.evolve(report, failures=tuple(map(self._locate, report.failures)))
         # An error of an observer or of the state may have kept results from being recorded.
         is_recorded = (self._accepted, self._failed, 0) == (report.accepted, report.failed, report.coalesced)
         await self.state.finish(in_doubt=bool(report.in_doubt) or not is_recorded, complete=complete)
@@ -307,11 +317,13 @@ class _PartRecorder:
         numbers.append(self.first + failure.position)
         if len(numbers) >= _RECORDED_TOGETHER:
             self._record_failures()
-        _notify(self.observers.on_failure, attrs.evolve(failure, position=self._find_position(failure.position)))
+        _notify(self.observers.on_failure, self._locate(failure))
 
-    def _find_position(self, position: int) -> int:
-        number = self.first + position
-        return self.state.find_position(number) if self.part == "upserts" else number
+    def _locate(self, failure: Failure) -> Failure:
+        number = self.first + failure.position
+        if self.part == "removals":
+            return attrs.evolve(failure, position=number)
+        return self.locate(attrs.evolve(failure, position=self.state.find_position(number)))
 
     def _record_failures(self) -> None:
         records = {True: self.state.record_failed, False: self.state.record_unknown}

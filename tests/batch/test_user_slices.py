@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc_async.batch.sync.user_spill import UserSpill
+from svc_async.batch.sync.snapshot import SliceSpill
+from svc_async.batch.sync.user_slices import pack_users, unpack_users
 from svc_async.users.encoding import EncodedUsers, MemberEncoder, RowEncoder
 
 emails = st.sampled_from(["a@b.de", "c@d.de", "nobody", "", None]) | st.lists(st.just("e@f.de"), max_size=2)
@@ -52,8 +53,8 @@ def test_selected_members_are_sent_as_if_they_were_encoded_alone(slices: list[li
     encoder = MemberEncoder()
     with open_spill() as spill:
         for part in slices:
-            spill.add(encoder.hash(part))
-        found = [each for encoded in spill.read(select(chosen)) for each in write(encoded)]
+            spill.add(pack_users(encoder.hash(part)))
+        found = [each for encoded in unpack_users(spill.read(select(chosen))) for each in write(encoded)]
     members = [member for part in slices for member in part]
     expected = [list(write(encoder.encode([members[index]]))) for index in sorted(chosen) if index < len(members)]
     assert found == [user for users in expected for user in users]
@@ -63,16 +64,16 @@ def test_users_whose_slice_has_no_selected_row_are_not_read() -> None:
     encoder = RowEncoder(("email",))
     with open_spill() as spill:
         for number in range(3):
-            spill.add(encoder.hash([(f"u{number}@b.de",)]))
-        (encoded,) = spill.read(select({1}))
+            spill.add(pack_users(encoder.hash([(f"u{number}@b.de",)])))
+        (encoded,) = unpack_users(spill.read(select({1})))
     assert describe(encoded) == describe(encoder.encode([("u1@b.de",)]))
 
 
 def check(encoder: RowEncoder, slices: list[list[Any]], chosen: set[int]) -> None:
     with open_spill() as spill:
         for part in slices:
-            spill.add(encoder.hash(part))
-        found = list(map(describe, spill.read(select(chosen))))
+            spill.add(pack_users(encoder.hash(part)))
+        found = list(map(describe, unpack_users(spill.read(select(chosen)))))
     expected, first = list[Any](), 0
     for part in slices:
         selected = [row for index, row in enumerate(part, first) if index in chosen]
@@ -81,8 +82,8 @@ def check(encoder: RowEncoder, slices: list[list[Any]], chosen: set[int]) -> Non
     assert found == expected
 
 
-def open_spill() -> UserSpill:
-    return UserSpill(Path(tempfile.gettempdir()))
+def open_spill() -> SliceSpill:
+    return SliceSpill(Path(tempfile.gettempdir()))
 
 
 def select(chosen: set[int]) -> Any:
