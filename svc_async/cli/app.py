@@ -2,17 +2,19 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from cyclopts import App, CycloptsError, UnusedCliTokensError
+from cyclopts import App, CycloptsError, Group, Parameter, UnusedCliTokensError
 from rich.console import Console
 
 from svc_async._version import __version__
-from svc_async.cli.console import complain, show_json
-from svc_async.cli.exit_codes import Exit, Interrupted, describe, exit_of, explain
+from svc_async.cli.exit_codes import INTERRUPTED, Exit, Interrupted, describe, exit_of, explain
+from svc_async.cli.output.console import complain
+from svc_async.cli.output.json_output import output
+from svc_async.cli.output.log import print_log
 from svc_async.errors import SvcError
 
-__all__ = ["run"]
+__all__ = ["app", "run"]
 
 
 def _describe_version() -> str:
@@ -34,6 +36,12 @@ app.command("svc_async.cli.commands.accounts:app", name="accounts", help="List a
 app.command("svc_async.cli.commands.audience:app", name="audience", help="Send a file of users to a custom audience.")
 app.command("svc_async.cli.commands.auth:app", name="auth", help="Log in and out, and show the credentials in use.")
 app.command("svc_async.cli.commands.catalog:app", name="catalog", help="Send a feed of products to a catalog.")
+app.command(
+    "svc_async.cli.completion:completion",
+    help="""Print the completion script of a shell, or install it.
+
+Try it: `source <(svc-async completion bash)`.""",
+)
 app.command(
     "svc_async.cli.commands.demo:demo",
     help="Run the main job on an embedded sandbox: a messy customer file becomes an audience.",
@@ -58,28 +66,66 @@ app.command("svc_async.cli.commands.webhook:app", name="webhook", help="Register
 
 _WITH_FILES = frozenset({"audience", "catalog", "do-not-reach"})
 _ONE_FILE = "A command takes one file at a time; `-` reads several from a pipe, such as `cat`."
+_MESSAGES = Group("Messages", sort_key=1)
+
+
+app.meta.name_transform = lambda _: "svc-async"  # of the function below; completion is installed under it
+
+
+@app.meta.default
+def _launch(
+    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+    verbose: Annotated[
+        bool, Parameter(name=("--verbose", "-v"), group=_MESSAGES, negative=(), show_default=False)
+    ] = False,
+    quiet: Annotated[bool, Parameter(name=("--quiet", "-q"), group=_MESSAGES, negative=(), show_default=False)] = False,
+) -> object:
+    """Run a command.
+
+    Args:
+        tokens: The command and its arguments.
+        verbose: Print each request to stderr; SVC_LOG=debug prints each attempt.
+        quiet: Print only results and errors: no progress, no notes, no warnings.
+    """
+    with print_log(verbose=verbose, quiet=quiet):
+        return app(tokens, console=Console(), exit_on_error=False, print_error=False)
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit code; with `--json`, an error is printed as an object too."""
     as_json = "--json" in arguments
+    output.begin(_find_command(arguments))
     try:
-        code: object = app(arguments, console=Console(), exit_on_error=False, print_error=False)
+        code = _run(arguments)
+    except (Interrupted, KeyboardInterrupt):
+        code, output.error = Exit.INTERRUPTED, INTERRUPTED
+    if as_json or output.result is not None:
+        output.finish(code)
+    return code
+
+
+def _run(arguments: Sequence[str]) -> int:
+    try:
+        code: object = app.meta(arguments, console=Console(), exit_on_error=False, print_error=False)
     except CycloptsError as error:
         message = f"{_describe_usage(error)} See `svc-async --help`."
-        return _fail(Exit.USAGE, message, {"type": "UsageError", "message": message}, as_json=as_json)
+        return _fail(Exit.USAGE, message, {"type": "UsageError", "message": message})
     except SvcError as error:
-        return _fail(exit_of(error), explain(error), describe(error), as_json=as_json)
+        return _fail(exit_of(error), explain(error), describe(error))
     except BrokenPipeError:
         raise
     except OSError as error:
         message = f"I/O error: {error.strerror or type(error).__name__}"
-        return _fail(Exit.FAILURE, message, {"type": "OSError", "message": message}, as_json=as_json)
-    except (Interrupted, KeyboardInterrupt):
-        if as_json:
-            show_json({"error": {"type": "Interrupted", "message": "interrupted by a signal"}})
-        return Exit.INTERRUPTED
+        return _fail(Exit.FAILURE, message, {"type": "OSError", "message": message})
     return code if isinstance(code, int) else Exit.DONE
+
+
+def _find_command(arguments: Sequence[str]) -> str:
+    """Return the name of the command, such as `job status`; empty if there is none."""
+    try:
+        return " ".join(app.meta.parse_commands(arguments)[0])
+    except CycloptsError:
+        return ""
 
 
 def _describe_usage(error: CycloptsError) -> str:
@@ -90,9 +136,8 @@ def _describe_usage(error: CycloptsError) -> str:
     return f"Unexpected argument: {unexpected}. {_ONE_FILE if takes_file else ''}".rstrip()
 
 
-def _fail(code: Exit, message: str, facts: Mapping[str, Any], *, as_json: bool) -> Exit:
-    if as_json:
-        show_json({"error": facts})
+def _fail(code: Exit, message: str, facts: Mapping[str, Any]) -> Exit:
+    output.error = facts
     sys.stdout.flush()
     complain(message)
     return code

@@ -22,7 +22,7 @@ from svc_async.errors import (
     WrongState,
 )
 
-__all__ = ["Exit", "Interrupted", "describe", "exit_of", "explain"]
+__all__ = ["INTERRUPTED", "Exit", "Interrupted", "describe", "exit_of", "explain"]
 
 
 class Exit(enum.IntEnum):
@@ -38,6 +38,9 @@ class Exit(enum.IntEnum):
 class Interrupted(Exception):
     """SIGINT (Ctrl-C) or SIGTERM arrived; the work was cancelled and has cleaned up."""
 
+
+INTERRUPTED: Mapping[str, Any] = {"type": "Interrupted", "message": "SIGINT (Ctrl-C) or SIGTERM arrived"}
+"""How an interruption is described to programs."""
 
 _CHECK_THE_RECEIVER = (
     "start the receiver first; `svc-async webhook check URL` shows what is wrong with its answer; a sandbox reaches it "

@@ -13,17 +13,18 @@ from svc_async.batch.report import KEPT_FAILURES, Failure, Progress, Report
 from svc_async.batch.settings import Observers
 from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.timeline import Timeline
-from svc_async.cli.console import complain, say, show_json, stderr
 from svc_async.cli.exit_codes import Exit, Interrupted, explain
 from svc_async.cli.failures import FailureList
 from svc_async.cli.job_journal import JobJournal, find_journal
 from svc_async.cli.options import JournalOptions, RunOptions
 from svc_async.cli.outcome import JobOutcome
-from svc_async.cli.progress import Display, open_display
+from svc_async.cli.output.console import complain, say, stderr
+from svc_async.cli.output.json_output import show_json
+from svc_async.cli.output.progress import Display, open_display
+from svc_async.cli.output.wording import count
 from svc_async.cli.sessions import open_session
 from svc_async.cli.signals import run_until_stopped
 from svc_async.cli.sync_command import SyncWork
-from svc_async.cli.wording import count
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import BatchError, InvalidArgument
 from svc_async.jobs.limits import requests_per_minute
@@ -272,7 +273,7 @@ class _FileJob:
 
     def _print(self, outcome: JobOutcome) -> None:
         if self.options.as_json:
-            show_json(outcome.as_dict())
+            show_json(outcome.as_dict(), error=outcome.problem)
         else:
             outcome.print()
         if self.journal.is_finished:

@@ -9,16 +9,17 @@ import attrs
 
 from svc_async.batch.report import Report
 from svc_async.batch.timeline import Timeline
-from svc_async.cli.console import show
-from svc_async.cli.exit_codes import Exit, describe, exit_of, explain
+from svc_async.cli.exit_codes import INTERRUPTED, Exit, describe, exit_of, explain
 from svc_async.cli.failures import FailureList, describe_failures
 from svc_async.cli.options import RunOptions
-from svc_async.cli.wording import count, format_duration
+from svc_async.cli.output.console import show
+from svc_async.cli.output.json_output import describe_end, output
+from svc_async.cli.output.wording import count, format_duration
 from svc_async.errors import BatchError, SvcError, UnusableFile
 from svc_async.jobs.html_report import JobRecord, report_page
 from svc_async.private_files import write_private
 
-__all__ = ["JobOutcome", "write_report"]
+__all__ = ["JobOutcome", "write_json_report", "write_report"]
 
 _PARTLY_VALID = {
     False: "  of these with another valid identifier: --bad-identifiers drop sends them",
@@ -87,6 +88,13 @@ class JobOutcome:
         """Whether the job ended before it was finished."""
         return self.interrupted or self.error is not None
 
+    @property
+    def problem(self) -> Mapping[str, Any] | None:
+        """Why it ended early, ready for JSON; None if it did not."""
+        if self.interrupted:
+            return INTERRUPTED
+        return describe(self.error) if self.error else None
+
     def as_dict(self) -> Mapping[str, Any]:
         """Return plain values, ready for JSON."""
         totals = {name: value for name, value in self.report.as_dict().items() if name != "failures"}
@@ -102,7 +110,6 @@ class JobOutcome:
             "seconds": round(self.seconds, 3),
             "rows_per_second": round(self._rows_per_second, 1),
             "interrupted": self.interrupted,
-            "error": describe(self.error) if self.error else None,
         }
 
     def print(self) -> None:
@@ -122,7 +129,10 @@ class JobOutcome:
 
     def write(self, path: Path) -> None:
         """Write a report file; its name decides its format."""
-        write_report(path, json.dumps(self._full(), indent=1) if path.suffix == ".json" else self._page())
+        if path.suffix == ".json":
+            write_json_report(path, self._full(), error=self.problem, exit_code=self.exit)
+        else:
+            write_report(path, self._page())
 
     @property
     def _is_listed(self) -> bool:
@@ -169,6 +179,15 @@ class JobOutcome:
             more={name.replace("_", " "): number for name, number in self.more.items()},
         )
         return report_page(record)
+
+
+def write_json_report(path: Path, facts: Mapping[str, Any], *, error: Mapping[str, Any] | None, exit_code: int) -> None:
+    """Write a report in the shape of what `--json` prints.
+
+    Raises:
+        UnusableFile: it cannot be written.
+    """
+    write_report(path, json.dumps(describe_end(output.command, facts, error, exit_code=exit_code), indent=1))
 
 
 def write_report(path: Path, content: str) -> None:

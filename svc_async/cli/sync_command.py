@@ -16,10 +16,11 @@ from svc_async.batch.report import Report
 from svc_async.batch.settings import Observers
 from svc_async.batch.sync.plan import Plan
 from svc_async.batch.sync.settings import SyncObservers
-from svc_async.cli.console import show, show_json
 from svc_async.cli.failures import FailureList
 from svc_async.cli.options import RunOptions
-from svc_async.cli.wording import count, format_duration
+from svc_async.cli.output.console import show
+from svc_async.cli.output.json_output import show_json
+from svc_async.cli.output.wording import count, format_duration
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.limits import requests_per_minute
 from svc_async.jobs.run import run

@@ -1,7 +1,6 @@
 import csv
 import gzip
 import hashlib
-import json
 import re
 import signal
 from collections.abc import Callable
@@ -101,7 +100,7 @@ async def test_failures_are_listed_by_line_and_reason_and_never_by_value(
 
 async def test_json_is_one_object_and_all_that_is_said(command: Command, sandbox: Sandbox, messy: Path) -> None:
     ended = await command("audience", "upload", messy, *target(sandbox), "--map", "*=-", "--json")
-    report = json.loads(ended.out)
+    report = ended.result
     assert ended.code == 5
     assert ended.err == ""
     assert ended.out.count("\n") == 1
@@ -111,7 +110,7 @@ async def test_json_is_one_object_and_all_that_is_said(command: Command, sandbox
     assert report["file"] == str(messy)
     assert report["failures_file"] == f"{messy}.{LISTED.format(sandbox.audience_id)}"
     assert report["interrupted"] is False
-    assert report["error"] is None
+    assert ended.error is None
     assert report["seconds"] > 0
     assert report["rows_per_second"] > 0
     assert [failure["position"] for failure in report["failures"]] == [2, 4, 5, 7, 8]
@@ -150,7 +149,7 @@ async def test_settings_reach_the_service(command: Command, sandbox: Sandbox, ma
         *("--effective-at", "2030-01-01T00:00:00+01:00", "--expires-at", "2031-01-01T00:00:00Z"),
         *("--users-per-operation", "1", "--concurrency", "1", "--ordering", "none"),
     )
-    assert json.loads(ended.out)["requests"] == 3
+    assert ended.result["requests"] == 3
     member = sandbox.audience(sandbox.audience_id).members[0]
     assert member.effective_at.isoformat() == "2029-12-31T23:00:00+00:00"
     assert member.expires_at.isoformat() == "2031-01-01T00:00:00+00:00"
@@ -197,7 +196,7 @@ async def test_a_file_may_come_from_standard_input_in_any_format(
     running = await command.start("audience", "upload", "-", *target(sandbox), "--map", "note=-", "--json")
     ended = await running.wait(pack(content.encode()))
     assert ended.code == 0
-    assert json.loads(ended.out)["file"] == "-"
+    assert ended.result["file"] == "-"
     users = sandbox.audience(sandbox.audience_id).users
     assert len(users) == 2
     assert {"email": [sha256("a@example.org")]} in users
@@ -232,7 +231,7 @@ def test_an_empty_file_with_a_header_is_done_at_once(call: Call, here: Path) -> 
     (here / "customers.csv").write_text("email\n", encoding="utf-8")
     ended = call("audience", "upload", "customers.csv", "--sandbox", "--json")
     assert ended.code == 0
-    assert json.loads(ended.out)["read"] == 0
+    assert ended.result["read"] == 0
 
 
 PARTLY_VALID = "email,phone\na@example.org,+4930123456\nn/a,+4930123457\nnobody,+4930123458\nnobody,n/a\n"
@@ -295,9 +294,9 @@ async def test_a_signal_ends_the_job_with_its_report(
     await sandbox.requests.wait(count=2, route=USERS)
     running.send(number)
     ended = await running.wait()
-    report = json.loads(ended.out)
+    report = ended.result
     assert ended.code == 130
-    assert report["interrupted"] is True
+    assert (report["interrupted"], ended.error["type"]) == (True, "Interrupted")
     assert (report["read"], report["accepted"], report["pending"], report["in_doubt"]) == (6_000, 2_500, 3_500, 2_500)
     assert len(sandbox.audience(sandbox.audience_id).users) == 2_500
     assert "Traceback" not in ended.err
@@ -371,7 +370,7 @@ def test_an_audience_that_is_not_there_leaves_a_report(call: Call, here: Path) -
     assert "check the ids" in ended.err
     as_json = call("audience", "upload", "customers.csv", "--sandbox", "--audience", "nowhere", "--json")
     assert as_json.code == 1
-    assert "HTTP 404" in json.loads(as_json.out)["error"]["message"]
+    assert "HTTP 404" in as_json.error["message"]
 
 
 # --- refused before
@@ -463,9 +462,9 @@ def test_what_breaks_in_the_middle_leaves_a_report(call: Call, here: Path, monke
     (here / "customers.csv").write_text("\n".join([*lines, '"x'[1:]]) + '\n"y"z\n', encoding="utf-8")
     monkeypatch.setattr("svc_async.sources.csv_source.CsvSource.check", _unchecked)
     ended = call("audience", "upload", "customers.csv", "--sandbox", "--json")
-    report = json.loads(ended.out)
+    report = ended.result
     assert ended.code == 2
-    assert "has unmatched quotes on line 2002" in report["error"]["message"]
+    assert "has unmatched quotes on line 2002" in ended.error["message"]
     assert report["accepted"] == report["read"] == 1_536
     assert report["pending"] == 0
 

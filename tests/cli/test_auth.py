@@ -1,6 +1,5 @@
 """Logging in and out, and who calls."""
 
-import json
 import re
 import signal
 import socket
@@ -58,22 +57,22 @@ async def test_a_user_logs_in_by_pin_works_and_logs_out(sandbox: Sandbox, tmp_pa
     assert source.endpoints.base_url == sandbox.base_url
 
     command = Command(tmp_path, {"SVC_PROFILE": "mine"})
-    who = json.loads((await command("auth", "whoami", "--check", "--json")).out)
+    who = (await command("auth", "whoami", "--check", "--json")).result
     assert (who["source"], who["credentials"]) == ("the profile 'mine'", "a user")
     assert who["accounts"] == [sandbox.account_id]
 
     out = await command("auth", "logout", "--json")
-    assert json.loads(out.out) == {"profile": "mine", "path": str(path), "invalidated": True}
+    assert out.result == {"profile": "mine", "path": str(path), "invalidated": True}
     assert "access_token" not in path.read_text(encoding="utf-8")
     again = await command("auth", "logout")
     assert again.code == 2
     assert "nobody is logged in" in again.err
-    assert json.loads((await command("auth", "whoami", "--json")).out)["credentials"] == "an app"
+    assert (await command("auth", "whoami", "--json")).result["credentials"] == "an app"
 
 
 async def test_a_login_prints_one_object_without_secrets_for_scripts(sandbox: Sandbox, tmp_path: Path) -> None:
     ended = await log_in(tmp_path, sandbox, "--json")
-    printed = json.loads(ended.out)
+    printed = ended.result
     assert printed == {
         "profile": "default",
         "path": str(tmp_path / FILE),
@@ -185,7 +184,7 @@ def store(here: Path, text: str) -> Path:
 )
 def test_whoami_prints_the_kind_and_no_secret(call: Call, here: Path, settings: str, kind: str) -> None:
     store(here, f"[default]\n{settings}{HOSTS}")
-    printed = json.loads(call("auth", "whoami", "--json").out)
+    printed = call("auth", "whoami", "--json").result
     assert printed["credentials"] == kind
     assert printed["source"] == "the profile 'default'"
     ended = call("auth", "whoami")

@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import pytest
@@ -39,7 +38,7 @@ async def test_a_feed_becomes_a_catalog_and_goes_again(
     keys = await list_keys(sandbox, catalog)
     (tmp_path / "gone.csv").write_text(f"product_key,title\n{keys['a']},x\n")
     gone = await command("catalog", "delete", "gone.csv", "--catalog", catalog, "--json")
-    assert json.loads(gone.out)["accepted"] == 1
+    assert gone.result["accepted"] == 1
     assert list(await list_keys(sandbox, catalog)) == ["b"]
 
 

@@ -1,6 +1,5 @@
 """`--cluster`: the commands that send a file hand it to a cluster."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -30,7 +29,7 @@ async def test_a_file_is_uploaded_by_processes_on_this_machine(
         program=("-m", "svc_async"),
     )
 
-    report = json.loads(ended.out)
+    report = ended.result
     assert ended.code == 5, ended.err
     assert (report["read"], report["accepted"], report["failed"]) == (3, 2, 1)
     assert report["failures"][0]["line"] == 3

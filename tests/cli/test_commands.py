@@ -1,7 +1,6 @@
 """The other commands, and what all of them have in common."""
 
 import asyncio
-import json
 import os
 import signal
 import socket
@@ -33,7 +32,7 @@ async def test_accounts_are_listed_for_people(command: Command, sandbox: Sandbox
 
 async def test_accounts_are_listed_as_one_object(command: Command, sandbox: Sandbox) -> None:
     ended = await command("accounts", "list", "--json")
-    assert [account["id"] for account in json.loads(ended.out)["accounts"]] == [sandbox.account_id]
+    assert [account["id"] for account in ended.result["accounts"]] == [sandbox.account_id]
 
 
 async def test_credentials_are_taken_from_a_profile(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -62,18 +61,18 @@ async def test_a_service_in_trouble_is_an_error_of_one_line(command: Command, sa
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_a_sandbox_serves_until_it_is_stopped(tmp_path: Path, number: signal.Signals) -> None:
     running = await Command(tmp_path, {}).start("sandbox", "--port", "0", "--json", program=PROGRAM)
-    described = json.loads(await running.line())
+    described = await running.item()
     endpoints = Endpoints(base_url=described["base_url"], ads_url=described["ads_url"])
     async with Session(UserCredentials(**described["credentials"]), endpoints=endpoints) as session:
         assert (await session.accounts.get(described["account_id"])).id == described["account_id"]
     running.send(number)
     ended = await running.wait()
-    assert (ended.code, ended.out, ended.err) == (0, "", "")
+    assert (ended.code, ended.result, ended.err) == (0, None, "")
 
 
 async def test_a_sandbox_answers_to_its_names_only(tmp_path: Path) -> None:
     running = await Command(tmp_path, {}).start("sandbox", "--port", "0", "--json", "--server-name", "Sandbox.test")
-    opened = json.loads(await running.line())
+    opened = await running.item()
     statuses = [await get_status(opened["ads_url"], host) for host in ("sandbox.test", "other.test")]
     running.send(signal.SIGINT)
     await running.wait()
@@ -87,7 +86,7 @@ async def test_the_inspector_is_opened_in_a_browser(tmp_path: Path) -> None:
     os.mkfifo(opened)
     command = Command(tmp_path, {"BROWSER": str(browser)})
     running = await command.start("sandbox", "--port", "0", "--open", "--json", program=PROGRAM)
-    url = json.loads(await running.line())["inspector_url"]
+    url = (await running.item())["inspector_url"]
     async with aiohttp.request("GET", url) as page:
         assert (page.status, "<title>Sandbox inspector</title>" in await page.text()) == (200, True)
     assert await asyncio.to_thread(opened.read_text, encoding="utf-8") == url
@@ -232,7 +231,7 @@ def test_an_error_is_an_object_too(call: Call, here: Path, arguments: tuple[str,
     ended = call(*arguments, "--json")
     assert ended.code == code
     assert ended.out.count("\n") == 1
-    error = json.loads(ended.out)["error"]
+    error = ended.error
     assert error["type"] == kind
     assert ended.err == f"svc-async: {error['message']}\n"
 

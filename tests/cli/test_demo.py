@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import attrs
@@ -22,7 +21,7 @@ def test_the_demo_shows_that_the_sandbox_holds_what_the_file_says(call: Call) ->
 
 def test_the_demo_as_one_object(call: Call) -> None:
     ended = call("demo", "--rows", "2000", "--json", *QUICKLY)
-    result = json.loads(ended.out)
+    result = ended.result
     assert ended.code == 0
     assert ended.err == ""
     assert result["rows"] == 2000 == result["accepted"] + result["coalesced"] + result["failed"]

@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ async def test_users_are_added_to_a_list_and_removed(command: Command, sandbox: 
     assert "2 accepted" in ended.out
     assert "1 email must be an e-mail address" in ended.out
     gone = await command("do-not-reach", "remove", "people.csv", *target, "--json")
-    assert json.loads(gone.out)["accepted"] == 2
+    assert gone.result["accepted"] == 2
     assert sandbox.requests.count(USERS) == 2
 
 

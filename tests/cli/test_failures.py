@@ -1,6 +1,5 @@
 """The list of failures: whose it is, when it is replaced, and what happens if it cannot be written."""
 
-import json
 import shutil
 import signal
 import stat
@@ -127,7 +126,7 @@ def test_a_share_is_from_0_to_1(call: Call, people: Path) -> None:
 
 def test_failures_in_json_have_line_and_field_and_can_be_left_out(call: Call, people: Path) -> None:
     del people
-    report: Mapping[str, object] = json.loads(call("audience", "upload", "people.csv", "--sandbox", "--json").out)
+    report: Mapping[str, object] = call("audience", "upload", "people.csv", "--sandbox", "--json").result
     assert report["failures"] == [
         {
             "position": 0,
@@ -137,6 +136,6 @@ def test_failures_in_json_have_line_and_field_and_can_be_left_out(call: Call, pe
             "code": "INVALID_ROW",
         }
     ]
-    short = json.loads(call("audience", "upload", "people.csv", "--sandbox", "--json", "--omit-failures").out)
+    short = call("audience", "upload", "people.csv", "--sandbox", "--json", "--omit-failures").result
     assert short["failed"] == 1
     assert "failures" not in short

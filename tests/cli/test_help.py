@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.command import Call
 
-JSON = {"json": ""}
+JSON = {"json": "", "verbose": "", "quiet": ""}
 RUN = {
     "profile": "",
     "state-url": "state_url of the profile, or SVC_STATE_URL",
@@ -54,6 +54,7 @@ COMMANDS = {
     "catalog upload": {**CATALOG, **JOURNAL, **CLUSTER},
     "catalog delete": {**CATALOG, **JOURNAL, **CLUSTER},
     "catalog sync": {**CATALOG, **SYNC},
+    "completion": {"install": "", **JSON},
     "demo": {"rows": "200000", "seed": "7", **JSON},
     "do-not-reach upload": {**DO_NOT_REACH, **CLUSTER, "expires-at": "13 months from now"},
     "do-not-reach remove": {**DO_NOT_REACH, **CLUSTER},

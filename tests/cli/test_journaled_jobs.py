@@ -2,7 +2,6 @@
 
 import asyncio
 import csv
-import json
 import signal
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from svc_async.batch.journal.file import JournalFile
 from svc_async.batch.journal.journal import annotate
 from svc_async.jobs.spec import SourceSpec, TargetSpec, UploadSpec, from_plain
 from svc_async.sandbox import Fault, Sandbox
-from tests.support.command import Call, Command, Running, environment_of
+from tests.support.command import Call, Command, Running, environment_of, read_shape
 
 USERS = "*/custom_audiences/*/users"
 FEW = ("--users-per-operation", "1", "--concurrency", "1", "--quarantine", "0")
@@ -66,7 +65,7 @@ async def test_a_killed_upload_resumes_and_then_reports_that_it_is_finished(
     hang(sandbox, 2)
     await kill(await command.start(*upload(sandbox)), sandbox, 2)
     again = await command(*upload(sandbox), "--json")
-    report = json.loads(again.out)
+    report = again.result
     assert again.code == 5
     assert (report["read"], report["accepted"], report["failed"], report["pending"]) == (6_002, 6_000, 2, 0)
     assert report["requests"] == 4
@@ -100,7 +99,7 @@ async def test_a_signal_says_how_to_go_on(command: Command, sandbox: Sandbox, pe
     assert ended.code == 130
     assert "svc-async job resume job.journal" in ended.err
     resumed = await command("job", "resume", "job.journal", "--json")
-    assert json.loads(resumed.out)["accepted"] == 6_000
+    assert resumed.result["accepted"] == 6_000
     assert count_members(sandbox) == 6_000
 
 
@@ -119,11 +118,11 @@ async def test_refusals_of_earlier_runs_stay_listed(command: Command, sandbox: S
     failures.unlink(missing_ok=True)  # there is none where the first kill came before the commit of the refusal
     being_written.unlink()
     ended = await command(*upload(sandbox), "--json")
-    assert json.loads(ended.out)["failed"] == 3
+    assert ended.result["failed"] == 3
     assert read_list(failures) == [
         ("100", "102", "INVALID_ROW"), ("6001", "6003", "INVALID_ROW"), ("7", "9", "INVALID_PARAMETER"),
     ]  # fmt: skip  # one row of a table a line
-    assert Counter(json.loads(ended.out)["failures"][0])["position"] == 7
+    assert Counter(ended.result["failures"][0])["position"] == 7
 
 
 async def test_a_changed_file_is_refused_and_nothing_is_sent(command: Command, sandbox: Sandbox, people: Path) -> None:
@@ -166,7 +165,7 @@ async def test_a_journal_in_use_is_refused_and_can_be_looked_at(
     ended = await command(*upload(sandbox))
     assert ended.code == 2
     assert "is locked by another job" in ended.err
-    status = json.loads((await command("job", "status", "job.journal", "--json")).out)
+    status = (await command("job", "status", "job.journal", "--json")).result
     assert status["state"] == "running"
     assert (status["read"], status["accepted"], status["in_doubt"]) == (6_002, 2_500, 2_500)
     assert status["doubts"][0]["rows"] == 2_500
@@ -196,12 +195,12 @@ async def test_standard_input_is_spooled_and_not_read_again(
     assert other.code == 2
     assert "belongs to a job with standard input" in other.err
     resumed = await command("job", "resume", "job.journal", "--json")
-    report = json.loads(resumed.out)
+    report = resumed.result
     assert (resumed.code, report["read"], report["accepted"], report["failed"]) == (5, 6_002, 6_000, 2)
     assert count_members(sandbox) == 6_000
     assert not (tmp_path / "job.journal.rows").exists()
     again = await (await command.start(*upload(sandbox, "-"), "--json")).wait(people.read_bytes())
-    assert json.loads(again.out)["accepted"] == 6_000
+    assert again.result["accepted"] == 6_000
 
 
 async def test_a_job_is_resumed_from_another_folder_and_with_its_options(
@@ -226,7 +225,7 @@ async def test_a_job_is_resumed_from_another_folder_and_with_its_options(
     for path in tmp_path.glob("job.journal*"):
         path.rename(moved.with_name(path.name.replace("job.journal", "moved.journal")))
     resumed = await there("job", "resume", "moved.journal", "--json")
-    report = json.loads(resumed.out)
+    report = resumed.result
     assert (resumed.code, report["accepted"], report["failures_file"]) == (5, 6_000, str(tmp_path / "failed.csv"))
     assert all(each.expires_at.year == 2030 for each in sandbox.audience(sandbox.audience_id).members)
 
@@ -241,14 +240,14 @@ async def test_products_and_do_not_reach_lists_keep_journals_too(
     header = "id,title,description,availability,condition,price,link,image_link,brand,inventory"
     (tmp_path / "feed.csv").write_text("\n".join([header, *(f"p{number},{row}" for number in range(60)), ""]))
     sent = ("catalog", "upload", "feed.csv", "--catalog", catalog, "--journal", "up.journal", "--json")
-    assert json.loads((await command(*sent)).out)["accepted"] == 60
-    again = json.loads((await command(*sent)).out)
+    assert (await command(*sent)).result["accepted"] == 60
+    again = (await command(*sent)).result
     assert (again["accepted"], again["requests"]) == (60, 3)
     async with Session.sandbox(sandbox) as session:
         keys = [each.product_key async for each in session.product_catalog(catalog).products.list()]
     gone = "\n".join(["product_key", *map(str, keys), ""])
     deleted = await command.start("catalog", "delete", "-", "--catalog", catalog, "--journal", "del.journal", "--json")
-    assert json.loads((await deleted.wait(gone.encode())).out)["accepted"] == 60
+    assert (await deleted.wait(gone.encode())).result["accepted"] == 60
 
 
 # --- reports
@@ -266,13 +265,13 @@ async def test_a_report_of_a_job_that_stopped_and_of_one_that_is_finished(
     assert '<td>accepted</td><td class="n">2,500</td>' in early
     assert "1,500 a minute" in early
     assert (await command("job", "resume", "job.journal")).code == 5
-    report = json.loads((await command("job", "report", "job.journal")).out)
+    report = (await command("job", "report", "job.journal")).result
     assert (report["state"], report["read"], report["accepted"], report["runs"]) == ("finished", 6_002, 6_000, 2)
     assert report["reasons"] == {"email must be an e-mail address": 2}
     assert report["timeline"][-1]["accepted"] == 6_000
     assert report["timeline"][-1]["requests"] == report["requests"] == 4
     assert (await command("job", "report", "job.journal", "--out", "report.json")).code == 0
-    assert json.loads((tmp_path / "report.json").read_text(encoding="utf-8")) == report
+    assert read_shape((tmp_path / "report.json").read_text(encoding="utf-8"))["result"] == report
     refused = await command("job", "report", "job.journal", "--out", "report.txt")
     assert (refused.code, refused.err) == (
         2,
@@ -349,7 +348,7 @@ async def test_the_journal_of_a_command_describes_its_job(
 ) -> None:
     await command(*upload(sandbox), "--map", "*=-", "--phone-region", "DE")
 
-    status = json.loads((await command("job", "status", "job.journal", "--json")).out)
+    status = (await command("job", "status", "job.journal", "--json")).result
 
     spec = from_plain(status["spec"])
     assert isinstance(spec, UploadSpec)
@@ -371,17 +370,17 @@ async def test_a_folder_keeps_a_journal_of_each_run(command: Command, sandbox: S
     for count in (1, 2):
         ended = await command(*repeated, "--json")
         assert ended.code == 5
-        assert json.loads(ended.out)["finished_before"] is False
+        assert ended.result["finished_before"] is False
         assert len([*(people.parent / "nightly").glob("*.journal")]) == count
     people.write_text("email\nnew@example.org\n")
-    assert json.loads((await command(*repeated, "--json")).out)["accepted"] == 1
+    assert (await command(*repeated, "--json")).result["accepted"] == 1
 
 
 async def test_a_finished_job_says_that_it_sent_nothing(command: Command, sandbox: Sandbox, people: Path) -> None:
     assert (await command(*upload(sandbox))).code == 5
     requests = sandbox.requests.count(USERS)
     again = await command(*upload(sandbox), "--json")
-    assert json.loads(again.out)["finished_before"] is True
+    assert again.result["finished_before"] is True
     assert "The job was finished before: nothing was sent." in again.err
     assert "--journals FOLDER" in again.err
     people.write_text("email\nnew@example.org\n")

@@ -61,7 +61,7 @@ async def test_the_files_of_jobs(work: Path, command: Command, sandbox: Sandbox)
 async def test_saved_deliveries(work: Path, command: Command, sandbox: Sandbox) -> None:
     listen = ("webhook", "listen", "--port", "0", "--json", "--save-dir", "saved")
     running = await start(work, command, listen)
-    port = int(json.loads(await running.line())["listening"].rstrip("/").rpartition(":")[2])
+    port = int((await running.item())["listening"].rstrip("/").rpartition(":")[2])
     request = build_delivery({"data": activity("dm.received")}, SigningKey(sandbox.credentials["consumer_secret"]))
     assert (await create_sender(port)(*request)).status == 200
     await running.line()

@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from svc_async.batch.report import Progress
-from svc_async.cli.progress import Bar, Display, Lines, open_display
-from svc_async.cli.wording import format_duration
+from svc_async.cli.output.progress import Bar, Display, Lines, open_display
+from svc_async.cli.output.wording import format_duration
 from svc_async.sandbox import VirtualClock
 from svc_async.sources.csv_source import CsvSource
 

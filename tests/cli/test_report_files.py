@@ -1,10 +1,9 @@
-import json
 from pathlib import Path
 
 import pytest
 
 from svc_async.sandbox import Fault, Sandbox
-from tests.support.command import Call, Command
+from tests.support.command import Call, Command, read_shape
 
 
 def write(here: Path) -> None:
@@ -25,7 +24,7 @@ def test_a_page_for_people(call: Call, here: Path) -> None:
 def test_an_object_for_programs(call: Call, here: Path) -> None:
     write(here)
     ended = call("audience", "upload", "people.csv", "--sandbox", "--report", "report.json", "--json")
-    printed, report = json.loads(ended.out), json.loads((here / "report.json").read_text(encoding="utf-8"))
+    printed, report = ended.result, read_shape((here / "report.json").read_text(encoding="utf-8"))["result"]
     assert {name: report[name] for name in printed} == printed
     assert report["reasons"] == {"email must be an e-mail address": 1}
     assert report["requests_per_minute_limit"] == 1_500
@@ -66,7 +65,7 @@ async def test_the_report_of_a_journal_says_where_it_is(command: Command, sandbo
     await command("audience", "upload", "people.csv", *target, "--journal", "job.journal")
     assert (await command("job", "report", "job.journal", "--out", "r.html")).err == "The report is in r.html.\n"
     as_json = await command("job", "report", "job.journal", "--out", "r.json", "--json")
-    assert (json.loads(as_json.out), as_json.err) == ({"report": "r.json"}, "")
+    assert (as_json.result, as_json.err) == ({"report": "r.json"}, "")
 
 
 def test_a_name_is_printed_as_it_is(call: Call, here: Path) -> None:

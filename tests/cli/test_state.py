@@ -1,7 +1,6 @@
 """The commands that check and maintain a shared state."""
 
 import asyncio
-import json
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -31,13 +30,13 @@ def test_a_state_is_made_checked_and_pruned(call: Call, database: str, monkeypat
     assert "has no tables: run `svc-async state migrate`" in missing.err
 
     assert call("state", "migrate").err.endswith("schema svc_async, are of version 1 now.\n")
-    assert json.loads(call("state", "migrate", "--json").out) == {"version": 1, "applied": []}
+    assert call("state", "migrate", "--json").result == {"version": 1, "applied": []}
 
     ended = call("state", "check")
     assert ended.code == 0
     assert "tables of version 1, PostgreSQL" in ended.out
     assert "event_inbox" in ended.out
-    report = json.loads(call("state", "check", "--json").out)
+    report = call("state", "check", "--json").result
     assert (report["version"], report["latest"], report["schema"]) == (1, 1, "svc_async")
     assert {each["rows"] for each in report["tables"] if each["name"] == "event_inbox"} == {0}
 
@@ -50,7 +49,7 @@ def test_a_state_is_made_checked_and_pruned(call: Call, database: str, monkeypat
 
     pruned = call("state", "prune", "--older-than", "30d")
     assert (pruned.code, pruned.err.count("Deleted: ")) == (0, 1)
-    assert json.loads(call("state", "prune", "--older-than", "12h", "--json").out)["events"] == 0
+    assert call("state", "prune", "--older-than", "12h", "--json").result["events"] == 0
     assert report["name"].endswith(urlsplit(database).path)
 
 
@@ -75,7 +74,7 @@ def test_wrong_usage_is_explained(call: Call, arguments: list[str], message: str
 def test_a_database_that_cannot_be_reached_is_one_sentence(call: Call) -> None:
     ended = call("state", "check", "--state-url", "postgresql://user:hush@127.0.0.1:1/customers", "--json")
     assert ended.code == 1
-    error = json.loads(ended.out)["error"]
+    error = ended.error
     assert error["type"] == "StateUnavailable"
     assert error["message"].startswith(
         "the shared state at 127.0.0.1:1/customers cannot be reached (connection refused)"

@@ -1,6 +1,5 @@
 """Jobs whose journal is in a shared state: stopped, listed, looked at and resumed by their name."""
 
-import json
 import signal
 from pathlib import Path
 
@@ -26,7 +25,7 @@ async def test_a_job_is_stopped_listed_looked_at_and_resumed(
     sandbox.faults.on("POST", USERS).nth(2).do(Fault.hang())
     running = await command.start(*upload(sandbox, database))
     await sandbox.requests.wait(count=2, route=USERS)
-    (listed,) = json.loads((await command("job", "list", "--state-url", database, "--json")).out)
+    (listed,) = (await command("job", "list", "--state-url", database, "--json")).result
     assert (listed["job"], listed["state"]) == ("night run", "running")
     running.send(signal.SIGTERM)
     ended = await running.wait()
@@ -34,16 +33,16 @@ async def test_a_job_is_stopped_listed_looked_at_and_resumed(
     assert "svc-async job resume --job 'night run'" in ended.err
 
     job = ("--job", "night run", "--state-url", database)
-    status = json.loads((await command("job", "status", *job, "--json")).out)
+    status = (await command("job", "status", *job, "--json")).result
     assert (status["journal"], status["state"], status["accepted"]) == ("night run", "stopped", 2_500)
     assert status["next"] == "Resume it with: svc-async job resume --job 'night run'"
 
-    resumed = json.loads((await command("job", "resume", *job, "--json")).out)
+    resumed = (await command("job", "resume", *job, "--json")).result
     assert (resumed["journal"], resumed["accepted"], resumed["pending"]) == ("night run", 6_000, 0)
     assert len(sandbox.audience(sandbox.audience_id).users) == 6_000
-    again = json.loads((await command(*upload(sandbox, database), "--json")).out)
+    again = (await command(*upload(sandbox, database), "--json")).result
     assert again["finished_before"]
-    assert json.loads((await command("job", "report", *job)).out)["state"] == "finished"
+    assert (await command("job", "report", *job)).result["state"] == "finished"
     assert "night run: finished, 6,000 rows accepted" in (await command("job", "list", "--state-url", database)).out
 
 

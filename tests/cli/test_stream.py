@@ -51,7 +51,7 @@ async def test_events_are_printed_as_they_come_until_it_is_stopped(
 async def test_each_event_is_one_object_in_one_line(server: StreamServer, tail: Command) -> None:
     server.scripts = [send_and_hold(MATCH)]
     running = await tail.start("stream", "tail", "filtered", "--json")
-    assert json.loads(await running.line()) == json.loads(MATCH)
+    assert (await running.item()) == json.loads(MATCH)
     running.send(signal.SIGINT)
     assert (await running.wait()).code == 0
     assert server.connections[0].path == "/2/tweets/search/stream"

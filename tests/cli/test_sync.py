@@ -1,5 +1,4 @@
 import asyncio
-import json
 import random
 import signal
 from collections.abc import Callable
@@ -49,7 +48,7 @@ async def test_the_second_sync_sends_what_changed(
     assert "900 unchanged" in " ".join(dry.out.split())
     assert count_members(sandbox) == 1_000
     second = await command(*sync, "--json")
-    report = json.loads(second.out)
+    report = second.result
     assert second.code == 0
     assert (report["read"], report["accepted"], report["additions"], report["removals"]) == (150, 150, 50, 100)
     assert count_members(sandbox) == 950
@@ -65,7 +64,7 @@ async def test_a_dry_run_as_json_is_one_object(
         *("audience", "sync", str(people(range(7))), *target(sandbox)),
         *("--dry-run", "--json", "--state", str(tmp_path / "state"), "--users-per-operation", "1"),
     )
-    assert json.loads(ended.out) == {
+    assert ended.result == {
         "dry_run": True, "additions": 7, "changes": 0, "refreshes": 0, "removals": 0, "unchanged": 0, "invalid_rows": 0,
         "present": 0, "least_requests": 1, "least_minutes": 0.001, "removal_share": 0.0,
     }  # fmt: skip  # as it is typed
@@ -195,7 +194,7 @@ async def test_the_report_of_an_interrupted_sync_counts_its_removals_too(
     await sandbox.requests.wait(count=3, route=USERS)
     running.send(signal.SIGINT)
     ended = await running.wait()
-    report = json.loads(ended.out)
+    report = ended.result
     assert ended.code == 130
     assert (report["read"], report["accepted"], report["pending"], report["in_doubt"]) == (140, 40, 100, 100)
     assert report["requests"] == 2

@@ -4,7 +4,6 @@ import asyncio
 import base64
 import hashlib
 import hmac
-import json
 import signal
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ async def test_an_event_happens_on_a_running_sandbox(command: Command, sandbox: 
     assert (ended.code, ended.err) == (0, "")
     assert ended.out == f"post.create happened to user {sandbox.user_id}; no webhook is subscribed to it.\n"
     ended = await command("trigger", "post.create", "--user", "42", *arguments, "--json")
-    happened = json.loads(ended.out)
+    happened = ended.result
     assert (happened["event_type"], happened["user_id"]) == ("post.create", "42")
     assert (happened["payload"]["text"], happened["payload"]["public_metrics"]["like_count"]) == ("Hello there", 7)
 
@@ -101,7 +100,7 @@ async def test_a_trigger_reaches_a_receiver_behind_a_forward(tmp_path: Path) -> 
     await site.start()
     address = f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
     running = await Command(tmp_path, {}).start("sandbox", "--port", "0", "--json", "--forward", f"{URL}={address}")
-    described = json.loads(await running.line())
+    described = await running.item()
     base, secret = described["base_url"], described["credentials"]["consumer_secret"]
     async with aiohttp.ClientSession(base, headers={"Authorization": await request_bearer_token(described)}) as http:
         async with http.post("/2/webhooks", json={"url": URL}) as answer:

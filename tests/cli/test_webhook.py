@@ -4,7 +4,6 @@ import asyncio
 import base64
 import hashlib
 import hmac
-import json
 import os
 import signal
 import ssl
@@ -42,17 +41,18 @@ async def test_it_listens_until_it_is_stopped(command: Command, tmp_path: Path, 
     running = await command.start(
         "webhook", "listen", "--port", "0", "--json", "--save-dir", tmp_path / "saved" / "here"
     )
-    port = int(json.loads(await running.line())["listening"].rstrip("/").rpartition(":")[2])
+    port = int((await running.item())["listening"].rstrip("/").rpartition(":")[2])
     send = create_sender(port, "/any/path")
     assert (await send(*build_crc())).status == 200
     request = build_delivery({"data": activity("post.create", uuid="-3")}, KEY)
     assert (await send(*request)).status == 200
     assert (await send("POST", "", {}, request.body)).status == 401
-    line = json.loads(await running.line())
+    line = await running.item()
     assert (line["event_type"], line["key"], line["replayed"]) == ("post.create", "-3", False)
     assert line["event"] == activity("post.create", uuid="-3")
     running.send(number)
-    assert await running.wait() == Ended(0, "", "")
+    ended = await running.wait()
+    assert (ended.code, ended.result, ended.err) == (0, None, "")
     (saved,) = (tmp_path / "saved" / "here").iterdir()
     assert saved.read_bytes() == request.body
     assert saved.parent.stat().st_mode & 0o777 == 0o700
@@ -197,7 +197,7 @@ async def test_what_is_wrong_with_an_answer_is_named(command: Command, site: str
 async def test_a_receiver_passes(command: Command) -> None:
     async with serve(WebhookReceiver(keys=[KEY]), host="127.0.0.1", port=0) as port:
         people = await command("webhook", "check", f"http://127.0.0.1:{port}/")
-        as_json = json.loads((await command("webhook", "check", f"http://127.0.0.1:{port}/?x=1", "--json")).out)
+        as_json = (await command("webhook", "check", f"http://127.0.0.1:{port}/?x=1", "--json")).result
     assert people.code == 0
     assert people.out.startswith("The CRC check was answered correctly after ")
     assert people.err.splitlines() == [
@@ -210,7 +210,7 @@ async def test_a_receiver_passes(command: Command) -> None:
 
 async def test_a_server_that_is_not_there(command: Command, unused_tcp_port: int) -> None:
     ended = await command("webhook", "check", f"http://127.0.0.1:{unused_tcp_port}/", "--json")
-    found = json.loads(ended.out)
+    found = ended.result
     assert (ended.code, found["ok"], found["status"]) == (1, False, None)
     assert "connection refused" in found["problem"]
 
@@ -248,7 +248,7 @@ def body(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_file_is_signed(call: Call, body: Path) -> None:
     assert call("webhook", "sign", body) == Ended(0, SIGNATURE + "\n", "")
-    assert json.loads(call("webhook", "sign", body, "--json").out) == {
+    assert call("webhook", "sign", body, "--json").result == {
         "header": "x-svc-webhooks-signature",
         "signature": SIGNATURE,
     }
@@ -268,7 +268,7 @@ def test_a_file_is_signed(call: Call, body: Path) -> None:
 def test_a_signature_is_verified(call: Call, body: Path, signature: str, code: int, says: str) -> None:
     ended = call("webhook", "verify", body, "--signature", signature)
     assert (ended.code, ended.out.startswith("The signature "), says in ended.out) == (code, True, True)
-    found = json.loads(call("webhook", "verify", body, "--signature", signature, "--json").out)
+    found = call("webhook", "verify", body, "--signature", signature, "--json").result
     assert found["ok"] == (code == 0)
 
 

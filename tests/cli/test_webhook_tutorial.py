@@ -1,6 +1,5 @@
 """The commands of docs/tutorial-webhooks.md, as they stand on the page; only the ports are free ones."""
 
-import json
 import re
 import shlex
 import signal
@@ -21,17 +20,17 @@ async def test_the_commands_of_the_page_bring_an_event_to_a_receiver(tmp_path: P
         shlex.split(line.partition(" > ")[0].replace("9000", str(unused_tcp_port))) for line in LINES
     )
     sandbox = await Command(tmp_path, {}).start(*serve, "--port", "0", "--json")
-    described = json.loads(await sandbox.line())
+    described = await sandbox.item()
     command = Command(tmp_path, described["environment"])
     receiver = await command.start(*listen, "--json")
     await receiver.line()
     for _ in range(2):  # what stands already is left as it is
         registered = await command(*register, "--json")
         assert registered.code == 0
-        assert [each["event_type"] for each in json.loads(registered.out)["subscriptions"]] == ["post.create"]
+        assert [each["event_type"] for each in registered.result["subscriptions"]] == ["post.create"]
     happened = await command(*trigger, "--url", described["base_url"])
     assert happened.out == f"post.create happened to user {described['user_id']}; it goes to 1 webhook.\n"
-    event = json.loads(await receiver.line())
+    event = await receiver.item()
     assert (event["event_type"], event["event"]["payload"]["text"]) == ("post.create", "good morning")
     for running in (receiver, sandbox):
         running.send(signal.SIGTERM)
@@ -71,7 +70,7 @@ async def test_a_second_url_for_an_event_says_to_which_webhook_it_goes(command: 
     )
     assert len(sandbox.webhooks) == 1  # nothing was registered
     moved = await command("webhook", "register", second, *events, "--move", "--json")
-    described = json.loads(moved.out)
+    described = moved.result
     assert (moved.code, described["url"]) == (0, second)
     assert [each["event_type"] for each in described["subscriptions"]] == ["dm.read", "post.create"]
     back = await command("webhook", "register", first, *events)

@@ -1,19 +1,21 @@
 """Runs the command as people do: in a process of its own."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import attrs
 
+from svc_async.cli.output.json_output import JSON_VERSION
 from svc_async.sandbox import Sandbox
 from tests.support.forked_command import ROOT, Forked, fork
 
-__all__ = ["PROGRAM", "ROOT", "Call", "Command", "Ended", "Running", "environment_of", "homes"]
+__all__ = ["PROGRAM", "ROOT", "Call", "Command", "Ended", "Running", "environment_of", "homes", "read_shape"]
 
 PROGRAM = ("-m", "svc_async")
 """Starts the command in an interpreter of its own."""
@@ -26,6 +28,35 @@ class Ended:
     code: int
     out: str
     err: str
+
+    @property
+    def end(self) -> dict[str, Any]:
+        """What `--json` printed at the end: in the shape that all commands have."""
+        end: dict[str, Any] = read_shape(self.out.splitlines()[-1])
+        assert end["exit_code"] == self.code
+        return end
+
+    @property
+    def result(self) -> Any:
+        """The result of a command that printed one object."""
+        assert self.out.count("\n") == 1
+        return self.end["result"]
+
+    @property
+    def error(self) -> Any:
+        """The error of a command that printed one object."""
+        assert self.out.count("\n") == 1
+        return self.end["error"]
+
+
+def read_shape(line: str) -> dict[str, Any]:
+    """Read a line that `--json` printed, and check its shape."""
+    assert line.isascii()
+    shape: dict[str, Any] = json.loads(line)
+    assert list(shape) == ["version", "command", "result", "error", "exit_code"]
+    assert shape["version"] == JSON_VERSION
+    assert shape["error"] is None or {"type", "message"} <= shape["error"].keys()
+    return shape
 
 
 class Call(Protocol):
@@ -43,6 +74,12 @@ class Running:
     async def line(self) -> str:
         assert self.process.stdout is not None
         return (await self.process.stdout.readline()).decode()
+
+    async def item(self) -> Any:
+        """Read what a command that follows something has printed with `--json`."""
+        shape = read_shape(await self.line())
+        assert (shape["error"], shape["exit_code"]) == (None, None)
+        return shape["result"]
 
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)

@@ -14,16 +14,17 @@ from svc_async import profiles
 from svc_async.batch.report import Failure, Progress, Report
 from svc_async.batch.settings import Observers
 from svc_async.batch.timeline import Timeline
-from svc_async.cli.console import complain, say, show_json, stderr
 from svc_async.cli.exit_codes import Interrupted, explain
 from svc_async.cli.failures import FailureList
 from svc_async.cli.job_journal import describe_ids
 from svc_async.cli.options import ClusterOptions, JournalOptions, RunOptions
 from svc_async.cli.outcome import JobOutcome
-from svc_async.cli.progress import Display, open_display
+from svc_async.cli.output.console import complain, say, stderr
+from svc_async.cli.output.json_output import show_json
+from svc_async.cli.output.progress import Display, open_display
+from svc_async.cli.output.wording import count
 from svc_async.cli.sessions import open_session
 from svc_async.cli.signals import run_until_stopped
-from svc_async.cli.wording import count
 from svc_async.clock import SystemClock
 from svc_async.engine.origin import SessionOrigin
 from svc_async.errors import BatchError, InvalidArgument
@@ -222,7 +223,7 @@ class _ClusterJob:
 
     def _print(self, outcome: JobOutcome) -> None:
         if self.options.as_json:
-            show_json(outcome.as_dict())
+            show_json(outcome.as_dict(), error=outcome.problem)
         else:
             outcome.print()
         if outcome.error is not None:

@@ -15,9 +15,10 @@ from cyclopts import App
 
 from svc_async import profiles
 from svc_async.auth.credentials import AppCredentials, BearerToken, UserCredentials
-from svc_async.cli.console import say, show, show_json, stderr
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.options import Flag, JsonFlag
+from svc_async.cli.output.console import say, show, stderr
+from svc_async.cli.output.json_output import show_json
 from svc_async.cli.sessions import find_shadowed_profile, find_state, session_from
 from svc_async.cli.signals import run_until_stopped
 from svc_async.errors import InvalidArgument, Unauthorized
@@ -212,7 +213,7 @@ class _LoginFlow:
         return session_from(self.source, surface=Surface.BASE, credentials=self.app)
 
     def _show(self, page: str) -> None:
-        say("Open this page and approve:")
+        say("Open this page and approve:", needed=True)
         stderr().print(f"  {clean(page)}", soft_wrap=True)
         if self.browser:
             webbrowser.open(page)

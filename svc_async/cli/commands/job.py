@@ -1,6 +1,5 @@
 """`svc-async job`: inspect and resume jobs that keep a journal."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -11,14 +10,15 @@ from cyclopts import App, Parameter
 
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.timeline import Sample
-from svc_async.cli.console import Part, say, show, show_json
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.failures import count_reasons, describe_failures
 from svc_async.cli.job_journal import JobNote, describe_ids, describe_resuming, list_state_journals, read_state_journal
 from svc_async.cli.options import JournalOptions, JsonFlag, RunOptions, StateUrl, absolute
-from svc_async.cli.outcome import write_report
+from svc_async.cli.outcome import write_json_report, write_report
+from svc_async.cli.output.console import Part, say, show
+from svc_async.cli.output.json_output import show_json
+from svc_async.cli.output.wording import count, format_duration
 from svc_async.cli.upload_command import start
-from svc_async.cli.wording import count, format_duration
 from svc_async.clock import SystemClock
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.html_report import JobRecord, report_page
@@ -174,8 +174,10 @@ def report(
     if out is None:
         show_json(_report(record))
         return Exit.DONE
-    content = json.dumps(_report(record), indent=1) if out.suffix == ".json" else report_page(_page(record))
-    write_report(out, content)
+    if out.suffix == ".json":
+        write_json_report(out, _report(record), error=None, exit_code=Exit.DONE)
+    else:
+        write_report(out, report_page(_page(record)))
     if as_json:
         show_json({"report": str(out)})
     else:

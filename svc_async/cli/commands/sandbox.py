@@ -12,9 +12,10 @@ from cyclopts import Parameter
 from rich.panel import Panel
 from rich.text import Text
 
-from svc_async.cli.console import say, show, show_json, stderr
 from svc_async.cli.exit_codes import Exit, Interrupted
 from svc_async.cli.options import JsonFlag, check_port
+from svc_async.cli.output.console import console, say, show, stderr
+from svc_async.cli.output.json_output import show_item
 from svc_async.cli.signals import run_until_stopped
 from svc_async.errors import InvalidArgument
 from svc_async.sandbox import Sandbox, SandboxConfig
@@ -50,7 +51,7 @@ def sandbox(
     running = Sandbox(host=host, port=port, seed=seed, config=SandboxConfig(hosts=names))
     try:
         forwarded = dict(_forward(running, pair) for pair in forward or ())
-        asyncio.run(_serve(running, forwarded, opens=open_, as_json=as_json))
+        asyncio.run(run_until_stopped(_serve(running, forwarded, opens=open_, as_json=as_json)))
     except Interrupted:
         pass
     except OSError as error:
@@ -75,9 +76,10 @@ def _forward(sandbox: Sandbox, pair: str) -> tuple[str, str]:
 async def _serve(sandbox: Sandbox, forwarded: Mapping[str, str], *, opens: bool, as_json: bool) -> None:
     async with sandbox:
         if as_json:
-            show_json(_describe(sandbox))
+            show_item(_describe(sandbox))
         else:
-            stderr().print(_panel(sandbox))
+            if not console.quiet:
+                stderr().print(_panel(sandbox))
             for url, target in forwarded.items():
                 stderr().print(_explain_forward(sandbox, url, target))
             for name, value in _variables(sandbox).items():
@@ -85,7 +87,7 @@ async def _serve(sandbox: Sandbox, forwarded: Mapping[str, str], *, opens: bool,
             sys.stdout.flush()
         if opens and not await asyncio.to_thread(webbrowser.open, sandbox.inspector_url):
             say(f"No browser was found; open {sandbox.inspector_url}")
-        await run_until_stopped(asyncio.Event().wait())
+        await asyncio.Event().wait()
 
 
 def _variables(sandbox: Sandbox) -> Mapping[str, str]:

@@ -6,9 +6,10 @@ from typing import Literal
 
 from cyclopts import App
 
-from svc_async.cli.console import complain, say, show, show_json
 from svc_async.cli.exit_codes import Exit, Interrupted, explain
 from svc_async.cli.options import JsonFlag
+from svc_async.cli.output.console import complain, say, show
+from svc_async.cli.output.json_output import show_item
 from svc_async.cli.sessions import open_session
 from svc_async.cli.signals import run_until_stopped
 from svc_async.session import Session
@@ -34,7 +35,7 @@ def tail(name: Name, /, *, profile: str | None = None, as_json: JsonFlag = False
     Args:
         name: "activity": the events of the app's subscriptions. "filtered": the posts that match the app's rules.
         profile: Use the credentials and hosts of this profile, not SVC_* variables.
-        as_json: Print each event as one line of JSON, as it was received.
+        as_json: Print each event as one line of JSON: its result is the event as it was received.
     """
     try:
         asyncio.run(_tail(name, profile, as_json=as_json))
@@ -57,7 +58,7 @@ async def _print_events(stream: EventStream, *, as_json: bool) -> None:
     async with stream:
         async for event in stream:
             if as_json:
-                show_json(dict(event.raw))
+                show_item(dict(event.raw))
             else:
                 show(f"{event.event_type:<26} {event.user_id or '-':<20} {event.key}")
                 sys.stdout.flush()

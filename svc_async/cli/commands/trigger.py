@@ -8,9 +8,10 @@ from urllib.parse import SplitResult, urlsplit
 
 from cyclopts import Parameter
 
-from svc_async.cli.console import show, show_json
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.options import JsonFlag
+from svc_async.cli.output.console import show
+from svc_async.cli.output.json_output import show_json
 from svc_async.errors import InvalidArgument
 
 __all__ = ["trigger"]

@@ -11,9 +11,10 @@ from cyclopts import App
 
 from svc_async.cli.commands.register import register
 from svc_async.cli.commands.webhook_check import check
-from svc_async.cli.console import complain, say, show, show_json
 from svc_async.cli.exit_codes import Exit, Interrupted
 from svc_async.cli.options import JsonFlag, check_port
+from svc_async.cli.output.console import complain, say, show
+from svc_async.cli.output.json_output import show_item, show_json
 from svc_async.cli.sessions import find_signing_key
 from svc_async.cli.signals import run_until_stopped
 from svc_async.errors import InvalidArgument
@@ -62,7 +63,7 @@ def listen(
     printer = _Printer(folder=save_dir, as_json=as_json)
     receiver.on("*")(printer)
     try:
-        asyncio.run(_listen(receiver, printer, host, port))
+        asyncio.run(run_until_stopped(_listen(receiver, printer, host, port)))
     except BrokenPipeError:
         raise
     except Interrupted:
@@ -115,10 +116,10 @@ async def _listen(receiver: WebhookReceiver, printer: "_Printer", host: str, por
     async with serve(receiver, host=host, port=port, path="/{path:.*}") as taken:
         url = f"http://{host}:{taken}/"
         if printer.as_json:
-            show_json({"listening": url})
+            show_item({"listening": url})
         else:
             say(f"Listening on {url} and every path below. Ctrl-C stops it.")
-        await run_until_stopped(printer.closed_pipe.wait())
+        await printer.closed_pipe.wait()
         raise BrokenPipeError
 
 
@@ -136,7 +137,7 @@ class _Printer:
             write_private(self.folder / f"{name}.json", context.body)
         try:
             if self.as_json:
-                show_json(_describe(event, context))
+                show_item(_describe(event, context))
             else:
                 _print_line(_write_line(event, context))
         except BrokenPipeError:

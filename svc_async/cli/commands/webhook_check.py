@@ -7,9 +7,10 @@ from urllib.parse import quote, urlsplit
 import attrs
 
 from svc_async._version import __version__
-from svc_async.cli.console import say, show, show_json
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.options import JsonFlag
+from svc_async.cli.output.console import say, show
+from svc_async.cli.output.json_output import show_json
 from svc_async.cli.sessions import find_signing_key
 from svc_async.cli.signals import run_until_stopped
 from svc_async.clock import SystemClock

@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from svc_async.batch.report import Progress
-from svc_async.cli.wording import format_duration
+from svc_async.cli.output.wording import format_duration
 from svc_async.clock import Clock
 from svc_async.sources.source import ReplayableSource
 

@@ -1,0 +1,61 @@
+"""Whatever a command is asked, what it prints with `--json` has one shape."""
+
+import signal
+from pathlib import Path
+
+import pytest
+from cyclopts import App
+
+from svc_async.cli.app import app
+from tests.support.command import PROGRAM, Call, Command, read_shape
+
+
+def list_commands(group: App, *names: str) -> list[str]:
+    found = []
+    for name in group:
+        if not name.startswith("-"):
+            inner = group[name]
+            found += list_commands(inner, *names, name) if inner.default_command is None else [" ".join((*names, name))]
+    return found
+
+
+COMMANDS = list_commands(app)
+
+
+def test_the_walk_finds_all_commands() -> None:
+    assert len(COMMANDS) >= 29
+    assert {"audience sync", "completion", "sandbox"} <= {*COMMANDS}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_wrong_usage_has_the_shape_of_a_result(call: Call, command: str) -> None:
+    ended = call(*command.split(), "--json", "--no-such-option")
+    assert (ended.code, ended.end["command"], ended.end["result"]) == (2, command, None)
+    assert ended.error["type"] == "UsageError"
+    assert ended.err == f"svc-async: {ended.error['message']}\n"
+
+
+@pytest.mark.parametrize("arguments", [("acounts", "--json"), ("accounts", "lst", "--json")])
+def test_an_unknown_command_has_it_too(call: Call, arguments: tuple[str, ...]) -> None:
+    ended = call(*arguments)
+    assert ended.code == 2
+    assert "Did you mean" in ended.error["message"]
+
+
+def test_an_early_end_has_a_result_and_an_error(call: Call, here: Path) -> None:
+    (here / "people.csv").write_text("email\na@example.org\n")
+    sync = ("audience", "sync", "people.csv", "--sandbox", "--json")
+    ended = call(*sync, "--dry-run")
+    assert ended.result["additions"] == 1
+    ended = call("audience", "upload", "people.csv", "--sandbox", "--audience", "nowhere", "--json")
+    assert ended.result["pending"] == 1
+    assert ended.error["status"] == 404
+
+
+async def test_what_follows_something_prints_items_and_then_its_end(tmp_path: Path) -> None:
+    running = await Command(tmp_path, {}).start("sandbox", "--port", "0", "--json", program=PROGRAM)
+    assert "inspector_url" in await running.item()
+    running.send(signal.SIGINT)
+    ended = await running.wait()
+    end = read_shape(ended.out)
+    assert (end["command"], end["result"], end["error"], end["exit_code"]) == ("sandbox", None, None, 0)
