@@ -13,26 +13,26 @@ __all__ = ["CONTROLS", "lease_by_model"]
 class _WithoutFlight(Bucket):
     """Does not count what is in flight."""
 
-    def count_free(self, sizes: Sizes, in_flight: int, now: int) -> int:
+    def count_free(self, sizes: Sizes, in_flight: int, now: int, *, is_in_turn: bool) -> int:
         del in_flight
-        return super().count_free(sizes, 0, now)
+        return super().count_free(sizes, 0, now, is_in_turn=is_in_turn)
 
 
 class _WithoutAnswers(Bucket):
     """Counts by the grant only."""
 
-    def count_free(self, sizes: Sizes, in_flight: int, now: int) -> int:
+    def count_free(self, sizes: Sizes, in_flight: int, now: int, *, is_in_turn: bool) -> int:
         del in_flight
-        return super().count_free(attrs.evolve(sizes, capacity=lease_model.NEVER), 0, now)
+        return super().count_free(attrs.evolve(sizes, capacity=lease_model.NEVER), 0, now, is_in_turn=is_in_turn)
 
 
 class _WithoutGate(Bucket):
     """Closes for nobody after a 429."""
 
-    def count_free(self, sizes: Sizes, in_flight: int, now: int) -> int:
+    def count_free(self, sizes: Sizes, in_flight: int, now: int, *, is_in_turn: bool) -> int:
         self.closed_until, self.ramp, self.cut = 0, None, lease_model.MILLION
         self.next_at = min(self.next_at, now)
-        return super().count_free(sizes, in_flight, now)
+        return super().count_free(sizes, in_flight, now, is_in_turn=is_in_turn)
 
 
 CONTROLS: dict[str, type[Bucket]] = {

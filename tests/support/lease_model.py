@@ -57,6 +57,10 @@ class Cells:
             self.counts.append(cost)
             self.since = time
 
+    def add_all(self, added: Iterable[tuple[int, int]], now: int, period: int) -> None:
+        for time, cost in sorted(added):
+            self.add(cost, time, now, period)
+
     def remove(self, cost: int, time: int) -> None:
         place = next((index for index, each in enumerate(self.times) if each >= time), len(self.times) - 1)
         while cost > 0 and place >= 0:
@@ -208,17 +212,24 @@ class Bucket:
         ahead = max(1, target // 50, target * RENEWAL // self.period) * step
         return Sizes(target, self.limit, step, ahead, 0)
 
-    def count_free(self, sizes: Sizes, in_flight: int, now: int) -> int:
+    def count_free(self, sizes: Sizes, in_flight: int, now: int, *, is_in_turn: bool) -> int:
         if self.closed_until > now:
             return 0
         free = NEVER
         if self.limit is not None:
             free = min(sizes.target - self.granted.used, sizes.capacity - self.answered.used - in_flight)
             if sizes.step:
-                free = min(free, (now + sizes.ahead - self.next_at) // sizes.step + 1)  # below 1 if it is not open
+                free = min(free, self.count_paced(sizes, now, is_in_turn=is_in_turn))
         if now < self.reset_at:
             free = min(free, self.remaining - in_flight)
         return max(0, free)
+
+    def count_paced(self, sizes: Sizes, now: int, *, is_in_turn: bool) -> int:
+        """Return how many the pace lets go; one more that comes in its turn, if another has gone in its place."""
+        early = self.next_at - sizes.ahead - now
+        if early <= 0:
+            return -early // sizes.step + 1
+        return int(is_in_turn and early <= max(sizes.step, RENEWAL))
 
     def count_ramp(self, in_flight: int) -> int:
         """Return how many more may be in flight after a refusal, or before the first success."""
@@ -252,18 +263,14 @@ class Turns:
             [(each.served_bulk, each.bulk, each.ask_at) for each in waiting if each.bulk],
         )
 
-    def join(self, bucket: Bucket, own: Holder, request: LeaseRequest, now: int) -> None:
-        """Let a process that has not waited before begin with what the others were granted at least."""
+    def join(self, bucket: Bucket, own: Holder, request: LeaseRequest) -> None:
+        """Let a process that has not waited before begin with what those that wait were granted at least."""
+        own.served_interactive = max(own.served_interactive, bucket.virtual_interactive)
+        own.served_bulk = max(own.served_bulk, bucket.virtual_bulk)
         if request.interactive:
-            if not (own.interactive and own.waits(now)):
-                own.served_interactive = max(own.served_interactive, bucket.virtual_interactive)
-            lowest = min(own.served_interactive, *(each[0] for each in self.interactive), NEVER)
-            bucket.virtual_interactive = max(bucket.virtual_interactive, lowest)
+            bucket.virtual_interactive = min(own.served_interactive, *(each[0] for each in self.interactive), NEVER)
         if request.bulk:
-            if not (own.bulk and own.waits(now)):
-                own.served_bulk = max(own.served_bulk, bucket.virtual_bulk)
-            lowest = min(own.served_bulk, *(each[0] for each in self.bulk), NEVER)
-            bucket.virtual_bulk = max(bucket.virtual_bulk, lowest)
+            bucket.virtual_bulk = min(own.served_bulk, *(each[0] for each in self.bulk), NEVER)
 
     def divide(self, bucket: Bucket, own: Holder, request: LeaseRequest, free: int, ramp: int, reserve: int) -> int:  # noqa: PLR0917 - a step of one function
         """Return how much one process may take of what is free; the reserve is one of the limit, not of the ramp."""
@@ -317,9 +324,10 @@ class LeaseModel:
         sizes = bucket.sizes()
         in_flight = own.outstanding + sum(each.outstanding for each in others)
         turns = Turns.of(others, now)
-        turns.join(bucket, own, request, now)
+        turns.join(bucket, own, request)
         own_at = own.ask_at if (own.interactive or own.bulk) and own.waits(now) else NEVER
-        free, ramp = bucket.count_free(sizes, in_flight, now), bucket.count_ramp(in_flight)
+        free = bucket.count_free(sizes, in_flight, now, is_in_turn=own_at <= now)
+        ramp = bucket.count_ramp(in_flight)
         taken = turns.divide(bucket, own, request, free, ramp, sizes.reserve)
         own.outstanding += taken
         own.seen = now
@@ -338,28 +346,26 @@ class LeaseModel:
 def _settle(bucket: Bucket, request: LeaseRequest, others: Sequence[Holder], now: int) -> Holder:
     """Count what a process reports, and what others had in flight that missed their heartbeat."""
     report = request.report
+    bucket.read_headers(report, now)
+    bucket.granted.drop(now, bucket.period)
+    bucket.answered.drop(now, bucket.period)
     own = bucket.holders.get(request.process)
-    answered = _expire([*others, *([own] if own else ())], now)
+    bucket.answered.add_all(_expire([*others, *([own] if own else ())], now), now, bucket.period)
     if own is None:
         own = bucket.holders[request.process] = Holder(now, answered=report.answered - sum(report.counts))
     new = max(0, min(report.answered - own.answered, sum(report.counts)))
     surplus = own.outstanding - new - report.outstanding
     own.answered = max(own.answered, report.answered)
     own.outstanding = report.outstanding
-    bucket.read_headers(report, now)
+    bucket.granted.remove(surplus, own.leased_at)
+    granted = _spread(report, -surplus - report.outstanding, now)
+    granted.append((now, max(0, min(-surplus, report.outstanding))))
+    bucket.granted.add_all(granted, now, bucket.period)
+    bucket.answered.add_all(_spread(report, new, now), now, bucket.period)
     bucket.note_success(report, new)
     was_refused = bucket.note_refusal(report, now)
     bucket.recover(now)
     sizes = bucket.sizes()
-    answered += _spread(report, new, now)
-    granted = _spread(report, -surplus - report.outstanding, now)
-    granted.append((now, max(0, min(-surplus, report.outstanding))))
-    bucket.granted.drop(now, bucket.period)
-    bucket.granted.remove(surplus, own.leased_at)
-    bucket.answered.drop(now, bucket.period)
-    for cells, added in ((bucket.granted, granted), (bucket.answered, answered)):
-        for time, cost in sorted(added):
-            cells.add(cost, time, now, bucket.period)
     bucket.next_at -= max(0, surplus) * sizes.step
     if was_refused:
         bucket.next_at = bucket.closed_until + sizes.ahead

@@ -1,5 +1,13 @@
 -- Rate limits that several processes count together. Times are microseconds of the clock of this server.
 
+-- Requests within the last period; those of a sixtieth of it are together, at the time of the last of them.
+CREATE TYPE limit_cells AS (
+    times bigint[],
+    counts bigint[],
+    used bigint,                    -- the sum of the counts
+    since bigint                    -- when the newest cell began
+);
+
 CREATE TABLE limit_buckets (
     bucket uuid PRIMARY KEY,
     name text NOT NULL,
@@ -12,14 +20,8 @@ CREATE TABLE limit_buckets (
     guess_until bigint NOT NULL DEFAULT 0,
     tick bigint NOT NULL,           -- the latest time of a lease: time never runs backwards
     shift bigint NOT NULL DEFAULT 0,
-    granted_at bigint[] NOT NULL DEFAULT '{}',      -- cells of a sixtieth of a period, at the time of their last request
-    granted bigint[] NOT NULL DEFAULT '{}',
-    granted_used bigint NOT NULL DEFAULT 0,         -- the sum of the cells
-    granted_since bigint NOT NULL DEFAULT 0,        -- when the newest cell began
-    answered_at bigint[] NOT NULL DEFAULT '{}',
-    answered bigint[] NOT NULL DEFAULT '{}',
-    answered_used bigint NOT NULL DEFAULT 0,
-    answered_since bigint NOT NULL DEFAULT 0,
+    granted limit_cells NOT NULL DEFAULT ('{}', '{}', 0, 0),
+    answered limit_cells NOT NULL DEFAULT ('{}', '{}', 0, 0),
     next_at bigint NOT NULL DEFAULT 0,              -- the next request at an even pace
     remaining bigint NOT NULL DEFAULT 0,            -- what the service reported, until reset_at
     reset bigint NOT NULL DEFAULT 0,
@@ -39,11 +41,7 @@ CREATE TABLE limit_buckets (
 ) WITH (fillfactor = 40);
 
 -- The cells of a bucket stay in its row: a lease writes one page.
-ALTER TABLE limit_buckets
-    ALTER COLUMN granted_at SET STORAGE PLAIN,
-    ALTER COLUMN granted SET STORAGE PLAIN,
-    ALTER COLUMN answered_at SET STORAGE PLAIN,
-    ALTER COLUMN answered SET STORAGE PLAIN;
+ALTER TABLE limit_buckets ALTER COLUMN granted SET STORAGE PLAIN, ALTER COLUMN answered SET STORAGE PLAIN;
 
 CREATE TABLE limit_holders (
     bucket uuid NOT NULL REFERENCES limit_buckets ON DELETE CASCADE,
@@ -59,6 +57,398 @@ CREATE TABLE limit_holders (
     served_bulk bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (bucket, process)
 ) WITH (fillfactor = 50);
+
+-- What follows from the quota.
+CREATE TYPE limit_sizes AS (
+    target bigint,                  -- how many may be granted within a period
+    capacity bigint,                -- how many may be in flight and answered
+    step bigint,                    -- from one request to the next; 0 if they are not paced
+    ahead bigint,                   -- how far ahead of the pace requests may go
+    reserve bigint                  -- what bulk leaves to interactive requests
+);
+
+-- The requests of one class that wait in the other processes.
+CREATE TYPE limit_queue AS (
+    served bigint[],                -- what each process was granted so far
+    wanted bigint[],                -- how many more it wants
+    ask_at bigint[],                -- when it will ask
+    total bigint,
+    lowest bigint                   -- the least of what was granted
+);
+
+-- Lock the row of a bucket for the rest of the transaction, and set the time.
+CREATE FUNCTION lock_bucket(
+    p_bucket uuid, p_name text, p_quota bigint, p_period bigint, p_headroom bigint, p_documented boolean, at timestamptz
+) RETURNS limit_buckets LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    clock bigint := (extract(epoch FROM at) * 1000000)::bigint;
+    b limit_buckets;
+BEGIN
+    SELECT * INTO b FROM limit_buckets WHERE bucket = p_bucket FOR UPDATE;
+    IF NOT FOUND THEN
+        p_quota := CASE WHEN p_quota > 1000000 THEN 1000000 ELSE p_quota END;
+        INSERT INTO limit_buckets
+            (bucket, name, initial_quota, quota, period, headroom, documented, is_guess, tick, updated_at)
+        VALUES (p_bucket, p_name, p_quota, p_quota, p_period, p_headroom,
+            p_documented, p_quota IS NOT NULL AND NOT p_documented, clock, at)
+        ON CONFLICT DO NOTHING;
+        SELECT * INTO STRICT b FROM limit_buckets WHERE bucket = p_bucket FOR UPDATE;
+    END IF;
+    b.shift := greatest(b.shift, b.tick - clock);
+    b.tick := clock + b.shift;
+    RETURN b;
+END
+$$;
+
+-- Return cells without those that have left: the cells up to a time.
+CREATE FUNCTION drop_requests(cells limit_cells, until bigint) RETURNS limit_cells LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    place int := 1;
+BEGIN
+    WHILE cells.times[place] <= until LOOP
+        cells.used := cells.used - cells.counts[place];
+        place := place + 1;
+    END LOOP;
+    cells.times := cells.times[place:];
+    cells.counts := cells.counts[place:];
+    RETURN cells;
+END
+$$;
+
+-- Return cells with the newest of some requests, up to a number of them; those that are given begin with the newest.
+CREATE FUNCTION add_requests(cells limit_cells, ages bigint[], numbers bigint[], most bigint, now bigint, period bigint)
+RETURNS limit_cells LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    part bigint;
+    surplus bigint := -most;
+    moment bigint;
+    place int;
+BEGIN
+    FOREACH part IN ARRAY numbers LOOP
+        surplus := surplus + part;
+    END LOOP;
+    FOR i IN REVERSE cardinality(ages) .. 1 LOOP
+        part := least(numbers[i], numbers[i] - surplus);
+        surplus := surplus - numbers[i];
+        CONTINUE WHEN part <= 0 OR ages[i] >= period;
+        moment := now - ages[i];
+        place := cardinality(cells.times) + 1;
+        WHILE cells.times[place - 1] >= moment LOOP
+            place := place - 1;
+        END LOOP;
+        IF place <= cardinality(cells.times) THEN
+            cells.counts[place] := cells.counts[place] + part;
+        ELSIF moment < cells.since + period / 60 AND place > 1 THEN
+            cells.times[place - 1] := moment;
+            cells.counts[place - 1] := cells.counts[place - 1] + part;
+        ELSE
+            cells.times := cells.times || moment;
+            cells.counts := cells.counts || part;
+            cells.since := moment;
+        END IF;
+        cells.used := cells.used + part;
+    END LOOP;
+    RETURN cells;
+END
+$$;
+
+-- Return cells without a number of requests that were added at a time; if there are fewer, earlier ones leave.
+CREATE FUNCTION remove_requests(cells limit_cells, number bigint, moment bigint)
+RETURNS limit_cells LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    part bigint;
+    place int := cardinality(cells.times);
+BEGIN
+    WHILE cells.times[place - 1] >= moment LOOP
+        place := place - 1;
+    END LOOP;
+    WHILE number > 0 AND place >= 1 LOOP
+        part := least(number, cells.counts[place]);
+        cells.counts[place] := cells.counts[place] - part;
+        cells.used := cells.used - part;
+        number := number - part;
+        place := place - 1;
+    END LOOP;
+    RETURN cells;
+END
+$$;
+
+-- Return when a number of requests have left; 0 if there are not so many.
+CREATE FUNCTION find_leaving(cells limit_cells, number bigint, period bigint)
+RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    place int := 0;
+BEGIN
+    IF number <= 0 OR number > cells.used THEN
+        RETURN 0;
+    END IF;
+    WHILE number > 0 LOOP
+        place := place + 1;
+        number := number - cells.counts[place];
+    END LOOP;
+    RETURN cells.times[place] + period;
+END
+$$;
+
+-- Return when a process has missed its heartbeat. One that waits for its turn comes when it was told to.
+CREATE FUNCTION find_death(seen bigint, ask_at bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+    SELECT greatest(seen + 5 * 1000000, least(ask_at, seen + 10 * 1000000) + 1000000)
+$$;
+
+-- Count what processes had in flight that missed their heartbeat: return the answers with it.
+CREATE FUNCTION expire_holders(b limit_buckets) RETURNS limit_cells LANGUAGE plpgsql AS $$
+DECLARE
+    dead record;
+BEGIN
+    WITH missed AS (
+        SELECT process, outstanding, find_death(seen, ask_at) AS died_at FROM limit_holders
+        WHERE bucket = b.bucket AND outstanding > 0 AND find_death(seen, ask_at) <= b.tick
+    ), noted AS (
+        UPDATE limit_holders AS h SET answered = h.answered + h.outstanding, outstanding = 0
+        FROM missed WHERE h.bucket = b.bucket AND h.process = missed.process
+    )
+    SELECT array_agg(b.tick - died_at ORDER BY died_at DESC) AS ages,
+        array_agg(outstanding ORDER BY died_at DESC) AS numbers, sum(outstanding)::bigint AS total
+    INTO dead FROM missed;
+    RETURN add_requests(b.answered, dead.ages, dead.numbers, dead.total, b.tick, b.period);
+END
+$$;
+
+-- The other processes: what they have in flight, and what waits in those that come in time for their turn.
+CREATE TYPE limit_others AS (
+    outstanding bigint,
+    recent bigint,                  -- how many have used the bucket within a period
+    has_dead boolean,               -- one missed its heartbeat, and has something in flight
+    has_old boolean,                -- one was not there for so long that it can be forgotten
+    interactive limit_queue,
+    bulk limit_queue
+);
+
+CREATE FUNCTION read_others(b limit_buckets, p_process uuid) RETURNS limit_others LANGUAGE plpgsql AS $$
+DECLARE
+    others limit_others;
+BEGIN
+    SELECT coalesce(sum(outstanding), 0), count(*) FILTER (WHERE seen + greatest(b.period, 5 * 1000000) > b.tick),
+        coalesce(bool_or(outstanding > 0 AND find_death(seen, ask_at) <= b.tick), false),
+        coalesce(bool_or(seen + b.period + 60 * 1000000 <= b.tick), false),
+        ROW (array_agg(served_interactive) FILTER (WHERE waits_interactive),
+            array_agg(interactive) FILTER (WHERE waits_interactive), array_agg(ask_at) FILTER (WHERE waits_interactive),
+            coalesce(sum(interactive) FILTER (WHERE waits_interactive), 0),
+            min(served_interactive) FILTER (WHERE waits_interactive)),
+        ROW (array_agg(served_bulk) FILTER (WHERE waits_bulk),
+            array_agg(bulk) FILTER (WHERE waits_bulk), array_agg(ask_at) FILTER (WHERE waits_bulk),
+            coalesce(sum(bulk) FILTER (WHERE waits_bulk), 0),
+            min(served_bulk) FILTER (WHERE waits_bulk))
+    INTO others
+    FROM limit_holders, LATERAL (SELECT interactive > 0 AND ask_at + 1000000 > b.tick AS waits_interactive,
+        bulk > 0 AND ask_at + 1000000 > b.tick AS waits_bulk) AS w
+    WHERE bucket = b.bucket AND process <> p_process;
+    RETURN others;
+END
+$$;
+
+-- Take over what the service said of its limit.
+CREATE FUNCTION note_headers(
+    b limit_buckets, said_quota bigint, said_remaining bigint, said_reset bigint, said_reset_in bigint,
+    silent bigint, retires_guess boolean
+) RETURNS limit_buckets LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    IF said_quota IS NOT NULL THEN
+        IF b.initial_quota IS NULL AND said_reset_in IS NOT NULL THEN
+            b.period := greatest(b.period, said_reset_in);
+        END IF;
+        b.quota := least(said_quota, 1000000, CASE WHEN b.documented THEN b.initial_quota END);
+        b.is_guess := false;
+    END IF;
+    IF said_remaining IS NOT NULL AND said_reset IS NOT NULL AND said_reset_in IS NOT NULL THEN
+        IF b.tick >= b.reset_at OR said_reset > b.reset THEN
+            b.reset := said_reset;
+            b.reset_at := b.tick + said_reset_in;
+            b.remaining := said_remaining;
+        ELSIF said_reset = b.reset THEN
+            b.remaining := least(b.remaining, said_remaining);
+        END IF;
+    END IF;
+    b.remaining := b.remaining - silent;
+    IF retires_guess AND b.is_guess AND b.tick >= b.guess_until THEN
+        b.quota := NULL;
+    END IF;
+    RETURN b;
+END
+$$;
+
+-- Let more be in flight after successes; close the bucket after a 429.
+CREATE FUNCTION note_outcomes(
+    b limit_buckets, p_generation bigint, succeeded bigint, refused bigint, closed_for bigint, jitter bigint
+) RETURNS limit_buckets LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    closure bigint := closed_for;
+BEGIN
+    IF succeeded > 0 AND p_generation = b.generation THEN
+        b.refusals := 0;
+        b.ramp := b.ramp + succeeded;
+        IF b.is_cold OR b.ramp >= 100 THEN
+            b.ramp := NULL;
+            b.is_cold := false;
+        END IF;
+    END IF;
+    IF refused IS NULL THEN
+        RETURN b;
+    END IF;
+    IF closed_for > 0 THEN
+        b.stated_until := greatest(b.stated_until, b.tick + closed_for + jitter);
+    ELSE
+        b.guess_until := b.tick + b.period;
+        b.quota := coalesce(b.quota, b.initial_quota);
+        IF refused = b.generation THEN
+            b.refusals := b.refusals + 1;
+            b.cut := b.cut * 7 / 10;
+            b.cut_at := b.tick;
+        END IF;
+        closure := least(1000000::bigint << least(greatest(b.refusals - 1, 0), 6)::int, greatest(b.period, 1000000));
+    END IF;
+    b.closed_until := greatest(b.closed_until, b.tick + closure + jitter);
+    b.generation := b.generation + 1;
+    b.ramp := 1;
+    b.is_cold := false;
+    RETURN b;
+END
+$$;
+
+-- Use more of a quota again that was cut after refusals.
+CREATE FUNCTION recover_quota(b limit_buckets) RETURNS limit_buckets LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    gain bigint := 300000 * least(b.tick - b.cut_at, b.period) / b.period;
+BEGIN
+    IF gain > 0 THEN
+        b.cut := least(1000000, b.cut + gain);
+        b.cut_at := b.tick;
+    END IF;
+    RETURN b;
+END
+$$;
+
+CREATE FUNCTION find_sizes(b limit_buckets) RETURNS limit_sizes LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    sizes limit_sizes := ROW (0, 0, 0, 0, 0);
+BEGIN
+    IF b.quota * 60 * 1000000 >= 100 * b.period THEN
+        sizes.target := greatest(1, b.quota * b.cut * b.headroom / 1000000000000);
+        sizes.capacity := b.quota;
+        sizes.step := b.period / sizes.target;
+        sizes.ahead := greatest(1, sizes.target / 50, sizes.target * 200000 / b.period) * sizes.step;
+    ELSIF b.quota IS NOT NULL THEN
+        sizes.target := greatest(1, b.quota * b.cut / 1000000);
+        sizes.capacity := sizes.target;
+        sizes.reserve := CASE WHEN b.quota > 1 THEN greatest(1, sizes.target / 20) ELSE 0 END;
+    END IF;
+    RETURN sizes;
+END
+$$;
+
+-- Return how many requests may be granted now, whatever waits. The pace lets one more go that comes in its turn: another
+-- may have gone in its place.
+CREATE FUNCTION count_free(b limit_buckets, sizes limit_sizes, in_flight bigint, is_in_turn boolean)
+RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    free bigint := 4611686018427387904;
+    early bigint;
+BEGIN
+    IF b.closed_until > b.tick THEN
+        RETURN 0;
+    END IF;
+    IF b.quota IS NOT NULL THEN
+        free := least(sizes.target - (b.granted).used, sizes.capacity - (b.answered).used - in_flight);
+        IF sizes.step > 0 THEN
+            early := b.next_at - sizes.ahead - b.tick;
+            IF early <= 0 THEN
+                free := least(free, 1 - early / sizes.step);
+            ELSIF is_in_turn AND early <= greatest(sizes.step, 200000) THEN
+                free := least(free, 1);
+            ELSE
+                RETURN 0;
+            END IF;
+        END IF;
+    END IF;
+    IF b.tick < b.reset_at THEN
+        free := least(free, b.remaining - in_flight);
+    END IF;
+    RETURN greatest(0, free);
+END
+$$;
+
+-- Return how much of what others want goes before the next request of a process that was granted so much and asks then.
+CREATE FUNCTION count_before(others limit_queue, level bigint, own_at bigint)
+RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN coalesce((
+        SELECT sum(least(wanted, greatest(1, level - served)))
+        FROM unnest(others.served, others.wanted, others.ask_at) AS w (served, wanted, ask_at)
+        WHERE served < level OR served = level AND ask_at < own_at), 0);
+END
+$$;
+
+-- Return how much a process gets if what is free goes, one by one, to who was granted least.
+CREATE FUNCTION divide(free bigint, others limit_queue, granted bigint, wanted bigint)
+RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    share bigint := 0;
+BEGIN
+    IF others.total = 0 OR others.total + wanted <= free THEN
+        RETURN least(wanted, free);
+    END IF;
+    WHILE share < least(wanted, free) AND share + 1 + count_before(others, granted + share, 0) <= free LOOP
+        share := share + 1;
+    END LOOP;
+    RETURN share;
+END
+$$;
+
+-- Return when a number of requests may go, if nothing changes.
+CREATE FUNCTION find_opening(b limit_buckets, sizes limit_sizes, in_flight bigint, number bigint)
+RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    opens bigint := b.closed_until;
+BEGIN
+    IF b.tick < b.reset_at AND b.remaining < number THEN
+        opens := greatest(opens, b.reset_at);
+    END IF;
+    IF b.quota IS NULL THEN
+        RETURN opens;
+    END IF;
+    IF sizes.step > 0 THEN
+        opens := greatest(opens, b.next_at - sizes.ahead + (number - 1) * sizes.step);
+    END IF;
+    RETURN greatest(opens,
+        find_leaving(b.granted, least(number, sizes.target) - sizes.target + (b.granted).used, b.period),
+        find_leaving(b.answered,
+            least(number, sizes.capacity) - sizes.capacity + in_flight + (b.answered).used, b.period));
+END
+$$;
+
+-- Return when a process that waits has its turn. `own` has asked and was granted what there was; own_at is its place among
+-- those that were granted as much.
+CREATE FUNCTION find_turn(
+    b limit_buckets, sizes limit_sizes, in_flight bigint, own limit_holders, others limit_others, own_at bigint, opens bigint
+) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    number bigint := 1;
+    crowd bigint := greatest(cardinality((others.interactive).served), cardinality((others.bulk).served), 0);
+BEGIN
+    IF own.interactive > 0 THEN
+        number := number + count_before(others.interactive, own.served_interactive, own_at);
+    ELSE
+        IF sizes.reserve > 0 THEN
+            number := number + sizes.reserve;
+            opens := find_opening(b, sizes, in_flight, number);
+        END IF;
+        number := number + (others.interactive).total + count_before(others.bulk, own.served_bulk, own_at);
+    END IF;
+    RETURN greatest(opens, least(find_opening(b, sizes, in_flight, number), b.tick + 10 * 1000000),
+        b.tick + least(200000, b.period / 100), b.tick + least(1000000, sizes.step * crowd / 8));
+END
+$$;
 
 -- Take a report of a process, and grant what it may send. It holds the lock of one bucket. What each part is for is said
 -- in svc_async/governor/parts.py; tests/support/lease_model.py does the same in Python.
@@ -76,421 +466,136 @@ CREATE FUNCTION lease(
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    second CONSTANT bigint := 1000000;
-    heartbeat CONSTANT bigint := 5 * second;
-    grace CONSTANT bigint := second;
-    longest_ask CONSTANT bigint := 10 * second;
-    renewal CONSTANT bigint := second / 5;
-    never CONSTANT bigint := 4611686018427387904;
-    clock CONSTANT bigint := (extract(epoch FROM at) * 1000000)::bigint;
-    b limit_buckets%ROWTYPE;
-    own limit_holders%ROWTYPE;
-    others record;
-    each record;
-    reported CONSTANT bigint := coalesce((SELECT sum(c) FROM unnest(p_counts) AS c), 0);
-    want_interactive CONSTANT bigint := least(p_interactive, 1000);
-    want_bulk CONSTANT bigint := least(p_bulk, 1000);
-    now bigint;
+    b limit_buckets := lock_bucket(p_bucket, p_name, p_quota, p_period, p_headroom, p_documented, at);
+    now CONSTANT bigint := b.tick;
+    own limit_holders;
+    others limit_others;
+    sizes limit_sizes;
+    part bigint;
+    reported bigint := 0;
     newly bigint;
     surplus bigint;
-    unleased bigint;
-    rest bigint;
-    part bigint;
-    place int;
-    until bigint;
-    was_refused boolean := false;
-    is_even boolean := false;
-    target bigint := 0;
-    capacity bigint := 0;
-    step bigint := 0;
-    ahead bigint := 0;
-    reserve bigint := 0;
-    added_log int[] := '{}';
-    added_at bigint[] := '{}';
-    added bigint[] := '{}';
-    cells_used bigint;
-    times bigint[];
-    counts bigint[];
-    since bigint;
     in_flight bigint;
-    own_at bigint;
+    is_waiting boolean;
     free bigint;
-    free_bulk bigint;
     ramp bigint;
-    take_interactive bigint := 0;
-    take_bulk bigint := 0;
-    taken bigint;
-    costs bigint[];
-    openings bigint[] := '{}';
+    wanted_interactive bigint;
+    free_bulk bigint;
+    take_interactive bigint;
+    take_bulk bigint;
     opens bigint;
 BEGIN
-    SELECT * INTO b FROM limit_buckets WHERE bucket = p_bucket FOR UPDATE;
-    IF NOT FOUND THEN
-        p_quota := CASE WHEN p_quota > 1000000 THEN 1000000 ELSE p_quota END;
-        INSERT INTO limit_buckets
-            (bucket, name, initial_quota, quota, period, headroom, documented, is_guess, tick, updated_at)
-        VALUES (p_bucket, p_name, p_quota, p_quota, p_period, p_headroom,
-            p_documented, p_quota IS NOT NULL AND NOT p_documented, clock, at)
-        ON CONFLICT DO NOTHING;
-        SELECT * INTO STRICT b FROM limit_buckets WHERE bucket = p_bucket FOR UPDATE;
+    -- What the service said, and what has left.
+    IF p_said_quota IS NOT NULL OR p_said_remaining IS NOT NULL OR p_silent > 0 OR p_retires_guess THEN
+        b := note_headers(b, p_said_quota, p_said_remaining, p_said_reset, p_said_reset_in, p_silent, p_retires_guess);
     END IF;
-    b.shift := greatest(b.shift, b.tick - clock);
-    now := clock + b.shift;
+    IF (b.granted).times[1] + b.period <= now THEN
+        b.granted := drop_requests(b.granted, now - b.period);
+    END IF;
+    IF (b.answered).times[1] + b.period <= now THEN
+        b.answered := drop_requests(b.answered, now - b.period);
+    END IF;
 
-    -- What this process reports, and what processes had in flight that missed their heartbeat: it counts as answered.
-    -- One that waits for its turn comes when it was told to.
-    SELECT * INTO own FROM limit_holders WHERE bucket = p_bucket AND process = p_process;
-    IF NOT FOUND THEN
-        INSERT INTO limit_holders (bucket, process, seen, answered)
-        VALUES (p_bucket, p_process, now, p_answered - reported) RETURNING * INTO own;
-    END IF;
-    FOR each IN
-        SELECT process, ended_at, outstanding
-        FROM limit_holders, greatest(seen + heartbeat, least(ask_at, seen + longest_ask) + grace) AS ended_at
-        WHERE bucket = p_bucket AND outstanding > 0 AND ended_at <= now
-    LOOP
-        added_log := added_log || 2;
-        added_at := added_at || each.ended_at;
-        added := added || each.outstanding;
-        IF each.process = p_process THEN
-            own.answered := own.answered + own.outstanding;
-            own.outstanding := 0;
-        ELSE
-            UPDATE limit_holders SET answered = answered + outstanding, outstanding = 0
-            WHERE bucket = p_bucket AND process = each.process;
-        END IF;
+    -- The processes; what those had in flight that are dead counts as answered.
+    FOREACH part IN ARRAY p_counts LOOP
+        reported := reported + part;
     END LOOP;
+    LOOP
+        SELECT * INTO own FROM limit_holders WHERE bucket = p_bucket AND process = p_process;
+        IF NOT FOUND THEN
+            INSERT INTO limit_holders (bucket, process, seen, answered)
+            VALUES (p_bucket, p_process, now, p_answered - reported) RETURNING * INTO own;
+        END IF;
+        others := read_others(b, p_process);
+        EXIT WHEN NOT (others.has_dead OR own.outstanding > 0 AND find_death(own.seen, own.ask_at) <= now);
+        b.answered := expire_holders(b);
+    END LOOP;
+
+    -- What this process reports: answers, and leases that it did not use or did without.
     newly := greatest(0, least(p_answered - own.answered, reported));
     surplus := own.outstanding - newly - p_outstanding;
     own.answered := greatest(own.answered, p_answered);
-
-    -- What the service said.
-    IF p_said_quota IS NOT NULL THEN
-        IF b.initial_quota IS NULL AND p_said_reset_in IS NOT NULL THEN
-            b.period := greatest(b.period, p_said_reset_in);
-        END IF;
-        b.quota := least(p_said_quota, 1000000, CASE WHEN b.documented THEN b.initial_quota END);
-        b.is_guess := false;
+    IF newly > 0 THEN
+        b.answered := add_requests(b.answered, p_ages, p_counts, newly, now, b.period);
     END IF;
-    IF p_said_remaining IS NOT NULL AND p_said_reset IS NOT NULL AND p_said_reset_in IS NOT NULL THEN
-        IF now >= b.reset_at OR p_said_reset > b.reset THEN
-            b.reset := p_said_reset;
-            b.reset_at := now + p_said_reset_in;
-            b.remaining := p_said_remaining;
-        ELSIF p_said_reset = b.reset THEN
-            b.remaining := least(b.remaining, p_said_remaining);
-        END IF;
+    IF surplus > 0 THEN
+        b.granted := remove_requests(b.granted, surplus, own.leased_at);
+    ELSIF surplus < 0 THEN
+        b.granted := add_requests(b.granted, p_ages, p_counts, -surplus - p_outstanding, now, b.period);
+        b.granted := add_requests(b.granted, '{0}', ARRAY[p_outstanding], -surplus, now, b.period);
     END IF;
-    b.remaining := b.remaining - p_silent;
-    IF p_retires_guess AND b.is_guess AND now >= b.guess_until THEN
-        b.quota := NULL;
+    IF p_refused IS NOT NULL OR b.ramp IS NOT NULL OR b.refusals > 0 THEN
+        b := note_outcomes(b, p_generation, least(p_succeeded, newly), p_refused, p_closed_for, p_jitter);
     END IF;
-    IF least(p_succeeded, newly) > 0 AND p_generation = b.generation THEN
-        b.refusals := 0;
-        b.ramp := b.ramp + least(p_succeeded, newly);
-        IF b.is_cold OR b.ramp >= 100 THEN
-            b.ramp := NULL;
-            b.is_cold := false;
-        END IF;
-    END IF;
-    IF p_refused IS NOT NULL THEN
-        was_refused := true;
-        IF p_closed_for > 0 THEN
-            until := now + p_closed_for + p_jitter;
-            b.stated_until := greatest(b.stated_until, until);
-        ELSE
-            b.guess_until := now + b.period;
-            b.quota := coalesce(b.quota, b.initial_quota);
-            IF p_refused = b.generation THEN
-                b.refusals := b.refusals + 1;
-                b.cut := b.cut * 7 / 10;
-                b.cut_at := now;
-            END IF;
-            until := now + p_jitter
-                + least(second << least(greatest(b.refusals - 1, 0), 6)::int, greatest(b.period, second));
-        END IF;
-        b.closed_until := greatest(b.closed_until, until);
-        b.generation := b.generation + 1;
-        b.ramp := 1;
-        b.is_cold := false;
-    END IF;
-
-    -- The sizes that follow from the quota.
     IF b.cut < 1000000 THEN
-        part := 300000 * least(now - b.cut_at, b.period) / b.period;
-        IF part > 0 THEN
-            b.cut := least(1000000, b.cut + part);
-            b.cut_at := now;
-        END IF;
+        b := recover_quota(b);
     END IF;
-    IF b.quota IS NOT NULL THEN
-        is_even := b.quota * 60 * second >= 100 * b.period;
-        target := greatest(1, b.quota * b.cut / 1000000);
-        capacity := target;
-        IF is_even THEN
-            target := greatest(1, b.quota * b.cut * b.headroom / 1000000000000);
-            capacity := b.quota;
-            step := b.period / target;
-            ahead := greatest(1, target / 50, target * renewal / b.period) * step;
-        ELSIF b.quota > 1 THEN
-            reserve := greatest(1, target / 20);
-        END IF;
+    sizes := find_sizes(b);
+    b.next_at := CASE WHEN p_refused IS NULL THEN b.next_at - greatest(0, surplus) * sizes.step
+        ELSE b.closed_until + sizes.ahead END;
+
+    -- Turns: whoever begins to wait counts as granted as much as those that wait were at least.
+    is_waiting := own.interactive + own.bulk > 0 AND own.ask_at + 1000000 > now;
+    own.served_interactive := greatest(own.served_interactive, b.virtual_interactive);
+    own.served_bulk := greatest(own.served_bulk, b.virtual_bulk);
+    own.interactive := least(p_interactive, 1000);
+    own.bulk := least(p_bulk, 1000);
+    IF own.interactive > 0 THEN
+        b.virtual_interactive := least(own.served_interactive, (others.interactive).lowest);
+    END IF;
+    IF own.bulk > 0 THEN
+        b.virtual_bulk := least(own.served_bulk, (others.bulk).lowest);
     END IF;
 
-    -- The two counts: what was granted, and what was answered.
-    rest := newly;
-    unleased := -surplus - p_outstanding;
-    FOR i IN 1 .. cardinality(p_ages) LOOP
-        IF rest > 0 THEN
-            part := least(p_counts[i], rest);
-            added_log := added_log || 2;
-            added_at := added_at || now - p_ages[i];
-            added := added || part;
-            rest := rest - part;
-        END IF;
-        IF unleased > 0 THEN
-            part := least(p_counts[i], unleased);
-            added_log := added_log || 1;
-            added_at := added_at || now - p_ages[i];
-            added := added || part;
-            unleased := unleased - part;
-        END IF;
-    END LOOP;
-    IF least(-surplus, p_outstanding) > 0 THEN
-        added_log := added_log || 1;
-        added_at := added_at || now;
-        added := added || least(-surplus, p_outstanding);
-    END IF;
-    FOR which IN 1 .. 2 LOOP
-        IF which = 1 THEN
-            times := b.granted_at; counts := b.granted; since := b.granted_since; cells_used := b.granted_used;
-        ELSE
-            times := b.answered_at; counts := b.answered; since := b.answered_since; cells_used := b.answered_used;
-        END IF;
-        place := 1;
-        WHILE times[place] + b.period <= now LOOP
-            cells_used := cells_used - counts[place];
-            place := place + 1;
-        END LOOP;
-        IF place > 1 THEN
-            times := times[place:];
-            counts := counts[place:];
-        END IF;
-        rest := surplus;
-        IF which = 1 AND rest > 0 THEN
-            place := cardinality(times);
-            WHILE times[place - 1] >= own.leased_at LOOP
-                place := place - 1;
-            END LOOP;
-            WHILE rest > 0 AND place >= 1 LOOP
-                part := least(rest, counts[place]);
-                counts[place] := counts[place] - part;
-                cells_used := cells_used - part;
-                rest := rest - part;
-                place := place - 1;
-            END LOOP;
-        END IF;
-        FOR each IN
-            SELECT a.time, a.cost FROM unnest(added_log, added_at, added) AS a (log, time, cost)
-            WHERE a.log = which AND a.time + b.period > now ORDER BY a.time
-        LOOP
-            cells_used := cells_used + each.cost;
-            place := cardinality(times) + 1;
-            WHILE times[place - 1] >= each.time LOOP
-                place := place - 1;
-            END LOOP;
-            IF place <= cardinality(times) THEN
-                counts[place] := counts[place] + each.cost;
-            ELSIF place > 1 AND each.time < since + b.period / 60 THEN
-                times[place - 1] := each.time;
-                counts[place - 1] := counts[place - 1] + each.cost;
-            ELSE
-                times := times || each.time::bigint;
-                counts := counts || each.cost::bigint;
-                since := each.time;
-            END IF;
-        END LOOP;
-        IF which = 1 THEN
-            b.granted_at := times; b.granted := counts; b.granted_since := since; b.granted_used := cells_used;
-        ELSE
-            b.answered_at := times; b.answered := counts; b.answered_since := since; b.answered_used := cells_used;
-        END IF;
-    END LOOP;
-    b.next_at := b.next_at - greatest(0, surplus) * step;
-    IF was_refused THEN
-        b.next_at := b.closed_until + ahead;
-    END IF;
-
-    -- The other processes: what they have in flight, and what those that wait were granted and want.
-    SELECT coalesce(sum(outstanding), 0)::bigint AS outstanding,
-        count(*) FILTER (WHERE seen + greatest(b.period, heartbeat) > now) AS recent,
-        coalesce(bool_or(seen + b.period + 60 * second <= now), false) AS has_old,
-        array_agg(served_interactive) FILTER (WHERE interactive > 0 AND ask_at + grace > now) AS interactive_served,
-        array_agg(interactive) FILTER (WHERE interactive > 0 AND ask_at + grace > now) AS interactive_wants,
-        array_agg(ask_at) FILTER (WHERE interactive > 0 AND ask_at + grace > now) AS interactive_ask_at,
-        coalesce(sum(interactive) FILTER (WHERE ask_at + grace > now), 0)::bigint AS interactive,
-        min(served_interactive) FILTER (WHERE interactive > 0 AND ask_at + grace > now) AS lowest_interactive,
-        array_agg(served_bulk) FILTER (WHERE bulk > 0 AND ask_at + grace > now) AS bulk_served,
-        array_agg(bulk) FILTER (WHERE bulk > 0 AND ask_at + grace > now) AS bulk_wants,
-        array_agg(ask_at) FILTER (WHERE bulk > 0 AND ask_at + grace > now) AS bulk_ask_at,
-        coalesce(sum(bulk) FILTER (WHERE ask_at + grace > now), 0)::bigint AS bulk,
-        min(served_bulk) FILTER (WHERE bulk > 0 AND ask_at + grace > now) AS lowest_bulk
-    INTO others FROM limit_holders WHERE bucket = p_bucket AND process <> p_process;
+    -- What this process gets. The reserve is one of the limit: it must not keep bulk from the few requests of a ramp.
     in_flight := p_outstanding + others.outstanding;
-    own_at := CASE WHEN own.interactive + own.bulk > 0 AND own.ask_at + grace > now THEN own.ask_at ELSE never END;
-    IF want_interactive > 0 THEN
-        IF own.interactive = 0 OR own.ask_at + grace <= now THEN
-            own.served_interactive := greatest(own.served_interactive, b.virtual_interactive);
-        END IF;
-        b.virtual_interactive :=
-            greatest(b.virtual_interactive, least(own.served_interactive, others.lowest_interactive));
-    END IF;
-    IF want_bulk > 0 THEN
-        IF own.bulk = 0 OR own.ask_at + grace <= now THEN
-            own.served_bulk := greatest(own.served_bulk, b.virtual_bulk);
-        END IF;
-        b.virtual_bulk := greatest(b.virtual_bulk, least(own.served_bulk, others.lowest_bulk));
-    END IF;
-
-    -- What is free, and the share of this process if it goes, one by one, to who was served least.
-    free := never;
-    IF b.quota IS NOT NULL THEN
-        free := least(target - b.granted_used, capacity - b.answered_used - in_flight);
-        IF step > 0 THEN
-            free := CASE WHEN b.next_at - ahead <= now
-                THEN least(free, (now + ahead - b.next_at) / step + 1) ELSE 0 END;
-        END IF;
-    END IF;
-    IF now < b.reset_at THEN
-        free := least(free, b.remaining - in_flight);
-    END IF;
-    IF b.closed_until > now THEN
-        free := 0;
-    END IF;
-    free := greatest(0, free);
-    ramp := greatest(0, coalesce(b.ramp - in_flight, never));
-    -- The reserve is one of the limit: it must not keep bulk from the few requests of a ramp.
-    free_bulk := least(want_bulk + others.bulk, greatest(0, least(b.streak / 9, free, ramp),
-        least(free - greatest(want_interactive + others.interactive, reserve),
-            ramp - want_interactive - others.interactive)));
-    free := least(free, ramp) - free_bulk;
-    IF others.interactive = 0 THEN
-        take_interactive := least(want_interactive, free);
-    END IF;
-    WHILE take_interactive < least(want_interactive, free) AND take_interactive + 1 + coalesce((
-        SELECT sum(least(w.wanted, greatest(0, own.served_interactive + take_interactive - w.served)))
-        FROM unnest(others.interactive_served, others.interactive_wants) AS w (served, wanted)), 0) <= free
-    LOOP
-        take_interactive := take_interactive + 1;
-    END LOOP;
-    IF others.bulk = 0 THEN
-        take_bulk := least(want_bulk, free_bulk);
-    END IF;
-    WHILE take_bulk < least(want_bulk, free_bulk) AND take_bulk + 1 + coalesce((
-        SELECT sum(least(w.wanted, greatest(0, own.served_bulk + take_bulk - w.served)))
-        FROM unnest(others.bulk_served, others.bulk_wants) AS w (served, wanted)), 0) <= free_bulk
-    LOOP
-        take_bulk := take_bulk + 1;
-    END LOOP;
-    taken := take_interactive + take_bulk;
-    b.streak := CASE WHEN want_bulk + others.bulk > 0
+    free := count_free(b, sizes, in_flight, is_waiting AND own.ask_at <= now);
+    ramp := greatest(0, coalesce(b.ramp - in_flight, 4611686018427387904));
+    wanted_interactive := own.interactive + (others.interactive).total;
+    free_bulk := least(own.bulk + (others.bulk).total, greatest(0, least(b.streak / 9, free, ramp),
+        least(free - greatest(wanted_interactive, sizes.reserve), ramp - wanted_interactive)));
+    take_interactive := divide(least(free, ramp) - free_bulk, others.interactive, own.served_interactive, own.interactive);
+    take_bulk := divide(free_bulk, others.bulk, own.served_bulk, own.bulk);
+    b.streak := CASE WHEN own.bulk + (others.bulk).total > 0
         THEN greatest(0, b.streak + take_interactive - 9 * take_bulk) ELSE 0 END;
+    own.interactive := own.interactive - take_interactive;
+    own.bulk := own.bulk - take_bulk;
     own.served_interactive := own.served_interactive + take_interactive;
     own.served_bulk := own.served_bulk + take_bulk;
-    own.interactive := want_interactive - take_interactive;
-    own.bulk := want_bulk - take_bulk;
-    own.outstanding := p_outstanding + taken;
-    own.seen := now;
-    in_flight := in_flight + taken;
-    IF taken > 0 THEN
-        own_at := never;
+    granted := take_interactive + take_bulk;
+    IF granted > 0 THEN
         own.leased_at := now;
-        b.next_at := greatest(b.next_at, now) + taken * step;
-        b.granted_used := b.granted_used + taken;
-        place := cardinality(b.granted_at);
-        IF place > 0 AND (b.granted_at[place] = now OR now < b.granted_since + b.period / 60) THEN
-            b.granted_at[place] := now;
-            b.granted[place] := b.granted[place] + taken;
-        ELSE
-            b.granted_at := b.granted_at || now;
-            b.granted := b.granted || taken;
-            b.granted_since := now;
-        END IF;
+        in_flight := in_flight + granted;
+        b.granted := add_requests(b.granted, '{0}', ARRAY[granted], granted, now, b.period);
+        b.next_at := greatest(b.next_at, now) + granted * sizes.step;
     END IF;
 
-    -- When one request may go, one that leaves the reserve, and the next one of this process in its turn. Others that
-    -- were served as often and have an earlier time go before.
-    costs := ARRAY[1, 1 + reserve, CASE
-        WHEN own.interactive > 0 THEN 1 + coalesce((
-            SELECT sum(least(w.wanted, greatest(1, own.served_interactive - w.served)))
-            FROM unnest(others.interactive_served, others.interactive_wants, others.interactive_ask_at)
-                AS w (served, wanted, ask_at)
-            WHERE w.served < own.served_interactive OR w.served = own.served_interactive AND w.ask_at < own_at), 0)
-        WHEN own.bulk > 0 THEN 1 + reserve + others.interactive + coalesce((
-            SELECT sum(least(w.wanted, greatest(1, own.served_bulk - w.served)))
-            FROM unnest(others.bulk_served, others.bulk_wants, others.bulk_ask_at) AS w (served, wanted, ask_at)
-            WHERE w.served < own.served_bulk OR w.served = own.served_bulk AND w.ask_at < own_at), 0)
-        ELSE 1 END];
-    FOR i IN 1 .. 3 LOOP
-        IF i > 1 AND costs[i] = costs[i - 1] THEN
-            openings := openings || openings[i - 1];
-            CONTINUE;
-        END IF;
-        until := greatest(b.closed_until, CASE WHEN now < b.reset_at AND b.remaining < costs[i] THEN b.reset_at END);
-        IF b.quota IS NOT NULL THEN
-            IF step > 0 THEN
-                until := greatest(until, b.next_at - ahead + (costs[i] - 1) * step);
-            END IF;
-            rest := least(costs[i], target) - target + b.granted_used;
-            IF rest > 0 AND rest <= b.granted_used THEN
-                place := 0;
-                WHILE rest > 0 LOOP
-                    place := place + 1;
-                    rest := rest - b.granted[place];
-                END LOOP;
-                until := greatest(until, b.granted_at[place] + b.period);
-            END IF;
-            rest := least(costs[i], capacity) - capacity + in_flight + b.answered_used;
-            IF rest > 0 AND rest <= b.answered_used THEN
-                place := 0;
-                WHILE rest > 0 LOOP
-                    place := place + 1;
-                    rest := rest - b.answered[place];
-                END LOOP;
-                until := greatest(until, b.answered_at[place] + b.period);
-            END IF;
-        END IF;
-        openings := openings || until;
-    END LOOP;
-    opens := openings[1];
-    own.ask_at := now;
-    IF own.interactive > 0 OR own.bulk > 0 THEN
-        own.ask_at := greatest(CASE WHEN own.interactive > 0 THEN opens ELSE openings[2] END,
-            least(openings[3], now + longest_ask), now + least(renewal, b.period / 100),
-            now + least(second, step * greatest(coalesce(cardinality(others.interactive_served), 0),
-                coalesce(cardinality(others.bulk_served), 0)) / 8));
+    -- When it asks again.
+    opens := find_opening(b, sizes, in_flight, 1);
+    IF own.interactive + own.bulk > 0 THEN
+        own.ask_at := find_turn(b, sizes, in_flight, own, others, CASE WHEN is_waiting AND granted = 0
+            THEN own.ask_at ELSE 4611686018427387904 END, opens);
         ask_in := own.ask_at - now;
+    ELSE
+        own.ask_at := now;
     END IF;
 
-    UPDATE limit_holders SET seen = own.seen, outstanding = own.outstanding, answered = own.answered,
+    -- What is stored, and what is answered.
+    UPDATE limit_holders SET seen = now, outstanding = p_outstanding + lease.granted, answered = own.answered,
         leased_at = own.leased_at, interactive = own.interactive, bulk = own.bulk, ask_at = own.ask_at,
         served_interactive = own.served_interactive, served_bulk = own.served_bulk
     WHERE bucket = p_bucket AND process = p_process;
     IF others.has_old THEN
-        DELETE FROM limit_holders WHERE bucket = p_bucket AND seen + b.period + 60 * second <= now;
+        DELETE FROM limit_holders WHERE bucket = p_bucket AND seen + b.period + 60 * 1000000 <= now;
     END IF;
     UPDATE limit_buckets SET quota = b.quota, period = b.period, is_guess = b.is_guess, guess_until = b.guess_until,
-        tick = now, shift = b.shift, granted_at = b.granted_at, granted = b.granted, granted_used = b.granted_used,
-        granted_since = b.granted_since,
-        answered_at = b.answered_at, answered = b.answered, answered_used = b.answered_used,
-        answered_since = b.answered_since, next_at = b.next_at,
+        tick = now, shift = b.shift, granted = b.granted, answered = b.answered, next_at = b.next_at,
         remaining = b.remaining, reset = b.reset, reset_at = b.reset_at, closed_until = b.closed_until,
         stated_until = b.stated_until, refusals = b.refusals, cut = b.cut, cut_at = b.cut_at, ramp = b.ramp,
         is_cold = b.is_cold, generation = b.generation, streak = b.streak,
         virtual_interactive = b.virtual_interactive, virtual_bulk = b.virtual_bulk, updated_at = at
     WHERE bucket = p_bucket;
 
-    granted := taken;
     opens_in := greatest(0, opens - now);
     closed_for := greatest(0, b.closed_until - now);
     firm_for := opens_in;
@@ -504,7 +609,7 @@ BEGIN
     period := b.period;
     is_guess := b.is_guess;
     remaining := CASE WHEN now < b.reset_at THEN greatest(0, b.remaining) END;
-    used := in_flight + b.answered_used;
+    used := in_flight + (b.answered).used;
     processes := others.recent + 1;
 END
 $$;
