@@ -1,29 +1,22 @@
-"""The settings of a batch job with their defaults, stated once; its observers; and a job that runs on a cluster."""
+"""The settings of a batch job with their defaults, stated once, and its observers."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime
+from collections.abc import Callable
 from math import inf
-from pathlib import Path
-from typing import Literal, NotRequired, Protocol, TypedDict, get_args
+from typing import Literal, get_args
 
 import attrs
 
-from svc_async.batch.report import Failure, Progress, Receipt, Report
+from svc_async.batch.report import Failure, Progress, Receipt
 from svc_async.errors import InvalidArgument
 from svc_async.users.encoding import SLICE_ROWS, BadIdentifiers
 
 __all__ = [
     "DEFAULTS",
     "BatchSettings",
-    "ClusterCall",
-    "ClusterClient",
     "JobSizes",
-    "ListIds",
     "Observers",
     "Ordering",
     "Reading",
-    "RunOnCluster",
-    "refuse_cluster",
 ]
 
 Ordering = Literal["key", "none"]
@@ -110,23 +103,6 @@ class Observers:
     on_failure: Callable[[Failure], object] | None = None
 
 
-class ClusterClient(Protocol):
-    """A `distributed.Client` that was made with `asynchronous=True`."""
-
-    @property
-    def asynchronous(self) -> bool:
-        """Whether its methods are awaited."""
-        ...
-
-
-class ListIds(TypedDict):
-    """What kind of list rows go to, and its ids; a catalog has no account."""
-
-    kind: Literal["audience", "do_not_reach_list", "catalog"]
-    list_id: str
-    account_id: NotRequired[str]
-
-
 @attrs.frozen
 class Reading:
     """How users are read.
@@ -138,63 +114,3 @@ class Reading:
 
     phone_region: str | None = None
     bad_identifiers: BadIdentifiers = "fail"
-
-
-@attrs.frozen(kw_only=True)
-class ClusterCall:
-    """A call of `upload` or one of its kin that is to run on a cluster.
-
-    The source is the path, pattern or URL of files that every worker can read. The journal is one of the shared state.
-    The session is one of `from_env` or `from_profile`: the workers have the same variables or the same profile, so that
-    no credentials are sent to them.
-
-    Attributes:
-        client: the connection to the cluster.
-        shards: into how many parts a new job is divided; None leaves it to the rows.
-        ids: the list.
-        operation: `Update` or `Delete`.
-        source: where the rows come from.
-        parameter: the argument that gives the source, for messages.
-        settings: how rows are sent.
-        reading: how users are read.
-        times: when users become and cease to be members, as far as that was given.
-        journal: names the job in the shared state.
-        observers: functions that are called as the job proceeds.
-    """
-
-    client: ClusterClient
-    shards: int | None
-    ids: ListIds
-    operation: str
-    source: object
-    parameter: str = "members"
-    settings: BatchSettings
-    reading: Reading = Reading()
-    times: Mapping[str, datetime] = attrs.field(factory=dict[str, datetime])
-    journal: object
-    observers: Observers
-
-    @property
-    def path(self) -> str:
-        """The path, pattern or URL of the source.
-
-        Raises:
-            InvalidArgument: the source has none.
-        """
-        if isinstance(self.source, str | Path):
-            return str(self.source)
-        rule = "must be a path, a pattern or a URL where cluster= is given: the workers read the rows"
-        raise InvalidArgument(self.parameter, rule)
-
-
-RunOnCluster = Callable[[ClusterCall], Awaitable[Report]]
-"""Runs a job on a cluster."""
-
-
-async def refuse_cluster(_: ClusterCall) -> Report:
-    """Refuse a job on a cluster: there is no session that workers could open.
-
-    Raises:
-        InvalidArgument: always.
-    """
-    raise InvalidArgument("cluster", "needs the users or products of a session, such as session.account(id)")

@@ -11,13 +11,22 @@ from dask import config
 from distributed import Client, LocalCluster
 
 from svc_async._version import __version__
-from svc_async.batch.settings import ClusterClient, Observers
+from svc_async.batch.cluster.calls import ClusterClient
+from svc_async.batch.settings import Observers
 from svc_async.cluster.worker.sessions import describe_versions
 from svc_async.engine.origin import SessionOrigin
 from svc_async.errors import InvalidArgument, SvcError
 from svc_async.state.journals import StateJournal
 
-__all__ = ["ClusterFailed", "check_call", "check_workers", "open_client", "start_local"]
+__all__ = [
+    "ClusterFailed",
+    "check_call",
+    "check_client",
+    "check_workers",
+    "describe_error",
+    "open_client",
+    "start_local",
+]
 
 _DISTRIBUTION = "svc-async"
 _ASYNCHRONOUS = "must be an asynchronous client: Client(address, asynchronous=True), used inside `async with`"
@@ -75,6 +84,16 @@ async def start_local(workers: int | None = None) -> AsyncGenerator[Any]:
             yield client
 
 
+def check_client(client: ClusterClient) -> None:
+    """Check that a client can be awaited.
+
+    Raises:
+        InvalidArgument: it cannot.
+    """
+    if not getattr(client, "asynchronous", False):
+        raise InvalidArgument("cluster", _ASYNCHRONOUS)
+
+
 def check_call(
     client: ClusterClient, journal: object, origin: SessionOrigin | None, shards: int | None, observers: Observers
 ) -> tuple[StateJournal, SessionOrigin]:
@@ -83,8 +102,7 @@ def check_call(
     Raises:
         InvalidArgument: names the argument and what it must be.
     """
-    if not getattr(client, "asynchronous", False):
-        raise InvalidArgument("cluster", _ASYNCHRONOUS)
+    check_client(client)
     if not isinstance(journal, StateJournal):
         raise InvalidArgument("journal", "must be given with cluster=, in the shared state: state.journal(name)")
     if origin is None:
@@ -110,3 +128,10 @@ async def check_workers(client: Any) -> int:
         if version != __version__:
             raise InvalidArgument("cluster", describe_versions(__version__, version))
     return len(found)
+
+
+def describe_error(error: BaseException) -> SvcError:
+    """Return the error of a task as one of this package."""
+    if isinstance(error, SvcError):
+        return error
+    return ClusterFailed(f"a task of the cluster failed ({type(error).__name__}); the log of the worker says why")

@@ -6,7 +6,7 @@ nothing else of them leaves the worker.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from svc_async.batch.packing.positions import Positions
 from svc_async.cluster.dividing import divide_keys, divide_users
-from svc_async.cluster.fragments import open_fragment
+from svc_async.cluster.fragments import list_places, open_fragment, read_slices
 from svc_async.cluster.parts import CatalogRows, RefusedRows, ShardPart, UserRows, write_parts
 from svc_async.cluster.plan import Fragment, RowKind, SourceSettings
 from svc_async.errors import UnusableFile
 from svc_async.sources.blocks.files import unusable
-from svc_async.sources.source import ProductFeed, ReplayableRows, ReplayableSource, UnparsedRow, UserSource
+from svc_async.sources.source import ProductFeed, UnparsedRow, UserSource
 from svc_async.users.encoding import SLICE_ROWS, BadIdentifiers, EncodedUsers, MemberEncoder, RowEncoder
 from svc_async.users.packed import PackedUsers, merge_users
 from svc_async.users.template import RowTemplate
@@ -147,13 +147,13 @@ class _UserEncoder:
     def encode(self, source: UserSource, encoder: RowEncoder) -> None:
         pending: list[tuple[EncodedUsers, Positions]] = []
         first = waiting = size = 0
-        for part in _read_slices(source.rows().rows):
+        for part in read_slices(source.rows().rows):
             encoded = encoder.encode(part)
             size += encoded.users.held
             if size > _MAX_ENCODED:
                 rule = f"has more than {_MAX_ENCODED >> 20} MiB of users in one fragment; write smaller row groups"
                 raise unusable(source.name, rule)
-            places = _list_places(source, self.fragment, first, len(part))
+            places = list_places(source, self.fragment, first, len(part))
             first, waiting = first + len(part), waiting + len(part)
             self._refuse(encoded, places)
             pending.append((encoded, _select(places, encoded)))
@@ -182,26 +182,10 @@ def _select(places: Sequence[int], encoded: EncodedUsers) -> Positions:
     return Positions.pack([places[index] for index in encoded.indexes] if encoded.invalid else places)
 
 
-def _list_places(source: ReplayableSource, fragment: Fragment, first: int, count: int) -> Sequence[int]:
-    """Return where rows that were just read are in their file: their lines, or else their numbers, counted from 1."""
-    start = source.find_line(first)
-    if start is None:
-        start = fragment.before + first + 1
-    elif source.find_line(first + count - 1) != start + count - 1:
-        return [source.find_line(position) or 0 for position in range(first, first + count)]
-    return range(start, start + count)
-
-
-def _read_slices(rows: object) -> Iterator[Sequence[Any]]:
-    if not isinstance(rows, ReplayableRows):
-        raise TypeError("the readers of files return replayable rows")
-    return rows.once().slices(SLICE_ROWS)
-
-
 def _encode_products(source: ProductFeed, fragment: Fragment, shards: _Shards, kind: RowKind) -> None:
     first = 0
-    for part in _read_slices(source.products()):
-        places = _list_places(source, fragment, first, len(part))
+    for part in read_slices(source.products()):
+        places = list_places(source, fragment, first, len(part))
         first += len(part)
         parsed = [index for index, row in enumerate(part) if not isinstance(row, UnparsedRow)]
         if len(parsed) < len(part):

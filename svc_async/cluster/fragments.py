@@ -6,7 +6,7 @@ group are copied to a sparse file on this machine, at the places where they are 
 
 import tempfile
 from codecs import BOM_UTF8
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from io import BytesIO
 from typing import Any, BinaryIO
@@ -19,9 +19,11 @@ from svc_async.sources.blocks.files import ByteReader, Input, open_shared
 from svc_async.sources.blocks.parquet_bounds import MAX_FOOTER
 from svc_async.sources.detect import open_feed, open_source
 from svc_async.sources.parquet import ParquetSource, RowGroupPart
+from svc_async.sources.source import ReplayableRows, ReplayableSource
 from svc_async.sources.table_feeds import TableFeed
+from svc_async.users.encoding import SLICE_ROWS
 
-__all__ = ["list_reader_settings", "open_fragment", "open_planned"]
+__all__ = ["list_places", "list_reader_settings", "open_fragment", "open_planned", "read_slices"]
 
 _BLOCK = 16_777_216
 _TAIL = 65_536
@@ -48,6 +50,23 @@ def open_fragment(fragment: Fragment, settings: SourceSettings) -> Generator[Any
             source = stack.enter_context(closing(open_planned(text, fragment.file.format, settings)))
         yield source
     stored.check_unchanged()
+
+
+def read_slices(rows: object) -> Iterator[Sequence[Any]]:
+    """Yield the rows of a fragment, as its source has them, some at a time."""
+    if not isinstance(rows, ReplayableRows):
+        raise TypeError("the readers of files return replayable rows")
+    return rows.once().slices(SLICE_ROWS)
+
+
+def list_places(source: ReplayableSource, fragment: Fragment, first: int, count: int) -> Sequence[int]:
+    """Return where rows that were just read are in their file: their lines, or else their numbers, counted from 1."""
+    start = source.find_line(first)
+    if start is None:
+        start = fragment.before + first + 1
+    elif source.find_line(first + count - 1) != start + count - 1:
+        return [source.find_line(position) or 0 for position in range(first, first + count)]
+    return range(start, start + count)
 
 
 def open_planned(file: Input, format_: str, settings: SourceSettings) -> Any:

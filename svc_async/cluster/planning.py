@@ -12,14 +12,16 @@ import attrs
 from svc_async.cluster.cuts import CsvRecords, Cut, JsonRecords, TextRecords, find_cuts, find_head, is_splittable
 from svc_async.cluster.files import SourceFile, StoredFile, list_files
 from svc_async.cluster.fragments import open_planned
-from svc_async.cluster.plan import Fragment, PlannedFile, SourcePlan, SourceSettings
+from svc_async.cluster.plan import Fragment, PlannedFile, RowKind, SourcePlan, SourceSettings
 from svc_async.errors import InvalidArgument, UnusableFile
+from svc_async.jobs.spec import SourceSpec
 from svc_async.sources.blocks.files import ByteReader, unusable
 from svc_async.sources.csv_table import CsvLayout
 from svc_async.sources.detect import detect_format
 from svc_async.sources.table_feeds import TableFeed
+from svc_async.users.identifiers import IDENTIFIERS
 
-__all__ = ["plan_source"]
+__all__ = ["plan_source", "plan_spec"]
 
 FRAGMENT_ROWS = 524_288
 """Rows of a fragment: lines of text, or rows of a row group, which is divided if it has more."""
@@ -33,7 +35,7 @@ _THREADS = 8
 
 
 def plan_source(paths: str | Sequence[str], settings: SourceSettings, *, block_size: int = _BLOCK) -> SourcePlan:
-    """SourcePlan a source; blocks, and reads each file of text once.
+    """Plan a source; blocks, and reads each file of text once.
 
     Args:
         paths: paths, URLs, patterns such as `s3://bucket/customers/*.parquet`, and folders. Their files are read in
@@ -59,6 +61,26 @@ def plan_source(paths: str | Sequence[str], settings: SourceSettings, *, block_s
     if len(fragments) > _MAX_FRAGMENTS:
         raise InvalidArgument("fragment_size", f"must be larger: the source has more than {_MAX_FRAGMENTS:,} fragments")
     return SourcePlan(settings, tuple(file for file, _ in parts), tuple(fragments))
+
+
+def plan_spec(source: SourceSpec, *, kind: RowKind, identifiers: Sequence[str] = tuple(IDENTIFIERS)) -> SourcePlan:
+    """Plan the source of a spec; blocks. Exceptions as of `plan_source`.
+
+    Args:
+        source: the source.
+        kind: what a row is.
+        identifiers: the identifiers that users may have.
+    """
+    settings = SourceSettings(
+        kind=kind,
+        identifiers=tuple(identifiers),
+        format=source.format,
+        mapping=dict(source.mapping),
+        encoding=source.encoding,
+        empty=source.empty,
+        header=source.header,
+    )
+    return plan_source(source.path, settings)
 
 
 def _plan_file(file: SourceFile, *, settings: SourceSettings, block_size: int) -> tuple[PlannedFile, list[Fragment]]:

@@ -21,14 +21,15 @@ from dask.delayed import delayed
 from distributed import as_completed, wait
 
 from svc_async._version import __version__
+from svc_async.batch.cluster.calls import ClusterCall, ClusterClient
 from svc_async.batch.report import Progress, Report
-from svc_async.batch.settings import ClusterCall, ClusterClient, Observers
-from svc_async.cluster.clients import ClusterFailed, check_call, check_workers
+from svc_async.batch.settings import Observers
+from svc_async.cluster.clients import ClusterFailed, check_call, check_workers, describe_error
 from svc_async.cluster.encode import EncodeSettings
 from svc_async.cluster.exchange import encode_each, exchange
 from svc_async.cluster.job import JobPart, ShardOutcome, ShardTask, WorkerSettings, read_report
-from svc_async.cluster.plan import SourcePlan, SourceSettings
-from svc_async.cluster.planning import plan_source
+from svc_async.cluster.plan import RowKind, SourcePlan
+from svc_async.cluster.planning import plan_spec
 from svc_async.cluster.worker.shard import send_shard
 from svc_async.engine.origin import SessionOrigin
 from svc_async.errors import BatchError, InvalidArgument, SvcError
@@ -36,7 +37,6 @@ from svc_async.jobs.spec import SourceSpec, TargetSpec, UploadSpec
 from svc_async.state.errors import UnusableState
 from svc_async.state.jobs import JobRun, JobStore
 from svc_async.state.journals import StateJournal
-from svc_async.users.identifiers import IDENTIFIERS
 
 __all__ = ["run_call", "run_jobs"]
 
@@ -46,7 +46,7 @@ _RETRIES = 3
 _FAREWELL = 15.0
 """Seconds for which a cancelled job waits for its shards to end in good order."""
 _COUNTS = ("read", "accepted", "coalesced", "failed", "pending", "requests", "in_doubt")
-_KINDS = {"upload": "products", "remove": "product_keys"}
+_KINDS: Mapping[str, RowKind] = {"upload": "products", "remove": "product_keys"}
 
 
 async def run_call(call: ClusterCall, *, origin: SessionOrigin | None) -> Report:
@@ -255,7 +255,7 @@ class _ClusterRun:
                 self.errors.append(outcome.error)
             self.watch.finish(outcome)
         elif future.status == "error":
-            self.errors.append(_describe_error(await future.exception()))
+            self.errors.append(describe_error(await future.exception()))
         else:
             self.errors.append(ClusterFailed("the scheduler of the cluster is gone; run the job again to resume it"))
 
@@ -271,24 +271,9 @@ class _ClusterRun:
 
 
 def _make_plan(spec: UploadSpec) -> SourcePlan:
-    kind = _KINDS[spec.operation] if spec.target.kind == "catalog" else "users"
-    source = spec.source
-    return plan_source(
-        source.path,
-        SourceSettings(
-            kind=kind,  # type: ignore[arg-type]  # a table of literals
-            identifiers=_list_identifiers(spec),
-            format=source.format,
-            mapping=dict(source.mapping),
-            encoding=source.encoding,
-            empty=source.empty,
-            header=source.header,
-        ),
-    )
-
-
-def _list_identifiers(spec: UploadSpec) -> tuple[str, ...]:
-    return ("email", "phone_number") if spec.target.kind == "do_not_reach_list" else tuple(IDENTIFIERS)
+    if spec.target.kind == "do_not_reach_list":
+        return plan_spec(spec.source, kind="users", identifiers=("email", "phone_number"))
+    return plan_spec(spec.source, kind=_KINDS[spec.operation] if spec.target.kind == "catalog" else "users")
 
 
 def _describe_encoding(part: JobPart) -> EncodeSettings:
@@ -317,9 +302,3 @@ def _number(parts: Sequence[JobPart], counts: Sequence[int]) -> Sequence[JobPart
     return [
         attrs.evolve(part, first=first, shards=count) for part, first, count in zip(parts, firsts, counts, strict=True)
     ]
-
-
-def _describe_error(error: BaseException) -> SvcError:
-    if isinstance(error, SvcError):
-        return error
-    return ClusterFailed(f"a task of the cluster failed ({type(error).__name__}); the log of the worker says why")

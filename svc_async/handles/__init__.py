@@ -33,8 +33,8 @@ class CustomAudienceHandle:
     @property
     def users(self) -> "services.AudienceUsers":
         """The members of the audience."""
-        run = services.ClusterRunner(self._pipeline.origin)
-        return services.AudienceUsers(self._pipeline, self.account_id, self.custom_audience_id, run_on_cluster=run)
+        run = services.SessionClusterRunner(self._pipeline.origin)
+        return services.AudienceUsers(self._pipeline, self.account_id, self.custom_audience_id, cluster_runner=run)
 
     def targeted(self, *, with_active: bool | None = None) -> "Pager[services.TargetedAudienceEntry]":
         """List the campaigns whose line items target the audience.
@@ -79,8 +79,8 @@ class DoNotReachListHandle:
     @property
     def users(self) -> "services.DoNotReachUsers":
         """The users on the list."""
-        run = services.ClusterRunner(self._pipeline.origin)
-        return services.DoNotReachUsers(self._pipeline, self.account_id, self.do_not_reach_list_id, run_on_cluster=run)
+        run = services.SessionClusterRunner(self._pipeline.origin)
+        return services.DoNotReachUsers(self._pipeline, self.account_id, self.do_not_reach_list_id, cluster_runner=run)
 
     async def delete(self) -> "services.DoNotReachList":
         """Delete the list; the record is returned with `deleted` true.
@@ -103,8 +103,8 @@ class ProductCatalogHandle:
     @property
     def products(self) -> "services.Products":
         """The products of the catalog."""
-        run = services.ClusterRunner(self._pipeline.origin)
-        return services.Products(self._pipeline, self.product_catalog_id, run_on_cluster=run)
+        run = services.SessionClusterRunner(self._pipeline.origin)
+        return services.Products(self._pipeline, self.product_catalog_id, cluster_runner=run)
 
     @property
     def product_sets(self) -> "services.ProductSets":

@@ -1,22 +1,23 @@
 """Runs the jobs of handles on a cluster: whatever that needs is imported when the first one begins."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from importlib import import_module
+from types import ModuleType
 
 import attrs
 
+from svc_async.batch.cluster.calls import ClusterCall, ClusterSource
 from svc_async.batch.report import Report
-from svc_async.batch.settings import ClusterCall
+from svc_async.batch.sync.snapshot import Snapshot
 from svc_async.engine.origin import SessionOrigin
 
-__all__ = ["ClusterRunner"]
-
-_RUNNER = "svc_async.cluster.runner"
-"""The package of clusters opens sessions on workers, so it belongs to a floor above this one."""
+__all__ = ["SessionClusterRunner"]
 
 
 @attrs.frozen
-class ClusterRunner:
-    """Runs jobs on a cluster, whose workers open the session of this process.
+class SessionClusterRunner:
+    """Runs jobs on a cluster, whose workers open the session of this process; see `ClusterRunner`.
 
     Attributes:
         origin: where they find its settings.
@@ -24,7 +25,18 @@ class ClusterRunner:
 
     origin: SessionOrigin | None
 
-    async def __call__(self, call: ClusterCall) -> Report:
+    async def run(self, call: ClusterCall) -> Report:
         """Run a job and return its report; exceptions as in `upload`."""
-        report: Report = await import_module(_RUNNER).run_call(call, origin=self.origin)
+        report: Report = await _import("runner").run_call(call, origin=self.origin)
         return report
+
+    @asynccontextmanager
+    async def open_snapshot(self, source: ClusterSource) -> AsyncGenerator[Snapshot]:
+        """Have the workers read the rows for a sync; exceptions as in `sync`. The workers need no session."""
+        async with _import("sync.snapshot").open_call(source) as snapshot:
+            yield snapshot
+
+
+def _import(name: str) -> ModuleType:
+    """Import a module of the package of clusters, which opens sessions and so belongs to a floor above this one."""
+    return import_module(f"svc_async.cluster.{name}")

@@ -1,12 +1,14 @@
 """The users of a custom audience: one request, or batches of any number of rows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
 import attrs
 
 from svc_async.ads.custom_audiences import USERS_BATCH, BatchCounts, BatchOperationType
 from svc_async.ads.vocabulary import MEMBERSHIP_MONTHS
+from svc_async.batch.cluster.calls import ClusterClient, ClusterSource, ListIds
 from svc_async.batch.journal.ledger import JournalPath
 from svc_async.batch.lists.members import Members, open_members
 from svc_async.batch.lists.operations import Operation
@@ -14,13 +16,13 @@ from svc_async.batch.lists.rules import ListRules
 from svc_async.batch.lists.user_list import UserList
 from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Failure, Progress, Receipt, Report
-from svc_async.batch.settings import DEFAULTS, BatchSettings, ClusterClient, ListIds, Observers, Ordering, Reading
+from svc_async.batch.settings import DEFAULTS, BatchSettings, Observers, Ordering, Reading
 from svc_async.batch.sync.audience import AudienceTarget, MemberRows
-from svc_async.batch.sync.location import StateLocation, open_sync_state
+from svc_async.batch.sync.location import StateLocation, check_shared, open_sync_state
 from svc_async.batch.sync.plan import PARTS, Plan
 from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.sync.settings import SYNC_DEFAULTS, SyncObservers, SyncSettings
-from svc_async.batch.sync.snapshot import SliceSpill
+from svc_async.batch.sync.snapshot import SliceSpill, Snapshot
 from svc_async.batch.sync.sync import Sync, make_sending_hooks
 from svc_async.clock import months_after
 from svc_async.users.encoding import BadIdentifiers
@@ -143,6 +145,7 @@ class AudienceUsers(UserList[BatchCounts]):
         ordering: Ordering = DEFAULTS.ordering,
         quarantine: float = DEFAULTS.quarantine,
         retry_delays: Sequence[float] = DEFAULTS.retry_delays,
+        cluster: ClusterClient | None = None,
         on_plan: Callable[[Plan], object] | None = None,
         progress: Callable[[Progress], object] | None = None,
         on_receipt: Callable[[Receipt], object] | None = None,
@@ -165,6 +168,9 @@ class AudienceUsers(UserList[BatchCounts]):
             phone_region: the region of national phone numbers, such as `DE`; needs the extra `phone`.
             bad_identifiers: whether a row with an identifier that breaks its rule fails ("fail"), or is sent with its
                 other identifiers ("drop"); `Report.partly_valid` counts these rows.
+            cluster: a `distributed.Client(..., asynchronous=True)` whose workers read and hash the members: the path,
+                pattern or URL of files. This process compares and sends them, with a `SharedState`; failures have
+                their file and row. If a part of the source cannot be read, nothing is sent.
 
         Raises:
             InvalidArgument: invalid setting or source, or too many members would be removed; nothing was sent.
@@ -193,12 +199,16 @@ class AudienceUsers(UserList[BatchCounts]):
             on_wait=on_wait,
         )
         target = f"audience {self.account_id} {self.custom_audience_id} at {self._host}"
-        async with open_members(members, self._rules.identifiers) as source, open_sync_state(state, target) as store:
+        reading = Reading(phone_region, bad_identifiers)
+        async with (
+            self._open_snapshot(members, state, reading, observers, cluster) as snapshot,
+            open_sync_state(state, target) as store,
+        ):
             with SliceSpill(store.folder) as spill:
                 return await Sync(
                     target=AudienceTarget(
                         users=attrs.evolve(self, **make_sending_hooks(store, self._sender.clock)),
-                        snapshot=MemberRows(source, Reading(phone_region, bad_identifiers)),
+                        snapshot=snapshot,
                         spill=spill,
                         lifetime=lifetime,
                         settings=batch,
@@ -209,6 +219,29 @@ class AudienceUsers(UserList[BatchCounts]):
                     sender=self._sender,
                     requests=dict.fromkeys(PARTS, self._build_request()),
                 ).run()
+
+    @asynccontextmanager
+    async def _open_snapshot(
+        self,
+        members: Members | Snapshot,
+        state: StateLocation,
+        reading: Reading,
+        observers: Observers,
+        cluster: ClusterClient | None,
+    ) -> AsyncGenerator[Snapshot]:
+        """Open the members of a sync, here or on a cluster; a command has opened them already."""
+        if cluster is not None:
+            check_shared(state)
+            source = ClusterSource(
+                client=cluster, ids=self._describe_list(), source=members, reading=reading, observers=observers
+            )
+            async with self.cluster_runner.open_snapshot(source) as snapshot:
+                yield snapshot
+        elif isinstance(members, Snapshot):
+            yield members
+        else:
+            async with open_members(members, self._rules.identifiers) as rows:
+                yield MemberRows(rows, reading)
 
     def stream(
         self,

@@ -7,10 +7,10 @@ import attrs
 
 from svc_async.ads.do_not_reach_lists import USERS_BATCH, BatchCounts
 from svc_async.ads.vocabulary import MEMBERSHIP_MONTHS
+from svc_async.batch.cluster.calls import ListIds
 from svc_async.batch.lists.operations import Operation
 from svc_async.batch.lists.rules import ListRules
 from svc_async.batch.lists.user_list import UserList
-from svc_async.batch.settings import ListIds
 from svc_async.clock import months_after
 from svc_async.wire.envelope import Page
 from svc_async.wire.route import Request

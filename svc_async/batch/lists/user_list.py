@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 import attrs
 
 from svc_async.ads.vocabulary import BatchOperationType
+from svc_async.batch.cluster.calls import ClusterCall, ClusterClient, ClusterRunner, ListIds, NoCluster
 from svc_async.batch.journal.ledger import JournalPath, LedgerFactory, create_ledger
 from svc_async.batch.lists.destination import Counted, ListDestination
 from svc_async.batch.lists.members import MemberReader, Members
@@ -24,15 +25,10 @@ from svc_async.batch.sender import BatchSender
 from svc_async.batch.settings import (
     DEFAULTS,
     BatchSettings,
-    ClusterCall,
-    ClusterClient,
     JobSizes,
-    ListIds,
     Observers,
     Ordering,
     Reading,
-    RunOnCluster,
-    refuse_cluster,
 )
 from svc_async.batch.source import RowSource
 from svc_async.batch.uploader import Uploader
@@ -58,7 +54,7 @@ class UserList(abc.ABC, Generic[T]):
         limits: what one request may hold.
         sizes: the amounts in which jobs work.
         create_ledger: creates the ledger of a job.
-        run_on_cluster: runs a job on a cluster.
+        cluster_runner: runs jobs on clusters.
         before_sending, at_sending: called for each request of a job; see `make_job_sender`.
     """
 
@@ -69,7 +65,7 @@ class UserList(abc.ABC, Generic[T]):
     limits: Limits = attrs.field(default=USER_LIMITS, kw_only=True, repr=False)
     sizes: JobSizes = attrs.field(factory=JobSizes, kw_only=True, repr=False)
     create_ledger: LedgerFactory = attrs.field(default=create_ledger, kw_only=True, repr=False)
-    run_on_cluster: RunOnCluster = attrs.field(default=refuse_cluster, kw_only=True, repr=False)
+    cluster_runner: ClusterRunner = attrs.field(factory=NoCluster, kw_only=True, repr=False)
     before_sending: Callable[[], Awaitable[object]] | None = attrs.field(default=None, kw_only=True, repr=False)
     at_sending: Callable[[], object] | None = attrs.field(default=None, kw_only=True, repr=False)
 
@@ -335,7 +331,7 @@ class UserList(abc.ABC, Generic[T]):
         if cluster is None:
             source = self._read(members, operation, reading)
             return await self._create_uploader(source, settings, observers, journal, operation.operation_type).run()
-        return await self.run_on_cluster(
+        return await self.cluster_runner.run(
             ClusterCall(
                 client=cluster,
                 shards=shards,

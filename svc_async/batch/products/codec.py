@@ -27,6 +27,7 @@ from svc_async.wire.writing import to_plain
 
 __all__ = [
     "PRODUCT_GROUP",
+    "IterableProducts",
     "ProductGroup",
     "ProductRows",
     "encode_checked",

@@ -5,17 +5,20 @@ service would ignore all of them (contract PROD-07). Each has its own result: a 
 one that the answer does not mention is sent again, since its outcome is unknown.
 """
 
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
 import attrs
 
 from svc_async.ads.products import CatalogProducts, ProductUpsertResult, ProductUpsertResults
+from svc_async.batch.cluster.calls import ClusterCall, ClusterClient, ClusterRunner, ClusterSource, ListIds, NoCluster
 from svc_async.batch.destination import Destination
 from svc_async.batch.journal.ledger import JournalPath, LedgerFactory, create_ledger
 from svc_async.batch.packing.lane_count import count_lanes
 from svc_async.batch.products.codec import (
+    IterableProducts,
     ProductRows,
     encode_checked,
     encode_key,
@@ -30,22 +33,18 @@ from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.batch.settings import (
     DEFAULTS,
     BatchSettings,
-    ClusterCall,
-    ClusterClient,
     JobSizes,
-    ListIds,
     Observers,
     Ordering,
-    RunOnCluster,
-    refuse_cluster,
 )
 from svc_async.batch.source import RowSource
 from svc_async.batch.sync.catalog import CatalogTarget
-from svc_async.batch.sync.location import StateLocation, open_sync_state
+from svc_async.batch.sync.location import StateLocation, check_shared, open_sync_state
 from svc_async.batch.sync.plan import Plan
-from svc_async.batch.sync.product_slices import ListedProducts
+from svc_async.batch.sync.product_slices import ListedProducts, SpilledProducts
 from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.sync.settings import SYNC_DEFAULTS, SyncObservers, SyncSettings
+from svc_async.batch.sync.snapshot import SliceSpill, Snapshot
 from svc_async.batch.sync.sync import Sync, make_sending_hooks
 from svc_async.batch.uploader import Uploader
 from svc_async.errors import InvalidArgument
@@ -65,14 +64,14 @@ class Products(CatalogProducts):
     Attributes:
         sizes: the amounts in which jobs work.
         create_ledger: creates the ledger of a job.
-        run_on_cluster: runs a job on a cluster.
+        cluster_runner: runs jobs on clusters.
         before_sending: awaited before each request of a job; see `make_job_sender`.
         at_sending: called directly before the bytes of each request of a job are written; likewise.
     """
 
     sizes: JobSizes = attrs.field(factory=JobSizes, kw_only=True, repr=False)
     create_ledger: LedgerFactory = attrs.field(default=create_ledger, kw_only=True, repr=False)
-    run_on_cluster: RunOnCluster = attrs.field(default=refuse_cluster, kw_only=True, repr=False)
+    cluster_runner: ClusterRunner = attrs.field(factory=NoCluster, kw_only=True, repr=False)
     before_sending: Callable[[], Awaitable[object]] | None = attrs.field(default=None, kw_only=True, repr=False)
     at_sending: Callable[[], object] | None = attrs.field(default=None, kw_only=True, repr=False)
 
@@ -130,12 +129,11 @@ class Products(CatalogProducts):
         if cluster is not None:
             if on_result is not None:
                 raise InvalidArgument("on_result", "must not be given with cluster=: the results stay on the workers")
-            ids: ListIds = {"kind": "catalog", "list_id": self.product_catalog_id}
-            return await self.run_on_cluster(
+            return await self.cluster_runner.run(
                 ClusterCall(
                     client=cluster,
                     shards=shards,
-                    ids=ids,
+                    ids=self._ids,
                     operation="Update",
                     source=products,
                     parameter="products",
@@ -179,12 +177,11 @@ class Products(CatalogProducts):
         )
         observers = Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure)
         if cluster is not None:
-            ids: ListIds = {"kind": "catalog", "list_id": self.product_catalog_id}
-            return await self.run_on_cluster(
+            return await self.cluster_runner.run(
                 ClusterCall(
                     client=cluster,
                     shards=shards,
-                    ids=ids,
+                    ids=self._ids,
                     operation="Delete",
                     source=product_keys,
                     parameter="product_keys",
@@ -209,6 +206,7 @@ class Products(CatalogProducts):
         ordering: Ordering = DEFAULTS.ordering,
         quarantine: float = DEFAULTS.quarantine,
         retry_delays: Sequence[float] = DEFAULTS.retry_delays,
+        cluster: ClusterClient | None = None,
         on_plan: Callable[[Plan], object] | None = None,
         progress: Callable[[Progress], object] | None = None,
         on_receipt: Callable[[Receipt], object] | None = None,
@@ -226,6 +224,9 @@ class Products(CatalogProducts):
                 is to have.
             state: what keeps what was accepted: the path of a file, one for each catalog; or a `SharedState`, where
                 several machines may run the sync: one that begins ends another one of the same catalog.
+            cluster: a `distributed.Client(..., asynchronous=True)` whose workers read the feed: the path, pattern or
+                URL of files. This process compares and sends it, with a `SharedState`; failures have their file and
+                row. If a part of the feed cannot be read, nothing is sent.
 
         Raises:
             InvalidArgument: invalid setting or source, or too many products would be deleted; nothing was sent.
@@ -250,22 +251,47 @@ class Products(CatalogProducts):
             on_wait=on_wait,
         )
         name = f"catalog {self.product_catalog_id} at {self._host}"
-        async with open_products(products) as source, open_sync_state(state, name) as store:
-            target = CatalogTarget(
-                products=attrs.evolve(self, **make_sending_hooks(store, self._pipeline.clock)),
-                snapshot=ListedProducts(source),
-                settings=batch,
+        async with (
+            self._open_rows(products, state, observers, cluster) as rows,
+            open_sync_state(state, name) as store,
+        ):
+            with SliceSpill(store.folder) as spill:
+                return await Sync(
+                    target=CatalogTarget(
+                        products=attrs.evolve(self, **make_sending_hooks(store, self._pipeline.clock)),
+                        snapshot=SpilledProducts(rows, spill) if isinstance(rows, Snapshot) else ListedProducts(rows),
+                        settings=batch,
+                    ),
+                    state=store,
+                    settings=settings,
+                    observers=observers,
+                    sender=self._pipeline,
+                    requests={
+                        part: build(product_catalog_id=self.product_catalog_id) for part, build in SYNC_ROUTES.items()
+                    },
+                ).run()
+
+    @asynccontextmanager
+    async def _open_rows(
+        self,
+        products: ProductRows | Snapshot,
+        state: StateLocation,
+        observers: Observers,
+        cluster: ClusterClient | None,
+    ) -> AsyncGenerator[IterableProducts | Snapshot]:
+        """Open the products of a sync, here or on a cluster; a command has opened them already."""
+        if cluster is not None:
+            check_shared(state)
+            source = ClusterSource(
+                client=cluster, ids=self._ids, source=products, parameter="products", observers=observers
             )
-            return await Sync(
-                target=target,
-                state=store,
-                settings=settings,
-                observers=observers,
-                sender=self._pipeline,
-                requests={
-                    part: build(product_catalog_id=self.product_catalog_id) for part, build in SYNC_ROUTES.items()
-                },
-            ).run()
+            async with self.cluster_runner.open_snapshot(source) as snapshot:
+                yield snapshot
+        elif isinstance(products, Snapshot):
+            yield products
+        else:
+            async with open_products(products) as rows:
+                yield rows
 
     def stream(
         self,
@@ -300,6 +326,10 @@ class Products(CatalogProducts):
     @property
     def _host(self) -> str:
         return self._pipeline.endpoints.of(Surface.ADS)
+
+    @property
+    def _ids(self) -> ListIds:
+        return {"kind": "catalog", "list_id": self.product_catalog_id}
 
     def _read(self, products: ProductRows) -> RowSource:
         encode = encode_checked if self._pipeline.validate else encode_unchecked

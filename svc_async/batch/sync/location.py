@@ -8,8 +8,9 @@ from typing import Protocol
 from svc_async.batch.sync.pages.file import StateFile
 from svc_async.batch.sync.pages.tables import StateTables
 from svc_async.batch.sync.state import SyncState
+from svc_async.errors import InvalidArgument
 
-__all__ = ["SharedSyncs", "StateLocation", "open_sync_state"]
+__all__ = ["SharedSyncs", "StateLocation", "check_shared", "open_sync_state"]
 
 
 class SharedSyncs(Protocol):
@@ -26,6 +27,16 @@ class SharedSyncs(Protocol):
 
 StateLocation = str | Path | SharedSyncs
 """The path of a file, one for each list; or the shared state, which has all of them."""
+
+
+def check_shared(location: StateLocation) -> None:
+    """Check that a state is shared, as that of a sync on a cluster: a later one may begin on another machine.
+
+    Raises:
+        InvalidArgument: it is in a file.
+    """
+    if isinstance(location, str | Path):
+        raise InvalidArgument("state", "must be the shared state where cluster= is given: SharedState.open()")
 
 
 @asynccontextmanager

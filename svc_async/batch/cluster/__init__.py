@@ -1,0 +1,1 @@
+"""What lists know of clusters; the package `svc_async.cluster` does the rest."""

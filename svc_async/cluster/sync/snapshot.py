@@ -1,0 +1,214 @@
+"""The rows of a source for a sync, which the workers of a cluster read.
+
+    plan → a task a fragment, a few ahead → their slices, in the order of the source → comparison, sending: here
+
+Nothing is exchanged between workers: rows of one key meet in the comparison, which is one for the whole list, since all
+removals come before the first addition. If a fragment cannot be read, the sync ends before anything is sent: the people
+of a fragment that is missing would be removed.
+"""
+
+import asyncio
+import tempfile
+import time
+from array import array
+from bisect import bisect_right
+from collections import deque
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Self
+
+import attrs
+import msgspec
+
+from svc_async.batch.cluster.calls import ClusterClient, ClusterSource
+from svc_async.batch.packing.positions import Positions
+from svc_async.batch.report import Failure, Progress
+from svc_async.batch.settings import Observers, Reading
+from svc_async.batch.sync.pages.spill import Blobs
+from svc_async.batch.sync.snapshot import Snapshot, SnapshotSlice
+from svc_async.cluster.clients import check_client, check_workers, describe_error
+from svc_async.cluster.plan import Fragment, RowKind, SourcePlan
+from svc_async.cluster.planning import plan_spec
+from svc_async.cluster.sync.fragment_slices import FragmentSlices, read_fragment
+from svc_async.errors import SvcError
+from svc_async.jobs.spec import SourceSpec
+
+__all__ = ["open_call", "open_snapshot"]
+
+_RETRIES = 3
+"""How often Dask repeats a task that failed: a fragment on a storage that was away for a moment."""
+_AHEAD = 2
+"""Fragments a thread of the workers that are read, or wait to be fetched, so that these hold only a few in memory."""
+
+
+@asynccontextmanager
+async def open_call(source: ClusterSource) -> AsyncGenerator[Snapshot]:
+    """Have the workers read the source of a call of `sync`; exceptions as of `open_snapshot`."""
+    kind: RowKind = "products" if source.ids["kind"] == "catalog" else "users"
+    spec = SourceSpec(path=source.path)
+    async with open_snapshot(
+        spec, kind=kind, cluster=source.client, reading=source.reading, observers=source.observers
+    ) as snapshot:
+        yield snapshot
+
+
+@asynccontextmanager
+async def open_snapshot(
+    source: SourceSpec, *, kind: RowKind, cluster: ClusterClient, reading: Reading, observers: Observers
+) -> AsyncGenerator[Snapshot]:
+    """Plan a source, and have the workers of a cluster read it.
+
+    Args:
+        source: the source.
+        kind: what a row is.
+        cluster: a `distributed.Client` that was made with `asynchronous=True`.
+        reading: how users are read.
+        observers: whom to tell of the progress.
+
+    Raises:
+        InvalidArgument: an argument cannot be used, or the workers have another version.
+        UnusableFile: the source cannot be used.
+        SourceUnavailable: a storage cannot be read.
+    """
+    check_client(cluster)
+    observer = _ReadingObserver(observers)
+    observer.notify("planning")
+    await check_workers(cluster)
+    plan = await asyncio.to_thread(plan_spec, source, kind=kind)
+    with _RowPlaces(plan) as places:
+        snapshot = _ClusterSnapshot(cluster, plan, reading, observer, places)
+        try:
+            yield snapshot
+        finally:
+            await snapshot.cancel()
+
+
+@attrs.define
+class _ReadingObserver:
+    """Tells how far the workers are."""
+
+    observers: Observers
+    _began: float = attrs.field(factory=time.monotonic, init=False)
+
+    def notify(self, phase: str, rows: int = 0) -> None:
+        if self.observers.progress is not None:
+            self.observers.progress(Progress(read=rows, seconds=time.monotonic() - self._began, phase=phase))
+
+
+@attrs.define
+class _ClusterSnapshot:
+    """The rows of a source as the workers return them; see `Snapshot`."""
+
+    client: Any
+    plan: SourcePlan
+    reading: Reading
+    observer: _ReadingObserver
+    places: "_RowPlaces"
+    _futures: deque[Any] = attrs.field(factory=deque[Any], init=False)
+
+    async def slices(self) -> AsyncGenerator[SnapshotSlice, None]:
+        """Yield all rows, fragment by fragment.
+
+        Raises:
+            UnusableFile: a fragment cannot be parsed.
+            SourceUnavailable: a file cannot be read, or was changed.
+            ClusterFailed: the cluster could not read a fragment.
+        """
+        self.observer.notify("encoding")
+        waiting = iter(self.plan.fragments)
+        for _ in self.plan.fragments:
+            await self._submit(waiting)
+            found = await self._fetch()
+            self.places.add(found)
+            for each in found.slices:
+                yield each
+            self.observer.notify("encoding", self.places.count)
+        self.observer.notify("comparing", self.places.count)
+
+    def locate(self, failure: Failure) -> Failure:
+        """Return a failure with the file and the row that it is about."""
+        return self.places.locate(failure)
+
+    async def cancel(self) -> None:
+        """Have the workers forget what was not fetched."""
+        with suppress(Exception):  # the scheduler may be gone
+            await self.client.cancel(list(self._futures))
+
+    async def _submit(self, waiting: Iterator[Fragment]) -> None:
+        """Submit fragments until enough of them are read ahead."""
+        threads = sum((await self.client.nthreads()).values())
+        for fragment in waiting:
+            future = self.client.submit(
+                read_fragment,
+                fragment,
+                source=self.plan.settings,
+                reading=self.reading,
+                pure=False,
+                retries=_RETRIES,
+            )
+            self._futures.append(future)
+            if len(self._futures) > _AHEAD * threads:
+                break
+
+    async def _fetch(self) -> FragmentSlices:
+        """Return the rows of the next fragment, which the workers then forget."""
+        future = self._futures.popleft()
+        try:
+            error: BaseException | None = await future.exception()
+            if error is None:
+                found: FragmentSlices = await future
+                return found
+        except SvcError:
+            raise
+        except Exception as lost:  # noqa: BLE001 - whatever the connection to the scheduler may raise
+            error = lost
+        raise describe_error(error) from None
+
+
+class _RowPlaces:
+    """Where rows come from, on disk: they are needed for rows that fail.
+
+    Args:
+        plan: the source.
+    """
+
+    def __init__(self, plan: SourcePlan) -> None:
+        self._plan = plan
+        self._blobs = Blobs(Path(tempfile.gettempdir()))
+        self._ends = array("Q", [0])
+        self._rows = array("Q", [0])
+        self._last: tuple[int, Positions] = (-1, Positions())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._blobs.close()
+
+    @property
+    def count(self) -> int:
+        """How many rows were added."""
+        return self._rows[-1]
+
+    def add(self, found: FragmentSlices) -> None:
+        """Add the rows of the next fragment."""
+        written = msgspec.msgpack.encode(found.places)
+        self._blobs.add(written)
+        self._ends.append(self._ends[-1] + len(written))
+        self._rows.append(self._rows[-1] + found.count)
+
+    def locate(self, failure: Failure) -> Failure:
+        """Return a failure with the file and the row that it is about."""
+        number = bisect_right(self._rows, failure.position) - 1
+        row = self._read(number)[failure.position - self._rows[number]]
+        return attrs.evolve(failure, position=row, file=self._plan.fragments[number].file.source.path)
+
+    def _read(self, number: int) -> Positions:
+        """Return the places of the rows of a fragment; failures of one fragment mostly follow each other."""
+        if self._last[0] != number:
+            start, end = self._ends[number], self._ends[number + 1]
+            plain = msgspec.msgpack.decode(self._blobs.read(start, end - start))
+            most = self._rows[number + 1] - self._rows[number]
+            self._last = number, Positions.from_plain(plain, most=most)
+        return self._last[1]

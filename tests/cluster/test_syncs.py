@@ -1,0 +1,242 @@
+"""A sync on a cluster does what a sync in one process does, and removes nobody because a part could not be read."""
+
+import os
+import random
+import signal
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from svc_async import InvalidArgument, Session
+from svc_async.batch.lists.audience_users import AudienceUsers
+from svc_async.batch.report import Failure, Progress
+from svc_async.batch.sync.report import SyncReport
+from svc_async.cluster.files import SourceUnavailable
+from svc_async.errors import UnusableFile
+from svc_async.state import SharedState
+from tests.support.cluster_jobs import Workbench, expect, mail, write_csv, write_parquet
+from tests.support.contract import PRODUCT
+from tests.support.object_store import Bucket, ObjectStore
+
+pytestmark = pytest.mark.timeout(300)  # workers import for seconds on a busy machine
+
+COUNT = 300
+Row = tuple[str, str]
+
+
+async def test_the_list_is_equal_to_the_files_each_night(
+    workbench: Workbench, object_store: ObjectStore, bucket: Bucket
+) -> None:
+    await workbench.set_variables(**object_store.environment)
+
+    async def sync(users: AudienceUsers, state: SharedState, numbers: range) -> SyncReport:
+        write_bucket(bucket, numbers)
+        source = f"{bucket.url}/customers/*.parquet"
+        return await users.sync(source, state=state, cluster=workbench.client, max_removal_share=1.0)
+
+    async with workbench.open_users() as (users, state):
+        first = await sync(users, state, range(COUNT))
+        assert workbench.list_members() == expect(range(COUNT))
+        second = await sync(users, state, range(40, COUNT + 10))
+        assert workbench.list_members() == expect(range(40, COUNT + 10))
+        third = await sync(users, state, range(40, 41))
+        assert workbench.list_members() == expect([40])
+
+    plans = [(plan.additions, plan.removals, plan.unchanged) for plan in (first.plan, second.plan, third.plan)]
+    assert plans == [(COUNT, 0, 0), (10, 40, COUNT - 40), (0, COUNT + 9 - 40, 1)]
+    assert (second.sent.accepted, second.removed.accepted, second.complete) == (10, 40, True)
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_it_does_what_one_process_does(workbench: Workbench, tmp_path: Path, seed: int) -> None:
+    source = random.Random(seed)
+    other = workbench.sandbox.add_audience()
+    nights = [make_night(source) for _ in range(2)]
+
+    async with workbench.open_session() as (session, state):
+        account = session.account(workbench.sandbox.account_id)
+        here, there = account.custom_audience(other).users, account.custom_audience(workbench.sandbox.audience_id).users
+        for number, parts in enumerate(nights):
+            folder = tmp_path / str(number)
+            places = write_night(folder, parts)
+            keywords: dict[str, Any] = {"max_removal_share": 1.0, "bad_identifiers": "drop" if seed else "fail"}
+            one = await here.sync(folder / "_all.csv", state=tmp_path / "state", **keywords)
+            many = await there.sync(str(folder), state=state, cluster=workbench.client, **keywords)
+
+            assert attrs.evolve(many.plan, size=0) == attrs.evolve(one.plan, size=0)
+            assert workbench.list_members() == workbench.list_members(other)
+            assert counts(many) == counts(one)
+            found = [(Path(str(each.file)).name, each.position, each.reason) for each in many.sent.failures]
+            assert found == [(*places[each.position], each.reason) for each in one.sent.failures]
+
+
+async def test_a_sync_goes_on_when_a_worker_is_killed(workbench: Workbench, tmp_path: Path) -> None:
+    path = write_parquet(tmp_path, range(COUNT))
+    processes = await workbench.client.run(os.getpid)
+    victims = [next(iter(processes.values()))]
+    phases: list[str | None] = []
+
+    def kill_once(progress: Progress) -> None:
+        phases.append(progress.phase)
+        if progress.phase == "encoding" and victims:
+            os.kill(victims.pop(), signal.SIGKILL)
+
+    async with workbench.open_users() as (users, state):
+        report = await users.sync(path, state=state, cluster=workbench.client, progress=kill_once)
+
+    assert not victims
+    assert report.sent.accepted == COUNT
+    assert workbench.list_members() == expect(range(COUNT))
+    assert list(dict.fromkeys(phases))[:3] == ["planning", "encoding", "comparing"]
+
+
+async def test_nothing_is_sent_if_a_fragment_cannot_be_read(workbench: Workbench, tmp_path: Path) -> None:
+    path = write_parquet(tmp_path, range(COUNT))
+    async with workbench.open_users() as (users, state):
+        await users.sync(path, state=state, cluster=workbench.client)
+        sent = len(workbench.sandbox.requests)
+        content = path.read_bytes()
+        path.write_bytes(content[:8] + bytes(200) + content[208:])  # the first row group
+
+        with pytest.raises(UnusableFile, match=r"people\.parquet"):
+            await users.sync(path, state=state, cluster=workbench.client, max_removal_share=1.0)
+
+    assert len(workbench.sandbox.requests) == sent
+
+
+async def test_nothing_is_sent_if_a_file_changes_while_it_is_read(workbench: Workbench, tmp_path: Path) -> None:
+    path = write_csv(tmp_path, range(COUNT))
+
+    def truncate(progress: Progress) -> None:
+        if progress.phase == "encoding" and not progress.read:
+            write_csv(tmp_path, range(3))
+
+    async with workbench.open_users() as (users, state):
+        await users.sync(path, state=state, cluster=workbench.client)
+        sent = len(workbench.sandbox.requests)
+        with pytest.raises(SourceUnavailable, match=r"people\.csv was changed while it was in use"):
+            await users.sync(path, state=state, cluster=workbench.client, max_removal_share=1.0, progress=truncate)
+
+    assert len(workbench.sandbox.requests) == sent
+    assert workbench.list_members() == expect(range(COUNT))
+
+
+async def test_a_dry_run_sends_nothing(workbench: Workbench, tmp_path: Path) -> None:
+    path = write_parquet(tmp_path, range(COUNT))
+
+    async with workbench.open_users() as (users, state):
+        report = await users.sync(path, state=state, cluster=workbench.client, dry_run=True)
+
+    assert report.plan.additions == COUNT
+    assert not workbench.sandbox.requests
+
+
+async def test_products_are_made_equal_to_feeds(workbench: Workbench, tmp_path: Path) -> None:
+    failures: list[Failure] = []
+
+    async with workbench.open_session() as (session, state):
+        catalog = await session.product_catalogs.create(name="Shop")
+        service = session.product_catalog(catalog.id).products
+        for prices in ({1: "9.90", 2: "9.90", 3: "9.90"}, {2: "9.90", 3: "8.00", 4: "7.00"}):
+            write_feeds(tmp_path, prices)
+            report = await service.sync(
+                str(tmp_path / "*.csv"),
+                state=state,
+                cluster=workbench.client,
+                max_removal_share=1.0,
+                on_failure=failures.append,
+            )
+            found = await service.list().collect()
+
+            expected = sorted((f"p{number}", f"{price} EUR") for number, price in prices.items())
+            assert sorted((str(each.id), str(each.price)) for each in found) == expected
+
+    plan = report.plan
+    assert (plan.removals, plan.additions, plan.changes, plan.unchanged) == (1, 2, 1, 1)  # one addition fails
+    assert [(Path(str(each.file)).name, each.position) for each in report.sent.failures] == [("z.csv", 3)]
+    assert failures[-1] == report.sent.failures[0]
+
+
+async def test_a_state_in_a_file_is_refused(workbench: Workbench, tmp_path: Path) -> None:
+    path = write_csv(tmp_path, range(1))
+
+    async with workbench.open_users() as (users, _):
+        with pytest.raises(InvalidArgument, match=r"state must be the shared state where cluster= is given"):
+            await users.sync(path, state=tmp_path / "state", cluster=workbench.client)
+
+
+async def test_credentials_may_be_given_since_workers_need_none(workbench: Workbench, tmp_path: Path) -> None:
+    path = write_csv(tmp_path, range(3))
+    await workbench.set_variables(SVC_STATE_URL=None, SVC_CONSUMER_KEY=None)
+
+    async with workbench.open_session() as (_, state), Session.sandbox(workbench.sandbox) as session:
+        users = session.account(workbench.sandbox.account_id).custom_audience(workbench.sandbox.audience_id).users
+        report = await users.sync(path, state=state, cluster=workbench.client)
+
+    assert report.sent.accepted == 3
+
+
+def counts(report: SyncReport) -> Sequence[tuple[int, ...]]:
+    return [
+        (each.read, each.accepted, each.failed, each.pending, each.partly_valid)
+        for each in (report.sent, report.removed)
+    ]
+
+
+def make_night(source: random.Random) -> Sequence[Sequence[Row]]:
+    """Return rows for several files: people who come again, also with another phone number, and rows that fail."""
+
+    def make_row() -> Row:
+        number = source.randrange(60)
+        emails = [mail(number)] * 8 + ["nobody", ""]
+        return source.choice(emails), source.choice(["", f"+4930{1000000 + source.randrange(3)}", "no phone"])
+
+    return [[make_row() for _ in range(source.randrange(1, 60))] for _ in range(3)]
+
+
+def write_night(folder: Path, parts: Sequence[Sequence[Row]]) -> Sequence[tuple[str, int]]:
+    """Write the rows as files of several formats and as one that a folder leaves out; return the place of each row."""
+    folder.mkdir()
+    places: list[tuple[str, int]] = []
+    for number, rows in enumerate(parts):
+        if number % 2:
+            path = folder / f"{number}.parquet"
+            table = pa.table({"email": [email for email, _ in rows], "phone": [phone for _, phone in rows]})
+            pq.write_table(table, path, row_group_size=7)
+            places += [(path.name, row) for row in range(1, len(rows) + 1)]
+        else:
+            path = folder / f"{number}.csv"
+            path.write_text(write_rows(rows))
+            places += [(path.name, line) for line in range(2, len(rows) + 2)]
+    (folder / "_all.csv").write_text(write_rows([row for rows in parts for row in rows]))
+    return places
+
+
+def write_rows(rows: Iterable[Row]) -> str:
+    return "email,phone\n" + "".join(f'"{email}","{phone}"\n' for email, phone in rows)
+
+
+def write_bucket(bucket: Bucket, numbers: range) -> None:
+    """Write people as three files, each of several row groups."""
+    for part in range(3):
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table({"email": [mail(number) for number in numbers[part::3]]}), sink, row_group_size=50)
+        bucket.write(f"customers/part-{part}.parquet", sink.getvalue().to_pybytes())
+
+
+def write_feeds(folder: Path, prices: dict[int, str]) -> None:
+    """Write a product a file, and one with a product that cannot be sent."""
+    header = ",".join(PRODUCT)
+    for old in folder.glob("*.csv"):
+        old.unlink()
+    for number, price in prices.items():
+        row = {**PRODUCT, "id": f"p{number}", "price": f"{price} EUR"}
+        (folder / f"{number}.csv").write_text(f"{header}\n{','.join(row.values())}\n")
+    bad = ",".join({**PRODUCT, "id": "p9", "title": ""}.values())
+    last = ",".join({**PRODUCT, "id": f"p{max(prices)}", "price": f"{prices[max(prices)]} EUR"}.values())
+    (folder / "z.csv").write_text(f"{header}\n{last}\n{bad}\n")
