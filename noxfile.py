@@ -111,6 +111,13 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session
+def site(session: nox.Session) -> None:
+    """Build the documentation site into dist/site and check its links, its anchors and its navigation."""
+    session.install("-e", ".", *nox.project.dependency_groups(PYPROJECT, "site"))
+    session.run("python", "-m", "tests.site")
+
+
+@nox.session
 def demo(session: nox.Session) -> None:
     """Run the main job on the embedded sandbox: a customer file becomes an audience."""
     session.install("-e", ".[cli]")

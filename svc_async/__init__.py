@@ -11,6 +11,7 @@ from svc_async.lazy import make_getattr
 if TYPE_CHECKING:
     from svc_async.auth.credentials import AppCredentials, BearerToken, OAuth2UserCredentials, UserCredentials
     from svc_async.batch.journal.journals import Journals
+    from svc_async.deprecation import SvcDeprecationWarning
     from svc_async.engine.retry import Retries
     from svc_async.engine.transport import Timeouts
     from svc_async.errors import (
@@ -67,6 +68,7 @@ __all__ = [
     "StateUnavailable",
     "StreamDropped",
     "StreamOverflow",
+    "SvcDeprecationWarning",
     "SvcError",
     "TakenUpElsewhere",
     "TimedOut",
@@ -118,6 +120,7 @@ _HOMES = {
         "WouldWaitTooLong",
         "WrongState",
     ),
+    "svc_async.deprecation": ("SvcDeprecationWarning",),
     "svc_async.governor.governor": ("Governor",),
     "svc_async.engine.retry": ("Retries",),
     "svc_async.session": ("Session",),

@@ -55,9 +55,10 @@ class Call:
 def calls(kind: type, path: str) -> Iterator[Call]:
     """Yield the methods that can be reached from a class, in the order of their paths."""
     for name, member in inspect.getmembers(kind):
-        method = member.fget if isinstance(member, property) else member
-        if name.startswith("_") or not isinstance(method, FunctionType):
+        reached = member.fget if isinstance(member, property) else member
+        if name.startswith("_") or not isinstance(reached, FunctionType):
             continue
+        method = typing.cast("FunctionType", inspect.unwrap(reached))  # what is deprecated is wrapped
         here = f"{path}.{name}" if isinstance(member, property) else f"{path}.{name}({_arguments(method)})"
         operation = _operation(method) or _operation(kind)
         if operation:

@@ -1,13 +1,13 @@
 """Webhooks: the URLs to which the service delivers events, and replays of past events."""
 
 import re
-import warnings
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from urllib.parse import SplitResult, urlsplit
 
 import attrs
 
+from svc_async.deprecation import deprecate
 from svc_async.engine.paging import Pager
 from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import ApiError, InvalidArgument, WebhookInvalid
@@ -215,6 +215,7 @@ class Webhooks:
         """
         return await self._replay(_REPLAY, webhook_id, from_date, to_date, _TERMS)
 
+    @deprecate("replay_account_activity is deprecated by the service since 2026-03-25: use webhooks.replay")
     async def replay_account_activity(self, webhook_id: str, *, from_date: datetime, to_date: datetime) -> ReplayJob:
         """Replay by the deprecated path; use `replay`.
 
@@ -225,11 +226,6 @@ class Webhooks:
 
         Contract: WH-51, `account_activity.replay`.
         """
-        warnings.warn(
-            "replay_account_activity is deprecated by the service since 2026-03-25: use webhooks.replay",
-            DeprecationWarning,
-            stacklevel=2,
-        )
         return await self._replay(_REPLAY_OLD, webhook_id, from_date, to_date, _TERMS)
 
     async def replay_gap(

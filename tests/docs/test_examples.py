@@ -1,12 +1,14 @@
 """Every Python block of README.md and docs/ is a program that runs; a `text` block behind it is what it prints."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from svc_async.state.database import DEFAULT_SCHEMA
 from tests.support.postgres import drop_schema
+from tests.support.sandbox_thread import run_sandbox
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -30,6 +32,13 @@ LINKS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def sandbox_environment() -> Iterator[dict[str, str]]:
+    """The variables with which `Session.from_env()` reaches a sandbox that runs in another thread."""
+    with run_sandbox() as environment:
+        yield environment
+
+
 @pytest.mark.parametrize(("code", "output"), EXAMPLES)
 def test_an_example_runs_and_prints_what_the_page_says(  # noqa: PLR0917 - what the block is, and fixtures
     code: str,
@@ -40,6 +49,9 @@ def test_an_example_runs_and_prints_what_the_page_says(  # noqa: PLR0917 - what 
     request: pytest.FixtureRequest,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    if 'os.environ["ACCOUNT_ID"]' in code:
+        for name, value in request.getfixturevalue("sandbox_environment").items():
+            monkeypatch.setenv(name, value)
     if "asyncio.run" in code and "SharedState.open()" in code:
         url = request.getfixturevalue("postgres_url")
         drop_schema(url, DEFAULT_SCHEMA)
