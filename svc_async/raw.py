@@ -21,6 +21,8 @@ T = TypeVar("T")
 _MAIN_API = re.compile(r"/(1\.1|2)/")
 _ADS_API = re.compile(r"/\d+/")
 _ACCOUNT = re.compile(r"(/accounts/)([^/]+)")
+_SHOWN = re.compile(r"/(?:\d+|1\.1)/(?:accounts/{account_id}(?:/[a-z_]+)?|[a-z_]+)(?![^/])")
+"""The beginning of a path that names a kind of object: what follows may be the name or the id of one."""
 
 
 class RawCalls(ABC):
@@ -131,14 +133,22 @@ def _build(method: str, path: str, params: Mapping[str, Param] | None, surface: 
     if not path.startswith("/") or "?" in path or "#" in path:
         raise InvalidArgument("path", "must start with a slash and have no query; pass `params`")
     account = _ACCOUNT.search(path)
+    template = _ACCOUNT.sub(r"\1{account_id}", path)
     return Request(
         method=method.upper(),
         surface=_choose_surface(path, surface),
-        template=_ACCOUNT.sub(r"\1{account_id}", path),
+        template=template,
         path="".join(f"/{segment('path', part)}" for part in path[1:].split("/")),
         query=to_pairs(params or {}),
         scope={"account_id": account.group(2)} if account else {},
+        shown_path=_shorten(template),
     )
+
+
+def _shorten(template: str) -> str:
+    beginning = _SHOWN.match(template)
+    shown = beginning[0] if beginning else ""
+    return shown if shown == template else f"{shown}/..."
 
 
 def _choose_surface(path: str, surface: Surface | str | None) -> Surface:

@@ -1,30 +1,40 @@
 """The front door: credentials, governor and services of one user, over one connection pool."""
 
+import asyncio
 import copy
-import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
 import attrs
 
 from svc_async import state as shared_state
-from svc_async.auth.credentials import AppCredentials, Credentials, OAuth2UserCredentials, UserCredentials
+from svc_async.auth.credentials import AppCredentials, Credentials, OAuth2UserCredentials
 from svc_async.clock import Clock, SystemClock
-from svc_async.engine.memory import MEMORY
+from svc_async.engine.answers import await_with_answer
 from svc_async.engine.origin import SessionOrigin
-from svc_async.engine.pipeline import CallEvent, Pipeline
+from svc_async.engine.pipeline import Pipeline
 from svc_async.engine.retry import Retries
-from svc_async.engine.transport import MAX_ANSWER_BYTES, Connector, Timeouts
+from svc_async.engine.transport import Timeouts
 from svc_async.errors import InvalidArgument, WrongState
 from svc_async.governor.governor import Governor
 from svc_async.handles import AccountHandle, ProductCatalogHandle, services
+from svc_async.monitoring import logs
 from svc_async.raw import RawCalls
 from svc_async.wire.base_urls import Endpoints, proxy_url
+from svc_async.wire.envelope import CallAnswer
 from svc_async.wire.route import Surface
-from svc_async.wiring import SessionOptions, SessionResources, SessionSettings, SettingsSource, app_of, open_resources
+from svc_async.wiring import (
+    CommonOptions,
+    SandboxSource,
+    SessionOptions,
+    SessionResources,
+    SessionSettings,
+    SettingsSource,
+    app_of,
+    open_resources,
+)
 
 if TYPE_CHECKING:
     from svc_async import profiles
@@ -32,50 +42,23 @@ if TYPE_CHECKING:
 
 __all__ = ["Session"]
 
-_log = logging.getLogger("svc_async")
+T = TypeVar("T")
 
 _ADVICE = "; or read the environment with Session.from_env(), or try without credentials with Session.sandbox()"
-
-
-@attrs.frozen
-class _SandboxSource:
-    """The settings of a session with the sandbox, known once the sandbox runs."""
-
-    _running: "Sandbox | None"
-    _complete: Callable[..., SessionSettings]
-
-    @property
-    def app(self) -> AppCredentials | None:
-        return None
-
-    async def resolve(self, stack: AsyncExitStack) -> SessionSettings:
-        from svc_async.sandbox import Sandbox  # noqa: PLC0415 - most programs need no server
-
-        sandbox = self._running
-        if sandbox is None:
-            sandbox = await stack.enter_async_context(Sandbox())
-        _log.info("this session uses the embedded sandbox at %s", sandbox.base_url)
-        settings = self._complete(
-            credentials=UserCredentials(**sandbox.credentials),
-            app=AppCredentials(**sandbox.app),
-            endpoints=Endpoints(
-                base_url=sandbox.base_url, ads_url=sandbox.ads_url, ads_sandbox_url=sandbox.ads_sandbox_url
-            ),
-            clock=sandbox.clock,
-        )
-        return await settings.resolve(stack)
 
 
 class Session(RawCalls):
     """The connection of one user to the service; an async context manager.
 
-    It reads no environment variables and no files; `from_env` and `from_profile` do.
+    It reads no environment variables and no files; `from_env` and `from_profile` do. Where no block fits, `open` and
+    `close` do the same. A session that was closed can be opened again: with new connections, and with new counts of
+    the rate limits unless a governor or a state keeps them.
 
     Args:
         credentials: the credentials of the user; the advertising API requires `UserCredentials`.
         app: the app, if the credentials do not imply it.
         endpoints: the base URLs; there are no defaults.
-        validate: reject calls that break a known rule before a request is sent.
+        validate: reject calls that break a known rule before a request is sent; True by default.
         keep_unknown: keep fields that this SDK does not know in `record.extra`, at some cost in speed.
         strict_reading: raise `UnexpectedAnswer` for an answer with values that do not fit; by default they are left out
             of their record, or their record out of its page, and reported.
@@ -83,21 +66,22 @@ class Session(RawCalls):
             with `windows=state.windows()`.
         retries: how often and how long calls are repeated.
         timeouts: how long one exchange may take.
-        max_answer_bytes: how large an answer may be, decompressed; more of it is not read.
-        memory: bytes of row data that all batch jobs of the session may hold together; jobs that run at once have
-            equal shares. The interpreter and what a request takes while it is sent come on top.
+        max_answer_bytes: how large an answer may be, decompressed, by default 64 MiB; more of it is not read.
+        memory: bytes of row data that all batch jobs of the session may hold together, by default 48 MiB; jobs that run
+            at once have equal shares. The interpreter and what a request takes while it is sent come on top.
         connector: an aiohttp connector, which the caller closes, or an `ssl.SSLContext`.
         proxy: the URL of an HTTP proxy for all hosts.
         clock: the source of time.
-        on_event: called with every attempt of every call; a plain function. An exception in it is logged, by its type,
-            and does not affect the call.
+        on_event: called with every event of `svc_async.monitoring` that the session reports, such as each attempt of a
+            call; a plain function. An exception in it is logged, by its type, and has no other effect. `subscribe`
+            adds more of them.
         on_token: called with each refreshed token of `OAuth2UserCredentials` before any call uses it; store it, because
             the previous one cannot be refreshed again. Plain, or a coroutine function. An exception in it is raised in
             the calls that waited for the token; the session keeps the token.
         request_id_header: the header with the server-assigned request id, for errors.
         state: what the session shares with other processes. One that is not open is opened and closed with the session.
-        state_required: whether a state that cannot be reached when the session opens is an error; otherwise it is tried
-            again, and until then the session keeps the rate limits by itself.
+        state_required: whether a state that cannot be reached when the session opens is an error, as it is by default;
+            otherwise it is tried again, and until then the session keeps the rate limits by itself.
 
     Raises:
         InvalidArgument: credentials or endpoints are missing, or the proxy is not an HTTP proxy.
@@ -109,72 +93,50 @@ class Session(RawCalls):
         *,
         app: AppCredentials | None = None,
         endpoints: Endpoints | None = None,
-        validate: bool = True,
-        keep_unknown: bool = False,
-        strict_reading: bool = False,
-        governor: Governor | None = None,
-        retries: Retries | None = None,
-        timeouts: Timeouts | None = None,
-        max_answer_bytes: int = MAX_ANSWER_BYTES,
-        memory: int = MEMORY,
-        connector: Connector | None = None,
         proxy: str | None = None,
         clock: Clock | None = None,
-        on_event: Callable[[CallEvent], object] | None = None,
-        on_token: Callable[[OAuth2UserCredentials], object] | None = None,
-        request_id_header: str | None = None,
-        state: "shared_state.SharedState | None" = None,
-        state_required: bool = True,
+        **options: Unpack[CommonOptions],
     ) -> None:
         caller = credentials or app
-        if not isinstance(caller, Credentials):
-            raise InvalidArgument("credentials", f"must be given{_ADVICE}")
-        if endpoints is None:
-            raise InvalidArgument("endpoints", f"must be given{_ADVICE}")
         try:
             proxies = dict.fromkeys(Surface, proxy_url(proxy)) if proxy else {}
         finally:
             del proxy  # its password must not be among the locals of a traceback
+        if not isinstance(caller, Credentials):
+            raise InvalidArgument("credentials", f"must be given{_ADVICE}")
+        if endpoints is None:
+            raise InvalidArgument("endpoints", f"must be given{_ADVICE}")
         settings = SessionSettings(
             credentials=caller,
             app=app or app_of(caller),
             endpoints=endpoints,
-            validate=validate,
-            keep_unknown=keep_unknown,
-            strict_reading=strict_reading,
-            governor=governor,
-            retries=retries or Retries(),
-            timeouts=timeouts or Timeouts(),
-            max_answer_bytes=_check_size("max_answer_bytes", max_answer_bytes),
-            memory=_check_size("memory", memory),
-            connector=connector,
             proxies=proxies,
             clock=clock or SystemClock(),
-            on_event=on_event,
-            on_token=on_token,
-            request_id_header=request_id_header,
-            state=state,
-            state_required=state_required,
+            **options,
         )
         self._bind(settings)
 
     def _bind(self, source: SettingsSource, resources: SessionResources | None = None) -> None:
         self._source = source
         self._resources = resources
+        self._is_derived = resources is not None
+        self._was_closed = False
         self._closing = AsyncExitStack()
+        self._changing = asyncio.Lock()
 
     @classmethod
     def from_env(cls, **options: Unpack[SessionOptions]) -> "Session":
         """Return a session with credentials and hosts from `SVC_*` variables, and proxies from the usual variables.
 
-        With `SVC_STATE_URL` it opens a shared state, which it closes in the end, unless `state` is given. Other
-        options: see `Session`.
+        With `SVC_STATE_URL` it opens a shared state, which it closes in the end, unless `state` is given. With
+        `SVC_LOG=info` or `debug`, calls are logged. Other options: see `Session`.
 
         Raises:
             InvalidArgument: names the variables that are missing.
         """
         from svc_async import profiles  # noqa: PLC0415 - only programs that read settings need it
 
+        logs.show_as_set()
         return cls._from(profiles.from_environment(), options)
 
     @classmethod
@@ -189,6 +151,7 @@ class Session(RawCalls):
         """
         from svc_async import profiles  # noqa: PLC0415 - likewise
 
+        logs.show_as_set()
         return cls._from(profiles.from_profile(name), options)
 
     @classmethod
@@ -205,65 +168,56 @@ class Session(RawCalls):
         return session
 
     @classmethod
-    def sandbox(
-        cls,
-        running: "Sandbox | None" = None,
-        *,
-        validate: bool = True,
-        keep_unknown: bool = False,
-        strict_reading: bool = False,
-        governor: Governor | None = None,
-        retries: Retries | None = None,
-        timeouts: Timeouts | None = None,
-        max_answer_bytes: int = MAX_ANSWER_BYTES,
-        memory: int = MEMORY,
-        connector: Connector | None = None,
-        on_event: Callable[[CallEvent], object] | None = None,
-        state: "shared_state.SharedState | None" = None,
-        state_required: bool = True,
-    ) -> "Session":
+    def sandbox(cls, running: "Sandbox | None" = None, **options: Unpack[CommonOptions]) -> "Session":
         """Return a session with the embedded sandbox, on its clock; it starts a sandbox or joins a running one.
 
-        `running` is a sandbox that was started, which the caller closes. Other settings: see `Session`.
+        `running` is a sandbox that was started, which the caller closes. Other options: see `Session`; the sandbox has
+        credentials, hosts and a clock of its own, and is reached without a proxy.
         """
-        complete = partial(
-            SessionSettings,
-            validate=validate,
-            keep_unknown=keep_unknown,
-            strict_reading=strict_reading,
-            governor=governor,
-            retries=retries or Retries(),
-            timeouts=timeouts or Timeouts(),
-            max_answer_bytes=_check_size("max_answer_bytes", max_answer_bytes),
-            memory=_check_size("memory", memory),
-            connector=connector,
-            on_event=on_event,
-            state=state,
-            state_required=state_required,
-        )
         session = cls.__new__(cls)
-        session._bind(_SandboxSource(running, complete))  # noqa: SLF001 - the same class
+        session._bind(SandboxSource.create(running, options))  # noqa: SLF001 - the same class
         return session
 
-    async def __aenter__(self) -> Self:
-        if self._resources is not None:
-            raise WrongState("the session is open already; one made by but() shares the connections of an open session")
-        async with AsyncExitStack() as stack:
-            self._resources = await open_resources(await self._source.resolve(stack), stack)
-            self._closing = stack.pop_all()
+    async def open(self) -> Self:
+        """Open the session, unless it is open; for programs that do not use it as a context manager.
+
+        Raises:
+            StateUnavailable: the database of the state cannot be reached.
+        """
+        async with self._changing:
+            if self._resources is None:
+                if self._is_derived:
+                    raise WrongState("the session was closed; make another one with as_user()")
+                async with AsyncExitStack() as stack:
+                    self._resources = await open_resources(await self._source.resolve(stack), stack)
+                    self._closing = stack.pop_all()
         return self
+
+    async def close(self) -> None:
+        """Close the session, if it is open.
+
+        Calls in flight fail with `TransportError`, which says that they may have had an effect; those that wait, and
+        later ones, with `WrongState`. One made by `but` or `as_user` leaves the connections open.
+        """
+        async with self._changing:
+            if self._resources is not None:
+                self._resources, self._was_closed = None, True
+                await self._closing.aclose()
+
+    async def __aenter__(self) -> Self:
+        if self._resources is not None and not self._is_derived:
+            raise WrongState("the session is open already")
+        return await self.open()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._require_open()
-        self._resources = None
-        await self._closing.aclose()
+        await self.close()
 
     @property
     def is_sandbox(self) -> bool:
         """Whether this session uses the embedded sandbox."""
-        return isinstance(self._source, _SandboxSource)
+        return isinstance(self._source, SandboxSource)
 
     @property
     def app(self) -> AppCredentials | None:
@@ -280,10 +234,34 @@ class Session(RawCalls):
         """Enforces the rate limits; `snapshot()` returns their state."""
         return self._pipeline.governor
 
+    def subscribe(self, function: Callable[[Any], object]) -> Callable[[], None]:
+        """Call a function with every event of this session from now on, like `on_event`.
+
+        The session may be closed still. Those made from it by `but` and `as_user` have the same subscribers.
+
+        Returns:
+            A function that ends the subscription.
+        """
+        return self._source.subscribers.add(function)
+
+    async def with_answer(self, awaitable: Awaitable[T]) -> tuple[T, CallAnswer]:
+        """Await a call and return the answer behind its value, too: status, headers, request id and body.
+
+            account, answer = await session.with_answer(session.accounts.get(account_id))
+
+        Works with whatever makes calls of this session: a method, `pager.first()`, a coroutine function of your own.
+        Of several calls, the answer is the one that arrived last. An error is raised as usual.
+
+        Raises:
+            InvalidArgument: the awaitable is a task, which may have begun.
+            WrongState: no call was answered.
+        """
+        return await await_with_answer(awaitable, self._pipeline.transport)
+
     def but(self, *, timeout: float | None = None, retries: Retries | None = None) -> "Session":
         """Return a session that shares connections and governor but overrides settings.
 
-        Closing the parent closes it.
+        It is open as long as this one; closing it has no effect on this one.
 
         Args:
             timeout: seconds for one exchange.
@@ -294,9 +272,35 @@ class Session(RawCalls):
             timeout=resources.pipeline.timeout if timeout is None else Timeouts(total=timeout).total,
             retries=retries or resources.pipeline.retries,
         )
-        view = copy.copy(self)
-        view._bind(self._source, attrs.evolve(resources, pipeline=pipeline))  # noqa: SLF001 - the same class
-        return view
+        return self._derive(attrs.evolve(resources, pipeline=pipeline))
+
+    def as_user(
+        self, credentials: Credentials, *, on_token: Callable[[OAuth2UserCredentials], object] | None = None
+    ) -> "Session":
+        """Return a session of another user, over the connections and the governor of this one.
+
+        The limits of each user are counted apart, those of an ad account or of the app together. It is open as long as
+        this one; closing it has no effect on this one. It costs no connection, so that each request of a service can
+        have its own.
+
+        Args:
+            credentials: the credentials of the user. Those without an app use that of this session.
+            on_token: as for `Session`, for the tokens of this user; that of this session is not called.
+
+        Raises:
+            InvalidArgument: these are no credentials.
+        """
+        if not isinstance(credentials, Credentials):
+            raise InvalidArgument("credentials", "must be the credentials of a user or an app")
+        resources = self._require_open().as_user(credentials, on_token)
+        session = self._derive(resources)
+        session._closing.push_async_callback(resources.close_tokens)  # noqa: SLF001 - the same class
+        return session
+
+    def _derive(self, resources: SessionResources) -> "Session":
+        session = copy.copy(self)
+        session._bind(self._source, resources)  # noqa: SLF001 - the same class
+        return session
 
     @property
     def oauth1(self) -> "services.OAuth1Flow":
@@ -382,7 +386,8 @@ class Session(RawCalls):
 
     def _require_open(self) -> SessionResources:
         if self._resources is None:
-            raise WrongState("the session is not open; use it inside `async with`")
+            what = "was closed" if self._was_closed else "is not open"
+            raise WrongState(f"the session {what}; use it inside `async with`, or between open() and close()")
         return self._resources
 
     @property
@@ -392,9 +397,3 @@ class Session(RawCalls):
     @property
     def _app_pipeline(self) -> Pipeline:
         return self._require_open().app_pipeline
-
-
-def _check_size(name: str, size: int) -> int:
-    if size < 1:
-        raise InvalidArgument(name, "must be at least 1")
-    return size

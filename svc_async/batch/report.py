@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 
 from svc_async.errors import BatchError
+from svc_async.wire.envelope import CallAnswer
 
 __all__ = ["KEPT_FAILURES", "Accounting", "Failure", "Progress", "Receipt", "Report", "Totals"]
 
@@ -56,6 +57,7 @@ class Receipt:
         attempts: how many times the request was sent.
         positions: the positions of the accepted rows.
         settled: the positions of all its rows.
+        answer: the answer of success that it was read from; None if the service refused the request.
     """
 
     rows: int
@@ -65,6 +67,7 @@ class Receipt:
     attempts: int = 1
     positions: Sequence[int] = attrs.field(default=(), repr=False)
     settled: Sequence[int] = attrs.field(default=(), repr=False)
+    answer: CallAnswer | None = attrs.field(default=None, eq=False, repr=False)
 
     @property
     def first(self) -> int:

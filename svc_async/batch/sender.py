@@ -17,6 +17,7 @@ from svc_async.engine.retry import Retries
 from svc_async.errors import SvcError
 from svc_async.governor.slot import Priority
 from svc_async.wire.base_urls import Endpoints
+from svc_async.wire.envelope import CallAnswer
 from svc_async.wire.route import Request
 
 __all__ = [
@@ -58,8 +59,8 @@ class Sender(Protocol):
         """Count requests like this one that an earlier process sent at these times."""
         ...
 
-    async def send_with_id(self, request: Request[T]) -> tuple[T, str | None]:
-        """Send a request; return its answer and the request id that the service assigned, if any."""
+    async def send_with_answer(self, request: Request[T]) -> tuple[T, CallAnswer]:
+        """Send a request; return the value of its answer, and the answer."""
         ...
 
 

@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
+import attrs
+
 from svc_async.batch.destination import Destination
 from svc_async.batch.feeder import Feeder
 from svc_async.batch.lane import Lane, Phase, count_in_doubt
@@ -40,6 +42,7 @@ from svc_async.batch.settings import BatchSettings, JobSizes, Observers
 from svc_async.batch.source import RowSource
 from svc_async.engine.retry import RetryBudget
 from svc_async.errors import ApiError, BatchError, RateLimited, SvcError
+from svc_async.wire.envelope import CallAnswer
 from svc_async.wire.route import Request
 
 __all__ = ["Uploader"]
@@ -82,6 +85,7 @@ class Uploader(Generic[T]):
         self._task_group = asyncio.TaskGroup()
         self._tasks: dict[Lane, asyncio.Task[None]] = {}
         self._requests: dict[Lane, Request[T]] = {}
+        self._answers: dict[Lane, CallAnswer] = {}
         self._due: dict[Lane, float] = {}
         self._cause: Exception | None = None
         self._finished: Report | None = None
@@ -208,13 +212,15 @@ class Uploader(Generic[T]):
         accounting = self._ledger.accounting
         accounting.requests += 1
         try:
-            answer, request_id = await self._sender.send_with_id(self._requests[lane])
+            value, answer = await self._sender.send_with_answer(self._requests[lane])
         except SvcError as error:
             accounting.rate_limited += isinstance(error, RateLimited)
             return Failed(error, self._read_pause(error))
         finally:
             del self._requests[lane]
-        return Answered(self._destination.evaluate(answer, lane.queue[0]), request_id)
+        if self._observers.on_receipt is not None:
+            self._answers[lane] = answer
+        return Answered(self._destination.evaluate(value, lane.queue[0]), answer.request_id)
 
     async def _mark_sent(self, request: Request[Any]) -> None:
         """Note that a request has its turn at the rate limit; the job ends if that cannot be stored."""
@@ -242,7 +248,7 @@ class Uploader(Generic[T]):
         await self._ledger.settle(lane, settle, self._feeder.list_packed(lane))
         self._notify_failures(settle.receipt.failures)
         if self._observers.on_receipt is not None:
-            self._observers.on_receipt(settle.receipt)
+            self._observers.on_receipt(attrs.evolve(settle.receipt, answer=self._answers.pop(lane, None)))
         self._notify_progress()
 
     async def _wait(self, lane: Lane, seconds: float) -> None:

@@ -43,7 +43,7 @@ class Pager(Generic[T]):
 
     def __await__(self) -> Generator[Any, None, Page[T]]:
         """Return the first page."""
-        return self._pipeline.send(self._request).__await__()
+        return self._fetch(self._request).__await__()
 
     def __aiter__(self) -> AsyncIterator[T]:
         """Iterate over the records, page by page."""
@@ -98,7 +98,7 @@ class Pager(Generic[T]):
                     yield item
 
     async def _iterate_pages(self, first: Request[Page[T]]) -> AsyncGenerator[Page[T]]:
-        page = await self._pipeline.send(first)
+        page = await self._fetch(first)
         cursor: str | None = None
         while page.next_cursor is not None:
             if page.next_cursor == cursor:
@@ -106,7 +106,7 @@ class Pager(Generic[T]):
             cursor = page.next_cursor
             next_page = self._request.at(cursor)
             # Starts when the consumer of this page first awaits: one that stops before then costs no extra request.
-            fetching = asyncio.ensure_future(self._pipeline.send(next_page))
+            fetching = asyncio.ensure_future(self._fetch(next_page))
             try:
                 yield page
                 page = await fetching
@@ -115,6 +115,10 @@ class Pager(Generic[T]):
         yield page
         if page.broken_cursor is not None:
             raise page.broken_cursor
+
+    async def _fetch(self, request: Request[Page[T]]) -> Page[T]:
+        page, answer = await self._pipeline.send_with_answer(request)
+        return attrs.evolve(page, answer=answer)
 
 
 @attrs.frozen(repr=False)

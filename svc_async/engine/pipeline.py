@@ -1,6 +1,7 @@
 """Sends requests: check → with token → with retries → attempt → in turn → once. A stream takes the same path, once."""
 
 import logging
+from asyncio import CancelledError
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import datetime
@@ -13,50 +14,28 @@ from svc_async.auth.authorization import Authorization
 from svc_async.auth.tokens import Tokens
 from svc_async.clock import Clock
 from svc_async.engine import retry
+from svc_async.engine.answers import current_collector
+from svc_async.engine.call import Call, is_logged_at
 from svc_async.engine.memory import MemoryBudget
 from svc_async.engine.origin import SessionOrigin
 from svc_async.engine.retry import Retries, RetryBudget
 from svc_async.engine.transport import OpenStream, Transport, WireRequest
-from svc_async.errors import ApiError, ErrorDetail, SvcError, TooManyConnections, UnexpectedAnswer
+from svc_async.errors import ApiError, SvcError, TooManyConnections, UnexpectedAnswer
 from svc_async.governor.governor import Governor
 from svc_async.governor.slot import Priority, Slot
+from svc_async.monitoring import Subscribers
 from svc_async.wire.base_urls import Endpoints
-from svc_async.wire.envelope import Answer, Page, errors_beside_data, is_withheld, parse_refusal
+from svc_async.wire.envelope import Answer, CallAnswer, is_withheld, parse_refusal
 from svc_async.wire.outcome import Effect, outcome_of
 from svc_async.wire.params import query_string
 from svc_async.wire.reading import OnMisfit, Reader
 from svc_async.wire.route import Reply, Request, Surface
 
-__all__ = ["CallEvent", "Pipeline"]
+__all__ = ["Pipeline"]
 
 T = TypeVar("T")
 
 _log = logging.getLogger("svc_async")
-
-
-@attrs.frozen(kw_only=True)
-class CallEvent:
-    """One attempt of one call, passed to `Session(on_event=)`; it contains no personal data and no secret.
-
-    Attributes:
-        method: the HTTP method.
-        path: the path as the reference prints it, without ids; of `Session.request`, without the account's id only.
-        seconds: how long the attempt took, including the wait at the governor.
-        status: the status of the answer; None without an answer.
-        error: why the attempt failed, if it did.
-        errors: errors that the main API reports in an answer of success.
-        misfits: what is left out of the value of an answer because it does not fit: places and rules, no values.
-        unreadable: how many records of a page could not be read; they are in `page.unreadable`.
-    """
-
-    method: str
-    path: str
-    seconds: float
-    status: int | None
-    error: SvcError | None
-    errors: Sequence[ErrorDetail] = ()
-    misfits: Sequence[str] = ()
-    unreadable: int = 0
 
 
 @attrs.frozen(kw_only=True, repr=False)  # every service holds one, and the URL of a proxy may contain a password
@@ -71,6 +50,7 @@ class Pipeline:
         max_wait: the longest wait at the governor in seconds; None has no limit.
         timeout: seconds for one exchange, if other than the transport's.
         validate: reject calls that break a known rule before a request is sent.
+        subscribers: what receives the events of the session.
         origin: where another process finds the settings of the session; None if they were given to it.
         before_sending: awaited with a request once the governor has granted a slot, before it is signed and sent; if
             it raises, nothing is sent.
@@ -94,7 +74,7 @@ class Pipeline:
     timeout: float | None = None
     validate: bool = True
     memory: MemoryBudget = attrs.field(factory=MemoryBudget)
-    on_event: Callable[[CallEvent], object] | None = None
+    subscribers: Subscribers = attrs.field(factory=Subscribers)
     origin: SessionOrigin | None = None
     before_sending: Callable[[Request[Any]], Awaitable[object]] | None = None
     at_sending: Callable[[Request[Any]], object] | None = None
@@ -122,50 +102,82 @@ class Pipeline:
             WouldWaitTooLong: a rate limit opens too late.
             InvalidArgument: the parameters break a known rule.
         """
-        value, _ = await self.send_with_id(request)
+        return await self._send_call(self._create_call(request))
+
+    async def send_with_answer(self, request: Request[T]) -> tuple[T, CallAnswer]:
+        """Send a request as `send` does; return the answer beside its value."""
+        call = self._create_call(request)
+        value = await self._send_call(call)
+        return value, call.describe_answer(self.reader.request_id_header)
+
+    def _create_call(self, request: Request[T]) -> Call[T]:
+        return Call(request, self.clock, is_watched=bool(self.subscribers.functions) or is_logged_at(logging.INFO))
+
+    async def _send_call(self, call: Call[T]) -> T:
+        self.check(call.request)
+        try:
+            if self.tokens is None:
+                value = await self._send_with_retries(call, self.authorization)
+            else:
+                value = await self.tokens.call_with_token(
+                    lambda authorization: self._send_with_retries(call, authorization)
+                )
+        except BaseException as error:
+            call.log_end(error)
+            raise
+        if call.is_watched:
+            call.log_end()
+        collector = current_collector.get()
+        if collector is not None:
+            collector.receive(self.transport, call.describe_answer(self.reader.request_id_header))
         return value
 
-    async def send_with_id(self, request: Request[T]) -> tuple[T, str | None]:
-        """Send a request as `send` does; return the server-assigned request id, if any, beside the value."""
-        self.check(request)
-        if self.tokens is None:
-            return await self._send_with_retries(request, self.authorization)
-        return await self.tokens.call_with_token(lambda authorization: self._send_with_retries(request, authorization))
-
-    def _send_with_retries(self, request: Request[T], authorization: Authorization) -> Awaitable[tuple[T, str | None]]:
+    def _send_with_retries(self, call: Call[T], authorization: Authorization) -> Awaitable[T]:
         return retry.run(
-            lambda: self._attempt(request, authorization),
+            lambda: self._attempt(call, authorization),
             retries=self.retries,
-            safe=request.safe_to_repeat,
+            safe=call.request.safe_to_repeat,
             clock=self.clock,
             budget=self.budget,
+            elapsed=call.measure_time,
+            on_repeat=call.log_repeat,
         )
 
-    async def _attempt(self, request: Request[T], authorization: Authorization) -> tuple[T, str | None]:
-        started = self.clock.monotonic()
-        misfits: list[str] = []
+    async def _attempt(self, call: Call[T], authorization: Authorization) -> T:
+        call.start()
         try:
-            answer = await self._send_in_turn(request, authorization)
-            value = self._parse(request, answer, misfits.append)
-        except SvcError as error:
-            self._report(request, started, getattr(error, "status", None), error)
+            answer = await self._send_in_turn(call, authorization)
+            value = self._parse(call.request, answer, call.misfits.append)
+        except BaseException as error:
+            self._report(call, error=error)
             raise
-        if misfits:
-            _log.warning("%s %s: the answer does not fit: %s", request.method, request.template, _shorten(misfits))
-        unreadable = len(value.unreadable) if isinstance(value, Page) else 0
-        self._report(request, started, answer.status, answer=answer, misfits=misfits, unreadable=unreadable)
-        return value, answer.request_id(self.reader.request_id_header)
+        if call.misfits:
+            _log.warning(
+                "%s %s: the answer does not fit: %s",
+                call.request.method,
+                call.request.public_path,
+                _shorten(call.misfits),
+            )
+        if call.is_watched:
+            self._report(call, value=value)
+        return value
 
-    async def _send_in_turn(self, request: Request[Any], authorization: Authorization) -> Answer:
+    async def _send_in_turn(self, call: Call[Any], authorization: Authorization) -> Answer:
+        request = call.request
         async with self.governor.slot(request, user=self.user, priority=self.priority, max_wait=self.max_wait) as slot:
+            call.slot = slot
+            if slot.turn is not None:
+                self._report_wait(call, slot)
             if self.before_sending is not None:
                 await self.before_sending(request)
             try:
-                answer = await self._send_once(request, authorization, slot)
+                call.answer = answer = await self._send_once(request, authorization, slot)
             except SvcError as error:
                 _settle_failure(slot, error)
                 raise
             slot.learn(answer.status, answer.headers)
+            if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
+                self._report_refusal(call, slot)
             return answer
 
     def _send_once(self, request: Request[Any], authorization: Authorization, slot: Slot) -> Awaitable[Answer]:
@@ -232,28 +244,39 @@ class Pipeline:
     async def _attempt_stream(
         self, request: Request[Any], authorization: Authorization, stack: AsyncExitStack, seconds: float
     ) -> OpenStream:
-        started = self.clock.monotonic()
+        call = self._create_call(request)
+        call.start()
         try:
-            stream = await self._open_stream_in_turn(request, authorization, stack, seconds)
-            if not stream.answer.is_success:
-                raise self._parse_refusal(stream.answer)
-        except SvcError as error:
-            self._report(request, started, getattr(error, "status", None), error)
+            stream = await self._open_stream_in_turn(call, authorization, stack, seconds)
+        except BaseException as error:
+            self._report(call, error=error)
+            call.log_end(error)
             raise
-        self._report(request, started, stream.answer.status)
+        self._report(call)
+        call.log_end()
         return stream
 
     async def _open_stream_in_turn(
-        self, request: Request[Any], authorization: Authorization, stack: AsyncExitStack, seconds: float
+        self, call: Call[Any], authorization: Authorization, stack: AsyncExitStack, seconds: float
     ) -> OpenStream:
+        request = call.request
         async with self.governor.slot(request, user=self.user, priority=self.priority, max_wait=None) as slot:
+            call.slot = slot
+            if slot.turn is not None:
+                self._report_wait(call, slot)
             try:
                 stream = await stack.enter_async_context(self._open_stream_once(request, authorization, slot, seconds))
             except SvcError as error:
                 _settle_failure(slot, error)
                 raise
-            slot.learn(self._status_for_governor(stream.answer), stream.answer.headers)
-            return stream
+            call.answer = stream.answer
+            status = self._status_for_governor(stream.answer)
+            slot.learn(status, stream.answer.headers)
+            if status == HTTPStatus.TOO_MANY_REQUESTS:
+                self._report_refusal(call, slot)
+        if not stream.answer.is_success:
+            raise self._parse_refusal(stream.answer)
+        return stream
 
     def _open_stream_once(
         self, request: Request[Any], authorization: Authorization, slot: Slot, seconds: float
@@ -273,33 +296,27 @@ class Pipeline:
     def _parse_refusal(self, answer: Answer) -> ApiError:
         return parse_refusal(answer, now=self.clock.now(), request_id_header=self.reader.request_id_header)
 
-    def _report(
-        self,
-        request: Request[Any],
-        started: float,
-        status: int | None,
-        error: SvcError | None = None,
-        *,
-        answer: Answer | None = None,
-        misfits: Sequence[str] = (),
-        unreadable: int = 0,
-    ) -> None:
-        if self.on_event is None:
+    def _report_wait(self, call: Call[Any], slot: Slot) -> None:
+        if call.is_watched:
+            self.subscribers.notify(call.describe_wait(slot))
+
+    def _report_refusal(self, call: Call[Any], slot: Slot) -> None:
+        if call.is_watched:
+            self.subscribers.notify(call.describe_refusal(slot, self.governor.find_gate(slot)))
+
+    def _report(self, call: Call[Any], *, error: BaseException | None = None, value: object = None) -> None:
+        """Report an attempt that has ended."""
+        if not call.is_watched:
             return
-        event = CallEvent(
-            method=request.method,
-            path=request.template,
-            seconds=self.clock.monotonic() - started,
-            status=status,
-            error=error,
-            errors=errors_beside_data(answer) if answer and request.surface is Surface.BASE else (),
-            misfits=tuple(misfits),
-            unreadable=unreadable,
+        event = call.describe_attempt(
+            self.endpoints,
+            self.reader.request_id_header,
+            value=value,
+            error=error if isinstance(error, SvcError) else None,
+            is_cancelled=isinstance(error, CancelledError),
         )
-        try:
-            self.on_event(event)
-        except Exception as problem:  # noqa: BLE001 - an observer must not change the result of the call
-            _log.error("on_event failed: %s", type(problem).__name__)
+        call.log_attempt(event)
+        self.subscribers.notify(event)
 
 
 def _settle_failure(slot: Slot, error: SvcError) -> None:

@@ -122,20 +122,35 @@ def _wait(error: SvcError, *, attempt: int, now: datetime, retries: Retries, cha
 
 
 async def run(
-    call: Callable[[], Awaitable[T]], *, retries: Retries, safe: bool, clock: Clock, budget: RetryBudget
+    call: Callable[[], Awaitable[T]],
+    *,
+    retries: Retries,
+    safe: bool,
+    clock: Clock,
+    budget: RetryBudget,
+    elapsed: Callable[[], float],
+    on_repeat: Callable[[SvcError, float], object],
 ) -> T:
     """Make a call, and repeat it as long as `decide` and the budget allow.
+
+    Args:
+        call: makes one attempt.
+        retries: the limits.
+        safe: whether the call is safe to repeat.
+        clock: the source of time.
+        budget: the repeats that the session has left.
+        elapsed: returns the seconds since the first attempt began.
+        on_repeat: called with a failure and the seconds to wait before the repeat.
 
     Tenacity is entered only after a failure that may be repeated: no other call pays for it, and no other error has its
     frames in the traceback.
     """
-    started = clock.monotonic()
     try:
         result = await call()
     except SvcError as error:
         if _is_final(error, attempt=1, safe=safe, retries=retries):
             raise
-        repeats = _Repeats(retries=retries, safe=safe, clock=clock, budget=budget, started=started)
+        repeats = _Repeats(retries=retries, safe=safe, clock=clock, budget=budget, elapsed=elapsed, on_repeat=on_repeat)
         result = await repeats.run(call, error)
     budget.earn()
     return result
@@ -149,7 +164,8 @@ class _Repeats:
     safe: bool
     clock: Clock
     budget: RetryBudget
-    started: float
+    elapsed: Callable[[], float]
+    on_repeat: Callable[[SvcError, float], object]
     wait: float = 0.0
     in_doubt: bool = False
     """An attempt failed that may have had an effect."""
@@ -181,7 +197,7 @@ class _Repeats:
         wait = decide(
             error,
             attempt=state.attempt_number,
-            elapsed=self.clock.monotonic() - self.started,
+            elapsed=self.elapsed(),
             now=self.clock.now(),
             safe=self.safe,
             retries=self.retries,
@@ -190,4 +206,5 @@ class _Repeats:
         if wait is None or not self.budget.spend():
             return False
         self.wait = wait
+        self.on_repeat(error, wait)
         return True

@@ -167,6 +167,10 @@ class Governor:
         """Return how many requests like this one a second the table of limits admits; None if it has no limit."""
         return self._buckets.find_pace(request)
 
+    def find_gate(self, slot: Slot) -> datetime | None:
+        """Return until when no request like that of a slot is granted, after a 429; None if nothing keeps it."""
+        return self._scheduler.find_gate(slot)
+
     def snapshot(self) -> tuple[BucketState, ...]:
         """Return the state of every bucket."""
         return tuple(map(self._describe, self._buckets))

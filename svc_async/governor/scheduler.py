@@ -68,7 +68,7 @@ class RequestScheduler:
             return None
         flow = self._find_flow(slot)
         self._check_max_wait(slot, flow, now)
-        slot.stage = Stage.WAITING
+        slot.stage, slot.queued_at = Stage.WAITING, now
         slot.turn = asyncio.get_running_loop().create_future()
         flow.join(slot, now + _to_ticks(slot.max_wait))
         self._advance(slot.kind.buckets, now)
@@ -125,6 +125,12 @@ class RequestScheduler:
         """Look again at a bucket whose window was changed by its store."""
         if bucket.needs_attention:
             self._advance((bucket,), self.now())
+
+    def find_gate(self, slot: Slot) -> datetime | None:
+        """Return until when a 429 keeps the buckets of a slot closed; None if it does not."""
+        now = self.now()
+        closed_until = max(bucket.window.state(now).closed_until for bucket in slot.kind.buckets)
+        return self.to_datetime(closed_until, now) if closed_until > now else None
 
     def is_idle(self, bucket: Bucket[Slot]) -> bool:
         """Return whether nothing would be lost by forgetting a bucket."""

@@ -9,6 +9,7 @@ from typing import Protocol, Self
 import attrs
 
 from svc_async.governor.buckets import RequestKind
+from svc_async.governor.ticks import SECOND
 
 __all__ = ["Priority", "Slot", "Stage"]
 
@@ -57,8 +58,19 @@ class Slot:
     is_bulk: bool
     max_wait: float | None
     stage: Stage = attrs.field(default=Stage.NEW, init=False)
+    queued_at: int = attrs.field(default=0, init=False)
     granted_at: int = attrs.field(default=0, init=False)
     turn: "asyncio.Future[None] | None" = attrs.field(default=None, init=False)
+
+    @property
+    def waited(self) -> float:
+        """How many seconds it waited for its turn, once it is granted."""
+        return 0.0 if self.turn is None else (self.granted_at - self.queued_at) / SECOND
+
+    @property
+    def limit(self) -> str:
+        """The name of the limit of its endpoint."""
+        return self.kind.buckets[0].name
 
     @property
     def is_in_flight(self) -> bool:

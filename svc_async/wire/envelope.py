@@ -18,6 +18,7 @@ from svc_async.wire.records import to_plain_values
 __all__ = [
     "NOT_JSON",
     "Answer",
+    "CallAnswer",
     "Page",
     "Unreadable",
     "errors_beside_data",
@@ -55,6 +56,7 @@ class Page(Generic[T]):
         total_count: the number of records on all pages, if it was requested.
         unreadable: the records that do not fit; they are not among the items.
         broken_cursor: why the next page cannot be requested, if the service sent a cursor that does not fit.
+        answer: the answer that it was read from.
     """
 
     items: Sequence[T]
@@ -62,6 +64,7 @@ class Page(Generic[T]):
     total_count: int | None = None
     unreadable: tuple[Unreadable, ...] = ()
     broken_cursor: UnexpectedAnswer | None = attrs.field(default=None, eq=False, repr=False)
+    answer: "CallAnswer | None" = attrs.field(default=None, eq=False, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the page as values that JSON can represent; unreadable records as they came."""
@@ -85,6 +88,29 @@ class Page(Generic[T]):
         unreadable = f", {len(self.unreadable):,} unreadable" if self.unreadable else ""
         end = "more pages follow" if self.next_cursor else "the last page"
         return render_rows(f"{len(rows):,} records{kind}{unreadable}; {end}", rows)
+
+
+@attrs.frozen(kw_only=True)
+class CallAnswer:
+    """The answer behind the value of a call.
+
+    Attributes:
+        status: the HTTP status.
+        headers: its headers; their names are case-insensitive.
+        body: the body as it came, decompressed; it may contain personal data.
+        request_id: the server-assigned request id, from the header that the session configures, else None.
+        attempts: how many times the call was sent.
+        seconds: how long the call took, all its waits included.
+        waited: how many of these seconds it waited, at the rate limit and before repeats.
+    """
+
+    status: int
+    headers: Mapping[str, str] = attrs.field(repr=False)
+    body: bytes = attrs.field(repr=False)
+    request_id: str | None
+    attempts: int
+    seconds: float
+    waited: float
 
 
 @attrs.frozen(kw_only=True)

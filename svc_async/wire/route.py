@@ -86,6 +86,7 @@ class Request(Generic[T]):
         decides: the answer decides which rows of a batch are done, so no object may have a name twice, and no record
             of a page may be left out.
         problem: the first rule that the parameters break, for sessions that validate before sending.
+        shown_path: the path in logs and events, if it is not the template.
     """
 
     method: str
@@ -102,6 +103,12 @@ class Request(Generic[T]):
     wrapper: str | None = None
     decides: bool = False
     problem: InvalidArgument | None = None
+    shown_path: str | None = None
+
+    @property
+    def public_path(self) -> str:
+        """The path in logs and events, without anything that identifies a person or an account."""
+        return self.template if self.shown_path is None else self.shown_path
 
     @property
     def safe_to_repeat(self) -> bool:

@@ -344,6 +344,19 @@ async def test_a_token_is_refreshed_before_it_ends(service: ScriptedServer, cloc
     assert new.expires_at == clock.now() + timedelta(seconds=7200)
 
 
+async def test_the_token_of_another_user_is_refreshed_and_reported_apart(
+    service: ScriptedServer, clock: VirtualClock
+) -> None:
+    own: list[OAuth2UserCredentials] = []
+    others: list[OAuth2UserCredentials] = []
+    service.on("POST", GRANT, grant(1))
+    service.on("GET", SUBSCRIPTIONS, only("access-1"))
+    async with service.session(scoped(clock), on_token=own.append) as session:
+        user = session.as_user(scoped(clock, -1), on_token=others.append)
+        await subscriptions(user)
+    assert (own, [each.access_token for each in others]) == ([], ["access-1"])
+
+
 async def test_a_client_with_a_secret_proves_itself(service: ScriptedServer, clock: VirtualClock) -> None:
     service.on("POST", GRANT, grant(1))
     app = AppCredentials(**APP, client_id="client", client_secret="hush")

@@ -108,11 +108,11 @@ class PacedService(FakeService):
 
     reads: int = 0
 
-    async def send_with_id(self, request: Any) -> Any:
+    async def send_with_answer(self, request: Any) -> Any:
         if len(self.bodies) % 50 == 0:
             before = self.reads
             await wait_until(lambda: self.reads > before)
-        return await super().send_with_id(request)
+        return await super().send_with_answer(request)
 
 
 async def test_what_is_read_while_the_journal_is_written_is_whole_and_never_goes_back(path: Path) -> None:

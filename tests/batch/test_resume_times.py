@@ -33,10 +33,10 @@ class WaitingService(FakeService):
 
     wait: float = 0.0
 
-    async def send_with_id(self, request: Any) -> Any:
+    async def send_with_answer(self, request: Any) -> Any:
         if self.wait:
             await self.clock.sleep(self.wait)
-        return await super().send_with_id(request)
+        return await super().send_with_answer(request)
 
 
 async def stop_in_flight(service: FakeService, journal: JournalLocation) -> None:

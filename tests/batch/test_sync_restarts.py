@@ -43,13 +43,13 @@ class Process(FakeService):
     def restore(self, request: Any, sent_at: Any) -> None:
         self.governor.restore(request, user="ann", sent_at=sent_at)
 
-    async def send_with_id(self, request: Any) -> Any:
+    async def send_with_answer(self, request: Any) -> Any:
         async with self.governor.slot(request, user="ann", priority=Priority.BULK, max_wait=None) as slot:
             slot.mark_sent()
             now = self.clock.monotonic()
             self.refused += sum(moment > now - MINUTE for moment in self.arrived) >= LIMIT
             self.arrived.append(now)
-            answer = await super().send_with_id(request)
+            answer = await super().send_with_answer(request)
             slot.learn(200, {})
             return answer
 

@@ -8,7 +8,7 @@ import pytest
 
 from svc_async import Retries, Session, UnexpectedAnswer
 from svc_async.ads.cards import CardComponentMedia
-from svc_async.engine.pipeline import CallEvent
+from svc_async.monitoring import CallEvent
 from tests.support.scripted_server import Answer, ScriptedServer, clock, service
 
 __all__ = ["clock", "service"]

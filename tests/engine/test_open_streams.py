@@ -20,11 +20,12 @@ from svc_async import (
     UnexpectedAnswer,
 )
 from svc_async.auth.authorization import Authorization, bearer
-from svc_async.engine.pipeline import CallEvent, Pipeline
+from svc_async.engine.pipeline import Pipeline
 from svc_async.engine.retry import RetryBudget
 from svc_async.engine.transport import OpenStream, Timeouts, Transport, WireRequest
 from svc_async.errors import Sent, StreamDropped, TimedOut, TransportError, WrongState
 from svc_async.governor.governor import BucketState, Governor
+from svc_async.monitoring import CallEvent, LimitExceededEvent, Subscribers
 from svc_async.sandbox import VirtualClock
 from svc_async.wire.reading import Reader
 from svc_async.wire.route import Request, Surface
@@ -79,7 +80,7 @@ def pipeline(peer: Peer, transport: Transport, clock: VirtualClock, events: list
         budget=RetryBudget(),
         reader=Reader(),
         clock=clock,
-        on_event=events.append,
+        subscribers=Subscribers(events.append),
     )
 
 
@@ -148,13 +149,15 @@ async def test_a_refusal_is_raised_and_only_too_many_requests_close_the_gate(
     pipeline: Pipeline, peer: Peer, refusal: tuple[int, bytes], error: type[ApiError], is_closed: bool
 ) -> None:
     peer.script = peer.answer(answer(*refusal))
-    events: list[CallEvent] = []
+    events: list[object] = []
 
     with pytest.raises(error):
-        async with pipeline.but(on_event=events.append).stream(STREAM, timeout=5.0):
+        async with pipeline.but(subscribers=Subscribers(events.append)).stream(STREAM, timeout=5.0):
             raise AssertionError
 
-    assert tell(events) == [("GET", "/2/activity/stream", refusal[0], error.__name__)]
+    calls = [event for event in events if isinstance(event, CallEvent)]
+    assert tell(calls) == [("GET", "/2/activity/stream", refusal[0], error.__name__)]
+    assert any(isinstance(event, LimitExceededEvent) for event in events) is is_closed
     assert (find_stream_bucket(pipeline).closed_until is not None) is is_closed
     assert find_stream_bucket(pipeline).used == 1
 

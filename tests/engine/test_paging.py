@@ -138,7 +138,7 @@ async def test_leaving_early_cancels_the_page_that_was_asked_for_ahead(
     pages = categories.list(count=1).pages()
     await anext(pages)
     await sandbox.requests.wait(count=before + 2)  # the next page is asked for while this one is read
-    (fetching,) = [task for task in asyncio.all_tasks() if "Pipeline.send" in repr(task.get_coro())]
+    (fetching,) = [task for task in asyncio.all_tasks() if "Pager._fetch" in repr(task.get_coro())]
     await pages.aclose()  # type: ignore[attr-defined]  # it is a generator
     await asyncio.wait([fetching])
 

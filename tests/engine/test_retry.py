@@ -1,7 +1,7 @@
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import pytest
@@ -21,6 +21,8 @@ from svc_async.errors import (
 )
 from svc_async.sandbox import VirtualClock
 from svc_async.wire.outcome import api_error
+
+T = TypeVar("T")
 
 UNREADABLE = UnexpectedAnswer("not JSON", status=200, repeatable=True)
 ANOTHER_FORM = UnexpectedAnswer("another form", status=200)
@@ -60,6 +62,26 @@ def test_only_what_is_safe_to_repeat_is_repeated(error: SvcError, safe: bool, un
     assert (is_repeated(error, safe=True), is_repeated(error, safe=False)) == (safe, unsafe)
 
 
+async def make_call(
+    call: Callable[[], Awaitable[T]],
+    retries: Retries,
+    clock: VirtualClock,
+    *,
+    safe: bool = True,
+    budget: RetryBudget | None = None,
+) -> T:
+    started = clock.monotonic()
+    return await retry.run(
+        call,
+        retries=retries,
+        safe=safe,
+        clock=clock,
+        budget=budget or RetryBudget(),
+        elapsed=lambda: clock.monotonic() - started,
+        on_repeat=lambda _, __: None,
+    )
+
+
 async def test_an_error_that_is_not_ours_is_raised_at_once(clock: VirtualClock) -> None:
     async def fail() -> None:
         failures.append(1)
@@ -67,7 +89,7 @@ async def test_an_error_that_is_not_ours_is_raised_at_once(clock: VirtualClock) 
 
     failures: list[int] = []
     with pytest.raises(ValueError):  # noqa: PT011 - it has no message
-        await retry.run(fail, retries=Retries(), safe=True, clock=clock, budget=RetryBudget())
+        await make_call(fail, Retries(), clock)
 
     assert failures == [1]
 
@@ -83,9 +105,9 @@ async def test_the_traceback_of_an_error_that_is_not_repeated_ends_in_the_call(
         raise error
 
     with pytest.raises(type(error)) as caught:
-        await retry.run(call, retries=retries, safe=True, clock=clock, budget=RetryBudget())
+        await make_call(call, retries, clock)
 
-    assert [entry.name for entry in caught.traceback][1:] == ["run", "call"]
+    assert [entry.name for entry in caught.traceback][2:] == ["run", "call"]
 
 
 def test_a_caller_without_patience_is_not_made_to_wait_by_repeats() -> None:
@@ -116,7 +138,7 @@ class Calls:
 
 
 async def run(calls: Calls, retries: Retries, *, safe: bool = True, budget: RetryBudget | None = None) -> str:
-    return await retry.run(calls, retries=retries, safe=safe, clock=calls.clock, budget=budget or RetryBudget())
+    return await make_call(calls, retries, calls.clock, safe=safe, budget=budget)
 
 
 async def test_waits_double_up_to_the_longest(clock: VirtualClock) -> None:

@@ -29,9 +29,9 @@ from svc_async import (
     WrongState,
 )
 from svc_async.ads.accounts import Account, IndustryType
-from svc_async.engine.pipeline import CallEvent
 from svc_async.engine.transport import Transport
 from svc_async.errors import Sent
+from svc_async.monitoring import CallEvent
 from svc_async.sandbox import Fault, Sandbox, SandboxConfig, VirtualClock
 from svc_async.wire.fields import list_field_names
 
@@ -58,11 +58,11 @@ def sandbox_credentials() -> UserCredentials:
 
 async def test_a_session_that_is_not_open_says_so(sandbox_credentials: UserCredentials) -> None:
     session = Session(sandbox_credentials, endpoints=HOSTS)
-    with pytest.raises(WrongState, match="^the session is not open; use it inside `async with`$"):
+    with pytest.raises(WrongState, match=r"^the session is not open; use it inside `async with`, or between open\(\)"):
         await session.accounts.get("a")
     async with session:
         assert not session.is_sandbox
-    with pytest.raises(WrongState, match="^the session is not open"):
+    with pytest.raises(WrongState, match="^the session was closed; use it inside"):
         session.account("a")
 
 
@@ -108,11 +108,15 @@ async def test_a_view_shares_connections_and_governor_and_closes_nothing(session
 
     assert view.governor is session.governor
     assert (await view.accounts.list().first()) is not None
-    with pytest.raises(WrongState, match="^the session is open already"):
-        async with view:
-            pass
+    async with view:
+        assert (await view.accounts.list().first()) is not None
+    with pytest.raises(WrongState, match="^the session was closed"):
+        view.account("a")
 
     assert (await session.accounts.list().first()) is not None
+    with pytest.raises(WrongState, match="^the session is open already"):
+        async with session:
+            pass
 
 
 async def test_what_was_bound_by_a_session_that_is_closed_says_so(sandbox: Sandbox) -> None:
@@ -522,6 +526,9 @@ async def test_every_attempt_is_told(sandbox: Sandbox) -> None:
     ]
     assert isinstance(received[0].error, ServerError)
     assert received[1].error is None
+    assert [event.attempt for event in received] == [1, 2, 1]
+    assert {event.account for event in received} == {sandbox.account_id}
+    assert {(event.host, event.port) for event in received} == {("127.0.0.1", int(sandbox.base_url.rpartition(":")[2]))}
 
 
 async def test_an_answer_that_breaks_off_still_tells_the_limits(sandbox: Sandbox, session: Session) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from svc_async import ApiError, BearerToken, Forbidden, RateLimited, Unauthorized
-from svc_async.engine.pipeline import CallEvent
 from svc_async.errors import ErrorDetail
+from svc_async.monitoring import CallEvent
 from svc_async.session import Session
 from tests.support.scripted_server import Answer, ScriptedServer
 

@@ -284,9 +284,9 @@ class PatientService(FakeService):
 
     meanwhile: Any = None
 
-    async def send_with_id(self, request: Any) -> Any:
+    async def send_with_answer(self, request: Any) -> Any:
         await self.meanwhile()
-        return await super().send_with_id(request)
+        return await super().send_with_answer(request)
 
 
 async def test_what_waited_long_at_the_rate_limit_is_committed_anew_before_it_goes(state: SharedState) -> None:

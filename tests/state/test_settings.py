@@ -13,7 +13,7 @@ from svc_async.cli.sessions import open_session
 from svc_async.state import SharedState
 from svc_async.state.database_url import DatabaseUrl
 from svc_async.state.errors import StateUnavailable
-from svc_async.wiring import SessionOptions
+from svc_async.wiring import CommonOptions, SessionOptions, SessionSettings
 
 PACKAGE = str(Path(svc_async.__file__).parent)
 SERVICE = {
@@ -49,16 +49,16 @@ def write(text: str) -> None:
 
 
 def test_the_options_of_from_env_are_the_keywords_of_a_session() -> None:
-    keywords = [*inspect.signature(Session).parameters]
-    assert keywords[:3] == ["credentials", "app", "endpoints"]
-    assert {*keywords[3:]} == {*SessionOptions.__annotations__}
+    keywords = {*inspect.signature(SessionSettings).parameters} - {"credentials", "app", "endpoints", "origin"}
+    assert {*SessionOptions.__annotations__} - {"proxy"} == keywords - {"proxies"}
+    assert {*CommonOptions.__annotations__} == {*SessionOptions.__annotations__} - {"proxy", "clock"}
 
 
 @pytest.mark.usefixtures("set_service")
 async def test_options_reach_the_session_and_an_unknown_one_is_refused() -> None:
     async with Session.from_env(memory=1_000_000, timeouts=Timeouts(total=3), proxy="http://a:1") as session:
         settings = session._require_open().settings
-        assert (settings.memory, settings.timeouts.total) == (1_000_000, 3)
+        assert (settings.memory, settings.timeouts) == (1_000_000, Timeouts(total=3))
         assert {*settings.proxies.values()} == {"http://a:1"}
         assert session.state is None
     with pytest.raises(TypeError, match="memry"):

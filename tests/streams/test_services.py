@@ -21,10 +21,10 @@ from svc_async import (
     UserCredentials,
     WrongState,
 )
-from svc_async.engine.pipeline import CallEvent
 from svc_async.events.models import MatchedPost
 from svc_async.governor.governor import Governor
 from svc_async.governor.limits import LIMITS, change_limit
+from svc_async.monitoring import CallEvent
 from svc_async.sandbox import VirtualClock
 from svc_async.streams.reconnect_policy import BACKOFF_RULES, Reconnects
 from svc_async.streams.states import StreamState

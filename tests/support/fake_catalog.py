@@ -22,7 +22,9 @@ from svc_async.engine.memory import MemoryBudget
 from svc_async.engine.pipeline import Pipeline
 from svc_async.sandbox import VirtualClock
 from svc_async.wire.base_urls import Endpoints
+from svc_async.wire.envelope import CallAnswer
 from svc_async.wire.route import Blocks, Request
+from tests.support.call_answers import make_call_answer
 
 __all__ = ["FakeCatalog", "change_results", "product"]
 
@@ -84,7 +86,7 @@ class FakeCatalog:
     def restore(self, request: Request[Any], sent_at: Iterable[datetime]) -> None:
         self.restored.append((request.template, [*sent_at]))
 
-    async def send_with_id(self, request: Request[Any]) -> tuple[Any, str]:
+    async def send_with_answer(self, request: Request[Any]) -> tuple[Any, CallAnswer]:
         if self._before_sending is not None:
             await self._before_sending(request)
         if self._at_sending is not None:
@@ -102,7 +104,7 @@ class FakeCatalog:
         if isinstance(outcome, Exception):
             raise outcome
         answer = self._upsert(rows) if name == "products" else self._delete(rows)
-        return outcome(answer) if outcome else answer, f"r-{len(self.requests)}"
+        return outcome(answer) if outcome else answer, make_call_answer(f"r-{len(self.requests)}")
 
     def _upsert(self, rows: list[dict[str, Any]]) -> ProductUpsertResults:
         assert len({row["id"] for row in rows}) == len(rows) <= 25

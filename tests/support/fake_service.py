@@ -15,8 +15,10 @@ from svc_async.engine.memory import MemoryBudget
 from svc_async.errors import ApiError, Sent, TransportError
 from svc_async.sandbox import VirtualClock
 from svc_async.wire.base_urls import Endpoints
+from svc_async.wire.envelope import CallAnswer
 from svc_async.wire.outcome import api_error
 from svc_async.wire.route import Blocks, Request
+from tests.support.call_answers import make_call_answer
 
 __all__ = [
     "LOST",
@@ -107,7 +109,7 @@ class FakeService:
         return {user["partner_user_id"][0]: user["svc_id"][0] for user in self.users}
 
     async def send(self, request: Request[T]) -> T:
-        answer, _ = await self.send_with_id(request)
+        answer, _ = await self.send_with_answer(request)
         return answer
 
     def restore(self, request: Request[Any], sent_at: Iterable[datetime]) -> None:
@@ -116,7 +118,7 @@ class FakeService:
     def find_pace(self, _: Request[Any]) -> float | None:
         return self.pace
 
-    async def send_with_id(self, request: Request[T]) -> tuple[T, str | None]:
+    async def send_with_answer(self, request: Request[T]) -> tuple[T, CallAnswer]:
         if self.pace is not None:
             await self._wait_for_turn(self.pace)
         if self._before_sending is not None:
@@ -136,7 +138,7 @@ class FakeService:
             counts = self._answer(outcome, msgspec.json.decode(body))
         finally:
             self.in_flight -= 1
-        return cast("T", counts), f"r-{len(self.bodies)}"
+        return cast("T", counts), make_call_answer(f"r-{len(self.bodies)}")
 
     async def _wait_for_turn(self, pace: float) -> None:
         now = self.clock.monotonic()

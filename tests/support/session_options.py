@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TypedDict
 
 from svc_async import AppCredentials, Governor, OAuth2UserCredentials, Retries, Timeouts
-from svc_async.engine.pipeline import CallEvent
+from svc_async.monitoring import CallEvent
 
 __all__ = ["SessionOptions"]
 

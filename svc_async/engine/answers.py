@@ -1,0 +1,61 @@
+"""Finds the answer behind the value of a call, whatever awaitable makes the call."""
+
+import asyncio
+from collections.abc import Awaitable
+from contextvars import ContextVar
+from typing import TypeVar
+
+import attrs
+
+from svc_async.errors import InvalidArgument, WrongState
+from svc_async.wire.envelope import CallAnswer
+
+__all__ = ["AnswerCollector", "await_with_answer", "current_collector"]
+
+T = TypeVar("T")
+
+
+@attrs.define(eq=False)
+class AnswerCollector:
+    """Receives the answers of the calls that a block makes in one session.
+
+    Attributes:
+        session: what all calls of that session have in common.
+        outer: what receives the answers for the surrounding block.
+        last: the last answer.
+    """
+
+    session: object
+    outer: "AnswerCollector | None"
+    last: CallAnswer | None = None
+
+    def receive(self, session: object, answer: CallAnswer) -> None:
+        """Note an answer; it counts for the surrounding blocks as well."""
+        if self.session is session:
+            self.last = answer
+        if self.outer is not None:
+            self.outer.receive(session, answer)
+
+
+current_collector: ContextVar[AnswerCollector | None] = ContextVar("svc_async_answers", default=None)
+"""What receives the answers of the calls made in this context."""
+
+
+async def await_with_answer(awaitable: Awaitable[T], session: object) -> tuple[T, CallAnswer]:
+    """Return the value of an awaitable, and the last answer that the session received meanwhile on its behalf.
+
+    Raises:
+        InvalidArgument: the awaitable is a task, which may have begun.
+        WrongState: the session received no answer.
+    """
+    if asyncio.isfuture(awaitable):
+        raise InvalidArgument("awaitable", "must be a call that has not begun, such as a coroutine, and not a task")
+    collector = AnswerCollector(session, current_collector.get())
+    token = current_collector.set(collector)
+    try:
+        value = await awaitable
+    finally:
+        current_collector.reset(token)
+    if collector.last is None:
+        raise WrongState("no call of this session was answered within the awaitable")
+    return value, collector.last

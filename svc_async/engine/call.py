@@ -1,0 +1,207 @@
+"""One call in progress: what its attempts waited for and answered; how it is reported and logged."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Generic, TypeVar
+from urllib.parse import urlsplit
+
+from svc_async.clock import Clock
+from svc_async.errors import InvalidArgument, Sent, SvcError
+from svc_async.governor.slot import Slot
+from svc_async.monitoring import CallEvent, LimitExceededEvent, LimitWaitEvent
+from svc_async.printable import clean
+from svc_async.wire.base_urls import Endpoints
+from svc_async.wire.envelope import Answer, CallAnswer, Page, errors_beside_data
+from svc_async.wire.route import Blocks, Request, Surface
+
+__all__ = ["Call", "is_logged_at"]
+
+T = TypeVar("T")
+
+_log = logging.getLogger("svc_async.http")
+_SHOWN = 100  # characters of a request id
+_PORTS: Mapping[str, int] = {"http": 80, "https": 443}
+
+
+def is_logged_at(level: int) -> bool:
+    """Return whether the log of calls has this level."""
+    return _log.isEnabledFor(level)
+
+
+class Call(Generic[T]):
+    """One call, from its first attempt to its last.
+
+    It is made for each call, so its attributes begin as those of the class.
+
+    Attributes:
+        request: what is sent.
+        is_watched: whether something receives its events, or its log.
+        attempts: how many times it was attempted, the present attempt included.
+        answer: the answer to the present attempt, once it is there.
+        misfits: what does not fit in it.
+        slot: the slot of the present attempt, once it is granted.
+    """
+
+    attempts = 0
+    answer: Answer | None = None
+    slot: Slot | None = None
+    _began = _started = _waited_before = _backoff = _next_backoff = 0.0
+
+    def __init__(self, request: Request[T], clock: Clock, *, is_watched: bool) -> None:
+        self.request = request
+        self.is_watched = is_watched
+        self.misfits: list[str] = []
+        self._clock = clock
+
+    def start(self) -> None:
+        """Begin an attempt."""
+        self._started = self._clock.monotonic()
+        self.attempts += 1
+        if self.attempts == 1:
+            self._began = self._started
+        else:
+            self._waited_before = self._waited + self._next_backoff
+            self._backoff, self._next_backoff = self._next_backoff, 0.0
+            self.answer, self.slot, self.misfits = None, None, []
+
+    def measure_time(self) -> float:
+        """Return the seconds since the first attempt began."""
+        return self._clock.monotonic() - self._began
+
+    def log_repeat(self, error: SvcError, wait: float) -> None:
+        """Note that the call is repeated in some seconds."""
+        self._next_backoff = wait
+        _log.warning("%s: %s; repeated in %.3g s", self._name, _describe(error), wait)
+
+    def describe_answer(self, request_id_header: str | None) -> CallAnswer:
+        """Return the answer of a call that has succeeded."""
+        assert self.answer is not None  # noqa: S101 - it has succeeded
+        return CallAnswer(
+            status=self.answer.status,
+            headers=self.answer.headers,
+            body=self.answer.body,
+            request_id=self.answer.request_id(request_id_header),
+            attempts=self.attempts,
+            seconds=self.measure_time(),
+            waited=self._waited,
+        )
+
+    def log_end(self, error: BaseException | None = None) -> None:
+        """Log what has become of the call."""
+        if not is_logged_at(logging.INFO):
+            return
+        result = f"HTTP {self.answer.status}" if self.answer else "no answer"
+        if error is not None:
+            result = _describe(error)
+        tries = f", {self.attempts} attempts" if self.attempts > 1 else ""
+        waited = f", waited {self._waited:.3f} s" if self._waited else ""
+        _log.info("%s: %s in %.3f s%s%s", self._name, result, self.measure_time(), tries, waited)
+
+    def log_attempt(self, event: CallEvent) -> None:
+        """Log the attempt that has just ended."""
+        if not is_logged_at(logging.DEBUG):
+            return
+        result = "CancelledError" if event.is_cancelled else f"HTTP {event.status}"
+        _log.debug(
+            "%s: attempt %d: %s in %.3f s, %.3f s of them at the rate limit, %d bytes sent, %d received%s",
+            self._name,
+            event.attempt,
+            result if event.error is None else _describe(event.error),
+            event.seconds,
+            event.waited,
+            event.bytes_sent,
+            event.bytes_received,
+            f", request id {clean(event.request_id[:_SHOWN])}" if event.request_id else "",
+        )
+
+    def describe_wait(self, slot: Slot) -> LimitWaitEvent:
+        """Return the event of a wait at the governor."""
+        return LimitWaitEvent(
+            limit=self._name_limit(slot),
+            account=self._account,
+            seconds=slot.waited,
+            priority="bulk" if slot.is_bulk else "interactive",
+        )
+
+    def describe_refusal(self, slot: Slot, closed_until: datetime | None) -> LimitExceededEvent:
+        """Return the event of a 429."""
+        return LimitExceededEvent(limit=self._name_limit(slot), account=self._account, closed_until=closed_until)
+
+    def describe_attempt(
+        self,
+        endpoints: Endpoints,
+        request_id_header: str | None,
+        *,
+        error: SvcError | None = None,
+        value: object = None,
+        is_cancelled: bool = False,
+    ) -> CallEvent:
+        """Return the event of the attempt that has just ended."""
+        request, answer = self.request, self.answer
+        host, port = _find_server(endpoints, request.surface)
+        seconds = self._clock.monotonic() - self._started
+        return CallEvent(
+            method=request.method,
+            path=request.public_path,
+            host=host,
+            port=port,
+            account=self._account,
+            attempt=self.attempts,
+            started=self._clock.now() - timedelta(seconds=seconds),
+            monotonic=self._started,
+            seconds=seconds,
+            waited=seconds if self.slot is None else self.slot.waited,
+            backoff=self._backoff,
+            bytes_sent=_measure(request.body),
+            bytes_received=len(answer.body) if answer else 0,
+            status=answer.status if answer else getattr(error, "status", None),
+            request_id=answer.request_id(request_id_header) if answer else getattr(error, "request_id", None),
+            error=error,
+            is_cancelled=is_cancelled,
+            errors=_find_errors(request, answer) if answer and error is None else (),
+            misfits=tuple(self.misfits),
+            unreadable=len(value.unreadable) if isinstance(value, Page) else 0,
+        )
+
+    def _name_limit(self, slot: Slot) -> str:
+        """Return the name of a limit; one that is not in the table has that of the endpoint, which may contain ids."""
+        endpoint = f"{self.request.method} {self.request.template}"
+        return self._name if slot.limit == endpoint else slot.limit
+
+    @property
+    def _waited(self) -> float:
+        return self._waited_before + (0.0 if self.slot is None else self.slot.waited)
+
+    @property
+    def _account(self) -> str | None:
+        return self.request.scope.get("account_id")
+
+    @property
+    def _name(self) -> str:
+        return f"{self.request.method} {self.request.public_path}"
+
+
+def _find_server(endpoints: Endpoints, surface: Surface) -> tuple[str, int]:
+    try:
+        url = urlsplit(endpoints.of(surface))
+    except InvalidArgument:  # there is no such host, and nothing was sent
+        return "", 0
+    return url.hostname or "", url.port or _PORTS[url.scheme]
+
+
+def _find_errors(request: Request[Any], answer: Answer) -> Sequence[Any]:
+    return errors_beside_data(answer) if request.surface is Surface.BASE else ()
+
+
+def _measure(body: bytes | Blocks | None) -> int:
+    return body.size if isinstance(body, Blocks) else len(body or b"")
+
+
+def _describe(error: BaseException) -> str:
+    """Return what failed without the words of the service, which may name what was asked for."""
+    status = getattr(error, "status", None)
+    if status is not None:
+        return f"{type(error).__name__} (HTTP {status})"
+    sent = f" (sent: {error.sent})" if isinstance(error, SvcError) and error.sent is not Sent.NO else ""
+    return f"{type(error).__name__}{sent}"

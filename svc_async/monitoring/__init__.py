@@ -1,0 +1,126 @@
+"""What the SDK reports about its own work, for logs, metrics and spans; and the functions that receive it.
+
+Every event is a frozen value. None contains a secret, personal data, the value of a query or the contents of a row.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+import attrs
+
+from svc_async.errors import ErrorDetail, SvcError
+
+__all__ = ["CallEvent", "LimitExceededEvent", "LimitWaitEvent", "Subscribers"]
+
+_log = logging.getLogger("svc_async")
+
+
+@attrs.frozen(kw_only=True)
+class CallEvent:
+    """One attempt of one call.
+
+    Attributes:
+        method: the HTTP method.
+        path: the path as the reference prints it, without ids; of `Session.request`, its beginning only.
+        host: the host of the service.
+        port: its port.
+        account: the id of the ad account in the path, if it names one.
+        attempt: the number of the attempt, from 1.
+        started: when the attempt began, before its wait at the governor.
+        monotonic: the same by the monotonic clock, in seconds.
+        seconds: how long the attempt took, the wait at the governor included.
+        waited: how many of these seconds it waited at the governor.
+        backoff: the seconds between the failure of the attempt before and this one; 0 for the first.
+        bytes_sent: the size of the body of the request.
+        bytes_received: the size of the body of the answer, decompressed.
+        status: the status of the answer; None without an answer.
+        request_id: the server-assigned request id, if any.
+        error: why the attempt failed, if it did.
+        is_cancelled: the caller cancelled it; whether it had an effect is unknown.
+        errors: errors that the main API reports in an answer of success.
+        misfits: what is left out of the value of an answer because it does not fit: places and rules, no values.
+        unreadable: how many records of a page could not be read; they are in `page.unreadable`.
+    """
+
+    method: str
+    path: str
+    host: str
+    port: int
+    account: str | None
+    attempt: int
+    started: datetime
+    monotonic: float
+    seconds: float
+    waited: float
+    backoff: float
+    bytes_sent: int
+    bytes_received: int
+    status: int | None
+    request_id: str | None
+    error: SvcError | None
+    is_cancelled: bool = False
+    errors: Sequence[ErrorDetail] = ()
+    misfits: Sequence[str] = ()
+    unreadable: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class LimitWaitEvent:
+    """A request waited at the governor, and was then granted.
+
+    Attributes:
+        limit: the name of its limit.
+        account: the id of the ad account, if the path names one.
+        seconds: how long it waited.
+        priority: `interactive`, or `bulk` for the requests of a job.
+    """
+
+    limit: str
+    account: str | None
+    seconds: float
+    priority: str
+
+
+@attrs.frozen(kw_only=True)
+class LimitExceededEvent:
+    """The service refused a request for its rate (429).
+
+    Attributes:
+        limit: the name of its limit.
+        account: the id of the ad account, if the path names one.
+        closed_until: until when the governor grants nothing from this limit.
+    """
+
+    limit: str
+    account: str | None
+    closed_until: datetime | None
+
+
+class Subscribers:
+    """The functions that receive the events of a session or of a receiver.
+
+    Attributes:
+        functions: the functions; without any, no event need be made.
+    """
+
+    def __init__(self, function: Callable[[Any], object] | None = None) -> None:
+        self.functions: tuple[Callable[[Any], object], ...] = () if function is None else (function,)
+
+    def add(self, function: Callable[[Any], object]) -> Callable[[], None]:
+        """Call a function with every event from now on; return a function that ends this."""
+        self.functions = (*self.functions, function)
+
+        def end() -> None:
+            self.functions = tuple(each for each in self.functions if each is not function)
+
+        return end
+
+    def notify(self, event: object) -> None:
+        """Call the functions with an event; an exception in one is logged, by its type, and has no other effect."""
+        for function in self.functions:
+            try:
+                function(event)
+            except Exception as problem:  # noqa: BLE001 - an observer must not change what it observes
+                _log.error("on_event failed: %s", type(problem).__name__)

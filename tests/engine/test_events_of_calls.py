@@ -1,0 +1,127 @@
+"""What the events of calls and of the governor say, and how functions subscribe to them."""
+
+import asyncio
+
+import pytest
+
+from svc_async import Endpoints, InvalidArgument, Session, UserCredentials, WouldWaitTooLong
+from svc_async.errors import Sent
+from svc_async.monitoring import CallEvent, LimitExceededEvent, LimitWaitEvent
+from svc_async.sandbox import Fault, Sandbox, VirtualClock
+
+READ = ("GET", "*/accounts/*")
+
+
+async def read(sandbox: Sandbox) -> list[object]:
+    events: list[object] = []
+    async with Session.sandbox(sandbox, on_event=events.append, request_id_header="date") as session:
+        await session.accounts.get(sandbox.account_id)
+    return events
+
+
+async def test_an_event_can_be_made_a_span(sandbox: Sandbox, clock: VirtualClock) -> None:
+    sandbox.faults.on(*READ).once().do(Fault.latency(3))
+    before, wall = clock.monotonic(), clock.now()
+    (event,) = await read(sandbox)
+
+    assert isinstance(event, CallEvent)
+    assert event.monotonic == pytest.approx(before, abs=1)
+    assert (event.started - wall).total_seconds() == pytest.approx(event.monotonic - before, abs=1e-3)
+    assert event.seconds == pytest.approx(3, abs=1)
+    assert (event.waited, event.backoff, event.bytes_sent) == (0, 0, 0)
+    assert event.bytes_received > 100
+    assert event.request_id is not None
+    assert event.request_id.endswith("GMT")
+    assert not event.is_cancelled
+
+
+async def test_a_repeat_says_how_long_it_was_put_off(sandbox: Sandbox) -> None:
+    sandbox.faults.on(*READ).once().do(Fault.http(503, retry_after=7))
+    first, second = await read(sandbox)
+
+    assert isinstance(first, CallEvent)
+    assert isinstance(second, CallEvent)
+    assert (first.attempt, first.backoff, first.status) == (1, 0, 503)
+    assert (second.attempt, second.backoff, second.status) == (2, 7, 200)
+    assert second.monotonic >= first.monotonic + first.seconds + 7
+
+
+async def test_a_429_and_the_wait_for_its_gate_are_events(sandbox: Sandbox, clock: VirtualClock) -> None:
+    sandbox.faults.on(*READ).once().do(Fault.rate_limited(reset=30))
+    refused, first, waited, second = await read(sandbox)
+
+    assert isinstance(refused, LimitExceededEvent)
+    assert refused.account == sandbox.account_id
+    assert refused.closed_until is not None
+    assert 25 < (refused.closed_until - clock.now()).total_seconds() + 30 < 65
+    assert isinstance(first, CallEvent)
+    assert first.status == 429
+    assert isinstance(waited, LimitWaitEvent)
+    assert (waited.limit, waited.account, waited.priority) == (refused.limit, refused.account, "interactive")
+    assert isinstance(second, CallEvent)
+    assert second.waited == waited.seconds > 25
+    assert second.seconds >= second.waited
+
+
+async def test_a_call_that_would_wait_too_long_is_an_event(sandbox: Sandbox) -> None:
+    events: list[CallEvent] = []
+    async with Session.sandbox(sandbox, on_event=events.append) as session:
+        for _ in range(5):
+            await session.accounts.list().first()
+        with pytest.raises(WouldWaitTooLong):
+            await session.accounts.list().first()
+
+    assert isinstance(events[-1].error, WouldWaitTooLong)
+    assert events[-1].error.sent is Sent.NO
+    assert (events[-1].status, events[-1].waited) == (None, events[-1].seconds)
+
+
+async def test_a_call_that_is_cancelled_is_an_event(sandbox: Sandbox) -> None:
+    events: list[CallEvent] = []
+    sandbox.faults.on("*").do(Fault.hang())
+    async with Session.sandbox(sandbox, on_event=events.append) as session:
+        call = asyncio.ensure_future(session.request("POST", "/12/accounts", json={"n": 1}, surface="ads_sandbox"))
+        await sandbox.requests.wait(count=1)
+        call.cancel()
+        await asyncio.wait([call])
+
+    (event,) = events
+    assert event.is_cancelled
+    assert (event.status, event.error, event.bytes_sent) == (None, None, len('{"n":1}'))
+
+
+async def test_an_event_of_any_call_names_no_person(session: Session, sandbox: Sandbox) -> None:
+    events: list[object] = []
+    session.subscribe(events.append)
+    sandbox.faults.on("*").once().do(Fault.rate_limited(reset=1))
+    with pytest.raises(Exception, match="HTTP 404"):
+        await session.request("GET", "/2/users/by/username/ann", params={"q": "ann@example.test"})
+    assert len(events) == 4
+    assert "/2/users/..." in repr(events)
+    assert "ann" not in repr(events)
+
+
+async def test_subscribing_ends_when_it_should_and_covers_derived_sessions(sandbox: Sandbox) -> None:
+    session = Session.sandbox(sandbox)
+    events: list[object] = []
+    others: list[object] = []
+    end = session.subscribe(events.append)
+    session.subscribe(others.append)
+    async with session:
+        await session.but(timeout=5).accounts.get(sandbox.account_id)
+        end()
+        end()
+        await session.accounts.get(sandbox.account_id)
+    async with session:
+        await session.accounts.get(sandbox.account_id)
+    assert (len(events), len(others)) == (1, 3)
+
+
+async def test_a_host_that_is_not_given_is_an_event_as_well(sandbox: Sandbox) -> None:
+    events: list[CallEvent] = []
+    hosts = Endpoints(base_url=sandbox.base_url, ads_url=sandbox.ads_url)
+    credentials = UserCredentials(**sandbox.credentials)
+    async with Session(credentials, endpoints=hosts, on_event=events.append) as other:
+        with pytest.raises(InvalidArgument, match="^ads_sandbox_url must be given"):
+            await other.accounts.create()
+    assert (events[0].host, events[0].port, events[0].status) == ("", 0, None)

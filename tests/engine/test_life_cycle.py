@@ -1,0 +1,204 @@
+"""When a session is open: blocks, `open` and `close`, sessions of other users, and closing while calls are made."""
+
+import asyncio
+import gc
+import weakref
+
+import pytest
+
+from svc_async import (
+    ApiError,
+    AppCredentials,
+    BearerToken,
+    InvalidArgument,
+    Session,
+    TransportError,
+    Unauthorized,
+    UserCredentials,
+    WrongState,
+)
+from svc_async.errors import Sent
+from svc_async.sandbox import Fault, Sandbox, VirtualClock
+
+READ = ("GET", "*/accounts/*")
+
+
+async def test_a_session_is_opened_and_closed_without_a_block(sandbox: Sandbox) -> None:
+    session = Session.sandbox(sandbox)
+    assert await session.open() is session
+    await session.open()
+    assert (await session.accounts.get(sandbox.account_id)).id == sandbox.account_id
+    await session.close()
+    await session.close()
+    with pytest.raises(WrongState, match="^the session was closed; use it inside `async with`, or between open"):
+        session.account("a")
+
+
+async def test_opening_and_closing_in_several_tasks_happens_once(sandbox: Sandbox) -> None:
+    session = Session.sandbox(sandbox)
+    await asyncio.gather(*(asyncio.create_task(session.open()) for _ in range(5)))
+    transport = session._pipeline.transport
+    assert (await session.accounts.list().first()) is not None
+    await asyncio.gather(*(asyncio.create_task(session.close()) for _ in range(5)))
+    with pytest.raises(WrongState, match="^the session was closed"):
+        transport._check_open()
+
+
+async def test_a_session_of_its_own_sandbox_is_closed_in_another_task() -> None:
+    session = Session.sandbox()
+    await asyncio.create_task(session.open())
+    assert (await session.accounts.list().first()) is not None
+    await asyncio.create_task(session.close())
+
+
+async def test_a_session_that_was_closed_can_be_opened_again(sandbox: Sandbox) -> None:
+    session = Session.sandbox(sandbox)
+    for _ in range(2):
+        async with session:
+            assert (await session.accounts.get(sandbox.account_id)).id == sandbox.account_id
+    await session.open()
+    assert [bucket.used for bucket in session.governor.snapshot()] == []
+    await session.close()
+
+
+def test_a_session_can_be_opened_in_one_event_loop_after_another() -> None:
+    session = Session.sandbox()
+
+    async def read() -> bool:
+        async with session:
+            return await session.accounts.list().first() is not None
+
+    assert asyncio.run(read())
+    assert asyncio.run(read())
+
+
+# --- closing while calls are made
+
+
+async def test_closing_ends_calls_that_are_being_sent_and_says_that_they_may_have_an_effect(sandbox: Sandbox) -> None:
+    session = await Session.sandbox(sandbox).open()
+    sandbox.faults.on("POST", "*").do(Fault.hang())
+    call = asyncio.ensure_future(session.accounts.create())
+    await sandbox.requests.wait(count=1)
+    await session.close()
+    with pytest.raises(TransportError) as caught:
+        await call
+    assert caught.value.sent is Sent.MAYBE
+
+
+async def test_closing_ends_calls_that_wait_for_their_turn_or_for_a_repeat() -> None:
+    clock = VirtualClock()
+    async with Sandbox(clock=clock) as sandbox:
+        session = await Session.sandbox(sandbox).open()
+        sandbox.faults.on(*READ).do(Fault.http(503))
+        repeated = asyncio.ensure_future(session.accounts.get(sandbox.account_id))
+        await sandbox.requests.wait(count=1)
+        waiting = [asyncio.ensure_future(session.account("a").cards.list().first()) for _ in range(3)]
+        await session.close()
+        await clock.advance(seconds=60)
+        with pytest.raises(WrongState, match="^the session was closed"):
+            await repeated
+        for call in waiting:
+            with pytest.raises(WrongState, match="^the session was closed"):
+                await call
+        assert sandbox.requests.count("*") == 1
+
+
+async def test_a_session_closes_although_the_task_that_closes_it_is_cancelled(sandbox: Sandbox) -> None:
+    session = await Session.sandbox(sandbox).open()
+    bound = session.accounts
+    closing = asyncio.ensure_future(session.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing])
+    with pytest.raises(WrongState, match="^the session was closed"):
+        await bound.get(sandbox.account_id)
+
+
+# --- sessions of other users
+
+
+def other_user(sandbox: Sandbox) -> UserCredentials:
+    return UserCredentials(**sandbox.other_credentials)
+
+
+async def test_another_user_has_other_accounts_over_the_same_connections(session: Session, sandbox: Sandbox) -> None:
+    own = {account.id for account in await session.accounts.list().collect()}
+    user = session.as_user(other_user(sandbox))
+    others = {account.id for account in await user.accounts.list().collect()}
+
+    assert others
+    assert not own & others
+    assert user.governor is session.governor
+    assert user.is_sandbox
+    assert user.app == session.app
+
+
+async def test_the_limits_of_users_are_counted_apart(session: Session, sandbox: Sandbox) -> None:
+    user = session.as_user(other_user(sandbox))
+    for each in (session, user, user):
+        await each.accounts.get((await each.accounts.list().collect())[0].id)
+
+    listed = {bucket.scope: bucket.used for bucket in session.governor.snapshot() if bucket.name == "ads.reads.global"}
+    assert sorted(listed.values()) == [1, 2]
+
+
+async def test_closing_the_session_of_a_user_leaves_the_connections_open(session: Session, sandbox: Sandbox) -> None:
+    async with session.as_user(other_user(sandbox)) as user:
+        assert await user.accounts.list().first() is not None
+    with pytest.raises(WrongState, match="^the session was closed"):
+        user.account("a")
+    with pytest.raises(WrongState, match=r"^the session was closed; make another one with as_user\(\)"):
+        await user.open()
+
+    assert await session.accounts.list().first() is not None
+    assert await session.as_user(other_user(sandbox)).accounts.list().first() is not None
+
+
+async def test_the_session_of_a_user_ends_with_the_one_it_was_made_from(sandbox: Sandbox) -> None:
+    async with Session.sandbox(sandbox) as session:
+        user = session.as_user(other_user(sandbox))
+    with pytest.raises(WrongState, match="^the session was closed"):
+        await user.accounts.list().first()
+    with pytest.raises(WrongState, match="^the session was closed"):
+        session.as_user(other_user(sandbox))
+
+
+async def test_a_user_needs_credentials_and_wrong_ones_are_refused(session: Session, sandbox: Sandbox) -> None:
+    with pytest.raises(InvalidArgument, match="^credentials must be the credentials of a user or an app$"):
+        session.as_user("ann")  # type: ignore[arg-type]  # the test
+    wrong = UserCredentials(**{**sandbox.other_credentials, "token_secret": "hush"})
+    with pytest.raises(Unauthorized):
+        await session.as_user(wrong).accounts.list().first()
+    assert await session.accounts.list().first() is not None
+
+
+async def test_the_app_of_the_session_serves_its_users(session: Session) -> None:
+    token = await session.oauth2.token()
+    app = session.as_user(BearerToken(token.access_token))
+    own = session.app
+
+    assert own is not None
+    assert app.app == own
+    assert await app.webhooks.list().collect() == []
+    named = AppCredentials(consumer_key=own.consumer_key, consumer_secret=own.consumer_secret)
+    assert session.as_user(named).app == own
+    assert await session.as_user(named).webhooks.list().collect() == []
+
+
+async def test_the_user_of_another_app_has_no_token_of_this_one(session: Session) -> None:
+    other = AppCredentials(consumer_key="other", consumer_secret="hush")
+    assert session.as_user(other).app == other
+    with pytest.raises(ApiError):
+        await session.as_user(other).webhooks.list().collect()
+    assert await session.webhooks.list().collect() == []
+
+
+async def test_sessions_of_users_that_are_not_used_any_more_are_forgotten(session: Session, sandbox: Sandbox) -> None:
+    user = session.as_user(other_user(sandbox))
+    await user.accounts.list().first()
+    tokens = weakref.ref(user)
+    del user
+    gc.collect()
+    assert tokens() is None
+    assert len(session._require_open().open_tokens) == 1
