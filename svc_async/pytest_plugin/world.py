@@ -1,0 +1,144 @@
+"""What the marker `svc` says of a test, and the clock, sandbox, session and receiver that are opened for it."""
+
+import asyncio
+import inspect
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Literal, Protocol
+
+import attrs
+import pytest
+
+from svc_async.pytest_plugin import MARKER_ARGUMENTS
+from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
+from svc_async.session import Session
+from svc_async.webhooks import SigningKey, WebhookReceiver
+from svc_async.wiring import CommonOptions
+
+__all__ = ["RECEIVER_URL", "SANDBOX", "World", "make_clock", "open_receiver", "open_sandbox", "open_session"]
+
+RECEIVER_URL = "https://hooks.example.test/svc"
+"""The URL of the webhook of `svc_receiver`."""
+SANDBOX: pytest.StashKey[Sandbox] = pytest.StashKey()
+"""Where an item has its sandbox while it runs."""
+
+
+class MarkedNode(Protocol):
+    """What may have markers: a test."""
+
+    @property
+    def stash(self) -> pytest.Stash:
+        """What is kept with it."""
+        ...
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        """Return the closest marker of a name."""
+        ...
+
+    def iter_markers(self, name: str | None = None) -> Any:
+        """Return the markers of a name, the closest first."""
+        ...
+
+
+@attrs.frozen(kw_only=True)
+class World:
+    """The arguments of the marker `svc`; see `docs/how-to-test-your-code.md`.
+
+    Attributes:
+        seed: determines the ids and keys of the sandbox.
+        start: when the clock starts, as an ISO 8601 time.
+        clock: `jump` moves to the next wait as soon as all tasks wait; `manual` moves with `advance()` only.
+        sandbox: settings of `SandboxConfig`.
+        session: settings of `Session.sandbox`.
+        receiver: settings of `WebhookReceiver`.
+        events: types of events that the receiver is subscribed to.
+        faults: faults of the sandbox, in the form of its control API.
+    """
+
+    seed: int = 7
+    start: str = "2026-06-10T12:00:00Z"
+    clock: Literal["jump", "manual"] = "jump"
+    sandbox: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
+    session: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
+    receiver: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
+    events: Sequence[str] = ()
+    faults: Sequence[Mapping[str, Any]] = ()
+
+    @classmethod
+    def of(cls, node: MarkedNode) -> "World":
+        """Return what the markers of a test say; of each argument the closest marker decides.
+
+        Raises:
+            Failed: a setting is unknown.
+        """
+        given: dict[str, Any] = {}
+        for marker in node.iter_markers("svc"):
+            given = {**marker.kwargs, **given}
+        world = cls(**{name: value for name, value in given.items() if name in MARKER_ARGUMENTS})
+        if world.clock not in {"jump", "manual"}:
+            pytest.fail("the marker svc takes clock='jump' or clock='manual'", pytrace=False)
+        _check_names("sandbox", world.sandbox, attrs.fields_dict(SandboxConfig))
+        _check_names("session", world.session, CommonOptions.__annotations__)
+        _check_names("receiver", world.receiver, _RECEIVER_SETTINGS)
+        return world
+
+
+_RECEIVER_SETTINGS = [name for name in inspect.signature(WebhookReceiver).parameters if name not in {"clock", "keys"}]
+
+
+def _check_names(argument: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
+    unknown = sorted(given.keys() - set(known))
+    if unknown:
+        message = f"the marker svc has an unknown setting {argument}[{unknown[0]!r}]; there are {', '.join(known)}"
+        pytest.fail(message, pytrace=False)
+
+
+def make_clock(node: MarkedNode) -> VirtualClock:
+    """Return the clock of a test."""
+    world = World.of(node)
+    return VirtualClock(world.start, mode=world.clock)
+
+
+@asynccontextmanager
+async def open_sandbox(request: pytest.FixtureRequest, svc_clock: VirtualClock) -> AsyncGenerator[Sandbox]:
+    """Run the sandbox of a test.
+
+    Raises:
+        Failed: the test does not run on asyncio.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        message = "svc_sandbox needs asyncio: let the fixture anyio_backend return 'asyncio' for this test"
+        pytest.fail(message, pytrace=False)
+    world = World.of(request.node)
+    async with Sandbox(seed=world.seed, clock=svc_clock, config=SandboxConfig(**world.sandbox)) as sandbox:
+        request.node.stash[SANDBOX] = sandbox
+        try:
+            yield sandbox
+        finally:
+            del request.node.stash[SANDBOX]
+
+
+@asynccontextmanager
+async def open_session(request: pytest.FixtureRequest, svc_sandbox: Sandbox) -> AsyncGenerator[Session]:
+    """Open the session of a test."""
+    async with Session.sandbox(svc_sandbox, **World.of(request.node).session) as session:
+        yield session
+
+
+@asynccontextmanager
+async def open_receiver(
+    request: pytest.FixtureRequest, svc_sandbox: Sandbox, svc_session: Session
+) -> AsyncGenerator[WebhookReceiver]:
+    """Run the receiver of a test, and register its webhook and its subscriptions."""
+    world = World.of(request.node)
+    keys = [SigningKey(svc_sandbox.app["consumer_secret"])]
+    async with WebhookReceiver(keys=keys, clock=svc_sandbox.clock, **world.receiver) as receiver:
+        svc_sandbox.deliver_to(RECEIVER_URL, receiver)
+        webhook = await svc_session.webhooks.create(RECEIVER_URL)
+        for event_type in world.events:
+            await svc_session.activity.subscriptions.create(
+                event_type=event_type, user_id=svc_sandbox.user_id, webhook_id=webhook.id
+            )
+        yield receiver

@@ -1,0 +1,186 @@
+"""The pytest plugin as users' tests have it: in a process of its own, in each way in which asynchronous tests run."""
+
+import attrs
+import pytest
+
+from svc_async.pytest_plugin import MARKER_ARGUMENTS
+from svc_async.pytest_plugin.world import World
+from tests.support.recipes import RUNNERS, read_recipes
+
+pytest_plugins = ["pytester"]
+
+CHECK = """
+import sys
+
+SMALL = {"svc_async.pytest_plugin", "svc_async._version", "svc_async.lazy"}
+assert {name for name in sys.modules if name.startswith("svc_async.")} == SMALL, "imported before it is used"
+"""
+COMMON = (
+    CHECK
+    + """
+import pytest
+
+FAULT = {"kind": "http", "status": 503, "retry_after": 60, "times": 2}
+
+
+@pytest.mark.svc(faults=[FAULT], start="2026-01-01T00:00:00Z")
+async def test_fixtures_share_a_loop_and_a_clock(svc_session, svc_sandbox, svc_clock):
+    assert svc_clock.now().year == 2026
+    await svc_session.accounts.get(svc_sandbox.account_id)
+    assert svc_clock.monotonic() >= 120
+
+
+@pytest.mark.svc(events=["post.create"])
+async def test_events_are_delivered(svc_sandbox, svc_receiver):
+    await svc_sandbox.trigger("post.create")
+    assert svc_receiver.stats.received == 2  # with the check
+
+
+@pytest.mark.svc(faults=[{**FAULT, "path": "*/acount/*"}])
+async def test_with_a_fault_that_does_not_strike(svc_session, svc_sandbox):
+    await svc_session.accounts.get(svc_sandbox.account_id)
+"""
+)
+
+MORE = """
+import pytest_asyncio
+
+
+@pytest_asyncio.fixture
+async def account(svc_session, svc_sandbox):
+    return await svc_session.accounts.get(svc_sandbox.account_id)
+
+
+@pytest.mark.svc(faults=[FAULT, {"kind": "latency", "seconds": 5, "path": "*/accounts/*", "nth": 1}])
+async def test_faults_do_not_strike_what_fixtures_send(account, svc_session, svc_clock):
+    assert svc_clock.monotonic() == 0
+    with pytest.raises(ExceptionGroup):
+        raise ExceptionGroup("", [ValueError()])
+    await svc_session.accounts.get(account.id)
+
+
+async def test_with_a_server_error_without_a_fault(svc_session, svc_sandbox, monkeypatch):
+    from svc_async import Retries, ServerError
+
+    monkeypatch.setattr("svc_async.sandbox.api.ads.features.get_features", None)
+    with pytest.raises(ServerError):
+        await svc_session.but(retries=Retries.none()).account(svc_sandbox.account_id).features.list()
+
+
+async def test_with_a_fault_of_deliveries_that_does_not_strike(svc_sandbox):
+    svc_sandbox.deliveries.faults.next(duplicate=1)
+
+
+async def test_that_fails(svc_session):
+    await svc_session.accounts.get("secret")
+"""
+
+SETTINGS = """
+import pytest
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.svc(seed=3)]
+
+
+def test_without_a_loop(svc_sandbox):
+    pass
+
+
+@pytest.mark.svc(clock="never")
+def test_with_an_unknown_clock(svc_clock):
+    pass
+
+
+@pytest.mark.parametrize("setting", [
+    pytest.param(each, marks=pytest.mark.svc(**{each: {"wrong": 1}})) for each in ("sandbox", "session", "receiver")
+])
+async def test_with_an_unknown(setting, svc_receiver):
+    pass
+
+
+@pytest.mark.svc(faults=[{"kind": "http", "status": 200}])
+async def test_with_an_unusable_fault(svc_sandbox):
+    pass
+
+
+async def test_the_closest_marker_decides(svc_sandbox):
+    from svc_async.sandbox import Sandbox
+
+    assert svc_sandbox.app == Sandbox(seed=3).app
+
+
+@pytest.mark.svc(seed=4, sandbox={"rate_limits": False})
+async def test_the_closest_marker_decides_each_argument(svc_sandbox, svc_clock):
+    from svc_async.sandbox import Sandbox
+
+    assert svc_sandbox.app == Sandbox(seed=4).app
+    assert not svc_sandbox.config.rate_limits
+"""
+
+
+def run(pytester: pytest.Pytester, settings: str, **files: str) -> pytest.RunResult:
+    pytester.makeini(f"[pytest]\nfilterwarnings = error\n{settings}\n")
+    pytester.makepyfile(**files)
+    return pytester.runpytest_subprocess("-p", "no:randomly", "-p", "no:xdist")
+
+
+def test_fixtures_open_in_auto_mode(pytester: pytest.Pytester) -> None:
+    result = run(pytester, RUNNERS["auto"].settings, test_auto=COMMON)
+    result.assert_outcomes(passed=2, failed=1)
+
+
+def test_fixtures_open_in_strict_mode_and_with_anyio_and_tell_why_a_test_fails(pytester: pytest.Pytester) -> None:
+    strict, anyio = RUNNERS["strict"], RUNNERS["anyio beside asyncio"]
+    result = run(
+        pytester,
+        strict.settings,
+        test_1=strict.header + COMMON + MORE,
+        test_2=anyio.header + COMMON.replace(CHECK, ""),
+        test_3=SETTINGS,
+    )
+    result.assert_outcomes(passed=3 + 2 + 2, failed=4 + 1 + 1, errors=5)
+    result.stdout.fnmatch_lines(list(ERRORS))
+    result.stdout.fnmatch_lines(list(FAILURES))
+
+
+ERRORS = (
+    "svc_sandbox is for tests that run in an event loop: write `async def`, and mark the test with *",
+    "the marker svc takes clock='jump' or clock='manual'",
+    "the marker svc has an unknown setting sandbox?'wrong'?; there are hosts, rate_limits, *",
+    "the marker svc has an unknown setting session?'wrong'?; there are validate, *",
+    "the marker svc has an unknown setting receiver?'wrong'?; there are ack, *",
+)
+FAILURES = (
+    "a fault did not strike: http(503) on [*] [*]/acount/[*], the first 2 requests; 0 requests matched",
+    "the sandbox received 1 request in this test:",
+    "* GET * /ads/12/accounts/18ce54d4x5t -> 200",
+    "the sandbox answered with a server error that no fault caused; *: * GET */features -> 500*",
+    "1 of the faults of deliveries did not strike: there were too few deliveries",
+    "the sandbox received 0 requests in this test:",
+    "* Captured svc_async call *",
+    "* GET * /ads/12/accounts/secret -> 403: the account is not associated with the user",
+    "a fault did not strike: *",
+    "the marker svc has an unusable fault, faults[[]0]: status must be a whole number from 400 *",
+)
+
+
+@pytest.mark.parametrize(
+    ("marker", "message"),
+    [
+        ("sed=3", "test_user.py::test: the marker svc has an unknown argument 'sed'; it takes seed, *"),
+        ("3", "test_user.py::test: the marker svc has an argument without a name; it takes seed, *"),
+        ("faults=[]", "test_user.py::test: faults of the marker svc cannot strike; the test uses no svc_clock, *"),
+    ],
+)
+def test_a_marker_that_means_nothing_is_refused(pytester: pytest.Pytester, marker: str, message: str) -> None:
+    pytester.makepyfile(test_user=f"import pytest\n\n@pytest.mark.svc({marker})\ndef test():\n    pass\n")
+    result = pytester.runpytest_inprocess("-p", "no:asyncio", "-p", "no:randomly", "--strict-markers")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*{message}"])
+
+
+def test_the_marker_takes_what_a_world_has() -> None:
+    assert {field.name for field in attrs.fields(World)} == set(MARKER_ARGUMENTS)
+
+
+def test_there_are_ten_recipes() -> None:
+    assert len(read_recipes()) == 10
