@@ -7,6 +7,7 @@ the call to the report. On a machine with few processors, service and database t
 import argparse
 import asyncio
 import json
+import logging
 import os
 import resource
 import sys
@@ -35,6 +36,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--shards", type=int)
     options = parser.parse_args()
+    logging.getLogger("distributed").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder, start_postgres() as state_url, run_recording_service() as url:
         path = _write_customers(Path(folder), options.rows)
         names = ("CONSUMER_KEY", "CONSUMER_SECRET", "ACCESS_TOKEN", "ACCESS_TOKEN_SECRET")

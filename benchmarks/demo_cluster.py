@@ -7,6 +7,7 @@ uploads them, kills a worker on the way, and compares the list with what was com
 import argparse
 import asyncio
 import json
+import logging
 import os
 import signal
 import sys
@@ -39,6 +40,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
+    logging.getLogger("distributed").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder, run_recording_service() as url:
         print(f"Writing {options.rows:,} customers to Parquet files ...")
         expected = _write_customers(Path(folder), options.rows)

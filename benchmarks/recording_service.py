@@ -39,7 +39,10 @@ class _Lists:
         """Apply the operations of a request."""
         account, target = request.match_info["account"], request.match_info["list"]
         self._count(account)
-        body = await request.read()
+        try:
+            body = await request.read()
+        except ConnectionResetError:  # the client was killed while it sent
+            return web.Response(status=400)
         hashes = {bytes.fromhex(each.decode()) for each in _FIRST.findall(body)}
         count = body.count(b'{"email":["') or len(hashes)
         self._received += count

@@ -1,14 +1,17 @@
 """Opens clients of Dask clusters, and checks what a job needs of them."""
 
-import logging
 import os
-from collections.abc import AsyncGenerator
+import sys
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version as read_version
+from types import MappingProxyType
 from typing import Any
 
 from dask import config
 from distributed import Client, LocalCluster
+from distributed.system import MEMORY_LIMIT
+from distributed.utils import get_mp_context
 
 from svc_async._version import __version__
 from svc_async.batch.cluster.calls import ClusterClient
@@ -31,10 +34,29 @@ __all__ = [
 _DISTRIBUTION = "svc-async"
 _ASYNCHRONOUS = "must be an asynchronous client: Client(address, asynchronous=True), used inside `async with`"
 _CONNECT_SECONDS = 10
-_THREADS = 4
-"""Of a worker process on this machine: shards wait for answers most of the time."""
+_THREADS = 2
+"""Of a worker process on this machine: one encodes while another waits for memory; those that send do not count."""
 _DEATHS = 100
 """How many workers may be lost with a task before it fails, on this machine: the journals keep a repeat harmless."""
+_MANAGED = 100_663_296
+"""Bytes of pieces that a worker on this machine keeps in memory; others are on disk until they are needed."""
+_SETTINGS: Mapping[str, Any] = MappingProxyType(
+    {
+        "distributed.scheduler.allowed-failures": _DEATHS,
+        "distributed.worker.profile.enabled": False,
+        # Dask has memory returned at once by a setting with which glibc maps and unmaps each larger block.
+        "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,
+        "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "error",
+        "distributed.worker.memory.terminate": False,
+        "distributed.worker.memory.pause": False,
+        "distributed.worker.memory.spill": False,
+    }
+)
+_START: Mapping[str, Any] = MappingProxyType(
+    {"distributed.worker.multiprocessing-method": "forkserver"} if sys.platform == "linux" else {}
+)
+"""Worker processes are forked from one that has imported what they need: otherwise each begins with seconds of CPU."""
+_PRELOAD = "svc_async.cluster.worker.preload"
 
 
 class ClusterFailed(SvcError):
@@ -66,20 +88,25 @@ async def open_client(address: str) -> AsyncGenerator[Any]:
 async def start_local(workers: int | None = None) -> AsyncGenerator[Any]:
     """Start a cluster of processes on this machine, and stop it in the end.
 
-    The processes have the environment of this one.
+    The processes have the environment of this one, and log errors only.
 
     Args:
         workers: how many processes; by default, as many as there are processors.
     """
+    count = workers or os.cpu_count() or 1
     options: dict[str, Any] = {
-        "n_workers": workers or os.cpu_count(),
+        "n_workers": count,
         "threads_per_worker": _THREADS,
         "processes": True,
         "asynchronous": True,
         "dashboard_address": None,
-        "silence_logs": logging.ERROR,
+        "silence_logs": False,  # it would change the handlers of this process
+        "env": dict(os.environ),
     }
-    with config.set({"distributed.scheduler.allowed-failures": _DEATHS}):
+    memory = {"distributed.worker.memory.target": min(0.6, _MANAGED / (MEMORY_LIMIT / count))}
+    with config.set({**_SETTINGS, **memory, **_START}):
+        if _START:
+            get_mp_context().set_forkserver_preload([_PRELOAD])
         async with LocalCluster(**options) as cluster, Client(cluster, asynchronous=True) as client:
             yield client
 

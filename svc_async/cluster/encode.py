@@ -1,8 +1,7 @@
 """Encodes a fragment: its rows as they are sent, divided by key among the shards of a job.
 
-The result is a frame with a few records, each with the rows of the fragment that belong to one shard, packed. So the
-engine moves a few large values instead of one for each row, and rows stay in their order. Users are hashed here;
-nothing else of them leaves the worker.
+The rows that belong to one shard are packed into one value. So the engine moves a few large values instead of one for
+each row, and rows stay in their order. Users are hashed here; nothing else of them leaves the worker.
 """
 
 import itertools
@@ -11,8 +10,6 @@ from hashlib import sha256
 from typing import Any
 
 import attrs
-import pandas as pd
-import pyarrow as pa
 
 from svc_async.batch.packing.positions import Positions
 from svc_async.cluster.dividing import divide_keys, divide_users
@@ -26,22 +23,13 @@ from svc_async.users.encoding import SLICE_ROWS, BadIdentifiers, EncodedUsers, M
 from svc_async.users.packed import PackedUsers, merge_users
 from svc_async.users.template import RowTemplate
 
-__all__ = ["FRAME", "EncodeSettings", "encode_fragment"]
+__all__ = ["EncodeSettings", "encode_fragment"]
 
 _FLUSH_ROWS = 64_512
 """Rows that are divided among the shards at a time: two bytes are enough for the distance between most of them."""
 
 _MAX_ENCODED = 268_435_456
 """Bytes of users of a fragment, which are in memory at once."""
-
-FRAME = pd.DataFrame(
-    {
-        "shard": pd.Series(dtype="int64"),
-        "fragment": pd.Series(dtype="int64"),
-        "content": pd.Series(dtype=pd.ArrowDtype(pa.large_binary())),
-    }
-)
-"""An encoded fragment without records."""
 
 
 @attrs.frozen(kw_only=True)
@@ -59,8 +47,8 @@ class EncodeSettings:
 
 def encode_fragment(
     fragment: Fragment, *, source: SourceSettings, settings: EncodeSettings, shards: int
-) -> pd.DataFrame:
-    """Return the rows of a fragment as a frame like `FRAME`.
+) -> Sequence[bytes]:
+    """Return the rows of a fragment for each shard, as `parts.write_parts` writes them.
 
     A fragment that cannot be parsed becomes one row that fails, with the reason; none of its rows is sent.
 
@@ -90,7 +78,7 @@ def encode_fragment(
         rows = _Shards.start(fragment, shards)
         reason = f"{fragment.name} is left out: the file {error.problem}"
         rows.refuse(Positions.pack([fragment.before + 1]), [(reason, None)])
-    return rows.build_frame(fragment)
+    return [write_parts(fragment.number, parts) for parts in rows.parts]
 
 
 @attrs.frozen
@@ -123,17 +111,6 @@ class _Shards:
         groups = list(divide_keys(keys, len(self.parts)))
         for (shard, indexes), places in zip(groups, rows.distribute([each for _, each in groups]), strict=True):
             self.parts[shard].append(CatalogRows.pack([products[index] for index in indexes], places))
-
-    def build_frame(self, fragment: Fragment) -> pd.DataFrame:
-        occurring = [shard for shard, parts in enumerate(self.parts) if parts]
-        contents = pa.array([write_parts(self.parts[shard]) for shard in occurring], pa.large_binary())
-        return pd.DataFrame(
-            {
-                "shard": pd.Series(occurring, dtype="int64"),
-                "fragment": pd.Series(fragment.number, index=range(len(occurring)), dtype="int64"),
-                "content": pd.Series(pd.arrays.ArrowExtensionArray(contents)),
-            }
-        )
 
 
 @attrs.frozen

@@ -1,22 +1,57 @@
-"""Exchanges rows between workers, so that those of one key meet in one shard: by the engine's shuffle, on disk."""
+"""Exchanges rows between workers, so that those of one key meet in one shard.
+
+Each fragment is encoded into a piece for each shard, and the task that sends a shard takes its pieces from the workers
+that have them. Pieces are results of tasks: when a worker is lost, Dask encodes again what only that worker had. There
+are as many as fragments times shards, so a very large job leaves the exchange to Dask's shuffle on disk (`p2p`), which
+has a task for each fragment and each shard only, but begins anew when a worker is lost.
+"""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dask import dataframe
 from dask.delayed import delayed
+from distributed import get_worker
 
-from svc_async.cluster.encode import FRAME, EncodeSettings, encode_fragment
-from svc_async.cluster.plan import SourcePlan
+from svc_async.cluster.encode import EncodeSettings, encode_fragment
+from svc_async.cluster.plan import Fragment, SourcePlan, SourceSettings
 
 if TYPE_CHECKING:
-    from dask.delayed import Delayed
+    import pandas as pd
 
-__all__ = ["encode_each", "exchange"]
+__all__ = ["MOST_PIECES", "choose_shards", "encode_each", "exchange"]
+
+MOST_PIECES = 16_384
+"""Pieces of a job up to which each is a task: the scheduler needs about a millisecond for one."""
+_SHARD_SIZE = 16_777_216
+"""Bytes of rows of a shard: about eight full requests, so that they are nearly all full."""
+_ROW_SIZE = 34
+"""Bytes of a row with one hash."""
+_LARGEST_SHARD = 67_108_864
 
 
-def exchange(plan: SourcePlan, settings: EncodeSettings, *, shards: int) -> "Sequence[Delayed]":
-    """Return the rows of each shard, not computed yet: frames for `ShardRows.read`.
+def choose_shards(plan: SourcePlan) -> int:
+    """Return into how many shards a source is divided, by the estimated size of its rows.
+
+    A large one gets fewer shards if it is exchanged as pieces then, and they do not become too large.
+    """
+    size = sum(map(_estimate_size, plan.fragments))
+    wanted = -(-size // _SHARD_SIZE)
+    as_pieces = MOST_PIECES // max(1, len(plan.fragments))
+    if wanted > as_pieces >= -(-size // _LARGEST_SHARD):
+        wanted = as_pieces
+    return max(1, wanted)
+
+
+def _estimate_size(fragment: Fragment) -> int:
+    if fragment.end is None:
+        return _SHARD_SIZE
+    return (fragment.end - fragment.start) * (1 if fragment.group is None else _ROW_SIZE)
+
+
+def exchange(
+    plan: SourcePlan, settings: EncodeSettings, *, shards: int, topic: str | None = None, most_pieces: int = MOST_PIECES
+) -> Sequence[Any]:
+    """Return the rows of each shard, not computed yet: as arguments of a task they are contents for `ShardRows.read`.
 
     Rows of one key are in one shard, which is the same in each run. Computing them needs a client of a cluster.
 
@@ -24,24 +59,74 @@ def exchange(plan: SourcePlan, settings: EncodeSettings, *, shards: int) -> "Seq
         plan: the source.
         settings: how users are encoded.
         shards: the number of shards.
+        topic: where each fragment is announced when it is encoded.
+        most_pieces: how many pieces are exchanged as tasks.
     """
-    if not plan.fragments:
-        return [delayed(FRAME) for _ in range(shards)]
-    frames = dataframe.from_map(
-        encode_fragment, plan.fragments, source=plan.settings, settings=settings, shards=shards, meta=FRAME
-    )
-    # With a division for each shard, each becomes the partition of its number.
-    shuffled = frames.set_index("shard", divisions=list(range(shards + 1)), shuffle_method="p2p")
-    found: Sequence[Delayed] = shuffled.to_delayed()
-    return found
+    if len(plan.fragments) * shards > most_pieces:
+        return _shuffle(plan, settings, shards, topic)
+    encode = delayed(_encode, pure=True)
+    encoded = [
+        encode(fragment, source=plan.settings, settings=settings, shards=shards, topic=topic)
+        for fragment in plan.fragments
+    ]
+    return [[pieces[shard] for pieces in encoded] for shard in range(shards)]
 
 
-def encode_each(plan: SourcePlan, settings: EncodeSettings) -> "Sequence[Delayed]":
-    """Return the rows of each fragment, not computed yet, where rows of one key need not meet: a fragment is a shard.
+def encode_each(plan: SourcePlan, settings: EncodeSettings, *, topic: str | None = None) -> Sequence[Any]:
+    """Return the rows of each fragment like `exchange`, where those of one key need not meet: a fragment is a shard.
 
     Args:
         plan: the source.
         settings: how users are encoded.
+        topic: where each fragment is announced when it is encoded.
     """
-    encode = delayed(encode_fragment, pure=True)
-    return [encode(fragment, source=plan.settings, settings=settings, shards=1) for fragment in plan.fragments]
+    encode = delayed(_encode, pure=True)
+    return [
+        encode(fragment, source=plan.settings, settings=settings, shards=1, topic=topic) for fragment in plan.fragments
+    ]
+
+
+def _encode(
+    fragment: Fragment, *, source: SourceSettings, settings: EncodeSettings, shards: int, topic: str | None
+) -> Sequence[bytes]:
+    pieces = encode_fragment(fragment, source=source, settings=settings, shards=shards)
+    if topic is not None:
+        get_worker().log_event(topic, {"fragment": (fragment.file.source.path, fragment.number)})
+    return pieces
+
+
+def _shuffle(plan: SourcePlan, settings: EncodeSettings, shards: int, topic: str | None) -> Sequence[Any]:
+    """Return the rows of each shard by Dask's shuffle, which moves records of frames."""
+    from dask import dataframe  # noqa: PLC0415 - seconds of CPU on each worker, for very large jobs only
+
+    frames = dataframe.from_map(
+        _build_frame,
+        plan.fragments,
+        source=plan.settings,
+        settings=settings,
+        shards=shards,
+        topic=topic,
+        meta=_make_frame([], []),
+    )
+    # With a division for each shard, each becomes the partition of its number.
+    shuffled = frames.set_index("shard", divisions=list(range(shards + 1)), shuffle_method="p2p")
+    read = delayed(_list_contents, pure=True)
+    return [read(partition) for partition in shuffled.to_delayed()]
+
+
+def _build_frame(fragment: Fragment, **settings: Any) -> "pd.DataFrame":
+    pieces = _encode(fragment, **settings)
+    occurring = [shard for shard, piece in enumerate(pieces) if piece]
+    return _make_frame(occurring, [pieces[shard] for shard in occurring])
+
+
+def _make_frame(shards: Sequence[int], contents: Sequence[bytes]) -> "pd.DataFrame":
+    import pandas as pd  # noqa: PLC0415 - as in `_shuffle`
+    import pyarrow as pa  # noqa: PLC0415 - likewise
+
+    column = pd.arrays.ArrowExtensionArray(pa.array(contents, pa.large_binary()))
+    return pd.DataFrame({"shard": pd.Series(shards, dtype="int64"), "content": pd.Series(column)})
+
+
+def _list_contents(frame: "pd.DataFrame") -> Sequence[bytes]:
+    return list(frame["content"])

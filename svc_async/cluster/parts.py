@@ -1,4 +1,4 @@
-"""The rows of a fragment that belong to one shard, and their bytes in a frame."""
+"""The rows of a fragment that belong to one shard, and the bytes as which they are brought to it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -82,19 +82,21 @@ class RefusedRows:
 ShardPart = UserRows | CatalogRows | RefusedRows
 
 
-def write_parts(parts: Iterable[ShardPart]) -> bytes:
-    """Return parts as bytes."""
-    return msgspec.msgpack.encode([(type(part).__name__, *_to_plain(part)) for part in parts])
+def write_parts(fragment: int, parts: Iterable[ShardPart]) -> bytes:
+    """Return parts of a fragment as bytes, with its number; none are no bytes."""
+    plain = [(type(part).__name__, *_to_plain(part)) for part in parts]
+    return msgspec.msgpack.encode((fragment, plain)) if plain else b""
 
 
-def read_parts(content: bytes, templates: dict[Any, RowTemplate]) -> Sequence[ShardPart]:
-    """Return the parts that were written.
+def read_parts(content: bytes, templates: dict[Any, RowTemplate]) -> tuple[int, Sequence[ShardPart]]:
+    """Return the number of the fragment and the parts that were written.
 
     Args:
-        content: their bytes.
+        content: their bytes; there must be some.
         templates: those that were read before; rows share operations only if their template is the same object.
     """
-    return [_PARSERS[kind](templates, *plain) for kind, *plain in msgspec.msgpack.decode(content)]
+    fragment, parts = msgspec.msgpack.decode(content)
+    return fragment, [_PARSERS[kind](templates, *plain) for kind, *plain in parts]
 
 
 def _to_plain(part: ShardPart) -> tuple[Any, ...]:

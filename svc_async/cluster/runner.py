@@ -2,7 +2,7 @@
 
     plan      files → fragments, committed under the name of the job in the shared state
     encode    a task a fragment: rows → users or products as they are sent
-    exchange  Dask's shuffle brings the rows of one key together in one shard
+    exchange  the rows of one key are brought together in one shard
     send      a task a shard: the uploader, with the journal JOB/NNNN and the limits of the shared state
     report    the sum of the shards
 
@@ -26,9 +26,9 @@ from svc_async.batch.report import Progress, Report
 from svc_async.batch.settings import Observers
 from svc_async.cluster.clients import ClusterFailed, check_call, check_workers, describe_error
 from svc_async.cluster.encode import EncodeSettings
-from svc_async.cluster.exchange import encode_each, exchange
+from svc_async.cluster.exchange import choose_shards, encode_each, exchange
 from svc_async.cluster.job import JobPart, ShardOutcome, ShardTask, WorkerSettings, read_report
-from svc_async.cluster.plan import RowKind, SourcePlan
+from svc_async.cluster.plan import Fragment, RowKind, SourcePlan
 from svc_async.cluster.planning import plan_spec
 from svc_async.cluster.worker.shard import send_shard
 from svc_async.engine.origin import SessionOrigin
@@ -120,6 +120,8 @@ class _ShardTotals:
 
     observers: Observers
     outcomes: dict[int, ShardOutcome] = attrs.field(factory=dict[int, ShardOutcome])
+    _encoded: set[tuple[str, int]] = attrs.field(factory=set[tuple[str, int]], init=False)
+    _fragments: int = attrs.field(default=0, init=False)
     _latest: dict[int, Progress] = attrs.field(factory=dict[int, Progress], init=False)
     _began: float = attrs.field(factory=time.monotonic, init=False)
     _phase: str = attrs.field(default="planning", init=False)
@@ -129,14 +131,29 @@ class _ShardTotals:
         self._phase = phase
         self._notify()
 
+    def expect(self, parts: Sequence[JobPart]) -> None:
+        """Expect the fragments of parts of the job to be encoded."""
+        self._fragments = len({_name(each) for part in parts for each in part.plan.fragments})
+        self.begin("encoding")
+
     def add(self, message: Mapping[str, Any]) -> None:
-        """Take what a shard announces; what comes after its end is old."""
+        """Take what a task announces; what comes after the end of a shard is old."""
+        if "fragment" in message:
+            self._encoded.add(tuple(message["fragment"]))
+            if len(self._encoded) == self._fragments:
+                self._leave_encoding()
+            return
         shard = message["shard"]
         if shard in self.outcomes:
             return
+        self._leave_encoding()  # what another worker announces may arrive late
         self._latest[shard] = Progress(**message["progress"])
         self._phase = "sending"
         self._notify()
+
+    def _leave_encoding(self) -> None:
+        if self._phase == "encoding":
+            self.begin("exchanging")
 
     def finish(self, outcome: ShardOutcome) -> None:
         """Take what became of a shard."""
@@ -203,10 +220,11 @@ class _ClusterRun:
 
     async def _work(self, parts: Sequence[JobPart], run: int) -> None:
         topic = f"svc-async {self.journal.name} {run}"
-        tasks = [task for part in parts for task in self._build_tasks(part, run, topic)]
-        if not tasks:
+        parts = [part for part in parts if any(number not in self.watch.outcomes for number in part.numbers)]
+        if not parts:
             return
-        self.watch.begin("encoding")
+        tasks = [task for part in parts for task in self._build_tasks(part, run, topic)]
+        self.watch.expect(parts)
         self.client.subscribe_topic(topic, lambda event: self.watch.add(event[1]))
         futures = self.client.compute(tasks, retries=_RETRIES)
         try:
@@ -229,22 +247,22 @@ class _ClusterRun:
 
     def _build_tasks(self, part: JobPart, run: int, topic: str) -> Sequence[Any]:
         """Return the tasks of the shards that are not finished; what only others need is left out of the graph."""
-        if all(number in self.watch.outcomes for number in part.numbers):
-            return []
         settings = _describe_encoding(part)
-        frames = (
-            exchange(part.plan, settings, shards=part.shards) if part.is_exchanged else encode_each(part.plan, settings)
+        rows = (
+            exchange(part.plan, settings, shards=part.shards, topic=topic)
+            if part.is_exchanged
+            else encode_each(part.plan, settings, topic=topic)
         )
         send = delayed(send_shard, pure=False)
         plan = delayed(part.plan, pure=False)  # one for all of its shards
         worker = WorkerSettings(self.origin, self.journal.database.schema, __version__)
         return [
             send(
-                frame,
+                contents,
                 plan,
                 ShardTask(job=self.journal.name, run=run, number=number, spec=part.spec, settings=worker, topic=topic),
             )
-            for number, frame in zip(part.numbers, frames, strict=True)
+            for number, contents in zip(part.numbers, rows, strict=True)
             if number not in self.watch.outcomes
         ]
 
@@ -276,6 +294,10 @@ def _make_plan(spec: UploadSpec) -> SourcePlan:
     return plan_spec(spec.source, kind=_KINDS[spec.operation] if spec.target.kind == "catalog" else "users")
 
 
+def _name(fragment: Fragment) -> tuple[str, int]:
+    return fragment.file.source.path, fragment.number
+
+
 def _describe_encoding(part: JobPart) -> EncodeSettings:
     return EncodeSettings(phone_region=part.spec.phone_region, bad_identifiers=part.spec.bad_identifiers)
 
@@ -283,10 +305,10 @@ def _describe_encoding(part: JobPart) -> EncodeSettings:
 def _divide(
     specs: Sequence[UploadSpec], plans: Sequence[SourcePlan], shards: int | None, workers: int
 ) -> Sequence[JobPart]:
-    """Divide each source into shards: about as many as fragments, so that the rows of a shard fit into memory."""
+    """Divide each source into shards."""
     parts = [JobPart(spec=spec, plan=plan, first=0, shards=1) for spec, plan in zip(specs, plans, strict=True)]
     counts = [
-        min(_MOST_SHARDS, shards or max(len(part.plan.fragments), workers))
+        min(_MOST_SHARDS, shards or max(choose_shards(part.plan), workers))
         if part.is_exchanged
         else len(part.plan.fragments)
         for part in parts

@@ -3,10 +3,10 @@
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
+from operator import itemgetter
 from typing import Any
 
 import attrs
-import pandas as pd
 
 from svc_async.cluster.parts import CatalogRows, RefusedRows, ShardPart, UserRows, read_parts
 from svc_async.cluster.plan import SourcePlan
@@ -43,20 +43,16 @@ class ShardRows:
     _ends: Sequence[int]
 
     @classmethod
-    def read(cls, frame: pd.DataFrame, plan: SourcePlan) -> "ShardRows":
-        """Return the rows of a frame that `exchange` or `encode_each` returned.
+    def read(cls, contents: Iterable[bytes], plan: SourcePlan) -> "ShardRows":
+        """Return the rows that `encode_fragment` wrote for one shard, of all fragments and in any order.
 
         Args:
-            frame: the frame.
-            plan: the plan that it was made by.
+            contents: the rows of each fragment; no bytes if it has none.
+            plan: the plan that they were made by.
         """
         templates: dict[Any, Any] = {}
-        ordered = frame.sort_values("fragment")
-        parts = [
-            (plan.fragments[fragment].file.source.path, part)
-            for fragment, content in zip(ordered["fragment"], ordered["content"], strict=True)
-            for part in read_parts(content, templates)
-        ]
+        fragments = sorted((read_parts(each, templates) for each in contents if each), key=itemgetter(0))
+        parts = [(plan.fragments[number].file.source.path, part) for number, parts in fragments for part in parts]
         return cls(parts, list(accumulate(len(part.rows) for _, part in parts)))
 
     def __len__(self) -> int:

@@ -24,8 +24,8 @@ def encode(path: str, fragment_size: int = 16 * MIB) -> list[object]:
         return [0, error.problem]
     rows, problem = 0, ""
     for fragment in plan.fragments:
-        frame = encode_fragment(fragment, source=plan.settings, settings=EncodeSettings(), shards=16)
-        for part in (part for content in frame["content"] for part in read_parts(content, {})):
+        pieces = encode_fragment(fragment, source=plan.settings, settings=EncodeSettings(), shards=16)
+        for part in (part for piece in pieces if piece for part in read_parts(piece, {})[1]):
             rows += len(part.rows)
             if isinstance(part, RefusedRows):
                 problem = max(problem, *(rule.partition(": the file ")[2] for rule, _ in part.reasons), "")

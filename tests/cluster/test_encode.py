@@ -6,13 +6,12 @@ from contextlib import closing
 from pathlib import Path
 
 import attrs
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc_async.cluster.encode import FRAME, EncodeSettings, encode_fragment
+from svc_async.cluster.encode import EncodeSettings, encode_fragment
 from svc_async.cluster.plan import SourcePlan, SourceSettings
 from svc_async.cluster.planning import plan_source
 from svc_async.cluster.shard_rows import RowPlace, ShardRows
@@ -28,12 +27,11 @@ Found = tuple[int, str]
 def encode_plan(plan: SourcePlan, shards: int, settings: EncodeSettings | None = None) -> Sequence[ShardRows]:
     """Do in this process what a cluster does; fragments arrive in any order."""
     settings = settings or EncodeSettings()
-    frames = [FRAME] + [
+    encoded = [
         encode_fragment(fragment, source=plan.settings, settings=settings, shards=shards) for fragment in plan.fragments
     ]
-    random.Random(1).shuffle(frames)
-    whole = pd.concat(frames)
-    return [ShardRows.read(whole[whole["shard"] == shard], plan) for shard in range(shards)]
+    random.Random(1).shuffle(encoded)
+    return [ShardRows.read([pieces[shard] for pieces in encoded], plan) for shard in range(shards)]
 
 
 def list_slice(users: EncodedUsers) -> Iterator[tuple[int, str]]:
@@ -183,15 +181,14 @@ def test_xml_feed_is_one_fragment(write: Write) -> None:
 
 
 def test_empty_shard_has_no_rows() -> None:
-    shard = ShardRows.read(pd.DataFrame({"fragment": [], "content": []}), SourcePlan(SourceSettings(), (), ()))
+    shard = ShardRows.read([b""], SourcePlan(SourceSettings(), (), ()))
     assert len(shard) == 0
     assert [*shard.members.slices] == []
 
 
 def test_nothing_of_a_user_is_in_the_clear(write: Write) -> None:
     plan = plan_source(str(write("email\nsomeone@example.com\nnobody\n")), SourceSettings())
-    frame = encode_fragment(plan.fragments[0], source=plan.settings, settings=EncodeSettings(), shards=2)
-    content = b"".join(frame["content"])
+    content = b"".join(encode_fragment(plan.fragments[0], source=plan.settings, settings=EncodeSettings(), shards=2))
     assert b"someone" not in content
     assert b"nobody" not in content
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 import pytest
+from dask.delayed import delayed
 from distributed import Client
 
 from svc_async.cluster.encode import EncodeSettings
@@ -47,7 +48,9 @@ def plan(bucket: Bucket) -> SourcePlan:
 
 
 def compute(client: Client, plan: SourcePlan, tasks: Sequence[Any]) -> Sequence[ShardRows]:
-    return [ShardRows.read(frame, plan) for frame in client.gather(client.compute(tasks))]
+    return [
+        ShardRows.read(each, plan) for each in client.gather(client.compute([delayed(list)(task) for task in tasks]))
+    ]
 
 
 def list_users(shard: ShardRows) -> Sequence[tuple[int, str]]:
@@ -62,9 +65,10 @@ def list_users(shard: ShardRows) -> Sequence[tuple[int, str]]:
     return found
 
 
-def test_rows_of_a_key_meet_in_one_shard_in_their_order(client: Client, plan: SourcePlan) -> None:
+@pytest.mark.parametrize("most_pieces", [1, 1_000], ids=["by the shuffle", "as pieces"])
+def test_rows_of_a_key_meet_in_one_shard_in_their_order(client: Client, plan: SourcePlan, most_pieces: int) -> None:
     settings = EncodeSettings()
-    shards = compute(client, plan, exchange(plan, settings, shards=SHARDS))
+    shards = compute(client, plan, exchange(plan, settings, shards=SHARDS, most_pieces=most_pieces))
     fragments = compute(client, plan, encode_each(plan, settings))
     assert len(fragments) == len(plan.fragments) > SHARDS
     assert sum(map(len, shards)) == sum(map(len, fragments)) == 3_000
@@ -73,7 +77,7 @@ def test_rows_of_a_key_meet_in_one_shard_in_their_order(client: Client, plan: So
     owners = {key: shard for shard, users in enumerate(by_shard) for key, _ in users}
     assert len(owners) == 270
     assert by_shard == [[user for user in in_order if owners[user[0]] == shard] for shard in range(SHARDS)]
-    again = compute(client, plan, exchange(attrs.evolve(plan), settings, shards=SHARDS))
+    again = compute(client, plan, exchange(attrs.evolve(plan), settings, shards=SHARDS, most_pieces=most_pieces))
     assert list(map(list_users, again)) == by_shard
 
 

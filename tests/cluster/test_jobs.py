@@ -89,7 +89,7 @@ async def test_progress_goes_through_the_phases_and_ends_with_the_report(workben
     async with workbench.open_users() as (users, state):
         await users.upload(path, journal=state.journal("job"), cluster=workbench.client, progress=seen.append)
 
-    assert list(dict.fromkeys(progress.phase for progress in seen)) == ["planning", "encoding", "sending"]
+    assert list(dict.fromkeys(progress.phase for progress in seen)) == ["planning", "encoding", "exchanging", "sending"]
     assert seen[-1].accepted == COUNT
 
 

@@ -1,6 +1,7 @@
 """Runs the job of a command on a cluster, shows its progress and reports how it ended."""
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -236,6 +237,7 @@ class _ClusterJob:
 
 def _open_client(options: ClusterOptions) -> Any:
     clients = _import_cluster("clients")
+    logging.getLogger("distributed").setLevel(logging.ERROR)  # what happens to workers is no news to users
     if options.cluster == _LOCAL:
         return clients.start_local(options.workers)
     return clients.open_client(options.cluster)

@@ -19,12 +19,9 @@ from svc_async.errors import InvalidArgument
 from svc_async.session import Session
 from svc_async.state import SharedState
 
-__all__ = ["SHARDS_AT_ONCE", "lend_session", "run_in_loop"]
+__all__ = ["lend_session", "run_in_loop"]
 
 T = TypeVar("T")
-
-SHARDS_AT_ONCE = threading.Semaphore(8)
-"""How many shards a process sends at once: others wait in their task, so that their rows stay on disk."""
 
 
 @attrs.define

@@ -1,7 +1,7 @@
 """The task that sends a shard: the uploader as it is, with a journal of its own in the shared state."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -14,7 +14,8 @@ from svc_async.batch.settings import Observers
 from svc_async.cluster.job import ShardOutcome, ShardTask, write_report
 from svc_async.cluster.plan import SourcePlan
 from svc_async.cluster.shard_rows import ShardRows
-from svc_async.cluster.worker.sessions import SHARDS_AT_ONCE, lend_session, run_in_loop
+from svc_async.cluster.worker.row_memory import ROW_MEMORY
+from svc_async.cluster.worker.sessions import lend_session, run_in_loop
 from svc_async.errors import BatchError, SvcError
 from svc_async.jobs.run import run
 from svc_async.session import Session
@@ -31,16 +32,22 @@ _CHECK = 1.0
 """Seconds between two looks at whether the run of the job is still the last one."""
 
 
-def send_shard(frame: Any, plan: SourcePlan, task: ShardTask) -> ShardOutcome:
+def send_shard(contents: Sequence[bytes], plan: SourcePlan, task: ShardTask) -> ShardOutcome:
     """Send the rows of a shard, and return what became of them; an error is a part of that.
 
     A shard that is finished gives its report from its journal. While it sends, its thread leaves the thread pool of the
-    worker, so that the worker sends several shards at once.
+    worker, so that the worker sends several shards at once. One that must wait for memory keeps its thread: so the
+    worker does not load the rows of further ones.
+
+    Args:
+        contents: its rows, as `exchange` returns them.
+        plan: the plan of the source.
+        task: what to do with them.
     """
-    worker = get_worker()
-    with SHARDS_AT_ONCE:
+    announce = get_worker().log_event
+    with ROW_MEMORY.hold(sum(map(len, contents))):
         secede()
-        return run_in_loop(lambda: _Shard(task, ShardRows.read(frame, plan), worker.log_event).send())
+        return run_in_loop(lambda: _Shard(task, ShardRows.read(contents, plan), announce).send())
 
 
 @attrs.define

@@ -1,0 +1,44 @@
+"""The memory of a worker process for the rows of the shards that it sends at once."""
+
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from svc_async.engine.memory import MEMORY
+
+__all__ = ["ROW_MEMORY", "RowMemory"]
+
+
+class RowMemory:
+    """Admits shards to a process as long as their rows fit into its memory, or it sends no other one.
+
+    Args:
+        size: bytes of rows.
+        shards: how many shards there are at most at once.
+    """
+
+    def __init__(self, *, size: int, shards: int) -> None:
+        self._size = size
+        self._shards = shards
+        self._held: list[int] = []
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def hold(self, size: int) -> Generator[None]:
+        """Wait until the rows of a shard fit, and hold memory for them."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._fits(size))
+            self._held.append(size)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._held.remove(size)
+                self._changed.notify_all()
+
+    def _fits(self, size: int) -> bool:
+        return not self._held or (len(self._held) < self._shards and sum(self._held) + size <= self._size)
+
+
+ROW_MEMORY = RowMemory(size=MEMORY, shards=32)
+"""That of this process: as much as the jobs of its session may hold, so that each of them can fill its requests."""
