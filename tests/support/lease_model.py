@@ -1,5 +1,6 @@
 """The function `lease` of svc_async/state/schema/limits.sql in plain Python, which does exactly the same."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 from uuid import UUID
@@ -46,9 +47,8 @@ class Cells:
     def add(self, cost: int, time: int, now: int, period: int) -> None:
         if cost <= 0 or time + period <= now:
             return
-        place = next((index for index, each in enumerate(self.times) if each >= time), None)
-        if place is not None:
-            self.counts[place] += cost
+        if self.times and self.times[-1] >= time:
+            self.counts[bisect_left(self.times, time)] += cost
         elif self.times and time < self.since + period // CELLS:
             self.times[-1] = time
             self.counts[-1] += cost
@@ -144,11 +144,41 @@ class Bucket:
     virtual_interactive: int = 0
     virtual_bulk: int = 0
     holders: dict[UUID, Holder] = attrs.field(factory=dict[UUID, Holder])
+    none_ends_before: int = 0
+    """Until then no process misses its heartbeat: with hundreds of them, it takes long to look at each."""
+    all_recent_until: int = 0
+    """Until then every process has used the bucket within a period."""
 
     def find_now(self, clock: int) -> int:
         self.shift = max(self.shift, self.tick - clock)
         self.tick = clock + self.shift
         return self.tick
+
+    def expire(self, now: int) -> list[tuple[int, int]]:
+        """Count what processes that missed their heartbeat had in flight as answered: return when, and how much."""
+        if now < self.none_ends_before:
+            return []
+        expired = []
+        self.none_ends_before = now + HEARTBEAT
+        for holder in self.holders.values():
+            if holder.outstanding and holder.ends_at <= now:
+                expired.append((holder.ends_at, holder.outstanding))
+                holder.answered += holder.outstanding
+                holder.outstanding = 0
+            elif holder.outstanding:
+                self.none_ends_before = min(self.none_ends_before, holder.ends_at)
+        return expired
+
+    def count_recent(self, now: int) -> int:
+        """Return how many processes have used the bucket within a period, and forget those of long ago."""
+        recent = max(self.period, HEARTBEAT)
+        if now < self.all_recent_until:
+            return len(self.holders)
+        self.holders = {
+            name: each for name, each in self.holders.items() if each.seen + self.period + 60 * SECOND > now
+        }
+        self.all_recent_until = recent + min(each.seen for each in self.holders.values())
+        return sum(each.seen + recent > now for each in self.holders.values())
 
     def read_headers(self, report: LeaseReport, now: int) -> None:
         if report.limit is not None:
@@ -319,8 +349,8 @@ class LeaseModel:
         bucket = self.buckets.setdefault(request.limit.bucket, _new_bucket(self.kind, request.limit, clock))
         now = bucket.find_now(clock)
         request = attrs.evolve(request, interactive=min(request.interactive, 1_000), bulk=min(request.bulk, 1_000))
-        others = [each for name, each in bucket.holders.items() if name != request.process]
-        own = _settle(bucket, request, others, now)
+        own = _settle(bucket, request, now)
+        others = [each for each in bucket.holders.values() if each is not own]
         sizes = bucket.sizes()
         in_flight = own.outstanding + sum(each.outstanding for each in others)
         turns = Turns.of(others, now)
@@ -338,19 +368,17 @@ class LeaseModel:
             bucket.granted.add(taken, now, now, bucket.period)
             bucket.next_at = max(bucket.next_at, now) + taken * sizes.step
         own.ask_at = turns.find_ask_at(bucket, own, sizes, in_flight, own_at, now)
-        for name in [name for name, each in bucket.holders.items() if each.seen + bucket.period + 60 * SECOND <= now]:
-            del bucket.holders[name]
         return _describe(bucket, own, sizes, in_flight, taken, now)
 
 
-def _settle(bucket: Bucket, request: LeaseRequest, others: Sequence[Holder], now: int) -> Holder:
+def _settle(bucket: Bucket, request: LeaseRequest, now: int) -> Holder:
     """Count what a process reports, and what others had in flight that missed their heartbeat."""
     report = request.report
     bucket.read_headers(report, now)
     bucket.granted.drop(now, bucket.period)
     bucket.answered.drop(now, bucket.period)
+    bucket.answered.add_all(bucket.expire(now), now, bucket.period)
     own = bucket.holders.get(request.process)
-    bucket.answered.add_all(_expire([*others, *([own] if own else ())], now), now, bucket.period)
     if own is None:
         own = bucket.holders[request.process] = Holder(now, answered=report.answered - sum(report.counts))
     new = max(0, min(report.answered - own.answered, sum(report.counts)))
@@ -377,7 +405,6 @@ def _describe(bucket: Bucket, own: Holder, sizes: Sizes, in_flight: int, taken: 
     firm = opens
     if bucket.is_guess or bucket.limit is None:
         firm = max(bucket.stated_until, bucket.reset_opens_at(1, now))
-    recent = [each for each in bucket.holders.values() if each.seen + max(bucket.period, HEARTBEAT) > now]
     return Lease(
         granted=taken,
         ask_in=own.ask_at - now if own.interactive or own.bulk else None,
@@ -391,7 +418,7 @@ def _describe(bucket: Bucket, own: Holder, sizes: Sizes, in_flight: int, taken: 
         is_guess=bucket.is_guess,
         remaining=max(0, bucket.remaining) if now < bucket.reset_at else None,
         used=in_flight + bucket.answered.used,
-        processes=len(recent),
+        processes=bucket.count_recent(now),
     )
 
 
@@ -399,17 +426,6 @@ def _new_bucket(kind: type[Bucket], limit: SharedLimit, clock: int) -> Bucket:
     initial = None if limit.limit is None else min(limit.limit, MOST)
     is_guess = initial is not None and not limit.documented
     return kind(initial, initial, limit.period, limit.headroom, limit.documented, is_guess, clock)
-
-
-def _expire(holders: Iterable[Holder], now: int) -> list[tuple[int, int]]:
-    """Count what processes that missed their heartbeat had in flight as answered."""
-    expired = []
-    for holder in holders:
-        if holder.outstanding and holder.ends_at <= now:
-            expired.append((holder.ends_at, holder.outstanding))
-            holder.answered += holder.outstanding
-            holder.outstanding = 0
-    return expired
 
 
 def _spread(report: LeaseReport, count: int, now: int) -> list[tuple[int, int]]:
@@ -425,17 +441,16 @@ def _spread(report: LeaseReport, count: int, now: int) -> list[tuple[int, int]]:
 def _share(free: int, served: int, wanted: int, others: Waiting) -> int:
     """Return how much one process gets if what is free goes, one by one, to who was served least."""
     share = 0
-    while share < wanted and share + 1 + _count_before(others, served + share) <= free:
+    while share < min(wanted, free) and share + 1 + _count_before(others, served + share) <= free:
         share += 1
     return share
 
 
 def _count_before(others: Waiting, level: int) -> int:
     """Return how much goes to others before one whose count is at a level."""
-    return sum(min(wanted, max(0, level - served)) for served, wanted, _ in others)
+    return sum(min(wanted, level - served) for served, wanted, _ in others if served < level)
 
 
 def _count_turns(others: Waiting, level: int, own_at: int) -> int:
     """Return how much others will ask for before: of those at the same level, each that has an earlier time."""
-    before = sum(min(wanted, level - served) for served, wanted, _ in others if served < level)
-    return before + sum(served == level and ask_at < own_at for served, _, ask_at in others)
+    return _count_before(others, level) + sum(served == level and ask_at < own_at for served, _, ask_at in others)
