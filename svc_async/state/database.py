@@ -109,8 +109,12 @@ class Database:
             StateUnavailable: the database cannot be reached.
         """
         with _report_unavailable(self.name):
-            async with self._pool.acquire(timeout=_CONNECT_SECONDS) as connection:
+            async with asyncio.timeout(_CONNECT_SECONDS):  # the pool's own timeout would start a task each time
+                connection = await self._pool.acquire()
+            try:
                 yield connection
+            finally:
+                await self._pool.release(connection, timeout=_CONNECT_SECONDS)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator["Connection"]:

@@ -8,6 +8,7 @@ import pytest
 
 from svc_async.governor.governor import Governor
 from svc_async.governor.limits import LIMITS, change_limit
+from svc_async.state.limits.store import SharedWindows
 from tests.support.clock import EPOCH, DrivenClock
 from tests.support.counting_service import (
     CountingService,
@@ -18,7 +19,7 @@ from tests.support.counting_service import (
     WindowsFromFirstRequest,
     uneven_latency,
 )
-from tests.support.leased_windows import LeasedWindows
+from tests.support.model_leases import ModelLeases
 from tests.support.rate_limits import ACCOUNTS, build_request, card_list, find_bucket, request_slot, send, users_batch
 
 MINUTE = 60.0
@@ -148,7 +149,7 @@ async def test_a_limit_that_is_not_known_yet_needs_no_times(clock: DrivenClock) 
 
 
 async def test_a_store_that_outlives_the_process_has_counted_them(clock: DrivenClock) -> None:
-    governor = Governor(windows=LeasedWindows(clock, members=2), clock=clock)
+    governor = Governor(windows=SharedWindows(ModelLeases(clock), clock=clock), clock=clock)
     governor.restore(ACCOUNTS, user="ann", sent_at=[EPOCH] * 5)
 
     assert find_bucket(governor).used == 0

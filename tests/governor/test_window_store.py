@@ -1,4 +1,4 @@
-"""The seam between scheduler and counts: a store that shares its windows."""
+"""The seam between scheduler and counts; tests/state has more of the store that shares its windows."""
 
 import asyncio
 import random
@@ -6,20 +6,22 @@ from itertools import pairwise
 
 from svc_async.governor.governor import Governor
 from svc_async.governor.limits import LIMITS, change_limit
-from svc_async.governor.ticks import SECOND
+from svc_async.governor.window_store import LocalWindows
+from svc_async.state.limits.store import SharedWindows
 from tests.support.clock import DrivenClock
 from tests.support.counting_service import CountingService, FixedWindows, uneven_latency
-from tests.support.leased_windows import LeasedWindows
+from tests.support.model_leases import ModelLeases
 from tests.support.rate_limits import find_bucket, rate_limit_headers, request_slot, send, users_batch
 
 MINUTE = 60.0
 LIMIT = 120
 
 
-def make_governors(clock: DrivenClock, store: LeasedWindows) -> list[Governor]:
+def make_governors(clock: DrivenClock, leases: ModelLeases) -> list[Governor]:
     limits = change_limit(LIMITS, "ads.audience_users", requests=LIMIT)
     return [
-        Governor(limits=limits, clock=clock, rng=random.Random(seed), windows=store) for seed in range(store.members)
+        Governor(limits=limits, clock=clock, rng=random.Random(seed), windows=SharedWindows(leases, clock=clock))
+        for seed in range(2)
     ]
 
 
@@ -30,25 +32,21 @@ async def keep_sending(service: CountingService, governor: Governor, until: floa
     return sent
 
 
-async def test_governors_of_one_store_keep_one_limit_together(clock: DrivenClock) -> None:
-    store = LeasedWindows(clock, members=2)
-    service = CountingService(clock, FixedWindows(LIMIT, MINUTE), uneven_latency(3, 0.2))
-    governors = make_governors(clock, store)
+class CountedWindows(LocalWindows):
+    """Counts how often it is open."""
 
-    sent = await clock.run(
-        *(keep_sending(service, governor, 10 * MINUTE) for governor in governors for _ in range(4)),
-    )
+    opened = 0
 
-    assert service.refused == 0
-    assert service.worst_window(MINUTE) <= LIMIT
-    assert sum(sent) >= 0.97 * 0.97 * LIMIT * 10
-    first, second = sum(sent[:4]), sum(sent[4:])
-    assert 0.5 < first / second < 2
+    async def open(self) -> None:
+        self.opened += 1
+
+    async def close(self) -> None:
+        self.opened -= 1
 
 
 async def test_a_429_closes_the_gate_of_every_governor(clock: DrivenClock) -> None:
-    store = LeasedWindows(clock, members=2)
-    first, second = make_governors(clock, store)
+    leases = ModelLeases(clock)
+    first, second = make_governors(clock, leases)
     await clock.run(send(first, users_batch()))
 
     await clock.run(send(first, users_batch(), rate_limit_headers(LIMIT, 0, 40), status=429))
@@ -63,8 +61,8 @@ async def test_a_429_closes_the_gate_of_every_governor(clock: DrivenClock) -> No
 
 
 async def test_after_a_429_one_goes_first_over_all_governors(clock: DrivenClock) -> None:
-    store = LeasedWindows(clock, members=2)
-    governors = make_governors(clock, store)
+    leases = ModelLeases(clock)
+    governors = make_governors(clock, leases)
     await clock.run(send(governors[0], users_batch()))
     await clock.run(send(governors[0], users_batch(), rate_limit_headers(LIMIT, 0, 40), status=429))
     left: list[float] = []
@@ -82,40 +80,23 @@ async def test_after_a_429_one_goes_first_over_all_governors(clock: DrivenClock)
     assert all(earlier <= later for earlier, later in pairwise(left))
 
 
-async def test_grants_that_nobody_took_are_given_back(clock: DrivenClock) -> None:
-    store = LeasedWindows(clock, members=1)
-    (governor,) = make_governors(clock, store)
-    async with governor:
-        await clock.run(send(governor, users_batch()))
-        waiters = [asyncio.ensure_future(send(governor, users_batch())) for _ in range(20)]
-        await clock.settle()
-        for waiter in waiters:
-            waiter.cancel()
-        await clock.advance(seconds=1)
-        (count,) = store.counts.values()
-        assert count.in_flight > 0
-
-    assert count.in_flight == 0
-    assert count.state(int(clock.monotonic() * SECOND)).used == 1
-    assert find_bucket(governor, "ads.audience_users").waiting == 0
-
-
 async def test_a_store_out_of_reach_fails_no_request_and_shows_in_the_snapshot(clock: DrivenClock) -> None:
-    store = LeasedWindows(clock, members=2)
+    leases = ModelLeases(clock)
     service = CountingService(clock, FixedWindows(LIMIT, MINUTE), uneven_latency(3, 0.2))
-    governors = make_governors(clock, store)
-    store.is_reachable = False
+    governors = make_governors(clock, leases)
+    await clock.run(*(send(governor, users_batch()) for governor in governors))
+    leases.is_reachable = False
 
-    sent = await clock.run(*(keep_sending(service, governor, 5 * MINUTE) for governor in governors for _ in range(4)))
+    sent = await clock.run(*(keep_sending(service, governor, MINUTE) for governor in governors for _ in range(4)))
 
     assert service.refused == 0
-    assert sum(sent) >= 0.8 * LIMIT * 5
+    assert sum(sent) >= 0.8 * LIMIT
     assert all(bucket.is_degraded for governor in governors for bucket in governor.snapshot())
 
 
 async def test_a_governor_opens_and_closes_its_store(clock: DrivenClock) -> None:
-    store = LeasedWindows(clock, members=1)
-    (governor,) = make_governors(clock, store)
+    store = CountedWindows()
+    governor = Governor(clock=clock, windows=store)
 
     async with governor as entered:
         assert entered is governor

@@ -1,16 +1,16 @@
 """Several processes share their limits: governors on one count, as far as one of them sees it."""
 
 import asyncio
+import copy
 import random
+from collections.abc import Callable
 
-import attrs
 import pytest
 
+from svc_async.clock import Timer
 from svc_async.errors import WouldWaitTooLong
 from svc_async.governor.governor import Governor
 from svc_async.governor.limits import LIMITS, change_limit
-from svc_async.governor.ticks import SECOND
-from svc_async.state.limits.lease import Lease, LeaseRequest
 from svc_async.state.limits.store import SharedWindows
 from tests.support.clock import DrivenClock
 from tests.support.counting_service import (
@@ -20,38 +20,13 @@ from tests.support.counting_service import (
     WindowsFromFirstRequest,
     uneven_latency,
 )
-from tests.support.lease_model import LeaseModel
+from tests.support.model_leases import ModelLeases
 from tests.support.rate_limits import find_bucket, rate_limit_headers, request_slot, send, users_batch
 
 MINUTE = 60.0
 LIMIT = 120
 AUDIENCE = "ads.audience_users"
 KINDS = pytest.mark.parametrize("kind", [FixedWindows, WindowsFromFirstRequest, SlidingWindow])
-
-
-@attrs.define(eq=False)
-class ModelLeases:
-    """Leases of the model, after a round trip of the virtual clock."""
-
-    clock: DrivenClock
-    model: LeaseModel = attrs.field(factory=LeaseModel)
-    is_reachable: bool = True
-    is_alive: bool = True
-    asked: int = 0
-
-    async def open(self) -> None:
-        """Be open."""
-
-    async def lease(self, request: LeaseRequest) -> Lease:
-        self.asked += 1
-        if not self.is_alive:
-            await asyncio.Event().wait()
-        await self.clock.sleep(0.001)
-        if not self.is_reachable:
-            raise ConnectionResetError
-        lease = self.model.lease(request, int(self.clock.monotonic() * SECOND) + 10**15)
-        await self.clock.sleep(0.001)
-        return lease
 
 
 @pytest.fixture
@@ -64,10 +39,18 @@ def leases(clock: DrivenClock) -> ModelLeases:
     return ModelLeases(clock)
 
 
-def make_governors(clock: DrivenClock, leases: ModelLeases, count: int, limit: int = LIMIT) -> list[Governor]:
+def make_governors(
+    clock: DrivenClock, leases: ModelLeases, count: int, limit: int = LIMIT, headroom: float = 0.97
+) -> list[Governor]:
     limits = change_limit(LIMITS, "ads.audience_users", requests=limit)
     return [
-        Governor(limits=limits, clock=clock, rng=random.Random(seed), windows=SharedWindows(leases, clock=clock))
+        Governor(
+            limits=limits,
+            clock=clock,
+            rng=random.Random(seed),
+            windows=SharedWindows(leases, clock=clock),
+            headroom=headroom,
+        )
         for seed in range(count)
     ]
 
@@ -204,6 +187,28 @@ async def test_without_the_database_each_keeps_to_its_share_and_returns_by_itsel
     assert len(messages) == 2, "once a process"
 
 
+@pytest.mark.parametrize(("seconds_lost", "seconds_away"), [(0.9, 0.0), (5.0, 1.0)])
+async def test_a_crash_that_loses_the_latest_leases_exceeds_no_limit(
+    clock: DrivenClock, leases: ModelLeases, seconds_lost: float, seconds_away: float
+) -> None:
+    service = CountingService(clock, SlidingWindow(600, MINUTE), uneven_latency(3, 0.2))
+    governors = make_governors(clock, leases, 2, limit=600, headroom=1.0)
+
+    async def crash_often() -> None:
+        for _ in range(5):
+            await clock.sleep(20.0)
+            committed = copy.deepcopy(leases.model)
+            await clock.sleep(seconds_lost)
+            leases.is_reachable, leases.model = seconds_away == 0, committed
+            await clock.sleep(seconds_away)
+            leases.is_reachable = True
+
+    await clock.run(crash_often(), *(keep_sending(service, each, 2.5 * MINUTE) for each in governors for _ in range(4)))
+
+    assert service.refused == 0
+    assert service.worst_window(MINUTE) >= 590
+
+
 async def test_a_database_that_does_not_answer_fails_no_call(clock: DrivenClock, leases: ModelLeases) -> None:
     (governor,) = make_governors(clock, leases, 1)
     leases.is_alive = False
@@ -212,6 +217,46 @@ async def test_a_database_that_does_not_answer_fails_no_call(clock: DrivenClock,
 
     assert clock.monotonic() == pytest.approx(2.0, abs=0.01)
     assert find_bucket(governor, AUDIENCE).is_degraded
+
+
+class StandingClock(DrivenClock):
+    """The clock of a process that stands still: what was due meanwhile runs at once when it goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = 0.0
+        self.due: list[tuple[float, Callable[[], object]]] = []
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def call_later(self, seconds: float, callback: Callable[[], object], *, moves_time: bool = True) -> Timer:
+        self.due.append((self.seconds + seconds, callback))
+        return super().call_later(1_000_000, callback, moves_time=moves_time)
+
+    def stand_still(self, seconds: float) -> None:
+        self.seconds += seconds
+        due, self.due = self.due, [each for each in self.due if each[0] > self.seconds]
+        for when, callback in due:
+            if when <= self.seconds:
+                callback()
+
+
+async def test_a_process_that_stood_still_waits_for_the_answer_that_it_has_not_read() -> None:
+    clock = StandingClock()
+    leases = ModelLeases(clock, is_alive=False)
+    (governor,) = make_governors(clock, leases, 1)
+    waiting = asyncio.ensure_future(send(governor, users_batch()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    clock.stand_still(60.0)
+    assert not find_bucket(governor, AUDIENCE).is_degraded
+    for _ in range(7):
+        clock.stand_still(0.25)
+    assert find_bucket(governor, AUDIENCE).is_degraded
+
+    await asyncio.gather(waiting)
 
 
 async def test_a_share_counts_what_was_used_before(clock: DrivenClock, leases: ModelLeases) -> None:

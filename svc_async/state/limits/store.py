@@ -9,6 +9,8 @@ from typing import Protocol
 from uuid import UUID
 from weakref import WeakKeyDictionary, ref
 
+import attrs
+
 from svc_async.clock import Clock, SystemClock, Timer
 from svc_async.errors import SvcError
 from svc_async.governor.ticks import NEVER, SECOND
@@ -26,8 +28,36 @@ _log = logging.getLogger("svc_async")
 _MILLION = 1_000_000
 _PATIENCE = 2.0
 """Seconds without an answer of the database after which this process goes on with its share."""
+_PATIENCE_TICKS = 8
 _RETRY_SECONDS = 1.0
 _CLOSE_SECONDS = 2.0
+
+
+@attrs.define
+class _AnswerTimer:
+    """Calls a function unless it is cancelled within two seconds in which the event loop runs.
+
+    One timer would fire before the answer is read that arrived while the event loop stood still.
+    """
+
+    clock: Clock
+    on_end: Callable[[], object]
+    ticks: int = _PATIENCE_TICKS
+    _timer: Timer | None = attrs.field(default=None, init=False)
+
+    def start(self) -> None:
+        self._timer = self.clock.call_later(_PATIENCE / _PATIENCE_TICKS, self._tick)
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _tick(self) -> None:
+        self.ticks -= 1
+        if self.ticks:
+            self.start()
+        else:
+            self.on_end()
 
 
 class LeaseSource(Protocol):
@@ -136,7 +166,8 @@ class SharedWindows:
         task.add_done_callback(self._tasks.discard)
 
     async def _renew(self, window: LeasedWindow, demand: Demand | None) -> None:
-        watch = self._clock.call_later(_PATIENCE, partial(self._degrade, "no answer"))
+        timer = _AnswerTimer(self._clock, partial(self._degrade, "no answer"))
+        timer.start()
         try:
             lease = await self.source.lease(window.holding.make_request(demand, self._now()))
         except Exception as error:  # noqa: BLE001 - whatever keeps the database from answering, calls go on
@@ -146,7 +177,7 @@ class SharedWindows:
             self._recover()
             window.apply(lease, self._now())
         finally:
-            watch.cancel()
+            timer.cancel()
             window.is_asking = False
         window.on_change()
         self._set_timer(window)

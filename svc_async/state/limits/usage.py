@@ -5,11 +5,14 @@ from collections import deque
 import attrs
 
 from svc_async.governor.rate_headers import RateLimitHeaders
+from svc_async.governor.ticks import SECOND
 from svc_async.state.limits.lease import LeaseReport
 
 __all__ = ["Usage"]
 
 _CELLS = 60
+_REPEATED = 2 * SECOND
+"""Answers of this time are reported again: a crash of the database loses the leases that it was about to write."""
 
 
 @attrs.define(eq=False)
@@ -19,7 +22,7 @@ class Usage:
     Attributes:
         period: ticks; older answers need not be reported.
         answered: how many requests were answered.
-        cells: when those were answered that the shared count may not have, the oldest first, a few at a time.
+        cells: when those of the last period were answered, the oldest first, a few at a time.
         succeeded: successes since the last confirmed report.
         silent: answers without a usable header.
         retires_guess: a success had none.
@@ -39,14 +42,14 @@ class Usage:
     refused: int | None = attrs.field(default=None, init=False)
     closed_until: int = attrs.field(default=0, init=False)
     jitter: int = attrs.field(default=0, init=False)
-    _unconfirmed: int = attrs.field(default=0, init=False)
+    _confirmed: int = attrs.field(default=0, init=False)
+    """How many answers the shared count has."""
     _newest_since: int = attrs.field(default=0, init=False)
     _lent: "tuple[int, Usage] | None" = attrs.field(default=None, init=False)
 
     def add_answer(self, cost: int, now: int, headers: RateLimitHeaders | None) -> None:
         """Count an answer."""
         self.answered += cost
-        self._unconfirmed += cost
         if self.cells and now < self._newest_since + self.period // _CELLS:
             self.cells[-1][0] = now
             self.cells[-1][1] += cost
@@ -69,11 +72,12 @@ class Usage:
         """Return what is to be reported; `confirm` or `restore` must follow."""
         self._drop_old(now)
         headers = self.headers or RateLimitHeaders()
+        answers = self._list_answers(now)
         report = LeaseReport(
             outstanding=outstanding,
             answered=self.answered,
-            ages=[max(0, now - time) for time, _ in reversed(self.cells)],
-            counts=[count for _, count in reversed(self.cells)],
+            ages=[age for age, _ in answers],
+            counts=[count for _, count in answers],
             generation=generation,
             succeeded=self.succeeded,
             silent=self.silent,
@@ -93,18 +97,11 @@ class Usage:
         """Forget what was reported: the shared count has it."""
         if self._lent is None:
             return
-        reported, self._lent = self._lent[0], None
-        left = self._unconfirmed - (self.answered - reported)
-        while left > 0 and self.cells:
-            part = min(left, self.cells[0][1])
-            self.cells[0][1] -= part
-            self._unconfirmed -= part
-            left -= part
-            if not self.cells[0][1]:
-                self.cells.popleft()
+        self._confirmed, self._lent = self._lent[0], None
 
     def restore(self) -> None:
-        """Report again what may have been lost."""
+        """Report again what may have been lost, whatever was confirmed: the database may have lost that, too."""
+        self._confirmed = 0
         if self._lent is None:
             return
         lent, self._lent = self._lent[1], None
@@ -116,6 +113,18 @@ class Usage:
             self._add_headers(newer)
         if lent.refused is not None:
             self.add_refusal(lent.refused, lent.closed_until, lent.jitter)
+
+    def _list_answers(self, now: int) -> list[tuple[int, int]]:
+        """Return the ages and numbers of answers that the shared count may not have, the newest first."""
+        answers = []
+        left = self.answered - self._confirmed
+        for time, count in reversed(self.cells):
+            age = max(0, now - time)
+            if left <= 0 and age > _REPEATED:
+                break
+            answers.append((age, count))
+            left -= count
+        return answers
 
     def _move(self) -> "Usage":
         """Return what is confirmed as a whole, and start it anew."""
@@ -137,4 +146,4 @@ class Usage:
 
     def _drop_old(self, now: int) -> None:
         while self.cells and self.cells[0][0] + self.period <= now:
-            self._unconfirmed -= self.cells.popleft()[1]
+            self.cells.popleft()

@@ -534,6 +534,11 @@ BEGIN
     b.next_at := CASE WHEN p_refused IS NULL THEN b.next_at - greatest(0, surplus) * sizes.step
         ELSE b.closed_until + sizes.ahead END;
 
+    -- A crash of the server loses less than a second of this, and processes report as much again. A gate is not lost.
+    IF sizes.step > 0 AND p_refused IS NULL THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
+
     -- Turns: whoever begins to wait counts as granted as much as those that wait were at least.
     is_waiting := own.interactive + own.bulk > 0 AND own.ask_at + 1000000 > now;
     own.served_interactive := greatest(own.served_interactive, b.virtual_interactive);
