@@ -36,6 +36,7 @@ class Feeder:
 
     Attributes:
         lanes: the lanes; those that send tails come last.
+        resumes_at: when anything may be sent after a kill, by the monotonic clock; None if nothing waits for that.
         stopped: whether nothing more is read or intended.
     """
 
@@ -76,6 +77,7 @@ class Feeder:
         self._on_progress = on_progress
         self._keyed = settings.ordered or ledger.keyed
         self.lanes: list[Lane] = []
+        self.resumes_at: float | None = None
         self._packers: Sequence[Packer] = ()
         self._partitioner = Partitioner((), flush_at=sizes.partition_rows)
         self._changed = asyncio.Event()
@@ -114,7 +116,10 @@ class Feeder:
         wait = self._policy.quarantine + resumption.grace
         lanes = [self._resume(each, wait, killed=resumption.killed) for each in resumption.unsettled]
         if resumption.killed and not lanes:
+            self.resumes_at = self._clock.monotonic() + wait
+            self._on_progress()
             await self._clock.sleep(wait)
+            self.resumes_at = None
         while any(lane.phase.is_busy for lane in lanes):
             await self._wait_for_change()
 

@@ -7,17 +7,37 @@ A position counts the rows of the input from 0. Nothing here contains a value of
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 
 from svc_async.errors import BatchError
 from svc_async.wire.envelope import CallAnswer
 
-__all__ = ["KEPT_FAILURES", "Accounting", "Failure", "Progress", "Receipt", "Report", "Totals"]
+__all__ = ["KEPT_FAILURES", "Accounting", "Failure", "JobPhase", "Progress", "Receipt", "Report", "Totals"]
 
 KEPT_FAILURES = 10_000
 """Failures that a report lists; `on_failure` is called with all of them, so that memory stays flat."""
+
+
+JobPhase = Literal[
+    "checking",
+    "planning",
+    "reading",
+    "comparing",
+    "recording",
+    "encoding",
+    "exchanging",
+    "sending",
+    "waiting",
+    "settling",
+]
+"""What a job does.
+
+Every job checks its source, sends, and waits for the quarantine if it must. A sync reads its source, compares it with
+the state, records the plan, and settles the state in the end. A job on a cluster plans how its source is divided,
+encodes rows and exchanges them.
+"""
 
 
 @attrs.frozen
@@ -93,10 +113,13 @@ class Progress:
         requests: how many times a request was sent.
         in_flight: requests that are being sent or wait for the rate limit.
         in_doubt: pending rows that were sent without a conclusive answer.
-        resend_in: seconds until the first of them are sent again; None while that is not known.
+        resend_in: seconds until the first of them are sent again, or until anything is sent after a kill; None while
+            that is not known.
         rate_limited: how many answers were 429.
         seconds: since the job began.
-        phase: what a job on a cluster does: planning, encoding, exchanging or sending.
+        phase: what the job does.
+        phase_done: how much of the phase is done: rows, pages of a state or fragments of a source.
+        phase_total: out of how many; None while that is not known.
     """
 
     read: int = 0
@@ -110,7 +133,9 @@ class Progress:
     resend_in: float | None = None
     rate_limited: int = 0
     seconds: float = 0.0
-    phase: str | None = None
+    phase: JobPhase | None = None
+    phase_done: int = 0
+    phase_total: int | None = None
 
     @property
     def rows_per_second(self) -> float:
@@ -132,6 +157,8 @@ class Progress:
             rate_limited=self.rate_limited + other.rate_limited,
             seconds=self.seconds + other.seconds,
             phase=other.phase,
+            phase_done=other.phase_done,
+            phase_total=other.phase_total,
         )
 
 
@@ -319,6 +346,7 @@ class Accounting:
             resend_in=resend_in,
             rate_limited=self.rate_limited,
             seconds=seconds,
+            phase="sending",
         )
 
     def report(self, *, pending: int, in_doubt: int) -> Report:

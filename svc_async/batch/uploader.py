@@ -294,12 +294,14 @@ class Uploader(Generic[T]):
         if self._observers.progress is None:
             return
         lanes, now = self._feeder.lanes, self._clock.monotonic()
+        due = [due for lane, due in self._due.items() if lane.in_doubt]
+        due += [] if self._feeder.resumes_at is None else [self._feeder.resumes_at]
         self._observers.progress(
             self._ledger.accounting.progress(
                 pending=self._feeder.pending,
                 in_flight=sum(lane.phase is Phase.SENDING for lane in lanes),
                 in_doubt=count_in_doubt(lanes),
-                resend_in=min((due - now for lane, due in self._due.items() if lane.in_doubt), default=None),
+                resend_in=min(due) - now if due else None,
                 seconds=now - self._started,
             )
         )

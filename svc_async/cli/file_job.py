@@ -264,6 +264,7 @@ class _FileJob:
     async def _work(self, target: TargetSpec, session: Session, watch: _Watch) -> Report | None:
         """Check that the file is sound and the service answers, then do the work."""
         if not self.journal.is_finished:
+            watch.display.begin("checking")
             await self.source.check()
             await check_access(target, session)
         await self.journal.begin(self.source, self.spec, self.options, self.journal.locate(session))

@@ -22,7 +22,7 @@ from distributed import as_completed, wait
 
 from svc_async._version import __version__
 from svc_async.batch.cluster.calls import ClusterCall, ClusterClient
-from svc_async.batch.report import Progress, Report
+from svc_async.batch.report import JobPhase, Progress, Report
 from svc_async.batch.settings import Observers
 from svc_async.cluster.clients import ClusterFailed, check_call, check_workers, describe_error
 from svc_async.cluster.encode import EncodeSettings
@@ -124,9 +124,9 @@ class _ShardTotals:
     _fragments: int = attrs.field(default=0, init=False)
     _latest: dict[int, Progress] = attrs.field(factory=dict[int, Progress], init=False)
     _began: float = attrs.field(factory=time.monotonic, init=False)
-    _phase: str = attrs.field(default="planning", init=False)
+    _phase: JobPhase = attrs.field(default="planning", init=False)
 
-    def begin(self, phase: str) -> None:
+    def begin(self, phase: JobPhase) -> None:
         """Announce a phase: planning, encoding, exchanging or sending."""
         self._phase = phase
         self._notify()

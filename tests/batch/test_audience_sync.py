@@ -305,9 +305,13 @@ async def test_the_plan_is_announced_first_and_progress_counts_both_parts(audien
         progress=news.append,
     )
 
-    assert news[0] == report.plan
+    phases = [each.phase if isinstance(each, Progress) else "plan" for each in news]
+    assert [*dict.fromkeys(phases)] == ["reading", "comparing", "plan", "recording", "sending", "settling"]
+    assert report.plan in news
     last = news[-1]
     assert isinstance(last, Progress)
+    assert [each.phase_done for each in news if isinstance(each, Progress) and each.phase == "sending"][-1] == 3
+    assert all(each.phase_total == 3 for each in news if isinstance(each, Progress) and each.phase == "sending")
     assert (last.read, last.accepted, last.pending) == (3, 3, 0)
     assert (report.total.read, report.total.accepted, report.total.requests) == (3, 3, last.requests)
 

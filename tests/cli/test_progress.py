@@ -1,3 +1,4 @@
+import re
 from collections.abc import Iterable
 from io import StringIO
 from pathlib import Path
@@ -7,7 +8,8 @@ import pytest
 from rich.console import Console
 
 from svc_async.batch.report import Progress
-from svc_async.cli.output.progress import Bar, Display, Lines, open_display
+from svc_async.cli.output.console import say, show
+from svc_async.cli.output.progress import Bars, Display, Lines, open_display
 from svc_async.cli.output.wording import format_duration
 from svc_async.sandbox import VirtualClock
 from svc_async.sources.csv_source import CsvSource
@@ -26,8 +28,15 @@ def source(tmp_path: Path) -> CsvSource:
     return source
 
 
-def console(*, terminal: bool) -> Console:
-    return Console(file=StringIO(), force_terminal=terminal, width=140, highlight=False)
+def console(*, terminal: bool, width: int = 140) -> Console:
+    return Console(file=StringIO(), force_terminal=terminal, width=width, highlight=False)
+
+
+def render(bars: Bars) -> list[str]:
+    """Return the lines that are on the terminal now."""
+    paper = console(terminal=True, width=bars.console.width)
+    paper.print(bars.renderable)
+    return [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in read_output(paper).splitlines()]
 
 
 def read_output(console: Console) -> str:
@@ -38,7 +47,7 @@ def read_output(console: Console) -> str:
 def test_a_terminal_gets_a_bar_others_get_lines_and_json_gets_nothing(source: CsvSource) -> None:
     clock = VirtualClock()
     terminal, pipe = console(terminal=True), console(terminal=False)
-    assert type(open_display(source, console=terminal, clock=clock, limit=1_500, quiet=False)) is Bar
+    assert type(open_display(source, console=terminal, clock=clock, limit=1_500, quiet=False)) is Bars
     assert type(open_display(source, console=pipe, clock=clock, limit=1_500, quiet=False)) is Lines
     assert type(open_display(source, console=terminal, clock=clock, limit=1_500, quiet=True)) is Display
 
@@ -46,33 +55,63 @@ def test_a_terminal_gets_a_bar_others_get_lines_and_json_gets_nothing(source: Cs
 async def test_a_line_comes_every_five_seconds_at_most(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=False)
     with Lines(source, console=out, clock=clock, limit=1_500) as lines:
+        lines.show(Progress(phase="sending"))
         for _ in range(60):
-            lines.show(HALFWAY)
             await clock.advance(seconds=0.2)
-    assert read_output(out).splitlines() == [
-        " 50% | 480 accepted, 20 failed, 500 in doubt, 3 requests | 50 rows/s, 3 of 1,500 requests/min | 10.0 s left",
-        " 50% | 480 accepted, 20 failed, 500 in doubt, 3 requests | 50 rows/s, 3 of 1,500 requests/min | 10.0 s left",
-    ]
+            lines.show(HALFWAY)
+    first, second = read_output(out).splitlines()
+    assert first == (
+        "sending 50% | 480 accepted, 20 failed, 500 in doubt, 3 requests | 100 rows/s, 3 of 1,500 requests/min"
+    )
+    assert second.startswith("sending 50% | 480 accepted")
     assert lines.last is HALFWAY
 
 
-async def test_the_bar_shows_the_numbers(source: CsvSource) -> None:
+async def test_each_phase_has_a_bar_that_moves(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=True)
-    with Bar(source, console=out, clock=clock, limit=1_500) as bar:
+    with Bars(source, console=out, clock=clock, limit=1_500) as bars:
+        bars.begin("checking")
         await clock.advance(seconds=1)
-        bar.show(attrs.evolve(HALFWAY, rate_limited=2))
-    shown = read_output(out)
+        for done in range(5):
+            bars.show(Progress(phase="comparing", phase_done=done, phase_total=4))
+            await clock.advance(seconds=1)
+        bars.show(Progress(phase="settling", phase_done=1, phase_total=4))
+        await clock.advance(seconds=1)
+        bars.show(Progress(phase="settling", phase_done=2, phase_total=4))
+        shown = render(bars)
+    assert [line.split()[0] for line in shown[:2]] == ["checking", "comparing"]
+    assert "settling" in shown[2]
+    assert ["100%" in line for line in shown] == [True, True, False]
+    assert "1.0 s" in shown[0]
+    assert "4.0 s" in shown[1]
+    assert "50%" in shown[2]
+    assert "2.0 s left" in shown[2]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+async def test_nothing_is_lost_at_any_width(source: CsvSource, width: int) -> None:
+    clock, out = VirtualClock(), console(terminal=True, width=width)
+    many = Progress(
+        read=30_000_000,
+        accepted=14_950_000,
+        failed=50_000,
+        pending=15_000_000,
+        in_doubt=1_200_000,
+        requests=12_345,
+        rate_limited=1_234,
+        resend_in=101,
+    )
+    with Bars(source, console=out, clock=clock, limit=1_500) as bars:
+        bars.show(Progress(phase="sending"))
+        await clock.advance(seconds=1)
+        bars.show(many)
+        shown = "\n".join(render(bars)).replace("\N{NO-BREAK SPACE}", " ")
     for part in (
-        "50%",
-        "50 rows/s",
-        "3 of 1,500 requests/min",
-        "10.0 s left",
-        "480 accepted",
-        "20 failed",
-        "3 requests",
-        "2 times 429",
+        *("sending", "50%", "waiting", "sent again in 1:41", "14,950,000 accepted", "50,000 failed"),
+        *("1,200,000 in doubt", "12,345 requests", "1,234 times 429", "rows/s", "of 1,500 requests/min"),
     ):
         assert part in shown
+    assert max(map(len, shown.splitlines())) <= width
 
 
 async def test_a_wait_for_what_is_in_doubt_is_announced_when_it_begins(source: CsvSource) -> None:
@@ -85,12 +124,16 @@ async def test_a_wait_for_what_is_in_doubt_is_announced_when_it_begins(source: C
     assert "44,596 in doubt, sent again in 1:41" in line
 
 
-async def test_a_bar_counts_a_wait_down(source: CsvSource) -> None:
+async def test_a_bar_counts_a_wait_down_and_goes(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=True)
-    with Bar(source, console=out, clock=clock, limit=1_500) as bar:
-        bar.show(attrs.evolve(HALFWAY, resend_in=101))
+    with Bars(source, console=out, clock=clock, limit=1_500) as bars:
+        bars.show(attrs.evolve(HALFWAY, resend_in=100))
         await clock.advance(seconds=60)
-    assert "sent again in 41.0 s" in read_output(out)
+        (waiting,) = (line for line in render(bars) if "waiting" in line)
+        assert "60%" in waiting
+        assert "sent again in 40.0 s" in waiting
+        bars.show(HALFWAY)
+        assert not [line for line in render(bars) if "waiting" in line]
 
 
 async def test_the_share_never_goes_back(source: CsvSource) -> None:
@@ -99,7 +142,16 @@ async def test_the_share_never_goes_back(source: CsvSource) -> None:
     for read in (1_000, 2_000, 1_000):
         await clock.advance(seconds=6)
         lines.show(attrs.evolve(HALFWAY, read=read))
-    assert [line.split("%")[0] for line in read_output(out).splitlines()] == [" 50", " 50", " 50"]
+    assert [line.split("%")[0] for line in read_output(out).splitlines()] == ["sending 50"] * 3
+
+
+async def test_a_resumed_job_counts_the_speed_of_this_run(source: CsvSource) -> None:
+    clock, out = VirtualClock(), console(terminal=False)
+    lines = Lines(source, console=out, clock=clock, limit=1_500)
+    lines.show(attrs.evolve(HALFWAY, seconds=0.0))
+    await clock.advance(seconds=10)
+    lines.show(attrs.evolve(HALFWAY, accepted=580, pending=400))
+    assert "| 10 rows/s, 0 of" in read_output(out)
 
 
 async def test_nothing_settled_yet_is_no_division_by_zero(source: CsvSource) -> None:
@@ -107,7 +159,28 @@ async def test_nothing_settled_yet_is_no_division_by_zero(source: CsvSource) -> 
     lines = Lines(source, console=out, clock=clock, limit=1_500)
     await clock.advance(seconds=6)
     lines.show(Progress(read=512, pending=512))
-    assert "? left" in read_output(out)
+    assert read_output(out).startswith("sending 0% | 0 accepted")
+
+
+def test_what_is_printed_meanwhile_goes_above_the_bars(source: CsvSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = console(terminal=True)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    with Bars(source, console=out, clock=VirtualClock(), limit=1_500) as bars:
+        bars.show(HALFWAY)
+        show("plan: 600,000 rows to send")
+        say("warning: the answer does not fit")
+    output = read_output(out)
+    assert "plan: 600,000 rows to send\n" in output
+    assert "warning: the answer does not fit\n" in output
+
+
+@pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_without_colours_there_are_lines(
+    source: CsvSource, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    terminal = console(terminal=True)
+    assert type(open_display(source, console=terminal, clock=VirtualClock(), limit=1_500, quiet=False)) is Lines
 
 
 @pytest.mark.parametrize(

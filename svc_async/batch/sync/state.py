@@ -32,6 +32,7 @@ from svc_async.batch.sync.pages.spill import Blobs, Spill
 from svc_async.batch.sync.pages.tables import StateTables
 from svc_async.batch.sync.plan import STAGES, Entries, Part, Plan, Removal, Stage, has_name
 from svc_async.batch.sync.sending import ClockReading, find_rest
+from svc_async.batch.sync.store import OnPage, ignore_page
 from svc_async.errors import SvcError, UnusableFile
 
 __all__ = ["SyncState"]
@@ -149,10 +150,12 @@ class SyncState:
         soon: datetime,
         quarantine: float = 0.0,
         replace: bool = False,
+        on_settled: OnPage = ignore_page,
+        on_compared: OnPage = ignore_page,
     ) -> Plan:
         """Return what a whole snapshot changes; see `SyncStore`."""
         self._opened = self._opened or now.after(self._tables.delay)
-        await self.settle()
+        await self.settle(on_page=on_settled)
         self._discard_comparison()
         rules = ComparisonRules(
             today=int(now.now.timestamp() // _DAY),
@@ -167,9 +170,9 @@ class SyncState:
                 comparison.add(entries)
                 await asyncio.sleep(0)
             comparison.spill.flush()
-            return await self._compare_pages(comparison)
+            return await self._compare_pages(comparison, on_compared)
 
-    async def begin(self, *, expires: datetime | None = None) -> None:
+    async def begin(self, *, expires: datetime | None = None, on_page: OnPage = ignore_page) -> None:
         """Store the plan; see `SyncStore`."""
         comparison = self._comparison
         if comparison is None:
@@ -183,7 +186,7 @@ class SyncState:
         )
         async with self._records.transaction() as writer:
             with _report_unusable(self.folder):
-                await self._write_pages(writer, comparison, about)
+                await self._write_pages(writer, comparison, about, on_page)
                 await writer.write_selection(comparison.selection.codes)
                 await writer.write_about(about)
         self._about, self._selection = about, comparison.selection
@@ -264,22 +267,24 @@ class SyncState:
         """Record the service's own keys of upserts, by their key."""
         self._outcomes.add_service_keys(service_keys)
 
-    async def settle(self) -> None:
+    async def settle(self, *, on_page: OnPage = ignore_page) -> None:
         """Apply the recorded outcomes, in one transaction; see `SyncStore`."""
         await self._store_outcomes()
         if await self._records.has_plan():
-            self._about = await settle(self._records, self._about, await self._sendings.read())
+            self._about = await settle(self._records, self._about, await self._sendings.read(), on_page)
             self._outcomes.clear()
             await self._records.shrink()
 
-    async def _compare_pages(self, comparison: _Comparison) -> Plan:
+    async def _compare_pages(self, comparison: _Comparison, on_page: OnPage) -> Plan:
         pages, found = self._about.pages, Counter[Reason]()
         rows = max(self._about.rows, len(comparison.selection.codes))
         comparison.pages = min(max(pages, count_pages(rows)), comparison.spill.buckets)
-        present, late_removals, removals = 0, False, Counter[Stage]()
+        present, late_removals, removals, done = 0, False, Counter[Stage](), 0
         for index in range(pages):
             whole = await self._records.read_page(index, pages)
             for part, page in whole.divide(index, pages, comparison.pages):
+                on_page(done, comparison.pages)
+                done += 1
                 delta = compare_page(page, comparison.spill.read(part, comparison.pages), comparison.rules)
                 if delta.changes_page or comparison.pages > pages:
                     comparison.keep(part, delta)
@@ -293,14 +298,16 @@ class SyncState:
             comparison.selection.defer()
         return _build_plan(comparison, found, present, removals)
 
-    async def _write_pages(self, writer: PageWriter, comparison: _Comparison, about: About) -> None:
+    async def _write_pages(self, writer: PageWriter, comparison: _Comparison, about: About, on_page: OnPage) -> None:
         """Write the pages that change, with all that is planned in doubt, and what is planned."""
-        pages = self._about.pages
+        pages, done = self._about.pages, 0
         for index in range(pages):
             if index not in comparison.deltas:  # all are in it if their number grows
                 continue
             whole = await self._records.read_page(index, pages)
             for part, page in whole.divide(index, pages, about.pages):
+                on_page(done, about.pages)
+                done += 1
                 delta = comparison.read_delta(part) or Delta()
                 planned = apply_delta(
                     page,

@@ -7,9 +7,16 @@ from typing import Protocol, TypeVar
 from svc_async.batch.sync.plan import Entries, Part, Plan, Removal, Stage
 from svc_async.batch.sync.sending import ClockReading
 
-__all__ = ["SyncStore"]
+__all__ = ["OnPage", "SyncStore", "ignore_page"]
 
 T = TypeVar("T")
+
+OnPage = Callable[[int, int], object]
+"""Called as the pages of a state are worked on: how many are done, and of how many."""
+
+
+def ignore_page(_done: int, _total: int) -> None:
+    """Tell nobody."""
 
 
 class SyncStore(Protocol):
@@ -29,6 +36,8 @@ class SyncStore(Protocol):
         soon: datetime,
         quarantine: float = 0.0,
         replace: bool = False,
+        on_settled: OnPage = ignore_page,
+        on_compared: OnPage = ignore_page,
     ) -> Plan:
         """Return what a whole snapshot changes; nothing of it is stored until `begin`. Other tasks run between entries.
 
@@ -41,14 +50,17 @@ class SyncStore(Protocol):
             quarantine: for how many seconds requests of an earlier run may still take effect.
             replace: whether a row that the list may have with another content is removed before it is sent, because
                 sending only adds.
+            on_settled: called with each page to which outcomes of an earlier run are applied.
+            on_compared: called with each page that is compared.
         """
         ...
 
-    async def begin(self, *, expires: datetime | None = None) -> None:
+    async def begin(self, *, expires: datetime | None = None, on_page: OnPage = ignore_page) -> None:
         """Store the plan: from now on its rows are in doubt until their outcome is recorded.
 
         Args:
             expires: when the rows that are sent will expire.
+            on_page: called with each page that is written.
         """
 
     def removals(self, stage: Stage) -> AsyncIterator[Sequence[Removal]]:
@@ -122,8 +134,11 @@ class SyncStore(Protocol):
     def record_service_keys(self, service_keys: Mapping[bytes, str]) -> None:
         """Record the service's own keys of upserts, by their key."""
 
-    async def settle(self) -> None:
+    async def settle(self, *, on_page: OnPage = ignore_page) -> None:
         """Apply the recorded outcomes to the state; rows of the plan without one are in doubt from now on.
 
         It is done completely or not at all; the next `compare` repeats it if it was not.
+
+        Args:
+            on_page: called with each page that is written.
         """

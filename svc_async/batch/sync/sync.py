@@ -16,6 +16,7 @@ from svc_async.batch.recovery import summarize
 from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.batch.sender import Sender
 from svc_async.batch.settings import BatchSettings, Observers
+from svc_async.batch.sync.course import SyncCourse
 from svc_async.batch.sync.plan import STAGES, Entries, Part, Plan, Removal, Stage
 from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.sync.sending import ClockReading
@@ -147,6 +148,12 @@ class Sync:
     observers: SyncObservers = attrs.field(factory=SyncObservers)
     sender: Sender
     requests: Mapping[Part, Request[Any]]
+    _course: SyncCourse = attrs.field(
+        default=attrs.Factory(
+            lambda self: SyncCourse(self.observers.progress or _ignore, self.sender.clock), takes_self=True
+        ),
+        init=False,
+    )
 
     async def run(self) -> SyncReport:
         """Compare, and apply the plan unless this is a dry run.
@@ -165,28 +172,32 @@ class Sync:
 
     async def _compare(self) -> Plan:
         return await self.state.compare(
-            self.target.entries(),
+            self._course.count_rows(self.target.entries()),
             now=_read_clocks(self.sender.clock),
             soon=self.sender.clock.now() + self.settings.refresh_within,
             quarantine=self.target.settings.quarantine,
             replace=self.target.replaces,
+            on_settled=self._course.count_pages("settling"),
+            on_compared=self._course.count_pages("comparing"),
         )
 
     async def _apply(self, plan: Plan) -> SyncReport:
         clock = self.sender.clock
         expires_at = self.target.find_expiry(clock.now())
-        await self.state.begin(expires=expires_at)
+        await self.state.begin(expires=expires_at, on_page=self._course.count_pages("recording"))
+        self._course.begin_sending(plan)
         if plan.upserts or plan.all_removals:
             for part, sent_at in (await self.state.find_sent(self.sender.governor_id)).items():
                 self.sender.restore(self.requests[part], sent_at)
-        run = _PlanRun(self.target, self.state, self.observers, plan, expires_at)
+        observers = attrs.evolve(self.observers, progress=self._course.announce_sent)
+        run = _PlanRun(self.target, self.state, observers, plan, expires_at)
         try:
             for stage in STAGES:
                 if plan.count("removals", stage) + plan.count("upserts", stage):
                     await self._wait(stage)
                     await run.send(stage)
             self.state.forget_late(_read_clocks(clock), self.target.settings.quarantine)
-            await self.state.settle()
+            await self.state.settle(on_page=self._course.count_pages("settling"))
         except BatchError as error:
             raise BatchError(str(error), report=run.report) from error.__cause__
         except SvcError as error:
@@ -198,6 +209,7 @@ class Sync:
         if stage == "later":
             clock = self.sender.clock
             rest = self.state.find_rest(_read_clocks(clock), self.target.settings.quarantine)
+            self._course.announce_wait(rest)
             _notify(self.observers.on_wait, rest)
             await clock.sleep(rest)
 
@@ -354,6 +366,10 @@ def _read_clocks(clock: Clock) -> ClockReading:
 
 def _shift(positions: Sequence[int], first: int) -> Sequence[int]:
     return [first + position for position in positions] if first else positions
+
+
+def _ignore(_: Progress) -> None:
+    """Tell nobody."""
 
 
 def _notify(observer: Callable[[T], object] | None, news: T) -> None:

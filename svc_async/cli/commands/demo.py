@@ -169,6 +169,7 @@ async def _upload(path: Path, sandbox: Sandbox, audience_id: str, *, quarantine:
         with open_display(
             source, console=stderr(), clock=sandbox.clock, limit=requests_per_minute("audience", "upload"), quiet=quiet
         ) as display:
+            display.begin("checking")
             await source.check()
             report = await users.upload(
                 source.rows(),

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from svc_async.cli.exit_codes import Exit, Interrupted
 from svc_async.cli.options import JsonFlag, check_port
-from svc_async.cli.output.console import console, say, show, stderr
+from svc_async.cli.output.console import say, show, stderr, terminal
 from svc_async.cli.output.json_output import show_item
 from svc_async.cli.signals import run_until_stopped
 from svc_async.errors import InvalidArgument
@@ -78,7 +78,7 @@ async def _serve(sandbox: Sandbox, forwarded: Mapping[str, str], *, opens: bool,
         if as_json:
             show_item(_describe(sandbox))
         else:
-            if not console.quiet:
+            if not terminal.quiet:
                 stderr().print(_panel(sandbox))
             for url, target in forwarded.items():
                 stderr().print(_explain_forward(sandbox, url, target))

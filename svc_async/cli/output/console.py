@@ -4,36 +4,39 @@ Whatever is printed passes through here. `say` and `show` print one line, whose 
 print tables and panels, in which a cell may have several lines.
 """
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+import os
+import sys
+from collections.abc import Iterable
+from typing import Literal
 
 import attrs
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
 from svc_async.printable import clean, clean_lines
 
-__all__ = ["Part", "complain", "console", "say", "show", "stderr", "stdout"]
+__all__ = ["Part", "complain", "say", "show", "stderr", "stdout", "terminal"]
 
 Part = str | tuple[str, str]
 """Text, with a style if there is one."""
 
 
 @attrs.define
-class _Console:
+class Terminal:
     """What the output of the running command goes by.
 
     Attributes:
         quiet: whether messages are left out that nobody needs.
-        interrupt_bar: takes a bar off the terminal while something else is printed.
+        live: draws bars; whatever is printed to the same terminal goes above them.
     """
 
     quiet: bool = False
-    interrupt_bar: Callable[[], AbstractContextManager[object]] = nullcontext
+    live: Console | None = None
 
 
-console = _Console()
+terminal = Terminal()
 
 
 class _CleanConsole(Console):
@@ -46,32 +49,46 @@ class _CleanConsole(Console):
 
 def stderr() -> Console:
     """Return the console for messages; only a terminal wraps lines."""
-    console = _CleanConsole(stderr=True, highlight=False, markup=False, emoji=False)
+    if terminal.live is not None:
+        return terminal.live
+    console = _CleanConsole(stderr=True, highlight=False, markup=False, emoji=False, color_system=_find_colours())
     console.soft_wrap = not console.is_terminal
     return console
 
 
 def stdout() -> Console:
-    """Return the console for results; lines are never wrapped."""
-    return _CleanConsole(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    """Return the console for results; lines are never wrapped, except above bars."""
+    if terminal.live is not None and sys.stdout.isatty():
+        return terminal.live
+    return _CleanConsole(highlight=False, markup=False, emoji=False, soft_wrap=True, color_system=_find_colours())
+
+
+def _find_colours() -> Literal["auto"] | None:
+    """Return which colours rich may use: none at all with NO_COLOR, and no other sequences either."""
+    return None if os.environ.get("NO_COLOR") else "auto"
 
 
 def say(*parts: Part, needed: bool = False) -> None:
     """Print a line to stderr; with `--quiet`, only if it is needed."""
-    if needed or not console.quiet:
-        with console.interrupt_bar():
-            stderr().print(_assemble(parts))
+    if needed or not terminal.quiet:
+        _print_line(stderr(), parts)
 
 
 def show(*parts: Part) -> None:
     """Print a line to stdout."""
-    with console.interrupt_bar():
-        stdout().print(_assemble(parts))
+    _print_line(stdout(), parts)
 
 
 def complain(message: str) -> None:
     """Print an error message."""
     say(("svc-async: ", "bold red"), message, needed=True)
+
+
+def _print_line(console: Console, parts: Iterable[Part]) -> None:
+    """Print a line. On a terminal it breaks between words, unless one is too long: a path can be copied as it is."""
+    line = _assemble(parts)
+    fits = all(cell_len(word) <= console.width for word in line.plain.split())
+    console.print(line, soft_wrap=not (console.is_terminal and fits))
 
 
 def _assemble(parts: Iterable[Part]) -> Text:

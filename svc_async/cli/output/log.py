@@ -5,7 +5,7 @@ import os
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from svc_async.cli.output.console import console, say
+from svc_async.cli.output.console import say, terminal
 from svc_async.errors import InvalidArgument
 
 __all__ = ["print_log"]
@@ -39,11 +39,11 @@ def print_log(*, verbose: bool, quiet: bool) -> Generator[None]:
     level = logger.level
     logger.setLevel(_find_level(verbose=verbose, quiet=quiet))
     logger.addHandler(printer)
-    console.quiet = quiet
+    terminal.quiet = quiet
     try:
         yield
     finally:
-        console.quiet = False
+        terminal.quiet = False
         logger.removeHandler(printer)
         logger.setLevel(level)
 

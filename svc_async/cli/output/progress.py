@@ -1,27 +1,31 @@
-"""Shows how far a job is: a bar on a terminal, a line every few seconds elsewhere, or nothing."""
+"""Shows how far a job is, phase by phase: bars on a terminal, a line every few seconds elsewhere, or nothing."""
 
 import abc
-from collections.abc import Callable, Iterable
-from functools import partial
+import os
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
 import attrs
 from rich import progress as rich_progress
 from rich.console import Console, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
-from svc_async.batch.report import Progress
+from svc_async.batch.report import JobPhase, Progress
+from svc_async.cli.output.console import terminal
 from svc_async.cli.output.wording import format_duration
 from svc_async.clock import Clock
 from svc_async.sources.source import ReplayableSource
 
-__all__ = ["Bar", "Display", "Lines", "open_display"]
+__all__ = ["Bars", "Display", "Lines", "open_display"]
 
 _PAUSE = 5.0
 """Seconds between two lines."""
 _REST = 0.1
-"""Seconds between two changes of the bar."""
+"""Seconds between two changes of a bar."""
+_READING = frozenset({"checking", "reading"})
+_MINUTE = 60.0
 
 
 class Display:
@@ -42,13 +46,16 @@ class Display:
     ) -> None:
         """Stop showing it."""
 
+    def begin(self, phase: JobPhase) -> None:
+        """Show a phase that announces no progress."""
+
     def show(self, progress: Progress) -> None:
         """Keep the latest progress, and show it if it is time."""
         self.last = progress
 
 
 class _Timed(Display, abc.ABC):
-    """Limits how often a progress is shown."""
+    """Keeps a bar for each phase, and limits how often it is drawn."""
 
     pause: float
 
@@ -56,29 +63,48 @@ class _Timed(Display, abc.ABC):
         super().__init__()
         self._source = source
         self._limit = limit
-        self._console = console
         self._clock = clock
         self._next = clock.monotonic() + self.pause
         self._waits = False
-        self._shown = 0.0
+        self._bars = _PhaseBars(console, clock)
+        self._sent_before: Progress | None = None
+        self._sending_since = 0.0
+
+    def begin(self, phase: JobPhase) -> None:
+        self._bars.move(phase, None)
 
     def show(self, progress: Progress) -> None:
         super().show(progress)
         now = self._clock.monotonic()
         waits = progress.resend_in is not None
-        if now >= self._next or (waits and not self._waits):  # a wait is announced when it begins
-            self._next = now + self.pause
-            self.draw(progress)
+        begins = self._bars.current != (progress.phase or "sending")
+        if now >= self._next or begins or (waits and not self._waits):  # a wait is announced when it begins
+            self._move(progress, now)
+            if now >= self._next or waits:
+                self._next = now + self.pause
+                self.draw(progress)
         self._waits = waits
-
-    def find_share(self, progress: Progress) -> float:
-        """Return the share of the file that is settled; it never goes back, also while a resume reads it again."""
-        self._shown = max(self._shown, _done(progress, self._source))
-        return self._shown
 
     @abc.abstractmethod
     def draw(self, progress: Progress) -> None:
         """Show it."""
+
+    def _move(self, progress: Progress, now: float) -> None:
+        phase = progress.phase or "sending"
+        if phase == "sending" and self._sent_before is None:
+            self._sent_before, self._sending_since = progress, now
+        self._bars.move(phase, _find_share(phase, progress, self._source))
+        self._bars.wait(progress.resend_in)
+
+    def describe_speed(self, progress: Progress) -> list[str]:
+        """Return the rows a second and the requests a minute of this run, while it sends."""
+        before = self._sent_before
+        if before is None:
+            return []
+        seconds = self._clock.monotonic() - self._sending_since
+        rows = (_count_settled(progress) - _count_settled(before)) / seconds if seconds else 0.0
+        requests = (progress.requests - before.requests) / max(seconds / _MINUTE, 1)  # in the first minute, the count
+        return [f"{rows:,.0f} rows/s", f"{requests:,.0f} of {self._limit:,.0f} requests/min"]
 
 
 class Lines(_Timed):
@@ -88,81 +114,165 @@ class Lines(_Timed):
 
     def draw(self, progress: Progress) -> None:
         """Print a line."""
-        done = self.find_share(progress)
-        speed, left = _speed(progress, self._limit), _describe_remaining(progress, done)
-        self._console.print(f"{done:4.0%} | {_counts(progress)} | {speed} | {left} left")
+        parts = [self._bars.describe()]
+        if self._sent_before is not None:
+            parts += [", ".join(f"{number:,} {name}" for name, number, _ in _numbers(progress))]
+            parts += [", ".join(self.describe_speed(progress))]
+        self._bars.console.print(" | ".join(parts))
 
 
-class Bar(_Timed):
-    """Draws a bar with the numbers below it."""
+class Bars(_Timed):
+    """Draws a bar for each phase, with the numbers below them."""
 
     pause = _REST
 
-    def __init__(self, source: ReplayableSource, *, console: Console, clock: Clock, limit: float) -> None:
-        super().__init__(source, console=console, clock=clock, limit=limit)
-        self._drawing = _Drawing(
-            rich_progress.SpinnerColumn(),
-            rich_progress.BarColumn(bar_width=40),
-            rich_progress.TaskProgressColumn(),
-            rich_progress.TextColumn("{task.fields[speed]}", style="cyan"),
-            rich_progress.TextColumn("{task.fields[left]}", style="dim"),
-            console=console,
-            transient=True,
-        )
-        self._task = self._drawing.add_task("", total=1.0, speed="", left="")
-
     def __enter__(self) -> Self:
-        self._drawing.start()
+        self._bars.start()
+        terminal.live = self._bars.console
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._drawing.stop()
+        terminal.live = None
+        self._bars.stop()
+
+    @property
+    def console(self) -> Console:
+        """Where they are drawn."""
+        return self._bars.console
+
+    @property
+    def renderable(self) -> RenderableType:
+        """What is drawn now."""
+        return self._bars.get_renderable()
 
     def draw(self, progress: Progress) -> None:
-        """Move the bar."""
-        done = self.find_share(progress)
-        self._drawing.counts = partial(_colour_since, progress, self._clock, self._clock.monotonic())
-        speed, left = _speed(progress, self._limit), f"{_describe_remaining(progress, done)} left"
-        self._drawing.update(self._task, completed=done, speed=speed, left=left)
+        """Move the bars."""
+        if self._sent_before is not None:
+            speed = [Text(each, "cyan") for each in self.describe_speed(progress)]
+            told = attrs.evolve(progress, resend_in=None)  # a bar shows the wait
+            numbers = [Text(f"{number:,} {name}", style) for name, number, style in _numbers(told)]
+            self._bars.numbers = [_join(numbers), _join(speed)]
 
 
-class _Drawing(rich_progress.Progress):
-    """A bar and a line of numbers."""
+class _PhaseBars(rich_progress.Progress):
+    """A bar for each phase; the numbers are below them.
 
-    counts: Callable[[], Text] = Text
+    Attributes:
+        current: the phase that is under way.
+        numbers: what is printed below the bars.
+    """
+
+    def __init__(self, console: Console, clock: Clock) -> None:
+        self.current: str | None = None
+        self.numbers: list[RenderableType] = []
+        self._bars: dict[str, rich_progress.TaskID] = {}
+        self._resend_at: float | None = None
+        super().__init__(  # it renders already
+            rich_progress.SpinnerColumn(finished_text=" "),
+            rich_progress.TextColumn("{task.description}"),
+            rich_progress.BarColumn(bar_width=None),
+            _ShareColumn(),
+            _TimeColumn(),
+            console=console,
+            get_time=clock.monotonic,
+            transient=True,
+            expand=True,
+            redirect_stdout=False,  # results are not messages
+        )
+
+    def move(self, phase: str, share: float | None) -> None:
+        """Move the bar of a phase; it never goes back. That of the phase before is full then."""
+        if phase != self.current:
+            self._end()
+            self.current = phase
+            if phase not in self._bars:
+                self._bars[phase] = self.add_task(phase, total=None)
+        if share is not None:
+            bar = self._bars[phase]
+            self.update(bar, total=1.0, completed=max(self._tasks[bar].completed, min(share, 1.0)))
+
+    def wait(self, seconds: float | None) -> None:
+        """Show that what is in doubt is sent again in some seconds; None for no wait."""
+        bar = self._bars.get("waiting")
+        if seconds is None:
+            self._resend_at = None  # first: another thread draws
+            if bar is not None:
+                self.remove_task(self._bars.pop("waiting"))
+            return
+        if bar is None:
+            bar = self._bars["waiting"] = self.add_task("waiting", total=seconds)
+        self._tasks[bar].total = max(seconds, self._tasks[bar].total or 0.0)
+        self._resend_at = self.get_time() + seconds
+        self._count_down()
+
+    def describe(self) -> str:
+        """Describe the phase that is under way, and how long it may still take."""
+        task = self._tasks[self._bars[self.current or ""]]
+        share = "" if task.total is None else f" {task.percentage:.0f}%"
+        return f"{task.description}{share}{_describe_rest(task, ', ')}"
 
     def get_renderables(self) -> Iterable[RenderableType]:
+        self._count_down()
         yield from super().get_renderables()
-        yield self.counts()
+        yield from (Padding(each, (0, 0, 0, 2)) for each in self.numbers)
+
+    def _count_down(self) -> None:
+        bar, resend_at = self._bars.get("waiting"), self._resend_at
+        if bar is not None and resend_at is not None:
+            total = self._tasks[bar].total or 0.0
+            self.update(bar, completed=max(0.0, total - max(0.0, resend_at - self.get_time())))
+
+    def _end(self) -> None:
+        if self.current is not None and self.current in self._bars:
+            self.update(self._bars[self.current], total=1.0, completed=1.0)
+
+
+class _ShareColumn(rich_progress.ProgressColumn):
+    """How much of a phase is done."""
+
+    def render(self, task: rich_progress.Task) -> Text:
+        return Text("    " if task.total is None else f"{task.percentage:3.0f}%", "magenta")
+
+
+class _TimeColumn(rich_progress.ProgressColumn):
+    """How long a phase may still take, or has taken."""
+
+    def render(self, task: rich_progress.Task) -> Text:
+        if task.finished:
+            return Text(format_duration(task.finished_time or 0.0), "dim")
+        return Text(_describe_rest(task), "dim" if task.description != "waiting" else "yellow")
 
 
 def open_display(source: ReplayableSource, *, console: Console, clock: Clock, limit: float, quiet: bool) -> Display:
     """Return the display for a console; it compares the requests with the service's limit a minute."""
-    if quiet:
+    if quiet or terminal.quiet:
         return Display()
-    return (Bar if console.is_terminal else Lines)(source, console=console, clock=clock, limit=limit)
+    draws = console.is_terminal and not console.is_dumb_terminal and not os.environ.get("NO_COLOR")
+    return (Bars if draws else Lines)(source, console=console, clock=clock, limit=limit)
 
 
-def _done(progress: Progress, source: ReplayableSource) -> float:
-    """Estimate the share of the file that is settled, by the bytes that are read."""
-    settled = progress.accepted + progress.coalesced + progress.failed
+def _find_share(phase: str, progress: Progress, source: ReplayableSource) -> float | None:
+    """Return how much of a phase is done; None if that is not known."""
+    if progress.phase_total:
+        return progress.phase_done / progress.phase_total
+    if phase in _READING:
+        return source.bytes_read / source.size if source.bytes_read else None
+    if phase != "sending":
+        return None
+    settled = _count_settled(progress)  # the share of the file that is settled, by the bytes that are read
     return source.bytes_read / source.size * settled / progress.read if progress.read else 0.0
 
 
-def _describe_remaining(progress: Progress, done: float) -> str:
-    return format_duration(progress.seconds * (1 - done) / done) if done else "?"
+def _count_settled(progress: Progress) -> int:
+    return progress.accepted + progress.coalesced + progress.failed
 
 
-def _speed(progress: Progress, limit: float) -> str:
-    minutes = max(progress.seconds / 60, 1)  # in the first minute, the count is the rate
-    return f"{progress.rows_per_second:,.0f} rows/s, {progress.requests / minutes:,.0f} of {limit:,.0f} requests/min"
-
-
-def _describe_doubt(progress: Progress) -> str:
-    again = "" if progress.resend_in is None else f", sent again in {format_duration(progress.resend_in)}"
-    return f"in doubt{again}"
+def _describe_rest(task: rich_progress.Task, before: str = "") -> str:
+    if task.description == "waiting":
+        return f"{before}sent again in {format_duration((task.total or 0.0) - task.completed)}"
+    return "" if task.time_remaining is None else f"{before}{format_duration(task.time_remaining)} left"
 
 
 def _numbers(progress: Progress) -> list[tuple[str, int, str]]:
@@ -175,20 +285,15 @@ def _numbers(progress: Progress) -> list[tuple[str, int, str]]:
     ]
 
 
-def _counts(progress: Progress) -> str:
-    phase = f"{progress.phase}: " if progress.phase else ""
-    return phase + ", ".join(f"{number:,} {name}" for name, number, _ in _numbers(progress))
+def _describe_doubt(progress: Progress) -> str:
+    again = "" if progress.resend_in is None else f", sent again in {format_duration(progress.resend_in)}"
+    return f"in doubt{again}"
 
 
-def _colour_since(progress: Progress, clock: Clock, since: float) -> Text:
-    """Return the numbers, with the rest of a wait as of now."""
-    if progress.resend_in is None:
-        return _colour(progress)
-    return _colour(attrs.evolve(progress, resend_in=max(0.0, progress.resend_in - (clock.monotonic() - since))))
-
-
-def _colour(progress: Progress) -> Text:
-    line = Text("  " if progress.phase is None else f"  {progress.phase}   ")
-    for name, number, style in _numbers(progress):
-        line.append(f"{number:,} {name}", style).append("   ")
+def _join(parts: Iterable[Text]) -> Text:
+    """Join parts of a line, which breaks only between them."""
+    line = Text()
+    for part in parts:
+        part.plain = part.plain.replace(" ", "\N{NO-BREAK SPACE}")
+        line.append_text(part).append("   ")
     return line

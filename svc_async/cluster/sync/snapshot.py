@@ -23,7 +23,7 @@ import msgspec
 
 from svc_async.batch.cluster.calls import ClusterClient, ClusterSource
 from svc_async.batch.packing.positions import Positions
-from svc_async.batch.report import Failure, Progress
+from svc_async.batch.report import Failure, JobPhase, Progress
 from svc_async.batch.settings import Observers, Reading
 from svc_async.batch.sync.pages.spill import Blobs
 from svc_async.batch.sync.snapshot import Snapshot, SnapshotSlice
@@ -91,9 +91,9 @@ class _ReadingObserver:
     observers: Observers
     _began: float = attrs.field(factory=time.monotonic, init=False)
 
-    def notify(self, phase: str, rows: int = 0) -> None:
+    def notify(self, phase: JobPhase) -> None:
         if self.observers.progress is not None:
-            self.observers.progress(Progress(read=rows, seconds=time.monotonic() - self._began, phase=phase))
+            self.observers.progress(Progress(seconds=time.monotonic() - self._began, phase=phase))
 
 
 @attrs.define
@@ -115,7 +115,6 @@ class _ClusterSnapshot:
             SourceUnavailable: a file cannot be read, or was changed.
             ClusterFailed: the cluster could not read a fragment.
         """
-        self.observer.notify("encoding")
         waiting = iter(self.plan.fragments)
         for _ in self.plan.fragments:
             await self._submit(waiting)
@@ -123,8 +122,6 @@ class _ClusterSnapshot:
             self.places.add(found)
             for each in found.slices:
                 yield each
-            self.observer.notify("encoding", self.places.count)
-        self.observer.notify("comparing", self.places.count)
 
     def locate(self, failure: Failure) -> Failure:
         """Return a failure with the file and the row that it is about."""

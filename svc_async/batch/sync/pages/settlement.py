@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, repeat
 from types import MappingProxyType
 
@@ -35,13 +35,16 @@ _MEANING: Mapping[int, bytes] = MappingProxyType(
 """For each end of a part, what the recorded outcomes of its rows mean; the first is that of rows without any."""
 
 
-async def settle(records: StateRecords, about: About, begun: Sequence[Sending]) -> About:
+async def settle(
+    records: StateRecords, about: About, begun: Sequence[Sending], on_page: Callable[[int, int], object]
+) -> About:
     """Apply the recorded outcomes, in one transaction, and return what belongs to the state as a whole then.
 
     Args:
         records: the state.
         about: what belongs to it as a whole.
         begun: the parts of the plan that were begun.
+        on_page: called with each page: how many are done, and of how many.
     """
     indexes = await records.list_planned(about.pages)
     removals = await _count_removals(records, about.pages, indexes)
@@ -55,7 +58,7 @@ async def settle(records: StateRecords, about: About, begun: Sequence[Sending]) 
         about = attrs.evolve(about, late=begun[-1].last)
     outcomes = PlanOutcomes(upserts=selection.spread(collected["upserts"]), removals=collected["removals"])
     async with records.transaction() as writer:
-        await _settle_pages(records, writer, about, indexes, outcomes, removals_now=removals["now"])
+        await _settle_pages(records, writer, about, indexes, outcomes, removals_now=removals["now"], on_page=on_page)
         await writer.clear_plan()
         await writer.write_about(about)
     return about
@@ -100,10 +103,12 @@ async def _settle_pages(
     outcomes: PlanOutcomes,
     *,
     removals_now: int,
+    on_page: Callable[[int, int], object],
 ) -> None:
     service_keys = _group_service_keys(await records.read_service_keys(), about.pages)
     numbers = {Action.REMOVE: 0, Action.REMOVE_LATER: removals_now}
-    for index in indexes:
+    for done, index in enumerate(indexes):
+        on_page(done, len(indexes))
         planned, pages = await records.read_plan(index, about.pages), about.pages
         found = service_keys.get(index, {})
         is_whole = bool(planned.places or found)
