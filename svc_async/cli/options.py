@@ -26,6 +26,7 @@ __all__ = [
     "StateUrl",
     "SyncOptions",
     "UserOptions",
+    "WorkerOptions",
     "absolute",
     "check_port",
 ]
@@ -145,18 +146,28 @@ class JournalOptions:
 
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
-class ClusterOptions:
+class WorkerOptions:
     """Where the work of a job is done, if not in this process.
 
     Attributes:
         cluster: The address of a Dask scheduler, such as tcp://scheduler:8786, whose workers do the job; or "local" for
             processes on this machine. Needs the extra "cluster", or "local-cluster" without a database of your own.
         workers: With --cluster local, the number of processes. [default: as many as there are processors]
-        shards: Into how many parts a new job is divided. [default: as the rows need]
     """
 
     cluster: str | None = None
     workers: int | None = None
+
+
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
+class ClusterOptions(WorkerOptions):
+    """Where the work of a job is done, if not in this process, and in how many parts.
+
+    Attributes:
+        shards: Into how many parts a new job is divided. [default: as the rows need]
+    """
+
     shards: int | None = None
 
 

@@ -8,11 +8,11 @@ from svc_async.batch.settings import DEFAULTS, BatchSettings
 from svc_async.batch.sync.settings import SyncSettings
 from svc_async.cli.options import (
     BatchOptions,
-    ClusterOptions,
     JournalOptions,
     RefreshOptions,
     RunOptions,
     SyncOptions,
+    WorkerOptions,
     absolute,
 )
 from svc_async.errors import InvalidArgument
@@ -80,10 +80,10 @@ def start(
     file: Path,
     options: RunOptions,
     journal: JournalOptions | None = None,
-    cluster: ClusterOptions | None = None,
+    cluster: WorkerOptions | None = None,
 ) -> int:
     """Run a job and return the exit code."""
-    if cluster is not None and cluster != ClusterOptions():
+    if cluster is not None and cluster != type(cluster)():
         from svc_async.cli.cluster.run import run_on_cluster  # noqa: PLC0415 - likewise
 
         return run_on_cluster(spec, file, options, journal or JournalOptions(), cluster)

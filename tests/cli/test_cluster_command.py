@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from svc_async import Session
 from svc_async.sandbox import Sandbox
 from tests.support.command import Call, Command
+from tests.support.contract import PRODUCT
 
 pytestmark = pytest.mark.timeout(300)  # workers import for seconds on a busy machine
 LIST = ("--account", "a1", "--audience", "c1")
@@ -35,6 +37,64 @@ async def test_a_file_is_uploaded_by_processes_on_this_machine(
     assert report["failures"][0]["line"] == 3
     assert Path(report["failures"][0]["file"]).name == "people.csv"
     assert len(sandbox.audience(sandbox.audience_id).users) == 2
+
+
+async def test_an_audience_is_synced_with_files_that_a_cluster_reads(
+    command: Command, sandbox: Sandbox, tmp_path: Path, database: str, dask_cluster: str
+) -> None:
+    ids = ("--account", sandbox.account_id, "--audience", sandbox.audience_id)
+    found = []
+    for rows, more in (
+        (["a@example.com", "nobody", "b@example.com"], []),
+        (["b@example.com", "c@example.com"], ["--dry-run"]),
+    ):
+        (tmp_path / "people.csv").write_text("email\n" + "\n".join(rows))
+        where = ("--cluster", dask_cluster, "--state-url", database, "--max-removal-share", "1", "--json", *more)
+        found.append(await command("audience", "sync", "people.csv", *ids, *where))
+
+    report, plan = (ended.result for ended in found)
+    assert [ended.code for ended in found] == [5, 0], found[-1].err
+    assert (report["accepted"], report["failed"], report["additions"], report["removals"]) == (2, 1, 2, 0)
+    assert [failure["line"] for failure in report["failures"]] == [3]
+    assert (plan["dry_run"], plan["additions"], plan["removals"], plan["unchanged"]) == (True, 1, 1, 1)
+    assert len(sandbox.audience(sandbox.audience_id).users) == 2
+
+
+async def test_a_catalog_is_synced_with_a_feed_that_a_cluster_reads(
+    command: Command, sandbox: Sandbox, tmp_path: Path, database: str, dask_cluster: str
+) -> None:
+    async with Session.sandbox(sandbox) as session:
+        catalog = await session.product_catalogs.create(name="Shop")
+    (tmp_path / "feed.csv").write_text(f"{','.join(PRODUCT)}\n{','.join(PRODUCT.values())}\n")
+
+    ended = await command(
+        "catalog", "sync", "feed.csv", "--catalog", catalog.id, "--cluster", dask_cluster, "--state-url", database
+    )
+
+    assert ended.code == 0, ended.err
+    assert "1 row compared" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--workers", "2"), "--cluster must be given with --workers"),
+        (
+            ("--cluster", "local", "--state", "s"),
+            "--state must not be given with --cluster: the state is in the database",
+        ),
+        (("--cluster", "local", "--shards", "2"), "Unknown option"),
+    ],
+)
+def test_options_that_do_not_fit_a_sync_are_refused(
+    call: Call, here: Path, options: tuple[str, ...], message: str
+) -> None:
+    (here / "people.csv").write_text("email\nfirst@example.com\n")
+
+    ended = call("audience", "sync", "people.csv", *LIST, *options)
+
+    assert ended.code == 2
+    assert message in ended.err
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,8 @@ SYNC = {
 }
 AUDIENCE = {"account": "", "audience": "", **RUN, **BATCH, **USERS}
 JOURNAL = {"journal": "", "journals": "", "job": ""}
-CLUSTER = {"cluster": "", "workers": "as many as there are processors", "shards": "as the rows need"}
+WORKERS = {"cluster": "", "workers": "as many as there are processors"}
+CLUSTER = {**WORKERS, "shards": "as the rows need"}
 DO_NOT_REACH = {"account": "", "list": "", **RUN, **BATCH, **USERS, **JOURNAL}
 CATALOG = {"catalog": "", **RUN, **BATCH, **FORMAT}
 PROFILE = {"profile": "", **JSON}
@@ -47,13 +48,13 @@ COMMANDS = {
     "accounts list": PROFILE,
     "audience upload": {**AUDIENCE, **JOURNAL, **CLUSTER, "effective-at": "now", "expires-at": "13 months from now"},
     "audience remove": {**AUDIENCE, **JOURNAL, **CLUSTER},
-    "audience sync": {**AUDIENCE, **SYNC, "refresh-days": "30"},
+    "audience sync": {**AUDIENCE, **SYNC, **WORKERS, "refresh-days": "30"},
     "auth login": {**STORED_PROFILE, "callback": "", "no-browser": ""},
     "auth logout": STORED_PROFILE,
     "auth whoami": {**PROFILE, "check": ""},
     "catalog upload": {**CATALOG, **JOURNAL, **CLUSTER},
     "catalog delete": {**CATALOG, **JOURNAL, **CLUSTER},
-    "catalog sync": {**CATALOG, **SYNC},
+    "catalog sync": {**CATALOG, **SYNC, **WORKERS},
     "completion": {"install": "", **JSON},
     "demo": {"rows": "200000", "seed": "7", **JSON},
     "do-not-reach upload": {**DO_NOT_REACH, **CLUSTER, "expires-at": "13 months from now"},

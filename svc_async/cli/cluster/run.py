@@ -5,7 +5,6 @@ import logging
 import os
 from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +13,23 @@ import attrs
 from svc_async import profiles
 from svc_async.batch.report import Failure, Progress, Report
 from svc_async.batch.settings import Observers
+from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.timeline import Timeline
-from svc_async.cli.exit_codes import Interrupted, explain
+from svc_async.cli.cluster.work import ClusterRows, ClusterWork, import_cluster, make_work
+from svc_async.cli.exit_codes import Exit, Interrupted, explain
 from svc_async.cli.failures import FailureList
-from svc_async.cli.job_journal import describe_ids
-from svc_async.cli.options import ClusterOptions, JournalOptions, RunOptions
+from svc_async.cli.options import ClusterOptions, JournalOptions, RunOptions, WorkerOptions
 from svc_async.cli.outcome import JobOutcome
 from svc_async.cli.output.console import complain, say, stderr
 from svc_async.cli.output.json_output import show_json
 from svc_async.cli.output.progress import Display, open_display
-from svc_async.cli.output.wording import count
 from svc_async.cli.sessions import open_session
 from svc_async.cli.signals import run_until_stopped
 from svc_async.clock import SystemClock
-from svc_async.engine.origin import SessionOrigin
 from svc_async.errors import BatchError, InvalidArgument
 from svc_async.jobs.limits import requests_per_minute
 from svc_async.jobs.run import check_access
-from svc_async.jobs.spec import JobSpec, UploadSpec
+from svc_async.jobs.spec import JobSpec, SyncSpec, UploadSpec
 from svc_async.sources.detect import STANDARD_INPUT
 from svc_async.state import SharedState
 
@@ -42,7 +40,7 @@ _STATE_VARIABLE = "SVC_STATE_URL"
 
 
 def run_on_cluster(
-    spec: JobSpec, file: Path, options: RunOptions, journal: JournalOptions, cluster: ClusterOptions
+    spec: JobSpec, file: Path, options: RunOptions, journal: JournalOptions, cluster: WorkerOptions
 ) -> int:
     """Run a job on a cluster and return the exit code.
 
@@ -50,15 +48,16 @@ def run_on_cluster(
         InvalidArgument: an option cannot be used, or an extra is missing; nothing was sent.
     """
     _check(spec, options, journal, cluster)
-    if not isinstance(spec, UploadSpec):
-        raise InvalidArgument("--cluster", "runs uploads and removals")
-    return asyncio.run(_ClusterJob(spec, file, options, cluster, journal.job).run())
+    shards = cluster.shards if isinstance(cluster, ClusterOptions) else None
+    work = make_work(spec, options, shards=shards, job=journal.job)
+    return asyncio.run(_ClusterJob(spec, file, options, cluster, work).run())
 
 
-def _check(spec: JobSpec, options: RunOptions, journal: JournalOptions, cluster: ClusterOptions) -> None:
+def _check(spec: JobSpec, options: RunOptions, journal: JournalOptions, cluster: WorkerOptions) -> None:
     spec.target.check()
     if cluster.cluster is None:
-        raise InvalidArgument("--cluster", "must be given with --workers and --shards")
+        options_given = "--workers and --shards" if isinstance(cluster, ClusterOptions) else "--workers"
+        raise InvalidArgument("--cluster", f"must be given with {options_given}")
     if options.sandbox:
         raise InvalidArgument("--sandbox", "must not be given with --cluster: `svc-async sandbox` serves one for it")
     if journal.journal is not None or journal.journals is not None:
@@ -67,53 +66,12 @@ def _check(spec: JobSpec, options: RunOptions, journal: JournalOptions, cluster:
         raise InvalidArgument("file", "must not be standard input with --cluster: the workers read files")
     if cluster.cluster != _LOCAL and cluster.workers is not None:
         raise InvalidArgument("--workers", "must be given with --cluster local only")
-    if cluster.cluster != _LOCAL and journal.job is None:
+    if isinstance(spec, SyncSpec) and spec.state is not None:
+        raise InvalidArgument("--state", "must not be given with --cluster: the state is in the database")
+    if isinstance(spec, UploadSpec) and cluster.cluster != _LOCAL and journal.job is None:
         raise InvalidArgument("--job", "must be given with the address of a cluster")
     if cluster.workers is not None and cluster.workers < 1:
         raise InvalidArgument("--workers", "must be at least 1")
-
-
-def _import_cluster(name: str) -> Any:
-    """Import a module of the package of clusters.
-
-    Raises:
-        InvalidArgument: the extra is missing.
-    """
-    try:
-        return import_module(f"svc_async.cluster.{name}")
-    except ImportError as error:
-        if error.name and error.name.startswith("svc_async"):
-            raise
-        advice = f'needs the package {error.name}: pip install "svc-async[cluster]"'
-        raise InvalidArgument("--cluster", advice) from None
-
-
-class _ClusterRows:
-    """Stands for the source of a job that workers read.
-
-    Attributes:
-        size: one unit, so that the share that is done is that of the rows which are read.
-    """
-
-    size = bytes_read = 1
-    exhausted = True
-    ignored = columns = ()
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    async def check(self) -> None:
-        """Accept it: the workers check it."""
-
-    async def fingerprint(self) -> str:
-        return ""
-
-    def find_line(self, position: int) -> int:
-        """Return the position, which is the line already."""
-        return position
-
-    def close(self) -> None:
-        """Do nothing: it holds no file."""
 
 
 @attrs.define
@@ -140,15 +98,16 @@ class _JobObserver:
 class _ClusterJob:
     """The job of a command on a cluster."""
 
-    spec: UploadSpec
+    spec: JobSpec
     file: Path
     options: RunOptions
-    cluster: ClusterOptions
-    job: str | None
+    cluster: WorkerOptions
+    work: ClusterWork
 
     async def run(self) -> int:
-        clock, source = SystemClock(), _ClusterRows(self._name)
-        began, limit = clock.monotonic(), requests_per_minute(self.spec.target.kind, self.spec.operation)
+        clock, source = SystemClock(), ClusterRows(self._name)
+        operation = self.spec.operation if isinstance(self.spec, UploadSpec) else "upload"
+        began, limit = clock.monotonic(), requests_per_minute(self.spec.target.kind, operation)
         error: BatchError | None = None
         interrupted = False
         with (
@@ -158,18 +117,21 @@ class _ClusterJob:
             watch = _JobObserver(display, failures)
             try:
                 report = await run_until_stopped(self._work(watch))
-                failures.finish()
+                if report is not None:
+                    failures.finish()
             except BatchError as early:
-                error, report = early, early.report
+                error, report = early, _find_report(early)
             except Interrupted:
                 interrupted, report = True, Report.from_progress(display.last)
+        if report is None:
+            return Exit.DONE
         outcome = JobOutcome(
             title=self.spec.title,
             file=self.file,
             name=self._name,
-            journal=self._job_name,
+            journal=self.work.journal,
             finished_before=False,
-            summary=f"{count(report.read, 'row')} read",
+            summary=self.work.summarize(report),
             report=report,
             seconds=clock.monotonic() - began,
             drops=self.spec.bad_identifiers == "drop",
@@ -177,7 +139,7 @@ class _ClusterJob:
             find_line=source.find_line,
             timeline=watch.timeline,
             requests_per_minute=limit,
-            more={},
+            more=self.work.more,
             error=error,
             interrupted=interrupted,
             options=self.options,
@@ -190,19 +152,12 @@ class _ClusterJob:
         return Path(self.spec.source.path).name
 
     @property
-    def _job_name(self) -> str:
-        if self.job is not None:
-            return self.job
-        ids = " ".join(filter(None, describe_ids(self.spec.target).values()))
-        return f"{self.spec.operation} {ids} {self.spec.source.path}"[-200:]
-
-    @property
     def _failures_path(self) -> Path:
         safe = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in self._name)
         return self.options.failures_file or Path(f"{safe}.cluster.failures.csv")
 
-    async def _work(self, watch: _JobObserver) -> Report:
-        runner = _import_cluster("runner")
+    async def _work(self, watch: _JobObserver) -> Report | None:
+        import_cluster("clients")  # a missing extra shows before anything is started
         async with AsyncExitStack() as stack:
             url = await stack.enter_async_context(_open_state_url(self.options, self.cluster))
             session = await stack.enter_async_context(open_session(self.options.profile, state_url=url))
@@ -211,16 +166,7 @@ class _ClusterJob:
             state = session.state
             if state is None:
                 raise InvalidArgument(_STATE_VARIABLE, "must be set with --cluster, or --state-url given")
-            reports = await runner.run_jobs(
-                [self.spec],
-                cluster=client,
-                journal=state.journal(self._job_name),
-                origin=SessionOrigin(profiles.find(self.options.profile).profile),
-                shards=self.cluster.shards,
-                observers=watch.observers,
-            )
-        report: Report = reports[0]
-        return report
+            return await self.work.run(client, session, state, watch.observers, watch.failures)
 
     def _print(self, outcome: JobOutcome) -> None:
         if self.options.as_json:
@@ -232,11 +178,15 @@ class _ClusterJob:
         if self.options.report is not None:
             outcome.write(self.options.report)
         if outcome.is_early and not self.options.as_json:
-            say("Run the same command again to resume the job: what is finished is not sent again.")
+            say(self.work.advice)
 
 
-def _open_client(options: ClusterOptions) -> Any:
-    clients = _import_cluster("clients")
+def _find_report(error: BatchError) -> Report:
+    return error.report.total if isinstance(error.report, SyncReport) else error.report
+
+
+def _open_client(options: WorkerOptions) -> Any:
+    clients = import_cluster("clients")
     logging.getLogger("distributed").setLevel(logging.ERROR)  # what happens to workers is no news to users
     if options.cluster == _LOCAL:
         return clients.start_local(options.workers)
@@ -244,7 +194,7 @@ def _open_client(options: ClusterOptions) -> Any:
 
 
 @asynccontextmanager
-async def _open_state_url(options: RunOptions, cluster: ClusterOptions) -> AsyncGenerator[str | None]:
+async def _open_state_url(options: RunOptions, cluster: WorkerOptions) -> AsyncGenerator[str | None]:
     """Return the URL of the shared state; on this machine, of an embedded one if none is set.
 
     Workers on this machine find it in the environment.

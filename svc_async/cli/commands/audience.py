@@ -11,6 +11,7 @@ from svc_async.cli.options import (
     RunOptions,
     SyncOptions,
     UserOptions,
+    WorkerOptions,
     absolute,
 )
 from svc_async.cli.upload_command import batch_settings, parse_time, source_spec, start, sync_settings
@@ -21,7 +22,7 @@ __all__ = ["app"]
 app = App(name="audience")
 
 _RUN, _BATCH, _USERS, _JOURNAL = RunOptions(), BatchOptions(), UserOptions(), JournalOptions()
-_SYNC, _REFRESH, _CLUSTER = SyncOptions(), RefreshOptions(), ClusterOptions()
+_SYNC, _REFRESH, _CLUSTER, _WORKERS = SyncOptions(), RefreshOptions(), ClusterOptions(), WorkerOptions()
 
 
 @app.command
@@ -105,6 +106,7 @@ def sync(
     users: UserOptions = _USERS,
     sync: SyncOptions = _SYNC,
     refresh: RefreshOptions = _REFRESH,
+    cluster: WorkerOptions = _WORKERS,
 ) -> int:
     """Make an audience equal to a file, by sending only what changed since the last sync.
 
@@ -124,4 +126,4 @@ def sync(
         settings=batch_settings(batch, users.users_per_operation),
         sync=sync_settings(sync, refresh),
     )
-    return start(spec, file, run)
+    return start(spec, file, run, cluster=cluster)

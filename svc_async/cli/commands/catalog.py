@@ -10,6 +10,7 @@ from svc_async.cli.options import (
     JournalOptions,
     RunOptions,
     SyncOptions,
+    WorkerOptions,
     absolute,
 )
 from svc_async.cli.upload_command import batch_settings, source_spec, start, sync_settings
@@ -20,7 +21,7 @@ __all__ = ["app"]
 app = App(name="catalog")
 
 _RUN, _BATCH, _FEED, _JOURNAL = RunOptions(), BatchOptions(), FeedOptions(), JournalOptions()
-_SYNC, _CLUSTER = SyncOptions(), ClusterOptions()
+_SYNC, _CLUSTER, _WORKERS = SyncOptions(), ClusterOptions(), WorkerOptions()
 
 
 @app.command
@@ -86,6 +87,7 @@ def sync(
     batch: BatchOptions = _BATCH,
     options: FeedOptions = _FEED,
     sync: SyncOptions = _SYNC,
+    cluster: WorkerOptions = _WORKERS,
 ) -> int:
     """Make a catalog equal to a feed, by sending only what changed since the last sync.
 
@@ -102,4 +104,4 @@ def sync(
         settings=batch_settings(batch),
         sync=sync_settings(sync),
     )
-    return start(spec, feed, run)
+    return start(spec, feed, run, cluster=cluster)
