@@ -9,6 +9,7 @@ from svc_async._version import __version__
 from svc_async.lazy import make_getattr
 
 if TYPE_CHECKING:
+    from svc_async.ads.dicts import MemberDict, OperationDict, ProductDict
     from svc_async.auth.credentials import AppCredentials, BearerToken, OAuth2UserCredentials, UserCredentials
     from svc_async.batch.journal.journals import Journals
     from svc_async.deprecation import SvcDeprecationWarning
@@ -58,8 +59,11 @@ __all__ = [
     "Governor",
     "InvalidArgument",
     "Journals",
+    "MemberDict",
     "NotFound",
     "OAuth2UserCredentials",
+    "OperationDict",
+    "ProductDict",
     "RateLimited",
     "Retries",
     "Rows",
@@ -87,6 +91,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "svc_async.ads.dicts": ("MemberDict", "OperationDict", "ProductDict"),
     "svc_async.auth.credentials": (
         "AppCredentials",
         "BearerToken",

@@ -1,11 +1,14 @@
 """Ad accounts."""
 
 from collections.abc import Sequence
+from datetime import UTC, date, datetime, time
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import attrs
 
 from svc_async.engine.paging import CountedPager
 from svc_async.engine.pipeline import Pipeline
+from svc_async.errors import InvalidArgument
 from svc_async.open_enum import OpenEnum
 from svc_async.wire.checks import at_most, between
 from svc_async.wire.records import Record, Timestamp
@@ -61,6 +64,32 @@ class Account(Record):
     created_at: Timestamp
     updated_at: Timestamp
     deleted: bool
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The time zone, with its changes of the clock.
+
+        Raises:
+            InvalidArgument: the time zone database of this machine does not have it; on Windows, and in some
+                containers, there is none without the package `tzdata`.
+        """
+        try:
+            return ZoneInfo(self.timezone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            rule = "must be in the time zone database of this machine; without one: pip install tzdata"
+            raise InvalidArgument("timezone", rule) from None
+
+    def midnight(self, day: date) -> datetime:
+        """Return when a day begins in the account's time zone, as a datetime of that zone.
+
+        Where the clock is set forward at midnight, the day begins later than 00:00, and that time is returned; where it
+        is set back across midnight, the first 00:00.
+
+        Raises:
+            InvalidArgument: see `zone`.
+        """
+        midnight = datetime.combine(day, time.min, tzinfo=self.zone)
+        return midnight.astimezone(UTC).astimezone(self.zone)  # a time that the clock skips becomes the first after it
 
 
 _LIST = Listing("/12/accounts", Account, checks=(between("count", 1, 1000), at_most("account_ids", 200)))

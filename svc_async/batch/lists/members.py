@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from svc_async.ads.custom_audiences import AudienceUser
+from svc_async.ads.dicts import MemberDict
 from svc_async.ads.do_not_reach_lists import DoNotReachUser
 from svc_async.batch.files import open_file, read_file
 from svc_async.batch.lists.operations import Operations, UserOperation
@@ -26,7 +27,7 @@ from svc_async.users.tables import Columns, Rows
 
 __all__ = ["MemberReader", "Members", "open_members"]
 
-Member = Mapping[str, object] | AudienceUser | DoNotReachUser
+Member = MemberDict | Mapping[str, object] | AudienceUser | DoNotReachUser
 IterableMembers = Iterable[Member] | AsyncIterable[Member] | Rows | Columns
 Members = IterableMembers | ArrowTable | str | Path
 """Mappings with the service's keys, records, the rows or columns of a table, a table of Arrow, or a file."""

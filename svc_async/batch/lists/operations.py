@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 
 from svc_async.ads.custom_audiences import AudienceUserOperation
+from svc_async.ads.dicts import DoNotReachOperationDict, OperationDict
 from svc_async.ads.do_not_reach_lists import DoNotReachOperation
 from svc_async.ads.vocabulary import BatchOperationType
 from svc_async.batch.lists.rules import ListRules
@@ -18,7 +19,7 @@ from svc_async.wire.params import timestamp
 
 __all__ = ["Operation", "OperationParser", "Operations", "UserOperation"]
 
-Operation = Mapping[str, Any] | AudienceUserOperation | DoNotReachOperation
+Operation = OperationDict | DoNotReachOperationDict | Mapping[str, Any] | AudienceUserOperation | DoNotReachOperation
 Operations = Iterable[Operation] | AsyncIterable[Operation]
 
 

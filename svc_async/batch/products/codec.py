@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 
+from svc_async.ads.dicts import ProductDict
 from svc_async.ads.products import PRODUCT_CHECKS, Product
 from svc_async.batch.files import open_file, read_file
 from svc_async.batch.packing.operations import OperationFrame
@@ -38,7 +39,8 @@ __all__ = [
     "read_rows",
 ]
 
-IterableProducts = Iterable[Product | Mapping[str, Any]] | AsyncIterable[Product | Mapping[str, Any]]
+AnyProduct = ProductDict | Mapping[str, Any] | Product
+IterableProducts = Iterable[AnyProduct] | AsyncIterable[AnyProduct]
 ProductRows = IterableProducts | str | Path
 """Mappings with the attributes of a merchant's feed, records, or a file."""
 
