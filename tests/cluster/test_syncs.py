@@ -83,7 +83,7 @@ async def test_a_sync_goes_on_when_a_worker_is_killed(workbench: Workbench, tmp_
 
     def kill_once(progress: Progress) -> None:
         phases.append(progress.phase)
-        if progress.phase == "encoding" and victims:
+        if progress.phase == "reading" and progress.phase_done and victims:
             os.kill(victims.pop(), signal.SIGKILL)
 
     async with workbench.open_users() as (users, state):
@@ -92,7 +92,7 @@ async def test_a_sync_goes_on_when_a_worker_is_killed(workbench: Workbench, tmp_
     assert not victims
     assert report.sent.accepted == COUNT
     assert workbench.list_members() == expect(range(COUNT))
-    assert list(dict.fromkeys(phases))[:3] == ["planning", "encoding", "comparing"]
+    assert list(dict.fromkeys(phases)) == ["planning", "reading", "comparing", "recording", "sending", "settling"]
 
 
 async def test_nothing_is_sent_if_a_fragment_cannot_be_read(workbench: Workbench, tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ async def test_nothing_is_sent_if_a_file_changes_while_it_is_read(workbench: Wor
     path = write_csv(tmp_path, range(COUNT))
 
     def truncate(progress: Progress) -> None:
-        if progress.phase == "encoding" and not progress.read:
+        if progress.phase == "reading" and not progress.phase_done:
             write_csv(tmp_path, range(3))
 
     async with workbench.open_users() as (users, state):

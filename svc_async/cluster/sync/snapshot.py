@@ -9,7 +9,6 @@ of a fragment that is missing would be removed.
 
 import asyncio
 import tempfile
-import time
 from array import array
 from bisect import bisect_right
 from collections import deque
@@ -23,7 +22,7 @@ import msgspec
 
 from svc_async.batch.cluster.calls import ClusterClient, ClusterSource
 from svc_async.batch.packing.positions import Positions
-from svc_async.batch.report import Failure, JobPhase, Progress
+from svc_async.batch.report import Failure, Progress
 from svc_async.batch.settings import Observers, Reading
 from svc_async.batch.sync.pages.spill import Blobs
 from svc_async.batch.sync.snapshot import Snapshot, SnapshotSlice
@@ -72,28 +71,16 @@ async def open_snapshot(
         SourceUnavailable: a storage cannot be read.
     """
     check_client(cluster)
-    observer = _ReadingObserver(observers)
-    observer.notify("planning")
+    if observers.progress is not None:
+        observers.progress(Progress(phase="planning"))
     await check_workers(cluster)
     plan = await asyncio.to_thread(plan_spec, source, kind=kind)
     with _RowPlaces(plan) as places:
-        snapshot = _ClusterSnapshot(cluster, plan, reading, observer, places)
+        snapshot = _ClusterSnapshot(cluster, plan, reading, places)
         try:
             yield snapshot
         finally:
             await snapshot.cancel()
-
-
-@attrs.define
-class _ReadingObserver:
-    """Tells how far the workers are."""
-
-    observers: Observers
-    _began: float = attrs.field(factory=time.monotonic, init=False)
-
-    def notify(self, phase: JobPhase) -> None:
-        if self.observers.progress is not None:
-            self.observers.progress(Progress(seconds=time.monotonic() - self._began, phase=phase))
 
 
 @attrs.define
@@ -103,7 +90,6 @@ class _ClusterSnapshot:
     client: Any
     plan: SourcePlan
     reading: Reading
-    observer: _ReadingObserver
     places: "_RowPlaces"
     _futures: deque[Any] = attrs.field(factory=deque[Any], init=False)
 

@@ -10,6 +10,7 @@ MODULES = (
     "pyarrow.parquet",
     "svc_async.batch.lists.audience_users",
     "svc_async.cluster.exchange",
+    "svc_async.cluster.sync.fragment_slices",
     "svc_async.cluster.worker.shard",
     "svc_async.engine.transport",
     "svc_async.handles.cluster",
