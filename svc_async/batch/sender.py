@@ -16,6 +16,7 @@ from svc_async.engine.memory import MemoryBudget
 from svc_async.engine.retry import Retries
 from svc_async.errors import SvcError
 from svc_async.governor.slot import Priority
+from svc_async.monitoring import Subscribers
 from svc_async.wire.base_urls import Endpoints
 from svc_async.wire.envelope import CallAnswer
 from svc_async.wire.route import Request
@@ -75,6 +76,11 @@ class BatchSender(Sender, Protocol):
     @property
     def validate(self) -> bool:
         """Whether calls that break a known rule are refused before they are sent."""
+        ...
+
+    @property
+    def subscribers(self) -> Subscribers:
+        """What receives the events of jobs."""
         ...
 
     @property

@@ -36,12 +36,13 @@ from svc_async.batch.lane_events import (
 )
 from svc_async.batch.ledger import Ledger, Resumption
 from svc_async.batch.recovery import RecoveryPolicy, remove_hashes_from_error, summarize
-from svc_async.batch.report import Failure, Report
+from svc_async.batch.report import Failure, Progress, Report
 from svc_async.batch.sender import BatchSender, make_job_sender
 from svc_async.batch.settings import BatchSettings, JobSizes, Observers
 from svc_async.batch.source import RowSource
 from svc_async.engine.retry import RetryBudget
 from svc_async.errors import ApiError, BatchError, RateLimited, SvcError
+from svc_async.monitoring import RowsEvent, Subscribers
 from svc_async.wire.envelope import CallAnswer
 from svc_async.wire.route import Request
 
@@ -81,6 +82,7 @@ class Uploader(Generic[T]):
         self._clock = sender.clock
         self._started = self._clock.monotonic()
         self._memory = sender.memory.create_share()
+        self._rows = _RowsReporter(sender.subscribers, destination.empty)
         self._feeder = self._create_feeder(settings, sizes or JobSizes())
         self._task_group = asyncio.TaskGroup()
         self._tasks: dict[Lane, asyncio.Task[None]] = {}
@@ -127,9 +129,12 @@ class Uploader(Generic[T]):
                 a shared state.
         """
         self._started = self._clock.monotonic()
-        async with self._source.open(), self._ledger as ledger:
-            resumption = await self._resume()
-            self._finished = ledger.finished or await self._upload(resumption)
+        try:
+            async with self._source.open(), self._ledger as ledger:
+                resumption = await self._resume()
+                self._finished = ledger.finished or await self._upload(resumption)
+        finally:
+            self._rows.end()
         return self._finished
 
     async def _resume(self) -> Resumption:
@@ -291,17 +296,49 @@ class Uploader(Generic[T]):
                 self._observers.on_failure(failure)
 
     def _notify_progress(self) -> None:
-        if self._observers.progress is None:
+        if self._observers.progress is None and not self._rows.subscribers.functions:
             return
         lanes, now = self._feeder.lanes, self._clock.monotonic()
         due = [due for lane, due in self._due.items() if lane.in_doubt]
         due += [] if self._feeder.resumes_at is None else [self._feeder.resumes_at]
-        self._observers.progress(
-            self._ledger.accounting.progress(
-                pending=self._feeder.pending,
-                in_flight=sum(lane.phase is Phase.SENDING for lane in lanes),
-                in_doubt=count_in_doubt(lanes),
-                resend_in=min(due) - now if due else None,
-                seconds=now - self._started,
-            )
+        progress = self._ledger.accounting.progress(
+            pending=self._feeder.pending,
+            in_flight=sum(lane.phase is Phase.SENDING for lane in lanes),
+            in_doubt=count_in_doubt(lanes),
+            resend_in=min(due) - now if due else None,
+            seconds=now - self._started,
         )
+        if self._observers.progress is not None:
+            self._observers.progress(progress)
+        if self._rows.subscribers.functions:
+            self._rows.report(progress)
+
+
+@attrs.define
+class _RowsReporter:
+    """Reports what has become of the rows of a job."""
+
+    subscribers: Subscribers
+    request: Request[Any]
+    _last: Progress | None = None
+
+    def report(self, now: Progress) -> None:
+        """Report what has changed since the last time."""
+        last, self._last = self._last or attrs.evolve(now, in_doubt=0), now
+        event = RowsEvent(
+            path=self.request.public_path,
+            account=self.request.scope.get("account_id"),
+            accepted=now.accepted - last.accepted,
+            coalesced=now.coalesced - last.coalesced,
+            failed=now.failed - last.failed,
+            requests=now.requests - last.requests,
+            in_doubt=now.in_doubt,
+            in_doubt_change=now.in_doubt - last.in_doubt,
+        )
+        if event.accepted or event.coalesced or event.failed or event.requests or event.in_doubt_change:
+            self.subscribers.notify(event)
+
+    def end(self) -> None:
+        """Report that the job has ended."""
+        if self._last is not None and self._last.in_doubt:
+            self.report(attrs.evolve(self._last, in_doubt=0))

@@ -5,6 +5,7 @@ Every event is a frozen value. None contains a secret, personal data, the value 
 
 import logging
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from datetime import datetime
 from typing import Any
 
@@ -12,7 +13,19 @@ import attrs
 
 from svc_async.errors import ErrorDetail, SvcError
 
-__all__ = ["CallEvent", "LimitExceededEvent", "LimitWaitEvent", "Subscribers"]
+__all__ = [
+    "CallEvent",
+    "DeliveryEvent",
+    "HandlingEndedEvent",
+    "HandlingStartedEvent",
+    "LimitExceededEvent",
+    "LimitWaitEvent",
+    "RowsEvent",
+    "StreamGapEvent",
+    "StreamLagEvent",
+    "StreamStateEvent",
+    "Subscribers",
+]
 
 _log = logging.getLogger("svc_async")
 
@@ -26,6 +39,7 @@ class CallEvent:
         path: the path as the reference prints it, without ids; of `Session.request`, its beginning only.
         host: the host of the service.
         port: its port.
+        is_secure: whether it is reached by HTTPS.
         account: the id of the ad account in the path, if it names one.
         attempt: the number of the attempt, from 1.
         started: when the attempt began, before its wait at the governor.
@@ -48,6 +62,7 @@ class CallEvent:
     path: str
     host: str
     port: int
+    is_secure: bool
     account: str | None
     attempt: int
     started: datetime
@@ -96,6 +111,129 @@ class LimitExceededEvent:
     limit: str
     account: str | None
     closed_until: datetime | None
+
+
+@attrs.frozen(kw_only=True)
+class RowsEvent:
+    """What has become of rows of a job since its last event; reported with each request that settles rows.
+
+    Attributes:
+        path: the path of its requests as the reference prints it.
+        account: the id of the ad account.
+        accepted: rows that the service confirmed.
+        coalesced: rows left out because an equal one is in the same request.
+        failed: rows that will not be accepted.
+        requests: how many times a request was sent.
+        in_doubt: how many rows are now pending after they were sent without a conclusive answer; 0 once the job ends.
+        in_doubt_change: how many more these are than in the last event.
+    """
+
+    path: str
+    account: str | None
+    accepted: int
+    coalesced: int
+    failed: int
+    requests: int
+    in_doubt: int
+    in_doubt_change: int
+
+
+@attrs.frozen(kw_only=True)
+class StreamStateEvent:
+    """The connection of a stream has changed.
+
+    Attributes:
+        path: the path of the stream as the reference prints it.
+        state: `connecting`, `open`, `backoff` (disconnected, with a wait before the next connection) or `closed`.
+        error: the error that ended the connection or the stream, if any.
+        wait: seconds until the next connection, in the state `backoff`.
+    """
+
+    path: str
+    state: str
+    error: SvcError | None
+    wait: float | None
+
+
+@attrs.frozen(kw_only=True)
+class StreamGapEvent:
+    """A stream had no connection for a while.
+
+    Attributes:
+        path: the path of the stream as the reference prints it.
+        seconds: how long.
+        recovery: how its events were requested: `backfill`, `replay` or `none`, when they are lost.
+    """
+
+    path: str
+    seconds: float
+    recovery: str
+
+
+@attrs.frozen(kw_only=True)
+class StreamLagEvent:
+    """How far a stream is behind; reported at most once a second, while events are taken.
+
+    Attributes:
+        path: the path of the stream as the reference prints it.
+        lag: the seconds that the event taken last had waited in the queue.
+        waiting: events that are in the queue now.
+    """
+
+    path: str
+    lag: float
+    waiting: int
+
+
+@attrs.frozen(kw_only=True)
+class DeliveryEvent:
+    """A receiver has answered a delivery.
+
+    Attributes:
+        reason: why it was rejected, such as `signature_wrong`; None if it was verified and accepted.
+        started: when it was received.
+        seconds: how long its answer took.
+        events: how many events it contains; 0 if it was rejected.
+        bytes_received: the size of its body, as far as it was read.
+    """
+
+    reason: str | None
+    started: datetime
+    seconds: float
+    events: int
+    bytes_received: int
+
+
+@attrs.frozen(kw_only=True)
+class HandlingStartedEvent:
+    """The handlers of an event are about to be called, in the same task.
+
+    Attributes:
+        event_type: the type of the event.
+        context: the context in which the delivery was received; None if the event was left by an earlier receiver.
+    """
+
+    event_type: str
+    context: Context | None = attrs.field(repr=False)
+
+
+@attrs.frozen(kw_only=True)
+class HandlingEndedEvent:
+    """The handlers of an event have returned; reported in the same task as the start.
+
+    Attributes:
+        event_type: the type of the event.
+        started: when they were called.
+        seconds: how long they took.
+        handlers: how many were called; 0 if none is registered for the type.
+        error_type: the type of the exception that one of them raised, if one did.
+    """
+
+    event_type: str
+    started: datetime
+    seconds: float
+    handlers: int
+    error_type: str | None
 
 
 class Subscribers:

@@ -20,6 +20,7 @@ import attrs
 
 from svc_async.clock import Clock
 from svc_async.errors import ApiError, BadRequest, Forbidden, StreamDropped, StreamOverflow, SvcError
+from svc_async.monitoring import StreamGapEvent, StreamStateEvent, Subscribers
 from svc_async.streams.ingest import Connection, EventIngest
 from svc_async.streams.reconnect_policy import ReconnectPolicy, Reconnects
 from svc_async.streams.recovery import (
@@ -57,10 +58,19 @@ class StreamSource:
 
 @attrs.frozen(kw_only=True)
 class StreamObservers:
-    """The callbacks for the events in a stream's life."""
+    """The callbacks for the events in a stream's life.
+
+    Attributes:
+        on_state: called on every state change.
+        on_gap: called for every gap.
+        path: the path of the stream, for the subscribers.
+        subscribers: what receives the events of the session.
+    """
 
     on_state: Callable[[StateChange], object] | None = None
     on_gap: Callable[[Gap], object] | None = None
+    path: str = ""
+    subscribers: Subscribers = attrs.field(factory=Subscribers)
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -105,6 +115,9 @@ class ReconnectingReader:
         self.state = state
         if self.observers.on_state is not None:
             self.observers.on_state(StateChange(state=state, error=error, wait=wait))
+        if self.observers.subscribers.functions:
+            path = self.observers.path
+            self.observers.subscribers.notify(StreamStateEvent(path=path, state=state.value, error=error, wait=wait))
 
     async def _connect_and_read(self, replays: asyncio.TaskGroup) -> None:
         """Connect and read; the end of a connection is an error as well."""
@@ -215,3 +228,8 @@ class ReconnectingReader:
             gap = attrs.evolve(gap, error=gap.error or self._recovery_error)
         if self.observers.on_gap is not None:
             self.observers.on_gap(gap)
+        if self.observers.subscribers.functions:
+            seconds = (gap.end - gap.start).total_seconds()
+            self.observers.subscribers.notify(
+                StreamGapEvent(path=self.observers.path, seconds=seconds, recovery=gap.recovery.value)
+            )

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from math import inf
 from types import TracebackType
 from typing import Any, Literal, Self, get_args
 
@@ -14,6 +15,7 @@ from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import InvalidArgument, SvcError
 from svc_async.events.models import Event
 from svc_async.events.router import EventRouter
+from svc_async.monitoring import StreamLagEvent, Subscribers
 from svc_async.streams.buffer import Buffer, Overflow
 from svc_async.streams.ingest import Connection, EventIngest, QueuedEvent
 from svc_async.streams.reader import ReconnectingReader, StreamObservers, StreamSource
@@ -30,6 +32,8 @@ Recover = Literal["auto", "off"]
 
 QUEUE_BYTES = 64 * 2**20
 """The default of `queue_bytes`: about 10,000 posts."""
+_LAG_INTERVAL = 1.0
+"""Seconds between two reports of the lag."""
 RECENT_KEYS = 100_000
 """How many events are remembered to recognise one that comes again: more than a backfill of a busy stream holds."""
 
@@ -90,12 +94,24 @@ class EventStream:
         settings: the settings.
         clock: the time.
         rng: the source of the jitter.
+        path: the path as the reference prints it, for the subscribers.
+        subscribers: what receives the events of the session.
     """
 
     def __init__(
-        self, source: StreamSource, settings: StreamSettings, *, clock: Clock, rng: random.Random | None = None
+        self,
+        source: StreamSource,
+        settings: StreamSettings,
+        *,
+        clock: Clock,
+        rng: random.Random | None = None,
+        path: str = "",
+        subscribers: Subscribers | None = None,
     ) -> None:
         self._clock = clock
+        self._path = path
+        self._subscribers = subscribers or Subscribers()
+        self._lag_due = -inf
         self._stats = StreamStats()
         self._buffer: Buffer[QueuedEvent] = Buffer(
             settings.queue_size, settings.queue_bytes, settings.overflow, on_drop=self._count_drop
@@ -115,7 +131,9 @@ class EventStream:
         self._reader = ReconnectingReader(
             source=source,
             ingest=ingest,
-            observers=StreamObservers(on_state=settings.on_state, on_gap=settings.on_gap),
+            observers=StreamObservers(
+                on_state=settings.on_state, on_gap=settings.on_gap, path=path, subscribers=self._subscribers
+            ),
             reconnects=settings.reconnects,
             clock=clock,
             rng=rng or random.Random(),  # noqa: S311 - spreads load, guards nothing
@@ -140,7 +158,13 @@ class EventStream:
         def connect(params: Mapping[str, Param]) -> AbstractAsyncContextManager[Connection]:
             return pipeline.stream(route(**params), timeout=settings.stall_timeout)
 
-        return cls(StreamSource(connect=connect, max_connections=max_connections), settings, clock=pipeline.clock)
+        return cls(
+            StreamSource(connect=connect, max_connections=max_connections),
+            settings,
+            clock=pipeline.clock,
+            path=route.path,
+            subscribers=pipeline.subscribers,
+        )
 
     @property
     def state(self) -> StreamState:
@@ -190,7 +214,12 @@ class EventStream:
                 raise self._failure
             raise StopAsyncIteration
         self._checkpoint = queued.checkpoint
-        self._stats.lag = self._clock.monotonic() - queued.read_at
+        now = self._clock.monotonic()
+        self._stats.lag = now - queued.read_at
+        if now >= self._lag_due and self._subscribers.functions:
+            self._lag_due = now + _LAG_INTERVAL
+            lag = StreamLagEvent(path=self._path, lag=self._stats.lag, waiting=len(self._buffer))
+            self._subscribers.notify(lag)
         return queued.event
 
     async def run(self, router: EventRouter) -> None:

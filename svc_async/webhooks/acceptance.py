@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from contextvars import Context, copy_context
 from operator import attrgetter
 
 import attrs
@@ -99,7 +100,10 @@ class Acceptor:
                 if claim is Claim.TAKEN:
                     claimed[key] = event
             size = estimate_memory(context.body) // max(1, len(events))
-            accepted = [self._prepare(key, event, context, size=size) for key, event in claimed.items()]
+            received_in = copy_context() if self.counters.subscribers.functions else None
+            accepted = [
+                self._prepare(key, event, context, size=size, received_in=received_in) for key, event in claimed.items()
+            ]
             await self._store_and_put(accepted)
         self.counters.duplicates += len(events) - len(accepted)
         if accepted:
@@ -128,10 +132,18 @@ class Acceptor:
     def _put(self, accepted: AcceptedEvent) -> None:
         self.queue.put(accepted, accepted.order_key)
 
-    def _prepare(self, key: str, event: Event, context: DeliveryContext, *, size: int) -> AcceptedEvent:
+    def _prepare(
+        self, key: str, event: Event, context: DeliveryContext, *, size: int, received_in: Context | None = None
+    ) -> AcceptedEvent:
         done = asyncio.get_running_loop().create_future()
         return AcceptedEvent(
-            key=key, event=event, context=context, order_key=self.order_by(event), size=size, done=done
+            key=key,
+            event=event,
+            context=context,
+            order_key=self.order_by(event),
+            size=size,
+            done=done,
+            received_in=received_in,
         )
 
 

@@ -1,6 +1,7 @@
 """An event between its acceptance and its handlers."""
 
 import asyncio
+from contextvars import Context
 from datetime import datetime
 
 import attrs
@@ -39,6 +40,7 @@ class AcceptedEvent:
         order_key: events with the same key are handled in the order in which they were accepted.
         size: its part of the memory that the delivery takes, estimated.
         done: resolves to whether the event was handled.
+        received_in: the context in which its delivery was received, if something observes the receiver.
     """
 
     key: str
@@ -47,6 +49,7 @@ class AcceptedEvent:
     order_key: str | None
     size: int
     done: asyncio.Future[bool]
+    received_in: Context | None = None
 
     def finish(self, *, handled: bool) -> None:
         """Resolve `done`, unless its event loop was closed and nothing waits any more."""

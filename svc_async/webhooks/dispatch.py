@@ -43,16 +43,21 @@ class Dispatcher:
         """Call the handlers of an event, once; skip it if another receiver has taken it over."""
         if not await self._confirm(accepted):
             return
+        end = self.counters.start_handling(accepted.event, accepted.received_in)
         try:
             handlers = await self.router.dispatch(accepted.event, accepted.context)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
+                end(0, error)
                 raise
+            end(0, error)
             await self._fail(accepted, error)  # something within the handler was cancelled
         except Exception as error:  # noqa: BLE001 - a handler may raise anything
+            end(0, error)
             await self._fail(accepted, error)
         else:
+            end(handlers, None)
             await self._succeed(accepted, handlers)
 
     async def abandon(self, accepted: AcceptedEvent) -> None:

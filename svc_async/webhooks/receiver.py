@@ -13,13 +13,14 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args
 
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import InvalidArgument, WrongState
 from svc_async.events.models import Event
 from svc_async.events.parser import EventParser
 from svc_async.events.router import EventRouter, Handler
+from svc_async.monitoring import Subscribers
 from svc_async.webhooks.acceptance import Acceptor
 from svc_async.webhooks.ack import Ack
 from svc_async.webhooks.bodies import Bodies, Body
@@ -91,6 +92,7 @@ class WebhookReceiver:
         read_deadline: seconds within which a body must be received.
         retry_after: seconds after which the service may retry a request that was answered with 503.
         drain_deadline: seconds that closing waits for accepted events; 0 does not wait.
+        on_event: called with every event of `svc_async.monitoring` that the receiver reports; a plain function.
         clock: the source of time.
 
     Raises:
@@ -118,6 +120,7 @@ class WebhookReceiver:
         read_deadline: float = 5.0,
         retry_after: int = 30,
         drain_deadline: float = 30.0,
+        on_event: Callable[[Any], object] | None = None,
         clock: Clock | None = None,
     ) -> None:
         keys = tuple(keys)
@@ -137,7 +140,7 @@ class WebhookReceiver:
         self._dedupe = dedupe or shared or MemoryDedupe(clock=self._clock)
         self._router = router or EventRouter()
         self._parser = parser or EventParser()
-        self._counters = Counters()
+        self._counters = Counters(subscribers=Subscribers(on_event), clock=self._clock)
         self._dispatcher = Dispatcher(
             router=self._router,
             dedupe=self._dedupe,
@@ -156,6 +159,10 @@ class WebhookReceiver:
     def on(self, event_type: str) -> Callable[[H], H]:
         """Register the decorated function, `handler(event, context)`, for events of a type; see `EventRouter.on`."""
         return self._router.on(event_type)
+
+    def subscribe(self, function: Callable[[Any], object]) -> Callable[[], None]:
+        """Call a function with every event of this receiver from now on; return a function that ends this."""
+        return self._counters.subscribers.add(function)
 
     @property
     def stats(self) -> Stats:
@@ -271,7 +278,7 @@ class WebhookReceiver:
         self, method: str, raw_query: str | bytes, headers: Headers, chunks: AsyncIterable[bytes]
     ) -> HttpAnswer:
         """Answer a request; its body is read if its header fields promise a delivery. See `handle`."""
-        fields = parse_fields(headers)
+        fields, began = parse_fields(headers), self._clock.monotonic()
         if method != "POST":
             return await self.handle(method, raw_query, fields, b"")
         try:
@@ -281,7 +288,7 @@ class WebhookReceiver:
                 return await self.handle(method, raw_query, fields, content)
         except Rejected as rejected:
             self._counters.received += 1
-            return self._reject(rejected.reason)
+            return self._reject(rejected.reason, began)
 
     def _admit(self) -> AbstractContextManager[Body]:
         if not self.is_running:
@@ -302,10 +309,16 @@ class WebhookReceiver:
             accepted (contracts WH-36, WH-41), within the deadline of `ack` (contract WH-42).
         """
         self._counters.received += 1
+        began = self._clock.monotonic()
         try:
-            return await self._answer(method, raw_query, parse_fields(headers), body)
+            fields = parse_fields(headers)
+            if method == "GET":
+                return self._answer_crc(raw_query, fields)
+            if method == "POST":
+                return await self._answer_delivery(fields, body, began)
+            return self._reject(RejectReason.METHOD, began, len(body))
         except Rejected as rejected:
-            return self._reject(rejected.reason)
+            return self._reject(rejected.reason, began, len(body))
 
     def unwrap(self, body: bytes, headers: Headers) -> tuple[Event, ...]:
         """Return the events of a delivery once its signature is verified, for code that handles them itself.
@@ -322,13 +335,6 @@ class WebhookReceiver:
         _, events = self._verify(parse_fields(headers), body)
         return events
 
-    async def _answer(self, method: str, raw_query: str | bytes, fields: Fields, body: bytes) -> HttpAnswer:
-        if method == "GET":
-            return self._answer_crc(raw_query, fields)
-        if method == "POST":
-            return await self._answer_delivery(fields, body)
-        raise Rejected(RejectReason.METHOD)
-
     def _answer_crc(self, raw_query: str | bytes, fields: Fields) -> HttpAnswer:
         query = raw_query.encode("utf-8", "surrogatepass") if isinstance(raw_query, str) else raw_query
         answer = self._verifier.answer_crc(query, fields)
@@ -336,15 +342,14 @@ class WebhookReceiver:
         self._counters.last_crc_ok = self._clock.now()
         return answer
 
-    async def _answer_delivery(self, fields: Fields, body: bytes) -> HttpAnswer:
-        began = self._clock.monotonic()
+    async def _answer_delivery(self, fields: Fields, body: bytes, began: float) -> HttpAnswer:
         key_id, events = self._verify(fields, body)
         self._counters.verified[key_id] += 1
         context = DeliveryContext(key_id=key_id, received_at=self._clock.now(), body=body)
         reason = await self._accept_in_time(events, context)
         if reason:
             raise Rejected(reason)
-        self._counters.acknowledge(self._clock.monotonic() - began)
+        self._counters.acknowledge(self._clock.monotonic() - began, events=len(events), size=len(body))
         return _OK
 
     def _verify(self, fields: Fields, body: bytes) -> tuple[str, tuple[Event, ...]]:
@@ -381,8 +386,8 @@ class WebhookReceiver:
         except TimeoutError:
             raise Rejected(RejectReason.TOO_SLOW) from None
 
-    def _reject(self, reason: RejectReason) -> HttpAnswer:
-        self._counters.reject(reason)
+    def _reject(self, reason: RejectReason, began: float, size: int = 0) -> HttpAnswer:
+        self._counters.reject(reason, self._clock.monotonic() - began, size=size)
         return reject(reason, retry_after=self._retry_after)
 
 

@@ -1,17 +1,23 @@
 """Statistics and health of a receiver."""
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextvars import Context
 from datetime import datetime, timedelta
 from typing import Any
 
 import attrs
 
+from svc_async.clock import Clock, SystemClock
+from svc_async.events.models import Event
+from svc_async.monitoring import DeliveryEvent, HandlingEndedEvent, HandlingStartedEvent, Subscribers
+from svc_async.printable import clean
 from svc_async.webhooks.verification import RejectReason
 
 __all__ = ["Counters", "Health", "Stats"]
 
 _SAMPLES = 1024
+_SHOWN = 100  # characters of a type of event
 _VALID_FOR = timedelta(hours=28)  # after its last validation a webhook becomes invalid (contract WH-28)
 
 
@@ -99,15 +105,58 @@ class Counters:
     restored: int = 0
     last_crc_ok: datetime | None = None
     last_event: datetime | None = None
+    subscribers: Subscribers = attrs.field(factory=Subscribers)
+    clock: Clock = attrs.field(factory=SystemClock)
     _acks: deque[float] = attrs.field(factory=lambda: deque[float](maxlen=_SAMPLES))
 
-    def reject(self, reason: RejectReason) -> None:
-        """Count a rejected request."""
-        self.rejected[reason.value] += 1
+    def reject(self, reason: RejectReason, seconds: float = 0.0, *, size: int = 0) -> None:
+        """Count and report a rejected request.
 
-    def acknowledge(self, seconds: float) -> None:
-        """Record how long an answer took."""
+        Args:
+            reason: why it is rejected.
+            seconds: how long its answer took.
+            size: the bytes of its body that were read.
+        """
+        self.rejected[reason.value] += 1
+        self._report_answer(reason.value, seconds, 0, size)
+
+    def acknowledge(self, seconds: float, *, events: int = 1, size: int = 0) -> None:
+        """Record how long the answer to a delivery took, and report it.
+
+        Args:
+            seconds: how long.
+            events: how many events it contains.
+            size: the bytes of its body.
+        """
         self._acks.append(seconds)
+        self._report_answer(None, seconds, events, size)
+
+    def _report_answer(self, reason: str | None, seconds: float, events: int, size: int) -> None:
+        if self.subscribers.functions:
+            started = self.clock.now() - timedelta(seconds=seconds)
+            self.subscribers.notify(
+                DeliveryEvent(reason=reason, started=started, seconds=seconds, events=events, bytes_received=size)
+            )
+
+    def start_handling(self, event: Event, received_in: Context | None) -> Callable[[int, BaseException | None], None]:
+        """Report that the handlers of an event are called; return what reports that they have returned."""
+        if not self.subscribers.functions:
+            return _ignore
+        event_type = clean(event.event_type[:_SHOWN])
+        began, started = self.clock.monotonic(), self.clock.now()
+        self.subscribers.notify(HandlingStartedEvent(event_type=event_type, context=received_in))
+
+        def end(handlers: int, error: BaseException | None) -> None:
+            ended = HandlingEndedEvent(
+                event_type=event_type,
+                started=started,
+                seconds=self.clock.monotonic() - began,
+                handlers=handlers,
+                error_type=None if error is None else type(error).__name__,
+            )
+            self.subscribers.notify(ended)
+
+        return end
 
     def stats(self, *, waiting: int, lag: float) -> Stats:
         """Return the current counts."""
@@ -133,6 +182,10 @@ class Counters:
         """Return the current health."""
         valid = None if self.last_crc_ok is None else now - self.last_crc_ok <= _VALID_FOR
         return Health(running=running, last_crc_ok=self.last_crc_ok, last_event=self.last_event, probably_valid=valid)
+
+
+def _ignore(_: int, __: BaseException | None) -> None:
+    """Report nothing."""
 
 
 def _quantile(ordered: list[float], share: float) -> float:

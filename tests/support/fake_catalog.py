@@ -20,6 +20,7 @@ from svc_async.batch.products.products import Products
 from svc_async.batch.settings import JobSizes
 from svc_async.engine.memory import MemoryBudget
 from svc_async.engine.pipeline import Pipeline
+from svc_async.monitoring import Subscribers
 from svc_async.sandbox import VirtualClock
 from svc_async.wire.base_urls import Endpoints
 from svc_async.wire.envelope import CallAnswer
@@ -62,6 +63,7 @@ class FakeCatalog:
     endpoints: Endpoints = ENDPOINTS
     restored: list[tuple[str, list[datetime]]] = attrs.field(factory=list)
     memory: MemoryBudget = attrs.field(factory=MemoryBudget)
+    subscribers: Subscribers = attrs.field(factory=Subscribers)
     _before_sending: Callable[[Request[Any]], Awaitable[object]] | None = None
     _at_sending: Callable[[Request[Any]], object] | None = None
 

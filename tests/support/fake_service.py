@@ -13,6 +13,7 @@ from svc_async.ads.custom_audiences import BatchCounts
 from svc_async.batch.report import Progress, Report
 from svc_async.engine.memory import MemoryBudget
 from svc_async.errors import ApiError, Sent, TransportError
+from svc_async.monitoring import Subscribers
 from svc_async.sandbox import VirtualClock
 from svc_async.wire.base_urls import Endpoints
 from svc_async.wire.envelope import CallAnswer
@@ -60,6 +61,7 @@ class FakeService:
         latency: seconds before an answer.
         pace: the requests a second that it admits; others wait for their turn.
         memory: what all jobs share.
+        subscribers: what receives the events of jobs.
     """
 
     clock: VirtualClock = attrs.field(factory=lambda: VirtualClock(mode="jump"))
@@ -72,6 +74,7 @@ class FakeService:
     latency: float = 0.0
     pace: float | None = None
     memory: MemoryBudget = attrs.field(factory=MemoryBudget)
+    subscribers: Subscribers = attrs.field(factory=Subscribers)
     endpoints: Endpoints = ENDPOINTS
     governor_id: str = attrs.field(factory=lambda: uuid4().hex)
     restored: list[tuple[str, list[datetime]]] = attrs.field(factory=list)

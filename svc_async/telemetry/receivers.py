@@ -1,0 +1,87 @@
+"""Turns the events of a receiver into spans and metrics.
+
+A delivery is answered within the span of whatever serves HTTP, if that is instrumented. The handlers of an event run in
+a `process` span below it, also when they are called after the answer.
+"""
+
+from contextvars import ContextVar, Token
+from functools import singledispatchmethod
+from typing import Final
+
+from opentelemetry.context import Context, attach, detach, get_current
+from opentelemetry.metrics import Meter
+from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, set_span_in_context
+
+from svc_async.monitoring import DeliveryEvent, HandlingEndedEvent, HandlingStartedEvent
+from svc_async.telemetry.meters import SECONDS
+
+__all__ = ["ReceiverTelemetry"]
+
+_COMMON: Final = {"messaging.system": "svc", "messaging.operation.name": "process"}
+
+
+class ReceiverTelemetry:
+    """The spans and metrics of one receiver."""
+
+    def __init__(self, tracer: Tracer, meter: Meter) -> None:
+        self._tracer = tracer
+        self._open: ContextVar[tuple[Span, Token[Context]] | None] = ContextVar("svc_async_span", default=None)
+        self._deliveries = meter.create_counter(
+            "svc_async.receiver.deliveries", "{delivery}", "Deliveries that were answered, by result."
+        )
+        self._answers = meter.create_histogram(
+            "svc_async.receiver.answer.duration",
+            "s",
+            "How long the answers to deliveries took.",
+            explicit_bucket_boundaries_advisory=SECONDS,
+        )
+        self._consumed = meter.create_counter(
+            "messaging.client.consumed.messages",
+            "{message}",
+            "Number of messages that were delivered to the application.",
+        )
+        self._processing = meter.create_histogram(
+            "messaging.process.duration",
+            "s",
+            "Duration of processing operation.",
+            explicit_bucket_boundaries_advisory=SECONDS,
+        )
+
+    @singledispatchmethod
+    def observe(self, event: object) -> None:
+        """Record an event of the receiver; others are ignored."""
+
+    @observe.register
+    def _observe_delivery(self, event: DeliveryEvent) -> None:
+        attributes = {"svc_async.result": event.reason or "accepted"}
+        self._deliveries.add(1, attributes)
+        self._answers.record(event.seconds, attributes)
+
+    @observe.register
+    def _observe_start(self, event: HandlingStartedEvent) -> None:
+        span = self._tracer.start_span(
+            f"process {event.event_type}",
+            None if event.context is None else event.context.run(get_current),
+            SpanKind.CONSUMER,
+            {**_COMMON, "messaging.operation.type": "process", "messaging.destination.name": event.event_type},
+        )
+        self._open.set((span, attach(set_span_in_context(span))))
+
+    @observe.register
+    def _observe_end(self, event: HandlingEndedEvent) -> None:
+        attributes = {**_COMMON, "messaging.destination.name": event.event_type}
+        if event.error_type is not None:
+            attributes["error.type"] = event.error_type
+        self._consumed.add(1, attributes)
+        self._processing.record(event.seconds, attributes)
+        found = self._open.get()
+        if found is None:  # the receiver was instrumented meanwhile
+            return
+        span, token = found
+        self._open.set(None)
+        detach(token)
+        span.set_attribute("svc_async.handlers", event.handlers)
+        if event.error_type is not None:
+            span.set_attribute("error.type", event.error_type)
+            span.set_status(StatusCode.ERROR)
+        span.end()

@@ -1,0 +1,72 @@
+"""What a receiver reports of deliveries and handlers."""
+
+from contextvars import ContextVar
+
+import pytest
+
+from svc_async.events.models import Event
+from svc_async.monitoring import DeliveryEvent, HandlingEndedEvent, HandlingStartedEvent
+from svc_async.webhooks import Ack, DeliveryContext, SigningKey, WebhookReceiver
+from tests.support.deliveries import KEY, STRANGER, delivery
+
+PLACE: ContextVar[str] = ContextVar("place", default="")
+
+
+async def send(
+    receiver: WebhookReceiver, key: SigningKey = KEY, *, uuid: str = "1", event_type: str = "post.create"
+) -> int:
+    request = delivery(uuid, event_type=event_type, key=key)
+    return (await receiver.handle("POST", "", request.headers, request.body)).status
+
+
+async def test_deliveries_and_their_handlers_are_reported() -> None:
+    events: list[object] = []
+    receiver = WebhookReceiver(keys=[KEY], ack=Ack.inline(), on_event=events.append)
+
+    @receiver.on("post.create")
+    async def handle(_: Event, __: DeliveryContext) -> None:
+        """Do nothing."""
+
+    @receiver.on("post.delete")
+    async def fail(_: Event, __: DeliveryContext) -> None:
+        raise ValueError("ann")
+
+    async with receiver:
+        PLACE.set("the request")
+        assert await send(receiver) == 200
+        assert await send(receiver, uuid="2", event_type="post.delete") == 500
+        assert await send(receiver, uuid="3", event_type="chat.sent") == 200
+        assert await send(receiver, STRANGER) == 401
+
+    answers = [event for event in events if isinstance(event, DeliveryEvent)]
+    assert [(each.reason, each.events) for each in answers] == [
+        (None, 1),
+        ("handler_failed", 0),
+        (None, 1),
+        ("signature_wrong", 0),
+    ]
+    assert all(each.bytes_received == len(delivery().body) for each in answers[:1])
+    ended = [event for event in events if isinstance(event, HandlingEndedEvent)]
+    assert [(each.event_type, each.handlers, each.error_type) for each in ended] == [
+        ("post.create", 1, None),
+        ("post.delete", 0, "ValueError"),
+        ("chat.sent", 0, None),
+    ]
+    started = [event for event in events if isinstance(event, HandlingStartedEvent)]
+    assert [each.context and each.context.get(PLACE) for each in started] == ["the request"] * 3
+    assert "ann" not in repr(events)
+
+
+async def test_an_observer_that_fails_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("hush")
+
+    receiver = WebhookReceiver(keys=[KEY], ack=Ack.inline())
+    end = receiver.subscribe(fail)
+    async with receiver:
+        assert await send(receiver) == 200
+        assert {record.getMessage() for record in caplog.records} == {"on_event failed: RuntimeError"}
+        caplog.clear()
+        end()
+        assert await send(receiver, uuid="2") == 200
+    assert caplog.text == ""
