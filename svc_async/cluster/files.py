@@ -5,10 +5,11 @@ import os
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from glob import has_magic, iglob
 from io import BufferedReader, RawIOBase
 from itertools import takewhile
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -231,15 +232,38 @@ def _list_local(path: str) -> Sequence[SourceFile]:
     if Path(path).is_file():
         return [_describe_local(path)]
     if Path(path).is_dir():
-        names: Iterator[str] = (os.path.join(folder, name) for folder, _, files in os.walk(path) for name in files)  # noqa: PTH118 - strings, as `os.walk` yields them
+        walk = os.walk(path, onerror=partial(_refuse_folder, path))
+        names: Iterator[str] = (os.path.join(folder, name) for folder, _, files in walk for name in files)  # noqa: PTH118 - strings, as `os.walk` yields them
         names = (name for name in names if _is_listed(os.path.relpath(name, path)))
     elif has_magic(path):
+        _check_folders(path)
         found = iglob(path, recursive=True)  # noqa: PTH207 - of an absolute pattern
         root = _find_root(path)
         names = (name for name in found if _is_listed(name.removeprefix(root)) and Path(name).is_file())
     else:
         raise unusable(path, "does not exist")
-    return [file for file in map(_describe_local, names) if file.size]
+    with _guard(path):
+        return [file for file in map(_describe_local, names) if file.size]
+
+
+def _check_folders(pattern: str) -> None:
+    """Check that each folder that a pattern looks into can be read: `glob` passes over the others."""
+    for parent in map(str, PurePath(pattern).parents):
+        for folder in filter(os.path.isdir, iglob(parent, recursive=True)):  # noqa: PTH207 - of an absolute pattern
+            try:
+                os.scandir(folder).close()
+            except OSError as error:
+                _refuse_folder(_find_root(pattern), error)
+        if not has_magic(parent):
+            return
+
+
+def _refuse_folder(root: str, error: OSError) -> None:
+    """Refuse a folder that cannot be read, since nobody would notice that its files are missing."""
+    folder = str(error.filename)
+    if _is_listed(os.path.relpath(folder, root)):
+        with _guard(folder):
+            raise error
 
 
 def _describe_local(path: str) -> SourceFile:

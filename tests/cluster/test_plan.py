@@ -3,13 +3,15 @@
 import json
 import os
 import pickle
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import attrs
 import pytest
 
-from svc_async.cluster.files import SourceUnavailable
+from svc_async.cluster.files import SourceUnavailable, list_files
 from svc_async.cluster.fragments import open_fragment
 from svc_async.cluster.plan import SourcePlan, SourceSettings
 from svc_async.cluster.planning import plan_source
@@ -48,6 +50,36 @@ def test_files_of_folders_and_patterns_come_in_the_order_of_their_paths(
     folder: Path, pattern: str, expected: Sequence[str]
 ) -> None:
     assert list_paths(plan_source(f"{folder}{pattern}", SETTINGS), str(folder)) == expected
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has other permissions")
+@pytest.mark.parametrize(
+    ("pattern", "is_refused"), [("", True), ("/**/*.csv", True), ("/*/c.csv", True), ("/*.csv", False)]
+)
+def test_folder_that_cannot_be_read_is_refused_and_not_left_out(pattern: str, *, is_refused: bool) -> None:
+    with tempfile.TemporaryDirectory() as name:  # since another user has no access to the folders of pytest
+        for part in ("part=1", "part=2", "_temporary"):
+            (Path(name) / part).mkdir()
+            (Path(name) / part / "c.csv").write_text(CSV)
+        (Path(name) / "c.csv").write_text(CSV)
+        for path in (Path(name) / "part=2", Path(name) / "_temporary"):
+            path.chmod(0)
+        Path(name).chmod(0o755)
+        refusal = pytest.raises(SourceUnavailable, match=r"part=2 cannot be read: access denied$")
+        with become_nobody(), refusal if is_refused else nullcontext():
+            list_files(f"{name}{pattern}")
+
+
+@contextmanager
+def become_nobody() -> Iterator[None]:
+    """Do without the rights of the superuser, who can read every folder."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65_534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
 
 
 @pytest.mark.parametrize("pattern", ["", "/*.csv", "/a.csv"])
