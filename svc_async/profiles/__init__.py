@@ -30,6 +30,7 @@ from svc_async.wire.base_urls import Endpoints, proxy_url
 from svc_async.wire.route import Surface
 
 __all__ = [
+    "SETTINGS",
     "ConnectionSettings",
     "check",
     "default_path",
@@ -52,7 +53,7 @@ _APP = ("consumer_key", "consumer_secret")
 _TOKEN = ("access_token", "access_token_secret")
 _HOSTS = ("base_url", "ads_url")
 _SERVICE = (*_APP, *_TOKEN, "bearer_token", *_HOSTS, "ads_sandbox_url")
-_ALL = (*_SERVICE, "state_url")
+SETTINGS = (*_SERVICE, "state_url")
 
 _LONGEST_SETTING = 8_192
 _LONGEST_NAME = 200
@@ -107,7 +108,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> ConnectionSett
 
 def _read_variables(environ: Mapping[str, str] | None) -> Mapping[str, str]:
     environ = os.environ if environ is None else environ
-    found = _Values({name: environ[_variable_name(name)] for name in _ALL if environ.get(_variable_name(name))})
+    found = _Values({name: environ[_variable_name(name)] for name in SETTINGS if environ.get(_variable_name(name))})
     for name, value in found.items():
         if len(value) > _LONGEST_SETTING:
             del environ, value  # they must not be among the locals of a traceback
@@ -266,7 +267,7 @@ def _select(profiles: Mapping[str, object], name: str, path: Path) -> Mapping[st
     profile = profiles.get(name)
     if not isinstance(profile, Mapping):
         raise InvalidArgument("profile", f"{name!r} is not in {path}")
-    unknown = sorted(set(profile) - set(_ALL))
+    unknown = sorted(set(profile) - set(SETTINGS))
     if unknown:
         raise InvalidArgument("profile", f"{name!r} has unknown settings: {', '.join(unknown)}")
     if not all(isinstance(value, str) for value in profile.values()):

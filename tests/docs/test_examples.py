@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from svc_async.state.database import DEFAULT_SCHEMA
+from tests.support.loggers import keep_loggers  # noqa: F401 - a fixture
 from tests.support.postgres import drop_schema
 from tests.support.sandbox_thread import run_sandbox
 
@@ -39,6 +40,7 @@ def sandbox_environment() -> Iterator[dict[str, str]]:
         yield environment
 
 
+@pytest.mark.usefixtures("keep_loggers")
 @pytest.mark.parametrize(("code", "output"), EXAMPLES)
 def test_an_example_runs_and_prints_what_the_page_says(  # noqa: PLR0917 - what the block is, and fixtures
     code: str,

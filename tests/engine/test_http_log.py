@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
 from io import StringIO
 
 import pytest
@@ -10,18 +9,13 @@ import pytest
 from svc_async import InvalidArgument, NotFound, Session, TransportError
 from svc_async.monitoring import logs
 from svc_async.sandbox import Fault, Sandbox
+from tests.support.loggers import keep_loggers  # noqa: F401 - a fixture
 
 READ = ("GET", "*/accounts/*")
 HTTP = "svc_async.http"
 
 
-@pytest.fixture(autouse=True)
-def keep_loggers() -> Iterator[None]:
-    logger = logging.getLogger("svc_async")
-    level, handlers = logger.level, [*logger.handlers]
-    yield
-    logger.setLevel(level)
-    logger.handlers[:] = handlers
+pytestmark = pytest.mark.usefixtures("keep_loggers")
 
 
 def list_lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
