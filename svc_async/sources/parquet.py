@@ -4,13 +4,12 @@ import asyncio
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from svc_async.errors import InvalidArgument
+from svc_async.sources.blocks.arrow import Arrow
 from svc_async.sources.blocks.files import Input, compute_digest, open_input, unusable
 from svc_async.sources.blocks.parquet_bounds import (
     MAX_VALUE,
@@ -20,7 +19,6 @@ from svc_async.sources.blocks.parquet_bounds import (
     check_rows,
     find_range,
 )
-from svc_async.sources.blocks.parquet_pages import DamagedPage
 from svc_async.sources.columns import IGNORED, ColumnMatcher
 from svc_async.sources.empty_values import EmptyValues
 from svc_async.sources.source import ReplayableRows
@@ -92,7 +90,7 @@ class ParquetSource:
         self._part = part
         self._empty = EmptyValues.parse(empty)
         self._input = open_input(file)
-        self._arrow = _Arrow.load()
+        self._arrow = Arrow.load("format", "parquet needs")
         self.name = self._input.name
         self.bytes_read = 0
         self.exhausted = False
@@ -223,11 +221,8 @@ class ParquetSource:
         return f"is damaged after row {self.bytes_read}: it cannot be read as Parquet"
 
     def _list_values(self, column: Any, name: str) -> Sequence[Any]:
-        types = self._arrow.arrow.types
         try:
-            if types.is_integer(column.type) or types.is_dictionary(column.type):
-                column = column.cast(self._arrow.arrow.string())
-            return column.to_pylist()  # type: ignore[no-any-return]  # the library has no types
+            return self._arrow.list_values(column)
         except self._arrow.errors:
             row = self.bytes_read + 1 + self._arrow.find_undecodable(column)
             raise unusable(self.name, f"has text that is not UTF-8 in row {row} of column {name!r}") from None
@@ -263,63 +258,3 @@ class ParquetSource:
                 )
             with table:
                 yield table, BatchPlanner(pages, self._input.size, self._arrow.decompress)
-
-
-@attrs.frozen
-class _Arrow:
-    """The library, which is imported only when it is needed."""
-
-    arrow: Any
-    parquet: Any
-    compute: Any
-
-    @classmethod
-    def load(cls) -> "_Arrow":
-        try:
-            return cls(*map(import_module, ("pyarrow", "pyarrow.parquet", "pyarrow.compute")))
-        except ImportError:
-            raise InvalidArgument("format", 'parquet needs the extra "feeds": pip install "svc-async[feeds]"') from None
-
-    @property
-    def errors(self) -> tuple[type[Exception], ...]:
-        """What reading may raise."""
-        return self.arrow.ArrowException, OSError, ValueError, DamagedPage
-
-    def decompress(self, content: bytes, size: int, codec: str) -> bytes:
-        return self.arrow.decompress(content, size, codec, asbytes=True)  # type: ignore[no-any-return]  # no types
-
-    def measure_longest(self, column: Any) -> int:
-        """Return the bytes of the longest text of a column."""
-        types = self.arrow.types
-        values = column.flatten() if types.is_list(column.type) or types.is_large_list(column.type) else column
-        if types.is_dictionary(values.type):
-            values = values.dictionary
-        if types.is_integer(values.type) or types.is_null(values.type):
-            return 0
-        return self.compute.max(self.compute.binary_length(values)).as_py() or 0
-
-    def find_undecodable(self, column: Any) -> int:
-        """Return the index of the first value that is not valid text."""
-        for index in range(len(column)):
-            try:
-                column.slice(index, 1).to_pylist()
-            except self.errors:
-                return index
-        return 0
-
-    def is_supported(self, column_type: Any, *, is_entry: bool = False) -> bool:
-        types = self.arrow.types
-        if not is_entry and (types.is_list(column_type) or types.is_large_list(column_type)):
-            return self.is_supported(column_type.value_type, is_entry=True)
-        if types.is_dictionary(column_type):
-            return self.is_supported(column_type.value_type, is_entry=True)
-        return any(
-            matches(column_type)
-            for matches in (
-                types.is_string,
-                types.is_large_string,
-                types.is_string_view,
-                types.is_integer,
-                types.is_null,
-            )
-        )

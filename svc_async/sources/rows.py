@@ -4,7 +4,6 @@ import asyncio
 import tempfile
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from importlib import import_module
 from inspect import isawaitable
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
@@ -13,6 +12,7 @@ import attrs
 import msgspec
 
 from svc_async.errors import InvalidArgument, UnusableFile
+from svc_async.sources.blocks.arrow import Arrow
 from svc_async.sources.columns import IGNORED, ColumnMatcher
 from svc_async.sources.source import ReplayableRows
 from svc_async.users.encoding import SLICE_ROWS
@@ -95,8 +95,9 @@ def from_arrow(
 ) -> Columns:
     """Return the columns of a table for an uploader, those that are recognised or mapped.
 
-    They can be read as often as the table can be exported: any number of times, unless it is an iterator, such as a
-    `RecordBatchReader`.
+    They contain strings, integers, or lists of these; null is no value. They are read a few hundred rows at a time, as
+    often as the table can be exported: any number of times, unless it is an iterator, such as a `RecordBatchReader`. A
+    query must have an order then, so that its rows have the same positions each time.
 
     Args:
         table: a table or a stream of batches.
@@ -105,42 +106,63 @@ def from_arrow(
         vocabulary: what columns may contain.
 
     Raises:
-        InvalidArgument: the extra `feeds` is missing, a column is not recognised, or none is.
+        InvalidArgument: the extra `feeds` is missing, it is no table, a column is not recognised or has values of
+            another type, or none is recognised.
     """
-    reader = _open(table)
+    arrow = Arrow.load("table", "needs")
+    reader = _export(arrow, table)
     names = reader.schema.names
     keys = ColumnMatcher(_TABLE, names, mapping or {}, _refuse, vocabulary, place="it").match_columns()
-    wanted = [index for index, key in enumerate(keys) if key != IGNORED]
-    batches = _read_batches(reader, wanted) if isinstance(table, Iterator) else _Batches(table, wanted)
-    return Columns([keys[index] for index in wanted], batches)
+    wanted = {index: names[index] for index, key in enumerate(keys) if key != IGNORED}
+    for index, name in wanted.items():
+        if not arrow.is_supported(reader.schema.types[index]):
+            raise _refuse(f"must have strings or integers in column {name!r}, not {reader.schema.types[index]}")
+    batches = _Batches(arrow, table, wanted, [reader])
+    return Columns([keys[index] for index in wanted], iter(batches) if isinstance(table, Iterator) else batches)
 
 
 def _refuse(problem: str) -> InvalidArgument:
     return InvalidArgument("table", problem)
 
 
+def _export(arrow: Arrow, table: ArrowTable) -> Any:
+    try:
+        return arrow.arrow.RecordBatchReader.from_stream(table)
+    except arrow.errors:
+        raise _refuse("must be a table with named columns") from None
+
+
 @attrs.frozen
 class _Batches:
-    """The batches of a table, which is exported anew for each iteration."""
+    """The batches of a table, which is exported anew for each iteration but the first.
 
+    Attributes:
+        wanted: the names of the columns to read by their indexes.
+        opened: what was exported already and was not read.
+    """
+
+    arrow: Arrow
     table: ArrowTable
-    wanted: Sequence[int]
+    wanted: Mapping[int, str]
+    opened: list[Any]
 
     def __iter__(self) -> Iterator[Sequence[Any]]:
-        return _read_batches(_open(self.table), self.wanted)
+        reader = self.opened.pop() if self.opened else _export(self.arrow, self.table)
+        first = 0
+        for batch in reader:
+            for start in range(0, batch.num_rows, SLICE_ROWS):
+                part = batch.slice(start, SLICE_ROWS)
+                yield [
+                    self._list_values(part.column(index), name, first + start) for index, name in self.wanted.items()
+                ]
+            first += batch.num_rows
 
-
-def _open(table: ArrowTable) -> Any:
-    try:
-        arrow = import_module("pyarrow")
-    except ImportError:
-        raise InvalidArgument("table", 'needs the extra "feeds": pip install "svc-async[feeds]"') from None
-    return arrow.RecordBatchReader.from_stream(table)
-
-
-def _read_batches(reader: Any, wanted: Sequence[int]) -> Iterator[Sequence[Any]]:
-    for batch in reader:
-        yield [batch.column(index) for index in wanted]
+    def _list_values(self, column: Any, name: str, first: int) -> Sequence[Any]:
+        try:
+            return self.arrow.list_values(column)
+        except self.arrow.errors:
+            row = first + 1 + self.arrow.find_undecodable(column)
+            raise _refuse(f"has text that is not UTF-8 in row {row} of column {name!r}") from None
 
 
 class _CursorRows:

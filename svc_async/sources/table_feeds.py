@@ -1,6 +1,7 @@
 """Merchant feeds that are tables: CSV, TSV, JSON lines and Parquet."""
 
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ from svc_async.sources.json_lines import JsonLinesSource
 from svc_async.sources.line_index import LineIndex
 from svc_async.sources.parquet import ParquetSource
 from svc_async.sources.product_attributes import LONG_PRODUCT, MAX_PRODUCT, PRODUCTS, join_values, normalize_value
-from svc_async.sources.source import ReplayableRows, UnparsedRow
+from svc_async.sources.rows import ArrowTable, from_arrow
+from svc_async.sources.source import ReplayableRows, SlicedRows, UnparsedRow
 from svc_async.users.encoding import SLICE_ROWS
 from svc_async.users.names import Vocabulary
+from svc_async.users.tables import Columns
 
-__all__ = ["CsvFeed", "TableFeed", "open_json_feed", "open_parquet_feed"]
+__all__ = ["CsvFeed", "TableFeed", "open_json_feed", "open_parquet_feed", "products_from_arrow"]
 
 
 class CsvFeed:
@@ -234,6 +237,25 @@ def open_parquet_feed(
 ) -> TableFeed:
     """Open a feed in Parquet; arguments as of `ParquetSource`."""
     return TableFeed(ParquetSource(file, mapping=mapping, vocabulary=vocabulary, empty=empty))
+
+
+def products_from_arrow(
+    table: ArrowTable, *, mapping: Mapping[str, str] | None = None
+) -> ReplayableRows[Mapping[str, Any]] | SlicedRows[Mapping[str, Any]]:
+    """Return the products of a table for an uploader; the columns are those of a feed.
+
+    Arguments and exceptions: see `svc_async.sources.rows.from_arrow`. They can be read once if the table is an
+    iterator, such as a `RecordBatchReader`.
+    """
+    columns = from_arrow(table, mapping=mapping, vocabulary=PRODUCTS)
+    read = partial(_parse_batches, columns)
+    return SlicedRows(read()) if isinstance(table, Iterator) else ReplayableRows(read)
+
+
+def _parse_batches(columns: Columns) -> Iterator[Iterable[Mapping[str, Any]]]:
+    batches: Any = columns.batches
+    for batch in batches:
+        yield [_parse_product(columns.names, row) for row in zip(*batch, strict=True)]
 
 
 def _parse_product(columns: Sequence[str], row: Sequence[Any]) -> Mapping[str, Any]:

@@ -120,7 +120,7 @@ def test_the_extra_is_named_if_it_is_missing(write: Write, monkeypatch: pytest.M
     def missing(name: str) -> Any:
         raise ImportError(name)
 
-    monkeypatch.setattr("svc_async.sources.parquet.import_module", missing)
+    monkeypatch.setattr("svc_async.sources.blocks.arrow.import_module", missing)
     with pytest.raises(InvalidArgument, match=r'needs the extra "feeds"'):
         ParquetSource(write(b"PAR1"))
 

@@ -1,9 +1,10 @@
 """Products and product keys as the rows of a job."""
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import datetime
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,11 @@ from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice, is_replayable, slice_rows
 from svc_async.errors import InvalidArgument
 from svc_async.sources.detect import open_feed
-from svc_async.sources.source import UnparsedRow
+from svc_async.sources.product_attributes import PRODUCT_KEYS
+from svc_async.sources.rows import ArrowTable, from_arrow
+from svc_async.sources.source import ReplayableRows, SlicedRows, UnparsedRow
 from svc_async.users.packed import TextUsers
+from svc_async.users.tables import Columns
 from svc_async.users.template import PLAIN
 from svc_async.wire.fields import fields_of, list_field_names
 from svc_async.wire.writing import to_plain
@@ -32,17 +36,17 @@ __all__ = [
     "ProductGroup",
     "ProductRows",
     "encode_checked",
-    "encode_key",
     "encode_unchecked",
     "open_products",
+    "read_keys",
     "read_products",
     "read_rows",
 ]
 
 AnyProduct = ProductDict | Mapping[str, Any] | Product
 IterableProducts = Iterable[AnyProduct] | AsyncIterable[AnyProduct]
-ProductRows = IterableProducts | str | Path
-"""Mappings with the attributes of a merchant's feed, records, or a file."""
+ProductRows = IterableProducts | ArrowTable | str | Path
+"""Mappings with the attributes of a merchant's feed, records, a table of Arrow, or a file."""
 
 _ATTRIBUTES = frozenset(list_field_names(Product))
 _escape = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
@@ -78,12 +82,15 @@ class InvalidRow(Exception):
 
 @asynccontextmanager
 async def open_products(products: ProductRows) -> AsyncGenerator[IterableProducts]:
-    """Open products given as a file; others are returned as they are.
+    """Open products given as a file or a table of Arrow; others are returned as they are.
 
     Raises:
-        InvalidArgument: the file is not a local one.
+        InvalidArgument: the file is not a local one, or a column of the table cannot be read.
         UnusableFile: the file cannot be read.
     """
+    if isinstance(products, ArrowTable):
+        yield _read_arrow(products)
+        return
     if not isinstance(products, str | Path):
         yield products
         return
@@ -95,13 +102,39 @@ def read_products(products: ProductRows, encode: Encode, slice_size: int) -> Row
     """Return the source of a job that sends these products.
 
     Raises:
-        InvalidArgument: they cannot be iterated, or are no local file.
+        InvalidArgument: they cannot be iterated, are no local file, or a column of the table cannot be read.
     """
+    if isinstance(products, ArrowTable):
+        return read_rows("products", _read_arrow(products), encode, slice_size)
     if not isinstance(products, str | Path):
         return read_rows("products", products, encode, slice_size)
     return read_file(
         "products", products, open_feed, lambda feed: read_rows("products", feed.products(), encode, slice_size)
     )
+
+
+def read_keys(keys: object, slice_size: int) -> RowSource:
+    """Return the source of a job that deletes the products with these keys.
+
+    Raises:
+        InvalidArgument: they cannot be iterated, or a table of Arrow has no column `product_key`.
+    """
+    if isinstance(keys, ArrowTable):
+        read = partial(_read_column, from_arrow(keys, vocabulary=PRODUCT_KEYS))
+        keys = SlicedRows(read()) if isinstance(keys, Iterator) else ReplayableRows(read)
+    return read_rows("product_keys", keys, encode_key, slice_size)
+
+
+def _read_column(columns: Columns) -> Iterator[Iterable[Any]]:
+    batches: Any = columns.batches
+    for (values,) in batches:
+        yield values
+
+
+def _read_arrow(products: ArrowTable) -> Iterable[Mapping[str, Any]]:
+    from svc_async.sources.table_feeds import products_from_arrow  # noqa: PLC0415 - it imports the readers of files
+
+    return products_from_arrow(products)
 
 
 def read_rows(name: str, rows: Any, encode: Encode, slice_size: int) -> RowSource:

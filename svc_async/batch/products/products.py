@@ -21,11 +21,10 @@ from svc_async.batch.products.codec import (
     IterableProducts,
     ProductRows,
     encode_checked,
-    encode_key,
     encode_unchecked,
     open_products,
+    read_keys,
     read_products,
-    read_rows,
 )
 from svc_async.batch.products.results import SYNC_ROUTES, Deletions, Upserts
 from svc_async.batch.receipts import Receipts
@@ -48,13 +47,14 @@ from svc_async.batch.sync.snapshot import SliceSpill, Snapshot
 from svc_async.batch.sync.sync import Sync, make_sending_hooks
 from svc_async.batch.uploader import Uploader
 from svc_async.errors import InvalidArgument
+from svc_async.sources.rows import ArrowTable
 from svc_async.wire.route import Surface
 
 __all__ = ["Products"]
 
 T = TypeVar("T")
 
-ProductKeys = Iterable[str] | AsyncIterable[str] | Path
+ProductKeys = Iterable[str] | AsyncIterable[str] | ArrowTable | Path
 
 
 @attrs.frozen
@@ -105,8 +105,8 @@ class Products(CatalogProducts):
         Settings and observers: see `BatchSettings` and `Observers` in `svc_async.batch.settings`.
 
         Args:
-            products: mappings with the attributes of a merchant's feed, or `Product`; or a file. An empty text removes
-                the value of an optional attribute.
+            products: mappings with the attributes of a merchant's feed, or `Product`; a table of Arrow, whose columns
+                are those of a feed; or a file. An empty text in a mapping removes the value of an optional attribute.
             journal: path of the journal, or `state.journal(name)`. Repeat the call after a crash to resume; a finished
                 job returns its report at once. The source must yield the same products; a one-shot iterator is first
                 spooled with the journal.
@@ -167,8 +167,8 @@ class Products(CatalogProducts):
         Settings and exceptions: see `upsert`.
 
         Args:
-            product_keys: the keys that the service assigned, as `list` returns them; with `cluster`, the path of a
-                table with a column `product_key`.
+            product_keys: the keys that the service assigned, as `list` returns them, or a table of Arrow with a column
+                `product_key`; with `cluster`, the path of such a table.
 
         Contract: PROD-11, PROD-11b, `products.delete`.
         """
@@ -190,7 +190,7 @@ class Products(CatalogProducts):
                     observers=observers,
                 )
             )
-        source = read_rows("product_keys", product_keys, encode_key, self.sizes.slice_rows)
+        source = read_keys(product_keys, self.sizes.slice_rows)
         return await self._create_uploader(
             source, Deletions(self.product_catalog_id, self._host), settings, observers, journal
         ).run()

@@ -1,0 +1,182 @@
+"""Tables of Arrow as sources of members and products; those of other libraries are in tests/recipes."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from svc_async import InvalidArgument, Session
+from svc_async.sandbox import Sandbox, VirtualClock
+from svc_async.sources.product_attributes import PRODUCTS
+from svc_async.sources.rows import from_arrow
+from svc_async.sources.source import UnparsedRow
+from svc_async.sources.table_feeds import products_from_arrow
+from svc_async.users.encoding import SLICE_ROWS
+from svc_async.users.tables import Columns
+
+
+def read(columns: Columns) -> list[tuple[Any, ...]]:
+    batches: Any = columns.batches
+    return [row for batch in batches for row in zip(*batch, strict=True)]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(["7", None, "9"]),
+        pa.array(["7", None, "9"], pa.large_string()),
+        pa.array(["7", None, "9"], pa.string_view()),
+        pa.array(["7", None, "9"]).dictionary_encode(),
+        pa.DictionaryArray.from_arrays(pa.array([0, None, 1]), pa.array(["7", "9"], pa.string_view())),
+        pa.array([7, None, 9], pa.int64()),
+        pa.array([7, None, 9], pa.uint8()),
+        pa.array([7, None, 9], pa.int16()).dictionary_encode(),
+        pa.chunked_array([["7"], [None, "9"]]),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_texts_and_integers_are_texts_however_they_are_stored(column: Any) -> None:
+    columns = from_arrow(pa.table({"svc id": column}))
+    assert columns.names == ["svc_id"]
+    assert read(columns) == [("7",), (None,), ("9",)]
+    assert read(columns) == [("7",), (None,), ("9",)]
+
+
+def test_lists_are_several_values() -> None:
+    table = pa.table({"email": pa.array([["a", "b"], None, []])})
+    assert read(from_arrow(table)) == [(["a", "b"],), (None,), ([],)]
+
+
+def test_a_frame_of_pandas_is_a_table() -> None:
+    frame = pd.DataFrame({"E-Mail": ["a@example.org", None], "Phone": pd.Series([4912345678, 4987654321])})
+    assert read(from_arrow(frame)) == [("a@example.org", "4912345678"), (None, "4987654321")]
+
+
+class Exported:
+    """Exports a stream, and counts the rows that were taken from it."""
+
+    def __init__(self, batches: int, rows: int) -> None:
+        self.exports = self.taken = 0
+        self._batches, self._rows = batches, rows
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        self.exports += 1
+        schema = pa.schema({"email": pa.string()})
+        return pa.RecordBatchReader.from_batches(schema, self._make(schema)).__arrow_c_stream__(requested_schema)
+
+    def _make(self, schema: Any) -> Iterator[Any]:
+        for batch in range(self._batches):
+            self.taken += self._rows
+            yield pa.record_batch([[f"{batch}-{row}@example.org" for row in range(self._rows)]], schema)
+
+
+def test_a_table_is_read_as_it_is_needed_and_exported_once_for_each_reading() -> None:
+    table = Exported(batches=5, rows=2_000)
+    columns = from_arrow(table)
+    assert (table.exports, table.taken) == (1, 0)
+    batches: Any = iter(columns.batches)  # type: ignore[arg-type]  # they are not asynchronous
+    (first,) = next(batches)
+    assert len(first) == SLICE_ROWS
+    assert (table.exports, table.taken) == (1, 2_000)
+    assert len(read(columns)) == 10_000
+    assert table.exports == 2
+
+
+@pytest.mark.parametrize(
+    ("table", "rule"),
+    [
+        (pa.table({"email": [1.5]}), "must have strings or integers in column 'email', not double"),
+        (pa.table({"email": [b"a"]}), "must have strings or integers in column 'email', not binary"),
+        (pa.table({"mail": ["a"], "x": ["b"]}), "has no recognised column"),
+        (pa.table({"email": ["a"], "E-Mail": ["b"]}), "has more than one column of 'email'"),
+        (pa.chunked_array([["a"]]), "must be a table with named columns"),
+        (pd.Series(["a"]), "must be a table with named columns"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_an_error_before_anything_is_read(table: Any, rule: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"table {rule}"):
+        from_arrow(table)
+
+
+def test_text_that_is_not_utf_8_is_an_error_with_its_row() -> None:
+    good = ["a"] * 1_000
+    bad = pa.Array.from_buffers(pa.string(), 1, [None, pa.array([b"\xff"]).buffers()[1], pa.py_buffer(b"\xff")])
+    table = pa.table({"email": pa.chunked_array([good, bad])})
+    with pytest.raises(InvalidArgument, match="table has text that is not UTF-8 in row 1001 of column 'email'"):
+        read(from_arrow(table))
+
+
+def test_without_pyarrow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pa.table({"email": ["a"]})
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(InvalidArgument, match=r'table needs the extra "feeds": pip install "svc-async\['):
+        from_arrow(table)
+
+
+# --- products
+
+
+FEED: dict[str, list[Any]] = {
+    "ID": ["1", "2", "3"],
+    "Name": ["Lamp", "Chair", "x" * 70_000],
+    "inventory": [3, 0, 1],
+    "additional image link": [["https://a", "https://b"], None, []],
+    "warehouse": ["A", "B", "C"],
+}
+
+
+def test_a_table_is_a_feed_of_products() -> None:
+    products = list(products_from_arrow(pa.table(FEED)))
+    assert products[:2] == [
+        {"id": "1", "title": "Lamp", "inventory": 3, "additional_image_link": "https://a,https://b"},
+        {"id": "2", "title": "Chair", "inventory": 0},
+    ]
+    assert isinstance(products[2], UnparsedRow)
+    mapped = products_from_arrow(pa.table(FEED), mapping={"warehouse": "custom_label_0", "Name": "-"})
+    assert next(iter(mapped))["custom_label_0"] == "A"
+    assert "title" not in next(iter(mapped))
+
+
+def test_a_stream_of_batches_is_read_once_and_a_table_any_number_of_times() -> None:
+    stream, table = products_from_arrow(pa.table(FEED).to_reader()), products_from_arrow(pa.table(FEED))
+    assert [len(list(stream)), len(list(stream))] == [3, 0]
+    assert [len(list(table)), len(list(table))] == [3, 3]
+
+
+def test_the_columns_of_a_feed_are_those_of_products() -> None:
+    with pytest.raises(InvalidArgument, match="table has no recognised column"):
+        products_from_arrow(pa.table({"warehouse": ["A"]}))
+    assert "warehouse" not in PRODUCTS.keys
+
+
+async def test_tables_are_sent_and_synced(tmp_path: Path) -> None:
+    fields = {
+        "description": "A thing",
+        "availability": "in stock",
+        "condition": "new",
+        "price": "9.90 EUR",
+        "link": "https://shop.example/1",
+        "image_link": "https://shop.example/1.jpg",
+        "brand": "Harbour",
+    }
+    ids = [str(number) for number in range(60)]
+    titles: list[Any] = [None, *(f"Thing {number}" for number in ids[1:])]
+    table = pa.table({"id": ids, "title": titles, **{name: [value] * 60 for name, value in fields.items()}})
+    async with Sandbox(clock=VirtualClock(mode="jump")) as sandbox, Session.sandbox(sandbox) as session:
+        catalog = await session.product_catalogs.create(name="Shop")
+        products = session.product_catalog(catalog.id).products
+        report = await products.upsert(table, journal=tmp_path / "journal")
+        synced = await products.sync(table.to_pandas().drop(index=0), state=tmp_path / "state")
+        keys = [product.product_key async for product in products.list()]
+        deleted = [
+            await products.delete(pa.table({"Product Key": keys})),
+            await products.delete(pa.table({"product_key": [None]})),
+        ]
+    assert (report.accepted, [each.position for each in report.failures]) == (59, [0])
+    assert report.failures[0].attribute == "title"
+    assert [(each.accepted, each.failed) for each in deleted] == [(59, 0), (0, 1)]
+    assert (synced.plan.additions, synced.sent.accepted) == (59, 59)
