@@ -124,19 +124,21 @@ class Session(RawCalls):
         self._closing = AsyncExitStack()
         self._changing = asyncio.Lock()
 
+    def __repr__(self) -> str:
+        return f"<Session {self._source.description}, {'closed' if self._resources is None else 'open'}>"
+
     @classmethod
     def from_env(cls, **options: Unpack[SessionOptions]) -> "Session":
         """Return a session with credentials and hosts from `SVC_*` variables, and proxies from the usual variables.
 
         With `SVC_STATE_URL` it opens a shared state, which it closes in the end, unless `state` is given. With
-        `SVC_LOG=info` or `debug`, calls are logged. Other options: see `Session`.
+        `SVC_LOG=info` or `debug` calls are logged. Other options: see `Session`.
 
         Raises:
             InvalidArgument: names the variables that are missing.
         """
         from svc_async import profiles  # noqa: PLC0415 - only programs that read settings need it
 
-        logs.show_as_set()
         return cls._from(profiles.from_environment(), options)
 
     @classmethod
@@ -151,20 +153,19 @@ class Session(RawCalls):
         """
         from svc_async import profiles  # noqa: PLC0415 - likewise
 
-        logs.show_as_set()
         return cls._from(profiles.from_profile(name), options)
 
     @classmethod
     def _from(cls, source: "profiles.ConnectionSettings", options: SessionOptions) -> "Session":
         from svc_async import profiles  # noqa: PLC0415 - likewise
 
+        logs.show_as_set()
         session = cls(source.credentials, app=source.app, endpoints=source.endpoints, **options)
         settings = cast(SessionSettings, session._source)
-        if not settings.proxies:
-            settings = attrs.evolve(settings, proxies=profiles.find_proxies(source.endpoints))
-        if source.state_url and settings.state is None:
-            settings = attrs.evolve(settings, state=shared_state.SharedState.open(source.state_url))
-        session._bind(attrs.evolve(settings, origin=SessionOrigin(source.profile)))
+        proxies, state = settings.proxies or profiles.find_proxies(source.endpoints), settings.state
+        if source.state_url and state is None:
+            state = shared_state.SharedState.open(source.state_url)
+        session._bind(attrs.evolve(settings, proxies=proxies, state=state, origin=SessionOrigin(source.profile)))
         return session
 
     @classmethod

@@ -89,6 +89,11 @@ class SettingsSource(Protocol):
         """What receives the events of the session."""
         ...
 
+    @property
+    def description(self) -> str:
+        """Whose session it is, and with which service."""
+        ...
+
     async def resolve(self, stack: AsyncExitStack) -> "SessionSettings":
         """Return the settings; whatever had to be started for them is closed with the stack."""
         ...
@@ -140,6 +145,11 @@ class SessionSettings:
         """What receives the events of the session."""
         return self.on_event
 
+    @property
+    def description(self) -> str:
+        """The kind of credentials and the host."""
+        return f"of {type(self.credentials).__name__} at {self.endpoints.ads_url}"
+
     async def resolve(self, stack: AsyncExitStack) -> Self:
         """Return these settings; a state that was not open is closed with the stack.
 
@@ -183,6 +193,11 @@ class SandboxSource:
     def subscribers(self) -> Subscribers:
         """What receives the events of the session."""
         return self.settings.subscribers
+
+    @property
+    def description(self) -> str:
+        """That it is the sandbox."""
+        return "with the sandbox"
 
     async def resolve(self, stack: AsyncExitStack) -> SessionSettings:
         """Return the settings with those of the sandbox, which is started if none was given."""

@@ -9,53 +9,45 @@ Importing the SDK changes no logger and installs no handler.
 import logging
 import os
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal, cast
 
 from svc_async.errors import InvalidArgument
 
 __all__ = ["show", "show_as_set"]
 
-_LEVELS = {"info": logging.INFO, "debug": logging.DEBUG}
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
-def show(level: Literal["info", "debug"], *, handler: logging.Handler | None = None) -> None:
-    """Log calls (`info`), or each of their attempts (`debug`).
+def show(level: Literal["debug", "info", "warning", "error"]) -> None:
+    """Log calls (`info`), each of their attempts as well (`debug`), or only what is wrong (`warning`, `error`).
 
-    They go to the handlers that the program has configured; where there are none, to standard error.
-
-    Args:
-        level: how much is logged.
-        handler: where the log goes instead; one of an earlier call is replaced.
+    It goes to the handlers that the program has configured; where there are none, to standard error.
 
     Raises:
-        InvalidArgument: the level is neither of the two.
+        InvalidArgument: there is no such level.
     """
     if level not in _LEVELS:
         raise InvalidArgument("level", f"must be one of {', '.join(_LEVELS)}")
     logger = logging.getLogger("svc_async")
     logger.setLevel(_LEVELS[level])
-    former = next((each for each in logger.handlers if each.name == __name__), None)
-    if handler is None and (former is not None or logger.hasHandlers()):
-        return
-    if former is not None:
-        logger.removeHandler(former)
-    if handler is None:
+    if not logger.hasHandlers():
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter(_FORMAT))
-    handler.name = __name__
-    logger.addHandler(handler)
+        handler.name = __name__
+        logger.addHandler(handler)
 
 
 def show_as_set(environ: Mapping[str, str] | None = None) -> None:
-    """Do as the variable `SVC_LOG` says, if it is set: `info` or `debug`.
+    """Do as the variable `SVC_LOG` says, if it is set; a program that has given the logger a handler is left alone.
 
     Raises:
-        InvalidArgument: it has another value.
+        InvalidArgument: it names no level.
     """
-    chosen = (os.environ if environ is None else environ).get("SVC_LOG")
-    if not chosen:
+    named = ((os.environ if environ is None else environ).get("SVC_LOG") or "").lower()
+    if not named:
         return
-    if chosen not in _LEVELS:
+    if named not in _LEVELS:
         raise InvalidArgument("SVC_LOG", f"must be one of {', '.join(_LEVELS)}")
-    show("debug" if chosen == "debug" else "info")
+    if all(handler.name == __name__ for handler in logging.getLogger("svc_async").handlers):
+        show(cast(Any, named))

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from io import StringIO
 
 import pytest
 
@@ -129,7 +128,10 @@ HOSTS = {
 }
 
 
-@pytest.mark.parametrize(("value", "level"), [("info", logging.INFO), ("debug", logging.DEBUG), ("", logging.NOTSET)])
+@pytest.mark.parametrize(
+    ("value", "level"),
+    [("info", logging.INFO), ("DEBUG", logging.DEBUG), ("error", logging.ERROR), ("", logging.NOTSET)],
+)
 def test_svc_log_is_read_with_the_other_variables(
     monkeypatch: pytest.MonkeyPatch, value: str, level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -145,9 +147,9 @@ def test_svc_log_is_read_with_the_other_variables(
 def test_another_value_of_svc_log_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, setting in {**HOSTS, "SVC_LOG": "loud"}.items():
         monkeypatch.setenv(name, setting)
-    with pytest.raises(InvalidArgument, match="^SVC_LOG must be one of info, debug$"):
+    with pytest.raises(InvalidArgument, match="^SVC_LOG must be one of debug, info, warning, error$"):
         Session.from_env()
-    with pytest.raises(InvalidArgument, match="^level must be one of info, debug$"):
+    with pytest.raises(InvalidArgument, match="^level must be one of debug, info, warning, error$"):
         logs.show("loud")  # type: ignore[arg-type]  # the test
 
 
@@ -160,11 +162,17 @@ def test_without_any_handler_the_log_goes_to_standard_error(
     logging.getLogger(HTTP).info("once")
     assert capsys.readouterr().err.endswith(" INFO svc_async.http: once\n")
 
-    text = StringIO()
-    logs.show("debug", handler=logging.StreamHandler(text))
-    logging.getLogger(HTTP).debug("elsewhere")
-    assert (text.getvalue(), capsys.readouterr().err) == ("elsewhere\n", "")
     assert len(logging.getLogger("svc_async").handlers) == 1
+
+
+def test_a_program_that_handles_the_log_itself_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    logger = logging.getLogger("svc_async")
+    logger.addHandler(logging.NullHandler())
+    logger.setLevel(logging.ERROR)
+    for name, setting in {**HOSTS, "SVC_LOG": "debug"}.items():
+        monkeypatch.setenv(name, setting)
+    Session.from_env()
+    assert (logger.level, len(logger.handlers)) == (logging.ERROR, 1)
 
 
 async def test_a_call_without_an_answer_says_whether_it_was_sent(

@@ -10,6 +10,7 @@ from svc_async import (
     ApiError,
     AppCredentials,
     BearerToken,
+    Endpoints,
     InvalidArgument,
     Session,
     TransportError,
@@ -32,6 +33,17 @@ async def test_a_session_is_opened_and_closed_without_a_block(sandbox: Sandbox) 
     await session.close()
     with pytest.raises(WrongState, match="^the session was closed; use it inside `async with`, or between open"):
         session.account("a")
+
+
+async def test_a_session_shows_what_it_is_and_no_token(sandbox: Sandbox) -> None:
+    session = Session.sandbox(sandbox)
+    assert repr(session) == "<Session with the sandbox, closed>"
+    async with session:
+        assert repr(session) == "<Session with the sandbox, open>"
+    credentials = UserCredentials(consumer_key="key", consumer_secret="hush", token="hush", token_secret="hush")
+    hosts = Endpoints(base_url="https://base.example.test", ads_url="https://ads.example.test")
+    session = Session(credentials, endpoints=hosts, proxy="http://ann:hush@127.0.0.1:1")
+    assert repr(session) == "<Session of UserCredentials at https://ads.example.test, closed>"
 
 
 async def test_opening_and_closing_in_several_tasks_happens_once(sandbox: Sandbox) -> None:

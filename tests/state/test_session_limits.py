@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from svc_async import Governor, Session
+from svc_async import Governor, Session, UserCredentials
 from svc_async.errors import InvalidArgument, WrongState
 from svc_async.governor.governor import BucketState
 from svc_async.sandbox import Sandbox
@@ -42,6 +42,16 @@ async def test_a_bucket_names_no_account_and_no_token(postgres_url: str, schema:
     assert ACCOUNTS in stored
     assert account.id not in stored
     assert not any(secret in stored for secret in sandbox.credentials.values())
+
+
+async def test_users_of_one_session_count_apart_and_with_other_processes(postgres_url: str, schema: str) -> None:
+    async with SharedState.open(postgres_url, schema=schema) as state, Sandbox() as sandbox:
+        other = UserCredentials(**sandbox.other_credentials)
+        async with Session.sandbox(sandbox, state=state) as first, Session.sandbox(sandbox, state=state) as second:
+            for session in (first, first.as_user(other), second, second.as_user(other), second.as_user(other)):
+                await session.accounts.list().first()
+            used = [bucket.used for bucket in second.governor.snapshot() if bucket.name == ACCOUNTS]
+            assert sorted(used) == [2, 3]
 
 
 async def test_bulk_is_granted_the_first_request_of_a_limit_with_a_reserve(postgres_url: str, schema: str) -> None:
