@@ -87,6 +87,21 @@ def workflows(session: nox.Session) -> None:
 
 
 @nox.session
+def release(session: nox.Session) -> None:
+    """Build and check what a release uploads; compare the API with the last one (`-- --tag vX`, `-- --write-api`)."""
+    session.install("-e", ".", *nox.project.dependency_groups(PYPROJECT, "release"))
+    session.run("python", "-m", "tests.release", *session.posargs)
+    if "--write-api" in session.posargs:
+        return
+    installed = Path(session.create_tmp(), "installed")  # the wheel with what it needs, for the bill of materials
+    (wheel,) = Path("dist/packages").glob("*.whl")
+    session.run("uv", "venv", "--quiet", "--clear", installed)
+    session.run("uv", "pip", "install", "--quiet", "--python", installed, wheel)
+    options = ("--output-reproducible", "--of", "JSON", "-o", "dist/packages/sbom.cdx.json")
+    session.run("cyclonedx-py", "environment", *options, installed)
+
+
+@nox.session
 def audit(session: nox.Session) -> None:
     """Compare all dependencies with the database of known vulnerabilities, and say so where it cannot be reached."""
     _install(session, "audit", extras="cli,cluster,fast,feeds,phone,postgres")
@@ -108,6 +123,13 @@ def docs(session: nox.Session) -> None:
     """Run every example of README.md and docs/ (the tests do so too)."""
     _install(session, "test")
     session.run("pytest", "tests/docs", *session.posargs)
+
+
+@nox.session
+def recipes(session: nox.Session) -> None:
+    """Run the programs of docs/how-to-use-in-a-pipeline.md against the real libraries."""
+    _install(session, "recipes")
+    session.run("pytest", "tests/recipes", *session.posargs)
 
 
 @nox.session

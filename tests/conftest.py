@@ -24,7 +24,9 @@ settings.register_profile("any machine", deadline=None, suppress_health_check=_S
 settings.load_profile("any machine")
 
 
-collect_ignore = [] if find_spec("playwright") else ["browser"]  # nox -s browser installs it
+# nox -s browser and nox -s recipes install what these tests need
+_NEEDS = {"browser": "playwright", "recipes": "airflow"}
+collect_ignore = [folder for folder, module in _NEEDS.items() if not find_spec(module)]
 
 
 class _AnswerOfToday(aiohttp.ClientResponse):

@@ -5,27 +5,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from django import conf
 
 from svc_async.state.database import DEFAULT_SCHEMA
+from tests.support.examples import NEEDS_MORE, ROOT, Example, find_examples
 from tests.support.loggers import keep_loggers  # noqa: F401 - a fixture
 from tests.support.postgres import drop_schema
 from tests.support.sandbox_thread import run_sandbox
 
-ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINKING_PAGES = [*PAGES, *(ROOT / name for name in ("CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md"))]
-BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<output>.*?)^```)?", re.MULTILINE | re.DOTALL)
-
-
-def _line(page: Path, match: re.Match[str]) -> int:
-    return page.read_text(encoding="utf-8")[: match.start()].count("\n") + 2
-
-
-EXAMPLES = [
-    pytest.param(match["code"], match["output"], id=f"{page.name}:{_line(page, match)}")
-    for page in PAGES
-    for match in BLOCK.finditer(page.read_text(encoding="utf-8"))
-]
+EXAMPLES = [each for page in PAGES if page.name not in NEEDS_MORE for each in find_examples(page)]
 LINKS = [
     pytest.param(page, target, id=f"{page.name}->{target}")
     for page in LINKING_PAGES
@@ -40,27 +30,34 @@ def sandbox_environment() -> Iterator[dict[str, str]]:
         yield environment
 
 
+def forget_django_settings() -> None:
+    """Let a program configure Django as if it were the first one of this process."""
+    kept = vars(conf.settings)
+    kept.clear()
+    kept["_wrapped"] = conf.empty
+
+
 @pytest.mark.usefixtures("keep_loggers")
-@pytest.mark.parametrize(("code", "output"), EXAMPLES)
-def test_an_example_runs_and_prints_what_the_page_says(  # noqa: PLR0917 - what the block is, and fixtures
-    code: str,
-    output: str | None,
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_an_example_runs_and_prints_what_the_page_says(
+    example: Example,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     request: pytest.FixtureRequest,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    if 'os.environ["ACCOUNT_ID"]' in code:
+    if example.needs_sandbox:
         for name, value in request.getfixturevalue("sandbox_environment").items():
             monkeypatch.setenv(name, value)
-    if "asyncio.run" in code and "SharedState.open()" in code:
+    if "asyncio.run" in example.code and "SharedState.open()" in example.code:
         url = request.getfixturevalue("postgres_url")
         drop_schema(url, DEFAULT_SCHEMA)
         monkeypatch.setenv("SVC_STATE_URL", url)
-    exec(compile(code, "example", "exec"), {"__name__": "__main__"})  # noqa: S102 - it is what a reader does
-    if output is not None:
-        assert capsys.readouterr().out == output
+    forget_django_settings()
+    exec(compile(example.code, "example", "exec"), {"__name__": "__main__"})  # noqa: S102 - it is what a reader does
+    if example.output is not None:
+        assert capsys.readouterr().out == example.output
 
 
 @pytest.mark.parametrize(("page", "target"), LINKS)
