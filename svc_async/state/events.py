@@ -31,6 +31,7 @@ _MOST_EVENTS = 1_000
 _MOST_BYTES = 2**24
 _LONGEST_NAME = 200
 _DELAYS = (0.1, 0.5, 2.0)  # seconds before a commit or a removal is repeated; repeating them changes nothing
+_ATTEMPTS = 3  # of what another end of the lease undoes
 _NOBODY = UUID(int=0)
 
 
@@ -133,28 +134,30 @@ class SharedEvents:
             if key in self._claimed:
                 return Claim.HELD
             found = await self._claim(key)
-            if found == Claim.HELD.value:  # by a call whose answer was lost
-                found = Claim.TAKEN.value
-            if found == Claim.TAKEN.value:
+            if found is Claim.HELD:  # by a call whose answer was lost
+                found = Claim.TAKEN
+            if found is Claim.TAKEN:
                 self._claimed.add(key)
-            return Claim(found)
+            return found
 
     async def confirm(self, key: str) -> bool:
         """Return whether the claim still holds; if its lease has ended and nobody has claimed the event, claim it.
 
         Raises:
-            StateUnavailable: the database cannot be reached.
+            StateUnavailable: the database cannot be reached, or the lease ends before its answers are read.
         """
         lease = self._require_open()
-        if not lease.is_trusted:
-            await lease.renew()
-        if key in self._claimed:
-            return True
-        if await self.claim(key) is not Claim.TAKEN:
-            return False
-        statement = "UPDATE event_inbox SET owner = $3 WHERE receiver = $1 AND digest = $2"
-        await self._database.execute(statement, self._receiver, _digest(key), lease.owner)
-        return True
+        for _ in range(_ATTEMPTS):
+            if not lease.is_trusted:
+                await lease.renew()
+            if key not in self._claimed:
+                if await self.claim(key) is not Claim.TAKEN:
+                    return False
+                statement = "UPDATE event_inbox SET owner = $3 WHERE receiver = $1 AND digest = $2"
+                await self._database.execute(statement, self._receiver, _digest(key), lease.owner)
+            if lease.is_trusted and key in self._claimed:  # now: this process may have been suspended meanwhile
+                return True
+        raise self._make_end_error()
 
     async def commit(self, key: str) -> None:
         """Remember an event as handled.
@@ -207,7 +210,7 @@ class SharedEvents:
                     [each.received_at for each in group],
                 )
                 if not is_stored:
-                    raise StateUnavailable(self._database.name, "the lease of this receiver has ended")
+                    raise self._make_end_error()
 
     async def remove(self, key: str) -> None:
         """Remove an event.
@@ -254,16 +257,20 @@ class SharedEvents:
             for row in rows
         ]
 
-    async def _claim(self, key: str) -> str:
+    async def _claim(self, key: str) -> Claim:
         lease = self._require_open()
         statement = "SELECT claim_event($1, $2, $3, coalesce($4, clock_timestamp())) AS found"
-        for _ in range(2):
-            arguments = (self._receiver, _digest(key), lease.owner, self._read_time())
-            row = await self._database.fetch_row(statement, *arguments)
-            if row is not None and row["found"] != "gone":
-                return str(row["found"])
-            await lease.renew()
-        raise StateUnavailable(self._database.name, "the lease of this receiver has ended")
+        for _ in range(_ATTEMPTS):
+            owner = lease.owner
+            row = await self._database.fetch_row(statement, self._receiver, _digest(key), owner, self._read_time())
+            if row is None or row["found"] == "gone":
+                await lease.renew()
+            elif lease.owner == owner:  # else others may have deleted the claim with the row of that owner
+                return Claim(row["found"])
+        raise self._make_end_error()
+
+    def _make_end_error(self) -> StateUnavailable:
+        return StateUnavailable(self._database.name, "the lease of this receiver has ended")
 
     async def _free_events(self, owner: UUID) -> None:
         """Release what a load whose answer was lost took over: what this receiver owns and has not claimed."""

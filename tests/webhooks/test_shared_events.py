@@ -105,6 +105,52 @@ async def test_a_receiver_that_was_suspended_does_not_confirm_what_was_taken_ove
         assert [await two.claim("free"), await one.claim("free")] == [Claim.ELSEWHERE, Claim.HELD]
 
 
+@pytest.mark.parametrize("begins", ["renew", "claim"])
+async def test_a_receiver_that_was_suspended_before_it_read_an_answer_does_not_confirm_what_was_taken_over(
+    open_events: Open, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, begins: str
+) -> None:
+    machine = Machine()
+    async with open_events(machine=machine, lease=LEASE) as one, open_events(lease=LONG) as two:
+        fetch_row, suspensions = Database.fetch_row, iter([True])
+
+        async def suspend_before_the_answer(database: Database, *arguments: Any) -> Any:
+            answer = await fetch_row(database, *arguments)
+            if next(suspensions, False):
+                machine.asleep += 100
+                await clock.advance(seconds=100)
+                assert await two.claim("a") is Claim.TAKEN
+                if begins == "claim":
+                    await one._lease.renew()  # its task reads its answer first
+            return answer
+
+        if begins == "renew":
+            await one.claim("a")
+            machine.asleep = 50
+        monkeypatch.setattr(Database, "fetch_row", suspend_before_the_answer)
+        if begins == "claim":
+            await one.claim("a")
+
+        assert not await one.confirm("a")
+        assert await two.confirm("a")
+
+
+async def test_a_receiver_whose_answers_always_come_after_its_lease_confirms_nothing(
+    open_events: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine, fetch_row = Machine(), Database.fetch_row
+
+    async def fetch_slowly(database: Database, *arguments: Any) -> Any:
+        answer = await fetch_row(database, *arguments)
+        machine.asleep += 100
+        return answer
+
+    async with open_events(machine=machine, lease=LEASE) as one:
+        monkeypatch.setattr(Database, "fetch_row", fetch_slowly)
+        await one.claim("a")
+        with pytest.raises(StateUnavailable, match="has ended"):
+            await one.confirm("a")
+
+
 async def test_a_lease_that_expired_unnoticed_is_renewed_and_nothing_is_lost(
     open_events: Open, clock: VirtualClock
 ) -> None:
