@@ -128,7 +128,7 @@ def _refuse(problem: str) -> InvalidArgument:
 def _export(arrow: Arrow, table: ArrowTable) -> Any:
     try:
         return arrow.arrow.RecordBatchReader.from_stream(table)
-    except arrow.errors:
+    except (*arrow.errors, TypeError):
         raise _refuse("must be a table with named columns") from None
 
 
