@@ -127,7 +127,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def recipes(session: nox.Session) -> None:
-    """Run the programs of docs/how-to-use-in-a-pipeline.md against the real libraries."""
+    """Run the programs of docs/how-to-use-in-a-pipeline.md, and read tables, with the real libraries."""
     _install(session, "recipes")
     session.run("pytest", "tests/recipes", *session.posargs)
 

@@ -126,9 +126,10 @@ def _refuse(problem: str) -> InvalidArgument:
 
 
 def _export(arrow: Arrow, table: ArrowTable) -> Any:
+    no_table: tuple[type[Exception], ...] = (*arrow.errors, TypeError)
     try:
         return arrow.arrow.RecordBatchReader.from_stream(table)
-    except (*arrow.errors, TypeError):
+    except no_table:
         raise _refuse("must be a table with named columns") from None
 
 
