@@ -162,7 +162,7 @@ def bounds(session: nox.Session) -> None:
 
 @nox.session
 def browser(session: nox.Session) -> None:
-    """Open the sandbox's inspector in a Chromium of this machine, or in the one that SVC_TEST_CHROMIUM names."""
+    """Open the pages of the project in a Chromium of this machine, or in the one that SVC_TEST_CHROMIUM names."""
     _install(session, "test", "browser")
     session.run("pytest", "-m", "browser", "--timeout", "180", "tests/browser", *session.posargs)
 

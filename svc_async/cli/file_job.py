@@ -6,9 +6,11 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import attrs
 
+from svc_async import profiles
 from svc_async.batch.report import KEPT_FAILURES, Failure, Progress, Report
 from svc_async.batch.settings import Observers
 from svc_async.batch.sync.report import SyncReport
@@ -16,6 +18,7 @@ from svc_async.batch.timeline import Timeline
 from svc_async.cli.exit_codes import Exit, Interrupted, explain
 from svc_async.cli.failures import FailureList
 from svc_async.cli.job_journal import JobJournal, find_journal
+from svc_async.cli.job_page import describe_target
 from svc_async.cli.options import JournalOptions, RunOptions
 from svc_async.cli.outcome import JobOutcome
 from svc_async.cli.output.console import complain, say, stderr
@@ -187,6 +190,12 @@ class _FileJob:
         return outcome.exit
 
     @property
+    def _host(self) -> str:
+        if self.options.sandbox:
+            return "an embedded sandbox"
+        return urlsplit(profiles.find(self.options.profile).endpoints.ads_url).netloc
+
+    @property
     def _name(self) -> str:
         return "stdin" if str(self.file) == STANDARD_INPUT else self.file.name
 
@@ -226,7 +235,7 @@ class _FileJob:
             raise InvalidArgument("report", "must be a file of its own, in an existing folder")
 
     async def _run(self, target: TargetSpec, session: Session, failures: FailureList) -> JobOutcome | None:
-        began, limit = self.clock.monotonic(), self._requests_per_minute
+        began, begun_at, limit = self.clock.monotonic(), self.clock.now(), self._requests_per_minute
         error: BatchError | None = None
         interrupted = False
         with open_display(
@@ -243,6 +252,8 @@ class _FileJob:
             return None
         return JobOutcome(
             title=self.spec.title,
+            facts=describe_target(attrs.evolve(self.spec, target=target), self._host),
+            begun_at=begun_at,
             file=self.file,
             name=self._name,
             journal=self.journal.name,

@@ -5,10 +5,12 @@ import shlex
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import attrs
 
 from svc_async import profiles
+from svc_async._version import __version__
 from svc_async.batch.journal.file import JournalFile
 from svc_async.batch.journal.journal import annotate
 from svc_async.batch.journal.journals import Journals
@@ -40,7 +42,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-_SETTINGS = ("fingerprint", "profile", "failures_file", "report")
+_SETTINGS = ("fingerprint", "profile", "failures_file", "report", "host", "version")
 _ID_NAMES = {"audience": "audience", "do_not_reach_list": "list", "catalog": "catalog"}
 
 
@@ -80,6 +82,8 @@ class JobNote:
         profile: the profile that it was started with.
         failures_file: where its failures are written, if not beside the source.
         report: where its report is written, if anywhere.
+        host: the host of the list.
+        version: the version of the SDK that has begun it.
     """
 
     spec: UploadSpec
@@ -87,6 +91,8 @@ class JobNote:
     profile: str | None = None
     failures_file: str | None = None
     report: str | None = None
+    host: str | None = None
+    version: str | None = None
 
     @classmethod
     def read(cls, record: JournalRecord) -> "JobNote":
@@ -295,6 +301,8 @@ class JobJournal:
                 profile=options.profile,
                 failures_file=absolute(options.failures_file) if options.failures_file else None,
                 report=absolute(options.report) if options.report else None,
+                host=urlsplit(profiles.find(options.profile).endpoints.ads_url).netloc,
+                version=__version__,
             )
             await annotate(location, note.to_plain())
         elif self.note.fingerprint != fingerprint:

@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import attrs
 
+from svc_async._version import __version__
 from svc_async.batch.report import Report
 from svc_async.batch.timeline import Timeline
 from svc_async.cli.exit_codes import INTERRUPTED, Exit, describe, exit_of, explain
@@ -35,6 +37,8 @@ class JobOutcome:
 
     Attributes:
         title: what the job did.
+        facts: the list and its host, by what a page calls them.
+        begun_at: when this run began.
         file: the source as it was typed.
         name: what messages call the source.
         journal: the name of the journal, if there is one.
@@ -54,6 +58,8 @@ class JobOutcome:
     """
 
     title: str
+    facts: Mapping[str, str]
+    begun_at: datetime
     file: Path
     name: str
     journal: str | None
@@ -168,8 +174,14 @@ class JobOutcome:
 
     def _page(self) -> str:
         early = "it was interrupted" if self.interrupted else None
+        failures = {"Failures": self.failures.path.resolve().as_uri()} if self._is_listed else {}
         record = JobRecord(
             title=f"{self.title}: {self.name}",
+            state="failed" if self.error else "stopped" if self.interrupted else "finished",
+            facts={**self.facts, **({"Journal": self.journal} if self.journal else {})},
+            links=failures,
+            begun_at=self.begun_at,
+            version=__version__,
             report=self.report,
             seconds=self.seconds,
             samples=self.timeline.samples,

@@ -1,30 +1,29 @@
 """The report of a job as one HTML page, which loads nothing from elsewhere."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from html import escape as escape_markup
+from importlib.resources import files
+from typing import Literal
 
 import attrs
 
 from svc_async.batch.report import Report
 from svc_async.batch.timeline import Sample
+from svc_async.jobs.charts import Chart, format_time, render_chart
 from svc_async.printable import clean
 
-__all__ = ["JobRecord", "report_page"]
+__all__ = ["JobRecord", "read_style", "render_content", "report_page"]
 
-_WIDTH, _HEIGHT, _MARGIN = 760, 220, 48
-_TICKS = 4
-_STYLE = """
-:root { color-scheme: light dark; --line: #8884; --rows: #2a7; --requests: #36c; --limit: #c33 }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem }
-h1 { font-size: 1.4rem } h2 { font-size: 1.1rem; margin-top: 2rem }
-table { border-collapse: collapse }
-td, th { padding: .25rem .9rem; border-bottom: 1px solid var(--line); text-align: left }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }
-svg { width: 100%; height: auto } svg text { font: 12px system-ui, sans-serif; fill: currentColor }
-.rows { stroke: var(--rows) } .requests { stroke: var(--requests) }
-.limit { stroke: var(--limit); stroke-dasharray: 6 4 }
-.axis { stroke: var(--line) } polyline { fill: none; stroke-width: 2 } .note { opacity: .75 }
-"""
+_COUNTS: Mapping[str, str] = {
+    "read": "read",
+    "accepted": "accepted",
+    "coalesced": "coalesced: an equal row is in the same request",
+    "failed": "failed",
+    "pending": "pending: read, without a result",
+    "in_doubt": "of these in doubt: sent, and possibly applied",
+    "requests": "requests",
+}
 
 
 @attrs.frozen(kw_only=True)
@@ -35,133 +34,162 @@ class JobRecord:
         title: what was done, and with which file.
         report: what became of its rows.
         seconds: how long it took.
+        state: whether it is finished, runs, was stopped, or failed.
+        facts: what else identifies it, by name, such as the account and the audience.
+        links: files that belong to it: their names and URLs.
+        begun_at: when it began, if that is known.
         samples: how it proceeded over time.
         reasons: how many rows failed for each reason.
         requests_per_minute: the limit of the service on these requests.
         ended_early: why it was not finished, if it was not.
+        advice: what to do next, if anything.
         more: further numbers, by what they count.
+        version: the version of the SDK.
     """
 
     title: str
     report: Report
     seconds: float
+    state: Literal["finished", "running", "stopped", "failed"] = "finished"
+    facts: Mapping[str, str] = attrs.field(factory=dict)
+    links: Mapping[str, str] = attrs.field(factory=dict)
+    begun_at: datetime | None = None
     samples: Sequence[Sample] = ()
     reasons: Mapping[str, int] = attrs.field(factory=dict)
     requests_per_minute: float | None = None
     ended_early: str | None = None
+    advice: str | None = None
     more: Mapping[str, int] = attrs.field(factory=dict)
+    version: str | None = None
 
 
-def report_page(record: JobRecord) -> str:
-    """Return the page."""
+def report_page(record: JobRecord, *, live: str = "") -> str:
+    """Return the page.
+
+    Args:
+        record: what it says.
+        live: markup that keeps it up to date, for a page that is served.
+    """
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{_escape(record.title)}</title>
+<style>{read_style()}</style>{live}
+</head>
+<body>
+<main>
+{render_content(record)}
+</main>
+</body>
+</html>
+"""
+
+
+def read_style() -> str:
+    """Return the style sheet."""
+    return files("svc_async.jobs").joinpath("job_page.css").read_text(encoding="utf-8")
+
+
+def render_content(record: JobRecord) -> str:
+    """Return what is on the page."""
     parts = [
         f"<h1>{_escape(record.title)}</h1>",
-        f'<p class="note">{_format_duration(record.seconds)}</p>',
-        f"<p><strong>Not finished:</strong> {_escape(record.ended_early)}</p>" if record.ended_early else "",
-        _table(("", "Rows"), _totals(record.report)),
-        _section("Compared with the last time", ("", "Rows"), record.more),
-        _section("Failures by reason", ("Reason", "Rows"), record.reasons),
-        "<h2>Over time</h2>",
-        _plot("Accepted rows", "rows", [(each.seconds, each.accepted) for each in record.samples], None),
-        _plot(
-            "Requests",
-            "requests",
-            [(each.seconds, each.requests) for each in record.samples],
-            record.requests_per_minute,
-        ),
+        _describe_date(record),
+        _describe_outcome(record),
+        f'<p class="next">{_escape(record.advice)}</p>' if record.advice else "",
+        _section("This job", _describe_facts(record)),
+        _section("Rows", _table("Rows", ("Rows", "Number"), _list_counts(record.report))),
+        _section("Compared with the last time", _table("Changes", ("Rows", "Number"), record.more), record.more),
+        _section("Failures by reason", _table("Failures", ("Reason", "Rows"), record.reasons), record.reasons),
+        _section("Over time", "\n".join(_render_charts(record))),
+        f"<footer>svc-async {_escape(record.version)}</footer>" if record.version else "",
     ]
-    return (
-        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{_escape(record.title)}</title>\n"
-        f"<style>{_STYLE}</style>\n</head>\n<body>\n" + "\n".join(filter(None, parts)) + "\n</body>\n</html>\n"
-    )
+    return "\n".join(filter(None, parts))
 
 
 def _escape(text: str) -> str:
     return escape_markup(clean(text))
 
 
-def _totals(report: Report) -> Mapping[str, int]:
-    return {
-        "read": report.read,
-        "accepted": report.accepted,
-        "coalesced: an equal row is in the same request": report.coalesced,
-        "failed": report.failed,
-        "pending: read, without a result": report.pending,
-        "of these in doubt: sent, and possibly applied": report.in_doubt,
-        "requests": report.requests,
-    }
+def _describe_date(record: JobRecord) -> str:
+    begun = record.begun_at
+    return (
+        f'<p class="date"><time datetime="{begun:%Y-%m-%dT%H:%M:%SZ}">{begun:%Y-%m-%d %H:%M} UTC</time></p>'
+        if begun
+        else ""
+    )
 
 
-def _section(title: str, header: tuple[str, str], numbers: Mapping[str, int]) -> str:
-    return f"<h2>{_escape(title)}</h2>\n{_table(header, numbers)}" if numbers else ""
+def _describe_outcome(record: JobRecord) -> str:
+    """Describe in the first sentence how it ended."""
+    report = record.report
+    equal = f" ({report.coalesced:,} of them are equal to others)" if report.coalesced else ""
+    read = " that were read" if record.state != "finished" else ""
+    counts = f"{report.accepted + report.coalesced:,} of {report.read:,} rows{read} were accepted{equal}"
+    counts += f", {report.failed:,} failed" if report.failed else ""
+    if record.state == "finished" and record.ended_early is None:
+        return _say("warn" if report.failed else "good", "Finished:", f"{counts}.")
+    counts += f", {report.in_doubt:,} are in doubt" if report.in_doubt else ""
+    if record.state == "running":
+        return _say("", "Running:", f"{counts}.")
+    reason = record.ended_early or f"the job is {record.state}"
+    return _say("bad" if record.state == "failed" else "warn", "Not finished:", f"{_escape(reason)}. {counts}.")
 
 
-def _table(header: tuple[str, str], numbers: Mapping[str, int]) -> str:
-    rows = (f'<tr><td>{_escape(name)}</td><td class="n">{number:,}</td></tr>' for name, number in numbers.items())
-    return f'<table>\n<tr><th>{header[0]}</th><th class="n">{header[1]}</th></tr>\n' + "\n".join(rows) + "\n</table>"
+def _say(kind: str, title: str, text: str) -> str:
+    return f'<p class="outcome {kind}"><strong>{title}</strong> {text}</p>'
 
 
-def _plot(title: str, kind: str, points: Sequence[tuple[float, int]], per_minute: float | None) -> str:
-    """Draw a running total, and how it would grow at the limit."""
-    if len(points) < 2 or not points[-1][0]:  # noqa: PLR2004 - a line has two ends
-        return f'<p class="note">{title}: too short to draw.</p>'
-    seconds, total = points[-1][0], max(1, *(value for _, value in points))
-    scale = _Scale(seconds, total)
-    lines = [
-        f"<figure><figcaption>{title}{_legend(per_minute)}</figcaption>",
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{title} over time">',
-        *scale.axes(),
-        f'<polyline class="{kind}" points="{scale.line(points)}"/>',
+def _list_counts(report: Report) -> Mapping[str, int]:
+    return {words: getattr(report, name) for name, words in _COUNTS.items()}
+
+
+def _section(title: str, content: str, wanted: object = True) -> str:  # noqa: FBT002 - whatever may be empty
+    return f"<section>\n<h2>{_escape(title)}</h2>\n{content}\n</section>" if wanted else ""
+
+
+def _table(caption: str, header: tuple[str, str], numbers: Mapping[str, int]) -> str:
+    rows = "\n".join(
+        f'<tr><th scope="row">{_escape(name)}</th><td class="n">{number:,}</td></tr>'
+        for name, number in numbers.items()
+    )
+    return (
+        f"<table><caption>{caption}</caption>\n"
+        f'<thead><tr><th scope="col">{header[0]}</th><th scope="col" class="n">{header[1]}</th></tr></thead>\n'
+        f"<tbody>\n{rows}\n</tbody></table>"
+    )
+
+
+def _describe_facts(record: JobRecord) -> str:
+    facts = {name: _escape(value) for name, value in record.facts.items()}
+    facts |= {"Begun": f"{record.begun_at:%Y-%m-%d %H:%M:%S} UTC"} if record.begun_at is not None else {}
+    facts["Worked for"] = format_time(record.seconds)
+    links = record.links.items()
+    facts |= {name: f'<a href="{_escape(url)}">{_escape(url.rpartition("/")[2])}</a>' for name, url in links}
+    return "<dl>\n" + "\n".join(f"<dt>{_escape(name)}</dt><dd>{fact}</dd>" for name, fact in facts.items()) + "\n</dl>"
+
+
+def _render_charts(record: JobRecord) -> Sequence[str]:
+    report, samples = record.report, record.samples
+    seconds = max(record.seconds, samples[-1].seconds if samples else 0.0)
+    if len(samples) < 2 or not seconds:  # noqa: PLR2004 - a line has two ends
+        return ['<p class="next">Too short to draw.</p>']
+    rows = [(each.seconds, float(each.accepted)) for each in samples]
+    requests = [(each.seconds, float(each.requests)) for each in samples]
+    limit = record.requests_per_minute
+    return [
+        render_chart(
+            Chart(title="Accepted rows", kind="rows", points=[*rows, (seconds, report.accepted)], seconds=seconds)
+        ),
+        render_chart(
+            Chart(
+                title="Requests",
+                kind="requests",
+                points=[*requests, (seconds, report.requests)],
+                seconds=seconds,
+                per_minute=limit,
+            )
+        ),
     ]
-    if per_minute is not None:
-        reached = min(seconds, total * 60 / per_minute)
-        limit = scale.line([(0.0, 0.0), (reached, reached * per_minute / 60)])
-        lines.append(f'<polyline class="limit" points="{limit}"/>')
-    return "\n".join([*lines, "</svg></figure>"])
-
-
-def _legend(per_minute: float | None) -> str:
-    return "" if per_minute is None else f"; dashed: the limit, {per_minute:,.0f} a minute"
-
-
-@attrs.frozen
-class _Scale:
-    """Converts moments and counts to coordinates."""
-
-    seconds: float
-    total: float
-
-    def line(self, points: Iterable[tuple[float, float]]) -> str:
-        return " ".join(f"{self._x(seconds):.1f},{self._y(value):.1f}" for seconds, value in points)
-
-    def axes(self) -> Iterable[str]:
-        for tick in range(_TICKS + 1):
-            x, y = self._x(self.seconds * tick / _TICKS), self._y(self.total * tick / _TICKS)
-            yield f'<line class="axis" x1="{_MARGIN}" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>'
-            yield f'<text x="0" y="{y + 4:.1f}">{_abbreviate(self.total * tick / _TICKS)}</text>'
-            anchor = "end" if tick == _TICKS else "middle"
-            moment = _format_duration(self.seconds * tick / _TICKS)
-            yield f'<text x="{x:.1f}" y="{_HEIGHT - 4}" text-anchor="{anchor}">{moment}</text>'
-
-    def _x(self, seconds: float) -> float:
-        return _MARGIN + (_WIDTH - _MARGIN) * seconds / self.seconds
-
-    def _y(self, value: float) -> float:
-        return (_HEIGHT - 24) - (_HEIGHT - 34) * value / self.total
-
-
-def _abbreviate(number: float) -> str:
-    for size, unit in ((1_000_000, "M"), (1_000, "k")):
-        if number >= size:
-            return f"{number / size:.3g} {unit}"
-    return f"{number:.3g}"
-
-
-def _format_duration(seconds: float) -> str:
-    if seconds < 60:  # noqa: PLR2004 - a minute
-        return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

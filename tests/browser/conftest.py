@@ -1,4 +1,4 @@
-"""A sandbox, and its inspector in a Chromium of this machine."""
+"""Pages in a Chromium of this machine: the inspector of a sandbox, and the page of a job."""
 
 import os
 import shutil
@@ -12,7 +12,9 @@ import pytest_asyncio
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
 from tests.support.inspector_page import InspectorPage, open_browser
 from tests.support.raw_client import RawClient, open_raw_client
-from tests.support.v2_client import RecordingReceiver, V2Client
+from tests.support.sandbox_fixtures import config, hook, v2
+
+__all__ = ["browser", "chromium", "config", "hook", "page", "raw", "sandbox", "v2", "view", "wide_page"]
 
 HERE = Path(__file__).parent
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -45,11 +47,6 @@ async def browser(chromium: str) -> AsyncIterator[Any]:
         yield browser
 
 
-@pytest.fixture
-def config() -> SandboxConfig:
-    return SandboxConfig()
-
-
 @pytest_asyncio.fixture(loop_scope="session")
 async def sandbox(config: SandboxConfig) -> AsyncIterator[Sandbox]:
     async with Sandbox(clock=VirtualClock(), config=config) as sandbox:
@@ -60,16 +57,6 @@ async def sandbox(config: SandboxConfig) -> AsyncIterator[Sandbox]:
 async def raw(sandbox: Sandbox) -> AsyncIterator[RawClient]:
     async with open_raw_client(sandbox) as raw:
         yield raw
-
-
-@pytest.fixture
-def v2(raw: RawClient) -> V2Client:
-    return V2Client(raw)
-
-
-@pytest.fixture
-def hook(sandbox: Sandbox) -> RecordingReceiver:
-    return RecordingReceiver(sandbox.app["consumer_secret"])
 
 
 VIEWS = [(1280, "light"), (1280, "dark"), (400, "light"), (400, "dark")]

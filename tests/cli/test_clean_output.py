@@ -43,8 +43,10 @@ COMMANDS = {
     "webhook verify": (f"{NAME}.csv", "--signature", HOSTILE),
 }
 ELSEWHERE = {
+    "completion",
     "demo",
     "job list",
+    "job watch",
     "sandbox",
     "state check",
     "state migrate",

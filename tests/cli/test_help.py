@@ -63,6 +63,7 @@ COMMANDS = {
     "job status": {"job": "", **JOB},
     "job resume": {"job": "", **JOB},
     "job report": {"job": "", "out": "JSON to stdout", **JOB},
+    "job watch": {"job": "", "port": "0", "open": "", **JOB},
     "sandbox": {
         "host": "127.0.0.1",
         "port": "8765",

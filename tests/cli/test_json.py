@@ -24,7 +24,7 @@ COMMANDS = list_commands(app)
 
 def test_the_walk_finds_all_commands() -> None:
     assert len(COMMANDS) >= 29
-    assert {"audience sync", "completion", "sandbox"} <= {*COMMANDS}
+    assert {"audience sync", "completion", "job watch", "sandbox"} <= {*COMMANDS}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

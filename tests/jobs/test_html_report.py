@@ -1,5 +1,9 @@
 import re
+from datetime import UTC, datetime
 from html.parser import HTMLParser
+from typing import Literal
+
+import pytest
 
 from svc_async.batch.report import Report
 from svc_async.batch.timeline import Sample
@@ -57,23 +61,67 @@ def test_what_others_wrote_is_no_markup() -> None:
 
 def test_numbers_and_plots_are_there() -> None:
     page = report_page(RECORD)
-    assert '<td>accepted</td><td class="n">999,990</td>' in page
-    assert '<td>removals</td><td class="n">7</td>' in page
-    assert "dashed: the limit, 1,500 a minute" in page
-    assert page.count("<svg") == 2
+    assert '<th scope="row">accepted</th><td class="n">999,990</td>' in page
+    assert '<th scope="row">removals</th><td class="n">7</td>' in page
+    assert "the limit of the service: 1,500 a minute" in page
+    assert page.count('<polyline class="rows"') == 2  # for wide and for narrow windows
     points = re.search(r'class="rows" points="([^"]+)"', page)
     assert points is not None
     heights = [float(point.split(",")[1]) for point in points[1].split()]
     assert heights == sorted(heights, reverse=True)
-    assert all(0 <= height <= 220 for height in heights)
+    assert all(0 <= height <= 250 for height in heights)
 
 
 def test_a_job_of_no_time_has_no_plot() -> None:
     page = report_page(JobRecord(title="Nothing", report=Report(), seconds=0.0))
-    assert "too short to draw" in page
+    assert "Too short to draw" in page
     assert "<svg" not in page
 
 
 def test_a_job_that_ended_early_says_why() -> None:
-    page = report_page(JobRecord(title="x", report=Report(), seconds=1, ended_early="HTTP 403 <i>"))
+    page = report_page(JobRecord(title="x", report=Report(), seconds=1, state="failed", ended_early="HTTP 403 <i>"))
     assert "<strong>Not finished:</strong> HTTP 403 &lt;i&gt;" in page
+
+
+@pytest.mark.parametrize(
+    ("state", "report", "sentence"),
+    [
+        ("finished", Report(read=5, accepted=5), "<strong>Finished:</strong> 5 of 5 rows were accepted."),
+        (
+            "finished",
+            Report(read=9, accepted=5, coalesced=1, failed=3),
+            "<strong>Finished:</strong> 6 of 9 rows were accepted (1 of them are equal to others), 3 failed.",
+        ),
+        (
+            "running",
+            Report(read=9, accepted=5, pending=4, in_doubt=2),
+            "<strong>Running:</strong> 5 of 9 rows that were read were accepted, 2 are in doubt.",
+        ),
+        ("stopped", Report(read=9, pending=9), "<strong>Not finished:</strong> the job is stopped. 0 of 9 rows"),
+    ],
+)
+def test_the_first_sentence_says_how_it_ended(
+    state: Literal["finished", "running", "stopped"], report: Report, sentence: str
+) -> None:
+    page = report_page(JobRecord(title="x", report=report, seconds=1, state=state))
+    first = page[page.index('<p class="outcome') :].partition("</p>")[0]
+    assert sentence in first
+
+
+def test_it_says_when_where_and_with_which_version() -> None:
+    page = report_page(
+        JobRecord(
+            title="x",
+            report=Report(),
+            seconds=90,
+            begun_at=datetime(2026, 11, 22, 2, 0, 1, tzinfo=UTC),
+            facts={"Account": "18ce54d4x5t", "Host": "ads.example.com"},
+            links={"Failures": "file:///home/ada/x.failures.csv"},
+            version="1.2.3",
+        )
+    )
+    assert '<time datetime="2026-11-22T02:00:01Z">2026-11-22 02:00 UTC</time>' in page
+    assert "<dt>Account</dt><dd>18ce54d4x5t</dd>" in page
+    assert "<dt>Host</dt><dd>ads.example.com</dd>" in page
+    assert '<a href="file:///home/ada/x.failures.csv">x.failures.csv</a>' in page
+    assert "svc-async 1.2.3" in page

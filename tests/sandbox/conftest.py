@@ -5,17 +5,14 @@ import pytest
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
 from tests.support.browser import Browser, open_browser
 from tests.support.raw_client import RawClient, open_raw_client
-from tests.support.v2_client import RecordingReceiver, V2Client
+from tests.support.sandbox_fixtures import config, hook, v2
+
+__all__ = ["browser", "clock", "config", "hook", "raw", "sandbox", "v2"]
 
 
 @pytest.fixture
 def clock() -> VirtualClock:
     return VirtualClock()
-
-
-@pytest.fixture
-def config() -> SandboxConfig:
-    return SandboxConfig()
 
 
 @pytest.fixture
@@ -28,16 +25,6 @@ async def sandbox(clock: VirtualClock, config: SandboxConfig) -> AsyncIterator[S
 async def raw(sandbox: Sandbox) -> AsyncIterator[RawClient]:
     async with open_raw_client(sandbox) as raw:
         yield raw
-
-
-@pytest.fixture
-def v2(raw: RawClient) -> V2Client:
-    return V2Client(raw)
-
-
-@pytest.fixture
-def hook(sandbox: Sandbox) -> RecordingReceiver:
-    return RecordingReceiver(sandbox.app["consumer_secret"])
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import attrs
 
@@ -18,6 +19,7 @@ from svc_async.batch.timeline import Timeline
 from svc_async.cli.cluster.work import ClusterRows, ClusterWork, import_cluster, make_work
 from svc_async.cli.exit_codes import Exit, Interrupted, explain
 from svc_async.cli.failures import FailureList
+from svc_async.cli.job_page import describe_target
 from svc_async.cli.options import ClusterOptions, JournalOptions, RunOptions, WorkerOptions
 from svc_async.cli.outcome import JobOutcome
 from svc_async.cli.output.console import complain, say, stderr
@@ -106,6 +108,7 @@ class _ClusterJob:
 
     async def run(self) -> int:
         clock, source = SystemClock(), ClusterRows(self._name)
+        begun_at = clock.now()
         operation = self.spec.operation if isinstance(self.spec, UploadSpec) else "upload"
         began, limit = clock.monotonic(), requests_per_minute(self.spec.target.kind, operation)
         error: BatchError | None = None
@@ -127,6 +130,8 @@ class _ClusterJob:
             return Exit.DONE
         outcome = JobOutcome(
             title=self.spec.title,
+            facts=describe_target(self.spec, urlsplit(profiles.find(self.options.profile).endpoints.ads_url).netloc),
+            begun_at=begun_at,
             file=self.file,
             name=self._name,
             journal=self.work.journal,

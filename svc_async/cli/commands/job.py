@@ -1,35 +1,47 @@
 """`svc-async job`: inspect and resume jobs that keep a journal."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import asyncio
+import webbrowser
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import attrs
 from cyclopts import App, Parameter
 
 from svc_async.batch.journal.record import JournalRecord
-from svc_async.batch.timeline import Sample
-from svc_async.cli.exit_codes import Exit
-from svc_async.cli.failures import count_reasons, describe_failures
-from svc_async.cli.job_journal import JobNote, describe_ids, describe_resuming, list_state_journals, read_state_journal
-from svc_async.cli.options import JournalOptions, JsonFlag, RunOptions, StateUrl, absolute
+from svc_async.cli.exit_codes import Exit, Interrupted
+from svc_async.cli.failures import describe_failures
+from svc_async.cli.job_journal import JobNote, describe_ids, list_state_journals, read_state_journal
+from svc_async.cli.job_page import (
+    describe_journal_page,
+    describe_next,
+    describe_state,
+    describe_title,
+    find_limit,
+    find_spec,
+    list_reasons,
+)
+from svc_async.cli.options import Flag, JournalOptions, JsonFlag, RunOptions, StateUrl, absolute, check_port
 from svc_async.cli.outcome import write_json_report, write_report
 from svc_async.cli.output.console import Part, say, show
-from svc_async.cli.output.json_output import show_json
+from svc_async.cli.output.json_output import show_item, show_json
 from svc_async.cli.output.wording import count, format_duration
+from svc_async.cli.sessions import require_state
+from svc_async.cli.signals import run_until_stopped
 from svc_async.cli.upload_command import start
+from svc_async.cli.watch.follow import ReadJournal, follow, open_file, open_state
 from svc_async.clock import SystemClock
 from svc_async.errors import InvalidArgument
-from svc_async.jobs.html_report import JobRecord, report_page
-from svc_async.jobs.limits import requests_per_minute
-from svc_async.jobs.spec import UploadSpec, to_plain
+from svc_async.jobs.html_report import report_page
+from svc_async.jobs.spec import to_plain
 from svc_async.printable import clean
+from svc_async.state import SharedState
 from svc_async.state.journals import JournalSummary
 
 __all__ = ["app"]
-
-_BEGUN_BY_PROGRAM = "Make the same call again with this journal to resume the job."
 
 app = App(name="job")
 
@@ -57,8 +69,7 @@ class StateJournalOptions:
             UnusableFile: the file cannot be read.
             UnusableState: there is no such job in the shared state, or its journal is damaged.
         """
-        if (path is None) == (self.job is None):
-            raise InvalidArgument("--job", "names a job in the shared state: give either it or the path of a journal")
+        self._check(path)
         if path is not None:
             return JournalRecord.read(path)
         record = read_state_journal(str(self.job), self.state_url, self.profile)
@@ -67,6 +78,22 @@ class StateJournalOptions:
                 "--job", "is not the name of a job in this shared state; `svc-async job list` lists them"
             )
         return record
+
+    def open(self, path: Path | None) -> AbstractAsyncContextManager[ReadJournal]:
+        """Return a context that yields what reads the journal of the job again and again.
+
+        Raises:
+            InvalidArgument: the job is not named, or twice.
+        """
+        self._check(path)
+        return open_file(path) if path is not None else open_state(self._require_state(), str(self.job))
+
+    def _require_state(self) -> SharedState:
+        return require_state(self.state_url, self.profile)
+
+    def _check(self, path: Path | None) -> None:
+        if (path is None) == (self.job is None):
+            raise InvalidArgument("--job", "names a job in the shared state: give either it or the path of a journal")
 
 
 _STATE = StateJournalOptions()
@@ -150,6 +177,57 @@ def resume(path: Path | None = None, /, *, state: StateJournalOptions = _STATE, 
 
 
 @app.command
+def watch(
+    path: Path | None = None,
+    /,
+    *,
+    state: StateJournalOptions = _STATE,
+    port: int = 0,
+    open_: Annotated[Flag, Parameter(name="--open")] = False,
+    as_json: JsonFlag = False,
+) -> int:
+    """Serve the page of a job that another process runs, and keep it up to date until the job ends.
+
+    The page is for this machine, and for whoever has its URL.
+
+    Args:
+        path: The job's journal, if it is a file.
+        state: Where it is otherwise.
+        port: The port of this machine; 0 takes a free one.
+        open_: Open the page in a browser.
+        as_json: Print only JSON: first the URL, in the end the status of the job.
+    """
+    check_port(port)
+
+    async def announce(url: str) -> None:
+        if as_json:
+            show_item({"url": url})
+        else:
+            say(f"The job is shown at {url} until it ends. Ctrl-C stops showing it.", needed=True)
+        if open_ and not await asyncio.to_thread(webbrowser.open, url):
+            say(f"No browser was found; open {url}")
+
+    try:
+        record = asyncio.run(run_until_stopped(_follow(state.open(path), port, announce)))
+    except Interrupted:
+        return Exit.DONE
+    now = SystemClock().now()
+    if as_json:
+        show_json(_status(record, now))
+    else:
+        for line in _lines(record, now):
+            show(*line)
+    return Exit.DONE
+
+
+async def _follow(
+    journal: AbstractAsyncContextManager[ReadJournal], port: int, announce: Callable[[str], Awaitable[None]]
+) -> JournalRecord:
+    async with journal as read:
+        return await follow(read, port=port, on_open=announce)
+
+
+@app.command
 def report(
     path: Path | None = None,
     /,
@@ -177,7 +255,7 @@ def report(
     if out.suffix == ".json":
         write_json_report(out, _report(record), error=None, exit_code=Exit.DONE)
     else:
-        write_report(out, report_page(_page(record)))
+        write_report(out, report_page(describe_journal_page(record)))
     if as_json:
         show_json({"report": str(out)})
     else:
@@ -185,33 +263,11 @@ def report(
     return Exit.DONE
 
 
-def _state(record: JournalRecord) -> str:
-    if record.running:
-        return "running"
-    if record.finished:
-        return "finished"
-    return "stopped" if record.begun_at is not None else "not begun"
-
-
-def _next(record: JournalRecord) -> str:
-    """Describe what to do."""
-    if record.running:
-        where = "" if record.owner is None else f" on {record.owner}"
-        return f"The job is running{where}; wait, or stop it with Ctrl-C or SIGTERM."
-    if record.finished:
-        return "Nothing is left to do. A new job needs a new journal."
-    if not record.note:
-        return _BEGUN_BY_PROGRAM
-    if record.owner is not None:
-        return f"Resume it with: {describe_resuming(record.name)}"
-    return f"Resume it with: svc-async job resume {record.name}"
-
-
 def _status(record: JournalRecord, now: datetime) -> Mapping[str, Any]:
     totals = {name: value for name, value in record.report.as_dict().items() if name != "failures"}
     return {
         "journal": record.name,
-        "state": _state(record),
+        "state": describe_state(record),
         **_job(record),
         **totals,
         "doubts": [{"rows": each.rows, "seconds": _age(each.sent_at, now)} for each in record.doubts],
@@ -220,17 +276,12 @@ def _status(record: JournalRecord, now: datetime) -> Mapping[str, Any]:
         "seconds": round(record.worked, 3),
         "begun_at": _iso(record.begun_at),
         "active_at": _iso(record.active_at),
-        "next": _next(record),
+        "next": describe_next(record),
     }
 
 
-def _find_spec(record: JournalRecord) -> UploadSpec | None:
-    """Return the spec of a job that a command has begun."""
-    return JobNote.read(record).spec if record.note else None
-
-
 def _job(record: JournalRecord) -> Mapping[str, Any]:
-    spec = _find_spec(record)
+    spec = find_spec(record)
     return {
         "what": spec.title if spec else None,
         "file": spec.source.path if spec else None,
@@ -248,8 +299,8 @@ def _age(moment: datetime, now: datetime) -> float:
 
 
 def _lines(record: JournalRecord, now: datetime) -> Iterator[Sequence[Part]]:
-    yield (_title(record), "bold"), f": {_state(record)}"
-    spec = _find_spec(record)
+    yield (describe_title(record), "bold"), f": {describe_state(record)}"
+    spec = find_spec(record)
     for name, value in describe_ids(spec.target).items() if spec else ():
         yield (f"  {name} {value}",)
     if record.begun_at is not None and record.active_at is not None:
@@ -258,7 +309,7 @@ def _lines(record: JournalRecord, now: datetime) -> Iterator[Sequence[Part]]:
             f"  begun {record.begun_at:%Y-%m-%d %H:%M:%S} UTC, {count(record.runs, 'run')}, last activity {ago} ago",
         )
         yield from _totals(record, now)
-    yield (_next(record),)
+    yield (describe_next(record),)
 
 
 def _totals(record: JournalRecord, now: datetime) -> Iterator[Sequence[Part]]:
@@ -276,48 +327,16 @@ def _totals(record: JournalRecord, now: datetime) -> Iterator[Sequence[Part]]:
         yield (f"{totals.in_doubt:>13,} in doubt: in {requests} without an answer, the oldest sent {oldest} ago",)
 
 
-def _title(record: JournalRecord) -> str:
-    spec = _find_spec(record)
-    return f"{spec.title}: {spec.source.path}" if spec else record.name
-
-
-def _requests_per_minute(record: JournalRecord) -> float | None:
-    spec = _find_spec(record)
-    return requests_per_minute(spec.target.kind, spec.operation) if spec else None
-
-
-def _reasons(record: JournalRecord) -> Mapping[str, int]:
-    """Count failures by reason; a journal lists the first 10,000, and rows that break a rule only at the end."""
-    counted = count_reasons(record.report.failures)
-    others = record.report.failed - sum(counted.values())
-    return {**dict(counted.most_common()), **({"not listed in the journal": others} if others else {})}
-
-
 def _report(record: JournalRecord) -> Mapping[str, Any]:
     return {
         "journal": record.name,
-        "state": _state(record),
+        "state": describe_state(record),
         **_job(record),
         **record.report.as_dict(),
         "failures": describe_failures(record.report.failures),
-        "reasons": _reasons(record),
+        "reasons": list_reasons(record),
         "seconds": round(record.worked, 3),
         "runs": record.runs,
         "timeline": [attrs.asdict(moment) for moment in record.timeline],
-        "requests_per_minute_limit": _requests_per_minute(record),
+        "requests_per_minute_limit": find_limit(record),
     }
-
-
-def _page(record: JournalRecord) -> JobRecord:
-    return JobRecord(
-        title=_title(record),
-        report=record.report,
-        seconds=record.worked,
-        samples=[
-            Sample(0.0, 0, 0, 0),
-            *(Sample(each.seconds, each.accepted, each.requests, 0) for each in record.timeline),
-        ],
-        reasons=_reasons(record),
-        requests_per_minute=_requests_per_minute(record),
-        ended_early=None if record.finished else f"the job is {_state(record)}",
-    )

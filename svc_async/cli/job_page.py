@@ -1,0 +1,108 @@
+"""Describes the job of a journal: its state, what to do next, and its page."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from svc_async._version import __version__
+from svc_async.batch.journal.record import JournalRecord
+from svc_async.batch.timeline import Sample
+from svc_async.cli.failures import count_reasons
+from svc_async.cli.job_journal import JobNote, describe_ids, describe_resuming
+from svc_async.jobs.html_report import JobRecord
+from svc_async.jobs.limits import requests_per_minute
+from svc_async.jobs.spec import JobSpec, UploadSpec
+from svc_async.sources.detect import STANDARD_INPUT
+
+__all__ = [
+    "describe_journal_page",
+    "describe_next",
+    "describe_state",
+    "describe_target",
+    "describe_title",
+    "find_limit",
+    "find_spec",
+    "list_reasons",
+]
+
+_BEGUN_BY_PROGRAM = "Make the same call again with this journal to resume the job."
+
+
+def find_spec(record: JournalRecord) -> UploadSpec | None:
+    """Return the spec of a job that a command has begun."""
+    return JobNote.read(record).spec if record.note else None
+
+
+def describe_state(record: JournalRecord) -> str:
+    """Return whether a job runs, is finished, was stopped, or has not begun."""
+    if record.running:
+        return "running"
+    if record.finished:
+        return "finished"
+    return "stopped" if record.begun_at is not None else "not begun"
+
+
+def describe_next(record: JournalRecord) -> str:
+    """Describe what to do."""
+    if record.running:
+        where = "" if record.owner is None else f" on {record.owner}"
+        return f"The job is running{where}; wait, or stop it with Ctrl-C or SIGTERM."
+    if record.finished:
+        return "Nothing is left to do. A new job needs a new journal."
+    if not record.note:
+        return _BEGUN_BY_PROGRAM
+    if record.owner is not None:
+        return f"Resume it with: {describe_resuming(record.name)}"
+    return f"Resume it with: svc-async job resume {record.name}"
+
+
+def describe_title(record: JournalRecord) -> str:
+    """Return what a job does, and with which file."""
+    spec = find_spec(record)
+    return f"{spec.title}: {spec.source.path}" if spec else record.name
+
+
+def find_limit(record: JournalRecord) -> float | None:
+    """Return the service's limit on the requests of a job a minute."""
+    spec = find_spec(record)
+    return requests_per_minute(spec.target.kind, spec.operation) if spec else None
+
+
+def list_reasons(record: JournalRecord) -> Mapping[str, int]:
+    """Count failures by reason; a journal lists the first 10,000, and rows that break a rule only at the end."""
+    counted = count_reasons(record.report.failures)
+    others = record.report.failed - sum(counted.values())
+    return {**dict(counted.most_common()), **({"not listed in the journal": others} if others else {})}
+
+
+def describe_target(spec: JobSpec, host: str | None) -> Mapping[str, str]:
+    """Return the ids of a list and its host, by what a page calls them."""
+    facts = {name.capitalize(): value for name, value in describe_ids(spec.target).items() if value is not None}
+    return {**facts, **({"Host": host} if host else {})}
+
+
+def describe_journal_page(record: JournalRecord) -> JobRecord:
+    """Return what the page of a job says."""
+    note = JobNote.read(record) if record.note else None
+    state = describe_state(record)
+    facts = {} if note is None else {**describe_target(note.spec, note.host), "File": _name_file(note.spec)}
+    return JobRecord(
+        title=describe_title(record) if note is None else f"{note.spec.title}: {Path(note.spec.source.path).name}",
+        report=record.report,
+        seconds=record.worked,
+        state="finished" if record.finished else "running" if record.running else "stopped",
+        facts={**facts, "Journal": record.name},
+        begun_at=record.begun_at,
+        samples=[
+            Sample(0.0, 0, 0, 0),
+            *(Sample(each.seconds, each.accepted, each.requests, 0) for each in record.timeline),
+        ],
+        reasons=list_reasons(record),
+        requests_per_minute=find_limit(record),
+        ended_early=None if record.finished or record.running else f"the job is {state}",
+        advice=describe_next(record),
+        version=__version__ if note is None else note.version or __version__,
+    )
+
+
+def _name_file(spec: UploadSpec) -> str:
+    return "standard input" if spec.source.path == STANDARD_INPUT else spec.source.path

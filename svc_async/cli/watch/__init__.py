@@ -1,0 +1,1 @@
+"""A page that shows a job while it runs in another process."""
