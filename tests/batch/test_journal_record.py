@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 import sys
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,28 @@ async def test_what_is_in_doubt_is_listed_with_its_time_while_the_job_runs(path:
     clock.mode = "jump"
     await clock.advance(seconds=5)
     assert (await task).accepted == 10
+
+
+@attrs.frozen
+class SlowToEnd:
+    """Rows of which one more is expected until the journal was read."""
+
+    service: FakeService
+    path: Path
+
+    async def __aiter__(self) -> AsyncIterator[Mapping[str, str]]:
+        for row in make_members(8_192):  # so many are collected before the first are sent
+            yield row
+        await wait_until(lambda: self.service.bodies != [])
+        assert not JournalRecord.read(self.path).source_ended
+
+
+async def test_a_source_that_ends_after_its_last_row_was_sent_has_ended(path: Path) -> None:
+    service = FakeService(script={2: make_error(403)})
+    users = AudienceUsers(service, "a1", "c1", limits=Limits(operations=5_000))
+    with pytest.raises(BatchError):
+        await users.upload(SlowToEnd(service, path), journal=path, users_per_operation=1, concurrency=1)
+    assert JournalRecord.read(path).source_ended
 
 
 _OPENED = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('SELECT * FROM records')"
