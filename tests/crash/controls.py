@@ -162,7 +162,11 @@ CONTROLS: Mapping[str, Control] = {
     "comparison with the source of a finished journal": Control(
         "removal", Options(limits=False, share=0.0, reuse=1.0), _take_any_source
     ),
-    "removal before a change": Control("sync", Options(limits=False, share=0.05, weights=_LOST), _add_without_removal),
+    "removal before a change": Control(
+        "sync",
+        Options(limits=False, keys=30, share=0.05, weights=_LOST, changed=1.0, nights=1),
+        _add_without_removal,
+    ),
     "removal of who is in doubt": Control(
         "sync",
         Options(limits=False, keys=30, share=0.1, weights=_LOST, changes=1.0, changed=1.0, nights=1),
@@ -172,9 +176,9 @@ CONTROLS: Mapping[str, Control] = {
     ),
     "wait between syncs": Control(
         "sync",
-        Options(limits=False, keys=8, share=0.2, weights=_LOST, changes=1.0),
+        Options(limits=False, keys=30, share=0.1, weights=_LOST, changes=1.0, changed=1.0, nights=1),
         _sync_at_once,
-        kills=12,
+        kills=6,
         rests=False,
     ),
     "check before the bytes of a job": Control(
