@@ -90,7 +90,7 @@ class SlowToEnd:
     service: FakeService
     path: Path
 
-    async def __aiter__(self) -> AsyncIterator[Mapping[str, str]]:
+    async def __aiter__(self) -> AsyncIterator[Mapping[str, object]]:
         for row in make_members(8_192):  # so many are collected before the first are sent
             yield row
         await wait_until(lambda: self.service.bodies != [])

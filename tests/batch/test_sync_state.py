@@ -127,6 +127,22 @@ async def test_a_change_that_failed_leaves_what_was_there(open_state: OpenState)
         assert (await compare(state, {})).removals == 1
 
 
+async def test_a_change_that_was_refused_leaves_what_was_there_beside_others_that_were_not(
+    open_state: OpenState,
+) -> None:
+    async with open_state() as state:
+        await sync(state, {1: 10, 2: 20})
+        await compare(state, {1: 11, 2: 21})
+        await state.begin(expires=NOW + YEAR)
+        state.start("upserts", "now")
+        await state.admit(lambda: SENT_AT)
+        state.record_accepted("upserts", [0])
+        state.record_failed("upserts", [1])
+        await state.finish(in_doubt=False, complete=True)
+        await state.settle()
+        assert (await compare(state, {1: 11, 2: 20})).unchanged == 2
+
+
 @pytest.mark.parametrize("settle", [True, False])
 async def test_a_row_without_an_outcome_is_sent_again_or_removed(open_state: OpenState, *, settle: bool) -> None:
     async with open_state() as state:
