@@ -116,9 +116,10 @@ class Feeder:
         wait = self._policy.quarantine + resumption.grace
         lanes = [self._resume(each, wait, killed=resumption.killed) for each in resumption.unsettled]
         if resumption.killed and not lanes:
-            self.resumes_at = self._clock.monotonic() + wait
+            rest = max(0.0, wait - resumption.age)
+            self.resumes_at = self._clock.monotonic() + rest
             self._on_progress()
-            await self._clock.sleep(wait)
+            await self._clock.sleep(rest)
             self.resumes_at = None
         while any(lane.phase.is_busy for lane in lanes):
             await self._wait_for_change()

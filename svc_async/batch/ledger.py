@@ -140,12 +140,14 @@ class Resumption:
         killed: whether the last run did not end in good order. It may have sent more than is known here, so nothing is
             sent before a whole quarantine is over.
         grace: seconds in which that run may still send a request, if it is not known to have ended.
+        age: seconds that have certainly passed since the last request.
     """
 
     source: RowSource
     unsettled: Iterable[Unsettled] = ()
     killed: bool = False
     grace: float = 0.0
+    age: float = 0.0
 
 
 class Ledger(Protocol):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["MOST_PIECES", "choose_shards", "encode_each", "exchange"]
 
 MOST_PIECES = 16_384
-"""Pieces of a job up to which each is a task: the scheduler needs about a millisecond for one."""
+"""Pieces of a job up to which each is a task, so that the scheduler does not have too much to do."""
 _SHARD_SIZE = 16_777_216
 """Bytes of rows of a shard: about eight full requests, so that they are nearly all full."""
 _ROW_SIZE = 34

@@ -4,6 +4,8 @@ import asyncio
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Sequence
 from contextlib import suppress
+from datetime import timedelta
+from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
 import attrs
@@ -41,6 +43,7 @@ class JournalRun:
         database: the shared state.
         id: identifies the journal.
         epoch: how often it was taken up, this run included.
+        silence: time since an earlier run last committed that it may send requests; None if none has.
         pauses: seconds before each repeat of a transaction whose connection was lost.
     """
 
@@ -48,9 +51,12 @@ class JournalRun:
     database: "Database" = attrs.field(repr=False)
     id: int
     epoch: int
+    silence: timedelta | None
     pauses: Sequence[float]
 
-    async def write(self, connection: "Connection", changes: Changes, *, is_last: bool = False) -> None:
+    async def write(
+        self, connection: "Connection", changes: Changes, *, is_last: bool = False, confirms: bool = False
+    ) -> None:
         """Write records, within a transaction or in one of its own.
 
         Raises:
@@ -58,8 +64,8 @@ class JournalRun:
         """
         kinds, numbers = [kind for kind, _ in changes], [number for _, number in changes]
         checksums = [0 if body is None else compute_checksum(*key, body) for key, body in changes.items()]
-        values = (self.id, self.epoch, kinds, numbers, [*changes.values()], checksums, is_last)
-        if not await connection.fetchval("SELECT commit_journal($1, $2, $3, $4, $5, $6, $7)", *values):
+        values = (self.id, self.epoch, kinds, numbers, [*changes.values()], checksums, is_last, confirms)
+        if not await connection.fetchval("SELECT commit_journal($1, $2, $3, $4, $5, $6, $7, $8)", *values):
             raise TakenUpElsewhere(self.name)
 
     async def repeat(self, transact: Callable[[], Awaitable[T]]) -> T:
@@ -99,7 +105,7 @@ class StateStore:
         self._run = run
         self._changes: dict[tuple[str, int], bytes | None] = {}
         self._waiting: list[asyncio.Future[None]] = []
-        self._is_last = False
+        self._is_last = self._confirms = False
         self._failure: SvcError | None = None
         self._writing: asyncio.Task[None] | None = None
         self._living = asyncio.create_task(self._show_life())
@@ -111,7 +117,13 @@ class StateStore:
             if self._writing is None or self._writing.done():
                 self._writing = asyncio.create_task(self._write())
 
-    async def commit(self, changes: Changes, *, is_last: bool = False) -> None:
+    @property
+    def silence(self) -> float:
+        """Seconds, by the clock of the database, since an earlier run last confirmed; endless if none ever has."""
+        silence = self._run.silence
+        return inf if silence is None else max(0.0, silence.total_seconds())
+
+    async def commit(self, changes: Changes, *, is_last: bool = False, confirms: bool = False) -> None:
         """Commit changes, and everything that was submitted before.
 
         Raises:
@@ -122,6 +134,7 @@ class StateStore:
         if self._failure is not None:
             raise self._failure
         self._is_last = self._is_last or is_last
+        self._confirms = self._confirms or confirms
         self._waiting.append(committed := asyncio.get_running_loop().create_future())
         self.submit(changes)
         await committed
@@ -137,7 +150,8 @@ class StateStore:
         while self._changes or self._waiting:
             changes, self._changes = self._changes, {}
             waiting, self._waiting = self._waiting, []
-            await self._commit(changes)
+            confirms, self._confirms = self._confirms, False
+            await self._commit(changes, confirms=confirms)
             for future in waiting:
                 if future.done():  # its caller was cancelled
                     continue
@@ -146,14 +160,14 @@ class StateStore:
                 else:
                     future.set_exception(self._failure)
 
-    async def _commit(self, changes: Changes) -> None:
+    async def _commit(self, changes: Changes, *, confirms: bool) -> None:
         """Commit changes, unless an earlier commit has failed; note why it failed."""
         if self._failure is not None:
             return
 
         async def write() -> None:
             async with self._run.database.connect() as connection:
-                await self._run.write(connection, changes, is_last=self._is_last)
+                await self._run.write(connection, changes, is_last=self._is_last, confirms=confirms)
 
         try:
             await self._run.repeat(write)

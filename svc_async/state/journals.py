@@ -205,7 +205,7 @@ _TAKE_UP = """
     INSERT INTO journals (name, epoch, owner) VALUES ($1, 1, $2)
     ON CONFLICT (name) DO UPDATE
         SET epoch = journals.epoch + 1, owner = excluded.owner, active_at = clock_timestamp()
-    RETURNING id, epoch
+    RETURNING id, epoch, clock_timestamp() - confirmed_at AS silence
 """
 _FIND = "SELECT id, owner, clock_timestamp() - active_at AS silence FROM journals WHERE name = $1"
 _MEASURE = "SELECT coalesce(sum(octet_length(body)), 0) FROM journal_records WHERE journal = $1"

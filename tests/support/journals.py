@@ -113,15 +113,19 @@ class _HeldStore:
         return self.inner.is_locked
 
     @property
+    def silence(self) -> float:
+        return self.inner.silence
+
+    @property
     def spool(self) -> Spool:
         return self.inner.spool
 
     def submit(self, changes: Changes) -> None:
         self.inner.submit(changes)
 
-    async def commit(self, changes: Changes, *, is_last: bool = False) -> None:
+    async def commit(self, changes: Changes, *, is_last: bool = False, confirms: bool = False) -> None:
         with self.hold():
-            await self.inner.commit(changes, is_last=is_last)
+            await self.inner.commit(changes, is_last=is_last, confirms=confirms)
 
     async def close(self) -> None:
         with self.hold():
@@ -177,6 +181,10 @@ class _DyingStore:
         return self.inner.is_locked
 
     @property
+    def silence(self) -> float:
+        return self.inner.silence
+
+    @property
     def spool(self) -> Spool:
         return self.inner.spool
 
@@ -184,9 +192,9 @@ class _DyingStore:
         if self.death.count():
             self.inner.submit(changes)
 
-    async def commit(self, changes: Changes, *, is_last: bool = False) -> None:
+    async def commit(self, changes: Changes, *, is_last: bool = False, confirms: bool = False) -> None:
         if self.death.count():
-            await self.inner.commit(changes, is_last=is_last)
+            await self.inner.commit(changes, is_last=is_last, confirms=confirms)
         if self.death.happened:
             raise JournalUnwritable("killed")
 

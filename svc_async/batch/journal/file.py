@@ -114,6 +114,7 @@ class JournalFile:
 
 class _FileStore:
     is_locked = True
+    silence = 0.0
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.spool = FileSpool(Path(f"{path}.rows"))
@@ -123,7 +124,13 @@ class _FileStore:
     def submit(self, changes: Changes) -> None:
         self._writer.submit(partial(write_changes, changes))
 
-    async def commit(self, changes: Changes, *, is_last: bool = False) -> None:  # noqa: ARG002 - users delete files
+    async def commit(
+        self,
+        changes: Changes,
+        *,
+        is_last: bool = False,  # noqa: ARG002 - users delete files
+        confirms: bool = False,  # noqa: ARG002 - the file is locked
+    ) -> None:
         try:
             await self._writer.run(partial(write_changes, changes))
         except sqlite3.Error as error:

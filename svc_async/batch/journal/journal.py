@@ -22,7 +22,8 @@ share requests. All of these lanes are then settled together; nothing of them is
 When a job is resumed, its source is read from the start twice. The first reading stops at the checkpoint of the
 earlier run; it verifies with a digest that the source is the same, and collects the rows of open intents. These are
 resent first, byte for byte, after a whole quarantine: a request that was in flight when the process died may still be
-applied late, and no clock says when the process died. If it ended in good order, the time since then counts. Then the
+applied late. No clock says when the process died, but that of a database says when it last confirmed that it has the
+journal, without which it sends nothing. The time since then counts, or since it ended in good order. Then the
 source is read again, and settled rows are skipped. Rows that break a rule never reach a lane; they are found again
 and reported again.
 
@@ -43,6 +44,7 @@ Where the records are kept is a matter of `store`. All of what decides is in mem
 import asyncio
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from types import TracebackType
 from typing import Any, Self
 
@@ -92,10 +94,10 @@ class Journal:
         spool_digest: the digest of the rows, if they were spooled.
         report: the report, if nothing is left to do.
         killed: whether the last run did not end in good order.
-        idle: seconds that have certainly passed since the last run.
+        idle: seconds that have certainly passed since the last run ended, or last confirmed.
         sent: how many requests were sent in each of the last seconds, by time since the epoch.
         unmarked: how many requests in doubt may have been sent at a time that was not recorded.
-        confirmed_at: when the last commit was begun that is known to be accepted, by `read_boottime`.
+        confirmed_at: when the last commit was begun after which requests may be sent, by `read_boottime`.
     """
 
     store: JournalStore
@@ -129,7 +131,7 @@ class Journal:
         self._unsettled = dict(records.load_all("unsettled", bytes))
         self._slots = dict(records.load_all("slot", tuple[int, int]))
         self._pending = PendingChanges(records)
-        self.confirmed_at = read_boottime(clock)
+        self.confirmed_at = -inf
         self._is_closed = False
 
     @classmethod
@@ -153,6 +155,8 @@ class Journal:
         cancelled = await outlast(opening)
         journal: Journal
         journal, journal.store = opening.result()
+        if journal.killed:
+            journal.idle = journal.store.silence
         if cancelled is not None:
             await journal.close()
             raise cancelled
@@ -195,7 +199,7 @@ class Journal:
             SvcError: it could not be committed.
         """
         now = read_boottime(self._clock)
-        await self.store.commit(self._take_changes())
+        await self.store.commit(self._take_changes(), confirms=True)
         self.confirmed_at = max(self.confirmed_at, now)
 
     def mark_sent(self, sender: int) -> None:

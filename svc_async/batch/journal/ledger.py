@@ -200,7 +200,7 @@ class JournalLedger:
         may_be_running = journal.killed and not journal.store.is_locked
         # Without order, what the other run still sends is the same as what is sent again.
         grace = GRACE if may_be_running and self._settings.ordered else 0.0
-        return Resumption(rest, iter(unsettled), journal.killed, grace)
+        return Resumption(rest, iter(unsettled), journal.killed, grace, journal.idle)
 
     async def _ensure_replayable(self, source: RowSource) -> RowSource:
         known = JournalCheckpoint(digest=self._journal.spool_digest)

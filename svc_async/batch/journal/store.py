@@ -52,6 +52,11 @@ class JournalStore(Protocol):
         ...
 
     @property
+    def silence(self) -> float:
+        """Seconds that have certainly passed since an earlier run last confirmed; 0 if that is not known."""
+        ...
+
+    @property
     def spool(self) -> Spool:
         """Where the rows of the journal are kept, if its source can be read only once."""
         ...
@@ -60,12 +65,13 @@ class JournalStore(Protocol):
         """Commit changes soon, without waiting for it; no later commit succeeds if this one fails."""
         ...
 
-    async def commit(self, changes: Changes, *, is_last: bool = False) -> None:
+    async def commit(self, changes: Changes, *, is_last: bool = False, confirms: bool = False) -> None:
         """Commit changes, and everything that was submitted before; a caller that is cancelled does not undo it.
 
         Args:
             changes: the records.
             is_last: whether nothing is left to do, so that the journal may be deleted at some time.
+            confirms: whether requests may be sent for some seconds because of it.
 
         Raises:
             SvcError: they were not committed, or it is not known whether they were.

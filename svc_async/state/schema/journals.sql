@@ -7,7 +7,8 @@ CREATE TABLE journals (
     epoch bigint NOT NULL, -- how often it was taken up
     owner text NOT NULL, -- the host and the process that have taken it up last
     finished boolean NOT NULL DEFAULT false,
-    active_at timestamptz NOT NULL DEFAULT clock_timestamp()
+    active_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    confirmed_at timestamptz -- when a run last committed that it may send requests
 ) WITH (fillfactor = 50);
 
 CREATE INDEX ON journals (job);
@@ -41,14 +42,18 @@ END $$;
 
 -- Insert, replace or (where the body is null) delete records; return false, and do nothing, if another run has it.
 CREATE FUNCTION commit_journal(
-    held bigint, run bigint, kinds text[], numbers bigint[], bodies bytea[], checksums bigint[], is_last boolean
+    held bigint, run bigint, kinds text[], numbers bigint[], bodies bytea[], checksums bigint[], is_last boolean,
+    confirms boolean
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT hold_journal(held, run) THEN
         RETURN false;
     END IF;
-    IF is_last THEN
-        UPDATE journals SET finished = true WHERE id = held;
+    IF is_last OR confirms THEN
+        UPDATE journals SET
+            finished = finished OR is_last,
+            confirmed_at = CASE WHEN confirms THEN clock_timestamp() ELSE confirmed_at END
+        WHERE id = held;
     END IF;
     DELETE FROM journal_records AS found
         USING unnest(kinds, numbers, bodies) AS given (kind, number, body)
