@@ -1,11 +1,12 @@
 """A sync on a cluster does what a sync in one process does, and removes nobody because a part could not be read."""
 
 import os
+import pickle
 import random
 import signal
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import attrs
 import pyarrow as pa
@@ -15,10 +16,15 @@ import pytest
 from svc_async import InvalidArgument, Session
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.report import Failure, Progress
+from svc_async.batch.settings import Reading
 from svc_async.batch.sync.report import SyncReport
 from svc_async.cluster.files import SourceUnavailable
+from svc_async.cluster.planning import plan_spec
+from svc_async.cluster.sync.fragment_slices import read_fragment
 from svc_async.errors import UnusableFile
+from svc_async.jobs.spec import SourceSpec
 from svc_async.state import SharedState
+from svc_async.users.encoding import BadIdentifiers
 from tests.support.cluster_jobs import Workbench, expect, mail, write_csv, write_parquet
 from tests.support.contract import PRODUCT
 from tests.support.object_store import Bucket, ObjectStore
@@ -148,6 +154,7 @@ async def test_products_are_made_equal_to_feeds(workbench: Workbench, tmp_path: 
 
     plan = report.plan
     assert (plan.removals, plan.additions, plan.changes, plan.unchanged) == (1, 2, 1, 1)  # one addition fails
+    assert (report.sent.read, report.sent.accepted) == (3, 2)
     assert [(Path(str(each.file)).name, each.position) for each in report.sent.failures] == [("z.csv", 3)]
     assert failures[-1] == report.sent.failures[0]
 
@@ -165,6 +172,21 @@ async def test_workers_need_no_credentials_and_no_state(workbench: Workbench, tm
         report = await users.sync(path, state=state, cluster=workbench.client)
 
     assert (planned.plan.additions, report.sent.accepted) == (3, 3)
+
+
+def test_nothing_raw_leaves_a_worker(tmp_path: Path) -> None:
+    path = write_csv(tmp_path, range(3))
+    path.write_text(f"{path.read_text()}secret person\n")
+    plan = plan_spec(SourceSpec(path=str(path)), kind="users")
+
+    found = [
+        read_fragment(each, source=plan.settings, reading=Reading(bad_identifiers=choice))
+        for each in plan.fragments
+        for choice in get_args(BadIdentifiers)
+    ]
+
+    assert [each.count for each in found] == [4, 4]
+    assert not any(text in pickle.dumps(found) for text in (b"example", b"secret"))
 
 
 def counts(report: SyncReport) -> Sequence[tuple[int, ...]]:
@@ -216,13 +238,7 @@ def write_bucket(bucket: Bucket, numbers: range) -> None:
 
 
 def write_feeds(folder: Path, prices: dict[int, str]) -> None:
-    """Write a product a file, and one with a product that cannot be sent."""
-    header = ",".join(PRODUCT)
-    for old in folder.glob("*.csv"):
-        old.unlink()
-    for number, price in prices.items():
-        row = {**PRODUCT, "id": f"p{number}", "price": f"{price} EUR"}
-        (folder / f"{number}.csv").write_text(f"{header}\n{','.join(row.values())}\n")
-    bad = ",".join({**PRODUCT, "id": "p9", "title": ""}.values())
-    last = ",".join({**PRODUCT, "id": f"p{max(prices)}", "price": f"{prices[max(prices)]} EUR"}.values())
-    (folder / "z.csv").write_text(f"{header}\n{last}\n{bad}\n")
+    """Write products, and another file that repeats the last of them and has one that cannot be sent."""
+    rows = [{**PRODUCT, "id": f"p{number}", "price": f"{price} EUR"} for number, price in prices.items()]
+    for name, some in (("a.csv", rows), ("z.csv", [rows[-1], {**PRODUCT, "id": "p9", "title": ""}])):
+        (folder / name).write_text("".join(f"{','.join(row)}\n" for row in (PRODUCT, *(row.values() for row in some))))
