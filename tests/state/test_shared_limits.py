@@ -183,7 +183,7 @@ async def test_without_the_database_each_keeps_to_its_share_and_returns_by_itsel
     assert service.refused == 0
     assert service.worst_window(MINUTE) <= LIMIT
     assert sum(sent) >= 0.93 * 0.97 * LIMIT * 9
-    messages = [record.getMessage() for record in caplog.records if "rate limits" in record.getMessage()]
+    messages = [record.getMessage() for record in caplog.records if "keeps to its share" in record.getMessage()]
     assert len(messages) == 2, "once a process"
 
 

