@@ -24,9 +24,8 @@ _SHOWN = 100  # characters of a request id
 _PORTS: Mapping[str, int] = {"http": 80, "https": 443}
 
 
-def is_logged_at(level: int) -> bool:
-    """Return whether the log of calls has this level."""
-    return _log.isEnabledFor(level)
+is_logged_at = _log.isEnabledFor
+"""Whether the log of calls has a level."""
 
 
 class Call(Generic[T]):
@@ -48,7 +47,7 @@ class Call(Generic[T]):
     slot: Slot | None = None
     _began = _started = _waited_before = _backoff = _next_backoff = 0.0
 
-    def __init__(self, request: Request[T], clock: Clock, *, is_watched: bool) -> None:
+    def __init__(self, request: Request[T], clock: Clock, is_watched: object) -> None:
         self.request = request
         self.is_watched = is_watched
         self.misfits: list[str] = []

@@ -5,6 +5,7 @@ from asyncio import CancelledError
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import datetime
+from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -36,6 +37,7 @@ __all__ = ["Pipeline"]
 T = TypeVar("T")
 
 _log = logging.getLogger("svc_async")
+_TOO_MANY_REQUESTS = int(HTTPStatus.TOO_MANY_REQUESTS)  # the look-up in the enum takes longer than the comparison
 
 
 @attrs.frozen(kw_only=True, repr=False)  # every service holds one, and the URL of a proxy may contain a password
@@ -111,10 +113,11 @@ class Pipeline:
         return value, call.describe_answer(self.reader.request_id_header)
 
     def _create_call(self, request: Request[T]) -> Call[T]:
-        return Call(request, self.clock, is_watched=bool(self.subscribers.functions) or is_logged_at(logging.INFO))
+        return Call(request, self.clock, self.subscribers.functions or is_logged_at(logging.INFO))
 
     async def _send_call(self, call: Call[T]) -> T:
-        self.check(call.request)
+        if call.request.problem is not None:
+            self.check(call.request)
         try:
             if self.tokens is None:
                 value = await self._send_with_retries(call, self.authorization)
@@ -176,18 +179,19 @@ class Pipeline:
                 _settle_failure(slot, error)
                 raise
             slot.learn(answer.status, answer.headers)
-            if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
+            if answer.status == _TOO_MANY_REQUESTS:
                 self._report_refusal(call, slot)
             return answer
 
     def _send_once(self, request: Request[Any], authorization: Authorization, slot: Slot) -> Awaitable[Answer]:
         # Signed inside the slot: nonce and timestamp would be outdated after a wait.
-        def begin() -> None:
-            if self.at_sending is not None:
-                self.at_sending(request)
-            slot.mark_sent()
+        on_sent = slot.mark_sent if self.at_sending is None else partial(self._begin, self.at_sending, request, slot)
+        return self.transport.exchange(self._sign(request, authorization), timeout=self.timeout, on_sent=on_sent)
 
-        return self.transport.exchange(self._sign(request, authorization), timeout=self.timeout, on_sent=begin)
+    @staticmethod
+    def _begin(at_sending: Callable[[Request[Any]], object], request: Request[Any], slot: Slot) -> None:
+        at_sending(request)
+        slot.mark_sent()
 
     def _sign(self, request: Request[Any], authorization: Authorization) -> WireRequest:
         url = self.endpoints.of(request.surface) + request.path
@@ -272,7 +276,7 @@ class Pipeline:
             call.answer = stream.answer
             status = self._status_for_governor(stream.answer)
             slot.learn(status, stream.answer.headers)
-            if status == HTTPStatus.TOO_MANY_REQUESTS:
+            if status == _TOO_MANY_REQUESTS:
                 self._report_refusal(call, slot)
         if not stream.answer.is_success:
             raise self._parse_refusal(stream.answer)

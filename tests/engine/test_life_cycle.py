@@ -20,6 +20,7 @@ from svc_async import (
 )
 from svc_async.errors import Sent
 from svc_async.sandbox import Fault, Sandbox, VirtualClock
+from tests.support.tasks import run_ready_tasks
 
 READ = ("GET", "*/accounts/*")
 
@@ -214,3 +215,41 @@ async def test_sessions_of_users_that_are_not_used_any_more_are_forgotten(sessio
     gc.collect()
     assert tokens() is None
     assert len(session._require_open().open_tokens) == 1
+
+
+# --- cancelling calls
+
+
+@pytest.mark.parametrize("stage", ["sending", "reading", "waiting for a repeat", "waiting for the rate limit"])
+async def test_a_call_can_be_cancelled_at_any_stage(stage: str) -> None:
+    clock = VirtualClock()
+    faults = {
+        "sending": Fault.hang(),
+        "reading": Fault.slow_body(60),
+        "waiting for a repeat": Fault.http(503, retry_after=60),
+        "waiting for the rate limit": Fault.rate_limited(reset=50),
+    }
+    async with Sandbox(clock=clock) as sandbox, Session.sandbox(sandbox) as session:
+        sandbox.faults.on(*READ).once().do(faults[stage])
+        call = asyncio.ensure_future(session.accounts.get(sandbox.account_id))
+        await sandbox.requests.wait(count=1)
+        await run_ready_tasks()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await clock.advance(seconds=60)
+        assert (await session.accounts.get(sandbox.account_id)).id == sandbox.account_id
+        assert all(not bucket.waiting for bucket in session.governor.snapshot())
+
+
+async def test_a_job_that_is_cancelled_says_what_was_done_and_the_session_closes(sandbox: Sandbox) -> None:
+    session = await Session.sandbox(sandbox).open()
+    users = session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
+    sandbox.faults.on("POST", "*/users").do(Fault.hang())
+    receipts = users.stream([{"email": "ann@example.test"}])
+    job = asyncio.ensure_future(anext(receipts))
+    await sandbox.requests.wait(count=1)
+    job.cancel()
+    await asyncio.wait([job])
+    await session.close()
+    assert (receipts.report.read, receipts.report.in_doubt) == (1, 1)
