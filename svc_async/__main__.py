@@ -6,13 +6,13 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-_REQUIRED = ("cyclopts", "rich")
+_REQUIRED = ("cyclopts", "rich", "tomlkit")
 
 
 def main() -> int:
     """Run the command line and return the exit code."""
     if any(find_spec(name) is None for name in _REQUIRED):
-        sys.stderr.write('svc-async: the command needs the extra "cli"; run: pip install cyclopts rich\n')
+        sys.stderr.write('svc-async: the command needs the extra "cli"; run: pip install cyclopts rich tomlkit\n')
         return 2
     _replace_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):

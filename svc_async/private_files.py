@@ -53,8 +53,9 @@ _IN_PLACE: Sequence[_Rule] = (
 
 def state_folder() -> Path:
     """Return where this user's files that are no settings are by default: `svc_async` in the state folder."""
-    home = os.environ.get("XDG_STATE_HOME")
-    return (Path(home) if home else Path.home() / ".local" / "state") / "svc_async"
+    from platformdirs import user_state_path  # noqa: PLC0415 - not imported with the session
+
+    return user_state_path("svc_async", appauthor=False)
 
 
 def open_private(path: str | Path, flags: int) -> int:

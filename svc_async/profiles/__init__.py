@@ -25,7 +25,7 @@ from svc_async.auth.credentials import AppCredentials, BearerToken, Credentials,
 from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.printable import clean
 from svc_async.private_files import is_exposed, write_private
-from svc_async.profiles.toml_text import edit_table, parses_to
+from svc_async.profiles.toml_text import edit_table
 from svc_async.wire.base_urls import Endpoints, proxy_url
 from svc_async.wire.route import Surface
 
@@ -91,8 +91,9 @@ class _Values(dict[str, Any]):
 
 def default_path() -> Path:
     """Return the profile file of this user: `svc_async/profiles.toml` in the configuration folder."""
-    home = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(home) if home else Path.home() / ".config") / "svc_async" / "profiles.toml"
+    from platformdirs import user_config_path  # noqa: PLC0415 - not imported with the session
+
+    return user_config_path("svc_async", appauthor=False) / "profiles.toml"
 
 
 def from_environment(environ: Mapping[str, str] | None = None) -> ConnectionSettings:
@@ -287,13 +288,12 @@ def _edit_file(name: str, added: Mapping[str, str], removed: Iterable[str], path
     if path.is_symlink():
         raise UnusableFile("file", path, "is a symbolic link, through which no secrets are written")
     before = _load(path) if exists else {}
-    kept = _select(before, name, path) if name in before else {}
-    after = _Values(before)
-    after[name] = {key: value for key, value in {**kept, **added}.items() if key not in {*removed}}
+    if name in before:
+        _select(before, name, path)
     text = edit_table(_read_text(path) if exists else "", name, added, removed)
-    if len(text.encode()) > _LARGEST_FILE or not parses_to(text, after):
+    if len(text.encode()) > _LARGEST_FILE:
         del text  # it must not be among the locals of a traceback
-        raise UnusableFile("file", path, "is not simple enough to be changed safely; edit it by hand")
+        raise UnusableFile("file", path, f"must have at most {_LARGEST_FILE:,} bytes")
     return text
 
 

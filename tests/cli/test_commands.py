@@ -194,12 +194,12 @@ def test_help_loads_no_other_command() -> None:
     assert commands_in(modules_after("webhook", "--help")) == {"webhook", "webhook_check", "register"}
 
 
-@pytest.mark.parametrize("missing", ["cyclopts", "rich"])
+@pytest.mark.parametrize("missing", ["cyclopts", "rich", "tomlkit"])
 async def test_a_missing_extra_is_explained(tmp_path: Path, missing: str) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None; from svc_async.__main__ import main; sys.exit(main())"
     ended = await Command(tmp_path, {})("--help", program=("-c", code))
     assert ended.code == 2
-    assert ended.err == 'svc-async: the command needs the extra "cli"; run: pip install cyclopts rich\n'
+    assert ended.err == 'svc-async: the command needs the extra "cli"; run: pip install cyclopts rich tomlkit\n'
 
 
 async def test_a_reader_that_has_had_enough_is_no_error(command: Command) -> None:

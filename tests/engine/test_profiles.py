@@ -1,3 +1,4 @@
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -330,8 +331,6 @@ def test_the_other_profiles_the_order_and_the_comments_stay() -> None:
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
-        ('default = {consumer_key = "hush"}\n', UnusableFile),
-        ('[default]\nconsumer_key = """\nhush\n"""\n', UnusableFile),
         ("[default.more]\nconsumer_key = 'hush'\n", InvalidArgument),
         ("[[default]]\n", InvalidArgument),
         ("[default]\nconsumer_kee = 'hush'\n", InvalidArgument),
@@ -345,6 +344,22 @@ def test_a_file_that_cannot_be_changed_safely_is_left_as_it_was(text: str, kind:
 
     assert read_stored() == text
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'default = {consumer_key = "old"}\n',
+        '[default]\nconsumer_key = """\nold\n"""  # of several lines\n',
+        '"default" = {}\n[other]\nconsumer_key = "1"\n',
+        'other.consumer_key = "1"\n[default]\n',
+    ],
+)
+def test_a_profile_may_be_written_in_any_way_of_toml(text: str) -> None:
+    write(text)
+    before = tomllib.loads(text)
+    profiles.write("default", SETTINGS)
+    assert tomllib.loads(read_stored()) == {**before, "default": SETTINGS}
 
 
 def test_secrets_do_not_go_through_a_link(tmp_path: Path) -> None:
