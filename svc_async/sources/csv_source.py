@@ -1,6 +1,6 @@
 """User files in CSV."""
 
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from svc_async.sources.blocks.decoding import BLOCK_SIZE, TextReader
@@ -34,6 +34,7 @@ class CsvSource:
         vocabulary: what columns may contain.
         empty: texts that stand for no value, such as `n/a`, in any case.
         header: the names of the columns, if the file has no header.
+        clean_name: returns the name of a column as it is looked up, in the file and in `mapping`.
         block_size: bytes that are decoded at a time.
         slice_size: rows that are parsed at a time.
 
@@ -60,6 +61,7 @@ class CsvSource:
         vocabulary: Vocabulary = USERS,
         empty: Collection[str] = (),
         header: Sequence[str] | None = None,
+        clean_name: Callable[[str], str] = str,
         block_size: int = BLOCK_SIZE,
         slice_size: int = SLICE_ROWS,
     ) -> None:
@@ -70,8 +72,9 @@ class CsvSource:
         self._text = TextReader(self._input, encoding=encoding, block_size=block_size)
         self._empty = EmptyValues.parse(empty)
         self._table = CsvTable(self._text, delimiter=delimiter, slice_size=slice_size, empty=self._empty, header=header)
-        self.names = names = self._table.header
-        keys = ColumnMatcher(self.name, names, mapping or {}, self._text.refuse, vocabulary).match_columns()
+        self.names = names = [clean_name(name) for name in self._table.header]
+        mapping = {clean_name(name): key for name, key in (mapping or {}).items()}
+        keys = ColumnMatcher(self.name, names, mapping, self._text.refuse, vocabulary).match_columns()
         self.columns: Sequence[str] = tuple(key for key in keys if key != IGNORED)
         self.ignored: Sequence[str] = tuple(name for name, key in zip(names, keys, strict=True) if key == IGNORED)
         self._wanted = [index for index, key in enumerate(keys) if key != IGNORED]

@@ -77,8 +77,8 @@ _SOURCES: Mapping[str, _Format] = MappingProxyType(
 )
 _FEEDS: Mapping[str, _Format] = MappingProxyType(
     {
-        "csv": _Format("table_feeds:CsvFeed", takes_header=True),
-        "tsv": _Format("table_feeds:CsvFeed", takes_header=True, settings={"delimiter": "\t"}),
+        "csv": _Format("table_feeds:open_csv_feed", takes_header=True),
+        "tsv": _Format("table_feeds:open_csv_feed", takes_header=True, settings={"delimiter": "\t"}),
         "xml": _Format("xml_feed:XmlFeed", takes_encoding=False),
         "jsonl": _Format("table_feeds:open_json_feed"),
         "parquet": _Format("table_feeds:open_parquet_feed", takes_encoding=False),

@@ -13,7 +13,7 @@ from svc_async.sources.csv_source import CsvSource
 from svc_async.sources.detect import open_feed, open_source
 from svc_async.sources.json_lines import JsonLinesSource
 from svc_async.sources.parquet import ParquetSource
-from svc_async.sources.table_feeds import CsvFeed
+from svc_async.sources.table_feeds import TableFeed
 from svc_async.sources.xml_feed import XmlFeed
 from svc_async.users.names import USERS
 from tests.support.files import Write, iter_rows, read_rows
@@ -56,7 +56,7 @@ def test_parquet_is_detected_from_its_content(tmp_path: Path) -> None:
 
 
 def test_feeds_are_detected_from_their_content(write: Write) -> None:
-    assert isinstance(open_feed(write("id\n1\n", "a")), CsvFeed)
+    assert isinstance(open_feed(write("id\n1\n", "a")), TableFeed)
     assert isinstance(open_feed(write("\ufeff\n<rss/>", "b")), XmlFeed)
 
 
