@@ -99,12 +99,9 @@ def pytest_fixture_setup(
     opener = _make_opener(fixturedef.argname, request) if is_ours else None
     if opener is None:
         return (yield)
-    function = fixturedef.func
-    vars(fixturedef)["func"] = opener
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fixturedef, "func", opener)
         return (yield)
-    finally:
-        vars(fixturedef)["func"] = function
 
 
 def _make_opener(name: str, request: pytest.FixtureRequest) -> Callable[..., AsyncIterator[object]] | None:

@@ -4,12 +4,11 @@ import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import attrs
 import pytest
 
-from svc_async.pytest_plugin import MARKER_ARGUMENTS
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
 from svc_async.session import Session
 from svc_async.webhooks import SigningKey, WebhookReceiver
@@ -23,26 +22,9 @@ SANDBOX: pytest.StashKey[Sandbox] = pytest.StashKey()
 """Where an item has its sandbox while it runs."""
 
 
-class MarkedNode(Protocol):
-    """What may have markers: a test."""
-
-    @property
-    def stash(self) -> pytest.Stash:
-        """What is kept with it."""
-        ...
-
-    def get_closest_marker(self, name: str) -> pytest.Mark | None:
-        """Return the closest marker of a name."""
-        ...
-
-    def iter_markers(self, name: str | None = None) -> Any:
-        """Return the markers of a name, the closest first."""
-        ...
-
-
 @attrs.frozen(kw_only=True)
 class World:
-    """The arguments of the marker `svc`; see `docs/how-to-test-your-code.md`.
+    """The arguments of the marker `svc`.
 
     Attributes:
         seed: determines the ids and keys of the sandbox.
@@ -65,16 +47,16 @@ class World:
     faults: Sequence[Mapping[str, Any]] = ()
 
     @classmethod
-    def of(cls, node: MarkedNode) -> "World":
+    def of(cls, item: pytest.Item) -> "World":
         """Return what the markers of a test say; of each argument the closest marker decides.
 
         Raises:
             Failed: a setting is unknown.
         """
         given: dict[str, Any] = {}
-        for marker in node.iter_markers("svc"):
+        for marker in item.iter_markers("svc"):
             given = {**marker.kwargs, **given}
-        world = cls(**{name: value for name, value in given.items() if name in MARKER_ARGUMENTS})
+        world = cls(**given)
         if world.clock not in {"jump", "manual"}:
             pytest.fail("the marker svc takes clock='jump' or clock='manual'", pytrace=False)
         _check_names("sandbox", world.sandbox, attrs.fields_dict(SandboxConfig))
@@ -93,9 +75,9 @@ def _check_names(argument: str, given: Mapping[str, Any], known: Iterable[str]) 
         pytest.fail(message, pytrace=False)
 
 
-def make_clock(node: MarkedNode) -> VirtualClock:
+def make_clock(item: pytest.Item) -> VirtualClock:
     """Return the clock of a test."""
-    world = World.of(node)
+    world = World.of(item)
     return VirtualClock(world.start, mode=world.clock)
 
 

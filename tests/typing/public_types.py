@@ -10,7 +10,7 @@ from datetime import date, datetime
 from typing import Any, assert_type
 from zoneinfo import ZoneInfo
 
-from svc_async import Columns, MemberDict, OperationDict, ProductDict, Rows, Session
+from svc_async import BearerToken, Columns, MemberDict, OperationDict, ProductDict, Rows, Session
 from svc_async.ads.accounts import Account
 from svc_async.ads.dicts import DoNotReachMemberDict, DoNotReachOperationDict
 from svc_async.ads.features import Features
@@ -23,7 +23,7 @@ from svc_async.engine.paging import CountedPager, Pager
 from svc_async.events.models import Event
 from svc_async.sandbox import Sandbox
 from svc_async.webhooks import SigningKey, WebhookReceiver, unwrap
-from svc_async.wire.envelope import Page
+from svc_async.wire.envelope import CallAnswer, Page
 
 HASH = "0" * 64
 
@@ -61,6 +61,11 @@ async def check_calls(session: Session) -> None:
     assert_type(await session.accounts.list().collect(), list[Account])
     assert_type([page async for page in session.accounts.list().pages()], list[Page[Account]])
     assert_type(account.features, Features)
+    assert_type(await session.with_answer(session.accounts.get("a1")), tuple[Account, CallAnswer])
+    assert_type(await session.with_answer(session.accounts.list()), tuple[Page[Account], CallAnswer])
+    assert_type(session.as_user(BearerToken("token")), Session)
+    assert_type(await session.open(), Session)
+    session.as_user("token")  # type: ignore[arg-type]  # must be found
     assert_type(await account.line_items.delete("l1"), LineItem)
     await session.accounts.get(account_ids="a1")  # type: ignore[call-arg]  # must be found
     session.acounts  # type: ignore[attr-defined]  # noqa: B018 - must be found
