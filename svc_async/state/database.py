@@ -41,6 +41,7 @@ _REASONS = {  # by the name of an exception; the first that fits
     "ConnectionRefusedError": "connection refused",
     "ConnectionResetError": "connection lost",
     "ConnectionDoesNotExistError": "connection lost",
+    "InternalClientError": "connection lost",
     "ConnectionError": "the server refuses the connection, or offers no TLS",
     "FileNotFoundError": "there is no such file or socket",
     "TimeoutError": "timed out",
@@ -51,6 +52,14 @@ _REASONS = {  # by the name of an exception; the first that fits
     "TooManyConnectionsError": "too many connections",
     "CannotConnectNowError": "the server is starting or stopping",
 }
+
+
+@attrs.define
+class _Kept:
+    """A connection that is kept for one statement at a time; None before the first, and after an error."""
+
+    connection: "Connection | None" = None
+    is_busy: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -65,6 +74,7 @@ class Database:
     name: str
     schema: str
     _pool: "asyncpg.Pool[asyncpg.Record]" = attrs.field(alias="pool", repr=False)
+    _kept: _Kept = attrs.field(factory=_Kept, init=False, repr=False, eq=False)
 
     @classmethod
     async def open(cls, url: DatabaseUrl, *, schema: str = DEFAULT_SCHEMA, pool_size: int = _POOL_SIZE) -> "Database":
@@ -97,6 +107,7 @@ class Database:
         """Close the connections; statements that are under way are waited for at most ten seconds."""
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
+                await self._release_kept()
                 await self._pool.close()
         except Exception:  # noqa: BLE001 - a connection that cannot be closed in order is closed at once
             self._pool.terminate()
@@ -109,8 +120,7 @@ class Database:
             StateUnavailable: the database cannot be reached.
         """
         with _report_unavailable(self.name):
-            async with asyncio.timeout(_CONNECT_SECONDS):  # the pool's own timeout would start a task each time
-                connection = await self._pool.acquire()
+            connection = await self._acquire()
             try:
                 yield connection
             finally:
@@ -144,6 +154,28 @@ class Database:
         async with self.connect() as connection:
             return await connection.fetchrow(statement, *arguments)
 
+    async def fetch_row_often(self, statement: str, *arguments: object) -> "asyncpg.Record | None":
+        """Return the first row of a statement, over a connection that is kept for it: lending one takes half as long.
+
+        Raises:
+            StateUnavailable: the database cannot be reached.
+        """
+        kept = self._kept
+        if kept.is_busy:
+            return await self.fetch_row(statement, *arguments)
+        kept.is_busy = True
+        try:
+            with _report_unavailable(self.name):
+                if kept.connection is None or kept.connection.is_closed():
+                    await self._release_kept()
+                    kept.connection = await self._acquire()
+                return await kept.connection.fetchrow(statement, *arguments)
+        except BaseException:
+            await self._release_kept()
+            raise
+        finally:
+            kept.is_busy = False
+
     async def execute(self, statement: str, *arguments: object) -> str:
         """Execute a statement and return its status, such as `DELETE 3`.
 
@@ -152,6 +184,16 @@ class Database:
         """
         async with self.connect() as connection:
             return await connection.execute(statement, *arguments)
+
+    async def _acquire(self) -> "Connection":
+        async with asyncio.timeout(_CONNECT_SECONDS):  # the pool's own timeout would start a task each time
+            return await self._pool.acquire()
+
+    async def _release_kept(self) -> None:
+        """Return the connection that is kept to the pool, which closes it if it is of no use any more."""
+        connection, self._kept.connection = self._kept.connection, None
+        if connection is not None:
+            await self._pool.release(connection, timeout=_CONNECT_SECONDS)
 
 
 async def limit_transaction(connection: "Connection") -> None:
@@ -193,6 +235,7 @@ def _report_unavailable(name: str) -> Generator[None]:
         OSError,
         TimeoutError,
         asyncpg.InterfaceError,
+        asyncpg.InternalClientError,  # a statement after the server has announced that it ends the connection
         asyncpg.PostgresConnectionError,
         asyncpg.exceptions.OperatorInterventionError,
         asyncpg.exceptions.InsufficientResourcesError,

@@ -1,6 +1,7 @@
 """Opening a shared state: the URL, the tables and their version."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -91,3 +92,21 @@ async def test_the_url_of_an_open_state_can_be_handed_on(postgres_url: str, sche
         _ = state.url
     async with state:
         assert state.url == postgres_url
+
+
+async def test_a_connection_is_kept_for_what_is_executed_often_and_replaced_when_it_is_lost(
+    postgres_url: str, schema: str
+) -> None:
+    statement = "SELECT pg_backend_pid() AS pid"
+    async with SharedState.open(postgres_url, schema=schema) as state:
+        database = state.database
+        kept = await database.fetch_row_often(statement)
+        at_once = await asyncio.gather(*(database.fetch_row_often(statement) for _ in range(3)))
+        assert len({*at_once}) == 3, "a connection executes one statement at a time"
+        assert kept == await database.fetch_row_often(statement)
+
+        assert kept is not None
+        await database.execute("SELECT pg_terminate_backend($1)", kept["pid"])
+        with suppress(StateUnavailable):
+            await database.fetch_row_often(statement)
+        assert await database.fetch_row_often(statement) not in {None, kept}

@@ -71,7 +71,7 @@ class PostgresLeases:
             UnusableState: the function answered nothing.
         """
         database = await self.connect()
-        row = await database.fetch_row(_STATEMENT, *list_arguments(request))
+        row = await database.fetch_row_often(_STATEMENT, *list_arguments(request))
         if row is None:
             raise UnusableState(database.name, "grants no leases; recreate its tables")
         return parse_lease(row)
