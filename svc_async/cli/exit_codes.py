@@ -152,5 +152,5 @@ def _explain_problem(parameter: str, problem: str) -> str:
     if advice or parameter in {"credentials", "profile"}:
         return f"{name} {what}; {_WAYS_IN}"
     if (parameter, problem) == ("account_id", "must be given"):
-        return f"{name} {problem}; `svc-async accounts list` shows yours"
+        return f"{name} {problem}; `svc-async accounts list` shows yours, and --sandbox tries the command without any"
     return f"{name} {problem}"
