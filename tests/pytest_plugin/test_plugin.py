@@ -8,6 +8,7 @@ from svc_async.pytest_plugin.world import World
 from tests.support.recipes import RUNNERS, read_recipes
 
 pytest_plugins = ["pytester"]
+SLOW_START = pytest.mark.timeout(300)  # a process that imports everything, on a machine that may be busy
 
 CHECK = """
 import sys
@@ -123,11 +124,13 @@ def run(pytester: pytest.Pytester, settings: str, **files: str) -> pytest.RunRes
     return pytester.runpytest_subprocess("-p", "no:randomly", "-p", "no:xdist")
 
 
+@SLOW_START
 def test_fixtures_open_in_auto_mode(pytester: pytest.Pytester) -> None:
     result = run(pytester, RUNNERS["auto"].settings, test_auto=COMMON)
     result.assert_outcomes(passed=2, failed=1)
 
 
+@SLOW_START
 def test_fixtures_open_in_strict_mode_and_with_anyio_and_tell_why_a_test_fails(pytester: pytest.Pytester) -> None:
     strict, anyio = RUNNERS["strict"], RUNNERS["anyio beside asyncio"]
     result = run(
