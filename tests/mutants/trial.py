@@ -6,6 +6,7 @@ import gc
 import json
 import multiprocessing
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -31,6 +32,8 @@ _TEST_SECONDS = 10.0
 _TIMES_SLOWER = 20
 """A test never ends that takes longer than this, and so many times longer than it took when it was measured."""
 _RUN_SECONDS = 900.0
+_RUN_MEMORY = 3 << 30
+"""Bytes that a run may take: a mutant may collect rows without an end."""
 _SLOW_SECONDS = 0.5
 """Coverage makes a test several times slower. So one that takes longer than this without it is not measured: it counts
 as if it executed every line, and is run last."""
@@ -176,6 +179,7 @@ def _run(project: Path, tests: Sequence[str]) -> Verdict:
 
 def _run_in_copy(project: Path, listed: Path) -> None:
     """Run pytest on the copy."""
+    resource.setrlimit(resource.RLIMIT_DATA, (_RUN_MEMORY, _RUN_MEMORY))
     measured = _read_seconds(project / _MEASURED)
     os.chdir(project)
     os.environ["PYTHONPATH"] = str(project)
