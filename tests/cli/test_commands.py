@@ -202,6 +202,33 @@ async def test_a_missing_extra_is_explained(tmp_path: Path, missing: str) -> Non
     assert ended.err == 'svc-async: the command needs the extra "cli"; run: pip install cyclopts rich tomlkit\n'
 
 
+@pytest.mark.parametrize(
+    ("options", "level", "logged"),
+    [
+        ((), "", 0),
+        (("--verbose",), "", 1),
+        (("-q",), "info", 0),
+        ((), "info", 1),
+        ((), "DEBUG", 2),
+        (("-v", "-q"), "", None),
+    ],
+)
+async def test_each_request_is_printed_if_wanted(
+    sandbox: Sandbox, tmp_path: Path, options: tuple[str, ...], level: str, logged: int | None
+) -> None:
+    ended = await Command(tmp_path, {**environment_of(sandbox), "SVC_LOG": level})("accounts", "list", *options)
+    if logged is None:
+        assert (ended.code, ended.err) == (2, "svc-async: --verbose must not be given with --quiet\n")
+    else:
+        assert [line.split(": ")[1] for line in ended.err.splitlines()] == ["GET /12/accounts"] * logged
+
+
+def test_an_unknown_level_is_refused(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SVC_LOG", "loud")
+    ended = call("job", "list")
+    assert (ended.code, ended.err) == (2, "svc-async: SVC_LOG must be one of debug, info, warning, error\n")
+
+
 async def test_a_reader_that_has_had_enough_is_no_error(command: Command) -> None:
     script = f'"{sys.executable}" -m svc_async accounts list --json | true; exit "${{PIPESTATUS[0]}}"'
     done = await command("-c", script, program=("-c", _BASH))

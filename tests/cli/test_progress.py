@@ -154,6 +154,18 @@ async def test_a_resumed_job_counts_the_speed_of_this_run(source: CsvSource) -> 
     assert "| 10 rows/s, 0 of" in read_output(out)
 
 
+async def test_the_speed_is_that_of_the_last_minute(source: CsvSource) -> None:
+    clock, out = VirtualClock(), console(terminal=False)
+    lines = Lines(source, console=out, clock=clock, limit=1_500)
+    waiting = attrs.evolve(HALFWAY, resend_in=100)
+    lines.show(waiting)
+    await clock.advance(seconds=90)
+    lines.show(waiting)
+    await clock.advance(seconds=10)
+    lines.show(attrs.evolve(HALFWAY, accepted=980, requests=5))
+    assert "| 50 rows/s, 2 of 1,500 requests/min" in read_output(out)
+
+
 async def test_nothing_settled_yet_is_no_division_by_zero(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=False)
     lines = Lines(source, console=out, clock=clock, limit=1_500)

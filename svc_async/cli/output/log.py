@@ -4,13 +4,14 @@ import logging
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Any, cast
 
 from svc_async.cli.output.console import say, terminal
 from svc_async.errors import InvalidArgument
+from svc_async.monitoring.logs import show
 
 __all__ = ["print_log"]
 
-_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _STYLES = {logging.DEBUG: "dim", logging.INFO: "dim", logging.WARNING: "yellow"}
 
 
@@ -35,12 +36,14 @@ def print_log(*, verbose: bool, quiet: bool) -> Generator[None]:
     Raises:
         InvalidArgument: both are given, or SVC_LOG names no level.
     """
+    if verbose and quiet:
+        raise InvalidArgument("--verbose", "must not be given with --quiet")
     logger, printer = logging.getLogger("svc_async"), _LogPrinter()
     level = logger.level
-    logger.setLevel(_find_level(verbose=verbose, quiet=quiet))
     logger.addHandler(printer)
     terminal.quiet = quiet
     try:
+        _set_level("info" if verbose else "error" if quiet else None)
         yield
     finally:
         terminal.quiet = False
@@ -48,12 +51,8 @@ def print_log(*, verbose: bool, quiet: bool) -> Generator[None]:
         logger.setLevel(level)
 
 
-def _find_level(*, verbose: bool, quiet: bool) -> int:
-    if verbose and quiet:
-        raise InvalidArgument("--verbose", "must not be given with --quiet")
-    if verbose or quiet:
-        return logging.INFO if verbose else logging.ERROR
-    named = os.environ.get("SVC_LOG") or "warning"
-    if named.lower() not in _LEVELS:
-        raise InvalidArgument("SVC_LOG", f"must be one of {', '.join(_LEVELS)}")
-    return _LEVELS[named.lower()]
+def _set_level(level: str | None) -> None:
+    try:
+        show(cast(Any, level or (os.environ.get("SVC_LOG") or "warning").lower()))
+    except InvalidArgument as error:
+        raise InvalidArgument("SVC_LOG", error.rule) from None

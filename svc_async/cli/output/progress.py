@@ -2,6 +2,7 @@
 
 import abc
 import os
+from collections import deque
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
@@ -67,8 +68,7 @@ class _Timed(Display, abc.ABC):
         self._next = clock.monotonic() + self.pause
         self._waits = False
         self._bars = _PhaseBars(console, clock)
-        self._sent_before: Progress | None = None
-        self._sending_since = 0.0
+        self._latest = deque[tuple[float, Progress]]()
 
     def begin(self, phase: JobPhase) -> None:
         self._bars.move(phase, None)
@@ -91,20 +91,20 @@ class _Timed(Display, abc.ABC):
 
     def _move(self, progress: Progress, now: float) -> None:
         phase = progress.phase or "sending"
-        if phase == "sending" and self._sent_before is None:
-            self._sent_before, self._sending_since = progress, now
+        if phase == "sending":
+            self._latest.append((now, progress))
+            while self._latest[0][0] < now - _MINUTE:
+                self._latest.popleft()
         self._bars.move(phase, _find_share(phase, progress, self._source))
         self._bars.wait(progress.resend_in)
 
     def describe_speed(self, progress: Progress) -> list[str]:
-        """Return the rows a second and the requests a minute of this run, while it sends."""
-        before = self._sent_before
-        if before is None:
-            return []
-        seconds = self._clock.monotonic() - self._sending_since
+        """Return the rows a second and the requests of the last minute of this run, while it sends."""
+        since, before = self._latest[0]
+        seconds = self._clock.monotonic() - since
         rows = (_count_settled(progress) - _count_settled(before)) / seconds if seconds else 0.0
-        requests = (progress.requests - before.requests) / max(seconds / _MINUTE, 1)  # in the first minute, the count
-        return [f"{rows:,.0f} rows/s", f"{requests:,.0f} of {self._limit:,.0f} requests/min"]
+        requests = progress.requests - before.requests
+        return [f"{rows:,.0f} rows/s", f"{requests:,} of {self._limit:,.0f} requests/min"]
 
 
 class Lines(_Timed):
@@ -115,7 +115,7 @@ class Lines(_Timed):
     def draw(self, progress: Progress) -> None:
         """Print a line."""
         parts = [self._bars.describe()]
-        if self._sent_before is not None:
+        if self._latest:
             parts += [", ".join(f"{number:,} {name}" for name, number, _ in _numbers(progress))]
             parts += [", ".join(self.describe_speed(progress))]
         self._bars.console.print(" | ".join(parts))
@@ -149,7 +149,7 @@ class Bars(_Timed):
 
     def draw(self, progress: Progress) -> None:
         """Move the bars."""
-        if self._sent_before is not None:
+        if self._latest:
             speed = [Text(each, "cyan") for each in self.describe_speed(progress)]
             told = attrs.evolve(progress, resend_in=None)  # a bar shows the wait
             numbers = [Text(f"{number:,} {name}", style) for name, number, style in _numbers(told)]
