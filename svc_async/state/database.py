@@ -51,6 +51,7 @@ _REASONS = {  # by the name of an exception; the first that fits
     "InvalidCatalogNameError": "there is no such database",
     "TooManyConnectionsError": "too many connections",
     "CannotConnectNowError": "the server is starting or stopping",
+    "InterfaceError": "the connection cannot be used",
 }
 
 
@@ -166,7 +167,7 @@ class Database:
         kept.is_busy = True
         try:
             with _report_unavailable(self.name):
-                if kept.connection is None or kept.connection.is_closed():
+                if kept.connection is None or not _is_open(kept.connection):
                     await self._release_kept()
                     kept.connection = await self._acquire()
                 return await kept.connection.fetchrow(statement, *arguments)
@@ -202,6 +203,13 @@ async def limit_transaction(connection: "Connection") -> None:
     What it has locked and written keeps others from taking up the same job, or from going on with it.
     """
     await connection.execute(_TRANSACTION_LIMITS)
+
+
+def _is_open(connection: "Connection") -> bool:
+    try:
+        return not connection.is_closed()
+    except _import_asyncpg().InterfaceError:
+        return False  # the pool takes back by itself what is lost
 
 
 def _check_schema(schema: str) -> None:

@@ -18,7 +18,7 @@ from tests.support.lease_histories import make_history, run_histories
 from tests.support.postgres import start_postgres
 
 _KINDS: tuple[WindowKind, ...] = ("fixed", "first-request", "sliding")
-_HISTORIES_AT_ONCE = 100
+_HISTORIES_AT_ONCE = 25
 _LENGTH = 30
 _HOUR = 3_600.0
 _SLOW_ANSWERS = (0.01, 0.2, 5.0, 20.0)
