@@ -65,5 +65,19 @@ def test_a_link_leads_somewhere(page: Path, target: str) -> None:
     assert (page.parent / target).exists()
 
 
+ANCHORS = [
+    pytest.param(page, target, anchor, id=f"{page.name}->{target}#{anchor}")
+    for page in LINKING_PAGES
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text(encoding="utf-8"))
+]
+
+
+@pytest.mark.parametrize(("page", "target", "anchor"), ANCHORS)
+def test_a_link_into_a_page_names_one_of_its_headings(page: Path, target: str, anchor: str) -> None:
+    text = (page.parent / target if target else page).read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    assert anchor in {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", each).strip().lower()) for each in headings}
+
+
 def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 5
