@@ -163,7 +163,7 @@ def _strip_prefix(name: str) -> str:
     return name.strip().removeprefix("g:").removeprefix("G:")
 
 
-def _parse_texts(columns: Sequence[str], row: Sequence[str]) -> Mapping[str, Any]:
+def _parse_texts(columns: Sequence[str], row: Sequence[Any]) -> Mapping[str, Any]:
     if not row:  # so the table yields a row with too many cells
         return UnparsedRow("must not have more cells than the header")
     if sum(map(len, row)) > MAX_PRODUCT:
