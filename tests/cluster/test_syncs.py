@@ -1,5 +1,6 @@
 """A sync on a cluster does what a sync in one process does, and removes nobody because a part could not be read."""
 
+import asyncio
 import os
 import pickle
 import random
@@ -12,12 +13,14 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from distributed import Client, Scheduler, Worker
 
 from svc_async import InvalidArgument, Session
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.report import Failure, Progress
 from svc_async.batch.settings import Reading
 from svc_async.batch.sync.report import SyncReport
+from svc_async.cluster.clients import ClusterFailed
 from svc_async.cluster.files import SourceUnavailable
 from svc_async.cluster.planning import plan_spec
 from svc_async.cluster.sync.fragment_slices import read_fragment
@@ -130,6 +133,29 @@ async def test_nothing_is_sent_if_a_file_changes_while_it_is_read(workbench: Wor
 
     assert len(workbench.sandbox.requests) == sent
     assert workbench.list_members() == expect(range(COUNT))
+
+
+async def test_nothing_is_sent_if_the_scheduler_is_lost(workbench: Workbench, tmp_path: Path) -> None:
+    path = tmp_path / "people.parquet"
+    pq.write_table(pa.table({"email": [mail(number) for number in range(COUNT)]}), path, row_group_size=5)
+    closing: list[asyncio.Task[None]] = []
+
+    async with (
+        Scheduler(port=0, dashboard_address=":0") as scheduler,
+        Worker(scheduler.address),
+        Client(scheduler.address, asynchronous=True, timeout=1) as client,
+    ):
+
+        def close_once(progress: Progress) -> None:
+            if progress.phase == "reading" and not closing:
+                closing.append(asyncio.create_task(scheduler.close()))
+
+        async with workbench.open_users() as (users, state):
+            with pytest.raises(ClusterFailed, match=r"the scheduler of the cluster cannot be reached"):
+                await users.sync(path, state=state, cluster=client, progress=close_once)
+        await asyncio.gather(*closing)
+
+    assert not workbench.sandbox.requests
 
 
 async def test_products_are_made_equal_to_feeds(workbench: Workbench, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import tempfile
 from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Generator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,7 +26,7 @@ from svc_async.batch.report import Failure, Progress
 from svc_async.batch.settings import Observers, Reading
 from svc_async.batch.sync.pages.spill import Blobs
 from svc_async.batch.sync.snapshot import Snapshot, SnapshotSlice
-from svc_async.cluster.clients import check_client, check_workers, describe_error
+from svc_async.cluster.clients import ClusterFailed, check_client, check_workers, describe_error
 from svc_async.cluster.plan import Fragment, RowKind, SourcePlan
 from svc_async.cluster.planning import plan_spec
 from svc_async.cluster.sync.fragment_slices import FragmentSlices, read_fragment
@@ -120,33 +120,47 @@ class _ClusterSnapshot:
 
     async def _submit(self, waiting: Iterator[Fragment]) -> None:
         """Submit fragments until enough of them are read ahead."""
-        threads = sum((await self.client.nthreads()).values())
+        with _report_lost():
+            threads = sum((await self.client.nthreads()).values())
         for fragment in waiting:
-            future = self.client.submit(
-                read_fragment,
-                fragment,
-                source=self.plan.settings,
-                reading=self.reading,
-                pure=False,
-                retries=_RETRIES,
+            self._futures.append(
+                self.client.submit(
+                    read_fragment,
+                    fragment,
+                    source=self.plan.settings,
+                    reading=self.reading,
+                    pure=False,
+                    retries=_RETRIES,
+                )
             )
-            self._futures.append(future)
             if len(self._futures) > _AHEAD * threads:
                 break
 
     async def _fetch(self) -> FragmentSlices:
         """Return the rows of the next fragment, which the workers then forget."""
         future = self._futures.popleft()
-        try:
+        with _report_lost():
             error: BaseException | None = await future.exception()
-            if error is None:
-                found: FragmentSlices = await future
-                return found
-        except SvcError:
-            raise
-        except Exception as lost:  # noqa: BLE001 - whatever the connection to the scheduler may raise
-            error = lost
-        raise describe_error(error) from None
+            if error is not None:
+                raise describe_error(error)
+            found: FragmentSlices = await future
+        return found
+
+
+@contextmanager
+def _report_lost() -> Generator[None]:
+    """Turn whatever the connection to the scheduler may raise into one error: also an OSError, as that of a disk is.
+
+    Raises:
+        ClusterFailed: the scheduler cannot be reached any more.
+    """
+    try:
+        yield
+    except SvcError:
+        raise
+    except Exception as error:  # noqa: BLE001 - of the engine, of its transport, or a future that was cancelled
+        reason = f"the scheduler of the cluster cannot be reached ({type(error).__name__}); run the sync again"
+        raise ClusterFailed(reason) from None
 
 
 class _RowPlaces:
