@@ -61,7 +61,7 @@ class ReceiverTelemetry:
     def _observe_start(self, event: HandlingStartedEvent) -> None:
         span = self._tracer.start_span(
             f"process {event.event_type}",
-            None if event.context is None else event.context.run(get_current),
+            Context() if event.context is None else event.context.run(get_current),
             SpanKind.CONSUMER,
             {**_COMMON, "messaging.operation.type": "process", "messaging.destination.name": event.event_type},
         )

@@ -43,7 +43,12 @@ async def test_handlers_run_in_a_span_below_that_of_their_delivery(telemetry: Te
 
 
 async def test_deliveries_are_counted_by_result(telemetry: Telemetry) -> None:
-    receiver = WebhookReceiver(keys=[KEY], ack=Ack.inline())
+    after = []
+    receiver = WebhookReceiver(
+        keys=[KEY],
+        ack=Ack.inline(),
+        on_error=lambda *_: after.append(get_current_span().get_span_context().is_valid),
+    )
     end = telemetry.instrument(receiver)
 
     @receiver.on("post.delete")
@@ -67,4 +72,5 @@ async def test_deliveries_are_counted_by_result(telemetry: Telemetry) -> None:
     _, failed = telemetry.spans
     assert (failed.attributes or {})["error.type"] == "ValueError"
     assert failed.status.status_code is StatusCode.ERROR
+    assert after == [False], "the span is over"
     assert "ann" not in repr(telemetry)
