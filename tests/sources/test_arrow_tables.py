@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from svc_async import InvalidArgument, Session
+from svc_async.batch.products.codec import encode_checked, read_keys, read_products
 from svc_async.sandbox import Sandbox, VirtualClock
 from svc_async.sources.product_attributes import PRODUCTS
 from svc_async.sources.rows import from_arrow
@@ -145,6 +146,13 @@ def test_a_stream_of_batches_is_read_once_and_a_table_any_number_of_times() -> N
     stream, table = products_from_arrow(pa.table(FEED).to_reader()), products_from_arrow(pa.table(FEED))
     assert [len(list(stream)), len(list(stream))] == [3, 0]
     assert [len(list(table)), len(list(table))] == [3, 3]
+
+
+def test_a_stream_is_spooled_by_a_job_that_may_be_resumed_and_a_table_is_read_again() -> None:
+    keys = pa.table({"product_key": ["a", "b"]})
+    assert [read_keys(each, SLICE_ROWS).replayable for each in (keys, keys.to_reader())] == [True, False]
+    feeds = (pa.table(FEED), pa.table(FEED).to_reader())
+    assert [read_products(each, encode_checked, SLICE_ROWS).replayable for each in feeds] == [True, False]
 
 
 def test_the_columns_of_a_feed_are_those_of_products() -> None:
