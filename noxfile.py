@@ -205,6 +205,7 @@ def limits(session: nox.Session) -> None:
 def crash_cluster(session: nox.Session) -> None:
     """Kill the workers of a real cluster (`-- --minutes M --pause SECONDS`), and compare the service with a model."""
     _install(session, "test")
+    session.run("python", "-m", "tests.crash.live_deaths")
     session.run("python", "-m", "tests.crash.live_cluster", *session.posargs)
 
 

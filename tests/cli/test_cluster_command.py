@@ -1,5 +1,6 @@
 """`--cluster`: the commands that send a file hand it to a cluster."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -125,3 +126,18 @@ def test_standard_input_is_refused(call: Call) -> None:
 
     assert ended.code == 2
     assert "must not be standard input with --cluster" in ended.err
+
+
+def test_without_the_extra_one_sentence_says_what_to_install(
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "people.csv").write_text("email\nfirst@example.com\n")
+    for name in [name for name in sys.modules if name.startswith("svc_async.cluster.")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in ("dask", "dask.delayed", "distributed"):
+        monkeypatch.setitem(sys.modules, name, None)
+
+    ended = call("audience", "upload", "people.csv", *LIST, "--cluster", "tcp://127.0.0.1:1", "--job", "j")
+
+    assert ended.code == 2
+    assert 'pip install "svc-async[cluster]"' in ended.err

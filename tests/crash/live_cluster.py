@@ -48,8 +48,6 @@ _DELAYS = (0.1,) * 30
 _STOPPED = 20.0
 """Seconds for which a worker is stopped: after the grace and the quarantine, others send what it had."""
 _AWAKE = 2.0
-_STOPS = 0.25
-"""How many of the workers that are lost are stopped; the others are killed."""
 
 
 def _forget_journals() -> None:
@@ -81,7 +79,9 @@ class _Setting(WorkerPlugin):
             _CONTROLS[self.without]()
 
 
-async def run_live_jobs(*, seed: int, seconds: float, pause: float, without: str | None = None) -> Mapping[str, Any]:
+async def run_live_jobs(
+    *, seed: int, seconds: float, pause: float, stops: float, without: str | None = None
+) -> Mapping[str, Any]:
     """Run jobs for some time and return what came of them; a control, at most until there is damage."""
     service = LiveService(random.Random(seed))
     until = time.monotonic() + seconds
@@ -100,7 +100,7 @@ async def run_live_jobs(*, seed: int, seconds: float, pause: float, without: str
             Session.from_env(state=state) as session,
         ):
             await client.register_plugin(_Setting(service.limit, without))
-            campaign = _Campaign(client, session, service, random.Random(seed), pause)
+            campaign = _Campaign(client, session, service, random.Random(seed), pause, stops)
             losing = asyncio.create_task(campaign.lose_workers())
             while time.monotonic() < until and not (without and _count_damage(campaign.totals)):
                 await campaign.run_job(until + seconds)
@@ -122,6 +122,7 @@ class _Campaign:
     service: LiveService
     dice: random.Random
     pause: float
+    stops: float
     totals: "Counter[str]" = attrs.field(factory=Counter[str])
     _stopped: set[int] = attrs.field(factory=set[int], init=False)
     _tasks: "set[asyncio.Task[None]]" = attrs.field(factory=set, init=False)
@@ -134,7 +135,7 @@ class _Campaign:
             if not nannies:
                 continue
             nanny = self.dice.choice(nannies)
-            if self.dice.random() < _STOPS and not self._stopped:
+            if self.dice.random() < self.stops and not self._stopped:
                 self._tasks.add(asyncio.create_task(self._stop(nanny)))
             elif _signal(nanny.pid, signal.SIGKILL):
                 self.totals["workers killed"] += 1
@@ -232,6 +233,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--pause", type=float, default=5.0, help="seconds from one lost worker to the next")
+    parser.add_argument("--stops", type=float, default=0.25, help="share of lost workers that are stopped, not killed")
     parser.add_argument("--only", choices=["protected", *_CONTROLS])
     options = parser.parse_args(arguments)
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
@@ -239,7 +241,13 @@ def main(arguments: list[str] | None = None) -> int:
     for part in [options.only] if options.only else ["protected", *_CONTROLS]:
         without = None if part == "protected" else part
         found = asyncio.run(
-            run_live_jobs(seed=options.seed, seconds=60 * options.minutes, pause=options.pause, without=without)
+            run_live_jobs(
+                seed=options.seed,
+                seconds=60 * options.minutes,
+                pause=options.pause,
+                stops=options.stops,
+                without=without,
+            )
         )
         sys.stdout.write(f"{'protected' if without is None else f'without {without}'}: {json.dumps(found)}\n")
         sys.stdout.flush()

@@ -118,7 +118,7 @@ def run_live_service(service: LiveService) -> Generator[asyncio.AbstractEventLoo
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     app = web.Application(client_max_size=2**24)
-    app.router.add_post("/{path:.*}", service.handle)
+    app.router.add_route("*", "/{path:.*}", service.handle)
 
     async def start() -> web.AppRunner:
         runner = web.AppRunner(app, access_log=None)
