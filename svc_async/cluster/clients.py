@@ -34,11 +34,11 @@ __all__ = [
 _DISTRIBUTION = "svc-async"
 _ASYNCHRONOUS = "must be an asynchronous client: Client(address, asynchronous=True), used inside `async with`"
 _CONNECT_SECONDS = 10
-_THREADS = 2
-"""Of a worker process on this machine: one encodes while another waits for memory; those that send do not count."""
+_THREADS = 1
+"""Of a worker process on this machine: it encodes one fragment at a time, and those that send shards do not count."""
 _DEATHS = 100
 """How many workers may be lost with a task before it fails, on this machine: the journals keep a repeat harmless."""
-_MANAGED = 100_663_296
+_MANAGED = 25_165_824
 """Bytes of pieces that a worker on this machine keeps in memory; others are on disk until they are needed."""
 _SETTINGS: Mapping[str, Any] = MappingProxyType(
     {
