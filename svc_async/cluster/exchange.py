@@ -65,7 +65,7 @@ def exchange(
     if len(plan.fragments) * shards > most_pieces:
         return _shuffle(plan, settings, shards, topic)
     encode = delayed(_encode, pure=True)
-    encoded = [
+    encoded: list[Any] = [
         encode(fragment, source=plan.settings, settings=settings, shards=shards, topic=topic)
         for fragment in plan.fragments
     ]

@@ -1,5 +1,6 @@
 """Rows of one key meet in one shard, in the order of the source, on a real cluster."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 from dask.delayed import delayed
-from distributed import Client
+from distributed import Client, Worker, WorkerPlugin
 
 from svc_async.cluster.encode import EncodeSettings
 from svc_async.cluster.exchange import encode_each, exchange
@@ -21,17 +22,24 @@ pytestmark = pytest.mark.timeout(300)  # workers import for seconds
 SHARDS = 5
 
 
+class _Environment(WorkerPlugin):
+    """Sets the variables of workers, also of one that replaces another that an earlier test has killed."""
+
+    name = "environment of the object store"
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self.variables = dict(variables)
+
+    def setup(self, worker: Worker) -> None:
+        del worker
+        os.environ.update(self.variables)
+
+
 @pytest.fixture(scope="module")
 def client(dask_cluster: str, object_store: ObjectStore) -> Iterator[Client]:
     with Client(dask_cluster) as client:
-        client.run(_set_environment, dict(object_store.environment))
+        client.register_plugin(_Environment(object_store.environment))
         yield client
-
-
-def _set_environment(environment: Mapping[str, str]) -> None:
-    import os  # noqa: PLC0415 - this runs on a worker
-
-    os.environ.update(environment)
 
 
 def make_table(offset: int) -> str:
