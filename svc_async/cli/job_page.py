@@ -71,7 +71,8 @@ def list_reasons(record: JournalRecord) -> Mapping[str, int]:
     """Count failures by reason; a journal lists the first 10,000, and rows that break a rule only at the end."""
     counted = count_reasons(record.report.failures)
     others = record.report.failed - sum(counted.values())
-    return {**dict(counted.most_common()), **({"not listed in the journal": others} if others else {})}
+    name = "not listed in the journal" if record.finished else "break a rule, which is listed when the job is finished"
+    return {**dict(counted.most_common()), **({name: others} if others else {})}
 
 
 def describe_target(spec: JobSpec, host: str | None) -> Mapping[str, str]:

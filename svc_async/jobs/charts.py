@@ -35,6 +35,7 @@ _TIMES = (
     86_400,
 )
 """Seconds between two ticks of a time axis; then whole days."""
+_ROUNDING = 1e-9
 _LETTER = 0.62
 """Width of a digit, in its height."""
 
@@ -115,7 +116,7 @@ def choose_ticks(highest: float, most: int = _MOST_TICKS) -> Sequence[float]:
 def choose_times(seconds: float, most: int) -> Sequence[float]:
     """Return round times at equal distances within some seconds."""
     days = (86_400.0 * number for number in range(2, 100_000))
-    step = next(each for each in (*_TIMES, *days) if seconds // each < most)
+    step = next(each for each in (*_TIMES, *days) if seconds / each + _ROUNDING < most)
     return [time for time in _count_up(step, seconds) if time <= seconds]
 
 

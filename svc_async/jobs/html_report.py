@@ -131,9 +131,10 @@ def _describe_outcome(record: JobRecord) -> str:
     counts += f", {report.failed:,} failed" if report.failed else ""
     if record.state == "finished" and record.ended_early is None:
         return _say("warn" if report.failed else "good", "Finished:", f"{counts}.")
-    counts += f", {report.in_doubt:,} are in doubt" if report.in_doubt else ""
     if record.state == "running":
+        counts += f", {report.in_doubt:,} were sent and have no answer yet" if report.in_doubt else ""
         return _say("", "Running:", f"{counts}.")
+    counts += f", {report.in_doubt:,} are in doubt" if report.in_doubt else ""
     reason = record.ended_early or f"the job is {record.state}"
     return _say("bad" if record.state == "failed" else "warn", "Not finished:", f"{_escape(reason)}. {counts}.")
 

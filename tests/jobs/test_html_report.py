@@ -95,7 +95,7 @@ def test_a_job_that_ended_early_says_why() -> None:
         (
             "running",
             Report(read=9, accepted=5, pending=4, in_doubt=2),
-            "<strong>Running:</strong> 5 of 9 rows that were read were accepted, 2 are in doubt.",
+            "<strong>Running:</strong> 5 of 9 rows that were read were accepted, 2 were sent and have no answer yet.",
         ),
         ("stopped", Report(read=9, pending=9), "<strong>Not finished:</strong> the job is stopped. 0 of 9 rows"),
     ],
