@@ -98,10 +98,10 @@ def find_template(names: tuple[str, ...]) -> RowTemplate:
 
     It is the same object each time, since users share operations only if they share their template.
     """
-    if len(names) > 1:
-        return _FIELDS_TEMPLATE
-    (name,) = names
-    return RowTemplate(f'{{"{name}":["', f'"]}},{{"{name}":["', '"]}')
+    if len(names) == 1:
+        (name,) = names
+        return RowTemplate(f'{{"{name}":["', f'"]}},{{"{name}":["', '"]}')
+    return _FIELDS_TEMPLATE
 
 
 def _join_fields(columns: Mapping[str, Sequence[str]]) -> list[str]:
