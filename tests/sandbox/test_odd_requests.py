@@ -257,3 +257,21 @@ async def test_a_failure_in_the_middle_of_an_answer_cuts_it(v2: V2Client, caplog
         with pytest.raises(aiohttp.ClientPayloadError):
             await answer.read()
     assert [record.getMessage().split()[0] for record in caplog.records] == ["incident"]
+
+
+async def test_a_client_that_ends_in_the_middle_of_a_body_is_no_failure(
+    raw: RawClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = f"{raw.account}/custom_audiences/{raw.sandbox.audience_id}/users"
+    url = URL(f"{raw.sandbox.ads_url}{path}")
+    assert url.host is not None
+    authorization = raw.sign("POST", str(url))
+    _, writer = await asyncio.open_connection(url.host, url.port)
+    head = f"POST {url.path} HTTP/1.1\r\nHost: {url.authority}\r\nAuthorization: {authorization}\r\nContent-Length: 100"
+    with caplog.at_level(logging.INFO):
+        writer.write(f"{head}\r\nContent-Type: application/json\r\n\r\n[".encode())
+        await writer.drain()
+        assert (await raw("GET", raw.account)).status == 200
+        writer.transport.abort()
+        assert (await raw("GET", raw.account)).status == 200
+    assert caplog.records == []

@@ -56,7 +56,13 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,  # noqa: ARG002 aiohttp's own words
     ) -> web.StreamResponse:
-        """Return the answer to a request that cannot be read, or that failed beyond its exchange."""
+        """Return the answer to a request that cannot be read, or that failed beyond its exchange.
+
+        Raises:
+            ConnectionError: nobody waits for the answer, or it has begun; aiohttp closes the connection.
+        """
+        if isinstance(exc, ConnectionError):
+            raise exc
         if request.writer.output_size > 0:
             raise ConnectionError("an answer has begun")
         target: bytes | None = getattr(self, "_target", None)
