@@ -383,7 +383,7 @@ def _settle(bucket: Bucket, request: LeaseRequest, now: int) -> Holder:
         own = bucket.holders[request.process] = Holder(now, answered=report.answered - sum(report.counts))
     new = max(0, min(report.answered - own.answered, sum(report.counts)))
     surplus = own.outstanding - new - report.outstanding
-    own.answered = max(own.answered, report.answered)
+    own.answered = report.answered
     own.outstanding = report.outstanding
     bucket.granted.remove(surplus, own.leased_at)
     granted = _spread(report, -surplus - report.outstanding, now)

@@ -514,7 +514,7 @@ BEGIN
     -- What this process reports: answers, and leases that it did not use or did without.
     newly := greatest(0, least(p_answered - own.answered, reported));
     surplus := own.outstanding - newly - p_outstanding;
-    own.answered := greatest(own.answered, p_answered);
+    own.answered := p_answered;  -- less than is counted if it missed its heartbeat and did not use its lease
     IF newly > 0 THEN
         b.answered := add_requests(b.answered, p_ages, p_counts, newly, now, b.period);
     END IF;
