@@ -59,6 +59,10 @@ class Exchange:
     sent: bool = False
     is_written: bool = False
 
+    def __deepcopy__(self, memo: object) -> "Exchange":
+        # aioresponses copies the arguments of each request, and `on_sent` leads to all of a session.
+        return self
+
     def payload(self, body: bytes | Blocks | None) -> "Payload | None":
         """Return a body as aiohttp sends it; without one, the request is written at once."""
         self.is_written = not body

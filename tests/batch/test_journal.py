@@ -162,7 +162,7 @@ async def test_what_is_sent_again_is_not_kept_while_the_rest_is_sent(journal: Jo
     await cancel_in_flight(service, rows, journal, concurrency=1)
     kept: list[object] = []
     service.script[3] = lambda _: kept.extend(
-        each for each in gc.get_objects() if isinstance(each, SourceReplay | Unsettled)
+        each for each in gc.get_objects() if issubclass(type(each), SourceReplay | Unsettled)
     )
 
     report = await upload(service, rows, journal)
