@@ -125,6 +125,8 @@ class Session(RawCalls):
         self._changing = asyncio.Lock()
 
     def __repr__(self) -> str:
+        if not hasattr(self, "_source"):  # in a traceback of its constructor
+            return "<Session, not created>"
         return f"<Session {self._source.description}, {'closed' if self._resources is None else 'open'}>"
 
     @classmethod
@@ -175,8 +177,10 @@ class Session(RawCalls):
         `running` is a sandbox that was started, which the caller closes. Other options: see `Session`; the sandbox has
         credentials, hosts and a clock of its own, and is reached without a proxy.
         """
+        from svc_async.sandbox import Sandbox  # noqa: PLC0415 - most programs need no server
+
         session = cls.__new__(cls)
-        session._bind(SandboxSource.create(running, options))  # noqa: SLF001 - the same class
+        session._bind(SandboxSource.create(running, Sandbox, options))  # noqa: SLF001 - the same class
         return session
 
     async def open(self) -> Self:
@@ -260,13 +264,9 @@ class Session(RawCalls):
         return await await_with_answer(awaitable, self._pipeline.transport)
 
     def but(self, *, timeout: float | None = None, retries: Retries | None = None) -> "Session":
-        """Return a session that shares connections and governor but overrides settings.
+        """Return a session that shares connections and governor, with other seconds for one exchange or other retries.
 
         It is open as long as this one; closing it has no effect on this one.
-
-        Args:
-            timeout: seconds for one exchange.
-            retries: how often and how long calls are repeated.
         """
         resources = self._require_open()
         pipeline = resources.pipeline.but(

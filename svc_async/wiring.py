@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict
 from weakref import WeakSet
@@ -34,7 +34,6 @@ from svc_async.wire.reading import Reader
 from svc_async.wire.route import Surface
 
 if TYPE_CHECKING:
-    from svc_async.sandbox import Sandbox
     from svc_async.state import SharedState
 
 __all__ = [
@@ -171,18 +170,23 @@ class SandboxSource:
 
     Attributes:
         running: a sandbox that was started; without one, it is started and closed with the session.
+        create_sandbox: returns the one to start.
         settings: the others; hosts, credentials and clock are those of the sandbox.
     """
 
-    running: "Sandbox | None"
+    running: Any
+    create_sandbox: Callable[[], AbstractAsyncContextManager[Any]]
     settings: SessionSettings
 
     @classmethod
-    def create(cls, running: "Sandbox | None", options: CommonOptions) -> Self:
+    def create(
+        cls, running: object, create_sandbox: Callable[[], AbstractAsyncContextManager[Any]], options: CommonOptions
+    ) -> Self:
         """Return the settings of a session with these options."""
         nobody = AppCredentials(consumer_key="sandbox", consumer_secret="sandbox")  # noqa: S106 - stands for the sandbox's
         nowhere = Endpoints(base_url="http://localhost", ads_url="http://localhost")
-        return cls(running, SessionSettings(credentials=nobody, app=None, endpoints=nowhere, **options))
+        settings = SessionSettings(credentials=nobody, app=None, endpoints=nowhere, **options)
+        return cls(running, create_sandbox, settings)
 
     @property
     def app(self) -> AppCredentials | None:
@@ -201,11 +205,9 @@ class SandboxSource:
 
     async def resolve(self, stack: AsyncExitStack) -> SessionSettings:
         """Return the settings with those of the sandbox, which is started if none was given."""
-        from svc_async.sandbox import Sandbox  # noqa: PLC0415 - most programs need no server
-
         sandbox = self.running
         if sandbox is None:
-            sandbox = await stack.enter_async_context(Sandbox())
+            sandbox = await stack.enter_async_context(self.create_sandbox())
         _log.info("this session uses the embedded sandbox at %s", sandbox.base_url)
         hosts = Endpoints(base_url=sandbox.base_url, ads_url=sandbox.ads_url, ads_sandbox_url=sandbox.ads_sandbox_url)
         settings = attrs.evolve(

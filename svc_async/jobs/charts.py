@@ -66,7 +66,7 @@ class Chart:
     @property
     def values(self) -> Sequence[float]:
         """The ticks of its vertical axis."""
-        return choose_ticks(self.total)
+        return choose_ticks(max(1, self.total))
 
     @property
     def limit(self) -> Sequence[Point]:
@@ -214,7 +214,7 @@ class _Scale:
             yield f'<text x="{x:.1f}" y="{self.size.height - 6}" text-anchor="{anchor}">{label}</text>'
 
     def _x(self, seconds: float) -> float:
-        return self.left + (self.size.width - self.left - 4) * seconds / self.seconds
+        return self.left + (self.size.width - self.left - 4) * seconds / (self.seconds or 1)
 
     def _y(self, value: float) -> float:
         bottom = self.size.height - self.size.letter - 18

@@ -7,7 +7,7 @@ from pathlib import Path
 import svc_async.sandbox
 
 PACKAGE = Path(svc_async.sandbox.__file__).parents[1]
-STARTERS = ("session.py", "pytest_plugin.py", "cli")
+STARTERS = ("session.py", "pytest_plugin", "cli")
 
 
 def list_imports(source: Path) -> Iterator[str]:
