@@ -139,13 +139,7 @@ def status(path: Path | None = None, /, *, state: StateJournalOptions = _STATE, 
         state: Where it is otherwise.
         as_json: Print only JSON.
     """
-    record = state.read(path)
-    now = SystemClock().now()
-    if as_json:
-        show_json(_status(record, now))
-    else:
-        for line in _lines(record, now):
-            show(*line)
+    _show_status(state.read(path), as_json=as_json)
     return Exit.DONE
 
 
@@ -211,13 +205,17 @@ def watch(
         record = asyncio.run(run_until_stopped(_follow(state.open(path), port, announce)))
     except Interrupted:
         return Exit.DONE
+    _show_status(record, as_json=as_json)
+    return Exit.DONE
+
+
+def _show_status(record: JournalRecord, *, as_json: bool) -> None:
     now = SystemClock().now()
     if as_json:
         show_json(_status(record, now))
     else:
         for line in _lines(record, now):
             show(*line)
-    return Exit.DONE
 
 
 async def _follow(
