@@ -4,6 +4,8 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
+from typing import Any
 
 import attrs
 
@@ -102,7 +104,8 @@ class Run:
         async with AsyncExitStack() as stack:
             for store in {id(each): each for each in self.stores}.values():  # one object may be both
                 if isinstance(store, AbstractAsyncContextManager):
-                    await stack.enter_async_context(store)
+                    await store.__aenter__()
+                    stack.push_async_exit(partial(self._leave, store))
             stack.push_async_callback(self.abandon)
             await self.acceptor.restore(self.parser)
             async with asyncio.TaskGroup() as tasks:
@@ -115,6 +118,11 @@ class Run:
                 await self._drain()
                 for task in (*workers, *self._accepting):
                     task.cancel()
+
+    async def _leave(self, store: AbstractAsyncContextManager[object], *details: Any) -> None:
+        """Close a store, unless the event loop was closed before: it may have been entered again in another one."""
+        if not self._loop.is_closed():
+            await store.__aexit__(*details)
 
     async def _take_over(self) -> None:
         """Accept what other receivers of a shared inbox left, whenever there is room in the queue."""

@@ -399,11 +399,12 @@ async def test_a_receiver_opens_and_closes_its_state(open_state: Callable[[], Sh
 
 
 IS_LEFT_OPEN = """
-import asyncio, sys
+import asyncio, gc, sys
 from svc_async.state import SharedState
 from svc_async.webhooks import WebhookReceiver
 from tests.support.deliveries import KEY, delivery
 
+gc.disable()
 receiver = WebhookReceiver(keys=[KEY], state=SharedState.open(sys.argv[1], schema=sys.argv[2]))
 loop = asyncio.new_event_loop()
 loop.run_until_complete(receiver.start())
@@ -411,6 +412,7 @@ loop.close()
 
 async def receive():
     async with receiver:
+        gc.collect()  # now the tasks of the closed event loop end
         print((await receiver.handle(*delivery())).status)
 
 asyncio.run(receive())
