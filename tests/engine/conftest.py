@@ -1,26 +1,4 @@
-"""A sandbox on its own time, and a session that shares it: waits take no time."""
+"""A sandbox on its own time, a session that shares it, and a peer that answers with bytes."""
 
-from collections.abc import AsyncIterator
-
-import pytest
-
-from svc_async import Session
-from svc_async.sandbox import Sandbox, VirtualClock
 from tests.support.raw_peer import peer, transport  # noqa: F401 - fixtures
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock(mode="jump")
-
-
-@pytest.fixture
-async def sandbox(clock: VirtualClock) -> AsyncIterator[Sandbox]:
-    async with Sandbox(clock=clock) as sandbox:
-        yield sandbox
-
-
-@pytest.fixture
-async def session(sandbox: Sandbox) -> AsyncIterator[Session]:
-    async with Session.sandbox(sandbox) as session:
-        yield session
+from tests.support.session_fixtures import clock, sandbox, session  # noqa: F401 - fixtures
