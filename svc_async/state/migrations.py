@@ -1,16 +1,22 @@
 """Creates the schema, and changes it from version to version.
 
 Every client knows the versions up to its own. Opening a database applies those that are missing, in one transaction and
-one process at a time. A schema that is newer than the client is refused: its tables may mean something else.
+one process at a time. A schema that is newer than the client is refused: its tables may mean something else. So is one
+of which a version was created by other statements, as its checksum tells: until a release, a version may still change.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
 import attrs
 
 from svc_async.state.database import Database
 from svc_async.state.errors import UnusableState
+
+if TYPE_CHECKING:
+    import asyncpg
 
 __all__ = ["LATEST", "SchemaState", "check_schema", "migrate", "read_version"]
 
@@ -31,15 +37,19 @@ class _Migration:
     files: Sequence[str]
 
     def read(self) -> str:
-        """Return its statements, with the one that notes the version."""
+        """Return its statements."""
         folder = files("svc_async.state.schema")
-        texts = [folder.joinpath(f"{name}.sql").read_text(encoding="utf-8") for name in self.files]
-        note = f"INSERT INTO schema_version (version) VALUES ({self.version});"  # noqa: S608 - our own number
-        return "\n".join([*texts, note])
+        return "\n".join(folder.joinpath(f"{name}.sql").read_text(encoding="utf-8") for name in self.files)
+
+    def compute_checksum(self) -> str:
+        """Return the SHA-256 of its statements."""
+        return sha256(self.read().encode()).hexdigest()
 
 
 _MIGRATIONS = (_Migration(1, ("limits", "journals", "syncs", "events", "jobs")),)
 LATEST = _MIGRATIONS[-1].version
+_APPLIED = "SELECT version, to_jsonb(each) ->> 'checksum' AS checksum FROM schema_version AS each ORDER BY version"
+"""The versions that were applied. The first tables had no checksums: reading one as JSON gives null there."""
 
 
 @attrs.frozen
@@ -60,11 +70,11 @@ async def read_version(database: Database) -> int:
 
     Raises:
         StateUnavailable: the database cannot be reached.
+        UnusableState: a version was created by other statements than this client's.
     """
     if await database.fetch_row("SELECT 1 WHERE to_regclass($1) IS NULL", f"{database.schema}.schema_version"):
         return 0
-    row = await database.fetch_row("SELECT max(version) AS version FROM schema_version")
-    return 0 if row is None or row["version"] is None else int(row["version"])
+    return _check_applied(database, await database.fetch(_APPLIED))
 
 
 async def migrate(database: Database) -> SchemaState:
@@ -72,7 +82,7 @@ async def migrate(database: Database) -> SchemaState:
 
     Raises:
         StateUnavailable: the database cannot be reached.
-        UnusableState: the schema is newer than this client.
+        UnusableState: the schema is newer than this client, or was created by other statements.
     """
     found = await read_version(database)
     _check_version(database, found)
@@ -83,13 +93,16 @@ async def migrate(database: Database) -> SchemaState:
         await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {database.schema}")
         await connection.execute(
             "CREATE TABLE IF NOT EXISTS schema_version "
-            "(version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"
+            "(version integer PRIMARY KEY, checksum text NOT NULL, "
+            "applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"
         )
-        found = int(await connection.fetchval("SELECT coalesce(max(version), 0) FROM schema_version"))
+        found = _check_applied(database, await connection.fetch(_APPLIED))
         _check_version(database, found)
         missing = [each for each in _MIGRATIONS if each.version > found]
         for migration in missing:
             await connection.execute(migration.read())
+            note = "INSERT INTO schema_version (version, checksum) VALUES ($1, $2)"
+            await connection.execute(note, migration.version, migration.compute_checksum())
     return SchemaState(found, [migration.version for migration in missing])
 
 
@@ -98,13 +111,31 @@ async def check_schema(database: Database) -> None:
 
     Raises:
         StateUnavailable: the database cannot be reached.
-        UnusableState: the schema is missing, older or newer.
+        UnusableState: the schema is missing, older or newer, or was created by other statements.
     """
     found = await read_version(database)
     _check_version(database, found)
     if found < LATEST:
         is_older = "has tables of an earlier version" if found else "has no tables"
         raise UnusableState(database.name, f"{is_older}: run `svc-async state migrate` as a role that may create them")
+
+
+def _check_applied(database: Database, rows: "Iterable[asyncpg.Record]") -> int:
+    """Return the latest of the versions that were applied.
+
+    Raises:
+        UnusableState: one of them was created by other statements than this client's.
+    """
+    checksums = {migration.version: migration.compute_checksum() for migration in _MIGRATIONS}
+    latest = 0
+    for row in rows:
+        latest = row["version"]
+        if checksums.get(latest, row["checksum"]) != row["checksum"]:
+            problem = "has tables of another build of this SDK, which cannot be migrated"
+            raise UnusableState(
+                database.name, f"{problem}: drop the schema {database.schema}, or name another database"
+            )
+    return latest
 
 
 def _check_version(database: Database, found: int) -> None:

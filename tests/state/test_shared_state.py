@@ -26,9 +26,23 @@ async def test_many_processes_may_open_a_new_database_at_once(postgres_url: str,
 
 async def test_a_schema_of_a_newer_version_is_refused(postgres_url: str, schema: str) -> None:
     async with SharedState.open(postgres_url, schema=schema) as state:
-        await state.database.execute("INSERT INTO schema_version (version) VALUES ($1)", LATEST + 1)
+        await state.database.execute("INSERT INTO schema_version VALUES ($1, 'of the future')", LATEST + 1)
     with pytest.raises(UnusableState, match="newer version of this SDK"):
         async with SharedState.open(postgres_url, schema=schema):
+            pass
+
+
+@pytest.mark.parametrize(
+    "change", ["UPDATE schema_version SET checksum = 'another'", "ALTER TABLE schema_version DROP checksum"]
+)
+@pytest.mark.parametrize("migrate", [True, False])
+async def test_tables_that_other_statements_created_are_refused(
+    postgres_url: str, schema: str, change: str, migrate: bool
+) -> None:
+    async with SharedState.open(postgres_url, schema=schema) as state:
+        await state.database.execute(change)
+    with pytest.raises(UnusableState, match=f"another build of this SDK.* drop the schema {schema}"):
+        async with SharedState.open(postgres_url, schema=schema, migrate=migrate):
             pass
 
 
