@@ -20,7 +20,7 @@ from svc_async.cli.failures import FailureList
 from svc_async.cli.job_journal import JobJournal, find_journal
 from svc_async.cli.job_page import describe_target
 from svc_async.cli.options import JournalOptions, RunOptions
-from svc_async.cli.outcome import JobOutcome
+from svc_async.cli.outcome import JobOutcome, Work
 from svc_async.cli.output.console import complain, say, stderr
 from svc_async.cli.output.json_output import show_json
 from svc_async.cli.output.progress import Display, open_display
@@ -62,27 +62,15 @@ def run_job(spec: JobSpec, file: Path, options: RunOptions, journal: JournalOpti
     as_typed = attrs.evolve(spec, source=attrs.evolve(spec.source, path=str(file)))  # messages name the file so
     # Standard input is read here: in the event loop, waiting for it would delay the handling of signals.
     with closing(kept.spooled or open_rows(as_typed)) as source:
-        work: _Work = SyncWork(spec, source, options) if isinstance(spec, SyncSpec) else _UploadWork(spec, source, kept)
+        work: _FileWork = (
+            SyncWork(spec, source, options) if isinstance(spec, SyncSpec) else _UploadWork(spec, source, kept)
+        )
         job = _FileJob(spec=spec, file=file, options=options, source=source, journal=kept, work=work)
         return asyncio.run(job.run())
 
 
-class _Work(Protocol):
-    """What a job does, once its session is open and its source is checked."""
-
-    @property
-    def more(self) -> Mapping[str, int]:
-        """Further counts for the reports."""
-        ...
-
-    @property
-    def advice(self) -> str:
-        """What repeating the command does with the rest."""
-        ...
-
-    def summarize(self, report: Report) -> str:
-        """Describe what was done with how many rows."""
-        ...
+class _FileWork(Work, Protocol):
+    """What a job with a file does, once its session is open and the file is checked."""
 
     async def run(
         self, target: TargetSpec, session: Session, observers: Observers, failures: FailureList
@@ -166,7 +154,7 @@ class _FileJob:
     options: RunOptions
     source: ReplayableSource
     journal: JobJournal
-    work: _Work
+    work: _FileWork
     clock: Clock = attrs.field(factory=SystemClock)
 
     async def run(self) -> int:

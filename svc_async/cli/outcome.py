@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 
@@ -21,7 +21,7 @@ from svc_async.errors import BatchError, SvcError, UnusableFile
 from svc_async.jobs.html_report import JobRecord, report_page
 from svc_async.private_files import write_private
 
-__all__ = ["JobOutcome", "write_json_report", "write_report"]
+__all__ = ["JobOutcome", "Work", "write_json_report", "write_report"]
 
 _PARTLY_VALID = {
     False: "  of these with another valid identifier: --bad-identifiers drop sends them",
@@ -29,6 +29,24 @@ _PARTLY_VALID = {
 }
 _LISTED = 5
 """Reasons that are printed."""
+
+
+class Work(Protocol):
+    """What a job does, as far as its outcome describes it."""
+
+    @property
+    def more(self) -> Mapping[str, int]:
+        """Further counts for the reports."""
+        ...
+
+    @property
+    def advice(self) -> str:
+        """What to do about the rest if the job ends early."""
+        ...
+
+    def summarize(self, report: Report) -> str:
+        """Describe what was done with how many rows."""
+        ...
 
 
 @attrs.frozen(kw_only=True)

@@ -13,6 +13,7 @@ from svc_async.batch.settings import Observers, Reading
 from svc_async.cli.failures import FailureList
 from svc_async.cli.job_journal import describe_ids
 from svc_async.cli.options import RunOptions
+from svc_async.cli.outcome import Work
 from svc_async.cli.output.wording import count
 from svc_async.cli.sync_command import SyncWork
 from svc_async.engine.origin import SessionOrigin
@@ -80,26 +81,12 @@ class ClusterRows:
         """Do nothing: it holds no file."""
 
 
-class ClusterWork(Protocol):
-    """What a job does."""
+class ClusterWork(Work, Protocol):
+    """What a job on a cluster does."""
 
     @property
     def journal(self) -> str | None:
         """The name of the job in the shared state, if it has one."""
-        ...
-
-    @property
-    def more(self) -> Mapping[str, int]:
-        """Further counts for the reports."""
-        ...
-
-    @property
-    def advice(self) -> str:
-        """What to do if it ends early."""
-        ...
-
-    def summarize(self, report: Report) -> str:
-        """Describe what was done with how many rows."""
         ...
 
     async def run(
