@@ -8,7 +8,7 @@ one that the answer does not mention is sent again, since its outcome is unknown
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import attrs
 
@@ -129,18 +129,8 @@ class Products(CatalogProducts):
         if cluster is not None:
             if on_result is not None:
                 raise InvalidArgument("on_result", "must not be given with cluster=: the results stay on the workers")
-            return await self.cluster_runner.run(
-                ClusterCall(
-                    client=cluster,
-                    shards=shards,
-                    ids=self._ids,
-                    operation="Update",
-                    source=products,
-                    parameter="products",
-                    settings=settings,
-                    journal=journal,
-                    observers=observers,
-                )
+            return await self._run_on_cluster(
+                cluster, "Update", products, settings=settings, observers=observers, journal=journal, shards=shards
             )
         destination = Upserts(self.product_catalog_id, self._host, on_result)
         source = self._read(products)
@@ -177,18 +167,8 @@ class Products(CatalogProducts):
         )
         observers = Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure)
         if cluster is not None:
-            return await self.cluster_runner.run(
-                ClusterCall(
-                    client=cluster,
-                    shards=shards,
-                    ids=self._ids,
-                    operation="Delete",
-                    source=product_keys,
-                    parameter="product_keys",
-                    settings=settings,
-                    journal=journal,
-                    observers=observers,
-                )
+            return await self._run_on_cluster(
+                cluster, "Delete", product_keys, settings=settings, observers=observers, journal=journal, shards=shards
             )
         source = read_keys(product_keys, self.sizes.slice_rows)
         return await self._create_uploader(
@@ -334,6 +314,30 @@ class Products(CatalogProducts):
     def _read(self, products: ProductRows) -> RowSource:
         encode = encode_checked if self._pipeline.validate else encode_unchecked
         return read_products(products, encode, self.sizes.slice_rows)
+
+    async def _run_on_cluster(
+        self,
+        cluster: ClusterClient,
+        operation: Literal["Update", "Delete"],
+        source: object,
+        *,
+        settings: BatchSettings,
+        observers: Observers,
+        journal: JournalPath | None,
+        shards: int | None,
+    ) -> Report:
+        call = ClusterCall(
+            client=cluster,
+            shards=shards,
+            ids=self._ids,
+            operation=operation,
+            source=source,
+            parameter="products" if operation == "Update" else "product_keys",
+            settings=settings,
+            journal=journal,
+            observers=observers,
+        )
+        return await self.cluster_runner.run(call)
 
     def _create_uploader(
         self,
