@@ -160,9 +160,13 @@ async def test_a_request_is_found_by_its_text(wide_page: InspectorPage, raw: Raw
     await raw("GET", raw.account)
     await wide_page.page.get_by_role("searchbox").fill("12/ beta")
     await expect(wide_page.rows()).to_have_count(1)
-    await wide_page.page.get_by_role("searchbox").fill("")
+    raw.sandbox.faults.on("GET").once().do(Fault.http(503))
+    await raw("GET", raw.account)
+    for text, count in (("fault: http(503)", 1), ("no such call specified", 3), ("", 5)):  # whatever a row shows
+        await wide_page.page.get_by_role("searchbox").fill(text)
+        await expect(wide_page.rows()).to_have_count(count)
     await wide_page.page.get_by_label("Which requests").select_option("Refused")
-    await expect(wide_page.rows()).to_have_count(3)
+    await expect(wide_page.rows()).to_have_count(4)
 
 
 async def test_a_paused_list_stands_still(wide_page: InspectorPage, raw: RawClient) -> None:

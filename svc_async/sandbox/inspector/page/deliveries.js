@@ -1,7 +1,7 @@
 // The view of webhook deliveries.
 
 import { get } from "./api.js";
-import { makeBody, makeFold, makePairs, makeStatus } from "./detail.js";
+import { makeBody, makeFold, makePairs, makeProse, makeStatus } from "./detail.js";
 import { formatClock, formatMoment, formatSeconds, h, plural } from "./dom.js";
 import { ListView } from "./list.js";
 
@@ -27,7 +27,7 @@ export function makeDeliveries(panel) {
       ["open", "Under way", (row) => ["pending", "retrying"].includes(row.state)],
     ],
     makeRow,
-    describe: (row) => Object.values(row).join(" "),
+    describe: (row) => [...Object.values(row), formatClock(row.time), describeAttempts(row), row.fault ? `fault: ${row.fault}` : ""].join(" "),
     load: (id) => get(`inspector/delivery?id=${encodeURIComponent(id)}`),
     show: showDelivery,
   });
@@ -37,12 +37,15 @@ function makeState(state) {
   return h("span", { class: `state state-${state}` }, state);
 }
 
+function describeAttempts(row) {
+  return row.attempts > 0 ? `${plural(row.attempts, "attempt")}, the last: ${row.verdict}` : "not sent yet";
+}
+
 function makeRow(row) {
-  const last = row.attempts > 0 ? `${plural(row.attempts, "attempt")}, the last: ${row.verdict}` : "not sent yet";
   return [
     h("span", { class: "line" }, h("span", { class: "path" }, row.event_type || "event"), " ", makeState(row.state)),
     h("span", { class: "facts" }, `${formatClock(row.time)} · ${row.url}`),
-    h("span", { class: "facts" }, last, row.fault ? [" ", h("span", { class: "fault" }, `fault: ${row.fault}`)] : null),
+    h("span", { class: "facts" }, describeAttempts(row), row.fault ? [" ", h("span", { class: "fault" }, `fault: ${row.fault}`)] : null),
   ];
 }
 
@@ -70,7 +73,7 @@ function showAttempt(attempt, place) {
   return h("div", { class: "attempt" },
     h("p", {}, h("strong", {}, `${place + 1}. `), makeStatus(attempt.status), " ", formatMoment(attempt.time)),
     h("p", { class: "quiet" }, result),
-    attempt.statement && attempt.verdict !== "ok" ? h("blockquote", {}, attempt.statement) : null,
+    attempt.statement && attempt.verdict !== "ok" ? h("blockquote", {}, makeProse(attempt.statement)) : null,
     signatures.length > 0 ? makePairs(signatures) : h("p", { class: "quiet" }, "Not signed."),
     makeFold(`attempt-${place}`, "Headers and answer", makePairs(attempt.headers), ...makeBody(`attempt-body-${place}`, `Answer ${place + 1}`, attempt.answer)));
 }

@@ -11,19 +11,30 @@ const BASES = {
   assumed: ["Assumed", "the specification is silent; the service may answer otherwise"],
 };
 
+export function nameBasis(basis) {
+  return BASES[basis]?.[0] ?? "";
+}
+
 export function makeBasis(basis) {
-  return basis in BASES ? h("span", { class: `basis basis-${basis}` }, BASES[basis][0]) : null;
+  return basis in BASES ? h("span", { class: `basis basis-${basis}` }, nameBasis(basis)) : null;
 }
 
 export function explainBasis(basis) {
   return BASES[basis]?.[1] ?? "";
 }
 
+export function nameStatus(status, { over = true } = {}) {
+  return String(status ?? (over ? "no answer" : "open"));
+}
+
 export function makeStatus(status, { over = true } = {}) {
-  if (status === null || status === undefined) {
-    return over ? h("span", { class: "status status-none" }, "no answer") : h("span", { class: "status" }, "open");
-  }
-  return h("span", { class: `status status-${Math.floor(status / 100)}` }, status);
+  const kind = status === null || status === undefined ? (over ? "none" : "open") : Math.floor(status / 100);
+  return h("span", { class: `status status-${kind}` }, nameStatus(status, { over }));
+}
+
+// Returns a sentence in which what stands between backticks is code.
+export function makeProse(text) {
+  return text.split("`").map((part, place) => (place % 2 === 1 ? h("code", {}, part) : part));
 }
 
 export function makePairs(pairs) {
@@ -55,7 +66,7 @@ const SILENT = {
 };
 
 export function makeBody(name, label, body) {
-  const title = h("h3", {}, label, h("span", { class: "aside" }, body === null ? "" : formatBytes(body.size)));
+  const title = h("h3", {}, label, body === null || body.size === 0 ? null : h("span", { class: "aside" }, formatBytes(body.size)));
   if (body === null) return [title, h("p", { class: "quiet" }, "It was dropped: only the latest bodies are kept.")];
   if (body.kind in SILENT) return [title, h("p", { class: "quiet" }, SILENT[body.kind])];
   const isColoured = body.kind === "json" && body.text.length < COLOURED;

@@ -149,13 +149,16 @@ function makeNumber(field) {
   });
 }
 
-// Opens a dialog with a form; it stays open while `act` fails, with the reason.
+// Opens a dialog with a form; it stays open while `act` fails, with the reason. A second click does not act twice.
 function openDialog(title, verb, content, act) {
   const id = "dialog-title";
   const problem = h("p", { class: "problem", role: "alert" });
   const cancel = h("button", { type: "button", on: { click: () => dialog.close() } }, "Cancel");
+  let isBusy = false;
   const form = h("form", { on: { submit: async (event) => {
     event.preventDefault();
+    if (isBusy) return;
+    isBusy = true;
     problem.textContent = "";
     try {
       await act();
@@ -163,6 +166,7 @@ function openDialog(title, verb, content, act) {
     } catch (error) {
       problem.textContent = error.message;
     }
+    isBusy = false;
   } } }, h("h2", { id }, title), ...content, problem, h("p", { class: "actions" }, h("button", { type: "submit", class: "primary" }, verb), " ", cancel));
   const dialog = h("dialog", { "aria-labelledby": id, on: { close: () => dialog.remove() } }, form);
   document.body.append(dialog);

@@ -3,7 +3,7 @@
 // Rows are options of a listbox, which keeps the focus while they change. Few of them are in the page: the latest that
 // match the filter, more on request.
 
-import { arrange, h, plural, setText } from "./dom.js";
+import { arrange, formatNumber, h, plural, setText } from "./dom.js";
 
 const SHOWN = 150;
 const NAMED_AFTER = 300;
@@ -150,7 +150,7 @@ export class ListView {
     const waiting = this.pausedAt === null ? "" : `. Paused, ${plural(Math.max(held, 0), "new one", "new ones")}`;
     if (this.rows.size === 0) return "";
     if (found === 0) return `No ${one} matches${waiting}`;
-    const what = found === this.rows.size ? plural(found, one, many) : `${plural(found, one, many)} of ${this.rows.size}`;
+    const what = found === this.rows.size ? plural(found, one, many) : `${formatNumber(found)} of ${plural(this.rows.size, one, many)}`;
     return `${what}${shown < found ? `, the latest ${shown} shown` : ""}${waiting}`;
   }
 

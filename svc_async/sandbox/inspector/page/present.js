@@ -28,7 +28,7 @@ export class LimitsView {
     if (!this.gauges.has(key)) this.gauges.set(key, makeGauge(gauge));
     const { element, meter, bar, left } = this.gauges.get(key);
     const remaining = Math.max(gauge.limit - gauge.used, 0);
-    const text = `${formatNumber(remaining)} of ${formatNumber(gauge.limit)} left in ${formatSeconds(gauge.period)}, resets in ${formatSeconds(Math.max(gauge.reset - now, 0))}`;
+    const text = `${formatNumber(remaining)} of ${formatNumber(gauge.limit)} left; the window of ${formatSeconds(gauge.period)} resets in ${formatSeconds(Math.max(gauge.reset - now, 0))}`;
     setText(left, text);
     meter.setAttribute("aria-valuenow", remaining);
     meter.setAttribute("aria-valuetext", text);
@@ -68,7 +68,7 @@ export function makeTable(label, columns, rows) {
 }
 
 function makeCell(cell, place) {
-  const text = cell === null || cell === undefined ? "–" : typeof cell === "number" ? formatNumber(cell) : String(cell);
+  const text = cell === null || cell === undefined || cell === "" ? "–" : typeof cell === "number" ? formatNumber(cell) : String(cell);
   const kind = typeof cell === "number" ? "number" : undefined;
   return place === 0 ? h("th", { scope: "row", class: kind }, text) : h("td", { class: kind }, text);
 }

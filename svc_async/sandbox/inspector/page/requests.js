@@ -1,7 +1,7 @@
 // The view of requests.
 
 import { get } from "./api.js";
-import { explainBasis, makeBasis, makeBody, makeFold, makePairs, makeStatus } from "./detail.js";
+import { explainBasis, makeBasis, makeBody, makeFold, makePairs, makeProse, makeStatus, nameBasis, nameStatus } from "./detail.js";
 import { formatClock, formatMoment, formatSeconds, h } from "./dom.js";
 import { ListView } from "./list.js";
 
@@ -26,14 +26,25 @@ export function makeRequests(panel, armFault) {
       ["faults", "With a fault", (row) => row.faults.length > 0],
     ],
     makeRow,
-    describe: (row) => [row.method, row.path, row.query, row.status ?? "", row.operation, row.rule, row.basis, row.reason, ...row.faults].join(" "),
+    describe,
     load: (number) => get(`inspector/request?number=${encodeURIComponent(number)}`),
     show: (request) => showRequest(request, armFault),
   });
 }
 
+// Returns the text of a row, so that whatever can be seen in it can be found.
+function describe(row) {
+  const status = nameStatus(row.status, { over: row.seconds !== null });
+  const faults = row.faults.map((fault) => `fault: ${fault}`);
+  return [row.method, row.path, row.query, status, formatClock(row.time), row.operation, row.rule, nameBasis(row.basis), row.reason, ...faults].join(" ");
+}
+
 function isLost(row) {
   return row.status === null && row.seconds !== null;
+}
+
+function isRefused(row) {
+  return Boolean(row.reason) || row.status >= 400 || isLost(row);
 }
 
 function makeEmpty() {
@@ -41,7 +52,7 @@ function makeEmpty() {
   return h("div", { class: "empty" },
     h("p", {}, "No request yet. Point a client at this sandbox:"),
     h("pre", { class: "body" }, variables),
-    h("p", {}, "In Python: ", h("code", {}, "Session.sandbox(sandbox)"), ". Each request appears here as soon as it has arrived."));
+    h("p", {}, "Its credentials are what ", h("code", {}, "svc-async sandbox"), " prints; in Python, ", h("code", {}, "Session.sandbox(sandbox)"), " has them. Each request appears here as soon as it has arrived."));
 }
 
 // The end of a path says most: where there is no room, its middle is left out.
@@ -83,12 +94,12 @@ function showRequest(request, armFault) {
 function makeDecision(request) {
   const lines = [];
   if (request.reason) lines.push(h("p", { class: "why" }, request.reason));
-  if (request.faults.length > 0) lines.push(h("p", {}, h("span", { class: "fault" }, `fault: ${request.faults.join(", ")}`), " An armed fault took part."));
+  if (request.faults.length > 0) lines.push(h("p", {}, h("span", { class: "fault" }, `fault: ${request.faults.join(", ")}`), " An armed fault struck."));
   if (request.rule) {
     lines.push(h("p", {}, "Decided by ", h("strong", { class: "rule" }, request.rule), " ", makeBasis(request.basis), " ", h("span", { class: "quiet" }, explainBasis(request.basis))));
-    if (request.statement) lines.push(h("blockquote", {}, request.statement));
+    if (request.statement) lines.push(h("blockquote", {}, makeProse(request.statement)));
   }
-  return lines.length > 0 ? h("div", { class: `decision ${request.reason ? "is-refused" : ""}` }, lines) : null;
+  return lines.length > 0 ? h("div", { class: `decision ${isRefused(request) ? "is-refused" : ""}` }, lines) : null;
 }
 
 function makeQuery(query) {
