@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -74,12 +74,13 @@ async def test_a_run_that_has_only_waited_does_not_prolong_the_wait(state: Share
 async def test_what_is_sent_again_is_confirmed_first(state: SharedState) -> None:
     service = FakeService()
     await leave_in_doubt(service, state)
-    confirmed = await find_confirmation(state)
     await state.database.execute("UPDATE journals SET confirmed_at = confirmed_at - interval '1 day'")
 
-    await die(service, state, Death(1, after=True), quarantine=QUARANTINE)
+    service.script[2], began = LOST, time.monotonic()
+    await die(service, state, Death(2), quarantine=QUARANTINE, retry_delays=[0])
+    assert len(service.bodies) == 2  # at once: a day has passed
 
-    assert await find_confirmation(state) > confirmed + timedelta()
+    assert await resume(service, state) >= QUARANTINE + GRACE - (time.monotonic() - began)
 
 
 async def test_nothing_is_waited_for_if_no_run_has_ever_confirmed(state: SharedState) -> None:
