@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from distributed import Client, Scheduler, Worker
 
-from svc_async import InvalidArgument, Session
+from svc_async import BatchError, InvalidArgument, Session
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.report import Failure, Progress
 from svc_async.batch.settings import Reading
@@ -26,7 +26,11 @@ from svc_async.cluster.planning import plan_spec
 from svc_async.cluster.sync.fragment_slices import read_fragment
 from svc_async.errors import UnusableFile
 from svc_async.jobs.spec import SourceSpec
+from svc_async.sandbox import Fault
+from svc_async.sandbox.server.faults import FaultTarget
+from svc_async.sandbox.server.rendering import Reply
 from svc_async.state import SharedState
+from svc_async.state.errors import TakenUpElsewhere
 from svc_async.users.encoding import BadIdentifiers
 from tests.support.cluster_jobs import Workbench, expect, mail, write_csv, write_parquet
 from tests.support.contract import PRODUCT
@@ -102,6 +106,61 @@ async def test_a_sync_goes_on_when_a_worker_is_killed(workbench: Workbench, tmp_
     assert report.sent.accepted == COUNT
     assert workbench.list_members() == expect(range(COUNT))
     assert list(dict.fromkeys(phases)) == ["planning", "reading", "comparing", "recording", "sending", "settling"]
+
+
+async def test_a_sync_that_begins_ends_another_one_of_the_same_list(workbench: Workbench, tmp_path: Path) -> None:
+    hold = HeldAnswer()
+    async with workbench.open_users() as (users, state), workbench.open_users() as (others, other_state):
+        await users.sync(write_csv(tmp_path, range(COUNT)), state=state, cluster=workbench.client)
+        workbench.sandbox.faults.on("POST").once().do(hold.fault)
+        path = write_csv(tmp_path, range(40, COUNT + 10))
+        first = asyncio.create_task(users.sync(path, state=state, cluster=workbench.client, max_removal_share=1.0))
+        await hold.begun.wait()  # it removes 40 people, and has ten to add
+
+        path = write_csv(tmp_path, range(20, COUNT + 5))
+        second = await others.sync(
+            path, state=other_state, cluster=workbench.client, max_removal_share=1.0, quarantine=0
+        )
+        sent = len(workbench.sandbox.requests)
+        hold.end.set()
+        with pytest.raises(BatchError, match="taken up elsewhere") as caught:
+            await first
+        third = await others.sync(path, state=other_state, cluster=workbench.client)
+
+    assert isinstance(caught.value.__cause__, TakenUpElsewhere)
+    assert second.complete
+    assert len(workbench.sandbox.requests) == sent
+    assert workbench.list_members() == expect(range(20, COUNT + 5))
+    assert (third.plan.unchanged, third.plan.upserts, third.plan.all_removals) == (COUNT - 15, 0, 0)
+
+
+@pytest.mark.parametrize("phase", ["reading", "sending"])
+async def test_a_sync_that_was_cancelled_is_repaired_by_the_next(
+    workbench: Workbench, tmp_path: Path, phase: str
+) -> None:
+    hold = HeldAnswer()
+    async with workbench.open_users() as (users, state):
+        await users.sync(write_csv(tmp_path, range(COUNT)), state=state, cluster=workbench.client)
+        workbench.sandbox.faults.on("POST").once().do(hold.fault)
+        path = write_csv(tmp_path, range(40, COUNT + 10))
+        reached = hold.begun if phase == "sending" else asyncio.Event()
+
+        def note(progress: Progress) -> None:
+            if progress.phase == phase == "reading":
+                reached.set()
+
+        settings: dict[str, Any] = {"state": state, "cluster": workbench.client, "max_removal_share": 1.0}
+        sync = asyncio.create_task(users.sync(path, progress=note, **settings))
+        await reached.wait()
+        sync.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sync
+        hold.end.set()
+        report = await users.sync(path, quarantine=0, **settings)
+
+    assert report.complete
+    assert report.plan.all_removals == 40
+    assert workbench.list_members() == expect(range(40, COUNT + 10))
 
 
 async def test_nothing_is_sent_if_a_fragment_cannot_be_read(workbench: Workbench, tmp_path: Path) -> None:
@@ -213,6 +272,22 @@ def test_nothing_raw_leaves_a_worker(tmp_path: Path) -> None:
 
     assert [each.count for each in found] == [4, 4]
     assert not any(text in pickle.dumps(found) for text in (b"example", b"secret"))
+
+
+class HeldAnswer:
+    """Lets a request take effect, and holds its answer."""
+
+    def __init__(self) -> None:
+        self.begun, self.end = asyncio.Event(), asyncio.Event()
+
+    @property
+    def fault(self) -> Fault:
+        async def act(_: FaultTarget, reply: Reply | None) -> Reply | None:
+            self.begun.set()
+            await self.end.wait()
+            return reply
+
+        return Fault("held", act, stage="after", ends=False)
 
 
 def counts(report: SyncReport) -> Sequence[tuple[int, ...]]:
