@@ -272,6 +272,25 @@ async def test_closing_gives_the_token_that_is_on_its_way(clock: VirtualClock) -
     await tokens.close()
 
 
+async def test_closing_waits_for_a_refresh_whose_token_is_on_its_way(clock: VirtualClock) -> None:
+    given = asyncio.Event()
+
+    async def refresh(credentials: OAuth2UserCredentials) -> OAuth2UserCredentials:
+        await given.wait()
+        return attrs.evolve(credentials, access_token="one")
+
+    tokens = UserTokens(USER, refresh, clock)
+    refreshing = asyncio.create_task(tokens.refresh())
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(tokens.close())
+    await asyncio.sleep(0)
+    assert not closing.done()
+    given.set()
+    await closing
+    assert tokens.credentials.access_token == "one"
+    await refreshing
+
+
 async def test_a_failure_that_nobody_waited_for_is_not_logged(
     clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:

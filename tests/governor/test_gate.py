@@ -14,6 +14,7 @@ from tests.support.rate_limits import (
     build_request,
     card_list,
     find_bucket,
+    hold_slot,
     make_governor,
     rate_limit_headers,
     request_slot,
@@ -42,6 +43,20 @@ async def test_the_gate_of_a_429(clock: DrivenClock, headers: Mapping[str, str],
     await clock.run(send(governor, users_batch()))
 
     assert least <= clock.monotonic() <= most
+
+
+async def test_the_gate_of_a_request_ends_when_its_bucket_opens(clock: DrivenClock) -> None:
+    governor = make_governor(clock)
+    slot = await hold_slot(governor, users_batch())
+    assert governor.find_gate(slot) is None
+
+    slot.learn(429, rate_limit_headers(retry_after="5"))
+    ends = governor.find_gate(slot)
+
+    assert ends is not None
+    assert timedelta(seconds=5) <= ends - EPOCH <= timedelta(seconds=6.1)
+    await clock.advance(seconds=7)
+    assert governor.find_gate(slot) is None
 
 
 async def test_429_twice_in_a_row_closes_longer(clock: DrivenClock) -> None:

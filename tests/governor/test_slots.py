@@ -12,7 +12,7 @@ import pytest
 from svc_async.errors import InvalidArgument
 from svc_async.governor.governor import BucketState, Governor
 from svc_async.governor.limits import Limit, Scope
-from svc_async.governor.slot import Priority
+from svc_async.governor.slot import Priority, Slot
 from svc_async.governor.window_store import LocalWindows, WindowSpec
 from svc_async.governor.windows import Window
 from svc_async.wire.route import Request
@@ -72,6 +72,23 @@ async def test_small_limit_bursts_then_waits_for_the_window(clock: DrivenClock) 
     await clock.run(send(governor, ACCOUNTS))
 
     assert clock.monotonic() == QUARTER
+
+
+async def test_a_slot_knows_how_long_it_waited(clock: DrivenClock) -> None:
+    governor = make_governor(clock)
+    waited = []
+    for _ in range(6):
+        slot = request_slot(governor, ACCOUNTS)
+        await clock.run(use(slot))
+        waited.append(slot.waited)
+
+    assert waited == [0, 0, 0, 0, 0, QUARTER]
+
+
+async def use(slot: Slot) -> None:
+    async with slot:
+        slot.mark_sent()
+        slot.learn(200, {})
 
 
 async def test_one_probe_goes_first_and_its_answer_opens(clock: DrivenClock) -> None:

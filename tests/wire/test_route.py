@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import pytest
 
 from svc_async.ads.accounts import Account
@@ -42,6 +43,13 @@ def test_what_may_be_done_twice(method: str, safe: bool) -> None:
 
 def test_a_body_does_not_show() -> None:
     assert "Ada" not in repr(ROW(account_id="a", name="Ada"))
+
+
+def test_logs_and_events_show_the_template_unless_another_path_is_to_be_shown() -> None:
+    request = ROW(account_id="a b")
+
+    assert request.public_path == ROW.path
+    assert attrs.evolve(request, shown_path="/12/accounts/*").public_path == "/12/accounts/*"
 
 
 def test_a_request_is_changed_by_its_copies() -> None:
