@@ -63,6 +63,17 @@ async def test_a_429_and_the_wait_for_its_gate_are_events(sandbox: Sandbox, cloc
     assert second.seconds >= second.waited
 
 
+async def test_the_wait_of_a_batch_is_one_of_bulk(sandbox: Sandbox) -> None:
+    waits: list[LimitWaitEvent] = []
+    sandbox.faults.on("POST", "*/users").once().do(Fault.rate_limited(reset=30))
+    async with Session.sandbox(sandbox) as session:
+        session.subscribe(lambda event: waits.append(event) if isinstance(event, LimitWaitEvent) else None)
+        users = session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
+        await users.upload([{"email": "ann@example.test"}])
+
+    assert [wait.priority for wait in waits] == ["bulk"]
+
+
 async def test_a_call_that_would_wait_too_long_is_an_event(sandbox: Sandbox) -> None:
     events: list[CallEvent] = []
     async with Session.sandbox(sandbox, on_event=events.append) as session:

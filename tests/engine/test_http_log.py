@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from svc_async import InvalidArgument, NotFound, Session, TransportError
+from svc_async import InvalidArgument, NotFound, Session, TransportError, WouldWaitTooLong
 from svc_async.monitoring import logs
 from svc_async.sandbox import Fault, Sandbox
 from tests.support.loggers import keep_loggers  # noqa: F401 - a fixture
@@ -51,6 +51,20 @@ async def test_a_repeat_is_a_warning_with_its_wait(
     assert info == "INFO"
     assert call.startswith("GET /12/accounts/{account_id}: HTTP 200 in 7.")
     assert call.endswith(", 2 attempts, waited 7.000 s")
+
+
+async def test_a_call_that_never_had_its_turn_has_not_waited(
+    session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(5):
+        await session.accounts.list().first()
+    caplog.set_level(logging.INFO, HTTP)
+    with pytest.raises(WouldWaitTooLong):
+        await session.accounts.list().first()
+
+    ((_, line),) = list_lines(caplog)
+    assert line.startswith("GET /12/accounts: WouldWaitTooLong")
+    assert "waited" not in line
 
 
 async def test_debug_is_one_line_an_attempt(sandbox: Sandbox, caplog: pytest.LogCaptureFixture) -> None:

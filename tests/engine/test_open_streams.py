@@ -1,6 +1,7 @@
 """Open streams, and other answers that the pipeline and the transport receive from a scripted peer."""
 
 import asyncio
+import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
@@ -160,6 +161,23 @@ async def test_a_refusal_is_raised_and_only_too_many_requests_close_the_gate(
     assert any(isinstance(event, LimitExceededEvent) for event in events) is is_closed
     assert (find_stream_bucket(pipeline).closed_until is not None) is is_closed
     assert find_stream_bucket(pipeline).used == 1
+
+
+async def test_a_stream_and_a_refusal_are_one_line_each_in_the_log(
+    pipeline: Pipeline, peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "svc_async.http")
+    peer.script = peer.answer(BEGUN)
+    async with pipeline.stream(STREAM, timeout=5.0):
+        pass
+    peer.script = peer.answer(answer(401, b"{}"))
+    with pytest.raises(Unauthorized):
+        async with pipeline.stream(STREAM, timeout=5.0):
+            raise AssertionError
+
+    opened, refused = [record.getMessage() for record in caplog.records]
+    assert opened.startswith("GET /2/activity/stream: HTTP 200 in ")
+    assert refused.startswith("GET /2/activity/stream: Unauthorized (HTTP 401) in ")
 
 
 async def test_a_stream_without_an_answer_counts_as_lost(
