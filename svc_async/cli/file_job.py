@@ -257,6 +257,7 @@ class _FileJob:
             more=self.work.more,
             error=error,
             interrupted=interrupted,
+            advice=self._describe_rest(report) if interrupted or error is not None else None,
             options=self.options,
         )
 
@@ -282,8 +283,8 @@ class _FileJob:
             complain(explain(outcome.error))
         if outcome.failures.problem is not None:
             complain(f"{outcome.failures.path} could not be written: {outcome.failures.problem}")
-        if outcome.is_early and not self.options.as_json:
-            say(self._describe_rest(outcome.report))
+        if outcome.advice is not None and not self.options.as_json:
+            say(outcome.advice)
 
     def _describe_rest(self, report: Report) -> str:
         was = "was" if report.pending == 1 else "were"

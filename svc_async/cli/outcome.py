@@ -71,6 +71,7 @@ class JobOutcome:
         more: further counts.
         error: what ended it early.
         interrupted: whether a signal ended it.
+        advice: what to do next, if it ended early.
         find_line: finds the line of a row.
         options: how it is printed, and how many failures are tolerated.
     """
@@ -92,6 +93,7 @@ class JobOutcome:
     more: Mapping[str, int]
     error: BatchError | None = None
     interrupted: bool = False
+    advice: str | None = None
     find_line: Callable[[int], int | None]
     options: RunOptions
 
@@ -206,6 +208,7 @@ class JobOutcome:
             reasons=dict(self.failures.reasons.most_common()),
             requests_per_minute=self.requests_per_minute,
             ended_early=explain(self.error) if self.error else early,
+            advice=self.advice,
             more={name.replace("_", " "): number for name, number in self.more.items()},
         )
         return report_page(record)

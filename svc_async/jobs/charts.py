@@ -5,7 +5,7 @@ from html import escape
 
 import attrs
 
-__all__ = ["Chart", "choose_ticks", "choose_times", "format_time", "render_chart"]
+__all__ = ["Chart", "choose_ticks", "choose_times", "format_duration", "format_times", "render_chart"]
 
 Point = tuple[float, float]
 
@@ -35,6 +35,8 @@ _TIMES = (
     86_400,
 )
 """Seconds between two ticks of a time axis; then whole days."""
+_MINUTE = 60
+_UNITS = ((86_400, "d"), (3_600, "h"), (_MINUTE, "min"), (1, "s"))
 _ROUNDING = 1e-9
 _LETTER = 0.62
 """Width of a digit, in its height."""
@@ -127,13 +129,22 @@ def _count_up(step: float, highest: float) -> Sequence[float]:
     return ticks
 
 
-def format_time(seconds: float) -> str:
-    """Format a time of an axis or a table."""
-    if seconds < 60:  # noqa: PLR2004 - a minute
+def format_times(times: Sequence[float]) -> Sequence[str]:
+    """Format the times of an axis in the largest unit that divides all of them."""
+    unit, name = next((each for each in _UNITS if not any(time % each[0] for time in times)), _UNITS[-1])
+    return [f"{time / unit:g} {name}" for time in times]
+
+
+def format_duration(seconds: float) -> str:
+    """Format how long something took, in its two largest units."""
+    if round(seconds) < _MINUTE:
         return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    rest = round(seconds)
+    parts: list[str] = []
+    for unit, name in _UNITS:
+        number, rest = divmod(rest, unit)
+        parts += [f"{number:,} {name}"] if number or parts else []
+    return " ".join(each for each in parts[:2] if not each.startswith("0 "))
 
 
 def _describe_lines(chart: Chart) -> str:
@@ -149,7 +160,7 @@ def _draw(chart: Chart, size: _Size) -> str:
     values = chart.values
     labels = [_abbreviate(value) for value in values]
     scale = _Scale(chart.seconds, values[-1], size, left=round(max(map(len, labels)) * size.letter * _LETTER) + 10)
-    label = f"{escape(chart.title)}: {chart.total:,.0f} after {format_time(chart.seconds)}"
+    label = f"{escape(chart.title)}: {chart.total:,.0f} after {format_duration(chart.seconds)}"
     lines = [
         f'<svg class="{size.name}" viewBox="0 0 {size.width} {size.height}" role="img" aria-label="{label}">',
         *scale.draw_values(values, labels),
@@ -166,7 +177,7 @@ def _tabulate(chart: Chart) -> str:
     if times[-1] < chart.seconds:
         times.append(chart.seconds)
     rows = "\n".join(
-        f'<tr><th scope="row">{format_time(time)}</th><td class="n">{value:,.0f}</td></tr>'
+        f'<tr><th scope="row">{format_duration(time)}</th><td class="n">{value:,.0f}</td></tr>'
         for time, value in zip(times, _read_at(chart.points, times), strict=True)
     )
     return (
@@ -206,8 +217,8 @@ class _Scale:
 
     def draw_times(self, times: Sequence[float]) -> Iterator[str]:
         bottom = self._y(0)
-        for time in times:
-            x, label = self._x(time), format_time(time)
+        for time, label in zip(times, format_times(times), strict=True):
+            x = self._x(time)
             half = len(label) * self.size.letter * _LETTER / 2
             anchor = "end" if x + half > self.size.width else "middle"
             yield f'<path class="axis" d="M{x:.1f} {bottom:.1f}v5"/>'

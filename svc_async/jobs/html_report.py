@@ -10,20 +10,24 @@ import attrs
 
 from svc_async.batch.report import Report
 from svc_async.batch.timeline import Sample
-from svc_async.jobs.charts import Chart, format_time, render_chart
+from svc_async.jobs.charts import Chart, format_duration, render_chart
 from svc_async.printable import clean
 
 __all__ = ["JobRecord", "read_style", "render_content", "report_page"]
 
-_COUNTS: Mapping[str, str] = {
-    "read": "read",
-    "accepted": "accepted",
-    "coalesced": "coalesced: an equal row is in the same request",
-    "failed": "failed",
-    "pending": "pending: read, without a result",
-    "in_doubt": "of these in doubt: sent, and possibly applied",
-    "requests": "requests",
+_OUTCOMES: Mapping[str, str] = {
+    "accepted": "Accepted",
+    "coalesced": "Coalesced: an equal row is in the same request",
+    "failed": "Failed",
+    "pending": "Pending: read, without a result",
 }
+_PARTS: Mapping[str, str] = {
+    "in_doubt": "Of these in doubt: sent, and possibly applied",
+    "partly_valid": "With an invalid identifier beside a valid one",
+}
+"""Counts of rows that are among the outcomes; shown if there are any."""
+_THINNEST = 0.006
+"""The share of the bar that a few rows take, so that they can be seen."""
 
 
 @attrs.frozen(kw_only=True)
@@ -98,10 +102,10 @@ def render_content(record: JobRecord) -> str:
         f"<h1>{_escape(record.title)}</h1>",
         _describe_date(record),
         _describe_outcome(record),
-        f'<p class="next">{_escape(record.advice)}</p>' if record.advice else "",
+        f'<p class="next">{_mark_code(record.advice)}</p>' if record.advice else "",
         _section("This job", _describe_facts(record)),
-        _section("Rows", _table("Rows", ("Rows", "Number"), _list_counts(record.report))),
-        _section("Compared with the last time", _table("Changes", ("Rows", "Number"), record.more), record.more),
+        _section("Rows", _draw_shares(record.report) + _tabulate_rows(record.report)),
+        _section("Compared with the last time", _table("Changes", ("Change", "Rows"), record.more), record.more),
         _section("Failures by reason", _table("Failures", ("Reason", "Rows"), record.reasons), record.reasons),
         _section("Over time", "\n".join(_render_charts(record))),
         f"<footer>svc-async {_escape(record.version)}</footer>" if record.version else "",
@@ -111,6 +115,12 @@ def render_content(record: JobRecord) -> str:
 
 def _escape(text: str) -> str:
     return escape_markup(clean(text))
+
+
+def _mark_code(text: str) -> str:
+    """Return a sentence in which what stands between backticks is code."""
+    parts = _escape(text).split("`")
+    return "".join(f"<code>{part}</code>" if place % 2 else part for place, part in enumerate(parts))
 
 
 def _describe_date(record: JobRecord) -> str:
@@ -130,10 +140,12 @@ def _describe_outcome(record: JobRecord) -> str:
     counts = f"{report.accepted + report.coalesced:,} of {report.read:,} rows{read} were accepted{equal}"
     counts += f", {report.failed:,} failed" if report.failed else ""
     if record.state == "finished" and record.ended_early is None:
+        if not report.read:
+            return _say("good", "Finished:", "there was nothing to send.")
         return _say("warn" if report.failed else "good", "Finished:", f"{counts}.")
     if record.state == "running":
         counts += f", {report.in_doubt:,} were sent and have no answer yet" if report.in_doubt else ""
-        return _say("", "Running:", f"{counts}.")
+        return _say("info", "Running:", f"{counts}.")
     counts += f", {report.in_doubt:,} are in doubt" if report.in_doubt else ""
     reason = record.ended_early or f"the job is {record.state}"
     return _say("bad" if record.state == "failed" else "warn", "Not finished:", f"{_escape(reason)}. {counts}.")
@@ -143,8 +155,27 @@ def _say(kind: str, title: str, text: str) -> str:
     return f'<p class="outcome {kind}"><strong>{title}</strong> {text}</p>'
 
 
-def _list_counts(report: Report) -> Mapping[str, int]:
-    return {words: getattr(report, name) for name, words in _COUNTS.items()}
+def _draw_shares(report: Report) -> str:
+    """Draw the outcomes as parts of one bar; the table below says the same."""
+    numbers = {name: getattr(report, name) for name in _OUTCOMES}
+    total = sum(numbers.values())
+    if not total:
+        return ""
+    shares = {name: max(number / total, _THINNEST) for name, number in numbers.items() if number}
+    x, parts = 0.0, []
+    for name, share in shares.items():
+        width = 1000 * share / sum(shares.values())
+        parts.append(f'<rect class="{name}" x="{x:.2f}" width="{width:.2f}" height="1"/>')
+        x += width
+    box = 'viewBox="0 0 1000 1" preserveAspectRatio="none"'
+    return f'<svg class="shares" {box} aria-hidden="true">{"".join(parts)}</svg>\n'
+
+
+def _tabulate_rows(report: Report) -> str:
+    counts = {words: (getattr(report, name), name) for name, words in _OUTCOMES.items()}
+    counts |= {words: (getattr(report, name), "part") for name, words in _PARTS.items() if getattr(report, name)}
+    rows = [_row(words, number, kind) for words, (number, kind) in {"Read": (report.read, ""), **counts}.items()]
+    return _wrap_table("Rows", ("Outcome", "Rows"), rows)
 
 
 def _section(title: str, content: str, wanted: object = True) -> str:  # noqa: FBT002 - whatever may be empty
@@ -152,21 +183,27 @@ def _section(title: str, content: str, wanted: object = True) -> str:  # noqa: F
 
 
 def _table(caption: str, header: tuple[str, str], numbers: Mapping[str, int]) -> str:
-    rows = "\n".join(
-        f'<tr><th scope="row">{_escape(name)}</th><td class="n">{number:,}</td></tr>'
-        for name, number in numbers.items()
-    )
+    return _wrap_table(caption, header, [_row(name, number) for name, number in numbers.items()])
+
+
+def _row(name: str, number: int, kind: str = "") -> str:
+    marked = f' class="{kind}"' if kind else ""
+    return f'<tr{marked}><th scope="row">{_escape(name)}</th><td class="n">{number:,}</td></tr>'
+
+
+def _wrap_table(caption: str, header: tuple[str, str], rows: Sequence[str]) -> str:
+    body = "\n".join(rows)
     return (
         f"<table><caption>{caption}</caption>\n"
         f'<thead><tr><th scope="col">{header[0]}</th><th scope="col" class="n">{header[1]}</th></tr></thead>\n'
-        f"<tbody>\n{rows}\n</tbody></table>"
+        f"<tbody>\n{body}\n</tbody></table>"
     )
 
 
 def _describe_facts(record: JobRecord) -> str:
     facts = {name: _escape(value) for name, value in record.facts.items()}
     facts |= {"Begun": f"{record.begun_at:%Y-%m-%d %H:%M:%S} UTC"} if record.begun_at is not None else {}
-    facts["Worked for"] = format_time(record.seconds)
+    facts |= {"Worked for": format_duration(record.seconds), "Requests": f"{record.report.requests:,}"}
     links = record.links.items()
     facts |= {name: f'<a href="{_escape(url)}">{_escape(url.rpartition("/")[2])}</a>' for name, url in links}
     return "<dl>\n" + "\n".join(f"<dt>{_escape(name)}</dt><dd>{fact}</dd>" for name, fact in facts.items()) + "\n</dl>"

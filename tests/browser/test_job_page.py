@@ -54,13 +54,13 @@ async def test_a_report_can_be_read_by_everybody(report: JobPage) -> None:
     assert await report.list_violations() == []
     assert await report.count_pixels_too_wide() <= 0
     await report.page.get_by_text("Requests: the numbers").click()
-    await expect(report.page.get_by_role("table", name="Requests over time")).to_contain_text("3:00")
+    await expect(report.page.get_by_role("table", name="Requests over time")).to_contain_text("3 min")
     assert await report.list_violations() == []
     assert await report.count_pixels_too_wide() <= 0
 
 
 async def test_letters_of_a_chart_are_large_enough(report: JobPage) -> None:
-    chart = report.page.get_by_role("img", name="Accepted rows: 2,941,233 after 3:07")
+    chart = report.page.get_by_role("img", name="Accepted rows: 2,941,233 after 3 min 7 s")
     await expect(chart).to_have_count(1)
     heights = await chart.locator("text").evaluate_all("all => all.map(each => each.getBoundingClientRect().height)")
     assert min(heights) >= 11

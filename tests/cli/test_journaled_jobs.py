@@ -263,7 +263,7 @@ async def test_a_report_of_a_job_that_stopped_and_of_one_that_is_finished(
     assert (await command("job", "report", "job.journal", "--out", "early.html")).code == 0
     early = (tmp_path / "early.html").read_text(encoding="utf-8")
     assert "<strong>Not finished:</strong> the job is stopped" in early
-    assert '<th scope="row">accepted</th><td class="n">2,500</td>' in early
+    assert '<th scope="row">Accepted</th><td class="n">2,500</td>' in early
     assert f"<dt>Audience</dt><dd>{sandbox.audience_id}</dd>" in early
     assert f"<dt>Host</dt><dd>127.0.0.1:{urlsplit(sandbox.ads_url).port}</dd>" in early
     assert "1,500 a minute" in early

@@ -16,7 +16,7 @@ def test_a_page_for_people(call: Call, here: Path) -> None:
     page = (here / "report.html").read_text(encoding="utf-8")
     assert ended.code == 5
     assert "<title>Upload to an audience: people.csv</title>" in page
-    assert '<th scope="row">accepted</th><td class="n">5,000</td>' in page
+    assert '<th scope="row">Accepted</th><td class="n">5,000</td>' in page
     assert '<th scope="row">email must be an e-mail address</th><td class="n">1</td>' in page
     assert "nobody" not in page
 

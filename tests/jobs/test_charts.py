@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc_async.jobs.charts import Chart, choose_ticks, choose_times, format_time, render_chart
+from svc_async.jobs.charts import Chart, choose_ticks, choose_times, format_duration, format_times, render_chart
 
 
 @given(st.floats(min_value=0.5, max_value=1e12))
@@ -27,13 +27,32 @@ def test_times_are_few_and_within_the_chart(seconds: float, most: int) -> None:
 @pytest.mark.parametrize(
     ("seconds", "labels"),
     [
-        (64, ["0 s", "15 s", "30 s", "45 s", "1:00"]),
-        (187.3, ["0 s", "1:00", "2:00", "3:00"]),
-        (9_000, ["0 s", "1:00:00", "2:00:00"]),
+        (0.42, ["0 s", "0.1 s", "0.2 s", "0.3 s", "0.4 s"]),
+        (64, ["0 s", "15 s", "30 s", "45 s", "60 s"]),
+        (187.3, ["0 min", "1 min", "2 min", "3 min"]),
+        (9_000, ["0 h", "1 h", "2 h"]),
+        (300_000, ["0 d", "1 d", "2 d", "3 d"]),
     ],
 )
 def test_times_are_those_that_people_use(seconds: float, labels: list[str]) -> None:
-    assert [format_time(time) for time in choose_times(seconds, 5)] == labels
+    assert format_times(choose_times(seconds, 5)) == labels
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 s"),
+        (0.123, "0.123 s"),
+        (59.4, "59.4 s"),
+        (59.97, "1 min"),
+        (187.3, "3 min 7 s"),
+        (3_600, "1 h"),
+        (3_607, "1 h"),
+        (93_780, "1 d 2 h"),
+    ],
+)
+def test_a_duration_has_the_two_largest_units(seconds: float, words: str) -> None:
+    assert format_duration(seconds) == words
 
 
 def test_a_chart_has_a_table_of_the_same_numbers_to_its_end() -> None:

@@ -61,7 +61,8 @@ def test_what_others_wrote_is_no_markup() -> None:
 
 def test_numbers_and_plots_are_there() -> None:
     page = report_page(RECORD)
-    assert '<th scope="row">accepted</th><td class="n">999,990</td>' in page
+    assert '<th scope="row">Accepted</th><td class="n">999,990</td>' in page
+    assert "<dt>Requests</dt><dd>400</dd>" in page
     assert '<th scope="row">removals</th><td class="n">7</td>' in page
     assert "the limit of the service: 1,500 a minute" in page
     assert page.count('<polyline class="rows"') == 2  # for wide and for narrow windows
@@ -72,6 +73,19 @@ def test_numbers_and_plots_are_there() -> None:
     assert all(0 <= height <= 250 for height in heights)
 
 
+def test_each_outcome_of_rows_can_be_seen() -> None:
+    page = report_page(
+        JobRecord(title="x", report=Report(read=10_000_000, accepted=9_999_990, failed=1, pending=9), seconds=1)
+    )
+    parts = re.findall(r'<rect class="(\w+)" x="([\d.]+)" width="([\d.]+)"', page)
+    assert [name for name, _, _ in parts] == ["accepted", "failed", "pending"]
+    ends = [float(x) + float(width) for _, x, width in parts]
+    assert [float(x) for _, x, _ in parts] == pytest.approx([0, *ends[:-1]], abs=0.02)
+    assert ends[-1] == pytest.approx(1000, abs=0.02)
+    assert min(float(width) for _, _, width in parts) > 3
+    assert "In doubt" not in page
+
+
 def test_a_job_of_no_time_has_no_plot() -> None:
     page = report_page(JobRecord(title="Nothing", report=Report(), seconds=0.0))
     assert "Too short to draw" in page
@@ -79,7 +93,11 @@ def test_a_job_of_no_time_has_no_plot() -> None:
 
 
 def test_a_job_that_ended_early_says_why() -> None:
-    page = report_page(JobRecord(title="x", report=Report(), seconds=1, state="failed", ended_early="HTTP 403 <i>"))
+    record = JobRecord(
+        title="x", report=Report(), seconds=1, state="failed", ended_early="HTTP 403 <i>", advice="Run `a < b` again."
+    )
+    page = report_page(record)
+    assert '<p class="next">Run <code>a &lt; b</code> again.</p>' in page
     assert "<strong>Not finished:</strong> HTTP 403 &lt;i&gt;" in page
 
 
@@ -97,6 +115,7 @@ def test_a_job_that_ended_early_says_why() -> None:
             Report(read=9, accepted=5, pending=4, in_doubt=2),
             "<strong>Running:</strong> 5 of 9 rows that were read were accepted, 2 were sent and have no answer yet.",
         ),
+        ("finished", Report(), "<strong>Finished:</strong> there was nothing to send."),
         ("stopped", Report(read=9, pending=9), "<strong>Not finished:</strong> the job is stopped. 0 of 9 rows"),
     ],
 )

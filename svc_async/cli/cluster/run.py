@@ -147,6 +147,7 @@ class _ClusterJob:
             more=self.work.more,
             error=error,
             interrupted=interrupted,
+            advice=self.work.advice if interrupted or error is not None else None,
             options=self.options,
         )
         self._print(outcome)
@@ -182,8 +183,8 @@ class _ClusterJob:
             complain(explain(outcome.error))
         if self.options.report is not None:
             outcome.write(self.options.report)
-        if outcome.is_early and not self.options.as_json:
-            say(self.work.advice)
+        if outcome.advice is not None and not self.options.as_json:
+            say(outcome.advice)
 
 
 def _find_report(error: BatchError) -> Report:
