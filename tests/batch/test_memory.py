@@ -1,7 +1,6 @@
-"""The memory that jobs share: who may hold how much, and that every job proceeds."""
+"""Jobs that share an amount of memory: they stay within it, and every job proceeds."""
 
 import asyncio
-from contextlib import ExitStack
 
 import attrs
 import pytest
@@ -15,27 +14,6 @@ from svc_async.sandbox import Sandbox, VirtualClock
 from svc_async.session import Session
 from svc_async.users.tables import Rows
 from tests.support.fake_service import LOST, FakeService, wait_until
-
-
-def test_jobs_have_equal_shares_and_give_them_back() -> None:
-    budget = MemoryBudget(1_200)
-    with budget.create_share() as first:
-        assert first.allowance == 1_200
-        with ExitStack() as others:
-            shares = [others.enter_context(budget.create_share()) for _ in range(3)]
-            assert {share.allowance for share in (first, *shares)} == {300}
-        assert first.allowance == 1_200
-
-
-def test_a_job_has_less_while_another_holds_twice_its_share_but_always_proceeds() -> None:
-    budget = MemoryBudget(1_200)
-    with budget.create_share() as first, budget.create_share(), budget.create_share() as third:
-        first.held = 800
-        assert (first.allowance, third.allowance) == (400, 400)
-        first.held = 1_000
-        assert third.allowance == 200
-        first.held = 1_200
-        assert third.allowance == 100
 
 
 async def test_a_job_that_is_cancelled_gives_its_share_back() -> None:

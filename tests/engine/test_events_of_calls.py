@@ -4,7 +4,16 @@ import asyncio
 
 import pytest
 
-from svc_async import Endpoints, InvalidArgument, Session, UserCredentials, WouldWaitTooLong
+from svc_async import (
+    BearerToken,
+    Endpoints,
+    InvalidArgument,
+    Retries,
+    Session,
+    TransportError,
+    UserCredentials,
+    WouldWaitTooLong,
+)
 from svc_async.errors import Sent
 from svc_async.monitoring import CallEvent, LimitExceededEvent, LimitWaitEvent
 from svc_async.sandbox import Fault, Sandbox, VirtualClock
@@ -136,3 +145,13 @@ async def test_a_host_that_is_not_given_is_an_event_as_well(sandbox: Sandbox) ->
         with pytest.raises(InvalidArgument, match="^ads_sandbox_url must be given"):
             await other.accounts.create()
     assert (events[0].host, events[0].port, events[0].status) == ("", 0, None)
+
+
+@pytest.mark.parametrize(("url", "port"), [("https://127.0.0.1", 443), ("http://127.0.0.1:1", 1)])
+async def test_an_event_has_the_port_of_its_scheme_unless_the_address_has_one(url: str, port: int) -> None:
+    events: list[CallEvent] = []
+    hosts = Endpoints(base_url=url, ads_url=url)
+    async with Session(BearerToken("t"), endpoints=hosts, retries=Retries.none(), on_event=events.append) as session:
+        with pytest.raises(TransportError):
+            await session.request("GET", "/2/things")
+    assert [(event.host, event.port) for event in events] == [("127.0.0.1", port)]

@@ -7,7 +7,7 @@ import pytest
 
 from svc_async import InvalidArgument, NotFound, Session, TransportError, WouldWaitTooLong
 from svc_async.monitoring import logs
-from svc_async.sandbox import Fault, Sandbox
+from svc_async.sandbox import Fault, Sandbox, VirtualClock
 from tests.support.loggers import keep_loggers  # noqa: F401 - a fixture
 
 READ = ("GET", "*/accounts/*")
@@ -40,8 +40,9 @@ async def test_info_is_one_line_a_call(session: Session, sandbox: Sandbox, caplo
 
 
 async def test_a_repeat_is_a_warning_with_its_wait(
-    session: Session, sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+    session: Session, sandbox: Sandbox, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
+    await clock.advance(minutes=1)
     caplog.set_level(logging.INFO, HTTP)
     sandbox.faults.on(*READ).once().do(Fault.http(503, retry_after=7))
     await session.accounts.get(sandbox.account_id)

@@ -8,6 +8,7 @@ import pytest
 
 from svc_async import Retries, Session, UnexpectedAnswer
 from svc_async.ads.cards import CardComponentMedia
+from svc_async.errors import ErrorDetail
 from svc_async.monitoring import CallEvent
 from tests.support.scripted_server import Answer, ScriptedServer, clock, service
 
@@ -183,3 +184,15 @@ async def test_the_description_of_a_medium_is_read_and_not_sent_back(service: Sc
         ],
     )
     assert service.requests[-1].json["components"][0] == {"type": "MEDIA", "media_key": "3_1"}
+
+
+@pytest.mark.parametrize(
+    ("surface", "reported"), [("base", [ErrorDetail(code="Not Found Error", message="Gone.")]), ("ads", [])]
+)
+async def test_only_the_main_api_reports_errors_beside_data(
+    service: ScriptedServer, session: Session, events: list[CallEvent], surface: str, reported: list[ErrorDetail]
+) -> None:
+    service.answer_all(Answer({"data": [{"id": "1"}], "errors": [{"title": "Not Found Error", "detail": "Gone."}]}))
+    await session.request("GET", "/2/things", surface=surface)
+
+    assert [*events[0].errors] == reported
