@@ -11,6 +11,7 @@ import pytest
 
 from svc_async import Conflict, Session, TooManyConnections
 from svc_async.events.models import MatchedPost, PostCreated
+from svc_async.monitoring import StreamGapEvent
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
 from svc_async.streams.recovery import Gap, GapRecovery
 from svc_async.streams.states import StateChange, StreamState
@@ -157,6 +158,8 @@ async def test_events_missed_without_a_connection_are_backfilled_once(
     sandbox: Sandbox, session: Session, post: Post, clock: VirtualClock, states: StateLog
 ) -> None:
     gaps: list[Gap] = []
+    reported: list[StreamGapEvent] = []
+    session.subscribe(lambda event: reported.append(event) if isinstance(event, StreamGapEvent) else None)
 
     async with session.activity.stream(on_state=states, on_gap=gaps.append) as stream:
         await post(1)
@@ -172,6 +175,8 @@ async def test_events_missed_without_a_connection_are_backfilled_once(
         assert stream.stats.duplicates == 1
 
     assert [gap.recovery for gap in gaps] == [GapRecovery.BACKFILL]
+    length = (gaps[0].end - gaps[0].start).total_seconds()
+    assert reported == [StreamGapEvent(path="/2/activity/stream", seconds=length, recovery="backfill")]
 
 
 @pytest.mark.parametrize("product", ["activity", "filtered"])
