@@ -44,6 +44,10 @@ _SETTINGS: Mapping[str, Any] = MappingProxyType(
     {
         "distributed.scheduler.allowed-failures": _DEATHS,
         "distributed.worker.profile.enabled": False,
+        # By default each of its processes wakes up fifty times a second to see whether it does.
+        "distributed.admin.tick.interval": "500ms",
+        "distributed.admin.system-monitor.interval": "5s",
+        "distributed.admin.system-monitor.disk": False,
         # Dask has memory returned at once by a setting with which glibc maps and unmaps each larger block.
         "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,
         "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "error",
