@@ -23,7 +23,7 @@ from svc_async.batch.sync.report import SyncReport
 from svc_async.cluster.clients import ClusterFailed
 from svc_async.cluster.files import SourceUnavailable
 from svc_async.cluster.planning import plan_spec
-from svc_async.cluster.sync.fragment_slices import read_fragment
+from svc_async.cluster.sync.fragment_slices import count_parts, read_fragment
 from svc_async.errors import UnusableFile
 from svc_async.jobs.spec import SourceSpec
 from svc_async.sandbox import Fault
@@ -86,6 +86,21 @@ async def test_it_does_what_one_process_does(workbench: Workbench, tmp_path: Pat
             assert counts(many) == counts(one)
             found = [(Path(str(each.file)).name, each.position, each.reason) for each in many.sent.failures]
             assert found == [(*places[each.position], each.reason) for each in one.sent.failures]
+
+
+async def test_a_large_fragment_is_fetched_in_parts(workbench: Workbench, tmp_path: Path) -> None:
+    count, bad = 1_500, (10, 1_100, 1_400)
+    names = ["nobody" if number in bad else mail(number) for number in range(count)]
+    path = tmp_path / "people.csv"
+    path.write_text("email\n" + "".join(f"{name:11000}\n" for name in names))
+    (fragment,) = plan_spec(SourceSpec(path=str(path)), kind="users").fragments
+    assert count_parts(fragment) == 2
+
+    async with workbench.open_users() as (users, state):
+        report = await users.sync(path, state=state, cluster=workbench.client)
+
+    assert workbench.list_members() == expect([number for number in range(count) if number not in bad])
+    assert [each.position for each in report.sent.failures] == [number + 2 for number in bad]
 
 
 async def test_a_sync_goes_on_when_a_worker_is_killed(workbench: Workbench, tmp_path: Path) -> None:
@@ -270,7 +285,7 @@ def test_nothing_raw_leaves_a_worker(tmp_path: Path) -> None:
         for choice in get_args(BadIdentifiers)
     ]
 
-    assert [each.count for each in found] == [4, 4]
+    assert [sum(part.count for part in parts) for parts in found] == [4, 4]
     assert not any(text in pickle.dumps(found) for text in (b"example", b"secret"))
 
 

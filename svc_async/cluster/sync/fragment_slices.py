@@ -1,8 +1,10 @@
 """Reads a fragment for a sync: its rows, in slices that carry what is compared and what is sent.
 
-Users are hashed here; nothing else of them leaves the worker.
+Users are hashed here; nothing else of them leaves the worker. The slices are returned in parts, each of which fits into
+a message of about 10 MiB, however large the row groups of a file are.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,15 +20,18 @@ from svc_async.cluster.plan import Fragment, SourceSettings
 from svc_async.sources.blocks.files import unusable
 from svc_async.users.encoding import MemberEncoder
 
-__all__ = ["FragmentSlices", "read_fragment"]
+__all__ = ["FragmentSlices", "count_parts", "read_fragment"]
 
 _MAX_CONTENT = 268_435_456
-"""Bytes of the rows of a fragment, which are in the memory of the process that compares them at once."""
+"""Bytes of the rows of a fragment, which are in the memory of a worker at once."""
+_PART_ROWS = 131_072
+_PART_TEXT = 8_388_608
+"""Bytes of text, which become about as many."""
 
 
 @attrs.frozen
 class FragmentSlices:
-    """The rows of a fragment.
+    """Consecutive rows of a fragment.
 
     Attributes:
         slices: the rows, in their order.
@@ -42,13 +47,23 @@ class FragmentSlices:
         return sum(each.count for each in self.slices)
 
 
-def read_fragment(fragment: Fragment, *, source: SourceSettings, reading: Reading) -> FragmentSlices:
-    """Return the rows of a fragment.
+def count_parts(fragment: Fragment) -> int:
+    """Return in how many parts the rows of a fragment are to be returned."""
+    if fragment.end is None:
+        return max(1, -(-fragment.file.source.size // _PART_TEXT))
+    return max(1, -(-(fragment.end - fragment.start) // (_PART_TEXT if fragment.group is None else _PART_ROWS)))
+
+
+def read_fragment(
+    fragment: Fragment, *, source: SourceSettings, reading: Reading, parts: int = 1
+) -> Sequence[FragmentSlices]:
+    """Return the rows of a fragment in parts, some of which are empty if it has few rows.
 
     Args:
         fragment: the fragment.
         source: how it is read.
         reading: how users are read.
+        parts: how many parts.
 
     Raises:
         UnusableFile: it cannot be parsed; a sync cannot do without any part of its source.
@@ -68,7 +83,11 @@ def read_fragment(fragment: Fragment, *, source: SourceSettings, reading: Readin
             if size > _MAX_CONTENT:
                 rule = f"has more than {_MAX_CONTENT >> 20} MiB of rows in one fragment; write smaller row groups"
                 raise unusable(opened.name, rule)
-    return FragmentSlices(slices, Positions.merge(places).to_plain())
+    ends = [len(slices) * number // parts for number in range(parts + 1)]
+    return [
+        FragmentSlices(slices[start:end], Positions.merge(places[start:end]).to_plain())
+        for start, end in itertools.pairwise(ends)
+    ]
 
 
 def _open_rows(

@@ -1,6 +1,7 @@
 """The rows of a source for a sync, which the workers of a cluster read.
 
-    plan → a task a fragment, a few ahead → their slices, in the order of the source → comparison, sending: here
+    plan → a task a fragment, a few ahead → their slices, in the order of the source, a part of a fragment at a time
+         → comparison, sending: here
 
 Nothing is exchanged between workers: rows of one key meet in the comparison, which is one for the whole list, since all
 removals come before the first addition. If a fragment cannot be read, the sync ends before anything is sent: the people
@@ -14,6 +15,8 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncGenerator, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from itertools import chain
+from operator import getitem
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,7 +32,7 @@ from svc_async.batch.sync.snapshot import Snapshot, SnapshotSlice
 from svc_async.cluster.clients import ClusterFailed, check_client, check_workers, describe_error
 from svc_async.cluster.plan import Fragment, RowKind, SourcePlan
 from svc_async.cluster.planning import plan_spec
-from svc_async.cluster.sync.fragment_slices import FragmentSlices, read_fragment
+from svc_async.cluster.sync.fragment_slices import FragmentSlices, count_parts, read_fragment
 from svc_async.errors import SvcError
 from svc_async.jobs.spec import SourceSpec
 
@@ -91,7 +94,8 @@ class _ClusterSnapshot:
     plan: SourcePlan
     reading: Reading
     places: "_RowPlaces"
-    _futures: deque[Any] = attrs.field(factory=deque[Any], init=False)
+    _reading: deque[deque[Any]] = attrs.field(factory=deque[deque[Any]], init=False)
+    """Of each fragment that is read, or waits to be fetched, the futures of its parts."""
 
     async def slices(self) -> AsyncGenerator[SnapshotSlice, None]:
         """Yield all rows, fragment by fragment.
@@ -102,12 +106,14 @@ class _ClusterSnapshot:
             ClusterFailed: the cluster could not read a fragment.
         """
         waiting = iter(self.plan.fragments)
-        for _ in self.plan.fragments:
+        for fragment in self.plan.fragments:
             await self._submit(waiting)
-            found = await self._fetch()
-            self.places.add(found)
-            for each in found.slices:
-                yield each
+            while self._reading[0]:
+                found = await self._fetch(self._reading[0].popleft())
+                self.places.add(fragment, found)
+                for each in found.slices:
+                    yield each
+            self._reading.popleft()
 
     def locate(self, failure: Failure) -> Failure:
         """Return a failure with the file and the row that it is about."""
@@ -116,29 +122,33 @@ class _ClusterSnapshot:
     async def cancel(self) -> None:
         """Have the workers forget what was not fetched."""
         with suppress(Exception):  # the scheduler may be gone
-            await self.client.cancel(list(self._futures))
+            await self.client.cancel(list(chain.from_iterable(self._reading)))
 
     async def _submit(self, waiting: Iterator[Fragment]) -> None:
         """Submit fragments until enough of them are read ahead."""
         with _report_lost():
             threads = sum((await self.client.nthreads()).values())
         for fragment in waiting:
-            self._futures.append(
-                self.client.submit(
-                    read_fragment,
-                    fragment,
-                    source=self.plan.settings,
-                    reading=self.reading,
-                    pure=False,
-                    retries=_RETRIES,
-                )
-            )
-            if len(self._futures) > _AHEAD * threads:
+            self._reading.append(self._read(fragment))
+            if len(self._reading) > _AHEAD * threads:
                 break
 
-    async def _fetch(self) -> FragmentSlices:
-        """Return the rows of the next fragment, which the workers then forget."""
-        future = self._futures.popleft()
+    def _read(self, fragment: Fragment) -> deque[Any]:
+        """Have a worker read a fragment, and return the futures of its parts."""
+        parts = count_parts(fragment)
+        read = self.client.submit(
+            read_fragment,
+            fragment,
+            source=self.plan.settings,
+            reading=self.reading,
+            parts=parts,
+            pure=False,
+            retries=_RETRIES,
+        )
+        return deque(self.client.submit(getitem, read, part, pure=False) for part in range(parts))
+
+    async def _fetch(self, future: Any) -> FragmentSlices:
+        """Return the next rows, which the workers then forget."""
         with _report_lost():
             error: BaseException | None = await future.exception()
             if error is not None:
@@ -173,6 +183,7 @@ class _RowPlaces:
     def __init__(self, plan: SourcePlan) -> None:
         self._plan = plan
         self._blobs = Blobs(Path(tempfile.gettempdir()))
+        self._fragments = array("Q")
         self._ends = array("Q", [0])
         self._rows = array("Q", [0])
         self._last: tuple[int, Positions] = (-1, Positions())
@@ -188,10 +199,11 @@ class _RowPlaces:
         """How many rows were added."""
         return self._rows[-1]
 
-    def add(self, found: FragmentSlices) -> None:
-        """Add the rows of the next fragment."""
+    def add(self, fragment: Fragment, found: FragmentSlices) -> None:
+        """Add the next rows, which are of this fragment."""
         written = msgspec.msgpack.encode(found.places)
         self._blobs.add(written)
+        self._fragments.append(fragment.number)
         self._ends.append(self._ends[-1] + len(written))
         self._rows.append(self._rows[-1] + found.count)
 
@@ -199,10 +211,11 @@ class _RowPlaces:
         """Return a failure with the file and the row that it is about."""
         number = bisect_right(self._rows, failure.position) - 1
         row = self._read(number)[failure.position - self._rows[number]]
-        return attrs.evolve(failure, position=row, file=self._plan.fragments[number].file.source.path)
+        fragment = self._plan.fragments[self._fragments[number]]
+        return attrs.evolve(failure, position=row, file=fragment.file.source.path)
 
     def _read(self, number: int) -> Positions:
-        """Return the places of the rows of a fragment; failures of one fragment mostly follow each other."""
+        """Return the places of the rows that were added together; failures of these mostly follow each other."""
         if self._last[0] != number:
             start, end = self._ends[number], self._ends[number + 1]
             plain = msgspec.msgpack.decode(self._blobs.read(start, end - start))
