@@ -68,11 +68,12 @@ _ADVICE_BY_CODE: Mapping[str, str] = MappingProxyType(
         "WebhookLimitExceeded": "the app has no room for another webhook: register a URL that it has, or delete one",
     }
 )
-_WAYS_IN = (
-    "set the SVC_* variables, name a profile with --profile, or try without credentials: "
-    "`svc-async demo`, or --sandbox where a command has it"
+_TRY = "or try without credentials: `svc-async demo`, or --sandbox where a command has it"
+_TRY_IN_PYTHON = "or try without credentials: Session.sandbox()"
+_WAYS_IN = f"set the SVC_* variables, name a profile with --profile, {_TRY}"
+_WAYS_WITHOUT_IDS: Mapping[str, str] = MappingProxyType(
+    {"account_id": "`svc-async accounts list` shows yours, and ", "custom_audience_id": ""}
 )
-_ADVICE_IN_PYTHON = "; or try without credentials"
 _OPTIONS: Mapping[str, str] = MappingProxyType(
     {
         "account_id": "--account",
@@ -148,9 +149,8 @@ def _find_advice(error: SvcError) -> str | None:
 
 def _explain_problem(parameter: str, problem: str) -> str:
     name = _OPTIONS.get(parameter, parameter)
-    what, advice, _ = problem.partition(_ADVICE_IN_PYTHON)
-    if advice or parameter in {"credentials", "profile"}:
-        return f"{name} {what}; {_WAYS_IN}"
-    if (parameter, problem) == ("account_id", "must be given"):
-        return f"{name} {problem}; `svc-async accounts list` shows yours, and --sandbox tries the command without any"
-    return f"{name} {problem}"
+    if parameter in {"credentials", "profile"}:
+        return f"{name} {problem.partition('; ')[0]}; {_WAYS_IN}"
+    if problem == "must be given" and parameter in _WAYS_WITHOUT_IDS:
+        return f"{name} {problem}; {_WAYS_WITHOUT_IDS[parameter]}--sandbox tries the command without any"
+    return f"{name} {problem.replace(_TRY_IN_PYTHON, _TRY)}"

@@ -29,7 +29,7 @@ from svc_async.cli.sessions import open_session
 from svc_async.cli.signals import run_until_stopped
 from svc_async.cli.sync_command import SyncWork
 from svc_async.clock import Clock, SystemClock
-from svc_async.errors import BatchError, InvalidArgument
+from svc_async.errors import BatchError, InvalidArgument, SvcError
 from svc_async.jobs.limits import requests_per_minute
 from svc_async.jobs.run import check_access, open_rows, run
 from svc_async.jobs.spec import JobSpec, SyncSpec, TargetSpec, UploadSpec
@@ -44,7 +44,7 @@ _FINISHED_BEFORE = (
 )
 
 
-def run_job(spec: JobSpec, file: Path, options: RunOptions, journal: JournalOptions) -> int:
+def run_job(spec: JobSpec, file: str, options: RunOptions, journal: JournalOptions) -> int:
     """Run a job and return the exit code.
 
     Raises:
@@ -59,13 +59,13 @@ def run_job(spec: JobSpec, file: Path, options: RunOptions, journal: JournalOpti
     elif options.state_url:
         raise InvalidArgument("--state-url", "must not be given with --sandbox, whose limits are its own")
     kept = JobJournal.open(find_journal(journal, spec, options), spec, options)
-    as_typed = attrs.evolve(spec, source=attrs.evolve(spec.source, path=str(file)))  # messages name the file so
+    as_typed = attrs.evolve(spec, source=attrs.evolve(spec.source, path=file))  # messages name the file so
     # Standard input is read here: in the event loop, waiting for it would delay the handling of signals.
     with closing(kept.spooled or open_rows(as_typed)) as source:
         work: _FileWork = (
             SyncWork(spec, source, options) if isinstance(spec, SyncSpec) else _UploadWork(spec, source, kept)
         )
-        job = _FileJob(spec=spec, file=file, options=options, source=source, journal=kept, work=work)
+        job = _FileJob(spec=spec, file=Path(file), options=options, source=source, journal=kept, work=work)
         return asyncio.run(job.run())
 
 
@@ -257,7 +257,7 @@ class _FileJob:
             more=self.work.more,
             error=error,
             interrupted=interrupted,
-            advice=self._describe_rest(report) if interrupted or error is not None else None,
+            advice=self._describe_rest(report, error) if interrupted or error is not None else None,
             options=self.options,
         )
 
@@ -286,19 +286,21 @@ class _FileJob:
         if outcome.advice is not None and not self.options.as_json:
             say(outcome.advice)
 
-    def _describe_rest(self, report: Report) -> str:
+    def _describe_rest(self, report: Report, error: BatchError | None) -> str:
+        cause = error and error.__cause__
+        run = "When that is corrected, run" if isinstance(cause, SvcError) and not cause.repeatable else "Run"
         was = "was" if report.pending == 1 else "were"
         if self.journal.is_kept:
             unread = "" if self.source.exhausted else ", and the rest of the file"
             return (
-                f"Still to do: {count(report.pending, 'row')} that {was} read{unread}. Run the same command again, or "
-                f"`{self.journal.resume_command}`, to resume the job."
+                f"Still to do: {count(report.pending, 'row')} that {was} read{unread}. {run} the same command again, "
+                f"or `{self.journal.resume_command}`, to resume the job."
             )
         line = self.source.find_line(report.read)
         place = f"row {report.read + 1:,}" if line is None else f"line {line:,}"
         unread = "" if self.source.exhausted else f", and the file from {place} on"
         pending = f"Still to do: {count(report.pending, 'row')} that {was} read{unread}. "
-        return f"{pending}Run the same command again to finish: {self.work.advice}"
+        return f"{pending}{run} the same command again to finish: {self.work.advice}"
 
 
 def _find_report(error: BatchError) -> Report | None:

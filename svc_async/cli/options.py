@@ -44,28 +44,25 @@ def check_port(port: int) -> None:
         raise InvalidArgument("--port", f"must be from 0 to {_HIGHEST_PORT}; 0 takes a free one")
 
 
-def absolute(path: Path) -> str:
+def absolute(path: str | Path) -> str:
     """Return the absolute path of a file; symbolic links stay, and so do `-` and URLs."""
-    url = _find_url(str(path))
-    if url is not None:
-        return f"{url[1]}://{url[2]}"
-    return str(path) if str(path) == "-" else os.path.abspath(path)  # noqa: PTH100 - `resolve` follows links
+    path = str(path)
+    return path if path == "-" or _is_url(path) else os.path.abspath(path)  # noqa: PTH100 - `resolve` follows links
 
 
-_find_url = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)").fullmatch
-"""A path removes one of the two slashes of a URL."""
+_is_url = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://.*").fullmatch
 
 
-def _refuse_option(_: object, file: Path) -> None:
-    if str(file).startswith("-") and str(file) != "-":
+def _refuse_option(_: object, file: str) -> None:
+    if file.startswith("-") and file != "-":
         raise ValueError(f"Unknown option {file}.")
 
 
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
 JsonFlag = Annotated[bool, Parameter(name="--json", negative=(), show_default=False)]
 StateUrl = Annotated[str | None, Parameter(name="--state-url")]
-InputFile = Annotated[Path, Parameter(allow_leading_hyphen=True, validator=_refuse_option)]
-"""A file; `-` is standard input."""
+InputFile = Annotated[str, Parameter(allow_leading_hyphen=True, validator=_refuse_option)]
+"""A file, or a URL that the workers of a cluster can read, of which a `Path` would remove a slash; `-` is stdin."""
 
 
 @Parameter(name="*")

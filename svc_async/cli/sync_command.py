@@ -66,7 +66,7 @@ class SyncWork:
         """Describe what was done with how many rows."""
         if self._plan is None:
             return f"{count(report.read, 'row')} read"
-        return f"{count(self._plan.listed + self._plan.invalid_rows, 'row')} compared, {report.read:,} sent or removed"
+        return f"{count(self._plan.listed + self._plan.invalid_rows, 'row')} compared"
 
     async def run(
         self, target: TargetSpec, session: Session, observers: Observers, failures: FailureList

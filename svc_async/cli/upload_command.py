@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from svc_async.batch.settings import DEFAULTS, BatchSettings
 from svc_async.batch.sync.settings import SyncSettings
@@ -24,7 +23,7 @@ _LONGEST_REFRESH = 36_500
 """Days; no list keeps its rows for a century."""
 
 
-def source_spec(file: Path, format: str | None, options: BatchOptions) -> SourceSpec:  # noqa: A002 - the option's name
+def source_spec(file: str, format: str | None, options: BatchOptions) -> SourceSpec:  # noqa: A002 - the option's name
     """Describe the source of a job, so that it is found from any folder."""
     return SourceSpec(
         path=absolute(file),
@@ -77,7 +76,7 @@ def parse_time(name: str, text: str | None) -> datetime | None:
 
 def start(
     spec: JobSpec,
-    file: Path,
+    file: str,
     options: RunOptions,
     journal: JournalOptions | None = None,
     cluster: WorkerOptions | None = None,

@@ -48,7 +48,7 @@ __all__ = [
 
 _log = logging.getLogger("svc_async")
 
-_ADVICE = "; or try without credentials: Session.sandbox()"
+_TRY = "or try without credentials: Session.sandbox()"
 _APP = ("consumer_key", "consumer_secret")
 _TOKEN = ("access_token", "access_token_secret")
 _HOSTS = ("base_url", "ads_url")
@@ -125,10 +125,7 @@ def from_profile(name: str = "default", *, path: Path | None = None) -> Connecti
         UnusableFile: the file does not exist or cannot be read.
     """
     path = path or default_path()
-    profile = _read_profile(name, path)
-    if is_exposed(path):
-        _log.warning("all users of this machine can open %s: make it private with chmod 600", clean(str(path)))
-    return _parse(name, profile, lambda setting: setting)
+    return _use_profile(name, _read_profile(name, path), path)
 
 
 def is_stored(name: str, *, path: Path | None = None) -> bool:
@@ -204,13 +201,8 @@ def from_variable(environ: Mapping[str, str] | None = None) -> ConnectionSetting
         InvalidArgument: there is no such profile, or settings are missing in it.
         UnusableFile: the file does not exist or cannot be read.
     """
-    name = (os.environ if environ is None else environ).get("SVC_PROFILE")
-    try:
-        return from_profile(name) if name else None
-    except InvalidArgument as error:
-        if error.parameter != "profile":
-            raise
-        raise InvalidArgument("SVC_PROFILE", error.rule) from None
+    chosen = _read_chosen(environ)
+    return _use_profile(*chosen, default_path()) if chosen else None
 
 
 def find_state_url(profile: str | None = None, *, environ: Mapping[str, str] | None = None) -> str | None:
@@ -223,10 +215,10 @@ def find_state_url(profile: str | None = None, *, environ: Mapping[str, str] | N
         InvalidArgument: there is no such profile.
         UnusableFile: the file of profiles cannot be read.
     """
-    name = profile or (os.environ if environ is None else environ).get("SVC_PROFILE")
-    found = _read_profile(name).get("state_url") if name else None
+    chosen = (profile, _read_profile(profile)) if profile else _read_chosen(environ)
+    found = chosen[1].get("state_url") if chosen else None
     found = found or _read_variables(environ).get("state_url")
-    if found or name or set_variables(environ) or not is_stored("default"):
+    if found or chosen or set_variables(environ) or not is_stored("default"):
         return found
     return _read_profile("default").get("state_url")
 
@@ -253,10 +245,30 @@ def find_proxies(endpoints: Endpoints) -> dict[Surface, str]:
     return proxies
 
 
-def _read_profile(name: str, path: Path | None = None) -> Mapping[str, str]:
+def _read_chosen(environ: Mapping[str, str] | None) -> tuple[str, Mapping[str, str]] | None:
+    """Return the profile that `SVC_PROFILE` names; messages name the variable."""
+    name = (os.environ if environ is None else environ).get("SVC_PROFILE")
+    if not name:
+        return None
+    try:
+        return name, _read_profile(name, chosen_by=", which SVC_PROFILE names")
+    except InvalidArgument as error:
+        raise InvalidArgument("SVC_PROFILE", error.rule) from None
+
+
+def _read_profile(name: str, path: Path | None = None, *, chosen_by: str = "") -> Mapping[str, str]:
     path = path or default_path()
     _check_name(name)
+    if not _exists(path):
+        advice = f"`svc-async auth login --profile NAME` creates one, {_TRY}"
+        raise UnusableFile("file", path, f"does not exist, so there is no profile {name!r}{chosen_by}; {advice}")
     return _select(_load(path), name, path)
+
+
+def _use_profile(name: str, profile: Mapping[str, str], path: Path) -> ConnectionSettings:
+    if is_exposed(path):
+        _log.warning("all users of this machine can open %s: make it private with chmod 600", clean(str(path)))
+    return _parse(name, profile, lambda setting: setting)
 
 
 def _check_name(name: str) -> None:
@@ -321,7 +333,7 @@ def _load(path: Path) -> Mapping[str, object]:
         found = tomllib.loads(_read_text(path))
         return _Values({name: _Values(value) if isinstance(value, dict) else value for name, value in found.items()})
     except FileNotFoundError:
-        problem = f"does not exist{_ADVICE}"
+        problem = "does not exist"
     except (OSError, ValueError, RecursionError):  # a TOML parser may quote a secret, so its error is no context
         problem = "cannot be read; it must be TOML in UTF-8"
     raise UnusableFile("file", path, problem)
@@ -348,7 +360,9 @@ def _parse(name: str | None, settings: Mapping[str, str], spell: Callable[[str],
     required = (*_HOSTS, *(_APP if has_app else ()), *(_TOKEN if has_user else ()))
     missing = [spell(name) for name in required if name not in settings]
     if missing:
-        raise InvalidArgument("credentials", f"are not complete in {origin}: {', '.join(missing)} missing{_ADVICE}")
+        raise InvalidArgument(
+            "credentials", f"are not complete in {origin}: {', '.join(missing)} missing; set them, {_TRY}"
+        )
     return ConnectionSettings(
         origin=origin,
         profile=name,

@@ -200,7 +200,7 @@ def _open(
 def _open_input(file: str | Path | Input) -> Input:
     if not isinstance(file, str | Path):
         return file
-    return SpooledInput(sys.stdin.buffer) if str(file) == STANDARD_INPUT else FileInput(Path(file))
+    return SpooledInput(sys.stdin.buffer) if str(file) == STANDARD_INPUT else FileInput(file)
 
 
 def detect_format(file: Input, *, feed: bool = False) -> str:

@@ -206,7 +206,7 @@ _LOCAL, _LABEL = r'[^\x00- @"(),:;<>\[\]\\\x7f]', r'[^\x00- @".(),:;<>\[\]\\\x7f
 _PHONE_NUMBER = HashedIdentifier(
     name="phone_number",
     pattern=r"\+[1-9][0-9]{6,14}+",
-    rule="must be a phone number in E.164 with a leading +; national numbers need phone_region",
+    rule="must be a phone number in E.164 with a leading +; national numbers need a phone region",
     clean=_strip_punctuation,
     explain=_explain_phone_number,
 )

@@ -318,6 +318,15 @@ async def test_an_interrupted_job_prints_what_is_still_to_do(command: Command, s
     assert "Run the same command again" in ended.err
 
 
+async def test_a_wrong_id_is_to_be_corrected_before_the_command_is_run_again(
+    command: Command, sandbox: Sandbox, many: Path
+) -> None:
+    ended = await command("audience", "upload", str(many), "--account", sandbox.account_id, "--audience", "nope")
+    assert ended.code == 1
+    assert "check the ids\nStill to do: " in ended.err
+    assert "When that is corrected, run the same command again to finish" in ended.err
+
+
 async def test_an_interrupted_job_prints_the_first_line_that_was_not_read(
     command: Command, sandbox: Sandbox, tmp_path: Path
 ) -> None:
@@ -443,7 +452,7 @@ def test_account_and_audience_must_be_given(call: Call, here: Path) -> None:
     assert "--account must be given; `svc-async accounts list` shows yours" in ended.err
     ended = call("audience", "upload", "customers.csv", "--account", "a")
     assert ended.code == 2
-    assert "--audience must be given" in ended.err
+    assert "--audience must be given; --sandbox tries" in ended.err
 
 
 def test_missing_credentials_are_explained(call: Call, here: Path) -> None:

@@ -283,7 +283,10 @@ def test_a_command_takes_one_file(call: Call, here: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "advice"),
     [
-        ("https://example.org/people.csv", "is a URL: download it, or read it from a pipe"),
+        (
+            "https://example.org/people.csv",
+            "svc-async: file https://example.org/people.csv is a URL: download it, or read it from a pipe",
+        ),
         ("people-*.csv", "does not exist: a pattern is expanded by the shell"),
     ],
 )
@@ -307,6 +310,18 @@ async def test_a_profile_that_is_not_there_is_named_by_what_chose_it(command: Co
         assert ended.code == 2
         assert ended.err.startswith("svc-async: SVC_PROFILE 'nope' is not in ")
     assert (await command("accounts", "list", "--profile", "nope")).err.startswith("svc-async: --profile 'nope'")
+
+
+async def test_without_a_file_of_profiles_the_variable_that_names_one_is_named(
+    command: Command, tmp_path: Path
+) -> None:
+    by_variable = Command(tmp_path, {**command.environ, "SVC_PROFILE": "nope"})
+    for arguments in (("accounts", "list"), ("state", "check")):
+        ended = await by_variable(*arguments)
+        assert ended.code == 2
+        assert "does not exist, so there is no profile 'nope', which SVC_PROFILE names; `svc-async auth" in ended.err
+        assert "Session" not in ended.err
+    assert "there is no profile 'nope'; `svc-async auth" in (await command("accounts", "list", "--profile", "nope")).err
 
 
 async def test_a_job_is_done_without_anybody_to_read_its_report(command: Command, tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ CLUSTER = {**WORKERS, "shards": "as the rows need"}
 DO_NOT_REACH = {"account": "", "list": "", **RUN, **BATCH, **USERS, **JOURNAL}
 CATALOG = {"catalog": "", **RUN, **BATCH, **FORMAT}
 PROFILE = {"profile": "", **JSON}
+RUNNING_SANDBOX = "SVC_BASE_URL if that is http://, else http://127.0.0.1:8765"
 STORED_PROFILE = {"profile": 'SVC_PROFILE, or "default"', **JSON}
 JOB = {"state-url": "state_url of the profile, or SVC_STATE_URL", "profile": "", **JSON}
 STATE = {"state-url": "state_url of the profile, or SVC_STATE_URL", "profile": "", "embedded": "", **JSON}
@@ -77,7 +78,12 @@ COMMANDS = {
     "state migrate": STATE,
     "state prune": {"older-than": "", **STATE},
     "stream tail": PROFILE,
-    "trigger": {"user": "the first user of the sandbox", "set": "", "url": "http://127.0.0.1:8765", **JSON},
+    "trigger": {
+        "user": "the first user of the sandbox",
+        "set": "",
+        "url": "SVC_BASE_URL if that is http://, else http://127.0.0.1:8765",
+        **JSON,
+    },
     "webhook check": PROFILE,
     "webhook listen": {"host": "127.0.0.1", "port": "9000", "save-dir": "", **PROFILE},
     "webhook register": {"event": "", "user": "", "move": "False", **PROFILE},

@@ -29,6 +29,11 @@ async def test_an_event_happens_on_a_running_sandbox(command: Command, sandbox: 
     assert (happened["payload"]["text"], happened["payload"]["public_metrics"]["like_count"]) == ("Hello there", 7)
 
 
+async def test_the_sandbox_of_the_variables_is_the_default(command: Command, sandbox: Sandbox, tmp_path: Path) -> None:
+    ended = await Command(tmp_path, {**command.environ, "SVC_BASE_URL": sandbox.base_url})("trigger", "post.create")
+    assert ended.out == f"post.create happened to user {sandbox.user_id}; no webhook is subscribed to it.\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

@@ -140,7 +140,8 @@ def test_a_profile_that_cannot_be_used_says_why(text: str, kind: type[SvcError],
 def test_a_missing_file_is_named() -> None:
     with pytest.raises(
         UnusableFile,
-        match=r"^file .*/svc_async/profiles\.toml does not exist; or try without credentials: Session\.sandbox\(\)$",
+        match=r"^file .*/svc_async/profiles\.toml does not exist, so there is no profile 'default'; "
+        r"`svc-async auth login --profile NAME` creates one, or try without credentials: Session\.sandbox\(\)$",
     ):
         Session.from_profile()
 

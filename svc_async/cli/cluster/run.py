@@ -42,7 +42,7 @@ _STATE_VARIABLE = "SVC_STATE_URL"
 
 
 def run_on_cluster(
-    spec: JobSpec, file: Path, options: RunOptions, journal: JournalOptions, cluster: WorkerOptions
+    spec: JobSpec, file: str, options: RunOptions, journal: JournalOptions, cluster: WorkerOptions
 ) -> int:
     """Run a job on a cluster and return the exit code.
 
@@ -52,7 +52,7 @@ def run_on_cluster(
     _check(spec, options, journal, cluster)
     shards = cluster.shards if isinstance(cluster, ClusterOptions) else None
     work = make_work(spec, options, shards=shards, job=journal.job)
-    return asyncio.run(_ClusterJob(spec, file, options, cluster, work).run())
+    return asyncio.run(_ClusterJob(spec, Path(file), options, cluster, work).run())
 
 
 def _check(spec: JobSpec, options: RunOptions, journal: JournalOptions, cluster: WorkerOptions) -> None:

@@ -167,7 +167,7 @@ def resume(path: Path | None = None, /, *, state: StateJournalOptions = _STATE, 
     )
     file = None if path is None else Path(absolute(path))
     journal = JournalOptions(journal=file, job=state.job, resume_spool=record.spooled)
-    return start(note.spec, Path(note.spec.source.path), options, journal)
+    return start(note.spec, note.spec.source.path, options, journal)
 
 
 @app.command

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 from collections.abc import Mapping
 from typing import Annotated, Any
 from urllib.parse import SplitResult, urlsplit
@@ -18,7 +19,8 @@ __all__ = ["trigger"]
 
 _PATH = "/_sandbox/events"
 _TIMEOUT = 60.0
-_START = "`svc-async sandbox` starts one at http://127.0.0.1:8765"
+_DEFAULT_URL = "http://127.0.0.1:8765"
+_START = f"`svc-async sandbox` starts one at {_DEFAULT_URL}"
 
 
 def trigger(
@@ -27,7 +29,7 @@ def trigger(
     *,
     user: str | None = None,
     changes: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
-    url: str = "http://127.0.0.1:8765",
+    url: str | None = None,
     as_json: JsonFlag = False,
 ) -> int:
     """Trigger an event on a running sandbox, which sends it to webhooks and streams.
@@ -37,13 +39,13 @@ def trigger(
         user: The id of the user to whom it happens. [default: the first user of the sandbox]
         changes: PATH=VALUE changes the event's payload, such as text=Hello or public_metrics.like_count=7. VALUE is
             parsed as JSON if it is valid JSON, else it is a string. Repeatable.
-        url: Where the sandbox is.
+        url: Where the sandbox is. [default: SVC_BASE_URL if that is http://, else http://127.0.0.1:8765]
         as_json: Print only JSON, the payload included.
     """
     wanted: dict[str, Any] = {"event_type": event, "set": dict(map(_parse_change, changes or ()))}
     if user is not None:
         wanted["user_id"] = user
-    happened = _post(_parse_address(url), wanted)
+    happened = _post(_parse_address(url or _find_sandbox()), wanted)
     if as_json:
         show_json(happened)
     else:
@@ -55,6 +57,12 @@ def _describe_targets(happened: Mapping[str, Any]) -> str:
     """Describe how many webhooks it is sent to, so that nobody waits for it in vain."""
     count = happened["deliveries"]
     return f"; it goes to {count} webhook{'s' * (count != 1)}" if count else "; no webhook is subscribed to it"
+
+
+def _find_sandbox() -> str:
+    """Return the URL in the variables that `svc-async sandbox` prints, or the one at which it listens by default."""
+    url = os.environ.get("SVC_BASE_URL", "")
+    return url if url.startswith("http://") else _DEFAULT_URL
 
 
 def _parse_change(text: str) -> tuple[str, Any]:
@@ -74,7 +82,7 @@ def _parse_address(url: str) -> SplitResult:
     except ValueError:
         is_good = False
     if not is_good:
-        raise InvalidArgument("--url", "must be the address of a sandbox, such as http://127.0.0.1:8765")
+        raise InvalidArgument("--url", f"must be the address of a sandbox, such as {_DEFAULT_URL}")
     return parts
 
 

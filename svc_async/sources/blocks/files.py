@@ -33,7 +33,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-_is_url = re.compile(r"\w+:/.*").fullmatch  # a path has only one of the slashes left
+_is_url = re.compile(r"\w+:/.*").fullmatch  # a path that a program made of a URL has one slash left
 _BLOCK = 1_048_576
 _MAX_RATIO = 1_100
 """Times that a file may expand; gzip expands 1,032 times at most, files of people far less."""
@@ -83,7 +83,7 @@ def unusable(name: str, problem: str) -> UnusableFile:
 
 def open_input(source: str | Path | Input) -> Input:
     """Return the input at a path."""
-    return FileInput(Path(source)) if isinstance(source, str | Path) else source
+    return FileInput(source) if isinstance(source, str | Path) else source
 
 
 class FileInput:
@@ -93,6 +93,7 @@ class FileInput:
         path: the file.
 
     Attributes:
+        name: the file as it was given, for messages.
         path: the file.
         size: its number of bytes.
         lines_before: none.
@@ -103,15 +104,11 @@ class FileInput:
 
     lines_before = 0
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: str | Path) -> None:
+        self.name = str(path)
+        self.path = Path(path)
         self.size = self._find_size()
-        self._version = _describe_version(path.stat())
-
-    @property
-    def name(self) -> str:
-        """Its path."""
-        return str(self.path)
+        self._version = _describe_version(self.path.stat())
 
     def open(self) -> BinaryIO:
         """Open it from the start.
