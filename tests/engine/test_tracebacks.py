@@ -20,6 +20,7 @@ from svc_async import (
 )
 from svc_async.auth.credentials import Credentials
 from svc_async.engine.transport import Transport
+from svc_async.governor.governor import Governor
 from svc_async.platform.oauth1_flow import RequestToken
 from tests.support.raw_peer import OK, Peer, send
 
@@ -115,6 +116,7 @@ async def test_no_frame_and_no_exception_shows_a_secret(peer: Peer, call: str, f
         app=APP if credentials is SCOPED else None,
         endpoints=Endpoints(base_url=peer.url, ads_url=peer.url),
         retries=Retries(attempts=2, first_wait=0),
+        governor=Governor(max_wait=0),
         proxy=peer.url.replace("//", "//user:hush-proxy@"),
     )
     async with session:
