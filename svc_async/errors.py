@@ -173,7 +173,7 @@ class WouldWaitTooLong(SvcError):
     def __init__(self, *, until: datetime, limit: str, max_wait: float) -> None:
         super().__init__(
             f"the limit {limit!r} opens at {until:%Y-%m-%dT%H:%M:%SZ}, later than max_wait={max_wait:g} s allows; "
-            "call again then, or raise max_wait"
+            "call again then, or pass a Governor with a longer max_wait"
         )
         self.until = until
         self.limit = limit

@@ -194,7 +194,7 @@ class Session(RawCalls):
                 if self._is_derived:
                     raise WrongState("the session was closed; make another one with as_user()")
                 async with AsyncExitStack() as stack:
-                    self._resources = await open_resources(await self._source.resolve(stack), stack)
+                    self._resources = await open_resources(self._source, stack)
                     self._closing = stack.pop_all()
         return self
 

@@ -26,7 +26,7 @@ from svc_async.engine.origin import SessionOrigin
 from svc_async.engine.pipeline import Pipeline
 from svc_async.engine.retry import Retries, RetryBudget
 from svc_async.engine.transport import MAX_ANSWER_BYTES, Connector, Timeouts, Transport
-from svc_async.errors import AccessDenied, InvalidArgument
+from svc_async.errors import AccessDenied, InvalidArgument, WrongState
 from svc_async.governor.governor import Governor
 from svc_async.monitoring import Subscribers
 from svc_async.wire.base_urls import Endpoints
@@ -102,9 +102,18 @@ def _to_subscribers(on_event: Subscribers | Callable[[Any], object] | None) -> S
     return on_event if isinstance(on_event, Subscribers) else Subscribers(on_event)
 
 
-def _check_size(_: object, field: "attrs.Attribute[Any]", value: int) -> None:
-    if value < 1:
-        raise InvalidArgument(field.name, "must be at least 1")
+def _check_size(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
+    if not isinstance(value, int) or value < 1:
+        raise InvalidArgument(field.name, "must be a whole number of at least 1")
+
+
+def _of(kind: Any, name: str) -> Callable[[Any, Any, Any], None]:
+
+    def check(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
+        if value is not None and not isinstance(value, kind):
+            raise InvalidArgument(field.name, f"must be {name}")
+
+    return check
 
 
 @attrs.frozen(kw_only=True)
@@ -124,12 +133,14 @@ class SessionSettings:
     validate: bool = True
     keep_unknown: bool = False
     strict_reading: bool = False
-    governor: Governor | None = None
-    retries: Retries | None = None
-    timeouts: Timeouts | None = None
+    governor: Governor | None = attrs.field(default=None, validator=_of(Governor, "a Governor"))
+    retries: Retries | None = attrs.field(default=None, validator=_of(Retries, "Retries(...)"))
+    timeouts: Timeouts | None = attrs.field(default=None, validator=_of(Timeouts, "Timeouts(...), in seconds"))
     max_answer_bytes: int = attrs.field(default=MAX_ANSWER_BYTES, validator=_check_size)
     memory: int = attrs.field(default=MEMORY, validator=_check_size)
-    connector: Connector | None = None
+    connector: Connector | None = attrs.field(
+        default=None, validator=_of(Connector, "a connector of aiohttp or an ssl.SSLContext")
+    )
     proxies: Mapping[Surface, str] = attrs.field(factory=dict, repr=False)  # may contain the password of a proxy
     clock: Clock = attrs.field(factory=SystemClock)
     on_event: Subscribers = attrs.field(default=None, converter=_to_subscribers)
@@ -280,8 +291,18 @@ class SessionResources:
             await self.user_tokens.close()
 
 
-async def open_resources(settings: SessionSettings, stack: AsyncExitStack) -> SessionResources:
-    """Open a governor, unless one is shared, and the connections; the stack closes them."""
+async def open_resources(source: SettingsSource, stack: AsyncExitStack) -> SessionResources:
+    """Open a governor, unless one is shared, and the connections; the stack closes them.
+
+    Raises:
+        WrongState: no event loop of asyncio runs.
+        StateUnavailable: the database of the state cannot be reached.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise WrongState("a session needs an event loop of asyncio; with anyio, use its backend asyncio") from None
+    settings = await source.resolve(stack)
     governor = await _open_governor(settings, stack)
     pipeline = _build_pipeline(settings, governor)
     stack.push_async_callback(pipeline.transport.close)

@@ -39,7 +39,7 @@ _LIST = Listing("/12/accounts/{account_id}/account_apps", AccountApp, checks=(be
 class AccountApps:
     """The apps of one account."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
     account_id: str
 
     def list(

@@ -103,7 +103,7 @@ _LIST = Listing(
 class AccountHistory:
     """The changes of one account."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
     account_id: str
 
     def list(

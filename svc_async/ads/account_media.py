@@ -56,7 +56,7 @@ _DELETE = Route("DELETE", _ONE, AccountMedia)
 class AccountMediaItems:
     """The media of one account."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
     account_id: str
 
     def list(

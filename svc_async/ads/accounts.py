@@ -103,7 +103,7 @@ _DELETE = Route("DELETE", "/12/accounts/{account_id}", Account, surface=Surface.
 class Accounts:
     """The ad accounts of the user."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
 
     def list(
         self,

@@ -55,7 +55,7 @@ _LIST = Listing("/12/advertiser_business_categories", AdvertiserBusinessCategory
 class AdvertiserBusinessCategories:
     """All business categories."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
 
     def list(self) -> Pager[AdvertiserBusinessCategory]:
         """List them.

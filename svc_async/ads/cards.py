@@ -271,7 +271,7 @@ _DELETE_IMAGE_CONVERSATION = Route("DELETE", "/12/accounts/{account_id}/cards/im
 class Cards:
     """The cards of one account."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
     account_id: str
 
     def list(

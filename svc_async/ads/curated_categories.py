@@ -36,7 +36,7 @@ _GET = Route("GET", "/12/accounts/{account_id}/curated_categories/{curated_categ
 class CuratedCategories:
     """The curated categories that one account can use."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
     account_id: str
 
     async def get(self, curated_category_id: str) -> CuratedCategory:

@@ -91,7 +91,7 @@ USERS_BATCH = Route(
 class CustomAudiences:
     """The custom audiences of one account."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
     account_id: str
 
     def targeted(self, custom_audience_id: str, *, with_active: bool | None = None) -> Pager[TargetedAudienceEntry]:

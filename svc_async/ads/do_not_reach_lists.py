@@ -94,7 +94,7 @@ USERS_BATCH = Listing(
 class DoNotReachLists:
     """The do-not-reach lists of one account."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
     account_id: str
 
     async def delete(self, do_not_reach_list_id: str) -> DoNotReachList:

@@ -56,7 +56,7 @@ _REMOVE = Listing(_ALL, FeatureKey, method="DELETE", surface=Surface.ADS_SANDBOX
 class Features:
     """The features of one account."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
     account_id: str
 
     def list(self, *, feature_keys: Sequence[FeatureKey] | None = None) -> Pager[FeatureKey]:

@@ -49,7 +49,7 @@ _SEARCH = Route(
 class KeywordInsightsSearch:
     """The insights into keywords."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
 
     async def search(
         self,

@@ -37,7 +37,7 @@ _DELETE = Route("DELETE", _ONE, LineItemCuratedCategory)
 class LineItemCuratedCategories:
     """The curated categories that line items of one account run in."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
     account_id: str
 
     def list(

@@ -172,7 +172,7 @@ _DELETE = Route("DELETE", _ONE, LineItem)
 class LineItems:
     """The line items of one account."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
     account_id: str
 
     async def update(

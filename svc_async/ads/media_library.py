@@ -78,7 +78,7 @@ _DELETE = Route("DELETE", _ONE, MediaLibraryObject)
 class MediaLibrary:
     """The media of one account."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
     account_id: str
 
     def list(

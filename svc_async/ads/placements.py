@@ -32,7 +32,7 @@ _LIST = Listing("/12/line_items/placements", PlacementGroup)
 class Placements:
     """The placements of all product types."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
 
     def list(self, *, product_type: AdProductType | None = None) -> Pager[PlacementGroup]:
         """List the placements, or those of one product type.

@@ -78,7 +78,7 @@ _DELETE: Route[PollCard | None] = Route("DELETE", _ONE, PollCard, reply=Reply.UN
 class PollCards:
     """The poll cards of one account."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
     account_id: str
 
     def list(

@@ -87,7 +87,7 @@ _UPDATE_NAME = Route("PUT", "/12/accounts/{account_id}/posts/{post_id}/name", Po
 class Posts:
     """The posts of one account."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
     account_id: str
 
     async def create(

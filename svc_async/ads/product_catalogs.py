@@ -31,7 +31,7 @@ _DELETE = Route("DELETE", _ONE, ProductCatalog)
 class ProductCatalogs:
     """The product catalogs that the user may use."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
 
     def list(self, *, user_id: int | None = None) -> Pager[ProductCatalog]:
         """List the product catalogs, or those of one user.

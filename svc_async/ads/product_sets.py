@@ -111,7 +111,7 @@ _UPDATE = Route("PUT", _ONE, ProductSet, json=True)
 class ProductSets:
     """The product sets of one catalog."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
     product_catalog_id: str
 
     async def get(self, product_set_id: str) -> ProductSet:

@@ -336,7 +336,7 @@ DELETE = Route("DELETE", _ALL, ProductDeleteResults, json=True, decides=True)
 class CatalogProducts:
     """The products of one catalog, in single requests."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
     product_catalog_id: str
 
     def list(self, *, item_group_key: str | None = None, count: int | None = None) -> Pager[Product]:

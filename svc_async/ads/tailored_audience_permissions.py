@@ -56,7 +56,7 @@ _DELETE = Route("DELETE", _ONE, TailoredAudiencePermission)
 class TailoredAudiencePermissions:
     """The permissions of one audience; only its owner may grant and revoke them (contract TAP-03)."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
     account_id: str
     tailored_audience_id: str
 

@@ -76,7 +76,7 @@ _UPDATE = Route("PUT", _ONE, VideoConversationCard, checks=_TEXTS)
 class VideoConversationCards:
     """The video conversation cards of one account."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
     account_id: str
 
     def list(

@@ -117,6 +117,7 @@ class Transport:
     _clock: Clock
     _timeouts: Timeouts
     _max_answer_bytes: int
+    _loop: asyncio.AbstractEventLoop
     _used: UsedConnections = attrs.field(factory=UsedConnections, init=False)
     _streams: set[aiohttp.ClientResponse] = attrs.field(factory=set[aiohttp.ClientResponse], init=False)
 
@@ -143,7 +144,7 @@ class Transport:
             read_bufsize=_READ_BUFFER,
             request_class=ObservedRequest,
         )
-        return cls(client, clock, timeouts, max_answer_bytes)
+        return cls(client, clock, timeouts, max_answer_bytes, asyncio.get_running_loop())
 
     async def close(self) -> None:
         """Close the connections of this transport; consumers of open streams get `StreamDropped`."""
@@ -168,7 +169,7 @@ class Transport:
         Raises:
             TransportError: no answer arrived; `sent` says whether the request may have arrived.
             UnexpectedAnswer: an answer of success was cut off, or is too large.
-            WrongState: the transport was closed.
+            WrongState: the transport was closed, or opened in another event loop.
         """
         self._check_open()
         result = await self._try_exchange(request, Exchange(on_sent, self._used), timeout or self._timeouts.total)
@@ -207,7 +208,7 @@ class Transport:
 
         Raises:
             TransportError: no answer began; `sent` says whether the request may have arrived.
-            WrongState: the transport was closed.
+            WrongState: the transport was closed, or opened in another event loop.
         """
         self._check_open()
         async with AsyncExitStack() as stack:
@@ -261,6 +262,8 @@ class Transport:
     def _check_open(self) -> None:
         if self._client.closed:
             raise WrongState("the session was closed")
+        if asyncio.get_running_loop() is not self._loop:
+            raise WrongState("the session was opened in another event loop; open one session in each")
 
 
 def _raise_map_threshold() -> None:

@@ -23,7 +23,7 @@ __all__ = [
 class CustomAudienceHandle:
     """One custom audience of one account."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
     account_id: str
     custom_audience_id: str
 
@@ -52,7 +52,7 @@ class CustomAudienceHandle:
 class TailoredAudienceHandle:
     """One tailored audience of one account."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
     account_id: str
     tailored_audience_id: str
 
@@ -69,7 +69,7 @@ class TailoredAudienceHandle:
 class DoNotReachListHandle:
     """One do-not-reach list of one account."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
     account_id: str
     do_not_reach_list_id: str
 
@@ -94,7 +94,7 @@ class DoNotReachListHandle:
 class ProductCatalogHandle:
     """One product catalog."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
     product_catalog_id: str
 
     def __attrs_post_init__(self) -> None:
@@ -116,7 +116,7 @@ class ProductCatalogHandle:
 class AccountHandle:
     """One ad account."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
     account_id: str
 
     def __attrs_post_init__(self) -> None:

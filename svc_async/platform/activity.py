@@ -97,7 +97,7 @@ _DELETE = Route("DELETE", _ONE, DeletedSubscription, surface=Surface.BASE)
 class Subscriptions:
     """The subscriptions of the app."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
 
     async def create(
         self,
@@ -159,7 +159,7 @@ _MAX_CONNECTIONS = 2  # Unspecified: how many may be open at once (contract UNS-
 class Activity:
     """The activity of users."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
 
     @property
     def subscriptions(self) -> Subscriptions:

@@ -137,7 +137,7 @@ _LIST = Listing(_ALL, StreamRule, surface=Surface.BASE, reply=Reply.META_PAGE)
 class Rules:
     """The rules of the stream, which belong to the app."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
 
     async def add(self, rules: Sequence[Rule | str | Mapping[str, str]], *, dry_run: bool | None = None) -> AddedRules:
         """Add rules. Some may be refused while others are created: see `not_created`.
@@ -203,7 +203,7 @@ _MAX_CONNECTIONS = 1  # Unspecified: how many may be open at once (contract UNS-
 class FilteredStream:
     """The posts that match rules."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
 
     @property
     def rules(self) -> Rules:

@@ -114,7 +114,7 @@ _AUTHENTICATE: Route[None] = Route("GET", "/oauth/authenticate", None, surface=S
 class OAuth1Flow:
     """The steps by which a user grants an app access, and the token's invalidation."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
     _app: AppCredentials | None
     _credentials: Credentials
 

@@ -88,7 +88,7 @@ async def refresh_user_token(
 class OAuth2:
     """Tokens of OAuth 2.0."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
     _app: AppCredentials | None
     _app_tokens: AppTokens | None
     _user_tokens: UserTokens | None

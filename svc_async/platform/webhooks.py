@@ -144,7 +144,7 @@ _REPLAY_OLD = Route(
 class Webhooks:
     """The webhooks of the app; their calls carry its bearer token (contract AUTH-25)."""
 
-    _pipeline: Pipeline
+    _pipeline: Pipeline = attrs.field(repr=False)
 
     async def create(self, url: str) -> Webhook:
         """Register a URL. The service checks it immediately, so the receiver must be running.

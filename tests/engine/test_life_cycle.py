@@ -88,6 +88,22 @@ def test_a_session_can_be_opened_in_one_event_loop_after_another() -> None:
 # --- closing while calls are made
 
 
+async def test_a_session_that_is_used_in_another_event_loop_says_so_and_stays_usable(sandbox: Sandbox) -> None:
+    async with Session.sandbox(sandbox) as session:
+
+        def use_elsewhere() -> None:
+            with pytest.raises(WrongState, match="opened in another event loop; open one session in each$"):
+                asyncio.run(session.accounts.list().first())
+
+        await asyncio.to_thread(use_elsewhere)
+        assert await session.accounts.list().first() is not None
+
+
+def test_a_session_cannot_be_opened_without_an_event_loop_of_asyncio() -> None:
+    with pytest.raises(WrongState, match="^a session needs an event loop of asyncio; with anyio"):
+        Session.sandbox().open().send(None)
+
+
 async def test_closing_ends_calls_that_are_being_sent_and_says_that_they_may_have_an_effect(sandbox: Sandbox) -> None:
     session = await Session.sandbox(sandbox).open()
     sandbox.faults.on("POST", "*").do(Fault.hang())

@@ -152,12 +152,29 @@ def test_what_are_no_credentials_are_refused(bad: Any) -> None:
         Session(bad, endpoints=HOSTS)
 
 
+@pytest.mark.parametrize(
+    ("setting", "rule"),
+    [
+        ("timeouts", r"must be Timeouts\(...\), in seconds"),
+        ("retries", r"must be Retries\(...\)"),
+        ("governor", "must be a Governor"),
+        ("connector", r"must be a connector of aiohttp or an ssl\.SSLContext"),
+        ("memory", "must be a whole number of at least 1"),
+    ],
+)
+def test_a_setting_of_another_type_is_refused_before_a_session_opens(setting: str, rule: str) -> None:
+    wrong: Any = {setting: "5"}
+    with pytest.raises(InvalidArgument, match=f"^{setting} {rule}$"):
+        Session.sandbox(**wrong)
+
+
 async def test_no_repr_shows_a_secret_or_the_password_of_a_proxy(sandbox_credentials: UserCredentials) -> None:
     proxy = "http://user:hush@proxy.example.test:3128"
     async with Session(sandbox_credentials, endpoints=HOSTS, proxy=proxy) as session:
         handle = session.account("a")
         seen = [session, session.accounts, session.accounts.list(), handle, handle.custom_audience("b")]
         assert "hush" not in repr(seen)
+        assert " object at 0x" not in repr([*seen, handle.custom_audience("b").users])
 
 
 def test_what_is_no_proxy_is_refused(sandbox_credentials: UserCredentials) -> None:

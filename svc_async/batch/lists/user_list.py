@@ -58,7 +58,7 @@ class UserList(abc.ABC, Generic[T]):
         before_sending, at_sending: called for each request of a job; see `make_job_sender`.
     """
 
-    _sender: BatchSender
+    _sender: BatchSender = attrs.field(repr=False)
     account_id: str
     # Unspecified: whether the counts are of users or of operations (contract UNS-success-count-unit).
     counted: Counted = attrs.field(default="users", kw_only=True)
