@@ -83,10 +83,12 @@ async def test_how_long_is_a_setting(open_store: OpenStore) -> None:
         assert await store.claim("a") is Claim.TAKEN
 
 
-async def test_a_claim_holds_until_it_is_released(open_store: OpenStore) -> None:
+async def test_a_claim_holds_until_its_event_is_handled(open_store: OpenStore) -> None:
     async with open_store() as store:
         await store.claim("a")
         assert await store.confirm("a")
+        await store.commit("a")
+        assert not await store.confirm("a")
 
 
 async def test_only_one_of_many_claims_at_a_time(open_store: OpenStore) -> None:
