@@ -140,7 +140,10 @@ async def test_owners_that_share_a_file_keep_their_claims_until_a_lease_ends(tmp
         async with SqliteDedupe(tmp_path / "events.db", owner="two", clock=clock) as again:
             assert await again.claim("a") is not Claim.TAKEN
         await clock.advance(minutes=5)
+        assert await one.confirm("a"), "nobody has claimed it since its lease ended"
+        await clock.advance(minutes=5)
         assert await two.claim("a") is Claim.TAKEN
+        assert not await one.confirm("a")
         await one.commit("b")
         assert await two.claim("b") is not Claim.TAKEN
 

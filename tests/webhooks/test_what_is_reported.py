@@ -1,5 +1,6 @@
 """What a receiver reports of deliveries and handlers."""
 
+import asyncio
 from contextvars import ContextVar
 
 import pytest
@@ -55,6 +56,28 @@ async def test_deliveries_and_their_handlers_are_reported() -> None:
     started = [event for event in events if isinstance(event, HandlingStartedEvent)]
     assert [each.context and each.context.get(PLACE) for each in started] == ["the request"] * 3
     assert "ann" not in repr(events)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+async def test_a_handler_that_is_cancelled_has_ended(*, inside: bool) -> None:
+    ended: list[HandlingEndedEvent] = []
+    begun = asyncio.Event()
+    receiver = WebhookReceiver(keys=[KEY], ack=Ack.inline(), drain_deadline=0)
+    receiver.subscribe(lambda event: ended.append(event) if isinstance(event, HandlingEndedEvent) else None)
+
+    @receiver.on("post.create")
+    async def wait(_: Event, __: DeliveryContext) -> None:
+        begun.set()
+        if inside:
+            raise asyncio.CancelledError
+        await asyncio.Event().wait()
+
+    async with receiver:
+        sending = asyncio.create_task(send(receiver))
+        await begun.wait()
+    await asyncio.wait([sending])
+
+    assert [(each.handlers, each.error_type) for each in ended] == [(0, "CancelledError")]
 
 
 async def test_an_observer_that_fails_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
