@@ -83,6 +83,7 @@ def types(session: nox.Session) -> None:
     """Check the types with both checkers."""
     _install(session, "types", "test", "bench", "browser", "mutants")
     session.run("mypy")
+    session.run("python", "-m", "tests.typing.check_examples")
     session.run("pyright")
 
 

@@ -231,7 +231,7 @@ class Report:
             BatchError: rows failed or are pending; it carries this report.
         """
         if not self.complete:
-            raise BatchError(f"of {self.read} rows {self.failed} failed and {self.pending} are pending", report=self)
+            raise BatchError(f"rows: {self.read} read, {self.failed} failed, {self.pending} pending", report=self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as values that JSON can represent."""

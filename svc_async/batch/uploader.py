@@ -283,7 +283,7 @@ class Uploader(Generic[T]):
 
     def _describe_failure(self, cause: Exception) -> BatchError:
         report = self.report
-        counts = f"of {report.read} rows {report.accepted} were accepted and {report.pending} are pending"
+        counts = f"rows: {report.read} read, {report.accepted} accepted, {report.pending} pending"
         return BatchError(f"the job ended early: {summarize(cause)}; {counts}", report=report)
 
     def _fail(self, failures: Sequence[Failure]) -> None:

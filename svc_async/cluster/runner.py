@@ -282,7 +282,7 @@ class _ClusterRun:
             return
         report = sum((self.watch.sum_reports(part.numbers) for part in parts), Report())
         shards = sum(part.shards for part in parts)
-        counts = f"of {report.read} rows {report.accepted} were accepted and {report.pending} are pending"
+        counts = f"rows: {report.read} read, {report.accepted} accepted, {report.pending} pending"
         raise BatchError(
             f"the job ended early in {len(self.errors)} of {shards} shards: {self.errors[0]}; {counts}", report=report
         ) from self.errors[0]

@@ -323,7 +323,7 @@ async def test_a_report_has_the_plan_and_both_parts(audience: Audience) -> None:
     assert (plain["plan"]["invalid_rows"], plain["sent"]["accepted"], plain["removed"]["read"]) == (1, 1, 0)
     assert [failure["position"] for failure in plain["sent"]["failures"]] == [1]
     assert not report.complete
-    with pytest.raises(BatchError, match="of 2 rows 1 failed and 0 are pending") as caught:
+    with pytest.raises(BatchError, match="rows: 2 read, 1 failed, 0 pending") as caught:
         report.raise_for_failures()
     assert caught.value.report is report
     (await audience.sync(numbered(1))).raise_for_failures()

@@ -89,7 +89,7 @@ async def test_no_hash_is_in_the_reason_for_giving_up_nor_in_the_error_of_the_jo
 
     service = FakeService()
     service.always = make_error(403, errors=[code])
-    with pytest.raises(BatchError, match="ended early: HTTP 403 BUSY_…; of 1 rows"):
+    with pytest.raises(BatchError, match="ended early: HTTP 403 BUSY_…; rows: 1 read"):
         await create_users(service).upload([ROW])
 
 

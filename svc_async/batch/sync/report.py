@@ -45,7 +45,7 @@ class SyncReport:
         """
         if not self.complete:
             total = self.total
-            message = f"of {total.read} rows {total.failed} failed and {total.pending} are pending"
+            message = f"rows: {total.read} read, {total.failed} failed, {total.pending} pending"
             raise BatchError(message, report=self)
 
     def to_dict(self) -> dict[str, Any]:
