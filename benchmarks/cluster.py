@@ -31,7 +31,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.recording_service import run_recording_service
+from benchmarks.sink import run_sink
 from svc_async import Session
 from svc_async.cluster.clients import start_local
 from tests.support.postgres import start_postgres
@@ -77,9 +77,9 @@ def main() -> None:
     parser.add_argument("--shards", type=int)
     options = parser.parse_args()
     logging.getLogger("distributed").setLevel(logging.ERROR)
-    with tempfile.TemporaryDirectory() as folder, start_postgres() as state_url, run_recording_service() as url:
+    with tempfile.TemporaryDirectory() as folder, start_postgres() as state_url, run_sink() as sink:
         names = ("CONSUMER_KEY", "CONSUMER_SECRET", "ACCESS_TOKEN", "ACCESS_TOKEN_SECRET")
-        os.environ |= {"SVC_BASE_URL": url, "SVC_ADS_URL": url, "SVC_STATE_URL": state_url}
+        os.environ |= {"SVC_BASE_URL": sink.url, "SVC_ADS_URL": sink.url, "SVC_STATE_URL": state_url}
         os.environ |= {f"SVC_{name}": "bench" for name in names}
         files = {
             count: _write_parts(Path(folder), options.rows, count, options.rows_a_group)

@@ -39,8 +39,8 @@ class ShardRows:
         parts: the rows, each with the file that they come from.
     """
 
-    parts: Sequence[tuple[str, ShardPart]]
-    _ends: Sequence[int]
+    parts: list[tuple[str, ShardPart]]
+    _ends: list[int]
 
     @classmethod
     def read(cls, contents: Iterable[bytes], plan: SourcePlan) -> "ShardRows":
@@ -67,6 +67,11 @@ class ShardRows:
     def products(self) -> Iterable[Any]:
         """The products or their keys, for an uploader; they can be read again."""
         return ReplayableRows(lambda: (_list_products(part) for _, part in self.parts))
+
+    def clear(self) -> None:
+        """Remove all rows."""
+        self.parts.clear()
+        self._ends.clear()
 
     def locate(self, position: int) -> RowPlace:
         """Return where the row at a position comes from."""

@@ -1,5 +1,6 @@
 """A job on a cluster does what a job in one process does."""
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from svc_async import InvalidArgument, Session
 from svc_async.batch.report import Failure, Progress
+from svc_async.cluster.shard_rows import ShardRows
 from svc_async.errors import UnusableFile
 from svc_async.state.errors import UnusableState
 from tests.support.cluster_jobs import Workbench, expect, mail, write_csv, write_json_lines, write_parquet
@@ -40,6 +42,19 @@ async def test_a_finished_job_gives_its_report_and_sends_nothing(workbench: Work
 
     assert again == first
     assert len(workbench.sandbox.requests) == sent
+
+
+async def test_a_worker_does_not_keep_the_rows_of_shards_that_are_finished(
+    workbench: Workbench, tmp_path: Path
+) -> None:
+    def count_rows() -> int:
+        return sum(len(each) for each in gc.get_objects() if isinstance(each, ShardRows))
+
+    async with workbench.open_users() as (users, state):
+        source = write_parquet(tmp_path, range(60))
+        await users.upload(source, journal=state.journal("job"), cluster=workbench.client, shards=3)
+
+    assert set((await workbench.client.run(count_rows)).values()) == {0}
 
 
 async def test_another_source_is_refused_under_the_name_of_a_job(workbench: Workbench, tmp_path: Path) -> None:

@@ -47,7 +47,11 @@ def send_shard(contents: Sequence[bytes], plan: SourcePlan, task: ShardTask) -> 
     announce = get_worker().log_event
     with ROW_MEMORY.hold(sum(map(len, contents))):
         secede()
-        return run_in_loop(lambda: _Shard(task, ShardRows.read(contents, plan), announce).send())
+        rows = ShardRows.read(contents, plan)
+        try:
+            return run_in_loop(lambda: _Shard(task, rows, announce).send())
+        finally:
+            rows.clear()  # what sent them is in reference cycles, which Python may keep while it sends other shards
 
 
 @attrs.define
