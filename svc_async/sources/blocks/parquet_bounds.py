@@ -7,6 +7,7 @@ of rows in a batch follows from that.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from struct import Struct
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
@@ -63,6 +64,7 @@ _CODECS: Mapping[str, str | None] = MappingProxyType(
     }
 )
 _LENGTH = 4
+_read_length = Struct("<I").unpack_from
 _MAX_SHIFT = 35
 """Bits of the head of a run."""
 
@@ -204,9 +206,11 @@ class BatchPlanner:
         if content is None:
             return min(page.size, MAX_VALUE)
         at = longest = 0
-        while at + _LENGTH <= len(content):
-            length = int.from_bytes(content[at : at + _LENGTH], "little")
-            longest = max(longest, length)
+        end = len(content) - _LENGTH
+        while at <= end:  # there may be a million entries, so each costs as little as it can
+            (length,) = _read_length(content, at)
+            if length > longest:  # noqa: PLR1730 - a call of max() takes longer
+                longest = length
             at += _LENGTH + length
         return min(longest, page.size)
 
