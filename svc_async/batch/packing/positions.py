@@ -47,8 +47,10 @@ class PositionRun:
         ordered = sorted(offsets)  # they nearly always are, which takes no time
         lowest, highest = ordered[0], ordered[-1]
         typecode = next(typecode for limit, typecode in _TYPECODES if highest < limit)
-        packed = Struct(f"{len(offsets)}{typecode}").pack(*offsets)  # twice as fast as an array converts integers
-        return cls(start, array(typecode, packed), start + lowest, start + highest)
+        if not (isinstance(offsets, array) and offsets.typecode == typecode):
+            # This is twice as fast as an array converts integers.
+            offsets = array(typecode, Struct(f"{len(offsets)}{typecode}").pack(*offsets))
+        return cls(start, offsets, start + lowest, start + highest)
 
     def __len__(self) -> int:
         return len(self.offsets)
