@@ -14,15 +14,16 @@ function replace(markup) {
   }
 }
 
-function show(text) {
+function show(connection, text) {
+  state.dataset.state = connection;
   if (state.textContent !== text) state.textContent = text;
 }
 
 const source = new EventSource("events");
-source.addEventListener("open", () => show("Live"));
-source.addEventListener("error", () => show("Not connected"));
+source.addEventListener("open", () => show("live", "Live"));
+source.addEventListener("error", () => show("lost", "Connection lost, trying again"));
 source.addEventListener("content", (event) => replace(JSON.parse(event.data)));
 source.addEventListener("end", () => {
   source.close();
-  show("The job has ended");
+  show("ended", "The job has ended");
 });
