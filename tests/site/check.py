@@ -64,13 +64,11 @@ def _check_page(folder: Path, path: Path, pages: Mapping[Path, _Page]) -> Iterat
     for target in sorted(pages[path].resources):
         if urlsplit(target).netloc:
             yield Problem(name, target, "is fetched from another host")
-    if name == "404.html":  # its links begin at the root of the published site
-        return
     for target in sorted(pages[path].links | pages[path].resources):
         parts = urlsplit(target)
         if parts.scheme or parts.netloc:
             continue
-        found = _find(path, parts.path)
+        found = _find(folder.parent / "404.html" if parts.path.startswith("/") else path, parts.path.lstrip("/"))
         if found is None:
             yield Problem(name, target, "leads nowhere")
         elif parts.fragment and found in pages and unquote(parts.fragment) not in pages[found].anchors:

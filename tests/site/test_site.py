@@ -19,6 +19,7 @@ def put(folder: Path, **pages: str) -> Path:
         page = folder / name / "index.html"
         page.parent.mkdir(parents=True)
         page.write_text(text, encoding="utf-8")
+    (folder / "404.html").touch()
     return folder
 
 
@@ -71,8 +72,20 @@ def test_the_highest_version_is_the_latest(tmp_path: Path, order: Iterable[str])
     assert "url=0.10/" in (root / "index.html").read_text(encoding="utf-8")
 
 
+def test_a_missing_page_is_shown_at_any_address_with_the_style_of_its_version(tmp_path: Path) -> None:
+    root = tmp_path / "site"
+    built = put(tmp_path / "built", a="")
+    (built / "404.html").write_text('<img src="/x.png"><a href="/">Start</a><a href="/no/"><br id="x"/>', "utf-8")
+    (built / "x.png").touch()
+    (built / "index.html").touch()
+    place = add_version(built, root, "0.1")
+    expected = '<img src="/0.1/x.png"><a href="/0.1/">Start</a><a href="/0.1/no/"><br id="x"/>'
+    assert (root / "404.html").read_text(encoding="utf-8") == expected
+    assert reasons(place) == ["/0.1/no/ leads nowhere"]
+
+
 def test_a_version_that_is_built_again_replaces_its_pages(tmp_path: Path) -> None:
     root = tmp_path / "site"
     add_version(put(tmp_path / "built", old=""), root, "0.1")
     add_version(put(tmp_path / "built", new=""), root, "0.1")
-    assert [path.name for path in (root / "0.1").iterdir()] == ["new"]
+    assert {path.name for path in (root / "0.1").iterdir()} == {"new", "404.html"}
