@@ -9,6 +9,7 @@ from urllib.parse import SplitResult, urlsplit
 from svc_async.sandbox.api.v2 import make_refusal, operation
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.push.crc_checks import Webhook
+from svc_async.sandbox.push.outbound import Verdict
 from svc_async.sandbox.push.replays import ReplayWindow
 from svc_async.sandbox.refusal import Basis, Refusal
 from svc_async.sandbox.server.open_response import OpenResponse
@@ -17,6 +18,7 @@ from svc_async.sandbox.server.params import json_field, text
 
 __all__ = ["OPERATIONS", "find_webhook"]
 
+_HINTS = {Verdict.WRONG_TOKEN: "is it signed with the consumer secret of this app?"}
 _REPLAY_MOVED = datetime(2026, 3, 25, 16, tzinfo=UTC)  # WH-51: 12:00 in New York, which is UTC-4 by then
 
 
@@ -28,7 +30,8 @@ async def _create(call: Call, response: OpenResponse) -> Answer:
         check = await call.app_channels.crc_checks.check_new(url)
     if not check.ok:
         message = f"the challenge was not answered as it should be: {check.verdict}"
-        reason = f"{message} ({check.reason})" if check.reason else message
+        hint = check.reason or _HINTS.get(check.verdict)
+        reason = f"{message} ({hint})" if hint else message
         raise _refuse(400, "CrcValidationFailed", reason, rule="ASM-42")
     _check_room(call, url)  # again: another request may have registered one during the check
     now = call.sandbox.clock.now()
