@@ -44,7 +44,7 @@ __all__ = ["Session"]
 
 T = TypeVar("T")
 
-_ADVICE = "; or read the environment with Session.from_env(), or try without credentials with Session.sandbox()"
+_ADVICE = "; Session.from_env() reads them from the environment, Session.sandbox() needs none"
 
 
 class Session(RawCalls):

@@ -33,7 +33,14 @@ def _secret(*, default: Any = attrs.NOTHING) -> Any:
 
 @attrs.frozen(kw_only=True)
 class AppCredentials:
-    """An app without a user: the consumer key and secret, and the OAuth 2.0 client if it has one."""
+    """An app without a user: the consumer key and secret, and the OAuth 2.0 client if it has one.
+
+    Attributes:
+        consumer_key: the key of the app.
+        consumer_secret: its secret.
+        client_id: the id of its OAuth 2.0 client.
+        client_secret: the secret of that client, if it is a confidential one.
+    """
 
     consumer_key: str = attrs.field(validator=_check_text)
     consumer_secret: str = _secret()
@@ -43,7 +50,14 @@ class AppCredentials:
 
 @attrs.frozen(kw_only=True)
 class UserCredentials:
-    """A user who granted access to an app: OAuth 1.0a, which the advertising API requires."""
+    """A user who granted access to an app: OAuth 1.0a, which the advertising API requires.
+
+    Attributes:
+        consumer_key: the key of the app, `SVC_CONSUMER_KEY` in the environment.
+        consumer_secret: its secret.
+        token: the access token of the user, `SVC_ACCESS_TOKEN` in the environment.
+        token_secret: its secret.
+    """
 
     consumer_key: str = attrs.field(validator=_check_text)
     consumer_secret: str = _secret()

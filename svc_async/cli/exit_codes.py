@@ -151,6 +151,8 @@ def _explain_problem(parameter: str, problem: str) -> str:
     name = _OPTIONS.get(parameter, parameter)
     if parameter in {"credentials", "profile"}:
         return f"{name} {problem.partition('; ')[0]}; {_WAYS_IN}"
+    if parameter == "journal" and problem.endswith(" does not exist"):
+        return f"{name} {problem}; --job NAME names a job in the shared state"
     if problem == "must be given" and parameter in _WAYS_WITHOUT_IDS:
         return f"{name} {problem}; {_WAYS_WITHOUT_IDS[parameter]}--sandbox tries the command without any"
     return f"{name} {problem.replace(_TRY_IN_PYTHON, _TRY)}"

@@ -87,7 +87,7 @@ class Page(Generic[T]):
         kind = f" ({type(self.items[0]).__name__})" if self.items else ""
         unreadable = f", {len(self.unreadable):,} unreadable" if self.unreadable else ""
         end = "more pages follow" if self.next_cursor else "the last page"
-        return render_rows(f"{len(rows):,} records{kind}{unreadable}; {end}", rows)
+        return render_rows(f"{len(rows):,} record{'s' * (len(rows) != 1)}{kind}{unreadable}; {end}", rows)
 
 
 @attrs.frozen(kw_only=True)

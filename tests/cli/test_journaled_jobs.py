@@ -316,7 +316,10 @@ def test_a_sync_has_no_journal(call: Call, here: Path) -> None:
 def test_what_is_no_journal_is_one_line_and_exit_2(call: Call, here: Path, what: str) -> None:
     del here
     ended = call("job", what, "nothing.journal")
-    assert (ended.code, ended.err) == (2, "svc-async: journal nothing.journal does not exist\n")
+    assert (ended.code, ended.err) == (
+        2,
+        "svc-async: journal nothing.journal does not exist; --job NAME names a job in the shared state\n",
+    )
 
 
 UNREADABLE = "describes its job in a way that this version cannot read"

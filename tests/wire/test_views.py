@@ -82,6 +82,7 @@ def test_a_page_of_plain_values_and_an_empty_page_are_shown() -> None:
         "1",
         "7",
     ]
+    assert Reader(Page[int](items=[7])._repr_html_()).texts[0] == "1 record (int); the last page"
     assert Reader(Page[int](items=())._repr_html_()).texts == ["0 records; the last page"]
 
 
