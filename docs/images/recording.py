@@ -168,9 +168,9 @@ _HEAD = """\
 <style>
 text {{ font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; white-space: pre }}
 .b {{ font-weight: bold }}
-#film {{ animation: film {seconds:.1f}s steps(1, end) infinite }}
+#film {{ transform: translateY(-{last}px); animation: film {seconds:.1f}s steps(1, end) infinite }}
 @keyframes film {{ {frames} }}
-@media (prefers-reduced-motion: reduce) {{ #film {{ animation: none; transform: translateY(-{last}px) }} }}
+@media (prefers-reduced-motion: reduce) {{ #film {{ animation: none }} }}
 </style>
 <rect width="100%" height="100%" rx="8" fill="#1b1e27"/>
 <defs>
@@ -186,7 +186,10 @@ text {{ font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans M
 
 
 def write_svg(pictures: Sequence[tuple[float, Sequence[Cells]]]) -> str:
-    """Return an SVG that shows pictures one after the other: a film that is moved behind a window."""
+    """Return an SVG that shows pictures one after the other, or the last one where nothing moves.
+
+    They are a film that is moved behind a window.
+    """
     height, width = LINES * _HEIGHT, int(COLUMNS * _WIDTH)
     seconds = sum(shown for shown, _ in pictures)
     numbers: dict[Cells, int] = {}
