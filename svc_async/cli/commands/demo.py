@@ -12,6 +12,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Annotated
 
 import attrs
@@ -38,6 +39,8 @@ from svc_async.sources.csv_source import CsvSource
 __all__ = ["DemoResult", "demo", "print_result", "run_demo"]
 
 _ROUTE = "*/custom_audiences/*/users"
+_FRAME = 6
+"""Columns of a panel that its border and padding take."""
 
 Holding = set[tuple[str, str, str]]
 """For each identifier of each person: the hash of the person's first one, the kind, and its own hash."""
@@ -69,7 +72,8 @@ def print_result(result: "DemoResult", *, as_json: bool) -> int:
     if as_json:
         show_json(result.as_dict())
     else:
-        stdout().print(_panel(result), soft_wrap=False)
+        console = stdout()
+        console.print(_panel(result, console.width - _FRAME), soft_wrap=False)
     return Exit.DONE if result.equal else Exit.FAILURE
 
 
@@ -227,7 +231,7 @@ def _ignore(*_: Part) -> None:
     """Print nothing."""
 
 
-def _panel(result: DemoResult) -> Panel:
+def _panel(result: DemoResult, width: int) -> Panel:
     upload, report = result.upload, result.upload.report
     text = Text()
 
@@ -240,7 +244,9 @@ def _panel(result: DemoResult) -> Panel:
     line("coalesced", report.coalesced, "bold cyan")
     line("failed", report.failed, "bold red")
     for reason, count in upload.reasons.items():
-        text.append(f"  {count:>7,}  {reason.partition(';')[0]}\n", "dim")
+        number = f"  {count:>7,}  "
+        rule = fill(number + reason.partition(";")[0], width, subsequent_indent=" " * len(number))
+        text.append(f"{rule}\n", "dim")
     line("requests", report.requests)
     line("faults survived", " and ".join(result.faults), "bold yellow")
     line("time", format_duration(upload.seconds))

@@ -85,10 +85,20 @@ def complain(message: str) -> None:
 
 
 def _print_line(console: Console, parts: Iterable[Part]) -> None:
-    """Print a line. On a terminal it breaks between words, unless one is too long: a path can be copied as it is."""
+    """Print a line. On a terminal it breaks between words, unless one is too long: a path can be copied as it is.
+
+    What follows a break is indented as the line is.
+    """
     line = _assemble(parts)
-    fits = all(cell_len(word) <= console.width for word in line.plain.split())
-    console.print(line, soft_wrap=not (console.is_terminal and fits))
+    indent = len(line.plain) - len(line.plain.lstrip(" "))
+    width = console.width - indent
+    if console.is_terminal and all(cell_len(word) <= width for word in line.plain.split()):
+        wrapped = line[indent:].wrap(console, width)
+        for part in wrapped:
+            part.rstrip()
+            part.pad_left(indent)
+        line = Text("\n").join(wrapped)
+    console.print(line, soft_wrap=True)
 
 
 def _assemble(parts: Iterable[Part]) -> Text:
