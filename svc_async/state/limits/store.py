@@ -16,6 +16,7 @@ from svc_async.errors import SvcError
 from svc_async.governor.ticks import NEVER, SECOND
 from svc_async.governor.window_store import WindowSpec
 from svc_async.governor.windows import Demand
+from svc_async.state.database import KEPT_CONNECTIONS
 from svc_async.state.errors import StateUnavailable
 from svc_async.state.limits.holding import Holding
 from svc_async.state.limits.lease import Lease, LeaseRequest, SharedLimit
@@ -101,6 +102,7 @@ class SharedWindows:
         self._clock = clock or SystemClock()
         self._windows: WeakKeyDictionary[LeasedWindow, Timer | None] = WeakKeyDictionary()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._turns = asyncio.Semaphore(KEPT_CONNECTIONS)
         self._opened = 0
         self._retry: Timer | None = None
 
@@ -110,6 +112,8 @@ class SharedWindows:
         Raises:
             SvcError: it must be reached, and cannot.
         """
+        if not self._opened:
+            self._turns = asyncio.Semaphore(KEPT_CONNECTIONS)  # of this event loop
         try:
             await self.source.open()
         except StateUnavailable as error:
@@ -167,9 +171,10 @@ class SharedWindows:
 
     async def _renew(self, window: LeasedWindow, demand: Demand | None) -> None:
         timer = _AnswerTimer(self._clock, partial(self._degrade, "the shared state does not answer"))
-        timer.start()
         try:
-            lease = await self.source.lease(window.holding.make_request(demand, self._now()))
+            async with self._turns:
+                timer.start()
+                lease = await self.source.lease(window.holding.make_request(demand, self._now()))
         except Exception as error:  # noqa: BLE001 - whatever keeps the database from answering, calls go on
             self._degrade(str(error) if isinstance(error, SvcError) else type(error).__name__)
             window.degrade(self._now())
