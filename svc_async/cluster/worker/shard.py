@@ -1,8 +1,7 @@
 """The task that sends a shard: the uploader as it is, with a journal of its own in the shared state."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -15,12 +14,13 @@ from svc_async.cluster.job import ShardOutcome, ShardTask, write_report
 from svc_async.cluster.plan import SourcePlan
 from svc_async.cluster.shard_rows import ShardRows
 from svc_async.cluster.worker.row_memory import ROW_MEMORY
+from svc_async.cluster.worker.run_watch import follow_run
 from svc_async.cluster.worker.sessions import lend_session, run_in_loop
 from svc_async.errors import BatchError, SvcError
 from svc_async.jobs.run import run
 from svc_async.session import Session
 from svc_async.sources.source import UnparsedRow
-from svc_async.state.errors import StateUnavailable, TakenUpElsewhere
+from svc_async.state.errors import StateUnavailable
 from svc_async.state.jobs import JobStore
 from svc_async.users.tables import Rows
 
@@ -28,8 +28,6 @@ __all__ = ["send_shard"]
 
 _PAUSE = 1.0
 """Seconds between two announcements of the progress of a shard."""
-_CHECK = 1.0
-"""Seconds between two looks at whether the run of the job is still the last one."""
 
 
 def send_shard(contents: Sequence[bytes], plan: SourcePlan, task: ShardTask) -> ShardOutcome:
@@ -81,7 +79,7 @@ class _Shard:
         if state is None:
             raise StateUnavailable("the shared state", "the worker's session has none")
         store = JobStore(state.database)
-        async with self._follow(store):
+        async with follow_run(store, task.job, task.run):
             report = await run(
                 task.spec,
                 session,
@@ -92,37 +90,6 @@ class _Shard:
         outcome = self._conclude(report)
         await store.finish_shard(task.job, task.number, write_report(outcome.report))
         return outcome
-
-    @asynccontextmanager
-    async def _follow(self, store: JobStore) -> AsyncGenerator[None]:
-        """Cancel the block when another run of the job has begun, or this one was stopped.
-
-        Raises:
-            TakenUpElsewhere: that happened.
-        """
-        task = asyncio.current_task()
-        replaced = False
-
-        async def watch() -> None:
-            nonlocal replaced
-            while task is not None:
-                with suppress(StateUnavailable):
-                    if not await store.is_current(self.task.job, self.task.run):
-                        replaced = True
-                        task.cancel()
-                        return
-                await asyncio.sleep(_CHECK)
-
-        watching = asyncio.create_task(watch())
-        try:
-            yield
-        except asyncio.CancelledError:
-            if not replaced or task is None:
-                raise
-            task.uncancel()
-            raise TakenUpElsewhere(f"{self.task.job}, which this run sent a part of,") from None
-        finally:
-            watching.cancel()
 
     def _on_progress(self, progress: Progress) -> None:
         self._last = progress

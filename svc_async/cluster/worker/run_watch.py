@@ -1,0 +1,74 @@
+"""Whether a run of a job is still the last one: one look a second, for all of its shards that this process sends."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import attrs
+
+from svc_async.state.errors import StateUnavailable, TakenUpElsewhere
+from svc_async.state.jobs import JobStore
+
+__all__ = ["follow_run"]
+
+_PAUSE = 1.0
+"""Seconds between two looks."""
+
+
+@attrs.define
+class _Watch:
+    """What is known of a run.
+
+    Attributes:
+        has_ended: whether another run has begun, or this one was stopped.
+        tasks: those that send its shards.
+        task: the one that looks.
+    """
+
+    has_ended: bool = False
+    tasks: "set[asyncio.Task[Any] | None]" = attrs.field(factory=set)
+    task: "asyncio.Task[None] | None" = None
+
+    async def look(self, store: JobStore, job: str, run: int) -> None:
+        """Look again and again, and cancel all tasks when the run has ended."""
+        while not self.has_ended:
+            with suppress(StateUnavailable):
+                self.has_ended = not await store.is_current(job, run)
+            if not self.has_ended:
+                await asyncio.sleep(_PAUSE)
+        for task in self.tasks:
+            if task is not None:
+                task.cancel()
+
+
+_watches: dict[tuple[JobStore, str, int], _Watch] = {}
+
+
+@asynccontextmanager
+async def follow_run(store: JobStore, job: str, run: int) -> AsyncGenerator[None]:
+    """Cancel the block when another run of the job has begun, or this one was stopped.
+
+    Raises:
+        TakenUpElsewhere: that happened.
+    """
+    key = store, job, run
+    watch = _watches.setdefault(key, _Watch())
+    if watch.task is None:
+        watch.task = asyncio.create_task(watch.look(*key))
+    task = asyncio.current_task()
+    watch.tasks.add(task)
+    if watch.has_ended and task is not None:
+        task.cancel()
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not watch.has_ended or task is None:
+            raise
+        task.uncancel()
+        raise TakenUpElsewhere(f"{job}, which this run sent a part of,") from None
+    finally:
+        watch.tasks.discard(task)
+        if not watch.tasks:
+            watch.task.cancel()
+            _watches.pop(key, None)
