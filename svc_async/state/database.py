@@ -28,6 +28,8 @@ DEFAULT_SCHEMA = "svc_async"
 _is_schema = re.compile(r"[a-z_][a-z0-9_]{0,62}").fullmatch
 _CONNECT_SECONDS = 10.0
 _STATEMENT_SECONDS = 30.0
+_LEND_SECONDS = 30.0
+"""Longer than it takes to connect: many jobs of a process may wait for its connections."""
 _POOL_SIZE = 8
 KEPT_CONNECTIONS = 2
 """Connections that are kept for statements that are executed often."""
@@ -181,7 +183,7 @@ class Database:
             return await connection.execute(statement, *arguments)
 
     async def _acquire(self) -> "Connection":
-        async with asyncio.timeout(_CONNECT_SECONDS):  # the pool's own timeout would start a task each time
+        async with asyncio.timeout(_LEND_SECONDS):  # the pool's own timeout would start a task each time
             return await self._pool.acquire()
 
     async def _take_kept(self) -> "Connection":
