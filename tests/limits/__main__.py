@@ -1,15 +1,18 @@
 """The long runs: `python -m tests.limits [--histories N] [--seconds S] [--hours H] [--only PART...]`.
 
 They compare the function with its model over random histories, share limits between simulated processes for virtual
-hours and between real ones for minutes, and show what the controls break. The bars are in docs/reliability.md.
+hours and between real ones for minutes, run a job for many accounts on a cluster, and show what the controls break.
+The bars are in docs/reliability.md.
 """
 
 import argparse
 import asyncio
+import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from svc_async.state import SharedState
+from tests.limits.accounts import AccountsRun, run_accounts
 from tests.limits.controls import CONTROLS, lease_by_model
 from tests.limits.function import lease_by_function
 from tests.limits.processes import Run, WindowKind, run_processes
@@ -86,11 +89,20 @@ def _list_runs(seconds: float) -> Iterator[Run]:
             yield Run(kind=kind, seconds=seconds, disturbed=is_disturbed)
 
 
+async def _run_accounts(arguments: argparse.Namespace) -> bool:
+    """Send to many accounts in one job, each of which has a limit of its own."""
+    logging.getLogger("distributed").setLevel(logging.ERROR)
+    result = await run_accounts(AccountsRun(accounts=arguments.accounts))
+    _say(result.describe())
+    return result.good
+
+
 _PARTS: Mapping[str, Callable[[argparse.Namespace], Awaitable[bool]]] = {
     "histories": _compare,
     "simulation": _simulate,
     "controls": _show_controls,
     "processes": _run_processes,
+    "accounts": _run_accounts,
 }
 
 
@@ -105,6 +117,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--histories", type=int, default=10_000, help="how many random histories to compare")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long real processes share a limit")
     parser.add_argument("--hours", type=float, default=24.0, help="virtual hours of 200 processes; of 20, a 24th of it")
+    parser.add_argument("--accounts", type=int, default=200, help="accounts of one job on a cluster")
     parser.add_argument("--only", nargs="+", choices=[*_PARTS], default=[*_PARTS], help="the parts to run")
     return parser.parse_args()
 
