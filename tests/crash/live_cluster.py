@@ -1,9 +1,10 @@
 """Jobs on a real cluster whose workers are lost, in real time: `python -m tests.crash.live_cluster --minutes M`.
 
-Three workers send to a service that fails. Every few seconds one of them is killed, or stopped, given up and continued
-later. In the end the service must have exactly what a model says: nothing lost, nothing wrong, nothing extra, and no
-request over the limit, which is so low that the jobs reach it. Two controls run with the same setting until there is
-damage: one without journals, one without the fence between a worker and the one that replaces it.
+Three workers send to a service that fails. Every few seconds one of them is killed, or stopped directly before it sends
+a request, given up, and continued when others have sent nearly all rows. In the end the service must have exactly what
+a model says: nothing lost, nothing wrong, nothing extra, and no request over the limit, which is so low that the jobs
+reach it. Two controls run until there is damage: one without journals, and one without the fence between a worker and
+the one that replaces it, in which workers are stopped only, as in the part `stopped` that it is compared with.
 """
 
 import argparse
@@ -17,25 +18,25 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import attrs
-from distributed import Status, Worker, WorkerPlugin
+from dask import config
+from distributed import Status
 
 from svc_async import BatchError, Session
-from svc_async.batch.journal.ledger import JournalLedger, create_ledger
-from svc_async.batch.lists.user_list import USER_LIMITS
+from svc_async.batch.report import Progress
 from svc_async.cluster.clients import start_local
-from svc_async.governor.limits import LIMITS
-from svc_async.jobs import run as jobs_run
-from svc_async.state import SharedState, journals
+from svc_async.state import SharedState
 from tests.crash.live_service import LiveService, run_live_service
+from tests.crash.live_setting import CONTROLS, LiveSetting
+from tests.crash.stopping import is_stopped, request_stop
 from tests.support.postgres import start_postgres
+from tests.support.small_limits import read_limits
 
 __all__ = ["main", "run_live_jobs"]
 
@@ -45,38 +46,13 @@ _SHARDS = 6
 _USERS_OF_REQUEST = 20
 _QUARANTINE = 4.0
 _DELAYS = (0.1,) * 30
-_STOPPED = 20.0
-"""Seconds for which a worker is stopped: after the grace and the quarantine, others send what it had."""
+_NEARLY_ALL = 0.9
+"""The share of the rows of a job that others have sent when a worker that was stopped is continued."""
+_LONGEST_STOP = 60.0
 _AWAKE = 2.0
-
-
-def _forget_journals() -> None:
-    vars(jobs_run)["create_ledger"] = lambda _, **others: create_ledger(None, **others)
-
-
-def _remove_fence() -> None:
-    vars(journals)["_TAKE_UP"] = vars(journals)["_TAKE_UP"].replace("epoch + 1", "epoch")
-    setattr(JournalLedger, "check_sendable", lambda _: None)  # noqa: B010 - mypy refuses to assign to a method
-
-
-_CONTROLS: Mapping[str, Callable[[], None]] = MappingProxyType({"journals": _forget_journals, "fence": _remove_fence})
-
-
-class _Setting(WorkerPlugin):
-    """Makes the requests and the limit of workers small, and takes away what a control does without."""
-
-    name = "setting"
-
-    def __init__(self, limit: int, without: str | None) -> None:
-        self.limit = limit
-        self.without = without
-
-    def setup(self, worker: Worker) -> None:
-        del worker
-        object.__setattr__(USER_LIMITS, "operations", _USERS_OF_REQUEST)
-        object.__setattr__(LIMITS[0], "requests", self.limit)
-        if self.without is not None:
-            _CONTROLS[self.without]()
+_LONGEST_WAIT = 10.0
+"""Seconds in which a worker is to send a request; one that waits for its limit is stopped there."""
+_LOOK = 0.05
 
 
 async def run_live_jobs(
@@ -95,11 +71,13 @@ async def run_live_jobs(
             ),
         }
         async with (
-            start_local(_WORKERS) as client,
+            _start_cluster() as client,
             SharedState.open(url, schema=f"crash_{seed}_{time.time_ns()}") as state,
             Session.from_env(state=state) as session,
         ):
-            await client.register_plugin(_Setting(service.limit, without))
+            setting = LiveSetting(users=_USERS_OF_REQUEST, requests=service.limit, without=without)
+            await client.register_plugin(setting)
+            assert {*(await client.run(read_limits)).values()} == {(_USERS_OF_REQUEST, service.limit)}
             campaign = _Campaign(client, session, service, random.Random(seed), pause, stops)
             losing = asyncio.create_task(campaign.lose_workers())
             while time.monotonic() < until and not (without and _count_damage(campaign.totals)):
@@ -107,6 +85,14 @@ async def run_live_jobs(
                 await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(service.wait(), loop))
             losing.cancel()
     return {**campaign.totals, **{f"service: {name}": count for name, count in sorted(service.fates.items())}}
+
+
+@asynccontextmanager
+async def _start_cluster() -> AsyncGenerator[Any]:
+    """Start a cluster that does not kill a worker 15 s after its scheduler has given it up, as one on many machines."""
+    with config.set({"distributed.deploy.lost-worker-timeout": "1 hour"}):
+        async with start_local(_WORKERS) as client:
+            yield client
 
 
 def _count_damage(totals: Mapping[str, int]) -> int:
@@ -124,6 +110,7 @@ class _Campaign:
     pause: float
     stops: float
     totals: "Counter[str]" = attrs.field(factory=Counter[str])
+    _nearly_done: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
     _stopped: set[int] = attrs.field(factory=set[int], init=False)
     _tasks: "set[asyncio.Task[None]]" = attrs.field(factory=set, init=False)
 
@@ -135,24 +122,38 @@ class _Campaign:
             if not nannies:
                 continue
             nanny = self.dice.choice(nannies)
-            if self.dice.random() < self.stops and not self._stopped:
+            if self.dice.random() >= self.stops:
+                self.totals["workers killed"] += _signal(nanny.pid, signal.SIGKILL)
+            elif not self._stopped and not self._nearly_done.is_set():
                 self._tasks.add(asyncio.create_task(self._stop(nanny)))
-            elif _signal(nanny.pid, signal.SIGKILL):
-                self.totals["workers killed"] += 1
 
     async def _stop(self, nanny: Any) -> None:
         """Stop a worker, have the scheduler give it up, continue it when others have its shards, and kill it then."""
         process, address = nanny.pid, nanny.worker_address
         self._stopped.add(process)
-        if _signal(process, signal.SIGSTOP):
-            self.totals["workers stopped"] += 1
+        if await self._stop_before_request(process, address):
             await self.client.cluster.scheduler.remove_worker(address, stimulus_id="campaign", close=False)
-            await asyncio.sleep(_STOPPED)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LONGEST_STOP):
+                    await self._nearly_done.wait()
             _signal(process, signal.SIGCONT)
             await asyncio.sleep(_AWAKE)
             _signal(process, signal.SIGKILL)
             await self._replace(nanny)
         self._stopped.discard(process)
+
+    async def _stop_before_request(self, process: int, address: str) -> bool:
+        """Stop a worker before its next request, or wherever it is if it sends none; return whether it was there."""
+        with suppress(TimeoutError, OSError):
+            async with asyncio.timeout(_LONGEST_WAIT):
+                await self.client.run(request_stop, workers=[address], on_error="ignore")
+                while not is_stopped(process):  # noqa: ASYNC110 - nothing announces it
+                    await asyncio.sleep(_LOOK)
+            self.totals["workers stopped before a request"] += 1
+            return True
+        is_there = _signal(process, signal.SIGSTOP)
+        self.totals["workers stopped elsewhere"] += is_there
+        return is_there
 
     async def _replace(self, nanny: Any) -> None:
         """Start another worker if this one ended for good, as one does that finds out that it was given up."""
@@ -165,6 +166,7 @@ class _Campaign:
         state = self.session.state
         assert state is not None
         self.service.people.clear()
+        self._nearly_done.clear()
         began, name = time.monotonic(), f"job {self.totals['jobs']}"
         with tempfile.TemporaryDirectory() as folder:
             expected = _write_files(Path(folder), self.dice)
@@ -180,6 +182,7 @@ class _Campaign:
                             quarantine=_QUARANTINE,
                             retry_delays=_DELAYS,
                             users_per_operation=1,
+                            progress=self._on_progress,
                         )
                     break
                 except BatchError as error:
@@ -196,6 +199,10 @@ class _Campaign:
         self.totals["reports that do not add up"] += report.read != _FILES * _ROWS or report.pending != 0
         await asyncio.sleep(self.service.latest)
         self._compare(expected, dict(self.service.people))
+
+    def _on_progress(self, progress: Progress) -> None:
+        if progress.accepted + progress.coalesced >= _NEARLY_ALL * _FILES * _ROWS:
+            self._nearly_done.set()
 
     def _compare(self, expected: Mapping[str, str], found: Mapping[str, str]) -> None:
         self.totals["lost"] += len(expected.keys() - found.keys())
@@ -234,28 +241,32 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--pause", type=float, default=5.0, help="seconds from one lost worker to the next")
     parser.add_argument("--stops", type=float, default=0.25, help="share of lost workers that are stopped, not killed")
-    parser.add_argument("--only", choices=["protected", *_CONTROLS])
+    parser.add_argument("--only", choices=_PARTS)
     options = parser.parse_args(arguments)
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     good = True
-    for part in [options.only] if options.only else ["protected", *_CONTROLS]:
-        without = None if part == "protected" else part
+    for part in [options.only] if options.only else _PARTS:
+        without = part if part in CONTROLS else None
         found = asyncio.run(
             run_live_jobs(
                 seed=options.seed,
                 seconds=60 * options.minutes,
                 pause=options.pause,
-                stops=options.stops,
+                stops=1.0 if part in _STOPS_ONLY else options.stops,
                 without=without,
             )
         )
-        sys.stdout.write(f"{'protected' if without is None else f'without {without}'}: {json.dumps(found)}\n")
+        sys.stdout.write(f"{part if without is None else f'without {without}'}: {json.dumps(found)}\n")
         sys.stdout.flush()
         good = good and (bool(_count_damage(found)) if without else not any(found.get(what) for what in _BAD))
     sys.stdout.write("all is as it must be\n" if good else "NOT all is as it must be\n")
     return 0 if good else 1
 
 
+_PARTS = ("protected", "journals", "stopped", "fence")
+"""What is run: with all that protects, or without one thing."""
+_STOPS_ONLY = frozenset({"stopped", "fence"})
+"""Workers are stopped in these, and none is killed: only a worker that is continued shows what the fence is for."""
 _BAD = (
     "lost",
     "wrong",

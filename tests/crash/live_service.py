@@ -32,7 +32,7 @@ class LiveService:
     dice: random.Random
     faults: float = 0.15
     latest: float = 3.5
-    limit: int = 100
+    limit: int = 300
     people: dict[str, str] = attrs.field(factory=dict[str, str])
     fates: Counter[str] = attrs.field(factory=Counter[str])
     url: str = ""
