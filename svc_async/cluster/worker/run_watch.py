@@ -17,12 +17,12 @@ _PAUSE = 1.0
 
 
 @attrs.define
-class _Watch:
-    """What is known of a run.
+class _SentShards:
+    """The shards of a run that this process sends.
 
     Attributes:
         has_ended: whether another run has begun, or this one was stopped.
-        tasks: those that send its shards.
+        tasks: those that send them.
         task: the one that looks.
     """
 
@@ -42,7 +42,7 @@ class _Watch:
                 task.cancel()
 
 
-_watches: dict[tuple[JobStore, str, int], _Watch] = {}
+_runs: dict[tuple[JobStore, str, int], _SentShards] = {}
 
 
 @asynccontextmanager
@@ -53,22 +53,22 @@ async def follow_run(store: JobStore, job: str, run: int) -> AsyncGenerator[None
         TakenUpElsewhere: that happened.
     """
     key = store, job, run
-    watch = _watches.setdefault(key, _Watch())
-    if watch.task is None:
-        watch.task = asyncio.create_task(watch.look(*key))
+    shards = _runs.setdefault(key, _SentShards())
+    if shards.task is None:
+        shards.task = asyncio.create_task(shards.look(*key))
     task = asyncio.current_task()
-    watch.tasks.add(task)
-    if watch.has_ended and task is not None:
+    shards.tasks.add(task)
+    if shards.has_ended and task is not None:
         task.cancel()
     try:
         yield
     except asyncio.CancelledError:
-        if not watch.has_ended or task is None:
+        if not shards.has_ended or task is None:
             raise
         task.uncancel()
         raise TakenUpElsewhere(f"{job}, which this run sent a part of,") from None
     finally:
-        watch.tasks.discard(task)
-        if not watch.tasks:
-            watch.task.cancel()
-            _watches.pop(key, None)
+        shards.tasks.discard(task)
+        if not shards.tasks:
+            shards.task.cancel()
+            _runs.pop(key, None)
