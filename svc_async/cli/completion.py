@@ -28,6 +28,8 @@ def completion(shell: Literal["bash", "zsh", "fish"], /, *, install: Flag = Fals
             show_json({"shell": shell, "path": str(path)})
         else:
             say(f"The script is in {path}; open a new shell to use it.")
+            if shell == "zsh":
+                say("compinit loads it: ~/.zshrc must run `autoload -Uz compinit && compinit`, as most do.")
         return Exit.DONE
     script = app.meta.generate_completion(prog_name="svc-async", shell=shell)
     if as_json:

@@ -123,3 +123,13 @@ def test_what_is_shown_is_bounded_and_on_one_line() -> None:
 
 def test_a_record_without_optional_fields_is_shown() -> None:
     assert Reader(BatchCounts(success_count=0, total_count=0)._repr_html_()).texts[1:3] == ["success_count", "0"]
+
+
+def test_text_is_aligned_to_the_left_and_numbers_to_the_right() -> None:
+    fields = render_fields("t", {"name": "Anna", "size": 1_234_567, "deleted": False})
+    assert '<td style="text-align:left">Anna</td>' in fields
+    assert '<td style="text-align:right">1,234,567</td>' in fields
+    assert '<td style="text-align:left">False</td>' in fields
+    rows = render_rows("t", [{"name": "Anna"}, {"name": "Bo", "size": 2}])
+    assert '<th scope="col" style="text-align:left">name</th><th scope="col" style="text-align:right">size</th>' in rows
+    assert '<td style="text-align:right">2</td>' in rows
