@@ -38,6 +38,8 @@ class EventRouter:
         Raises:
             InvalidArgument: it is not a pattern, or a deprecated PascalCase name (contract EV-02).
         """
+        if not isinstance(event_type, str):
+            raise InvalidArgument("event_type", 'must be given, as in @receiver.on("post.create")')
         if event_type in OLD_EVENT_NAMES:
             raise InvalidArgument(
                 "event_type", f"must be {OLD_EVENT_NAMES[event_type]!r}, its current name", rule_ids=("EV-02",)

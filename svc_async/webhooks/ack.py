@@ -7,7 +7,7 @@ import attrs
 from svc_async.errors import InvalidArgument
 from svc_async.webhooks.stores.inbox import Inbox
 
-__all__ = ["Ack"]
+__all__ = ["Ack", "check_stores"]
 
 _MAXSIZE = 10_000
 _MAX_BYTES = 2**26
@@ -67,3 +67,15 @@ class Ack:
     ) -> "Ack":
         """Answer when the handlers finish: 200, or 500 if one failed. They continue after the deadline."""
         return cls(waits=True, maxsize=maxsize, max_bytes=max_bytes, deadline=deadline, on_deadline=on_deadline)
+
+
+def check_stores(ack: object, dedupe: object) -> None:
+    """Check what a receiver was given, before a delivery needs it.
+
+    Raises:
+        InvalidArgument: one of them is something else, such as the path of a file.
+    """
+    if ack is not None and not isinstance(ack, Ack):
+        raise InvalidArgument("ack", "must be Ack.enqueue(), Ack.durable(inbox) or Ack.inline()")
+    if dedupe is not None and not hasattr(dedupe, "claim"):
+        raise InvalidArgument("dedupe", "must be a store, such as MemoryDedupe() or SqliteDedupe(path)")

@@ -80,7 +80,9 @@ class Dispatcher:
     async def report(self, event: Event | None, error: BaseException) -> None:
         """Log a failure and call `on_error`."""
         # The message of an error may repeat what users wrote.
-        _log.error("%s: %s", clean(event.event_type[:_SHOWN]) if event else "a delivery", type(error).__name__)
+        advice = "; on_error receives the exception" if self.on_error is None else ""
+        subject = clean(event.event_type[:_SHOWN]) if event else "a delivery"
+        _log.error("%s: %s%s", subject, type(error).__name__, advice)
         if self.on_error is None:
             return
         try:

@@ -22,7 +22,7 @@ from svc_async.events.parser import EventParser
 from svc_async.events.router import EventRouter, Handler
 from svc_async.monitoring import Subscribers
 from svc_async.webhooks.acceptance import Acceptor
-from svc_async.webhooks.ack import Ack
+from svc_async.webhooks.ack import Ack, check_stores
 from svc_async.webhooks.bodies import Bodies, Body
 from svc_async.webhooks.delivery import DeliveryContext
 from svc_async.webhooks.dispatch import DeadLetter, Dispatcher, OnError
@@ -40,6 +40,7 @@ from svc_async.webhooks.verification import (
     Rejected,
     RejectReason,
     Verifier,
+    check_keys,
     parse_fields,
     reject,
 )
@@ -123,9 +124,8 @@ class WebhookReceiver:
         on_event: Callable[[Any], object] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        keys = tuple(keys)
-        if not keys:
-            raise InvalidArgument("keys", "must contain at least one key: without one nothing can be verified")
+        keys = check_keys(keys)
+        check_stores(ack, dedupe)
         if crc_signature not in get_args(CrcSignature):
             raise InvalidArgument("crc_signature", f"must be one of {', '.join(get_args(CrcSignature))}")
         _check_at_least(1, workers=workers, max_body=max_body, max_bodies=max_bodies, retry_after=retry_after)

@@ -23,6 +23,7 @@ __all__ = [
     "RejectReason",
     "Rejected",
     "Verifier",
+    "check_keys",
     "parse_fields",
     "reject",
     "unwrap",
@@ -245,9 +246,7 @@ def unwrap(body: bytes, headers: Headers, *, keys: Iterable[SigningKey], max_bod
         Rejected: no key signed exactly these bytes, or they are no delivery; `status` is the status to answer with.
         InvalidArgument: there is no key, or the body is not bytes.
     """
-    keys = tuple(keys)
-    if not keys or not all(isinstance(key, SigningKey) for key in keys):
-        raise InvalidArgument("keys", "must contain at least one SigningKey: without one nothing can be verified")
+    keys = check_keys(keys)
     if not isinstance(body, bytes):
         raise InvalidArgument("body", "must be the bytes that were received: text and parsed JSON have no signature")
     verifier = Verifier(keys=keys, crc_key=keys[0], crc_signature="ignore", max_body=max_body)
@@ -256,6 +255,18 @@ def unwrap(body: bytes, headers: Headers, *, keys: Iterable[SigningKey], max_bod
 
 
 _PARSER = EventParser()
+
+
+def check_keys(keys: object) -> tuple[SigningKey, ...]:
+    """Return the keys.
+
+    Raises:
+        InvalidArgument: there is none, or something else among them.
+    """
+    found = tuple(keys) if isinstance(keys, Iterable) else ()
+    if not found or not all(isinstance(key, SigningKey) for key in found):
+        raise InvalidArgument("keys", "must contain at least one SigningKey: without one nothing can be verified")
+    return found
 
 
 def parse_fields(headers: Headers) -> Fields:

@@ -214,7 +214,7 @@ async def test_a_type_of_event_cannot_write_to_a_terminal_through_the_log(caplog
     async with receiver:
         await receiver.handle(*build_delivery({"data": {"event_type": "\x1b[31mx\n\u202e" + "y" * 1_000}}, KEY))
         await run_ready_tasks()
-    assert rf"\x1b[31mx\n\u202e{'y' * 92}: LookupError" in caplog.messages
+    assert rf"\x1b[31mx\n\u202e{'y' * 92}: LookupError; on_error receives the exception" in caplog.messages
     assert all(message.isascii() and message.isprintable() for message in caplog.messages)
 
 

@@ -20,9 +20,22 @@ from tests.support.tasks import run_ready_tasks
 START = datetime(2026, 6, 10, 12, tzinfo=UTC)
 
 
-def test_a_receiver_without_keys_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="keys must contain at least one key"):
-        WebhookReceiver(keys=[])
+@pytest.mark.parametrize("keys", [[], "secret", ["secret"], KEY])
+def test_a_receiver_without_keys_is_refused(keys: Any) -> None:
+    with pytest.raises(InvalidArgument, match="keys must contain at least one SigningKey"):
+        WebhookReceiver(keys=keys)
+
+
+def test_a_handler_is_registered_for_a_type() -> None:
+    handler: Any = print
+    with pytest.raises(InvalidArgument, match=r'^event_type must be given, as in @receiver\.on\("post\.create"\)$'):
+        WebhookReceiver(keys=[KEY]).on(handler)
+
+
+@pytest.mark.parametrize(("name", "value"), [("ack", "durable"), ("ack", Ack), ("dedupe", "events.db")])
+def test_a_receiver_refuses_what_is_no_store(name: str, value: Any) -> None:
+    with pytest.raises(InvalidArgument, match=f"^{name} must be "):
+        WebhookReceiver(keys=[KEY], **{name: value})
 
 
 @pytest.mark.parametrize(
