@@ -103,7 +103,8 @@ async def start_local(workers: int | None = None) -> AsyncGenerator[Any]:
         "threads_per_worker": _THREADS,
         "processes": True,
         "asynchronous": True,
-        "dashboard_address": None,
+        "dashboard_address": "127.0.0.1:0",  # of its health page; by default a second cluster warns that it is taken
+        "scheduler_kwargs": {"dashboard": False},
         "silence_logs": False,  # it would change the handlers of this process
         "env": dict(os.environ),
     }
