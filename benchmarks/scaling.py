@@ -29,8 +29,8 @@ class Costs:
         start: CPU seconds until a worker has imported what it needs.
     """
 
-    encode: float = 0.42
-    send: float = 1.67
+    encode: float = 0.45
+    send: float = 0.85
     row_size: int = 34
     users: int = 62_500
     latency: float = 1.0
