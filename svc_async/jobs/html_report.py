@@ -98,6 +98,7 @@ def read_style() -> str:
 
 def render_content(record: JobRecord) -> str:
     """Return what is on the page."""
+    more = {name.capitalize(): number for name, number in record.more.items()}
     parts = [
         f"<h1>{_escape(record.title)}</h1>",
         _describe_date(record),
@@ -105,7 +106,7 @@ def render_content(record: JobRecord) -> str:
         f'<p class="next">{_mark_code(record.advice)}</p>' if record.advice else "",
         _section("This job", _describe_facts(record)),
         _section("Rows", _draw_shares(record.report) + _tabulate_rows(record.report)),
-        _section("Compared with the last time", _table("Changes", ("Change", "Rows"), record.more), record.more),
+        _section("Compared with the last time", _table("Changes", ("Change", "Rows"), more), more),
         _section("Failures by reason", _table("Failures", ("Reason", "Rows"), record.reasons), record.reasons),
         _section("Over time", "\n".join(_render_charts(record))),
         f"<footer>svc-async {_escape(record.version)}</footer>" if record.version else "",

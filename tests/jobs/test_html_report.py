@@ -63,7 +63,7 @@ def test_numbers_and_plots_are_there() -> None:
     page = report_page(RECORD)
     assert '<th scope="row">Accepted</th><td class="n">999,990</td>' in page
     assert "<dt>Requests</dt><dd>400</dd>" in page
-    assert '<th scope="row">removals</th><td class="n">7</td>' in page
+    assert '<th scope="row">Removals</th><td class="n">7</td>' in page
     assert "the limit of the service: 1,500 a minute" in page
     assert page.count('<polyline class="rows"') == 2  # for wide and for narrow windows
     points = re.search(r'class="rows" points="([^"]+)"', page)
