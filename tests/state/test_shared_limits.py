@@ -11,6 +11,7 @@ from svc_async.clock import Timer
 from svc_async.errors import WouldWaitTooLong
 from svc_async.governor.governor import Governor
 from svc_async.governor.limits import LIMITS, change_limit
+from svc_async.state.limits.lease import Lease, LeaseRequest
 from svc_async.state.limits.store import SharedWindows
 from tests.support.clock import DrivenClock
 from tests.support.counting_service import (
@@ -217,6 +218,28 @@ async def test_a_database_that_does_not_answer_fails_no_call(clock: DrivenClock,
 
     assert clock.monotonic() == pytest.approx(2.0, abs=0.01)
     assert find_bucket(governor, AUDIENCE).is_degraded
+
+
+class BusyLeases(ModelLeases):
+    """Takes half a second for each lease, and grants two at a time."""
+
+    def __init__(self, clock: DrivenClock) -> None:
+        super().__init__(clock)
+        self.connections = asyncio.Semaphore(2)
+
+    async def lease(self, request: LeaseRequest) -> Lease:
+        async with self.connections:
+            await self.clock.sleep(0.5)
+            return await super().lease(request)
+
+
+async def test_leases_that_wait_for_each_other_are_no_sign_that_the_database_is_away(clock: DrivenClock) -> None:
+    (governor,) = make_governors(clock, BusyLeases(clock), 1)
+
+    await clock.run(*(send(governor, users_batch(f"a{number}")) for number in range(20)))
+
+    assert clock.monotonic() >= 5.0
+    assert not any(bucket.is_degraded for bucket in governor.snapshot())
 
 
 class StandingClock(DrivenClock):
