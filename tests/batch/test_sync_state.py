@@ -286,4 +286,10 @@ async def test_memory_is_flat(open_state: OpenState) -> None:
                 for first in range(0, plan.upserts, 512):
                     state.record_accepted("upserts", range(first, first + 512))
                 await state.settle()
-        assert (await state.compare(many(51_200), now=SENT_AT, soon=NOW)).unchanged == 51_200
+        pages: list[tuple[int, int]] = []
+        plan = await state.compare(
+            many(51_200), now=SENT_AT, soon=NOW, on_compared=lambda done, total: pages.append((done, total))
+        )
+        assert plan.unchanged == 51_200
+        assert pages == [(number, len(pages)) for number in range(len(pages))]
+        assert len(pages) > 1
