@@ -1,6 +1,7 @@
 """The numbers of a resumed job are true from its first progress on, and never go back."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -90,6 +91,23 @@ async def test_a_resumed_job_that_stops_at_once_reports_what_was_read_before(jou
     assert second.value.report.read >= first.value.report.read > 8
     assert second.value.report.accepted == 8
     assert adds_up(second.value.report)
+
+
+async def test_a_job_that_was_killed_says_how_long_it_waits_also_if_no_row_is_in_doubt(place: Place) -> None:
+    for commit in place.choose(1, 1000):
+        journal, service, death = place.journal(f"{commit}"), FakeService(), Death(commit, after=True)
+        with suppress(BatchError):
+            await upload(service, make_members(9), journal, concurrency=1, create_ledger=death.create_ledger)
+        record = await read_record(journal)
+        if record.report.accepted and not record.report.in_doubt:
+            break
+    assert not record.finished
+    seen: list[Progress] = []
+
+    await upload(service, make_members(9), journal, quarantine=QUARANTINE, progress=seen.append)
+
+    (wait,) = {progress.resend_in for progress in seen} - {None}
+    assert QUARANTINE / 2 < wait < QUARANTINE * 3 / 2, "a shared state adds its grace, and counts from the last commit"
 
 
 @pytest.mark.parametrize("lanes", [1, 3])
