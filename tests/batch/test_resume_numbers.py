@@ -106,7 +106,7 @@ async def test_a_job_that_was_killed_says_how_long_it_waits_also_if_no_row_is_in
 
     await upload(service, make_members(9), journal, quarantine=QUARANTINE, progress=seen.append)
 
-    (wait,) = {progress.resend_in for progress in seen} - {None}
+    (wait,) = {progress.resend_in for progress in seen if progress.resend_in is not None}
     assert QUARANTINE / 2 < wait < QUARANTINE * 3 / 2, "a shared state adds its grace, and counts from the last commit"
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from svc_async import InvalidArgument
+from svc_async.batch.sync.location import check_shared
 from svc_async.batch.sync.pages.page import find_page
 from svc_async.batch.sync.plan import Entries
 from svc_async.batch.sync.sending import ClockReading
@@ -270,6 +271,11 @@ async def test_a_request_that_took_effect_long_ago_delays_nothing_after_another_
 
 
 # --- many rows
+
+
+def test_a_sync_on_a_cluster_is_refused_with_a_state_in_a_file(path: Path) -> None:
+    with pytest.raises(InvalidArgument, match=r"^state must be the shared state where cluster= is given"):
+        check_shared(path)
 
 
 async def test_memory_is_flat(open_state: OpenState) -> None:
