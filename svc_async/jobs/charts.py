@@ -131,7 +131,7 @@ def _count_up(step: float, highest: float) -> Sequence[float]:
 
 def format_times(times: Sequence[float]) -> Sequence[str]:
     """Format the times of an axis in the largest unit that divides all of them."""
-    unit, name = next((each for each in _UNITS if not any(time % each[0] for time in times)), _UNITS[-1])
+    unit, name = next((each for each in _UNITS if times[-1] and not any(time % each[0] for time in times)), _UNITS[-1])
     return [f"{time / unit:g} {name}" for time in times]
 
 

@@ -149,7 +149,7 @@ def _describe_outcome(record: JobRecord) -> str:
         return _say("info", "Running:", f"{counts}.")
     counts += f", {report.in_doubt:,} are in doubt" if report.in_doubt else ""
     reason = record.ended_early or f"the job is {record.state}"
-    return _say("bad" if record.state == "failed" else "warn", "Not finished:", f"{_escape(reason)}. {counts}.")
+    return _say("bad" if record.state == "failed" else "warn", "Not finished:", f"{_mark_code(reason)}. {counts}.")
 
 
 def _say(kind: str, title: str, text: str) -> str:

@@ -27,6 +27,7 @@ def test_times_are_few_and_within_the_chart(seconds: float, most: int) -> None:
 @pytest.mark.parametrize(
     ("seconds", "labels"),
     [
+        (0.06, ["0 s"]),
         (0.42, ["0 s", "0.1 s", "0.2 s", "0.3 s", "0.4 s"]),
         (64, ["0 s", "15 s", "30 s", "45 s", "60 s"]),
         (187.3, ["0 min", "1 min", "2 min", "3 min"]),

@@ -94,11 +94,16 @@ def test_a_job_of_no_time_has_no_plot() -> None:
 
 def test_a_job_that_ended_early_says_why() -> None:
     record = JobRecord(
-        title="x", report=Report(), seconds=1, state="failed", ended_early="HTTP 403 <i>", advice="Run `a < b` again."
+        title="x",
+        report=Report(),
+        seconds=1,
+        state="failed",
+        ended_early="HTTP 403 <i>; see `b`",
+        advice="Run `a < b` again.",
     )
     page = report_page(record)
     assert '<p class="next">Run <code>a &lt; b</code> again.</p>' in page
-    assert "<strong>Not finished:</strong> HTTP 403 &lt;i&gt;" in page
+    assert "<strong>Not finished:</strong> HTTP 403 &lt;i&gt;; see <code>b</code>" in page
 
 
 @pytest.mark.parametrize(
