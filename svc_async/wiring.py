@@ -102,18 +102,20 @@ def _to_subscribers(on_event: Subscribers | Callable[[Any], object] | None) -> S
     return on_event if isinstance(on_event, Subscribers) else Subscribers(on_event)
 
 
-def _check_size(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
-    if not isinstance(value, int) or value < 1:
-        raise InvalidArgument(field.name, "must be a whole number of at least 1")
-
-
-def _of(kind: Any, name: str) -> Callable[[Any, Any, Any], None]:
-
+def _must(is_valid: Callable[[Any], bool], words: str) -> Callable[[Any, Any, Any], None]:
     def check(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
-        if value is not None and not isinstance(value, kind):
-            raise InvalidArgument(field.name, f"must be {name}")
+        if not is_valid(value):
+            raise InvalidArgument(field.name, f"must be {words}")
 
     return check
+
+
+def _must_be(kind: Any, words: str) -> Callable[[Any, Any, Any], None]:
+    return _must(lambda value: isinstance(value, kind | None), words)
+
+
+_must_be_size = _must(lambda value: isinstance(value, int) and value >= 1, "a whole number of at least 1")
+_must_be_governor = _must(lambda value: value is None or hasattr(value, "slot"), "a Governor")  # or a test's own
 
 
 @attrs.frozen(kw_only=True)
@@ -133,13 +135,13 @@ class SessionSettings:
     validate: bool = True
     keep_unknown: bool = False
     strict_reading: bool = False
-    governor: Governor | None = attrs.field(default=None, validator=_of(Governor, "a Governor"))
-    retries: Retries | None = attrs.field(default=None, validator=_of(Retries, "Retries(...)"))
-    timeouts: Timeouts | None = attrs.field(default=None, validator=_of(Timeouts, "Timeouts(...), in seconds"))
-    max_answer_bytes: int = attrs.field(default=MAX_ANSWER_BYTES, validator=_check_size)
-    memory: int = attrs.field(default=MEMORY, validator=_check_size)
+    governor: Governor | None = attrs.field(default=None, validator=_must_be_governor)
+    retries: Retries | None = attrs.field(default=None, validator=_must_be(Retries, "Retries(...)"))
+    timeouts: Timeouts | None = attrs.field(default=None, validator=_must_be(Timeouts, "Timeouts(...), in seconds"))
+    max_answer_bytes: int = attrs.field(default=MAX_ANSWER_BYTES, validator=_must_be_size)
+    memory: int = attrs.field(default=MEMORY, validator=_must_be_size)
     connector: Connector | None = attrs.field(
-        default=None, validator=_of(Connector, "a connector of aiohttp or an ssl.SSLContext")
+        default=None, validator=_must_be(Connector, "a connector of aiohttp or an ssl.SSLContext")
     )
     proxies: Mapping[Surface, str] = attrs.field(factory=dict, repr=False)  # may contain the password of a proxy
     clock: Clock = attrs.field(factory=SystemClock)

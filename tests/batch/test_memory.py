@@ -92,7 +92,7 @@ async def test_the_memory_is_a_setting_of_the_session(sandbox: Sandbox, memory: 
 
 @pytest.mark.parametrize("wrong", [0, -1])
 def test_a_memory_without_a_byte_is_refused(wrong: int) -> None:
-    with pytest.raises(InvalidArgument, match="^memory must be at least 1$"):
+    with pytest.raises(InvalidArgument, match="^memory must be a whole number of at least 1$"):
         Session.sandbox(memory=wrong)
 
 

@@ -115,7 +115,7 @@ async def test_the_bound_is_a_setting_of_the_session(sandbox: Sandbox) -> None:
 
 @pytest.mark.parametrize("wrong", [0, -1])
 def test_a_bound_that_makes_no_sense_is_refused(wrong: int) -> None:
-    with pytest.raises(InvalidArgument, match="^max_answer_bytes must be at least 1$"):
+    with pytest.raises(InvalidArgument, match="^max_answer_bytes must be a whole number of at least 1$"):
         Session.sandbox(max_answer_bytes=wrong)
 
 
