@@ -1,18 +1,15 @@
-"""Records, pages and reports as plain values, as JSON and in notebooks."""
+"""Records and pages as plain values, as JSON and in notebooks."""
 
 import json
-from html.parser import HTMLParser
 
 import attrs
 
 from svc_async.ads.accounts import Account
 from svc_async.ads.vocabulary import BatchCounts
-from svc_async.batch.report import Failure, Report
-from svc_async.batch.sync.plan import Plan
-from svc_async.batch.sync.report import SyncReport
 from svc_async.notebook import render_fields, render_rows
 from svc_async.wire.envelope import Page, Unreadable
 from svc_async.wire.reading import read_as
+from tests.support.html import HtmlReader
 
 ACCOUNT = read_as(
     Account,
@@ -28,31 +25,8 @@ ACCOUNT = read_as(
 )
 
 
-class Reader(HTMLParser):
-    """Reads the elements and the texts of HTML that must be well-formed."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.texts: list[str] = []
-        self._open: list[str] = []
-        self.feed(html)
-        self.close()
-        assert not self._open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002 - of the protocol
-        self.tags.append(tag)
-        self._open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-
 def test_a_record_is_shown_with_its_fields_and_nothing_of_it_is_html() -> None:
-    shown = Reader(ACCOUNT._repr_html_())
+    shown = HtmlReader(ACCOUNT._repr_html_())
     assert set(shown.tags) == {"div", "table", "caption", "tr", "th", "td"}
     assert shown.texts[:5] == ["Account", "id", "a1", "name", "<script>alert(1)</script>"]
     assert "business_name" not in shown.texts
@@ -70,59 +44,34 @@ def test_a_page_is_plain_values_and_a_table() -> None:
         "total_count": None,
         "unreadable": [{"raw": {"id": 7}, "problem": "Account.name is missing"}],
     }
-    shown = Reader(page._repr_html_())
+    shown = HtmlReader(page._repr_html_())
     assert shown.texts[:3] == ["2 records (Account), 1 unreadable; more pages follow", "id", "name"]
     assert "Other" in shown.texts
 
 
 def test_a_page_of_plain_values_and_an_empty_page_are_shown() -> None:
-    assert Reader(Page[object](items=[{"a": 1}, 7])._repr_html_()).texts == [
+    assert HtmlReader(Page[object](items=[{"a": 1}, 7])._repr_html_()).texts == [
         "2 records (dict); the last page",
         "a",
         "1",
         "7",
     ]
-    assert Reader(Page[int](items=[7])._repr_html_()).texts[0] == "1 record (int); the last page"
-    assert Reader(Page[int](items=())._repr_html_()).texts == ["0 records; the last page"]
-
-
-REPORT = Report(
-    read=3, accepted=1, failed=2, failures=[Failure(1, "secret reason", "INVALID_ROW"), Failure(2, "x", "y")]
-)
-
-
-def test_a_report_is_shown_with_its_counts_only() -> None:
-    assert json.loads(REPORT.to_json()) == REPORT.to_dict() == REPORT.as_dict()
-    assert REPORT.to_dict()["failures"][0]["reason"] == "secret reason"
-    shown = Reader(REPORT._repr_html_())
-    assert shown.texts[:5] == ["Not complete", "read", "3", "accepted", "1"]
-    assert not {"secret reason", "failures"} & {*shown.texts}
-    assert repr(REPORT) == (
-        "Report(read=3, accepted=1, coalesced=0, failed=2, pending=0, in_doubt=0, requests=0, partly_valid=0)"
-    )
-
-
-def test_the_report_of_a_sync_is_shown_with_its_plan_and_both_parts() -> None:
-    names = [field.name for field in attrs.fields(Plan) if field.default is attrs.NOTHING]
-    report = SyncReport(plan=Plan(**dict.fromkeys(names, 4)), sent=REPORT)
-    assert json.loads(report.to_json()) == report.to_dict() == report.as_dict()
-    shown = Reader(report._repr_html_())
-    assert {"Plan", "Not complete", "sent", "removed", "additions"} <= {*shown.texts}
-    assert "secret reason" not in shown.texts
+    assert HtmlReader(Page[int](items=[7])._repr_html_()).texts[0] == "1 record (int); the last page"
+    assert HtmlReader(Page[int](items=())._repr_html_()).texts == ["0 records; the last page"]
 
 
 def test_what_is_shown_is_bounded_and_on_one_line() -> None:
-    fields = Reader(render_fields("t", {f"f{index}": "x" * 10_000 + "\n" for index in range(1_000)}))
+    fields = HtmlReader(render_fields("t", {f"f{index}": "x" * 10_000 + "\n" for index in range(1_000)}))
     assert len(fields.texts) == 1 + 2 * 40 + 1
     assert fields.texts[-1] == "960 more fields not shown"
     assert max(map(len, fields.texts)) == 200
-    rows = Reader(render_rows("t", [{f"c{index}": "\x1b" for index in range(50)}] * 1_000))
+    rows = HtmlReader(render_rows("t", [{f"c{index}": "\x1b" for index in range(50)}] * 1_000))
     assert len(rows.texts) == 1 + 12 + 20 * 12 + 1
     assert rows.texts[-2:] == ["\\x1b", "980 more records and 38 more fields not shown"]
 
 
 def test_a_record_without_optional_fields_is_shown() -> None:
-    assert Reader(BatchCounts(success_count=0, total_count=0)._repr_html_()).texts[1:3] == ["success_count", "0"]
+    assert HtmlReader(BatchCounts(success_count=0, total_count=0)._repr_html_()).texts[1:3] == ["success_count", "0"]
 
 
 def test_text_is_aligned_to_the_left_and_numbers_to_the_right() -> None:
