@@ -51,7 +51,7 @@ def _can_start(interpreter: str) -> bool:
 def _run_tests(session: nox.Session) -> None:
     """Run the tests in several processes; `-- -n 0` runs them in one."""
     # Tests start the command a hundred times: without its bytecode on disk, each start compiles the whole package.
-    bytecode = {"PYTHONDONTWRITEBYTECODE": None, "PYTHONPYCACHEPREFIX": str(session.cache_dir / "bytecode")}
+    bytecode = {"PYTHONDONTWRITEBYTECODE": None, "PYTHONPYCACHEPREFIX": str(session.cache_dir.absolute() / "bytecode")}
     options = ("-n", "auto", "--maxprocesses", "8", "--dist", "worksteal")
     session.run("pytest", *options, *session.posargs, env=bytecode)
 

@@ -143,7 +143,7 @@ def test_a_hash_is_distinguished_from_other_text() -> None:
 
 
 def test_national_numbers_need_a_region() -> None:
-    with pytest.raises(InvalidIdentifier, match="phone_region"):
+    with pytest.raises(InvalidIdentifier, match="national numbers need a phone region"):
         IDENTIFIERS["phone_number"].tokenize("030 901820")
     german = select_identifiers("DE")["phone_number"]
 

@@ -185,5 +185,5 @@ def test_the_marker_takes_what_a_world_has() -> None:
     assert {field.name for field in attrs.fields(World)} == set(MARKER_ARGUMENTS)
 
 
-def test_there_are_ten_recipes() -> None:
-    assert len(read_recipes()) == 10
+def test_there_are_at_least_ten_recipes() -> None:
+    assert len(read_recipes()) >= 10
