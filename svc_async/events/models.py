@@ -15,7 +15,7 @@
 
 The specification shows neither envelope nor payloads. An event that lacks what its type requires is an UnknownEvent of
 that type, with the reason in `problem`; the router passes it to the handlers of `misfit`, if there are any. A repr
-never contains what people wrote.
+never contains what people wrote, nor does its table in a notebook.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ from typing import Any
 import attrs
 
 from svc_async.open_enum import OpenEnum
-from svc_async.wire.records import Record, Timestamp
+from svc_async.wire.records import Record, Timestamp, list_shown_fields
 
 __all__ = [
     "OLD_EVENT_NAMES",
@@ -223,6 +223,12 @@ class Event:
     def user_id(self) -> str | None:
         """The user it concerns, if known; the receiver keeps the order of events of one user."""
         return None
+
+    def _repr_html_(self) -> str:
+        """Return a table of the fields that a repr shows, for notebooks."""
+        from svc_async.notebook import render_fields  # noqa: PLC0415 - only notebooks need it
+
+        return render_fields(type(self).__name__, list_shown_fields(self))
 
 
 @attrs.frozen(kw_only=True)

@@ -13,7 +13,7 @@ import msgspec
 from svc_async.errors import ApiError, ErrorDetail, UnexpectedAnswer
 from svc_async.wire.http_dates import parse_http_date, service_time
 from svc_async.wire.outcome import api_error
-from svc_async.wire.records import to_plain_values
+from svc_async.wire.records import to_plain_values, to_shown_values
 
 __all__ = [
     "NOT_JSON",
@@ -80,10 +80,10 @@ class Page(Generic[T]):
         return json.dumps(self.to_dict())
 
     def _repr_html_(self) -> str:
-        """Return a table of the first records, for notebooks."""
+        """Return a table of the first records, with the fields that a repr shows, for notebooks."""
         from svc_async.notebook import render_rows  # noqa: PLC0415 - only notebooks need it
 
-        rows = [item if isinstance(item, Mapping) else {"": item} for item in map(to_plain_values, self.items)]
+        rows = [item if isinstance(item, Mapping) else {"": item} for item in map(to_shown_values, self.items)]
         kind = f" ({type(self.items[0]).__name__})" if self.items else ""
         unreadable = f", {len(self.unreadable):,} unreadable" if self.unreadable else ""
         end = "more pages follow" if self.next_cursor else "the last page"

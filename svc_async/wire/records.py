@@ -1,7 +1,7 @@
 """The base class of all records."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import Enum
 from types import MappingProxyType
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import attrs
 import msgspec
 
-__all__ = ["EXACT", "READ_ONLY", "Record", "Timestamp", "to_plain_values"]
+__all__ = ["EXACT", "READ_ONLY", "Record", "Timestamp", "list_shown_fields", "to_plain_values", "to_shown_values"]
 
 Timestamp = Annotated[datetime, msgspec.Meta(tz=True)]
 """A datetime of the service, always with a time zone (contract GEN-12)."""
@@ -46,10 +46,10 @@ class Record:
         return json.dumps(self.to_dict())
 
     def _repr_html_(self) -> str:
-        """Return a table of the fields, for notebooks."""
+        """Return a table of the fields that a repr shows, for notebooks."""
         from svc_async.notebook import render_fields  # noqa: PLC0415 - only notebooks need it
 
-        return render_fields(type(self).__name__, self.to_dict())
+        return render_fields(type(self).__name__, list_shown_fields(self))
 
 
 # The fallback of an instance without the attribute: the decoder then has nothing to set, as it would in every record.
@@ -60,14 +60,35 @@ def _list_fields(record: Record) -> dict[str, Any]:
     return {field.name: getattr(record, field.name) for field in attrs.fields(type(record)) if field.name != "_extra"}
 
 
-def to_plain_values(value: Any) -> Any:
-    """Return a value, such as a record or a list of records, as values that JSON can represent."""
+def list_shown_fields(value: attrs.AttrsInstance) -> dict[str, Any]:
+    """Return the fields of a record or an event that its repr shows and that have a value, for people to read.
+
+    Secrets and what people wrote are left out. Of `extra`, which may contain both, only the names are shown.
+    """
+    shown = {field.name: getattr(value, field.name) for field in attrs.fields(type(value)) if field.repr}
+    if isinstance(value, Record) and value.extra:
+        shown["extra"] = ", ".join(value.extra)
+    return {name: to_shown_values(each) for name, each in shown.items() if each is not None}
+
+
+def to_shown_values(value: Any) -> Any:
+    """Return a value as `to_plain_values` does, without what the repr of a record leaves out."""
+    return to_plain_values(value, describe=list_shown_fields)
+
+
+def to_plain_values(value: Any, *, describe: Callable[[Record], Mapping[str, Any]] = Record.to_dict) -> Any:
+    """Return a value, such as a record or a list of records, as values that JSON can represent.
+
+    Args:
+        value: the value.
+        describe: returns the fields of a record.
+    """
     if isinstance(value, Record):
-        return value.to_dict()
+        return describe(value)
     if isinstance(value, Mapping):
-        return {name: to_plain_values(element) for name, element in value.items()}
+        return {name: to_plain_values(element, describe=describe) for name, element in value.items()}
     if isinstance(value, list | tuple):
-        return [to_plain_values(element) for element in value]
+        return [to_plain_values(element, describe=describe) for element in value]
     if isinstance(value, datetime):
         return value.isoformat().replace("+00:00", "Z")
     return value.value if isinstance(value, Enum) else value

@@ -1,14 +1,22 @@
-"""Records and pages as plain values, as JSON and in notebooks."""
+"""Records, pages and events as plain values, as JSON and in notebooks."""
 
 import json
+from collections.abc import Iterator
+from typing import Any
 
 import attrs
+import pytest
 
 from svc_async.ads.accounts import Account
 from svc_async.ads.vocabulary import BatchCounts
+from svc_async.events import public  # noqa: F401 - its kinds of events are looked at, too
+from svc_async.events.models import Event, EventPost, MatchedPost, PostCreated
 from svc_async.notebook import render_fields, render_rows
+from svc_async.platform.oauth1_flow import AccessToken
+from svc_async.platform.oauth2 import AppToken
 from svc_async.wire.envelope import Page, Unreadable
 from svc_async.wire.reading import read_as
+from svc_async.wire.records import Record
 from tests.support.html import HtmlReader
 
 ACCOUNT = read_as(
@@ -82,3 +90,51 @@ def test_text_is_aligned_to_the_left_and_numbers_to_the_right() -> None:
     rows = render_rows("t", [{"name": "Anna"}, {"name": "Bo", "size": 2}])
     assert '<th scope="col" style="text-align:left">name</th><th scope="col" style="text-align:right">size</th>' in rows
     assert '<td style="text-align:right">2</td>' in rows
+
+
+def find_kinds(base: Any) -> Iterator[Any]:
+    for kind in base.__subclasses__():
+        yield kind
+        yield from find_kinds(kind)
+
+
+def hides(kind: Any) -> bool:
+    fields = attrs.fields(kind)
+    return kind.__module__.startswith("svc_async.") and any(not each.repr for each in fields if each.name != "_extra")
+
+
+HIDING: list[Any] = [kind for base in (Record, Event) for kind in find_kinds(base) if hides(kind)]
+
+
+def make(kind: Any) -> Any:
+    """Return a value whose fields say whether its repr shows them."""
+    fields = [each for each in attrs.fields(kind) if each.name != "_extra"]
+    extra = {"extra": {"unknown": "hidden"}} if issubclass(kind, Record) else {}
+    return kind(**{each.alias: "shown" if each.repr else "hidden" for each in fields}, **extra)
+
+
+def test_the_records_with_secrets_and_the_events_are_found() -> None:
+    assert {AccessToken, AppToken, EventPost, PostCreated, MatchedPost} <= {*HIDING}
+
+
+@pytest.mark.parametrize("kind", HIDING)
+def test_what_a_repr_leaves_out_is_not_shown_in_a_notebook(kind: Any) -> None:
+    value = make(kind)
+    assert "hidden" not in repr(value)
+    assert "hidden" not in value._repr_html_()
+    assert "hidden" not in Page[Any](items=[value])._repr_html_()
+
+
+def test_a_record_within_a_record_is_shown_as_its_repr_is() -> None:
+    post = EventPost(id="7", author_id="8", text="hidden", entities={"urls": ["hidden"]})
+    event = PostCreated(key="k", event_type="post.create", raw={"text": "hidden"}, payload="hidden", post=post)
+    shown = HtmlReader(event._repr_html_()).texts
+    assert shown[:5] == ["PostCreated", "key", "k", "event_type", "post.create"]
+    assert shown[-2:] == ["post", "{'id': '7', 'author_id': '8'}"]
+    assert "hidden" not in shown
+
+
+def test_of_what_did_not_fit_the_name_is_shown() -> None:
+    account = read_as(Account, {**ACCOUNT.to_dict(), "business_name": 7, "deleted": False})
+    assert account.extra == {"business_name": 7}
+    assert HtmlReader(account._repr_html_()).texts[-2:] == ["extra", "business_name"]
