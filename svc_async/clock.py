@@ -13,6 +13,8 @@ from typing import Protocol, Self, runtime_checkable
 
 import attrs
 
+from svc_async.errors import WrongState
+
 __all__ = [
     "BootClock",
     "BootTimeClock",
@@ -22,6 +24,7 @@ __all__ = [
     "find_boot",
     "months_after",
     "read_boottime",
+    "require_event_loop",
 ]
 
 
@@ -223,6 +226,18 @@ def _read_boot() -> str | None:
         return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {Path('/proc/self/ns/time').readlink()}"
     except (OSError, ValueError):
         return None
+
+
+def require_event_loop(what: str) -> None:
+    """Check that an event loop of asyncio runs, in which a clock can sleep, before something is opened.
+
+    Raises:
+        WrongState: none runs; it names what was to be opened.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise WrongState(f"{what} needs an event loop of asyncio; with anyio, use its backend asyncio") from None
 
 
 def months_after(moment: datetime, months: int) -> datetime:

@@ -20,13 +20,13 @@ from svc_async.auth.credentials import (
     UserCredentials,
 )
 from svc_async.auth.tokens import AppTokens, Token, UserTokens
-from svc_async.clock import Clock, SystemClock
+from svc_async.clock import Clock, SystemClock, require_event_loop
 from svc_async.engine.memory import MEMORY, MemoryBudget
 from svc_async.engine.origin import SessionOrigin
 from svc_async.engine.pipeline import Pipeline
 from svc_async.engine.retry import Retries, RetryBudget
 from svc_async.engine.transport import MAX_ANSWER_BYTES, Connector, Timeouts, Transport
-from svc_async.errors import AccessDenied, InvalidArgument, WrongState
+from svc_async.errors import AccessDenied, InvalidArgument
 from svc_async.governor.governor import Governor
 from svc_async.monitoring import Subscribers
 from svc_async.wire.base_urls import Endpoints
@@ -300,10 +300,7 @@ async def open_resources(source: SettingsSource, stack: AsyncExitStack) -> Sessi
         WrongState: no event loop of asyncio runs.
         StateUnavailable: the database of the state cannot be reached.
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        raise WrongState("a session needs an event loop of asyncio; with anyio, use its backend asyncio") from None
+    require_event_loop("a session")
     settings = await source.resolve(stack)
     governor = await _open_governor(settings, stack)
     pipeline = _build_pipeline(settings, governor)

@@ -25,7 +25,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import attrs
 
-__all__ = ["Clock", "SystemClock", "Timer", "VirtualClock"]
+__all__ = ["Clock", "SystemClock", "Timer", "VirtualClock", "require_event_loop"]
 
 _IDLE_TURNS = 30
 """Turns of the event loop after which it counts as idle: a loopback exchange takes fewer."""
@@ -35,6 +35,19 @@ _MAX_WAIT = 1.0
 """Real seconds that time waits for a task that neither ends nor sleeps on the clock, but waits for a socket."""
 
 T = TypeVar("T")
+
+
+def require_event_loop() -> None:
+    """Check that a sandbox can be started here.
+
+    Raises:
+        RuntimeError: no event loop of asyncio runs.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        message = "a sandbox needs an event loop of asyncio; with anyio, use its backend asyncio"
+        raise RuntimeError(message) from None
 
 
 class Timer(Protocol):

@@ -14,7 +14,7 @@ from svc_async.sandbox.api.ads.line_items import add_campaign, add_line_item
 from svc_async.sandbox.api.control import CALLS, ControlApi
 from svc_async.sandbox.api.oauth import oauth1, pkce
 from svc_async.sandbox.background import BackgroundTasks
-from svc_async.sandbox.clock import Clock, SystemClock
+from svc_async.sandbox.clock import Clock, SystemClock, require_event_loop
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.context import Context
 from svc_async.sandbox.inspector import Inspector
@@ -105,10 +105,11 @@ class Sandbox:
         """Start to serve.
 
         Raises:
-            RuntimeError: the sandbox is running.
+            RuntimeError: the sandbox is running, or no event loop of asyncio runs.
         """
         if self._server is not None:
             raise RuntimeError("the sandbox is running")
+        require_event_loop()
         self._context.channels.open()
         self._server = self._make_server()
         self._port = await self._server.listen(self._host, self._port, self._tls)

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from weakref import WeakSet
 
-from svc_async.clock import Clock
+from svc_async.clock import Clock, require_event_loop
 from svc_async.errors import InvalidArgument, WrongState
 from svc_async.state.database import DEFAULT_SCHEMA, Database
 from svc_async.state.database_url import DatabaseUrl
@@ -107,6 +107,7 @@ class SharedState:
         return self._named.name if self._named is not None else "embedded"
 
     async def __aenter__(self) -> Self:
+        require_event_loop("a shared state")
         if self.is_open:
             raise WrongState("the shared state is open already")
         self._database = None  # of an event loop that was closed before the state was

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args
 
-from svc_async.clock import Clock, SystemClock
+from svc_async.clock import Clock, SystemClock, require_event_loop
 from svc_async.errors import InvalidArgument, WrongState
 from svc_async.events.models import Event
 from svc_async.events.parser import EventParser
@@ -216,8 +216,9 @@ class WebhookReceiver:
         """Start to accept deliveries in this event loop, and handle what the inbox still holds.
 
         Raises:
-            WrongState: it was started already, and its event loop is not closed.
+            WrongState: it was started already, and its event loop is not closed; or no event loop of asyncio runs.
         """
+        require_event_loop("a receiver")
         former = self._run
         if former is not None and not former.has_ended:
             raise WrongState("the receiver was started already")

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import weakref
+from collections.abc import Callable, Coroutine, Mapping
 
 import pytest
 
@@ -20,6 +21,8 @@ from svc_async import (
 )
 from svc_async.errors import Sent
 from svc_async.sandbox import Fault, Sandbox, VirtualClock
+from svc_async.state import SharedState
+from svc_async.webhooks import SigningKey, WebhookReceiver
 from tests.support.tasks import run_ready_tasks
 
 READ = ("GET", "*/accounts/*")
@@ -99,9 +102,19 @@ async def test_a_session_that_is_used_in_another_event_loop_says_so_and_stays_us
         assert await session.accounts.list().first() is not None
 
 
-def test_a_session_cannot_be_opened_without_an_event_loop_of_asyncio() -> None:
-    with pytest.raises(WrongState, match="^a session needs an event loop of asyncio; with anyio"):
-        Session.sandbox().open().send(None)
+OPENED: Mapping[str, Callable[[], Coroutine[None, None, object]]] = {
+    "a session": lambda: Session.sandbox().open(),
+    "a receiver": lambda: WebhookReceiver(keys=[SigningKey("secret")]).start(),
+    "a shared state": lambda: SharedState.open("postgresql://127.0.0.1/none").__aenter__(),
+    "a sandbox": lambda: Sandbox().start(),
+}
+
+
+@pytest.mark.parametrize("what", OPENED)
+def test_nothing_can_be_opened_without_an_event_loop_of_asyncio(what: str) -> None:
+    error = RuntimeError if what == "a sandbox" else WrongState  # the sandbox knows no errors of the client
+    with pytest.raises(error, match=f"^{what} needs an event loop of asyncio; with anyio, use its backend asyncio$"):
+        OPENED[what]().send(None)
 
 
 async def test_closing_ends_calls_that_are_being_sent_and_says_that_they_may_have_an_effect(sandbox: Sandbox) -> None:
