@@ -22,8 +22,10 @@ def main() -> int:
 
         code = run(sys.argv[1:])
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader of the output closed the pipe
+    except OSError as error:  # of the output: everything else is handled where it happens
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):  # which only says that its reader has seen enough
+            sys.stderr.write(f"svc-async: I/O error: {error.strerror}\n")
         return 1
     except KeyboardInterrupt:
         return 130

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Group, Parameter, UnusedCliTokensError
@@ -66,6 +67,9 @@ app.command("svc_async.cli.commands.webhook:app", name="webhook", help="Register
 
 _WITH_FILES = frozenset({"audience", "catalog", "do-not-reach"})
 _ONE_FILE = "A command takes one file at a time; `-` reads several from a pipe, such as `cat`."
+_TEXT_ONLY = frozenset({"--help", "-h", "--version"})
+_YES = frozenset({"", "1", "t", "true", "y", "yes"})
+"""What follows `--json`, if anything, as cyclopts reads it."""
 _MESSAGES = Group("Messages", sort_key=1)
 
 
@@ -93,7 +97,7 @@ def _launch(
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit code; with `--json`, an error is printed as an object too."""
-    as_json = "--json" in arguments
+    as_json = _asks_for_json(arguments)
     output.begin(_find_command(arguments))
     try:
         code = _run(arguments)
@@ -102,6 +106,15 @@ def run(arguments: Sequence[str]) -> int:
     if as_json or output.result is not None:
         output.finish(code)
     return code
+
+
+def _asks_for_json(arguments: Sequence[str]) -> bool:
+    """Return whether an option asks for JSON, whatever else is wrong with the others."""
+    options = [*takewhile(lambda each: each != "--", arguments)]
+    if not _TEXT_ONLY.isdisjoint(options):
+        return False
+    pairs = (each.partition("=") for each in options)
+    return any(name == "--json" and value.lower() in _YES for name, _, value in pairs)
 
 
 def _run(arguments: Sequence[str]) -> int:

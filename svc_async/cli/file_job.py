@@ -321,7 +321,9 @@ async def _open_target(target: TargetSpec, options: RunOptions) -> AsyncGenerato
         ids = {"account_id": sandbox.account_id}
         if target.kind == "audience":
             ids["list_id"] = sandbox.audience_id
-        elif target.kind == "catalog" and target.list_id is None:
+        elif target.kind == "do_not_reach_list":
+            ids["list_id"] = sandbox.do_not_reach_list_id
+        elif target.list_id is None:  # a catalog
             ids["list_id"] = (await session.product_catalogs.create(name="Sandbox")).id
         missing: dict[str, Any] = {name: value for name, value in ids.items() if getattr(target, name) is None}
         filled = attrs.evolve(target, **missing)

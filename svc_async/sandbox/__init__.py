@@ -14,10 +14,10 @@ from svc_async.sandbox.push.crc_checks import Webhook
 from svc_async.sandbox.push.deliveries import Deliveries, Delivery
 from svc_async.sandbox.push.delivery_targets import Target
 from svc_async.sandbox.push.streams import Hub
-from svc_async.sandbox.sandbox import AudienceView, Sandbox
+from svc_async.sandbox.sandbox import Sandbox
 from svc_async.sandbox.server.faults import Fault, Faults
 from svc_async.sandbox.server.request_log import LoggedRequest, RequestLog
-from svc_async.sandbox.state.audiences import Member
+from svc_async.sandbox.state.audiences import AudienceView, Member
 
 __all__ = [
     "AudienceView",

@@ -26,6 +26,7 @@ class Seed:
     tokens: tuple[Token, ...]
     account_id: str
     audience_id: str
+    do_not_reach_list_id: str
 
     def get_app_keys(self, number: int) -> dict[str, str]:
         """Return the keys and secrets of an app."""

@@ -33,40 +33,12 @@ from svc_async.sandbox.server.operations import Operation, Routes
 from svc_async.sandbox.server.rate_limits import RateLimits
 from svc_async.sandbox.server.request_log import RequestLog
 from svc_async.sandbox.server.server import Server
-from svc_async.sandbox.state.audiences import Audience, Member
+from svc_async.sandbox.state.audiences import AudienceView
 from svc_async.sandbox.state.grants import Grants
 from svc_async.sandbox.state.paging import Paginator
 from svc_async.sandbox.state.store import Store
 
-__all__ = ["AudienceView", "Sandbox"]
-
-
-@attrs.frozen
-class AudienceView:
-    """The present state of a custom audience."""
-
-    _audience: Audience
-    _clock: Clock
-
-    @property
-    def id(self) -> str:
-        """The audience's id."""
-        return self._audience.id
-
-    @property
-    def account_id(self) -> str:
-        """The account that owns it."""
-        return self._audience.account_id
-
-    @property
-    def members(self) -> list[Member]:
-        """The users that have not expired, with their dates, in the order of their addition."""
-        return self._audience.members(self._clock.now())
-
-    @property
-    def users(self) -> list[dict[str, list[str]]]:
-        """Their identifiers only: `{kind: [hash]}`."""
-        return [member.identifiers for member in self.members]
+__all__ = ["Sandbox"]
 
 
 class Sandbox:
@@ -204,6 +176,11 @@ class Sandbox:
     def audience_id(self) -> str:
         """A custom audience of that account."""
         return self._context.seed.audience_id
+
+    @property
+    def do_not_reach_list_id(self) -> str:
+        """A do-not-reach list of that account."""
+        return self._context.seed.do_not_reach_list_id
 
     @property
     def operations(self) -> tuple[Operation, ...]:

@@ -61,7 +61,7 @@ def plant_seed(store: Store, grants: Grants, config: SandboxConfig) -> Seed:
     audiences = [
         add_audience(store, record["account"], **_without(record, "account")) for record in records["custom_audiences"]
     ]
-    return Seed(apps, tokens, accounts[0].id, audiences[0].id)
+    return Seed(apps, tokens, accounts[0].id, audiences[0].id, records["do_not_reach_lists"][0]["id"])
 
 
 def _fill(store: Store, records: Mapping[str, Any], config: SandboxConfig) -> None:

@@ -236,6 +236,14 @@ async def test_a_reader_that_has_had_enough_is_no_error(command: Command) -> Non
     assert "BrokenPipe" not in done.err
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a file that is always full")
+@pytest.mark.parametrize("arguments", ["completion bash", "completion bash --json"])
+async def test_output_that_cannot_be_written_is_one_sentence(command: Command, arguments: str) -> None:
+    script = f'"{sys.executable}" -m svc_async {arguments} > /dev/full'
+    done = await command("-c", script, program=("-c", _BASH))
+    assert (done.code, done.err) == (1, "svc-async: I/O error: No space left on device\n")
+
+
 _BASH = "import subprocess, sys; sys.exit(subprocess.run(['bash', *sys.argv[1:]], check=False).returncode)"
 
 

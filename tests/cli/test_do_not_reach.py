@@ -31,6 +31,12 @@ async def test_a_list_keeps_a_journal_of_its_own_work(command: Command, sandbox:
     assert sandbox.requests.count(USERS) == 1
 
 
+def test_the_embedded_sandbox_has_a_list(call: Call, here: Path) -> None:
+    (here / "people.csv").write_text("email\na@example.org\n")
+    assert call("do-not-reach", "upload", "people.csv", "--sandbox", "--json").result["accepted"] == 1
+    assert call("do-not-reach", "remove", "people.csv", "--sandbox", "--json").result["accepted"] == 1
+
+
 @pytest.mark.rule("DNR-03")
 def test_a_list_takes_addresses_and_numbers_only(call: Call, here: Path) -> None:
     (here / "people.csv").write_text("email,handle\na@example.org,a\n")

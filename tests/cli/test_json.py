@@ -42,6 +42,22 @@ def test_an_unknown_command_has_it_too(call: Call, arguments: tuple[str, ...]) -
     assert "Did you mean" in ended.error["message"]
 
 
+@pytest.mark.parametrize(("option", "count"), [("--json=true", 1), ("--json=Yes", 1), ("--json=false", 0)])
+def test_json_may_be_asked_for_by_a_value(call: Call, option: str, count: int) -> None:
+    ended = call("job", "status", "nowhere", option)
+    assert ended.code == 2
+    assert ended.out.count("\n") == count
+
+
+def test_what_is_no_option_asks_for_no_json(call: Call) -> None:
+    assert call("job", "status", "--", "--json").out == ""
+
+
+@pytest.mark.parametrize("arguments", [("--version",), ("accounts", "list", "--help")])
+def test_help_and_version_are_text(call: Call, arguments: tuple[str, ...]) -> None:
+    assert call(*arguments, "--json").out == call(*arguments).out
+
+
 def test_an_early_end_has_a_result_and_an_error(call: Call, here: Path) -> None:
     (here / "people.csv").write_text("email\na@example.org\n")
     sync = ("audience", "sync", "people.csv", "--sandbox", "--json")

@@ -113,6 +113,7 @@ def _describe(sandbox: Sandbox) -> Mapping[str, object]:
         "user_id": sandbox.user_id,
         "account_id": sandbox.account_id,
         "custom_audience_id": sandbox.audience_id,
+        "do_not_reach_list_id": sandbox.do_not_reach_list_id,
         "environment": dict(_variables(sandbox)),
     }
 
@@ -135,10 +136,11 @@ def _panel(sandbox: Sandbox) -> Panel:
         "user": sandbox.user_id,
         "account": sandbox.account_id,
         "audience": sandbox.audience_id,
+        "do-not-reach": sandbox.do_not_reach_list_id,
     }
     text = Text()
     for name, value in rows.items():
-        text.append(f"{name:<12}", "dim").append(f"{value}\n", "bold")
+        text.append(f"{name:<14}", "dim").append(f"{value}\n", "bold")
     text.append("\nSet the variables below in another shell, and try there\n", "dim")
     text.append("  svc-async accounts list\n", "cyan")
     text.append(

@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 import attrs
 
-__all__ = ["KEY_ORDER", "Audience", "Member"]
+from svc_async.sandbox.clock import Clock
+
+__all__ = ["KEY_ORDER", "Audience", "AudienceView", "Member"]
 
 # Unspecified: which users of two requests are the same; ASM-116 states only what a Delete matches.
 KEY_ORDER = ("partner_user_id", "svc_id", "email", "phone_number", "handle", "device_id")
@@ -91,3 +93,31 @@ def _list_identifiers(user: User) -> Iterator[Identifier]:
     for kind, values in user.items():
         for value in values:
             yield kind, value
+
+
+@attrs.frozen
+class AudienceView:
+    """The present state of a custom audience."""
+
+    _audience: Audience
+    _clock: Clock
+
+    @property
+    def id(self) -> str:
+        """The audience's id."""
+        return self._audience.id
+
+    @property
+    def account_id(self) -> str:
+        """The account that owns it."""
+        return self._audience.account_id
+
+    @property
+    def members(self) -> list[Member]:
+        """The users that have not expired, with their dates, in the order of their addition."""
+        return self._audience.members(self._clock.now())
+
+    @property
+    def users(self) -> list[dict[str, list[str]]]:
+        """Their identifiers only: `{kind: [hash]}`."""
+        return [member.identifiers for member in self.members]
