@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from contextlib import aclosing
-from http import HTTPStatus
 from typing import Any, Generic, TypeVar
 
 import attrs
@@ -63,14 +62,15 @@ class Pager(Generic[T]):
         Raises:
             UnexpectedAnswer: there are records, but none can be read.
         """
-        problem = ""
+        error: UnexpectedAnswer | None = None
         async with aclosing(self._iterate_pages(self._request)) as pages:
             async for page in pages:
                 if page.items:
                     return page.items[0]
-                problem = problem or next((each.problem for each in page.unreadable), "")
-        if problem:
-            raise UnexpectedAnswer(f"no record can be read: {problem}", status=HTTPStatus.OK)
+                if page.unreadable and error is None:
+                    error = _unexpected(f"no record can be read: {page.unreadable[0].problem}", page)
+        if error is not None:
+            raise error
         return None
 
     async def collect(self, *, limit: int | None = None) -> list[T]:
@@ -102,7 +102,7 @@ class Pager(Generic[T]):
         cursor: str | None = None
         while page.next_cursor is not None:
             if page.next_cursor == cursor:
-                raise UnexpectedAnswer(_LOOP, status=HTTPStatus.OK)
+                raise _unexpected(_LOOP, page)
             cursor = page.next_cursor
             next_page = self._request.at(cursor)
             # Starts when the consumer of this page first awaits: one that stops before then costs no extra request.
@@ -131,7 +131,16 @@ class CountedPager(Pager[T]):
         Raises:
             UnexpectedAnswer: the answer has no `total_count`.
         """
-        page = await self._pipeline.send(self._request.with_params(with_total_count=True))
+        page = await self._fetch(self._request.with_params(with_total_count=True))
         if page.total_count is None:
-            raise UnexpectedAnswer("the answer has no `total_count`", status=HTTPStatus.OK)
+            raise _unexpected("the answer has no `total_count`", page)
         return page.total_count
+
+
+def _unexpected(message: str, page: Page[Any]) -> UnexpectedAnswer:
+    """Return the exception of a page that was read and does not help."""
+    answer = page.answer
+    assert answer is not None  # noqa: S101 - pages that a pager fetches have one
+    return UnexpectedAnswer(
+        message, status=answer.status, headers=answer.headers, request_id=answer.request_id, body=answer.body
+    )

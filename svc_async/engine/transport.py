@@ -7,10 +7,11 @@ messages hold some of them.
 """
 
 import asyncio
+import itertools
 import os
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
@@ -288,18 +289,22 @@ async def _read(response: aiohttp.ClientResponse, most: int) -> bytes | Unexpect
             blocks.append(block)
             size += len(block)
             if size > most:
-                return _unusable_body(response, f"the answer has more than max_answer_bytes={most:,} bytes")
+                return _unusable_body(response, blocks, f"the answer has more than max_answer_bytes={most:,} bytes")
     except (aiohttp.ClientError, OSError):
-        return _unusable_body(response, "the answer was cut off", may_help=True)
+        return _unusable_body(response, blocks, "the answer was cut off", may_help=True)
     return b"".join(blocks)
 
 
 def _unusable_body(
-    response: aiohttp.ClientResponse, problem: str, *, may_help: bool = False
+    response: aiohttp.ClientResponse, blocks: Sequence[bytes], problem: str, *, may_help: bool = False
 ) -> bytes | UnexpectedAnswer:
     if not response.ok:
         return b""  # the status is enough for a refusal
-    return UnexpectedAnswer(problem, status=response.status, headers=response.headers, repeatable=may_help)
+    sizes = itertools.accumulate(map(len, blocks), initial=0)
+    first = [block for block, before in zip(blocks, sizes, strict=False) if before < _MAX_REFUSAL_BYTES]
+    return UnexpectedAnswer(
+        problem, status=response.status, headers=response.headers, body=b"".join(first), repeatable=may_help
+    )
 
 
 def _transport_error(error: BaseException, exchange: Exchange) -> TransportError:

@@ -73,7 +73,12 @@ class EventParser:
             return (self._parse_activity(data, value, digest),)
         if len(data) > _MAX_EVENTS:
             raise InvalidArgument("events", f"must be at most {_MAX_EVENTS:,} in one body")
-        return tuple(self._parse_activity(item, value, f"{digest}:{position}") for position, item in enumerate(data))
+        return tuple(self._parse_item(item, value, f"{digest}:{position}") for position, item in enumerate(data))
+
+    def _parse_item(self, item: Any, whole: _Object, digest: str) -> ActivityEvent:
+        if not isinstance(item, Mapping):
+            return UnknownEvent(key=digest, event_type="unknown", raw={"data": item}, problem="must be an object")
+        return self._parse_activity(item, whole, digest)
 
     def _parse_activity(self, item: _Object, whole: _Object, digest: str) -> ActivityEvent:
         envelope, misfits = _build(_ActivityEnvelope, item)
@@ -171,11 +176,16 @@ def _build(model: type[T], value: object) -> tuple[T, tuple[str, ...]]:
 
 
 def _contains_activity(data: Any) -> bool:
-    items = data if isinstance(data, list) else [data]
-    return bool(items) and all(isinstance(item, Mapping) and "event_type" in item for item in items)
+    return any(map(_has_type, data)) if isinstance(data, list) else _has_type(data)
+
+
+def _has_type(item: object) -> bool:
+    return isinstance(item, Mapping) and "event_type" in item
 
 
 def _find_type_problem(item: _Object) -> str | None:
+    if "event_type" not in item:
+        return "event_type is missing"
     return None if isinstance(item["event_type"], str) else "event_type must be a string"
 
 

@@ -48,9 +48,13 @@ class Subscription(Record):
 
 @attrs.frozen(kw_only=True)
 class DeletedSubscription(Record):
-    """A subscription that was deleted."""
+    """A subscription that was deleted.
 
-    deleted: bool = True
+    Attributes:
+        deleted: whether it was; None if the service says it in a form that cannot be read.
+    """
+
+    deleted: bool | None = True
 
 
 _ALL = "/2/activity/subscriptions"

@@ -57,14 +57,14 @@ class StreamRule(Record):
 
 @attrs.frozen(kw_only=True)
 class RuleSummary(Record):
-    """How many rules have each result."""
+    """How many rules have each result; None where the service does not say."""
 
-    created: int = 0
-    not_created: int = 0
-    valid: int = 0
-    invalid: int = 0
-    deleted: int = 0
-    not_deleted: int = 0
+    created: int | None = None
+    not_created: int | None = None
+    valid: int | None = None
+    invalid: int | None = None
+    deleted: int | None = None
+    not_deleted: int | None = None
 
 
 @attrs.frozen(kw_only=True)

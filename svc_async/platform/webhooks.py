@@ -55,9 +55,13 @@ class WebhookCheck(Record):
 
 @attrs.frozen(kw_only=True)
 class DeletedWebhook(Record):
-    """A webhook that was deleted."""
+    """A webhook that was deleted.
 
-    deleted: bool = True
+    Attributes:
+        deleted: whether it was; None if the service says it in a form that cannot be read.
+    """
+
+    deleted: bool | None = True
 
 
 @attrs.frozen(kw_only=True)

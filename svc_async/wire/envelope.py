@@ -14,6 +14,7 @@ from svc_async.errors import ApiError, ErrorDetail, UnexpectedAnswer
 from svc_async.wire.http_dates import parse_http_date, service_time
 from svc_async.wire.outcome import api_error
 from svc_async.wire.records import to_plain_values, to_shown_values
+from svc_async.wire.tolerant import decode, replace_surrogates
 
 __all__ = [
     "NOT_JSON",
@@ -165,18 +166,27 @@ def _parse_object(body: bytes) -> Mapping[str, Any]:
     try:
         value = msgspec.json.decode(body)
     except NOT_JSON:
-        return {}
+        value = _parse_closely(body)
     return value if isinstance(value, dict) else {}
 
 
+def _parse_closely(body: bytes) -> Any:
+    try:
+        return decode(body)
+    except (ValueError, RecursionError):
+        return None
+
+
 def _parse_details(errors: object) -> Iterable[ErrorDetail]:
-    # `errors` is a list on both APIs; a lone object was seen as well.
+    # `errors` is a list of objects on both APIs; a lone object was seen as well, and a gateway may send strings.
     if isinstance(errors, dict):
         errors = [errors]
     if isinstance(errors, list):
         for error in errors:
             if isinstance(error, dict):
                 yield parse_detail(error)
+            elif isinstance(error, str):
+                yield ErrorDetail(message=replace_surrogates(error))
 
 
 def parse_detail(error: Mapping[str, Any]) -> ErrorDetail:
@@ -186,9 +196,9 @@ def parse_detail(error: Mapping[str, Any]) -> ErrorDetail:
         error.get("parameter") or error.get("attribute") or next(iter(_as_object(error.get("parameters"))), None)
     )
     return ErrorDetail(
-        code=code if isinstance(code, int) else str(code),
-        message=str(error.get("message") or error.get("detail") or error.get("title") or ""),
-        parameter=None if parameter is None else str(parameter),
+        code=code if isinstance(code, int) else _to_text(code),
+        message=_to_text(error.get("message") or error.get("detail") or error.get("title") or ""),
+        parameter=None if parameter is None else _to_text(parameter),
     )
 
 
@@ -196,7 +206,7 @@ def _parse_problem(body: Mapping[str, Any]) -> Iterable[ErrorDetail]:
     """Parse the problem document of the main API's version 2: {type, title, detail, status}."""
     if "title" in body:
         name = _problem_name(body)
-        yield ErrorDetail(code=name, message=str(body.get("detail", "")).removeprefix(f"{name}: "))
+        yield ErrorDetail(code=name, message=_to_text(body.get("detail", "")).removeprefix(f"{name}: "))
 
 
 _FAILURE = re.compile(r"(?:[A-Z][a-z]+){2,}\b")
@@ -206,13 +216,17 @@ def _problem_name(problem: Mapping[str, Any]) -> str:
     # Unspecified: a failure such as `CrcValidationFailed` is named by the first word of `detail` (contract
     # UNS-main-error-body), one of a stream by `connection_issue` (UNS-stream-protocol), any other by its title.
     failure = _FAILURE.match(str(problem.get("detail", "")))
-    return str(problem.get("connection_issue") or (failure and failure[0]) or problem.get("title") or "")
+    return _to_text(problem.get("connection_issue") or (failure and failure[0]) or problem.get("title") or "")
 
 
 def _parse_grant_refusal(body: Mapping[str, Any]) -> Iterable[ErrorDetail]:
     """Parse the refusal of an OAuth 2.0 grant (RFC 6749, 5.2): {error, error_description}."""
     if isinstance(body.get("error"), str):
-        yield ErrorDetail(code=body["error"], message=str(body.get("error_description", "")))
+        yield ErrorDetail(code=_to_text(body["error"]), message=_to_text(body.get("error_description", "")))
+
+
+def _to_text(value: object) -> str:
+    return replace_surrogates(str(value))
 
 
 def _as_object(value: object) -> Mapping[str, Any]:
@@ -228,7 +242,7 @@ def _parse_operation_errors(entries: object) -> dict[int, tuple[ErrorDetail, ...
     for position, entry in enumerate(entries):
         index = entry.get("index", position) if isinstance(entry, dict) else position
         details = tuple(_parse_details(entry))
-        if details and isinstance(index, int):
+        if details and isinstance(index, int) and not isinstance(index, bool):
             found[index] = found.get(index, ()) + details
     return found
 
@@ -244,21 +258,23 @@ def _parse_retry_at(answer: Answer, now: datetime) -> datetime | None:
     of the service are measured against the answer's `Date` and returned by our clock.
     """
     service_now = service_time(answer.headers, now)
-    times = [_parse_after(answer.headers.get("retry-after", ""), service_now)]
+    waits = [_parse_after(answer.headers.get("retry-after", ""), service_now)]
     if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
         reset = answer.headers.get("x-account-rate-limit-reset") or answer.headers.get("x-rate-limit-reset", "")
-        times.append(_parse_epoch(reset))
-    latest = service_now + _DAY
-    retry_at = max((time for time in times if time is not None and service_now < time <= latest), default=None)
-    return None if retry_at is None else now + (retry_at - service_now)
+        waits.append(_parse_epoch(reset, service_now))
+    wait = max((each for each in waits if each is not None and timedelta() < each <= _DAY), default=None)
+    return None if wait is None else now + wait
 
 
-def _parse_after(value: str, service_now: datetime) -> datetime | None:
-    return service_now + timedelta(seconds=int(value)) if _SECONDS.fullmatch(value) else parse_http_date(value)
+def _parse_after(value: str, service_now: datetime) -> timedelta | None:
+    if _SECONDS.fullmatch(value):
+        return timedelta(seconds=int(value))
+    moment = parse_http_date(value)
+    return None if moment is None else moment - service_now
 
 
-def _parse_epoch(value: str) -> datetime | None:
+def _parse_epoch(value: str, service_now: datetime) -> timedelta | None:
     try:
-        return datetime.fromtimestamp(int(value), UTC)
+        return datetime.fromtimestamp(int(value), UTC) - service_now
     except (ValueError, OverflowError, OSError):
         return None

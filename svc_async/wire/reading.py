@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from http import HTTPStatus
 from typing import Any, Generic, NoReturn, TypeVar, cast
 from urllib.parse import parse_qsl
 
@@ -193,6 +194,8 @@ class _CloserLook:
         is_command = self.request.surface is Surface.BASE and self.request.method != "GET"
         if is_command and not self.answer.body.strip():
             return {}
+        if self.answer.status in _WITHOUT_CONTENT:
+            raise self.reader.unexpected(self.answer, "the answer has no content")
         try:
             return decode(self.answer.body)
         except RecursionError:
@@ -259,7 +262,7 @@ class _CloserLook:
             return None
 
     def _may_be_fast(self) -> bool:
-        if self.reader.keep_unknown or _LONE_SURROGATE.search(self.answer.body):
+        if self.reader.keep_unknown or _needs_mending(self.answer.body):
             return False
         return _decoder(self.request.reply, self.request.into) is not None
 
@@ -293,8 +296,17 @@ class _CloserLook:
         raise self.reader.unexpected(self.answer, f"the answer does not fit: {problem}") from None
 
 
-_LONE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-"""Or a pair of them: a string with a lone one is mended."""
+_WITHOUT_CONTENT = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.RESET_CONTENT})
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def _needs_mending(body: bytes) -> bool:
+    """Return whether a string of the body may have a lone surrogate, or bytes that are not UTF-8."""
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return True
+    return _SURROGATE.search(body) is not None
 
 
 def _check_names(pairs: list[tuple[str, Any]]) -> None:

@@ -23,17 +23,32 @@ from svc_async.wire.records import Record
 if TYPE_CHECKING:
     from cattrs import Converter
 
-__all__ = ["Builder", "Misfit", "decode"]
+__all__ = ["Builder", "Misfit", "decode", "replace_surrogates"]
 
 
 def decode(body: bytes) -> Any:
-    """Decode JSON as tolerantly as it can be: also with lone surrogates and numbers of any size.
+    """Decode JSON as tolerantly as it can be: with lone surrogates, numbers of any size, and bytes that are not UTF-8.
+
+    Such bytes become lone surrogates, as `surrogateescape` has it. A number that Python does not convert becomes a
+    string, and so does what JSON does not have, such as NaN.
 
     Raises:
         ValueError: it is not JSON.
         RecursionError: it is nested too deeply.
     """
-    return json.loads(body, parse_int=_parse_int, parse_float=_parse_float)
+    try:
+        return _load(body)
+    except UnicodeDecodeError:
+        return _load(body.decode("utf-8-sig", "surrogateescape"))
+
+
+def replace_surrogates(text: str) -> str:
+    """Return a text that can be encoded: the replacement character stands for each lone surrogate."""
+    return _SURROGATE.sub("\ufffd", text)
+
+
+def _load(text: str | bytes) -> Any:
+    return json.loads(text, parse_int=_parse_int, parse_float=_parse_float, parse_constant=str)
 
 
 def _parse_int(digits: str) -> int | str:
@@ -45,6 +60,7 @@ def _parse_float(number: str) -> float | str:
 
 
 _MAX_DIGITS = 4_300  # what Python converts
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Misfit(Exception):
@@ -152,6 +168,8 @@ class _ModelHook:
                 parts.extra[field.name] = raw
             if not is_null:
                 _LEFT_OUT.get().append(problem)
+            if _may_be_none(field.type):  # its default may say something else, such as True
+                parts.fields[field.alias or field.name] = None
         else:
             if self._is_record and _has_other_form(raw, read):
                 parts.extra[field.name] = raw
@@ -184,6 +202,10 @@ def _has_other_form(raw: Any, read: Any) -> bool:
     if isinstance(raw, str):
         return isinstance(read, int | float) or (isinstance(read, str) and read != raw)
     return isinstance(raw, int | float) and not isinstance(read, float | type(raw) | list | tuple)
+
+
+def _may_be_none(kind: Any) -> bool:
+    return get_origin(kind) in {Union, UnionType} and type(None) in get_args(kind)
 
 
 def _is_list(kind: Any) -> bool:
@@ -229,7 +251,7 @@ def _union_hook(kind: Any, builder: Builder, converter: "Converter") -> Callable
     models = _models_by_type(kind)
 
     def structure(value: Any, _: Any) -> Any:
-        if value is None and type(None) in get_args(kind):
+        if value is None and _may_be_none(kind):
             return None
         if not isinstance(value, Mapping):
             raise Misfit("must be an object")
@@ -249,7 +271,6 @@ def _union_hook(kind: Any, builder: Builder, converter: "Converter") -> Callable
 
 _NUMBER = re.compile(r"-?\d{1,300}(\.\d{1,300})?([eE][+-]?\d{1,3})?", re.ASCII)
 _INTEGER = re.compile(r"-?\d{1,300}", re.ASCII)
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _DATE_OF_POSTS = re.compile(r"[A-Z][a-z]{2} ([A-Z][a-z]{2}) (\d\d) (\d\d:\d\d:\d\d) ([+-]\d{4}) (\d{4})", re.ASCII)
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
@@ -260,7 +281,7 @@ def _to_str(value: Any, kind: type[str]) -> str:
         value = str(value)
     if not isinstance(value, str):
         raise TypeError
-    return kind(_SURROGATE.sub("\ufffd", value))
+    return kind(replace_surrogates(value))
 
 
 def _to_int(value: Any, _: Any) -> int:

@@ -1,10 +1,9 @@
 """An answer is never thrown away, however one field of a record of the contract is damaged."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Any
 
-import attrs
 import pytest
 
 from svc_async import Governor, Retries, Session, UnexpectedAnswer
@@ -13,7 +12,7 @@ from svc_async.wire.envelope import Page, Unreadable
 from svc_async.wire.records import Record
 from tests.support.client_calls import CALLS, bind, read_parameters
 from tests.support.contract import OPERATIONS, RECORDS, build_answer, build_arguments
-from tests.support.damages import damage, is_reached
+from tests.support.damages import damage, find_damage, is_reached, list_required
 from tests.support.scripted_server import Answer, ScriptedServer, clock, service
 
 __all__ = ["clock", "service"]
@@ -41,22 +40,13 @@ async def make_call(session: Session, operation: str) -> Any:
     return await call
 
 
-def find_required(model: type[attrs.AttrsInstance]) -> set[str]:
-    return {field.name for field in attrs.fields(model) if field.default is attrs.NOTHING}
-
-
-def differs_in(damaged: Mapping[str, Any], good: Mapping[str, Any]) -> str:
-    (name,) = (name for name in good if name not in damaged or damaged[name] is not good[name])
-    return name
-
-
 @pytest.mark.parametrize("operation", ONE_OF_EACH)
 async def test_a_single_record_is_read_or_its_answer_is_in_the_error(
     operation: str, service: ScriptedServer, session: Session
 ) -> None:
     payload, (good,) = build_answer(OPERATIONS[operation])
     service.answer_all(Answer(payload))
-    required = find_required(type(await make_call(session, operation)))
+    required = list_required(type(await make_call(session, operation)))
     for damaged in damage(good):
         service.requests.clear()
         body = json.dumps({"request": {}, "data": damaged})
@@ -64,12 +54,12 @@ async def test_a_single_record_is_read_or_its_answer_is_in_the_error(
         try:
             record = await make_call(session, operation)
         except UnexpectedAnswer as error:
-            assert differs_in(damaged, good) in required
-            assert differs_in(damaged, good) in str(error)
+            assert find_damage(damaged, good) in required
+            assert find_damage(damaged, good) in str(error)
             assert (error.body, error.sent, error.repeatable) == (body.encode(), "yes", False)
         else:
             assert isinstance(record, Record)
-            assert is_reached(record.to_dict(), damaged), differs_in(damaged, good)
+            assert is_reached(record.to_dict(), damaged), find_damage(damaged, good)
         assert len(service.requests) == 1
 
 
@@ -86,16 +76,16 @@ async def test_a_page_gives_all_records_or_says_which_it_could_not_read(
     assert len(service.requests) == 1
     assert page.items[0] == page.items[-1]
     items, unreadable = iter(page.items[1:-1]), iter(page.unreadable)
-    required = find_required(type(page.items[0]))
+    required = list_required(type(page.items[0]))
     next_item, next_unreadable = next(items, None), next(unreadable, None)
     for sent in damaged:
         if isinstance(next_unreadable, Unreadable) and next_unreadable.raw == sent:
-            assert differs_in(sent, good) in required
-            assert differs_in(sent, good) in next_unreadable.problem
+            assert find_damage(sent, good) in required
+            assert find_damage(sent, good) in next_unreadable.problem
             next_unreadable = next(unreadable, None)
         else:
             assert isinstance(next_item, Record)
-            assert is_reached(next_item.to_dict(), sent), differs_in(sent, good)
+            assert is_reached(next_item.to_dict(), sent), find_damage(sent, good)
             next_item = next(items, None)
     assert next_item is next_unreadable is None
 

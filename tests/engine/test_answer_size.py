@@ -50,6 +50,7 @@ async def test_a_larger_answer_is_an_error_that_says_whether_the_call_was_sent(p
         await send(transport, "POST", peer.url, body=b"{}")
 
     assert (caught.value.sent, caught.value.repeatable) == (Sent.YES, False)
+    assert caught.value.body == b"x" * MIB
     assert outcome_of(caught.value).effect is Effect.MAYBE
     await transport.close()
 

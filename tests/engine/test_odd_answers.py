@@ -83,6 +83,13 @@ async def test_what_a_proxy_answers_is_repeated_where_that_is_safe(service: Scri
     assert [request.method for request in service.requests] == ["PUT", "PUT", "POST"]
 
 
+async def test_a_call_that_is_done_without_content_is_not_repeated(service: ScriptedServer, session: Session) -> None:
+    service.answer_all(Answer("", 204))
+    with pytest.raises(UnexpectedAnswer, match="the answer has no content") as caught:
+        await session.account("a").posts.rename("7", name="n")
+    assert (caught.value.sent, caught.value.repeatable, len(service.requests)) == ("yes", False, 1)
+
+
 async def test_what_is_left_out_is_logged_and_reported(
     service: ScriptedServer, session: Session, events: list[CallEvent], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -134,8 +141,9 @@ async def test_iterating_gives_the_records_that_can_be_read(service: ScriptedSer
 
 async def test_the_first_of_unreadable_records_is_not_none(service: ScriptedServer, session: Session) -> None:
     service.answer_all(Answer({"data": [make_account("1", deleted=None)]}))
-    with pytest.raises(UnexpectedAnswer, match=r"no record can be read: Account\.deleted must be a boolean"):
+    with pytest.raises(UnexpectedAnswer, match=r"no record can be read: Account\.deleted must be a boolean") as caught:
         await session.accounts.list().first()
+    assert json.loads(caught.value.body) == {"data": [make_account("1", deleted=None)]}
 
 
 async def test_a_listing_whose_cursor_does_not_fit_is_not_at_its_end(service: ScriptedServer, session: Session) -> None:

@@ -198,16 +198,18 @@ async def test_a_listing_that_goes_round_in_a_circle_ends_in_an_error() -> None:
         async with Session(CREDENTIALS, endpoints=HOSTS) as session:
             with pytest.raises(
                 UnexpectedAnswer, match="pagination loop: the service returned the cursor it was called with"
-            ):
+            ) as caught:
                 await session.accounts.list().collect()
+    assert caught.value.body == b'{"data": [], "next_cursor": "c"}'
 
 
 async def test_a_total_that_is_not_given_is_an_error() -> None:
     with aioresponses() as service:
         service.get("https://ads.example.test/12/accounts?with_total_count=true", payload={"data": []})
         async with Session(CREDENTIALS, endpoints=HOSTS) as session:
-            with pytest.raises(UnexpectedAnswer, match="no `total_count`"):
+            with pytest.raises(UnexpectedAnswer, match="no `total_count`") as caught:
                 await session.accounts.list().total_count()
+    assert caught.value.body == b'{"data": []}'
 
 
 async def test_a_429_in_the_middle_of_a_listing_is_waited_out(

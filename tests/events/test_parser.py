@@ -203,6 +203,31 @@ def test_several_events_in_one_body() -> None:
     assert [type(event) for event in events] == [PostCreated, UnknownEvent, DirectMessage]
 
 
+@pytest.mark.parametrize(
+    ("other", "raw", "problem"),
+    [
+        ({"payload": {"id": "1"}}, {"payload": {"id": "1"}}, "event_type is missing"),
+        ("x", {"data": "x"}, "must be an object"),
+        (None, {"data": None}, "must be an object"),
+        ([activity("post.create")], {"data": [activity("post.create")]}, "must be an object"),
+    ],
+)
+def test_what_is_no_event_hides_no_other_of_the_body(other: object, raw: object, problem: str) -> None:
+    odd, good = parse_events(encode_body([other, activity("post.create")]))
+    assert isinstance(good, PostCreated)
+    assert isinstance(odd, UnknownEvent)
+    assert (odd.event_type, odd.raw, odd.problem) == ("unknown", raw, problem)
+    assert odd.key != good.key
+
+
+def test_a_character_that_is_not_utf_8_does_not_cost_an_event() -> None:
+    event = parse_one(
+        encode_body(activity("post.create", payload={"id": "1", "text": "M?ller"})).replace(b"?", b"\xfc")
+    )
+    assert isinstance(event, PostCreated)
+    assert (event.post.text, event.post.extra) == ("M\ufffdller", {"text": "M\udcfcller"})
+
+
 def test_without_a_uuid_the_digest_of_the_body_is_the_key() -> None:
     raw = encode_body(activity("post.create", uuid=None))
     digest = hashlib.sha256(raw).hexdigest()
@@ -265,7 +290,6 @@ def test_a_post_that_matches_a_rule_keeps_its_edit_history() -> None:
         {"data": []},
         {"data": [1]},
         {"data": {}},
-        {"data": [activity("post.create"), "x"]},
         {"for_user_id": "7"},
     ],
 )

@@ -151,4 +151,4 @@ async def test_rules_are_deleted_and_those_that_were_not_are_named(service: Scri
         RefusedRule(position=1, message="Rule does not exist"),
         RefusedRule(position=2, code="NotFound", message="NotFound"),
     ]
-    assert (deleted.summary.deleted, deleted.summary.not_deleted) == (1, 2)
+    assert (deleted.summary.deleted, deleted.summary.not_deleted, deleted.summary.created) == (1, 2, None)

@@ -5,7 +5,9 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["DAMAGES", "damage", "is_reached"]
+import attrs
+
+__all__ = ["DAMAGES", "damage", "find_damage", "is_reached", "list_required"]
 
 DATE_OF_POSTS, THEN = "Tue Aug 27 22:22:12 +0000 2019", datetime(2019, 8, 27, 22, 22, 12, tzinfo=UTC)
 HUGE = 10**400
@@ -39,6 +41,17 @@ def damage(record: Any) -> Iterator[Any]:
             yield {other: record[other] for other in record if other != name}
             yield from ({**record, name: each} for each in DAMAGES.values())
             yield from ({**record, name: each} for each in damage(value))
+
+
+def find_damage(damaged: Mapping[str, Any], good: Mapping[str, Any]) -> str:
+    """Return the name of the field that is damaged, or holds what is."""
+    (name,) = (name for name in good if name not in damaged or repr(damaged[name]) != repr(good[name]))
+    return name
+
+
+def list_required(model: type[attrs.AttrsInstance]) -> set[str]:
+    """Return the names of the fields that a record must have."""
+    return {field.name for field in attrs.fields(model) if field.default is attrs.NOTHING}
 
 
 def is_reached(found: Any, sent: Any) -> bool:

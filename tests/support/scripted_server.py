@@ -63,13 +63,15 @@ def parse_oauth_header(header: str) -> dict[str, str]:
 
 @attrs.frozen
 class Answer:
-    """A scripted answer: a string is sent unchanged, anything else as JSON."""
+    """A scripted answer: text and bytes are sent unchanged, anything else as JSON."""
 
     payload: Any = None
     status: int = 200
     headers: Mapping[str, str] = attrs.field(factory=dict)
 
     def response(self) -> web.Response:
+        if isinstance(self.payload, bytes):
+            return web.Response(status=self.status, body=self.payload, headers=self.headers)
         text = self.payload if isinstance(self.payload, str) else json.dumps(self.payload)
         return web.Response(status=self.status, text=text, headers=self.headers)
 

@@ -9,6 +9,7 @@ from svc_async.wire.envelope import Answer, errors_beside_data, is_withheld, par
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)
 LATE = "Wed, 10 Jun 2026 12:05:00 GMT"
 """Five minutes after NOW: our clock is behind."""
+LAST = "Fri, 31 Dec 9999 23:59:59 GMT"
 
 
 def refuse(status: int, body: object, headers: dict[str, str] | None = None) -> ApiError:
@@ -55,6 +56,26 @@ def test_all_reasons_of_one_operation_are_kept() -> None:
     assert refuse(400, {"operation_errors": entries}).operation_errors == {
         7: (ErrorDetail(code="A"), ErrorDetail(code="B"))
     }
+
+
+@pytest.mark.parametrize("index", [True, "1", 1.0, None])
+def test_what_is_no_position_blames_no_operation(index: object) -> None:
+    assert refuse(400, {"operation_errors": [{"index": index, "code": "A"}]}).operation_errors == {}
+
+
+@pytest.mark.parametrize("body", [b'{"errors": ["Gr\xfc\xdfe"]}', b'{"errors": [{"message": "Gr\\ud83d\\ud83de"}]}'])
+def test_a_reason_is_read_whatever_its_characters_are(body: bytes) -> None:
+    assert refuse(400, body).errors == (ErrorDetail(message="Gr\ufffd\ufffde"),)
+
+
+def test_a_success_with_words_in_errors_and_no_data_is_a_refusal() -> None:
+    assert is_withheld(Answer(status=200, headers={}, body=b'{"errors": ["No user."]}'))
+
+
+def test_a_code_is_read_beside_a_number_of_any_size() -> None:
+    body = b'{"errors": [{"code": "TOO_MANY_JOBS", "message": "Later.", "value": %b}]}' % (b"9" * 5_000)
+    error = refuse(400, body)
+    assert (error.has_code("TOO_MANY_JOBS"), error.repeatable) == (True, True)
 
 
 def test_a_body_does_not_show() -> None:
@@ -144,6 +165,9 @@ def test_operation_errors_of_any_other_shape_do_not_crash(entries: object) -> No
         (429, {"x-rate-limit-reset": "253402300799", "date": LATE}, None),
         (503, {"retry-after": "999999999", "date": LATE}, None),
         (503, {"retry-after": "30", "date": LATE}, 30),
+        (503, {"retry-after": "30", "date": LAST}, 30),
+        (429, {"x-rate-limit-reset": "253402300799", "date": LAST}, None),
+        (503, {"retry-after": LAST, "date": LATE}, None),
         (503, {"retry-after": "Wed, 10 Jun 2026 12:05:45 GMT", "date": LATE}, 45),
         (503, {"retry-after": "Wed, 10 Jun 2026 12:04:59 GMT", "date": LATE}, None),
         (429, {"x-rate-limit-reset": str(int(NOW.timestamp()) + 360), "date": LATE}, 60),
@@ -183,7 +207,7 @@ REASON = {"title": "Not Found Error", "detail": "No user.", "parameter": "id"}
         ({"data": None, "errors": [REASON, REASON]}, 2, True),
         ({"errors": REASON}, 1, True),
         ({"errors": []}, 0, False),
-        ({"errors": ["x"]}, 0, False),
+        ({"errors": [1]}, 0, False),
         ({"data": [{"errors": 1}]}, 0, False),
         ([], 0, False),
         ('"errors"', 0, False),

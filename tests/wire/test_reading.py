@@ -174,7 +174,7 @@ def test_a_missing_field_is_named() -> None:
         Reader().read(GET, answer({"data": body}))
 
 
-@pytest.mark.parametrize("body", [b"", b"<html></html>", b'{"data": {', b"\xff", b'{"data": ["\xc3\x28"]}'])
+@pytest.mark.parametrize("body", [b"", b"<html></html>", b'{"data": {', b"\xff", b'{"data": \xc3}'])
 def test_what_is_not_json_is_unexpected_and_may_be_another_s_answer(body: bytes) -> None:
     with pytest.raises(UnexpectedAnswer, match="the answer is not JSON") as caught:
         Reader().read(GET, answer(body))
@@ -182,6 +182,16 @@ def test_what_is_not_json_is_unexpected_and_may_be_another_s_answer(body: bytes)
     assert caught.value.repeatable
     assert caught.value.body == body
     assert caught.value.sent == "yes"
+
+
+@pytest.mark.parametrize("reader", [Reader(), Reader(keep_unknown=True)])
+def test_a_character_that_is_not_utf_8_costs_no_record(reader: Reader) -> None:
+    other = {**ACCOUNT, "name": "M\u00fcller", "business_name": "\u00c4rger"}
+    body = json.dumps({"data": [{**ACCOUNT, "name": "n"}, other]}, ensure_ascii=False).encode("latin-1")
+    first, second = reader.read(LIST, answer(body)).items
+    assert (first.name, first.extra) == ("n", {})
+    assert (second.name, second.business_name) == ("M\ufffdller", "\ufffdrger")
+    assert second.extra["name"].encode("utf-8", "surrogateescape") == "M\u00fcller".encode("latin-1")
 
 
 @pytest.mark.parametrize("body", [b"{}", b"[]", b"null", b"5", b'{"errors":[]}'])

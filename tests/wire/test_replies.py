@@ -94,6 +94,14 @@ def test_only_a_command_of_the_main_api_is_done_without_content(surface: Surface
     assert find_problem(make_request(Reply.RECORD, surface=surface, method=method), b" \n") == problem
 
 
+@pytest.mark.parametrize("status", [204, 205])
+@pytest.mark.parametrize("reply", [Reply.RECORD, Reply.PAGE])
+def test_an_answer_that_has_no_content_by_its_status_is_whole(reply: Reply, status: int) -> None:
+    with pytest.raises(UnexpectedAnswer, match="^the answer has no content ") as caught:
+        Reader().read(make_request(reply, surface=Surface.ADS), Answer(status=status, headers={}, body=b""))
+    assert (caught.value.sent, caught.value.repeatable) == ("yes", False)
+
+
 def test_the_media_type_is_in_the_message() -> None:
     with pytest.raises(UnexpectedAnswer, match=r"^the answer is not JSON \(text/html, 3 bytes\) \(HTTP 200, "):
         Reader(request_id_header="x-id").read(

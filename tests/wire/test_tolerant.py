@@ -123,9 +123,14 @@ def test_arrays_and_objects_are_never_made_of_something_else(kind: Any, rule: st
         (b"1" * 4_301, "1" * 4_301),
         (b"-1e999", "-1e999"),
         (b"1e308", 1e308),
+        (b"[NaN, Infinity, -Infinity]", ["NaN", "Infinity", "-Infinity"]),
+        (b'{"a\xff": "M\xfcller"}', {"a\udcff": "M\udcfcller"}),
+        (b'\xef\xbb\xbf"\xfc"', "\udcfc"),
+        (b'"\xed\xa0\xbd"', "\ud83d"),
+        ('"\u00fc"'.encode("utf-16"), "\u00fc"),
     ],
 )
-def test_json_is_decoded_with_numbers_of_any_size(body: bytes, expected: object) -> None:
+def test_json_is_decoded_whatever_its_numbers_and_its_characters_are(body: bytes, expected: object) -> None:
     assert repr(decode(body)) == repr(expected)
 
 
@@ -230,6 +235,17 @@ def test_an_optional_field_that_does_not_fit_has_its_default_and_is_told() -> No
     drawing, left_out = Builder().build(Drawing, {"name": "n", "ratio": "half", "tags": "ab", "unknown": 1})
     assert (drawing.ratio, drawing.tags, drawing.extra) == (None, [], {"ratio": "half", "tags": "ab"})
     assert left_out == ("Drawing.ratio must be a number", "Drawing.tags does not fit: must be an array")
+
+
+@attrs.frozen(kw_only=True)
+class Deleted(Record):
+    done: bool | None = True
+
+
+def test_an_optional_field_that_does_not_fit_is_none_where_it_may_be() -> None:
+    bodies: list[Any] = [{}, {"done": "false"}, {"done": None}, {"done": False}]
+    read = [Builder().build(Deleted, body)[0].done for body in bodies]
+    assert read == [True, None, None, False]
 
 
 def test_null_is_the_default_of_an_optional_field_and_not_told() -> None:
