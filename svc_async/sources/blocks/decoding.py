@@ -12,6 +12,7 @@ from io import IncrementalNewlineDecoder, StringIO
 from types import MappingProxyType
 
 from svc_async.errors import InvalidArgument, UnusableFile
+from svc_async.sources.blocks.encoding_advice import propose_encoding
 from svc_async.sources.blocks.files import ByteReader, Input, unusable
 
 __all__ = ["BLOCK_SIZE", "MAX_LINE", "TextReader", "split_lines"]
@@ -110,7 +111,8 @@ class TextReader:
             rest = len(error.object) - error.start if isinstance(error, UnicodeDecodeError) else len(block)
             line = self._count_lines_before(offset + len(block) - rest) + 1
             name = self.encoding.removesuffix("-sig").upper()
-            advice = _propose_encoding(error) if isinstance(error, UnicodeDecodeError) else ""
+            proposed = propose_encoding(error) if isinstance(error, UnicodeDecodeError) and name == "UTF-8" else None
+            advice = f", probably {proposed} (--encoding {proposed})" if proposed else ""
             raise self.refuse(f"is not {name} on line {line}; save it as UTF-8, or name its encoding{advice}") from None
 
     def _check_nul(self, text: str, offset: int) -> str:
@@ -137,15 +139,6 @@ class TextReader:
             first = file.read(4)
         marked = next((name for mark, name in _MARKS.items() if first.startswith(mark)), None)
         return marked or _NULS.get(tuple(not byte for byte in first), "utf-8")
-
-
-def _propose_encoding(error: UnicodeDecodeError) -> str:
-    """Return the encoding of Windows if the byte is a letter there; it is proposed, never assumed."""
-    try:
-        letter = error.object[error.start : error.start + 1].decode("cp1252")
-    except UnicodeDecodeError:
-        return ""
-    return ", probably cp1252 (--encoding cp1252)" if letter.isalpha() else ""
 
 
 def _count_line_ends(text: str) -> int:
